@@ -1,0 +1,143 @@
+# Build and check everything. `make help` lists what there is.
+#
+# One Makefile, no recursion into folders: a source file is built because it stands in a
+# folder, so adding one needs no edit here. Every variant has a folder of its own under
+# build/, so switching between them rebuilds nothing.
+
+VARIANT ?= release
+CC      ?= cc
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BUILD   ?= build
+B        = $(BUILD)/$(VARIANT)
+VERSION  = 0.1.0
+
+# What a Debian 12 machine needs to build and test this, and why is in README.md.
+APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
+            libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
+            libxxhash-dev libisal-dev
+APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
+            prometheus systemd
+APT_LINT  = clang clang-format binutils
+
+flags.release = -O3 -march=x86-64-v2 -g
+flags.debug   = -O0 -g3
+flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
+flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+
+PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
+WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
+           -Wmissing-prototypes -Wvla -Wpointer-arith -Wwrite-strings -Werror
+# -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
+CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
+           -ffp-contract=off $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
+LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
+
+PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
+ROOMS    = common proto server/core server/net server/store server/admin server \
+           worker/client worker/data worker/compute worker/model worker
+mains    = server/main.c worker/main.c
+src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
+lib      = $(B)/lib/$(subst /,_,$(1)).a
+libs     = $(foreach r,$(1),$(call lib,$(r)))
+
+# What each kind of unit test links: its own room and those below it.
+link.common = common
+link.proto  = proto common
+link.core   = server/core proto common
+link.net    = server/net server/core proto common
+link.store  = server/store server/core proto common
+link.admin  = server/admin server/core proto common
+link.client = worker/client proto common
+link.data   = worker/data common
+link.model  = worker/model worker/compute worker/data server/core proto common
+link.worker = worker worker/model worker/compute worker/data worker/client server/store server/core proto common
+link.psd    = server server/net server/store server/admin server/core proto common
+
+all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
+
+$(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
+$(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
+$(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call libs,$(link.client))
+$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,$(link.client))
+
+$(B)/bin/%:
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+define room
+$(call lib,$(1)): $(patsubst %.c,$(B)/%.o,$(call src,$(1))) $(if $(filter proto,$(1)),$(B)/gen/proto/ps.pb-c.o)
+endef
+$(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+
+$(B)/lib/%.a:
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(B)/gen/proto/ps.pb-c.c: proto/ps.proto
+	@mkdir -p $(@D)
+	@protoc-c --c_out=$(B)/gen $<
+
+$(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
+	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
+
+$(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
+	@mkdir -p $(@D)
+	@echo "  CC   $@"
+	@$(CC) $(CFLAGS) $(cflags.$<) -MMD -MP -c -o $@ $<
+
+# Tests: one program for each tests/unit/ROOM/test_X.c.
+UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c))
+SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
+
+define unit_room
+$(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
+	@mkdir -p $$(@D)
+	@echo "  LINK $$@"
+	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
+endef
+$(foreach r,common proto core net store admin client data model worker,$(eval $(call unit_room,$(r))))
+
+unit: $(UNIT)                 ## build the unit tests of this VARIANT
+
+test: deps golden             ## install what is missing, build, run all tests (sanitizers included)
+	@$(MAKE) --no-print-directory all
+	@tests/run.sh
+
+golden: $(BUILD)/golden/.done
+$(BUILD)/golden/.done: tests/golden/vectors.tar.zst
+	@mkdir -p $(@D)
+	@zstd -dcq --long=27 $< | tar x -C $(@D)
+	@touch $@
+
+demo: deps                    ## install what is missing, build, train on the census data, show the AUC
+	@$(MAKE) --no-print-directory all
+	@deploy/demo.sh $(B)/bin
+
+deps:
+	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
+
+lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
+	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
+	@$(MAKE) --no-print-directory all >/dev/null
+	@tests/lint/run.sh $(B)
+
+bench: all                    ## the figures of tests/bench/README.md
+	@tests/bench/run.sh $(B)/bin
+
+install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
+	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
+
+clean:                        ## remove build/
+	rm -rf $(BUILD)
+
+help:                         ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+.PHONY: all unit test golden demo deps lint bench install clean help
+.DELETE_ON_ERROR:
+.SECONDARY:
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

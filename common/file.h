@@ -1,0 +1,31 @@
+/*
+ * Files behind a struct of functions, so that a test can make the k-th operation fail, tear a write, or
+ * keep everything in memory. file_os is the real one.
+ *
+ * All functions return 0 (or a count) or a negative errno.
+ */
+#ifndef COMMON_FILE_H
+#define COMMON_FILE_H
+
+#include "common/base.h"
+
+struct file_ops {
+    void *state; /* borrowed; handed back to every function */
+    int (*open_read)(void *state, const char *path, int *ret_fd);
+    int (*create)(void *state, const char *path, int *ret_fd); /* truncates */
+    int64_t (*read)(void *state, int fd, void *dst, size_t n_bytes); /* 0 at the end; may be short */
+    int (*write_all)(void *state, int fd, const void *src, size_t n_bytes);
+    int (*sync)(void *state, int fd);
+    int (*close)(void *state, int fd);
+    int (*rename)(void *state, const char *from, const char *to);
+    int (*unlink)(void *state, const char *path);
+    int (*mkdir)(void *state, const char *path); /* 0 if it exists */
+    int (*rmdir)(void *state, const char *path);
+    int (*sync_dir)(void *state, const char *path);
+    /* Calls `each` for every entry but . and .., in no order; stops at the first non-zero and returns it. */
+    int (*list)(void *state, const char *path, int (*each)(void *arg, const char *name), void *arg);
+};
+
+extern const struct file_ops file_os;
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * How one thread gives work to another thread's libuv loop: any thread posts, the loop's thread
+ * receives, in the order of posting. The one place, beside counters, where loops meet.
+ */
+#ifndef COMMON_MAILBOX_H
+#define COMMON_MAILBOX_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "common/base.h"
+
+struct mail {
+    struct mail *next;                /* the mailbox's while posted */
+    void (*run)(struct mail *mail, void *owner); /* on the loop's thread; the mail is then run's to free */
+};
+
+struct mailbox {
+    uv_async_t async;
+    uv_mutex_t lock;
+    struct mail *first, **last; /* owned until run */
+    void *owner;
+    bool closed;
+};
+
+/* On the loop's thread (or before it runs). The handle is unreferenced: it keeps no loop alive. */
+int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner) MUST_CHECK;
+
+/* From any thread. -EPIPE, with the mail still the caller's, once the box is closed. */
+int mailbox_post(struct mailbox *m, struct mail *mail) MUST_CHECK;
+
+/* On the loop's thread: runs what is there, then takes no more. The async handle closes with the loop;
+ * mailbox_deinit() after uv_loop_close(). */
+void mailbox_close(struct mailbox *m);
+void mailbox_deinit(struct mailbox *m);
+
+#endif

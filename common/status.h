@@ -1,0 +1,70 @@
+/*
+ * One code space for everything that can go wrong.
+ *
+ *          0           it worked
+ *     -1 .. -4095      a negated errno, and so every code libuv returns
+ *     -10001 ..        ours, listed below
+ *
+ * A call into the kernel, libuv or our own code is therefore checked in the
+ * same way, and its result is passed up unchanged. The same numbers travel in
+ * the replies on the wire, so they are never renumbered.
+ */
+#ifndef COMMON_STATUS_H
+#define COMMON_STATUS_H
+
+#include "common/base.h"
+
+/* clang-format off */
+#define PS_STATUS_LIST(X)                                                              \
+    X(PS_EPROTO,    -10001, "the peer broke the protocol")                             \
+    X(PS_ECORRUPT,  -10002, "stored or received data fails its checksum")              \
+    X(PS_ENOTABLE,  -10003, "no such table")                                           \
+    X(PS_EWIDTH,    -10004, "row width differs from the table's")                      \
+    X(PS_ESHARD,    -10005, "key belongs to another shard")                            \
+    X(PS_EDEVICE,   -10006, "the accelerator reported an error")                       \
+    X(PS_ESPEC,     -10007, "the table exists with another specification")             \
+    X(PS_EBUDGET,   -10008, "the memory budget is reached: new rows are refused")      \
+    X(PS_EFENCED,   -10009, "this incarnation of the worker was declared dead")        \
+    X(PS_ESEQ,      -10010, "a push is missing before this one")                       \
+    X(PS_EDEADLINE, -10011, "the deadline passed")                                     \
+    X(PS_ENAN,      -10012, "the push holds NaN or infinity")                          \
+    X(PS_EORDER,    -10013, "keys are not sorted and unique")                          \
+    X(PS_ECODEC,    -10014, "unknown codec, or its bytes make no sense")               \
+    X(PS_EVERSION,  -10015, "no common protocol version")                              \
+    X(PS_EGREETING, -10016, "the greeting was refused")                                \
+    X(PS_EJOB,      -10017, "the job runs with other settings")                        \
+    X(PS_ETOOBIG,   -10018, "larger than the limit")                                   \
+    X(PS_ECLUSTER,  -10019, "the nodes disagree about the cluster")                    \
+    X(PS_ESTOPPING, -10020, "the daemon is stopping")                                  \
+    X(PS_EDATA,     -10021, "the data cannot be read as told")                         \
+    X(PS_ESETTING,  -10022, "a setting is wrong")                                      \
+    X(PS_ENOJOIN,   -10023, "the connection has not joined a job")                     \
+    X(PS_ECOUNT,    -10024, "counts and lengths do not match")                         \
+    X(PS_ENOCHECKPOINT, -10025, "no valid checkpoint")
+/* clang-format on */
+
+enum ps_status {
+    PS_OK = 0,
+#define X(name, value, text) name = value,
+    PS_STATUS_LIST(X)
+#undef X
+};
+
+/* A sentence for any status above. Never NULL; static storage. */
+EXTERN_C const char *status_text(int status);
+
+/*
+ * A status plus one sentence for the operator. Functions that run at start-up,
+ * on shutdown or on the checkpoint path fill one in; the hot path returns the
+ * bare status.
+ */
+struct err {
+    int status;
+    char text[256];
+};
+
+/* Fills `err` (NULL is fine) and returns `status`, so that a failure is one line:
+ *     return err_set(err, PS_ECORRUPT, "%s: chunk %u", path, i); */
+EXTERN_C int err_set(struct err *err, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

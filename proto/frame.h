@@ -1,0 +1,79 @@
+/*
+ * The envelope around every message, in both directions.
+ *
+ *     offset  bytes  field        meaning
+ *          0      4  magic        "PSD1", so that a wrong port fails at once
+ *          4      1  type         enum frame_type
+ *          5      1  flags        FRAME_ZSTD: the body is one zstd frame
+ *          6      2  head_bytes   the protobuf head, 0 .. 65535
+ *          8      4  body_bytes   as sent; head + body at most the frame limit
+ *         12      8  request_id   chosen by the caller, echoed by the reply
+ *         20      4  crc32c       of bytes 0..19, the head and the body, as sent
+ *         24      -  head, body
+ *
+ * All integers are little-endian. This file knows bytes; what a head means is
+ * message.h's business.
+ */
+#ifndef PROTO_FRAME_H
+#define PROTO_FRAME_H
+
+#include "common/base.h"
+
+#define FRAME_HEADER_BYTES 24u
+#define FRAME_MAX_BYTES_DEFAULT (64u << 20) /* head + body */
+
+/* One list gives the number, the name on the stats page, and the direction. A request's reply is
+ * the number after it. */
+#define FRAME_TYPE_LIST(X)                    \
+    X(FRAME_HELLO, 1, "hello")                \
+    X(FRAME_HELLO_REPLY, 2, "hello_reply")    \
+    X(FRAME_JOIN, 3, "join")                  \
+    X(FRAME_JOIN_REPLY, 4, "join_reply")      \
+    X(FRAME_TABLE, 5, "table")                \
+    X(FRAME_TABLE_REPLY, 6, "table_reply")    \
+    X(FRAME_PULL, 7, "pull")                  \
+    X(FRAME_PULL_REPLY, 8, "pull_reply")      \
+    X(FRAME_PUSH, 9, "push")                  \
+    X(FRAME_PUSH_REPLY, 10, "push_reply")     \
+    X(FRAME_BEAT, 11, "beat")                 \
+    X(FRAME_BEAT_REPLY, 12, "beat_reply")     \
+    X(FRAME_LEAVE, 13, "leave")               \
+    X(FRAME_LEAVE_REPLY, 14, "leave_reply")   \
+    X(FRAME_ADMIN, 15, "admin")               \
+    X(FRAME_ADMIN_REPLY, 16, "admin_reply")
+
+enum frame_type {
+#define X(name, value, text) name = value,
+    FRAME_TYPE_LIST(X)
+#undef X
+    FRAME_TYPE_END
+};
+
+enum frame_flag { FRAME_ZSTD = 1 << 0, FRAME_FLAGS_KNOWN = FRAME_ZSTD };
+
+struct frame_header {
+    enum frame_type type;
+    uint8_t flags;
+    uint16_t head_bytes;
+    uint32_t body_bytes;
+    uint64_t request_id;
+    uint32_t crc;
+};
+
+/* Static storage; "unknown" for what is no type. */
+const char *frame_type_name(unsigned type);
+
+/* Writes the header, its crc included; head and body are what follows it on the wire (either may be
+ * NULL when empty). header->crc is ignored. */
+void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
+                  const uint8_t *head, const uint8_t *body);
+
+/* Reads one header. PS_EPROTO on a wrong magic or an unknown type or flag, PS_ETOOBIG if head + body
+ * pass max_bytes; then *ret_header is untouched. The crc is not checked here. */
+int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_bytes,
+                 struct frame_header *ret_header) MUST_CHECK;
+
+/* PS_ECORRUPT unless the crc is that of the 20 bytes at `src` and of head and body, which follow them. */
+int frame_verify(const uint8_t *src, const struct frame_header *header) MUST_CHECK;
+
+#endif

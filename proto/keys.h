@@ -1,0 +1,24 @@
+/*
+ * Keys on the wire: sorted, unique, as differences.
+ *
+ *     LEB128(key[0]), LEB128(key[1] - key[0]), ...      1 to 10 bytes each
+ *
+ * A difference of 0 after the first key, a sum past 2^64 - 1, a LEB128 longer than
+ * it need be or than 64 bits: all refused.
+ */
+#ifndef PROTO_KEYS_H
+#define PROTO_KEYS_H
+
+#include "common/base.h"
+
+#define KEYS_BYTES_MAX 10 /* of one key */
+
+/* Writes n_keys ascending keys to dst, which has room for n_keys * KEYS_BYTES_MAX; returns the
+ * bytes written. */
+size_t keys_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst);
+
+/* Reads exactly n_keys keys out of exactly n_bytes bytes. PS_EORDER (not ascending) or
+ * PS_ECOUNT (bytes too few or too many, or a malformed number). */
+int keys_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys) MUST_CHECK;
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * Which shard owns a key: key -> slot -> shard.
+ *
+ * The key space is cut into ROUTE_N_SLOTS slots by a hash; the slot map deals the
+ * slots out to the shards of the cluster in equal runs. A shard's number is
+ * global: node * shards_per_node + the shard's index on its node.
+ *
+ *     slot(key, salt)  = mix(key ^ salt) >> 52          4096 of them
+ *     shard(slot, n)   = slot * n / 4096                n = all shards of the cluster
+ *
+ * The salt of a sparse table is 0, so that a key's rows in several tables stand
+ * on one shard; the salt of a dense table is the hash of its name, so that small
+ * arrays spread out.
+ */
+#ifndef PROTO_ROUTE_H
+#define PROTO_ROUTE_H
+
+#include "common/base.h"
+#include "common/hash.h"
+
+#define ROUTE_N_SLOTS 4096u
+#define ROUTE_N_SHARDS_MAX 1024u
+
+static inline uint32_t route_slot(uint64_t key, uint64_t salt)
+{
+    return (uint32_t)(hash_mix(key ^ salt) >> 52);
+}
+
+static inline uint32_t route_slot_shard(uint32_t slot, uint32_t n_shards)
+{
+    return (uint32_t)(((uint64_t)slot * n_shards) / ROUTE_N_SLOTS);
+}
+
+static inline uint32_t route_shard(uint64_t key, uint64_t salt, uint32_t n_shards)
+{
+    return route_slot_shard(route_slot(key, salt), n_shards);
+}
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * How a new row starts: a pure function of (specification, key), so that it is the same on whatever shard, at
+ * whatever time.
+ *
+ *     h(i)     = mix2(mix2(seed, key), i)
+ *     uniform: (2 u(h) - 1) * scale;  normal: Box-Muller from h(2j), h(2j+1), times scale
+ */
+#ifndef SERVER_CORE_INIT_H
+#define SERVER_CORE_INIT_H
+
+#include "proto/spec.h"
+
+/* weights: spec->dim floats. */
+void init_row(const struct table_spec *spec, uint64_t key, float *weights);
+
+#endif

@@ -1,0 +1,13 @@
+/* Every optimizer psd has, by the number that specifications carry; and the schedule all of them share. */
+#ifndef SERVER_CORE_OPTIM_CATALOG_H
+#define SERVER_CORE_OPTIM_CATALOG_H
+
+#include "server/core/optim.h"
+
+/* Static storage, or NULL. */
+const struct optim *optim_find(enum spec_optim id);
+
+/* The learning rate at `clock`, by the formula at struct lr_schedule. */
+float optim_rate(float learning_rate, const struct lr_schedule *schedule, uint64_t clock);
+
+#endif
