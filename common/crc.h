@@ -6,7 +6,8 @@
 
 #include "common/base.h"
 
-/* The crc of what `crc` covers (0: nothing yet) followed by these bytes. crc_extend(0, "123456789", 9) = 0xe3069283. */
+/* The crc of what `crc` covers (0: nothing yet) followed by these bytes.
+ * crc_extend(0, "123456789", 9) = 0xe3069283. */
 uint32_t crc_extend(uint32_t crc, const void *bytes, size_t n_bytes);
 
 #endif

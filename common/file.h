@@ -1,6 +1,6 @@
 /*
- * Files behind a struct of functions, so that a test can make the k-th operation fail, tear a write, or
- * keep everything in memory. file_os is the real one.
+ * Files behind a struct of functions, so that a test can make the k-th operation fail, tear a
+ * write, or keep everything in memory. file_os is the real one.
  *
  * All functions return 0 (or a count) or a negative errno.
  */
@@ -13,7 +13,8 @@ struct file_ops {
     void *state; /* borrowed; handed back to every function */
     int (*open_read)(void *state, const char *path, int *ret_fd);
     int (*create)(void *state, const char *path, int *ret_fd); /* truncates */
-    int64_t (*read)(void *state, int fd, void *dst, size_t n_bytes); /* 0 at the end; may be short */
+    /* How many bytes came: 0 at the end, maybe fewer than asked for before it. */
+    int64_t (*read)(void *state, int fd, void *dst, size_t n_bytes);
     int (*write_all)(void *state, int fd, const void *src, size_t n_bytes);
     int (*sync)(void *state, int fd);
     int (*close)(void *state, int fd);
@@ -22,8 +23,10 @@ struct file_ops {
     int (*mkdir)(void *state, const char *path); /* 0 if it exists */
     int (*rmdir)(void *state, const char *path);
     int (*sync_dir)(void *state, const char *path);
-    /* Calls `each` for every entry but . and .., in no order; stops at the first non-zero and returns it. */
-    int (*list)(void *state, const char *path, int (*each)(void *arg, const char *name), void *arg);
+    /* Calls `each` for every entry but . and .., in no order; stops at the first non-zero and
+     * returns it. */
+    int (*list)(void *state, const char *path, int (*each)(void *arg, const char *name),
+                void *arg);
 };
 
 extern const struct file_ops file_os;

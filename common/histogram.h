@@ -1,6 +1,7 @@
 /*
- * A log-linear histogram of u64 values: 16 linear steps for each power of two, so any value is known
- * within 1/16 of itself. One thread writes, any thread reads (relaxed atomics); no allocation.
+ * A log-linear histogram of u64 values: 16 linear steps for each power of two, so any value is
+ * known within 1/16 of itself. One thread writes, any thread reads (relaxed atomics); no
+ * allocation.
  */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
@@ -21,7 +22,8 @@ void histogram_record(struct histogram *h, uint64_t value);
 /* `value` seen n_times at once. */
 void histogram_record_n(struct histogram *h, uint64_t value, uint64_t n_times);
 
-/* The upper end of the bucket that holds the q-quantile, q in [0, 1]; at most max; 0 when empty. */
+/* The upper end of the bucket that holds the q-quantile, q in [0, 1]; at most max; 0 when
+ * empty. */
 uint64_t histogram_quantile(const struct histogram *h, double q);
 
 /* Adds what `from` holds to `into`, of which the caller is the writer. */

@@ -1,6 +1,7 @@
 /*
- * Lines for the operator, on stderr: level, time (or journald's <N> prefix under systemd), sentence.
- * Programs log (main, services, trainers); libraries and cores return a status instead.
+ * Lines for the operator, on stderr: level, time (or journald's <N> prefix under systemd),
+ * sentence. Programs log (main, services, trainers); libraries and cores return a status
+ * instead.
  */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
@@ -21,12 +22,14 @@ void log_write(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/* A line that a peer can provoke: at most `per_second` of them, then a count of those left out. */
+/* A line that a peer can provoke: at most `per_second` of them, then a count of the rest. */
 struct log_limit {
     uint64_t window_start_ms, n_in_window, n_suppressed;
 };
 
-/* True if the line may be written now; *ret_suppressed then says how many were not since the last. */
-bool log_limit_pass(struct log_limit *limit, uint64_t now_ms, unsigned per_second, uint64_t *ret_suppressed);
+/* True if the line may be written now; *ret_suppressed then says how many were not since the
+ * last. */
+bool log_limit_pass(struct log_limit *limit, uint64_t now_ms, unsigned per_second,
+                    uint64_t *ret_suppressed);
 
 #endif

@@ -11,8 +11,9 @@
 #include "common/base.h"
 
 struct mail {
-    struct mail *next;                /* the mailbox's while posted */
-    void (*run)(struct mail *mail, void *owner); /* on the loop's thread; the mail is then run's to free */
+    struct mail *next; /* the mailbox's while posted */
+    /* On the loop's thread; the mail is then run's to free. */
+    void (*run)(struct mail *mail, void *owner);
 };
 
 struct mailbox {
@@ -23,14 +24,14 @@ struct mailbox {
     bool closed;
 };
 
-/* On the loop's thread (or before it runs). The handle is unreferenced: it keeps no loop alive. */
+/* On the loop's thread (or before it runs). The handle keeps no loop alive. */
 int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner) MUST_CHECK;
 
 /* From any thread. -EPIPE, with the mail still the caller's, once the box is closed. */
 int mailbox_post(struct mailbox *m, struct mail *mail) MUST_CHECK;
 
-/* On the loop's thread: runs what is there, then takes no more. The async handle closes with the loop;
- * mailbox_deinit() after uv_loop_close(). */
+/* On the loop's thread: runs what is there, then takes no more. The async handle closes with
+ * the loop; mailbox_deinit() after uv_loop_close(). */
 void mailbox_close(struct mailbox *m);
 void mailbox_deinit(struct mailbox *m);
 

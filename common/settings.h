@@ -1,9 +1,12 @@
 /*
- * One table says everything about a program's settings: the command line, the file, --help, --print-config,
- * the sample file and the man page are all read from it, so they cannot disagree.
+ * One table says everything about a program's settings: the command line, the file, --help,
+ * --print-config, the sample file and the man page are all read from it, so they cannot
+ * disagree.
  *
- * Precedence, last wins: fallback, file (--config), command line. The file is INI: `name = value` lines,
- * # and ; comments, and [section] heads, which are there for people: names are unique without them.
+ * Precedence, last wins: fallback, file (--config), command line. The file is INI (conf.h):
+ * `name = value` lines, # and ; comments, and [section] heads, which are there for people:
+ * names are unique without them. A list given again in one file, or on one command line, grows;
+ * its first mention there replaces what stood before.
  */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
@@ -21,50 +24,58 @@ struct setting_list {
 };
 
 enum setting_type {
-    SETTING_TEXT,   /* char[SETTINGS_TEXT_MAX] */
-    SETTING_U32,    /* uint32_t */
-    SETTING_U64,    /* uint64_t */
-    SETTING_FLOAT,  /* float, finite */
-    SETTING_BYTES,  /* uint64_t: 512K 64M 2G 1T, powers of 1024 */
-    SETTING_MS,     /* uint64_t: 250ms 30s 5m 1h */
-    SETTING_FLAG,   /* bool; on the command line --name alone, or --name=yes|no; yes no true false on off 1 0 */
-    SETTING_CHOICE, /* int: the index in `choices`, "a|b|c" */
-    SETTING_LIST,   /* struct setting_list: repeatable flag; in a file and in one flag also comma-separated */
+    SETTING_TEXT,  /* char[SETTINGS_TEXT_MAX] */
+    SETTING_U32,   /* uint32_t */
+    SETTING_U64,   /* uint64_t */
+    SETTING_FLOAT, /* float, finite */
+    SETTING_BYTES, /* uint64_t: 512K 64M 2G 1T, powers of 1024 */
+    SETTING_MS,    /* uint64_t: 250ms 30s 5m 1h */
+    SETTING_FLAG, /* bool: yes no true false on off 1 0; as a flag --name alone, or --name=no */
+    SETTING_CHOICE, /* int: the index in `arg`, "a|b|c" */
+    SETTING_LIST,   /* struct setting_list: comma-separated, and may be given again */
 };
 
 struct setting {
-    const char *section;  /* head it stands under in --help and --print-config */
-    const char *name;     /* --name, and `name = ...` in the file */
+    const char *section; /* head it stands under in --help and --print-config */
+    const char *name;    /* --name, and `name = ...` in the file */
     enum setting_type type;
-    const char *arg;      /* what stands behind it in --help: HOST:PORT; for a choice its choices a|b|c */
+    const char *arg;      /* what stands behind it in --help: HOST:PORT; a choice's a|b|c */
     const char *fallback; /* as one would type it; "" for an empty text or list */
     const char *help;     /* one line, lower case, no full stop */
     size_t offset;        /* of the field, in the program's settings struct */
-    uint64_t min, max;    /* numbers, bytes, ms: the range, checked when max > 0; FLOAT: when max > 0 */
+    uint64_t min, max;    /* of a number, size or time: the range, checked when max > 0 */
 };
 
 struct settings_table {
-    const char *program;  /* "psd" */
-    const char *usage;    /* "psd [--dev] [--config FILE] [options]" */
-    const char *about;    /* a paragraph for --help and the man page */
+    const char *program; /* "psd" */
+    const char *usage;   /* "psd [--dev] [--config FILE] [options]" */
+    const char *about;   /* a paragraph for --help and the man page */
     const struct setting *rows;
     size_t n_rows;
 };
 
 /* What the user asked for beside values. */
-enum settings_action { SETTINGS_RUN, SETTINGS_HELP, SETTINGS_VERSION, SETTINGS_CHECK, SETTINGS_PRINT_CONFIG };
+enum settings_action {
+    SETTINGS_RUN,
+    SETTINGS_HELP,
+    SETTINGS_VERSION,
+    SETTINGS_CHECK,
+    SETTINGS_PRINT_CONFIG
+};
 
 /*
- * Fills *settings (zeroed by the caller) and *ret_action. argv[first..argc) are flags `--name value`, `--name=value`,
- * or the built-in --config FILE, --help, --version, --check, --print-config, and what `aliases` gives.
- * PS_ESETTING: err names the setting, what was found and what was expected, and for an unknown name the nearest known.
+ * Fills *settings (zeroed by the caller) and *ret_action. argv[first..argc) are `--name value`
+ * and `--name=value`, and the built-in --config FILE, --check, --print-config, --help and
+ * --version, of which the last two end the reading. PS_ESETTING: err names the setting, what
+ * was found and what was expected, for an unknown name the nearest known; no list is left to
+ * free.
  */
-int settings_load(const struct settings_table *table, int argc, char **argv, int first, void *settings,
-                  enum settings_action *ret_action, struct err *err) MUST_CHECK;
+int settings_load(const struct settings_table *table, int argc, char **argv, int first,
+                  void *settings, enum settings_action *ret_action, struct err *err) MUST_CHECK;
 
 /* One value, as a preset or a test would type it. */
-int settings_set(const struct settings_table *table, void *settings, const char *name, const char *text,
-                 struct err *err) MUST_CHECK;
+int settings_set(const struct settings_table *table, void *settings, const char *name,
+                 const char *text, struct err *err) MUST_CHECK;
 
 /* Frees the lists. */
 void settings_free(const struct settings_table *table, void *settings);

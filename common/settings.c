@@ -1,0 +1,487 @@
+#include "common/settings.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/conf.h"
+#include "common/mem.h"
+#include "common/nearest.h"
+#include "common/number.h"
+
+#define N_ROWS_MAX 256u
+
+/* One place that values come from: the fallbacks, a file, the command line. */
+struct source {
+    const struct settings_table *table;
+    void *settings;
+    char before[128];      /* the name in sentences: "--", "psd.conf:12: " or nothing */
+    bool seen[N_ROWS_MAX]; /* rows that this source has set */
+    struct err *err;
+};
+
+/* Options that every program has. */
+enum builtin {
+    BUILTIN_NONE,
+    BUILTIN_HELP,
+    BUILTIN_VERSION,
+    BUILTIN_CHECK,
+    BUILTIN_PRINT_CONFIG,
+    BUILTIN_CONFIG
+};
+
+static const char *const builtin_names[] = {
+    [BUILTIN_NONE] = "",
+    [BUILTIN_HELP] = "help",
+    [BUILTIN_VERSION] = "version",
+    [BUILTIN_CHECK] = "check",
+    [BUILTIN_PRINT_CONFIG] = "print-config",
+    [BUILTIN_CONFIG] = "config",
+};
+
+static const enum settings_action builtin_actions[] = {
+    [BUILTIN_HELP] = SETTINGS_HELP,   [BUILTIN_VERSION] = SETTINGS_VERSION,
+    [BUILTIN_CHECK] = SETTINGS_CHECK, [BUILTIN_PRINT_CONFIG] = SETTINGS_PRINT_CONFIG,
+    [BUILTIN_CONFIG] = SETTINGS_RUN,
+};
+
+/* The command line is walked once for each: --help needs no valid file, and a flag comes after
+ * every file. */
+enum pass { PASS_ACTIONS, PASS_FILES, PASS_FLAGS, N_PASSES };
+
+struct option {
+    enum builtin builtin;
+    const struct setting *row; /* NULL for a built-in one */
+    const char *value;
+};
+
+struct load {
+    struct source line; /* the command line as a source */
+    int argc, first;
+    char **argv;
+    enum settings_action *action;
+};
+
+/* "text", cut and without control characters, fit for a sentence. */
+struct shown {
+    char text[72];
+};
+
+static struct shown show(const char *text)
+{
+    struct shown s;
+    char *at;
+
+    snprintf(s.text, sizeof s.text, strlen(text) > 60 ? "\"%.57s...\"" : "\"%s\"", text);
+    for (at = s.text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    return s;
+}
+
+/* --batch: "abc" is not a whole number from 1 to 1000000 */
+static int refuse(const struct source *from, const struct setting *row, const char *text,
+                  const char *why)
+{
+    return err_set(from->err, PS_ESETTING, "%s%s: %s %s", from->before, row->name,
+                   show(text).text, why);
+}
+
+static void *field_of(void *settings, const struct setting *row)
+{
+    return (char *)settings + row->offset;
+}
+
+static const struct setting *find_row(const struct settings_table *table, const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < table->n_rows; i++)
+        if (strcmp(table->rows[i].name, name) == 0)
+            return &table->rows[i];
+    return NULL;
+}
+
+static int refuse_number(const struct source *from, const struct setting *row, const char *text)
+{
+    char why[160], least[NUMBER_TEXT_MAX] = "", most[NUMBER_TEXT_MAX] = "";
+
+    if (row->type == SETTING_BYTES) {
+        number_write_bytes(row->min, least);
+        number_write_bytes(row->max, most);
+        snprintf(why, sizeof why, "is not a size such as 512K, 64M or 2G");
+    } else if (row->type == SETTING_MS) {
+        number_write_ms(row->min, least);
+        number_write_ms(row->max, most);
+        snprintf(why, sizeof why, "is not a time such as 250ms, 30s, 5m or 1h");
+    } else {
+        snprintf(least, sizeof least, "%" PRIu64, row->min);
+        snprintf(most, sizeof most, "%" PRIu64, row->max);
+        snprintf(why, sizeof why,
+                 row->type == SETTING_FLOAT ? "is not a decimal number"
+                                            : "is not a whole number");
+    }
+    if (row->max > 0)
+        snprintf(why + strlen(why), sizeof why - strlen(why), " from %s to %s", least, most);
+    else if (row->type == SETTING_U32)
+        snprintf(why + strlen(why), sizeof why - strlen(why), " from 0 to %" PRIu32,
+                 UINT32_MAX);
+    return refuse(from, row, text, why);
+}
+
+static bool out_of_range(const struct setting *row, uint64_t n)
+{
+    return (row->type == SETTING_U32 && n > UINT32_MAX) ||
+           (row->max > 0 && (n < row->min || n > row->max));
+}
+
+static int set_whole(const struct source *from, const struct setting *row, const char *text)
+{
+    void *field = field_of(from->settings, row);
+    uint64_t n = 0;
+    int status;
+
+    if (row->type == SETTING_BYTES)
+        status = number_read_bytes(text, &n);
+    else if (row->type == SETTING_MS)
+        status = number_read_ms(text, &n);
+    else
+        status = number_read_u64(text, &n);
+    if (status < 0 || out_of_range(row, n))
+        return refuse_number(from, row, text);
+    if (row->type == SETTING_U32)
+        *(uint32_t *)field = (uint32_t)n;
+    else
+        *(uint64_t *)field = n;
+    return 0;
+}
+
+static int set_float(const struct source *from, const struct setting *row, const char *text)
+{
+    float x;
+
+    if (number_read_float(text, &x) < 0 ||
+        (row->max > 0 && (x < (float)row->min || x > (float)row->max)))
+        return refuse_number(from, row, text);
+    *(float *)field_of(from->settings, row) = x;
+    return 0;
+}
+
+static int set_text(const struct source *from, const struct setting *row, const char *text)
+{
+    size_t n = strlen(text);
+
+    if (n >= SETTINGS_TEXT_MAX)
+        return refuse(from, row, text, "is longer than 1023 bytes");
+    memcpy(field_of(from->settings, row), text, n + 1);
+    return 0;
+}
+
+static int set_flag(const struct source *from, const struct setting *row, const char *text)
+{
+    static const char *const words[][2] = {
+        { "no", "yes" }, { "false", "true" }, { "off", "on" }, { "0", "1" }
+    };
+    size_t i;
+    int on;
+
+    for (i = 0; i < COUNT_OF(words); i++)
+        for (on = 0; on <= 1; on++)
+            if (strcasecmp(text, words[i][on]) == 0) {
+                *(bool *)field_of(from->settings, row) = on;
+                return 0;
+            }
+    return refuse(from, row, text, "is neither yes nor no");
+}
+
+static int set_choice(const struct source *from, const struct setting *row, const char *text)
+{
+    const char *choice = row->arg;
+    size_t n, n_text = strlen(text);
+    char why[200];
+    int i;
+
+    for (i = 0;; i++) {
+        n = strcspn(choice, "|");
+        if (n == n_text && memcmp(choice, text, n) == 0) {
+            *(int *)field_of(from->settings, row) = i;
+            return 0;
+        }
+        if (!choice[n])
+            break;
+        choice += n + 1;
+    }
+    snprintf(why, sizeof why, "is not one of %s", row->arg);
+    return refuse(from, row, text, why);
+}
+
+static void list_free(struct setting_list *list)
+{
+    uint32_t i;
+
+    for (i = 0; i < list->n; i++)
+        free(list->items[i]);
+    *list = (struct setting_list){ 0 };
+}
+
+static int list_add(struct setting_list *list, const char *item, size_t n_bytes)
+{
+    char *copy = mem_try_alloc(n_bytes + 1);
+
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, item, n_bytes);
+    list->items[list->n++] = copy;
+    return 0;
+}
+
+/* Adds the comma-separated items of `text`. What is wrong, or NULL. *list holds items in either
+ * case. */
+static const char *list_split(struct setting_list *list, const char *text)
+{
+    size_t n, n_item;
+
+    for (; *text; text += n) {
+        text += strspn(text, " \t");
+        n = n_item = strcspn(text, ",");
+        while (n_item > 0 && (text[n_item - 1] == ' ' || text[n_item - 1] == '\t'))
+            n_item--;
+        if (n_item == 0)
+            return "has an empty item";
+        if (n_item >= SETTINGS_TEXT_MAX)
+            return "has an item of more than 1023 bytes";
+        if (list->n == SETTINGS_LIST_MAX)
+            return "has more than 256 items";
+        if (list_add(list, text, n_item) < 0)
+            return "does not fit into memory";
+        if (text[n] == ',' && !text[++n])
+            return "ends in a comma";
+    }
+    return NULL;
+}
+
+static int set_list(const struct source *from, const struct setting *row, const char *text)
+{
+    struct setting_list *list = field_of(from->settings, row), added = { 0 };
+    const char *wrong = list_split(&added, text);
+    uint32_t n_kept = from->seen[row - from->table->rows] ? list->n : 0;
+
+    if (!wrong && n_kept + added.n > SETTINGS_LIST_MAX)
+        wrong = "is one too many: there may be 256";
+    if (wrong) {
+        list_free(&added);
+        return refuse(from, row, text, wrong);
+    }
+    if (n_kept == 0)
+        list_free(list);
+    memcpy(list->items + n_kept, added.items, added.n * sizeof added.items[0]);
+    list->n = n_kept + added.n;
+    return 0;
+}
+
+static int set_row(struct source *from, const struct setting *row, const char *text)
+{
+    static int (*const setters[])(const struct source *, const struct setting *,
+                                  const char *) = {
+        [SETTING_TEXT] = set_text,   [SETTING_U32] = set_whole,     [SETTING_U64] = set_whole,
+        [SETTING_FLOAT] = set_float, [SETTING_BYTES] = set_whole,   [SETTING_MS] = set_whole,
+        [SETTING_FLAG] = set_flag,   [SETTING_CHOICE] = set_choice, [SETTING_LIST] = set_list,
+    };
+    int status = setters[row->type](from, row, text);
+
+    if (status == 0)
+        from->seen[row - from->table->rows] = true;
+    return status;
+}
+
+static void source_init(struct source *from, const struct settings_table *table, void *settings,
+                        struct err *err)
+{
+    assert(table->n_rows <= N_ROWS_MAX);
+    *from = (struct source){ .table = table, .settings = settings, .err = err };
+}
+
+/* A fallback that its own row refuses is a mistake in the program. */
+static void set_fallbacks(const struct settings_table *table, void *settings)
+{
+    struct source from;
+    struct err err = { 0 };
+    size_t i;
+
+    source_init(&from, table, settings, &err);
+    for (i = 0; i < table->n_rows; i++)
+        if (table->rows[i].fallback &&
+            set_row(&from, &table->rows[i], table->rows[i].fallback) < 0) {
+            fprintf(stderr, "%s: the fallback of %s\n", table->program, err.text);
+            abort();
+        }
+}
+
+static int refuse_name(const struct source *from, const char *what, const char *dashes,
+                       const char *name, bool with_builtins)
+{
+    struct nearest near;
+    size_t i;
+
+    nearest_init(&near, name);
+    for (i = 0; i < from->table->n_rows; i++)
+        nearest_offer(&near, from->table->rows[i].name);
+    for (i = BUILTIN_HELP; with_builtins && i < COUNT_OF(builtin_names); i++)
+        nearest_offer(&near, builtin_names[i]);
+    if (!near.name)
+        return err_set(from->err, PS_ESETTING, "%s \"%s%.60s\"; --help lists what there is",
+                       what, dashes, name);
+    return err_set(from->err, PS_ESETTING, "%s \"%s%.60s\"; did you mean \"%s%s\"?", what,
+                   dashes, name, dashes, near.name);
+}
+
+static int on_entry(void *arg, const struct conf_entry *entry, struct err *err)
+{
+    struct source *from = arg;
+    const struct setting *row = find_row(from->table, entry->name);
+    char what[160];
+
+    from->err = err;
+    snprintf(from->before, sizeof from->before, "%.100s:%u: ", entry->path, entry->line);
+    if (row)
+        return set_row(from, row, entry->value);
+    snprintf(what, sizeof what, "%sunknown setting", from->before);
+    return refuse_name(from, what, "", entry->name, false);
+}
+
+static int load_file(const struct source *line, const char *path)
+{
+    struct source file;
+
+    source_init(&file, line->table, line->settings, line->err);
+    return conf_read(path, on_entry, &file, line->err);
+}
+
+/* What `name` (n_name bytes of it, behind the --) is. */
+static int find_option(const struct load *l, const char *name, size_t n_name,
+                       struct option *ret_option)
+{
+    struct option option = { 0 };
+    char copy[64];
+    size_t i;
+
+    snprintf(copy, sizeof copy, "%.*s", (int)(n_name < sizeof copy ? n_name : sizeof copy),
+             name);
+    option.row = find_row(l->line.table, copy);
+    for (i = BUILTIN_HELP; i < COUNT_OF(builtin_names); i++)
+        if (strcmp(copy, builtin_names[i]) == 0)
+            option.builtin = (enum builtin)i;
+    if (!option.row && option.builtin == BUILTIN_NONE)
+        return refuse_name(&l->line, "unknown option", "--", copy, true);
+    *ret_option = option;
+    return 0;
+}
+
+/* The option at argv[*i], which then stands behind it. */
+static int next_option(const struct load *l, int *i, struct option *ret_option)
+{
+    const char *text = l->argv[(*i)++], *equals = strchr(text, '=');
+    struct err *err = l->line.err;
+    int status;
+
+    if (strncmp(text, "--", 2) != 0 || !text[2])
+        return err_set(err, PS_ESETTING,
+                       "%s is not an option; options begin with -- and are listed by --help",
+                       show(text).text);
+    status = find_option(l, text + 2, equals ? (size_t)(equals - text - 2) : strlen(text + 2),
+                         ret_option);
+    if (status < 0)
+        return status;
+    ret_option->value = equals ? equals + 1 : NULL;
+    if (ret_option->row ? ret_option->row->type == SETTING_FLAG
+                        : ret_option->builtin != BUILTIN_CONFIG) {
+        if (ret_option->builtin != BUILTIN_NONE && equals)
+            return err_set(err, PS_ESETTING, "--%s takes no value",
+                           builtin_names[ret_option->builtin]);
+        if (!equals)
+            ret_option->value = "yes";
+        return 0;
+    }
+    if (!equals && *i < l->argc && strncmp(l->argv[*i], "--", 2) != 0)
+        ret_option->value = l->argv[(*i)++];
+    if (!ret_option->value)
+        return err_set(err, PS_ESETTING, "%s: the value is missing; expected %s", text,
+                       ret_option->row && ret_option->row->arg ? ret_option->row->arg
+                                                               : "a FILE");
+    return 0;
+}
+
+static int take_option(struct load *l, enum pass pass, const struct option *option)
+{
+    enum settings_action action = builtin_actions[option->builtin];
+
+    if (option->row)
+        return pass == PASS_FLAGS ? set_row(&l->line, option->row, option->value) : 0;
+    if (option->builtin == BUILTIN_CONFIG)
+        return pass == PASS_FILES ? load_file(&l->line, option->value) : 0;
+    *l->action = action;
+    return 0;
+}
+
+/* The first --help or --version ends the reading: what follows may be wrong. */
+static bool wants_no_values(enum settings_action action)
+{
+    return action == SETTINGS_HELP || action == SETTINGS_VERSION;
+}
+
+static int walk(struct load *l, enum pass pass)
+{
+    struct option option = { 0 };
+    int i = l->first, status = 0;
+
+    while (i < l->argc && status == 0 && !wants_no_values(*l->action)) {
+        status = next_option(l, &i, &option);
+        if (status == 0)
+            status = take_option(l, pass, &option);
+    }
+    return status;
+}
+
+int settings_load(const struct settings_table *table, int argc, char **argv, int first,
+                  void *settings, enum settings_action *ret_action, struct err *err)
+{
+    enum settings_action action = SETTINGS_RUN;
+    struct load l = { .argc = argc, .argv = argv, .first = first, .action = &action };
+    int pass, status = 0;
+
+    source_init(&l.line, table, settings, err);
+    strcpy(l.line.before, "--");
+    set_fallbacks(table, settings);
+    for (pass = 0; pass < N_PASSES && status == 0; pass++)
+        status = walk(&l, (enum pass)pass);
+    if (status < 0) {
+        settings_free(table, settings);
+        return status;
+    }
+    *ret_action = action;
+    return 0;
+}
+
+int settings_set(const struct settings_table *table, void *settings, const char *name,
+                 const char *text, struct err *err)
+{
+    const struct setting *row = find_row(table, name);
+    struct source from;
+
+    source_init(&from, table, settings, err);
+    return row ? set_row(&from, row, text)
+               : refuse_name(&from, "unknown setting", "", name, false);
+}
+
+void settings_free(const struct settings_table *table, void *settings)
+{
+    size_t i;
+
+    for (i = 0; i < table->n_rows; i++)
+        if (table->rows[i].type == SETTING_LIST)
+            list_free(field_of(settings, &table->rows[i]));
+}

@@ -1,0 +1,5 @@
+#!/bin/sh
+# Prints the compiler's flags for the variant in $1, quoted for the shell, as the Makefile has them.
+cd "$(dirname "$0")/../.." || exit 2
+make -s --no-print-directory BUILD="$(dirname "$1")" VARIANT="$(basename "$1")" \
+    --eval='lint-flags: ; @: $(info $(CFLAGS))' lint-flags
