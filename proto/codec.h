@@ -10,14 +10,14 @@
  *     0  fp32     4 dim                                  nothing
  *     1  bf16     2 dim                                  rounded to nearest, ties to even
  *     2  fp16     2 dim                                  the same; overflow to infinity
- *     3  int8     4 + dim       scale f32, q[dim]        scale = max|x| / 127, q = clamp(rint(x / scale))
- *     4  onebit   for each block of 256 (the last may be shorter): scale f32 = mean|x| of
- *                 the block; then ceil(dim / 8) bytes of signs of the whole row, LSB first, 1 = x >= 0
- *     5  topk     6 k           index u16[k] ascending, then value f32[k]; k = the largest by |x|,
- *                 ties to the lower index                the others become 0
+ *     3  int8     4 + dim       scale f32, q[dim]        scale = max|x| / 127, q = clamp(rint(x
+ * / scale)) 4  onebit   for each block of 256 (the last may be shorter): scale f32 = mean|x| of
+ *                 the block; then ceil(dim / 8) bytes of signs of the whole row, LSB first, 1 =
+ * x >= 0 5  topk     6 k           index u16[k] ascending, then value f32[k]; k = the largest
+ * by |x|, ties to the lower index                the others become 0
  *
- * onebit: Seide et al., Interspeech 2014 (here with one scale); topk: Aji and Heafield, EMNLP 2017.
- * int8's rounding: golden vectors codec_int8 (divide, never multiply by 1/scale).
+ * onebit: Seide et al., Interspeech 2014 (here with one scale); topk: Aji and Heafield, EMNLP
+ * 2017. int8's rounding: golden vectors codec_int8 (divide, never multiply by 1/scale).
  */
 #ifndef PROTO_CODEC_H
 #define PROTO_CODEC_H
@@ -26,7 +26,15 @@
 
 #include "common/base.h"
 
-enum codec_id { CODEC_FP32, CODEC_BF16, CODEC_FP16, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK, CODEC_ID_END };
+enum codec_id {
+    CODEC_FP32,
+    CODEC_BF16,
+    CODEC_FP16,
+    CODEC_INT8,
+    CODEC_ONEBIT,
+    CODEC_TOPK,
+    CODEC_ID_END
+};
 
 struct codec {
     const char *name;
@@ -36,13 +44,18 @@ struct codec {
     /* k is the number of values that topk keeps, 1..dim; the other codecs ignore it. */
     size_t (*row_bytes)(uint32_t dim, uint32_t k);
 
-    /* src: dim floats; dst: row_bytes(dim, k). Finite input gives finite output except fp16 overflow. */
+    /* src: dim floats; dst: row_bytes(dim, k). Finite input gives finite output, except that
+     * fp16 and bf16 overflow to infinity. NaN and infinity give bytes whose row decodes to some
+     * NaN or infinity. */
     void (*encode)(const float *restrict src, uint32_t dim, uint32_t k, uint8_t *restrict dst);
 
-    /* PS_ECODEC when the bytes cannot have come from encode() (topk: indices); else dim floats. */
+    /* PS_ECODEC when the bytes cannot have come from encode() (topk: indices not ascending or
+     * not below dim; int8: a q of -128; onebit: bits beyond the row); else dim floats. Whether
+     * those are finite is the caller's to ask. */
     int (*decode)(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst);
 };
 
-extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_onebit, codec_topk;
+extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_onebit,
+    codec_topk;
 
 #endif

@@ -1,4 +1,5 @@
-/* Every value codec, by number and by the name that settings use; and encoding with error feedback. */
+/* Every value codec, by number and by the name that settings use; and encoding with error
+ * feedback. */
 #ifndef PROTO_CODEC_CATALOG_H
 #define PROTO_CODEC_CATALOG_H
 
@@ -11,9 +12,11 @@ const struct codec *codec_find(const char *name);
 /*
  * Encodes grad + residual and leaves in residual what the codec lost:
  *     c = grad + residual;  dst = encode(c);  residual = c - decode(dst)
- * grad, residual: dim floats; `scratch`: 2 * dim floats. golden/codec_onebit, codec_topk.
+ * A residual that is not finite becomes 0: a gradient of NaN is refused by the server once, not
+ * for ever. grad, residual: dim floats; `scratch`: 2 * dim floats. golden/codec_onebit,
+ * codec_topk.
  */
-void codec_encode_feedback(const struct codec *codec, const float *grad, float *residual, uint32_t dim,
-                           uint32_t k, float *scratch, uint8_t *dst);
+void codec_encode_feedback(const struct codec *codec, const float *grad, float *residual,
+                           uint32_t dim, uint32_t k, float *scratch, uint8_t *dst);
 
 #endif

@@ -17,36 +17,38 @@
 #ifndef PROTO_FRAME_H
 #define PROTO_FRAME_H
 
+#include <stdbool.h>
+
 #include "common/base.h"
 
 #define FRAME_HEADER_BYTES 24u
 #define FRAME_MAX_BYTES_DEFAULT (64u << 20) /* head + body */
 
-/* One list gives the number, the name on the stats page, and the direction. A request's reply is
- * the number after it. */
-#define FRAME_TYPE_LIST(X)                    \
-    X(FRAME_HELLO, 1, "hello")                \
-    X(FRAME_HELLO_REPLY, 2, "hello_reply")    \
-    X(FRAME_JOIN, 3, "join")                  \
-    X(FRAME_JOIN_REPLY, 4, "join_reply")      \
-    X(FRAME_TABLE, 5, "table")                \
-    X(FRAME_TABLE_REPLY, 6, "table_reply")    \
-    X(FRAME_PULL, 7, "pull")                  \
-    X(FRAME_PULL_REPLY, 8, "pull_reply")      \
-    X(FRAME_PUSH, 9, "push")                  \
-    X(FRAME_PUSH_REPLY, 10, "push_reply")     \
-    X(FRAME_BEAT, 11, "beat")                 \
-    X(FRAME_BEAT_REPLY, 12, "beat_reply")     \
-    X(FRAME_LEAVE, 13, "leave")               \
-    X(FRAME_LEAVE_REPLY, 14, "leave_reply")   \
-    X(FRAME_ADMIN, 15, "admin")               \
+/* One list gives the number, the name on the stats page, and the direction. A request's reply
+ * is the number after it. */
+#define FRAME_TYPE_LIST(X)                  \
+    X(FRAME_HELLO, 1, "hello")              \
+    X(FRAME_HELLO_REPLY, 2, "hello_reply")  \
+    X(FRAME_JOIN, 3, "join")                \
+    X(FRAME_JOIN_REPLY, 4, "join_reply")    \
+    X(FRAME_TABLE, 5, "table")              \
+    X(FRAME_TABLE_REPLY, 6, "table_reply")  \
+    X(FRAME_PULL, 7, "pull")                \
+    X(FRAME_PULL_REPLY, 8, "pull_reply")    \
+    X(FRAME_PUSH, 9, "push")                \
+    X(FRAME_PUSH_REPLY, 10, "push_reply")   \
+    X(FRAME_BEAT, 11, "beat")               \
+    X(FRAME_BEAT_REPLY, 12, "beat_reply")   \
+    X(FRAME_LEAVE, 13, "leave")             \
+    X(FRAME_LEAVE_REPLY, 14, "leave_reply") \
+    X(FRAME_ADMIN, 15, "admin")             \
     X(FRAME_ADMIN_REPLY, 16, "admin_reply")
 
 enum frame_type {
 #define X(name, value, text) name = value,
     FRAME_TYPE_LIST(X)
 #undef X
-    FRAME_TYPE_END
+        FRAME_TYPE_END
 };
 
 enum frame_flag { FRAME_ZSTD = 1 << 0, FRAME_FLAGS_KNOWN = FRAME_ZSTD };
@@ -63,17 +65,22 @@ struct frame_header {
 /* Static storage; "unknown" for what is no type. */
 const char *frame_type_name(unsigned type);
 
-/* Writes the header, its crc included; head and body are what follows it on the wire (either may be
- * NULL when empty). header->crc is ignored. */
+/* Writes the header, its crc included; head and body are what follows it on the wire (either
+ * may be NULL when empty). header->crc is ignored. */
 void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
                   const uint8_t *head, const uint8_t *body);
 
-/* Reads one header. PS_EPROTO on a wrong magic or an unknown type or flag, PS_ETOOBIG if head + body
- * pass max_bytes; then *ret_header is untouched. The crc is not checked here. */
+/* Could these first bytes (any number of them) begin a frame? So that a peer that speaks
+ * something else is told apart before a whole header has come. */
+bool frame_magic_fits(const uint8_t *src, size_t n_bytes);
+
+/* Reads one header. PS_EPROTO on a wrong magic or an unknown type or flag, PS_ETOOBIG if head +
+ * body pass max_bytes; then *ret_header is untouched. The crc is not checked here. */
 int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_bytes,
                  struct frame_header *ret_header) MUST_CHECK;
 
-/* PS_ECORRUPT unless the crc is that of the 20 bytes at `src` and of head and body, which follow them. */
+/* PS_ECORRUPT unless the crc is that of the 20 bytes at `src` and of head and body, which
+ * follow them. */
 int frame_verify(const uint8_t *src, const struct frame_header *header) MUST_CHECK;
 
 #endif

@@ -19,6 +19,7 @@ size_t keys_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst);
 
 /* Reads exactly n_keys keys out of exactly n_bytes bytes. PS_EORDER (not ascending) or
  * PS_ECOUNT (bytes too few or too many, or a malformed number). */
-int keys_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys) MUST_CHECK;
+int keys_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys)
+    MUST_CHECK;
 
 #endif

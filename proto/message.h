@@ -1,16 +1,18 @@
 /*
- * A whole message: plain structs here, protobuf-c heads and raw bodies on the wire. The only file that
- * knows protobuf-c.
+ * A whole message: plain structs here, protobuf-c heads and raw bodies on the wire. Only
+ * message*.c know protobuf-c.
  *
  * message_write_X() appends one whole frame (header, head, body) to a buf, which is what
- * channel_send() takes. message_read_X() fills a plain struct from a frame's head and body, after
- * it has held all counts and lengths against each other and the body; strings are copied, sections
- * borrow the body. Both return 0, -ENOMEM (PS_ETOOBIG when a frame would pass its limits), or for
- * a read PS_EPROTO / PS_ECOUNT / PS_ECODEC: a peer can make them fail but not harm.
+ * channel_send() takes. message_read_X() fills a plain struct from a frame's head and body,
+ * after it has held all counts and lengths against each other and the body; strings are copied,
+ * sections borrow the body. Both return 0, -ENOMEM (PS_ETOOBIG when a frame would pass its
+ * limits), or for a read PS_EPROTO / PS_ECOUNT / PS_ECODEC: a peer can make them fail but not
+ * harm. After a failed read *ret holds nothing of use.
  *
- * Bodies: push = for each section its keys, then its values; pull = for each section its keys; pull
- * reply = for each section its values; admin reply = JSON text. A body is compressed with zstd
- * (level 1) when the caller asks and it gets at least 1/16 smaller; message_body() undoes that.
+ * Bodies: push = for each section its keys, then its values; pull = for each section its keys;
+ * pull reply = for each section its values; admin reply = JSON text. A body is compressed with
+ * zstd (level 1) when the caller asks and it gets at least 1/16 smaller; message_body() undoes
+ * that.
  */
 #ifndef PROTO_MESSAGE_H
 #define PROTO_MESSAGE_H
@@ -24,9 +26,9 @@
 
 #define PROTO_VERSION_MIN 1u
 #define PROTO_VERSION_MAX 1u
-#define MESSAGE_TEXT_MAX 256u      /* a sentence in a reply, with NUL; longer is cut */
+#define MESSAGE_TEXT_MAX 256u /* a sentence in a reply, with NUL; longer is cut */
 #define MESSAGE_NODES_MAX 64u
-#define MESSAGE_ADDRESS_MAX 128u   /* "host:port" with NUL */
+#define MESSAGE_ADDRESS_MAX 128u /* "host:port" with NUL */
 #define MESSAGE_SHARD_DOOR UINT32_MAX
 
 struct hello {
@@ -82,7 +84,10 @@ struct pull_reply {
     char text[MESSAGE_TEXT_MAX];
     uint64_t min_clock, version;
     uint32_t n_sections;
-    struct { const uint8_t *values; size_t value_bytes; } sections[SECTIONS_MAX];
+    struct {
+        const uint8_t *values;
+        size_t value_bytes;
+    } sections[SECTIONS_MAX];
 };
 
 struct push_reply {
@@ -109,51 +114,74 @@ int message_body(const struct frame_header *header, const uint8_t *body, uint32_
                  struct buf *scratch, const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
 
 int message_write_hello(struct buf *out, uint64_t request_id, const struct hello *m) MUST_CHECK;
-int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m) MUST_CHECK;
-int message_write_table(struct buf *out, uint64_t request_id, const struct table_request *m) MUST_CHECK;
-int message_write_table_reply(struct buf *out, uint64_t request_id, const struct table_reply *m) MUST_CHECK;
+int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m)
+    MUST_CHECK;
+int message_write_table(struct buf *out, uint64_t request_id, const struct table_request *m)
+    MUST_CHECK;
+int message_write_table_reply(struct buf *out, uint64_t request_id, const struct table_reply *m)
+    MUST_CHECK;
 int message_write_join(struct buf *out, uint64_t request_id, const struct join *m) MUST_CHECK;
-int message_write_join_reply(struct buf *out, uint64_t request_id, const struct join_reply *m) MUST_CHECK;
-int message_write_push_reply(struct buf *out, uint64_t request_id, const struct push_reply *m) MUST_CHECK;
+int message_write_join_reply(struct buf *out, uint64_t request_id, const struct join_reply *m)
+    MUST_CHECK;
+int message_write_push_reply(struct buf *out, uint64_t request_id, const struct push_reply *m)
+    MUST_CHECK;
 int message_write_beat(struct buf *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
 int message_write_leave(struct buf *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
 int message_write_admin(struct buf *out, uint64_t request_id, const struct admin *m) MUST_CHECK;
 /* `type`: FRAME_BEAT_REPLY or FRAME_LEAVE_REPLY. */
 int message_write_status_reply(struct buf *out, enum frame_type type, uint64_t request_id,
                                const struct status_reply *m) MUST_CHECK;
-int message_write_admin_reply(struct buf *out, uint64_t request_id, const struct status_reply *m,
-                              const char *json, size_t json_bytes) MUST_CHECK;
+int message_write_admin_reply(struct buf *out, uint64_t request_id,
+                              const struct status_reply *m, const char *json, size_t json_bytes)
+    MUST_CHECK;
 
-/* Pull and push copy the bytes that their sections point to into the frame. `compress`: try zstd. */
-int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m, bool compress) MUST_CHECK;
-int message_write_push(struct buf *out, uint64_t request_id, const struct push *m, bool compress) MUST_CHECK;
+/* Pull and push copy the bytes that their sections point to into the frame. `compress`: try
+ * zstd. */
+int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
+                       bool compress) MUST_CHECK;
+int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
+                       bool compress) MUST_CHECK;
 
 /*
- * A pull's reply is filled in place: begin reserves header, head and body in `out` and returns where the
- * values of section i go (value_bytes[i] each, one behind the other); end writes what is only then known
- * (header, crc, compression). A refused pull has n_sections 0. On failure of either *out is empty.
+ * A pull's reply is filled in place: begin reserves header, head and body in `out` and returns
+ * where the values of section i go (value_bytes[i] each, one behind the other); end writes what
+ * is only then known (header, crc, compression). A refused pull has n_sections 0. On failure of
+ * either *out is empty.
  */
-int message_begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values) MUST_CHECK;
+int message_begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
+    MUST_CHECK;
 int message_end_pull_reply(struct buf *out, uint64_t request_id, bool compress) MUST_CHECK;
 
-int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret) MUST_CHECK;
-int message_read_hello_reply(const struct frame_header *h, const uint8_t *head, struct hello_reply *ret) MUST_CHECK;
-int message_read_table(const struct frame_header *h, const uint8_t *head, struct table_request *ret) MUST_CHECK;
-int message_read_table_reply(const struct frame_header *h, const uint8_t *head, struct table_reply *ret) MUST_CHECK;
-int message_read_join(const struct frame_header *h, const uint8_t *head, struct join *ret) MUST_CHECK;
-int message_read_join_reply(const struct frame_header *h, const uint8_t *head, struct join_reply *ret) MUST_CHECK;
-int message_read_push_reply(const struct frame_header *h, const uint8_t *head, struct push_reply *ret) MUST_CHECK;
-int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock) MUST_CHECK;
-int message_read_leave(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock) MUST_CHECK;
-int message_read_admin(const struct frame_header *h, const uint8_t *head, struct admin *ret) MUST_CHECK;
-int message_read_status_reply(const struct frame_header *h, const uint8_t *head, struct status_reply *ret) MUST_CHECK;
+int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)
+    MUST_CHECK;
+int message_read_hello_reply(const struct frame_header *h, const uint8_t *head,
+                             struct hello_reply *ret) MUST_CHECK;
+int message_read_table(const struct frame_header *h, const uint8_t *head,
+                       struct table_request *ret) MUST_CHECK;
+int message_read_table_reply(const struct frame_header *h, const uint8_t *head,
+                             struct table_reply *ret) MUST_CHECK;
+int message_read_join(const struct frame_header *h, const uint8_t *head, struct join *ret)
+    MUST_CHECK;
+int message_read_join_reply(const struct frame_header *h, const uint8_t *head,
+                            struct join_reply *ret) MUST_CHECK;
+int message_read_push_reply(const struct frame_header *h, const uint8_t *head,
+                            struct push_reply *ret) MUST_CHECK;
+int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+    MUST_CHECK;
+int message_read_leave(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+    MUST_CHECK;
+int message_read_admin(const struct frame_header *h, const uint8_t *head, struct admin *ret)
+    MUST_CHECK;
+int message_read_status_reply(const struct frame_header *h, const uint8_t *head,
+                              struct status_reply *ret) MUST_CHECK;
 
 /* `body` and `body_bytes` as message_body() gave them; sections borrow it. */
-int message_read_pull(const struct frame_header *h, const uint8_t *head, const uint8_t *body, size_t body_bytes,
-                      struct pull *ret) MUST_CHECK;
-int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body, size_t body_bytes,
-                      struct push *ret) MUST_CHECK;
-int message_read_pull_reply(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
-                            size_t body_bytes, struct pull_reply *ret) MUST_CHECK;
+int message_read_pull(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
+                      size_t body_bytes, struct pull *ret) MUST_CHECK;
+int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
+                      size_t body_bytes, struct push *ret) MUST_CHECK;
+int message_read_pull_reply(const struct frame_header *h, const uint8_t *head,
+                            const uint8_t *body, size_t body_bytes, struct pull_reply *ret)
+    MUST_CHECK;
 
 #endif

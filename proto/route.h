@@ -36,4 +36,11 @@ static inline uint32_t route_shard(uint64_t key, uint64_t salt, uint32_t n_shard
     return route_slot_shard(route_slot(key, salt), n_shards);
 }
 
+/*
+ * What two peers compare to know that they mean the same cluster: XXH3_64bits of
+ *     "<shards per node>\n<host:port>\n<host:port>..."        decimal; nodes in slot order; no
+ * final newline
+ */
+uint64_t route_map_id(uint32_t shards_per_node, char *const *nodes, uint32_t n_nodes);
+
 #endif

@@ -23,12 +23,12 @@ enum section_op {
 };
 
 struct section {
-    uint32_t table_id;    /* the shard's number of the table */
-    enum section_op op;   /* push only */
-    enum codec_id codec;  /* push: of `values`; pull: of the answer */
-    uint32_t k;           /* topk: values kept in a row; else 0 */
+    uint32_t table_id;   /* the shard's number of the table */
+    enum section_op op;  /* push only */
+    enum codec_id codec; /* push: of `values`; pull: of the answer */
+    uint32_t k;          /* topk: values kept in a row; else 0 */
     uint32_t n_keys;
-    const uint8_t *keys;  /* keys.h, key_bytes long */
+    const uint8_t *keys; /* keys.h, key_bytes long */
     size_t key_bytes;
     const uint8_t *values; /* push: n_keys rows, one behind the other; pull: NULL */
     size_t value_bytes;
@@ -36,10 +36,10 @@ struct section {
 
 /* One numbered push: all that a worker sends a shard for one step. */
 struct push {
-    uint64_t seq;        /* 1, 2, 3 ... per (worker incarnation, shard) */
-    uint64_t clock;      /* the step that the gradients are from, 0-based */
-    uint32_t n_samples;  /* of this worker in this step: its weight in lock step */
-    bool tick;           /* the worker has finished step `clock`: its clock becomes clock + 1 */
+    uint64_t seq;       /* 1, 2, 3 ... per (worker incarnation, shard) */
+    uint64_t clock;     /* the step that the gradients are from, 0-based */
+    uint32_t n_samples; /* of this worker in this step: its weight in lock step */
+    bool tick;          /* the worker has finished step `clock`: its clock becomes clock + 1 */
     uint32_t n_sections;
     struct section sections[SECTIONS_MAX];
 };

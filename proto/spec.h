@@ -13,9 +13,10 @@
 
 #include "common/status.h"
 
-#define SPEC_NAME_MAX 128       /* with the final NUL; printable ASCII without blanks */
-#define SPEC_DIM_MAX 16384u     /* floats in a row or block */
-#define SPEC_DENSE_BLOCK 1024u  /* what psworker uses for `dim` of dense tables */
+#define SPEC_NAME_MAX 128      /* with the final NUL; printable ASCII without blanks */
+#define SPEC_DIM_MAX 16384u    /* floats in a row or block */
+#define SPEC_DENSE_BLOCK 1024u /* what psworker uses for `dim` of dense tables */
+#define SPEC_FLOATS_MAX (UINT64_C(1) << 40) /* in a dense table */
 
 enum spec_kind { SPEC_SPARSE, SPEC_DENSE, SPEC_KIND_END };
 enum spec_init { SPEC_INIT_ZERO, SPEC_INIT_UNIFORM, SPEC_INIT_NORMAL, SPEC_INIT_END };
@@ -28,7 +29,13 @@ enum spec_optim {
     SPEC_FTRL,
     SPEC_OPTIM_END
 };
-enum spec_decay { SPEC_DECAY_NONE, SPEC_DECAY_LINEAR, SPEC_DECAY_EXP, SPEC_DECAY_INV_SQRT, SPEC_DECAY_END };
+enum spec_decay {
+    SPEC_DECAY_NONE,
+    SPEC_DECAY_LINEAR,
+    SPEC_DECAY_EXP,
+    SPEC_DECAY_INV_SQRT,
+    SPEC_DECAY_END
+};
 
 /* Consistency of one table: as the job says, or its own. */
 enum spec_mode { SPEC_MODE_JOB, SPEC_MODE_ASYNC, SPEC_MODE_SSP, SPEC_MODE_BSP, SPEC_MODE_END };
@@ -37,19 +44,19 @@ enum spec_mode { SPEC_MODE_JOB, SPEC_MODE_ASYNC, SPEC_MODE_SSP, SPEC_MODE_BSP, S
 struct optim_params {
     float learning_rate; /* before the schedule; FTRL's alpha */
     float epsilon;
-    float momentum;      /* mu of momentum SGD */
-    float nesterov;      /* 0 or 1 */
-    float weight_decay;  /* L2 added to the gradient: g + weight_decay * w */
-    float beta1, beta2;  /* Adam */
+    float momentum;            /* mu of momentum SGD */
+    float nesterov;            /* 0 or 1 */
+    float weight_decay;        /* L2 added to the gradient: g + weight_decay * w */
+    float beta1, beta2;        /* Adam */
     float initial_accumulator; /* Adagrad's and FTRL's sum of squares at the start */
-    float lr_decay;      /* Adagrad: lr / (1 + (t - 1) * lr_decay) */
+    float lr_decay;            /* Adagrad: lr / (1 + (t - 1) * lr_decay) */
     float ftrl_beta, ftrl_l1, ftrl_l2;
 };
 
-/* lr(c) = learning_rate * min(1, (c + 1) / warmup_clocks) * decay(c - decay_start), c the push's clock:
- *     linear    max(decay_floor, 1 - x / decay_clocks)
- *     exp       max(decay_floor, decay_rate ^ (x / decay_clocks))
- *     inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))        x = max(0, c - decay_start) */
+/* lr(c) = learning_rate * min(1, (c + 1) / warmup_clocks) * decay(c - decay_start), c the
+ * push's clock: linear    max(decay_floor, 1 - x / decay_clocks) exp       max(decay_floor,
+ * decay_rate ^ (x / decay_clocks)) inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))
+ * x = max(0, c - decay_start) */
 struct lr_schedule {
     uint32_t warmup_clocks; /* 0: none */
     enum spec_decay decay;
@@ -61,17 +68,17 @@ struct lr_schedule {
 struct table_spec {
     char name[SPEC_NAME_MAX];
     enum spec_kind kind;
-    uint32_t dim;       /* weights in a row; of a dense table: floats in a block */
-    uint64_t n_floats;  /* dense only: length of the array */
+    uint32_t dim;      /* weights in a row; of a dense table: floats in a block */
+    uint64_t n_floats; /* dense only: length of the array */
     uint64_t seed;
     enum spec_init init;
-    float init_scale;   /* uniform: in [-scale, scale); normal: standard deviation */
+    float init_scale; /* uniform: in [-scale, scale); normal: standard deviation */
     enum spec_optim optim;
     struct optim_params params;
     struct lr_schedule schedule;
-    float clip_norm;    /* L2 bound on a row's gradient before the optimizer; 0: none */
+    float clip_norm; /* L2 bound on a row's gradient before the optimizer; 0: none */
     enum spec_mode mode;
-    uint32_t bound;     /* clocks; of SPEC_MODE_SSP */
+    uint32_t bound; /* clocks; of SPEC_MODE_SSP */
 };
 
 /* The paper's or PyTorch's defaults of an optimizer, learning_rate included. */
@@ -81,9 +88,10 @@ struct optim_params spec_optim_defaults(enum spec_optim optim);
  * functions return -1 for a name that is unknown. */
 const char *spec_kind_name(enum spec_kind kind);
 const char *spec_init_name(enum spec_init init);
-const char *spec_optim_name(enum spec_optim optim); /* sgd momentum adagrad rowwise_adagrad adam ftrl */
+const char *
+spec_optim_name(enum spec_optim optim); /* sgd momentum adagrad rowwise_adagrad adam ftrl */
 const char *spec_decay_name(enum spec_decay decay);
-const char *spec_mode_name(enum spec_mode mode);    /* job async ssp bsp */
+const char *spec_mode_name(enum spec_mode mode); /* job async ssp bsp */
 int spec_optim_find(const char *name);
 int spec_init_find(const char *name);
 int spec_decay_find(const char *name);
@@ -100,6 +108,7 @@ uint64_t spec_salt(const struct table_spec *spec);
 int spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
 /* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. */
-int spec_same(const struct table_spec *have, const struct table_spec *want, struct err *err) MUST_CHECK;
+int spec_same(const struct table_spec *have, const struct table_spec *want, struct err *err)
+    MUST_CHECK;
 
 #endif

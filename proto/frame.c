@@ -1,0 +1,100 @@
+#include "proto/frame.h"
+
+#include <string.h>
+
+#include "common/crc.h"
+#include "common/status.h"
+
+#define CRC_AT 20u
+
+static const uint8_t magic[4] = { 'P', 'S', 'D', '1' };
+
+static void put_le(uint8_t *dst, uint64_t value, int n_bytes)
+{
+    for (int i = 0; i < n_bytes; i++)
+        dst[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *src, int n_bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < n_bytes; i++)
+        value |= (uint64_t)src[i] << (8 * i);
+    return value;
+}
+
+const char *frame_type_name(unsigned type)
+{
+    switch (type) {
+#define X(name, value, text) \
+    case name:               \
+        return text;
+        FRAME_TYPE_LIST(X)
+#undef X
+    default:
+        return "unknown";
+    }
+}
+
+static uint32_t crc_of(const uint8_t *header, const uint8_t *head, size_t head_bytes,
+                       const uint8_t *body, size_t body_bytes)
+{
+    uint32_t crc = crc_extend(0, header, CRC_AT);
+
+    if (head_bytes)
+        crc = crc_extend(crc, head, head_bytes);
+    if (body_bytes)
+        crc = crc_extend(crc, body, body_bytes);
+    return crc;
+}
+
+void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
+                  const uint8_t *head, const uint8_t *body)
+{
+    memcpy(dst, magic, sizeof magic);
+    dst[4] = (uint8_t)header->type;
+    dst[5] = header->flags;
+    put_le(dst + 6, header->head_bytes, 2);
+    put_le(dst + 8, header->body_bytes, 4);
+    put_le(dst + 12, header->request_id, 8);
+    put_le(dst + CRC_AT, crc_of(dst, head, header->head_bytes, body, header->body_bytes), 4);
+}
+
+bool frame_magic_fits(const uint8_t *src, size_t n_bytes)
+{
+    return memcmp(src, magic, n_bytes < sizeof magic ? n_bytes : sizeof magic) == 0;
+}
+
+int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_bytes,
+                 struct frame_header *ret_header)
+{
+    unsigned type = src[4];
+    uint8_t flags = src[5];
+    uint64_t head_bytes = get_le(src + 6, 2), body_bytes = get_le(src + 8, 4);
+
+    if (!frame_magic_fits(src, sizeof magic))
+        return PS_EPROTO;
+    if (type < FRAME_HELLO || type >= FRAME_TYPE_END || (flags & ~FRAME_FLAGS_KNOWN))
+        return PS_EPROTO;
+    if (head_bytes + body_bytes > max_bytes)
+        return PS_ETOOBIG;
+    *ret_header = (struct frame_header){
+        .type = (enum frame_type)type,
+        .flags = flags,
+        .head_bytes = (uint16_t)head_bytes,
+        .body_bytes = (uint32_t)body_bytes,
+        .request_id = get_le(src + 12, 8),
+        .crc = (uint32_t)get_le(src + CRC_AT, 4),
+    };
+    return 0;
+}
+
+int frame_verify(const uint8_t *src, const struct frame_header *header)
+{
+    const uint8_t *head = src + FRAME_HEADER_BYTES, *body = head + header->head_bytes;
+
+    return crc_of(src, head, header->head_bytes, body, header->body_bytes) == header->crc
+               ? 0
+               : PS_ECORRUPT;
+}

@@ -1,0 +1,385 @@
+/* The messages without rows: each has a pair here, message_write_X() and message_read_X() with
+ * its take_X(). */
+#include "proto/message.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "proto/message_head.h"
+#include "proto/message_spec.h"
+#include "proto/message_zstd.h"
+#include "proto/ps.pb-c.h"
+#include "proto/route.h"
+
+int message_body(const struct frame_header *header, const uint8_t *body, uint32_t max_bytes,
+                 struct buf *scratch, const uint8_t **ret_body, size_t *ret_bytes)
+{
+    int status;
+
+    if (header->flags & FRAME_ZSTD) {
+        status = message_zstd_decompress(body, header->body_bytes, max_bytes, scratch);
+        if (status)
+            return status;
+        *ret_body = buf_front(scratch);
+        *ret_bytes = buf_len(scratch);
+        return 0;
+    }
+    if (header->body_bytes > max_bytes)
+        return PS_ETOOBIG;
+    *ret_body = body;
+    *ret_bytes = header->body_bytes;
+    return 0;
+}
+
+int message_write_hello(struct buf *out, uint64_t request_id, const struct hello *m)
+{
+    Ps__Hello head = PS__HELLO__INIT;
+
+    head.version_min = m->version_min;
+    head.version_max = m->version_max;
+    head.role = (char *)m->role;
+    head.token = (char *)m->token;
+    head.shard = m->shard;
+    head.map_id = m->map_id;
+    head.name = (char *)m->name;
+    return message_head_write(out, FRAME_HELLO, request_id, &head.base);
+}
+
+static int take_hello(const void *message, void *ret)
+{
+    const Ps__Hello *head = message;
+    struct hello m = {
+        .version_min = head->version_min,
+        .version_max = head->version_max,
+        .shard = head->shard,
+        .map_id = head->map_id,
+    };
+
+    if (message_head_name(m.role, sizeof m.role, head->role) ||
+        message_head_name(m.token, sizeof m.token, head->token) ||
+        message_head_name(m.name, sizeof m.name, head->name))
+        return PS_EPROTO;
+    *(struct hello *)ret = m;
+    return 0;
+}
+
+int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)
+{
+    return message_head_read(&ps__hello__descriptor, h, head, take_hello, ret);
+}
+
+int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m)
+{
+    Ps__HelloReply head = PS__HELLO_REPLY__INIT;
+    char *nodes[MESSAGE_NODES_MAX];
+
+    assert(m->n_nodes <= MESSAGE_NODES_MAX);
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        nodes[i] = (char *)m->nodes[i];
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.version = m->version;
+    head.n_nodes = m->n_nodes;
+    head.nodes = nodes;
+    head.node = m->node;
+    head.shards_per_node = m->shards_per_node;
+    head.map_id = m->map_id;
+    head.frame_max_bytes = m->frame_max_bytes;
+    return message_head_write(out, FRAME_HELLO_REPLY, request_id, &head.base);
+}
+
+/* A client sizes its arrays by these numbers. A refusal may leave them all out. */
+static bool is_cluster(const Ps__HelloReply *head)
+{
+    if (head->n_nodes == 0)
+        return head->status != 0;
+    return head->n_nodes <= MESSAGE_NODES_MAX && head->node < head->n_nodes &&
+           head->shards_per_node > 0 &&
+           head->shards_per_node <= ROUTE_N_SHARDS_MAX / head->n_nodes;
+}
+
+static int take_hello_reply(const void *message, void *ret)
+{
+    const Ps__HelloReply *head = message;
+    struct hello_reply *m = ret;
+
+    if (message_head_status(&m->status, head->status) || !is_cluster(head))
+        return PS_EPROTO;
+    message_head_text(m->text, sizeof m->text, head->text);
+    m->version = head->version;
+    m->n_nodes = (uint32_t)head->n_nodes;
+    m->node = head->node;
+    m->shards_per_node = head->shards_per_node;
+    m->map_id = head->map_id;
+    m->frame_max_bytes = head->frame_max_bytes;
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (message_head_name(m->nodes[i], sizeof m->nodes[i], head->nodes[i]))
+            return PS_EPROTO;
+    return 0;
+}
+
+int message_read_hello_reply(const struct frame_header *h, const uint8_t *head,
+                             struct hello_reply *ret)
+{
+    *ret = (struct hello_reply){ 0 };
+    return message_head_read(&ps__hello_reply__descriptor, h, head, take_hello_reply, ret);
+}
+
+int message_write_table(struct buf *out, uint64_t request_id, const struct table_request *m)
+{
+    Ps__Table head = PS__TABLE__INIT;
+    Ps__TableSpec spec;
+    Ps__OptimParams params;
+
+    message_spec_put(&m->spec, &spec, &params);
+    head.spec = &spec;
+    head.must_exist = m->must_exist;
+    return message_head_write(out, FRAME_TABLE, request_id, &head.base);
+}
+
+static int take_table(const void *message, void *ret)
+{
+    const Ps__Table *head = message;
+    struct table_request *m = ret;
+
+    if (!head->spec)
+        return PS_EPROTO;
+    m->must_exist = head->must_exist != 0;
+    return message_spec_take(head->spec, &m->spec);
+}
+
+int message_read_table(const struct frame_header *h, const uint8_t *head,
+                       struct table_request *ret)
+{
+    return message_head_read(&ps__table__descriptor, h, head, take_table, ret);
+}
+
+int message_write_table_reply(struct buf *out, uint64_t request_id, const struct table_reply *m)
+{
+    Ps__TableReply head = PS__TABLE_REPLY__INIT;
+    Ps__TableSpec spec;
+    Ps__OptimParams params;
+
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.table_id = m->table_id;
+    if (m->status == 0) {
+        message_spec_put(&m->spec, &spec, &params);
+        head.spec = &spec;
+    }
+    return message_head_write(out, FRAME_TABLE_REPLY, request_id, &head.base);
+}
+
+static int take_table_reply(const void *message, void *ret)
+{
+    const Ps__TableReply *head = message;
+    struct table_reply m = { .table_id = head->table_id };
+
+    if (message_head_status(&m.status, head->status) || (m.status == 0 && !head->spec))
+        return PS_EPROTO;
+    message_head_text(m.text, sizeof m.text, head->text);
+    if (head->spec && message_spec_take(head->spec, &m.spec))
+        return PS_EPROTO;
+    *(struct table_reply *)ret = m;
+    return 0;
+}
+
+int message_read_table_reply(const struct frame_header *h, const uint8_t *head,
+                             struct table_reply *ret)
+{
+    return message_head_read(&ps__table_reply__descriptor, h, head, take_table_reply, ret);
+}
+
+int message_write_join(struct buf *out, uint64_t request_id, const struct join *m)
+{
+    Ps__Join head = PS__JOIN__INIT;
+
+    head.job = (char *)m->job;
+    head.rank = m->rank;
+    head.n_workers = m->n_workers;
+    head.incarnation = m->incarnation;
+    head.mode = m->mode;
+    head.bound = m->bound;
+    head.clock = m->clock;
+    head.last_acked = m->last_acked;
+    head.name = (char *)m->name;
+    return message_head_write(out, FRAME_JOIN, request_id, &head.base);
+}
+
+static int take_join(const void *message, void *ret)
+{
+    const Ps__Join *head = message;
+    struct join m = {
+        .rank = head->rank,
+        .n_workers = head->n_workers,
+        .incarnation = head->incarnation,
+        .bound = head->bound,
+        .clock = head->clock,
+        .last_acked = head->last_acked,
+    };
+
+    if (head->mode <= SPEC_MODE_JOB || head->mode >= SPEC_MODE_END)
+        return PS_EPROTO;
+    m.mode = (enum spec_mode)head->mode;
+    if (message_head_name(m.job, sizeof m.job, head->job) ||
+        message_head_name(m.name, sizeof m.name, head->name))
+        return PS_EPROTO;
+    *(struct join *)ret = m;
+    return 0;
+}
+
+int message_read_join(const struct frame_header *h, const uint8_t *head, struct join *ret)
+{
+    return message_head_read(&ps__join__descriptor, h, head, take_join, ret);
+}
+
+int message_write_join_reply(struct buf *out, uint64_t request_id, const struct join_reply *m)
+{
+    Ps__JoinReply head = PS__JOIN_REPLY__INIT;
+
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.last_applied = m->last_applied;
+    head.clock = m->clock;
+    head.min_clock = m->min_clock;
+    head.lease_ms = m->lease_ms;
+    return message_head_write(out, FRAME_JOIN_REPLY, request_id, &head.base);
+}
+
+static int take_join_reply(const void *message, void *ret)
+{
+    const Ps__JoinReply *head = message;
+    struct join_reply m = {
+        .last_applied = head->last_applied,
+        .clock = head->clock,
+        .min_clock = head->min_clock,
+        .lease_ms = head->lease_ms,
+    };
+
+    if (message_head_status(&m.status, head->status))
+        return PS_EPROTO;
+    message_head_text(m.text, sizeof m.text, head->text);
+    *(struct join_reply *)ret = m;
+    return 0;
+}
+
+int message_read_join_reply(const struct frame_header *h, const uint8_t *head,
+                            struct join_reply *ret)
+{
+    return message_head_read(&ps__join_reply__descriptor, h, head, take_join_reply, ret);
+}
+
+static int write_clock(struct buf *out, enum frame_type type, uint64_t request_id,
+                       uint64_t clock)
+{
+    Ps__Clock head = PS__CLOCK__INIT;
+
+    head.clock = clock;
+    return message_head_write(out, type, request_id, &head.base);
+}
+
+static int take_clock(const void *message, void *ret)
+{
+    *(uint64_t *)ret = ((const Ps__Clock *)message)->clock;
+    return 0;
+}
+
+int message_write_beat(struct buf *out, uint64_t request_id, uint64_t clock)
+{
+    return write_clock(out, FRAME_BEAT, request_id, clock);
+}
+
+int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+{
+    return message_head_read(&ps__clock__descriptor, h, head, take_clock, ret_clock);
+}
+
+int message_write_leave(struct buf *out, uint64_t request_id, uint64_t clock)
+{
+    return write_clock(out, FRAME_LEAVE, request_id, clock);
+}
+
+int message_read_leave(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+{
+    return message_head_read(&ps__clock__descriptor, h, head, take_clock, ret_clock);
+}
+
+int message_write_admin(struct buf *out, uint64_t request_id, const struct admin *m)
+{
+    Ps__Admin head = PS__ADMIN__INIT;
+
+    head.command = (char *)m->command;
+    head.argument = (char *)m->argument;
+    return message_head_write(out, FRAME_ADMIN, request_id, &head.base);
+}
+
+static int take_admin(const void *message, void *ret)
+{
+    const Ps__Admin *head = message;
+    struct admin m;
+
+    if (message_head_name(m.command, sizeof m.command, head->command) ||
+        message_head_name(m.argument, sizeof m.argument, head->argument))
+        return PS_EPROTO;
+    *(struct admin *)ret = m;
+    return 0;
+}
+
+int message_read_admin(const struct frame_header *h, const uint8_t *head, struct admin *ret)
+{
+    return message_head_read(&ps__admin__descriptor, h, head, take_admin, ret);
+}
+
+static Ps__StatusReply status_head(const struct status_reply *m)
+{
+    Ps__StatusReply head = PS__STATUS_REPLY__INIT;
+
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.min_clock = m->min_clock;
+    return head;
+}
+
+int message_write_status_reply(struct buf *out, enum frame_type type, uint64_t request_id,
+                               const struct status_reply *m)
+{
+    Ps__StatusReply head = status_head(m);
+
+    assert(type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY);
+    return message_head_write(out, type, request_id, &head.base);
+}
+
+int message_write_admin_reply(struct buf *out, uint64_t request_id,
+                              const struct status_reply *m, const char *json, size_t json_bytes)
+{
+    Ps__StatusReply head = status_head(m);
+    struct frame_header header = { .type = FRAME_ADMIN_REPLY, .request_id = request_id };
+    uint8_t *body;
+    int status = message_head_open(out, &head.base, json_bytes, &header, &body);
+
+    if (status)
+        return status;
+    if (json_bytes)
+        memcpy(body, json, json_bytes);
+    message_head_seal(out, &header, body, MESSAGE_PLAIN);
+    return 0;
+}
+
+static int take_status_reply(const void *message, void *ret)
+{
+    const Ps__StatusReply *head = message;
+    struct status_reply m = { .min_clock = head->min_clock };
+
+    if (message_head_status(&m.status, head->status))
+        return PS_EPROTO;
+    message_head_text(m.text, sizeof m.text, head->text);
+    *(struct status_reply *)ret = m;
+    return 0;
+}
+
+int message_read_status_reply(const struct frame_header *h, const uint8_t *head,
+                              struct status_reply *ret)
+{
+    return message_head_read(&ps__status_reply__descriptor, h, head, take_status_reply, ret);
+}

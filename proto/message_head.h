@@ -1,0 +1,52 @@
+/*
+ * The head of a message: how a protobuf-c struct gets into a frame and out of one. For
+ * message*.c alone.
+ */
+#ifndef PROTO_MESSAGE_HEAD_H
+#define PROTO_MESSAGE_HEAD_H
+
+#include <stdbool.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/buf.h"
+#include "proto/frame.h"
+
+/*
+ * Room behind what is in *out for a frame whose body has body_bytes, which the caller then
+ * writes at *ret_body; the head is in its place already. Nothing counts until
+ * message_head_seal(). header: type and request_id are the caller's, the lengths are filled in.
+ * PS_ETOOBIG or -ENOMEM, *out as it was.
+ *
+ *     | header | head | body |
+ */
+int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body_bytes,
+                      struct frame_header *header, uint8_t **ret_body) MUST_CHECK;
+
+enum message_compress { MESSAGE_PLAIN, MESSAGE_TRY_ZSTD };
+
+/* The body is written: compresses it where that pays, writes the header, appends the frame to
+ * *out. */
+void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *body,
+                       enum message_compress how);
+
+/* A frame without a body. */
+int message_head_write(struct buf *out, enum frame_type type, uint64_t request_id,
+                       const ProtobufCMessage *head) MUST_CHECK;
+
+/* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message,
+ * -ENOMEM, else what `take` returns. */
+int message_head_read(const ProtobufCMessageDescriptor *descriptor,
+                      const struct frame_header *header, const uint8_t *head,
+                      int (*take)(const void *message, void *ret), void *ret) MUST_CHECK;
+
+/* A name: PS_EPROTO unless it fits dst, NUL included, and holds no control characters. */
+int message_head_name(char *dst, size_t cap, const char *src) MUST_CHECK;
+
+/* A sentence: cut to fit, control characters replaced. */
+void message_head_text(char *dst, size_t cap, const char *src);
+
+/* PS_EPROTO for a number that is no status. */
+int message_head_status(int *dst, int32_t status) MUST_CHECK;
+
+#endif

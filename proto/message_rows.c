@@ -1,0 +1,358 @@
+/* The messages that carry rows: pull, push and their replies. Their bodies are raw; the heads
+ * say how they are cut. */
+#include <assert.h>
+#include <string.h>
+
+#include "proto/keys.h"
+#include "proto/message.h"
+#include "proto/message_head.h"
+#include "proto/ps.pb-c.h"
+
+/* What a reader cuts a body with. */
+struct cutter {
+    const uint8_t *body;
+    size_t body_bytes;
+    void *ret;
+};
+
+/* The sections of one head, as protobuf-c wants them. */
+struct section_heads {
+    Ps__Section *items[SECTIONS_MAX];
+    Ps__Section heads[SECTIONS_MAX];
+};
+
+static void put_sections(const struct section *sections, uint32_t n_sections,
+                         struct section_heads *ret)
+{
+    assert(n_sections <= SECTIONS_MAX);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        const struct section *s = &sections[i];
+        Ps__Section *head = &ret->heads[i];
+
+        ps__section__init(head);
+        head->table_id = s->table_id;
+        head->op = s->op;
+        head->codec = s->codec;
+        head->k = s->k;
+        head->n_keys = s->n_keys;
+        head->key_bytes = (uint32_t)s->key_bytes;
+        head->value_bytes = (uint32_t)s->value_bytes;
+        ret->items[i] = head;
+    }
+}
+
+static size_t sections_bytes(const struct section *sections, uint32_t n_sections)
+{
+    size_t sum = 0;
+
+    for (uint32_t i = 0; i < n_sections; i++)
+        sum += sections[i].key_bytes + sections[i].value_bytes;
+    return sum;
+}
+
+static uint8_t *append(uint8_t *dst, const uint8_t *bytes, size_t n_bytes)
+{
+    if (n_bytes)
+        memcpy(dst, bytes, n_bytes);
+    return dst + n_bytes;
+}
+
+static int write_sections(struct buf *out, struct frame_header *header,
+                          const ProtobufCMessage *head, const struct section *sections,
+                          uint32_t n_sections, enum message_compress how)
+{
+    uint8_t *body, *at;
+    int status =
+        message_head_open(out, head, sections_bytes(sections, n_sections), header, &body);
+
+    if (status)
+        return status;
+    at = body;
+    for (uint32_t i = 0; i < n_sections; i++) {
+        at = append(at, sections[i].keys, sections[i].key_bytes);
+        at = append(at, sections[i].values, sections[i].value_bytes);
+    }
+    message_head_seal(out, header, body, how);
+    return 0;
+}
+
+int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
+                       bool compress)
+{
+    struct frame_header header = { .type = FRAME_PULL, .request_id = request_id };
+    Ps__Pull head = PS__PULL__INIT;
+    struct section_heads sections;
+
+    put_sections(m->sections, m->n_sections, &sections);
+    head.clock = m->clock;
+    head.deadline_ms = m->deadline_ms;
+    head.n_sections = m->n_sections;
+    head.sections = sections.items;
+    return write_sections(out, &header, &head.base, m->sections, m->n_sections,
+                          compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
+}
+
+int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
+                       bool compress)
+{
+    struct frame_header header = { .type = FRAME_PUSH, .request_id = request_id };
+    Ps__Push head = PS__PUSH__INIT;
+    struct section_heads sections;
+
+    put_sections(m->sections, m->n_sections, &sections);
+    head.seq = m->seq;
+    head.clock = m->clock;
+    head.n_samples = m->n_samples;
+    head.tick = m->tick;
+    head.n_sections = m->n_sections;
+    head.sections = sections.items;
+    return write_sections(out, &header, &head.base, m->sections, m->n_sections,
+                          compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
+}
+
+/* Can so many keys stand in so many bytes, and so many rows in theirs? */
+static int check_section(const Ps__Section *head)
+{
+    if (head->codec >= CODEC_ID_END)
+        return PS_ECODEC;
+    if (head->codec == CODEC_TOPK && (head->k < 1 || head->k > SPEC_DIM_MAX))
+        return PS_ECODEC;
+    if (head->op >= SECTION_OP_END)
+        return PS_EPROTO;
+    if (head->key_bytes < head->n_keys ||
+        head->key_bytes > (uint64_t)head->n_keys * KEYS_BYTES_MAX)
+        return PS_ECOUNT;
+    return 0;
+}
+
+static int check_values(const Ps__Section *head)
+{
+    if (head->n_keys == 0)
+        return head->value_bytes ? PS_ECOUNT : 0;
+    if (head->value_bytes == 0 || head->value_bytes % head->n_keys)
+        return PS_ECOUNT;
+    if (head->codec == CODEC_TOPK && head->value_bytes / head->n_keys != 6 * head->k)
+        return PS_ECOUNT;
+    return 0;
+}
+
+/* Cuts the body into sections. `values`: what check_values() or no_values() allows. */
+static int take_sections(Ps__Section *const *heads, size_t n_heads,
+                         int (*values)(const Ps__Section *head), const struct cutter *cut,
+                         struct section *ret, uint32_t *ret_n)
+{
+    size_t at = 0;
+
+    if (n_heads > SECTIONS_MAX)
+        return PS_ECOUNT;
+    for (size_t i = 0; i < n_heads; i++) {
+        const Ps__Section *head = heads[i];
+        uint64_t n_bytes = (uint64_t)head->key_bytes + head->value_bytes;
+        int status = check_section(head);
+
+        if (!status)
+            status = values(head);
+        if (status)
+            return status;
+        if (n_bytes > cut->body_bytes - at)
+            return PS_ECOUNT;
+        ret[i] = (struct section){
+            .table_id = head->table_id,
+            .op = (enum section_op)head->op,
+            .codec = (enum codec_id)head->codec,
+            .k = head->codec == CODEC_TOPK ? head->k : 0,
+            .n_keys = head->n_keys,
+            .keys = cut->body + at,
+            .key_bytes = head->key_bytes,
+            .values = head->value_bytes ? cut->body + at + head->key_bytes : NULL,
+            .value_bytes = head->value_bytes,
+        };
+        at += n_bytes;
+    }
+    *ret_n = (uint32_t)n_heads;
+    return at == cut->body_bytes ? 0 : PS_ECOUNT;
+}
+
+static int no_values(const Ps__Section *head)
+{
+    return head->value_bytes ? PS_ECOUNT : 0;
+}
+
+static int take_pull(const void *message, void *cutter)
+{
+    const Ps__Pull *head = message;
+    struct cutter *cut = cutter;
+    struct pull *m = cut->ret;
+
+    m->clock = head->clock;
+    m->deadline_ms = head->deadline_ms;
+    return take_sections(head->sections, head->n_sections, no_values, cut, m->sections,
+                         &m->n_sections);
+}
+
+int message_read_pull(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
+                      size_t body_bytes, struct pull *ret)
+{
+    struct cutter cut = { body, body_bytes, ret };
+
+    return message_head_read(&ps__pull__descriptor, h, head, take_pull, &cut);
+}
+
+static int take_push(const void *message, void *cutter)
+{
+    const Ps__Push *head = message;
+    struct cutter *cut = cutter;
+    struct push *m = cut->ret;
+
+    m->seq = head->seq;
+    m->clock = head->clock;
+    m->n_samples = head->n_samples;
+    m->tick = head->tick != 0;
+    return take_sections(head->sections, head->n_sections, check_values, cut, m->sections,
+                         &m->n_sections);
+}
+
+int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
+                      size_t body_bytes, struct push *ret)
+{
+    struct cutter cut = { body, body_bytes, ret };
+
+    return message_head_read(&ps__push__descriptor, h, head, take_push, &cut);
+}
+
+int message_write_push_reply(struct buf *out, uint64_t request_id, const struct push_reply *m)
+{
+    Ps__PushReply head = PS__PUSH_REPLY__INIT;
+
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.seq = m->seq;
+    head.min_clock = m->min_clock;
+    head.version = m->version;
+    head.rows_refused = m->rows_refused;
+    head.repeated_push = m->repeated;
+    return message_head_write(out, FRAME_PUSH_REPLY, request_id, &head.base);
+}
+
+static int take_push_reply(const void *message, void *ret)
+{
+    const Ps__PushReply *head = message;
+    struct push_reply m = {
+        .seq = head->seq,
+        .min_clock = head->min_clock,
+        .version = head->version,
+        .rows_refused = head->rows_refused,
+        .repeated = head->repeated_push != 0,
+    };
+
+    if (message_head_status(&m.status, head->status))
+        return PS_EPROTO;
+    message_head_text(m.text, sizeof m.text, head->text);
+    *(struct push_reply *)ret = m;
+    return 0;
+}
+
+int message_read_push_reply(const struct frame_header *h, const uint8_t *head,
+                            struct push_reply *ret)
+{
+    return message_head_read(&ps__push_reply__descriptor, h, head, take_push_reply, ret);
+}
+
+/*
+ * Between begin and end, the reply stands in *out with its head and body where they will stay,
+ * so that the values are written once and never moved. The header's 24 bytes, of which only end
+ * knows the crc, keep the lengths until then.
+ *
+ *     | struct lengths, in 24 bytes | head | values of section 0 | values of section 1 | ...
+ */
+struct lengths {
+    uint32_t head_bytes, body_bytes;
+};
+
+static int begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
+{
+    struct frame_header header = { .type = FRAME_PULL_REPLY };
+    Ps__PullReply head = PS__PULL_REPLY__INIT;
+    uint32_t value_bytes[SECTIONS_MAX];
+    struct lengths lengths;
+    size_t body_bytes = 0;
+    int status;
+
+    for (uint32_t i = 0; i < m->n_sections; i++) {
+        if (m->sections[i].value_bytes > UINT32_MAX)
+            return PS_ETOOBIG;
+        value_bytes[i] = (uint32_t)m->sections[i].value_bytes;
+        body_bytes += value_bytes[i];
+    }
+    head.status = m->status;
+    head.text = (char *)m->text;
+    head.min_clock = m->min_clock;
+    head.version = m->version;
+    head.n_value_bytes = m->n_sections;
+    head.value_bytes = value_bytes;
+    status = message_head_open(out, &head.base, body_bytes, &header, ret_values);
+    if (status)
+        return status;
+    lengths = (struct lengths){ header.head_bytes, header.body_bytes };
+    memcpy(*ret_values - lengths.head_bytes - FRAME_HEADER_BYTES, &lengths, sizeof lengths);
+    return 0;
+}
+
+int message_begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
+{
+    int status;
+
+    assert(buf_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
+    status = begin_pull_reply(out, m, ret_values);
+    if (status)
+        buf_deinit(out);
+    return status;
+}
+
+int message_end_pull_reply(struct buf *out, uint64_t request_id, bool compress)
+{
+    struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
+    uint8_t *frame = out->bytes + out->end;
+    struct lengths lengths;
+
+    assert(buf_len(out) == 0 && out->bytes);
+    memcpy(&lengths, frame, sizeof lengths);
+    header.head_bytes = (uint16_t)lengths.head_bytes;
+    header.body_bytes = lengths.body_bytes;
+    message_head_seal(out, &header, frame + FRAME_HEADER_BYTES + header.head_bytes,
+                      compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
+    return 0;
+}
+
+static int take_pull_reply(const void *message, void *cutter)
+{
+    const Ps__PullReply *head = message;
+    struct cutter *cut = cutter;
+    struct pull_reply *m = cut->ret;
+    size_t at = 0;
+
+    if (message_head_status(&m->status, head->status))
+        return PS_EPROTO;
+    if (head->n_value_bytes > SECTIONS_MAX)
+        return PS_ECOUNT;
+    message_head_text(m->text, sizeof m->text, head->text);
+    m->min_clock = head->min_clock;
+    m->version = head->version;
+    m->n_sections = (uint32_t)head->n_value_bytes;
+    for (uint32_t i = 0; i < m->n_sections; i++) {
+        if (head->value_bytes[i] > cut->body_bytes - at)
+            return PS_ECOUNT;
+        m->sections[i].values = cut->body + at;
+        m->sections[i].value_bytes = head->value_bytes[i];
+        at += head->value_bytes[i];
+    }
+    return at == cut->body_bytes ? 0 : PS_ECOUNT;
+}
+
+int message_read_pull_reply(const struct frame_header *h, const uint8_t *head,
+                            const uint8_t *body, size_t body_bytes, struct pull_reply *ret)
+{
+    struct cutter cut = { body, body_bytes, ret };
+
+    return message_head_read(&ps__pull_reply__descriptor, h, head, take_pull_reply, &cut);
+}

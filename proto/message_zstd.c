@@ -1,0 +1,53 @@
+#include "proto/message_zstd.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zstd.h>
+
+#include "common/mem.h"
+#include "common/status.h"
+
+size_t message_zstd_compress(uint8_t *body, size_t n_bytes)
+{
+    size_t room = n_bytes - n_bytes / 16, n;
+    uint8_t *packed;
+
+    if (n_bytes < MESSAGE_ZSTD_BYTES_MIN)
+        return n_bytes;
+    packed = mem_try_alloc(room);
+    if (!packed)
+        return n_bytes;
+    /* Where the room ends, it would not pay: zstd gives up there by itself. */
+    n = ZSTD_compress(packed, room, body, n_bytes, MESSAGE_ZSTD_LEVEL);
+    if (ZSTD_isError(n))
+        n = n_bytes;
+    else
+        memcpy(body, packed, n);
+    free(packed);
+    return n;
+}
+
+int message_zstd_decompress(const uint8_t *src, size_t n_bytes, uint32_t max_bytes,
+                            struct buf *scratch)
+{
+    unsigned long long want = ZSTD_getFrameContentSize(src, n_bytes);
+    uint8_t *room;
+
+    /* 0: our writer never sends it, but zstd says so of a frame to be skipped. */
+    if (want == ZSTD_CONTENTSIZE_UNKNOWN || want == ZSTD_CONTENTSIZE_ERROR || want == 0)
+        return PS_ECORRUPT;
+    if (want > max_bytes)
+        return PS_ETOOBIG;
+    if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
+        return PS_ECORRUPT;
+    scratch->start = scratch->end = 0;
+    room = buf_reserve(scratch, (size_t)want);
+    if (!room)
+        return -ENOMEM;
+    if (ZSTD_decompress(room, (size_t)want, src, n_bytes) != want)
+        return PS_ECORRUPT;
+    buf_commit(scratch, (size_t)want);
+    return 0;
+}

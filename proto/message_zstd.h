@@ -1,0 +1,24 @@
+/*
+ * Compressing a body where it pays, and undoing it within bounds that no peer can move.
+ */
+#ifndef PROTO_MESSAGE_ZSTD_H
+#define PROTO_MESSAGE_ZSTD_H
+
+#include "common/buf.h"
+
+#define MESSAGE_ZSTD_LEVEL 1
+#define MESSAGE_ZSTD_BYTES_MIN \
+    512u /* a shorter body cannot repay its frame's bytes and the call */
+
+/* Replaces the n_bytes at `body` by one zstd frame and returns its length; or returns n_bytes,
+ * nothing changed, when that is not at least 1/16 shorter (or there is no memory to find out).
+ */
+size_t message_zstd_compress(uint8_t *body, size_t n_bytes);
+
+/* Fills *scratch, whatever was in it, with what one zstd frame of exactly n_bytes holds.
+ * PS_ECORRUPT if it is no such frame or does not say how much it holds; PS_ETOOBIG if that is
+ * more than max_bytes; -ENOMEM. */
+int message_zstd_decompress(const uint8_t *src, size_t n_bytes, uint32_t max_bytes,
+                            struct buf *scratch) MUST_CHECK;
+
+#endif

@@ -1,0 +1,332 @@
+/*
+ * One table of fields serves both questions about a specification, whether it is in its ranges
+ * and whether two are the same, so that a new field is checked, compared and named by adding
+ * one row.
+ */
+#include "proto/spec.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+static const char *const kind_names[] = { "sparse", "dense" };
+static const char *const init_names[] = { "zero", "uniform", "normal" };
+static const char *const optim_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
+                                           "adam", "ftrl" };
+static const char *const decay_names[] = { "none", "linear", "exp", "inv_sqrt" };
+static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
+
+_Static_assert(COUNT_OF(kind_names) == SPEC_KIND_END, "a name for each kind");
+_Static_assert(COUNT_OF(init_names) == SPEC_INIT_END, "a name for each init");
+_Static_assert(COUNT_OF(optim_names) == SPEC_OPTIM_END, "a name for each optimizer");
+_Static_assert(COUNT_OF(decay_names) == SPEC_DECAY_END, "a name for each decay");
+_Static_assert(COUNT_OF(mode_names) == SPEC_MODE_END, "a name for each mode");
+
+enum field_type { FIELD_U32, FIELD_U64, FIELD_FLOAT, FIELD_NAME };
+
+struct field {
+    const char *name;
+    size_t offset;
+    enum field_type type;
+    double min, max;          /* both within the range */
+    const char *const *names; /* FIELD_NAME: of the numbers 0..max */
+};
+
+#define AT(member) offsetof(struct table_spec, member)
+#define U32(name, member, min, max)                 \
+    {                                               \
+        name, AT(member), FIELD_U32, min, max, NULL \
+    }
+#define U64(name, member)                            \
+    {                                                \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL \
+    }
+#define REAL(name, member, min, max)                  \
+    {                                                 \
+        name, AT(member), FIELD_FLOAT, min, max, NULL \
+    }
+#define NAMED(name, member, names)                                  \
+    {                                                               \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names \
+    }
+#define ANY_FLOAT 3.4028234663852886e38 /* FLT_MAX: finite is enough */
+#define BELOW_1 0x1.fffffep-1           /* the float before 1 */
+
+/* clang-format off */
+static const struct field fields[] = {
+    NAMED("kind", kind, kind_names),
+    U32("dim", dim, 1, SPEC_DIM_MAX),
+    U64("n_floats", n_floats),
+    U64("seed", seed),
+    NAMED("init", init, init_names),
+    REAL("init_scale", init_scale, 0, ANY_FLOAT),
+    NAMED("optimizer", optim, optim_names),
+    REAL("learning_rate", params.learning_rate, 0, ANY_FLOAT),
+    REAL("epsilon", params.epsilon, 0, ANY_FLOAT),
+    REAL("momentum", params.momentum, 0, BELOW_1),
+    REAL("nesterov", params.nesterov, 0, 1),
+    REAL("weight_decay", params.weight_decay, 0, ANY_FLOAT),
+    REAL("beta1", params.beta1, 0, BELOW_1),
+    REAL("beta2", params.beta2, 0, BELOW_1),
+    REAL("initial_accumulator", params.initial_accumulator, 0, ANY_FLOAT),
+    REAL("lr_decay", params.lr_decay, 0, ANY_FLOAT),
+    REAL("ftrl_beta", params.ftrl_beta, 0, ANY_FLOAT),
+    REAL("ftrl_l1", params.ftrl_l1, 0, ANY_FLOAT),
+    REAL("ftrl_l2", params.ftrl_l2, 0, ANY_FLOAT),
+    U32("warmup_clocks", schedule.warmup_clocks, 0, UINT32_MAX),
+    NAMED("decay", schedule.decay, decay_names),
+    U64("decay_start", schedule.decay_start),
+    U64("decay_clocks", schedule.decay_clocks),
+    REAL("decay_rate", schedule.decay_rate, 0, 1),
+    REAL("decay_floor", schedule.decay_floor, 0, 1),
+    REAL("clip_norm", clip_norm, 0, ANY_FLOAT),
+    NAMED("mode", mode, mode_names),
+    U32("bound", bound, 0, UINT32_MAX),
+};
+/* clang-format on */
+
+static const char *name_of(const char *const *names, size_t n_names, unsigned number)
+{
+    return number < n_names ? names[number] : NULL;
+}
+
+static int find(const char *const *names, size_t n_names, const char *name)
+{
+    for (size_t i = 0; i < n_names; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *spec_kind_name(enum spec_kind kind)
+{
+    return name_of(kind_names, COUNT_OF(kind_names), kind);
+}
+
+const char *spec_init_name(enum spec_init init)
+{
+    return name_of(init_names, COUNT_OF(init_names), init);
+}
+
+const char *spec_optim_name(enum spec_optim optim)
+{
+    return name_of(optim_names, COUNT_OF(optim_names), optim);
+}
+
+const char *spec_decay_name(enum spec_decay decay)
+{
+    return name_of(decay_names, COUNT_OF(decay_names), decay);
+}
+
+const char *spec_mode_name(enum spec_mode mode)
+{
+    return name_of(mode_names, COUNT_OF(mode_names), mode);
+}
+
+int spec_optim_find(const char *name)
+{
+    return find(optim_names, COUNT_OF(optim_names), name);
+}
+
+int spec_init_find(const char *name)
+{
+    return find(init_names, COUNT_OF(init_names), name);
+}
+
+int spec_decay_find(const char *name)
+{
+    return find(decay_names, COUNT_OF(decay_names), name);
+}
+
+int spec_mode_find(const char *name)
+{
+    return find(mode_names, COUNT_OF(mode_names), name);
+}
+
+struct optim_params spec_optim_defaults(enum spec_optim optim)
+{
+    switch (optim) {
+    case SPEC_SGD:
+        return (struct optim_params){ .learning_rate = 0.1f };
+    case SPEC_MOMENTUM:
+        return (struct optim_params){ .learning_rate = 0.1f, .momentum = 0.9f };
+    case SPEC_ADAGRAD:
+    case SPEC_ROWWISE_ADAGRAD:
+        return (struct optim_params){ .learning_rate = 0.01f, .epsilon = 1e-10f };
+    case SPEC_ADAM:
+        return (struct optim_params){
+            .learning_rate = 0.001f, .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f
+        };
+    case SPEC_FTRL: /* McMahan et al., KDD 2013: beta 1 "is usually good enough" */
+        return (struct optim_params){ .learning_rate = 0.1f, .ftrl_beta = 1 };
+    case SPEC_OPTIM_END:
+        break;
+    }
+    assert(optim < SPEC_OPTIM_END);
+    return (struct optim_params){ 0 };
+}
+
+uint64_t spec_n_blocks(const struct table_spec *spec)
+{
+    return spec->n_floats / spec->dim + (spec->n_floats % spec->dim != 0);
+}
+
+uint64_t spec_salt(const struct table_spec *spec)
+{
+    return spec->kind == SPEC_DENSE ? XXH3_64bits(spec->name, strlen(spec->name)) : 0;
+}
+
+static uint32_t u32_at(const struct table_spec *spec, const struct field *field)
+{
+    uint32_t value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static uint64_t u64_at(const struct table_spec *spec, const struct field *field)
+{
+    uint64_t value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static float float_at(const struct table_spec *spec, const struct field *field)
+{
+    float value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static int check_name(const char name[static SPEC_NAME_MAX], struct err *err)
+{
+    size_t n = strnlen(name, SPEC_NAME_MAX);
+
+    if (n == 0)
+        return err_set(err, PS_ESPEC, "the table has no name");
+    if (n == SPEC_NAME_MAX)
+        return err_set(err, PS_ESPEC, "the table's name is longer than %d bytes",
+                       SPEC_NAME_MAX - 1);
+    for (size_t i = 0; i < n; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return err_set(err, PS_ESPEC,
+                           "byte %zu of the table's name is 0x%02x; expected printable ASCII "
+                           "without blanks",
+                           i, (unsigned char)name[i]);
+    return 0;
+}
+
+static int check_field(const struct table_spec *spec, const struct field *field,
+                       struct err *err)
+{
+    double value = 0;
+
+    switch (field->type) {
+    case FIELD_U64:
+        return 0;
+    case FIELD_FLOAT:
+        value = (double)float_at(spec, field);
+        break;
+    case FIELD_U32:
+    case FIELD_NAME:
+        value = u32_at(spec, field);
+        break;
+    }
+    if (value >= field->min && value <= field->max) /* false for NaN */
+        return 0;
+    if (field->type == FIELD_NAME)
+        return err_set(err, PS_ESPEC,
+                       "table %s: %s is number %.0f; expected 0 (%s) to %.0f (%s)", spec->name,
+                       field->name, value, field->names[0], field->max,
+                       field->names[(size_t)field->max]);
+    if (field->max == ANY_FLOAT)
+        return err_set(err, PS_ESPEC,
+                       "table %s: %s is %.9g; expected a finite number that is not negative",
+                       spec->name, field->name, value);
+    return err_set(err, PS_ESPEC, "table %s: %s is %.9g; expected %.9g to %.9g", spec->name,
+                   field->name, value, field->min, field->max);
+}
+
+/* What no single field's range can say. */
+static int check_together(const struct table_spec *spec, struct err *err)
+{
+    if (spec->kind == SPEC_DENSE && (spec->n_floats == 0 || spec->n_floats > SPEC_FLOATS_MAX))
+        return err_set(err, PS_ESPEC,
+                       "table %s: n_floats is %llu; expected 1 to %llu of a dense table",
+                       spec->name, (unsigned long long)spec->n_floats,
+                       (unsigned long long)SPEC_FLOATS_MAX);
+    if (spec->kind == SPEC_SPARSE && spec->n_floats != 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: n_floats is %llu; expected 0, as the table is sparse",
+                       spec->name, (unsigned long long)spec->n_floats);
+    if (spec->params.nesterov != 0 && spec->params.nesterov != 1)
+        return err_set(err, PS_ESPEC, "table %s: nesterov is %.9g; expected 0 or 1", spec->name,
+                       (double)spec->params.nesterov);
+    if (spec->optim == SPEC_FTRL && spec->params.learning_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: learning_rate is 0; FTRL divides by it",
+                       spec->name);
+    if (spec->schedule.decay != SPEC_DECAY_NONE && spec->schedule.decay_clocks == 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: decay_clocks is 0; expected 1 or more with decay %s",
+                       spec->name, spec_decay_name(spec->schedule.decay));
+    if (spec->schedule.decay == SPEC_DECAY_EXP && spec->schedule.decay_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay exp",
+                       spec->name);
+    return 0;
+}
+
+int spec_check(const struct table_spec *spec, struct err *err)
+{
+    int status = check_name(spec->name, err);
+
+    for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
+        status = check_field(spec, &fields[i], err);
+    return status ? status : check_together(spec, err);
+}
+
+static int differ(const char *table, const struct field *field, const struct table_spec *have,
+                  const struct table_spec *want, struct err *err)
+{
+    switch (field->type) {
+    case FIELD_FLOAT:
+        return err_set(err, PS_ESPEC, "table %s: %s is %.9g here, %.9g was asked for", table,
+                       field->name, (double)float_at(have, field),
+                       (double)float_at(want, field));
+    case FIELD_NAME: {
+        const char *here = name_of(field->names, (size_t)field->max + 1, u32_at(have, field));
+        const char *asked = name_of(field->names, (size_t)field->max + 1, u32_at(want, field));
+
+        return err_set(err, PS_ESPEC, "table %s: %s is %s here, %s was asked for", table,
+                       field->name, here ? here : "out of range",
+                       asked ? asked : "out of range");
+    }
+    case FIELD_U32:
+        return err_set(err, PS_ESPEC, "table %s: %s is %u here, %u was asked for", table,
+                       field->name, u32_at(have, field), u32_at(want, field));
+    case FIELD_U64:
+        break;
+    }
+    return err_set(err, PS_ESPEC, "table %s: %s is %llu here, %llu was asked for", table,
+                   field->name, (unsigned long long)u64_at(have, field),
+                   (unsigned long long)u64_at(want, field));
+}
+
+int spec_same(const struct table_spec *have, const struct table_spec *want, struct err *err)
+{
+    if (strcmp(have->name, want->name) != 0)
+        return err_set(err, PS_ESPEC, "table %s: name is %s here, %s was asked for", have->name,
+                       have->name, want->name);
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        const struct field *field = &fields[i];
+        size_t n_bytes = field->type == FIELD_U64 ? 8 : 4;
+
+        if (memcmp((const char *)have + field->offset, (const char *)want + field->offset,
+                   n_bytes) != 0)
+            return differ(have->name, field, have, want, err);
+    }
+    return 0;
+}

@@ -1,0 +1,369 @@
+#include "common/mem.h"
+#include "common/status.h"
+#include "tests/unit/proto/channels.h"
+
+static void delivers_a_frame_that_comes_one_byte_at_a_time(void **state)
+{
+    struct buf b = channels_beat(300);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    for (size_t i = 0; i < buf_len(&b); i++) {
+        assert_int_equal(f.n_frames, 0);
+        assert_int_equal(channel_mid_frame(f.channel), i > 0);
+        channels_write(&f, buf_front(&b) + i, 1);
+    }
+    assert_int_equal(f.n_frames, 1);
+    assert_true(f.last_clock == 300);
+    assert_false(f.mid_frame);
+    assert_false(channel_mid_frame(f.channel));
+    assert_int_equal(f.channel->bytes_in, buf_len(&b));
+    channels_tear_down(&f);
+    assert_int_equal(f.why, UV_EOF);
+    buf_deinit(&b);
+}
+
+static void delivers_many_frames_that_come_at_once(void **state)
+{
+    struct buf all = { 0 };
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(message_write_beat(&all, i, i), 0);
+    channels_write_all(&f, buf_front(&all), buf_len(&all));
+    assert_int_equal(f.n_frames, 5000);
+    assert_true(f.last_clock == 4999);
+    channels_tear_down(&f);
+    buf_deinit(&all);
+}
+
+static void delivers_the_largest_frame_and_keeps_little_of_it(void **state)
+{
+    struct buf b = channels_big_frame(FRAME_MAX);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_write_all(&f, buf_front(&b), buf_len(&b));
+    assert_int_equal(f.n_frames, 1);
+    assert_true(f.channel->in.cap_bytes <= 4u << 20);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+
+static void a_header_alone_reserves_no_room_for_what_it_promises(void **state)
+{
+    struct buf b = channels_big_frame(FRAME_MAX);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_write(&f, buf_front(&b), FRAME_HEADER_BYTES);
+    channels_write(&f, buf_front(&b) + FRAME_HEADER_BYTES, 10);
+    assert_true(channel_mid_frame(f.channel));
+    assert_true(f.channel->in.cap_bytes <= 1u << 19);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+
+/* Sends a beat with byte `at` changed; the reason for which the channel closed. */
+static int why_after_change(size_t at, uint8_t mask)
+{
+    struct buf b = channels_beat(300);
+    struct channels f;
+
+    channels_set_up(&f, KEEP);
+    b.bytes[b.start + at] ^= mask;
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_tear_down(&f);
+    assert_int_equal(f.n_frames, 0);
+    buf_deinit(&b);
+    return f.why;
+}
+
+static void closes_on_a_frame_that_is_wrong(void **state)
+{
+    (void)state;
+    assert_int_equal(why_after_change(0, 1), PS_EPROTO);      /* magic */
+    assert_int_equal(why_after_change(4, 0x40), PS_EPROTO);   /* type */
+    assert_int_equal(why_after_change(5, 0x80), PS_EPROTO);   /* flags */
+    assert_int_equal(why_after_change(11, 0x80), PS_ETOOBIG); /* body_bytes */
+    assert_int_equal(why_after_change(12, 1), PS_ECORRUPT);   /* request_id */
+    assert_int_equal(why_after_change(20, 1), PS_ECORRUPT);   /* crc */
+    assert_int_equal(why_after_change(24, 1), PS_ECORRUPT);   /* head */
+}
+
+static void closes_on_http_before_a_whole_header_has_come(void **state)
+{
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_write(&f, "GET / HTTP/1.0\r\n", 16);
+    assert_int_equal(f.n_closed, 1);
+    assert_int_equal(f.why, PS_EPROTO);
+    channels_tear_down(&f);
+}
+
+static void closes_for_the_reason_that_the_owner_gives(void **state)
+{
+    struct buf b = channels_beat(1);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, REFUSE);
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    assert_int_equal(f.why, PS_EGREETING);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+
+static void may_be_closed_by_its_owner_inside_a_frame(void **state)
+{
+    struct buf b = { 0 };
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, CLOSE);
+    assert_int_equal(message_write_beat(&b, 1, 1), 0);
+    assert_int_equal(message_write_beat(&b, 2, 2), 0);
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    assert_int_equal(f.n_frames, 1);
+    channels_tear_down(&f);
+    assert_int_equal(f.why, 0);
+    buf_deinit(&b);
+}
+
+static void a_reply_reaches_the_peer_before_the_close(void **state)
+{
+    struct buf b = channels_beat(1);
+
+    (void)state;
+    for (int refuse = 0; refuse < 2; refuse++) {
+        struct channels f;
+
+        channels_set_up(&f, refuse ? REPLY_AND_REFUSE : REPLY_AND_CLOSE);
+        channels_write(&f, buf_front(&b), buf_len(&b));
+        channels_write(&f, buf_front(&b), buf_len(&b)); /* not waited for, and dropped */
+        assert_int_equal(f.n_closed, 0);
+        assert_int_equal(channels_read(&f), FRAME_HEADER_BYTES + 2);
+        assert_int_equal(f.n_frames, 1);
+        channels_tear_down(&f);
+        assert_int_equal(f.why, refuse ? PS_EGREETING : 0);
+    }
+    buf_deinit(&b);
+}
+
+static void a_large_reply_still_leaves_after_the_close(void **state)
+{
+    struct channels f;
+    size_t n = 0;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_reply(&f, 3u << 20);
+    channel_close(f.channel);
+    channel_close(f.channel);
+    channel_fail(f.channel, PS_EPROTO); /* too late for a reason */
+    assert_int_equal(f.n_closed, 0);
+    while (n < (3u << 20) + FRAME_HEADER_BYTES) {
+        n += channels_read(&f);
+        channels_turn(&f);
+    }
+    assert_int_equal(n, (3u << 20) + FRAME_HEADER_BYTES);
+    channels_tear_down(&f);
+    assert_int_equal(f.why, 0);
+}
+
+static void a_peer_that_never_reads_delays_the_close_no_longer_than_the_limit(void **state)
+{
+    struct channels f;
+    uint64_t start, took;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_reply(&f, 8u << 20);
+    start = uv_hrtime();
+    channel_close(f.channel);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    took = (uv_hrtime() - start) / 1000000;
+    assert_int_equal(f.n_closed, 1);
+    assert_true(took >= CHANNEL_LINGER_MS - 5 && took < CHANNEL_LINGER_MS + 5000);
+    channels_tear_down(&f);
+}
+
+static void a_close_with_nothing_to_write_waits_for_nobody(void **state)
+{
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channel_close(f.channel);
+    assert_int_equal(f.n_closed, 0); /* never from inside */
+    channels_turn(&f);
+    assert_int_equal(f.n_closed, 1);
+    channels_tear_down(&f);
+}
+
+static void send_takes_the_frame_even_when_it_is_closing(void **state)
+{
+    struct buf b = channels_beat(1);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channel_close(f.channel);
+    assert_int_equal(channel_send(f.channel, &b), UV_ECANCELED);
+    assert_null(b.bytes);
+    channels_tear_down(&f);
+    assert_int_equal(f.why, 0);
+}
+
+static void a_peer_that_hangs_up_is_told_by_a_failed_write(void **state)
+{
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_reply(&f, 8u << 20);
+    channels_hang_up(&f);
+    channels_tear_down(&f);
+    assert_true(f.why == UV_EPIPE || f.why == UV_ECONNRESET || f.why == UV_EOF);
+}
+
+static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **state)
+{
+    struct buf all = { 0 };
+    struct channels f;
+    int seen;
+
+    (void)state;
+    channels_set_up(&f, REPLY_BIG);
+    f.big_bytes = 1u << 20;
+    for (uint64_t i = 0; i < 40; i++)
+        assert_int_equal(message_write_beat(&all, i, i), 0);
+    channels_write(&f, buf_front(&all), buf_len(&all)); /* one read has them all */
+    assert_int_equal(f.channel->state, CHANNEL_CONGESTED);
+    seen = f.n_frames;
+    assert_true(seen >= 8 && seen < 12); /* 8 MiB of replies, not 40 */
+    channels_turn(&f);
+    assert_int_equal(f.n_frames, seen);
+    for (size_t n = 0; n < (size_t)40 * (FRAME_HEADER_BYTES + (1u << 20));) {
+        n += channels_read(&f);
+        channels_turn(&f);
+    }
+    assert_int_equal(f.n_frames, 40);
+    assert_int_equal(f.channel->state, CHANNEL_OPEN);
+    assert_true(f.channel->bytes_out == 40ull * (FRAME_HEADER_BYTES + (1u << 20)));
+    channels_tear_down(&f);
+    buf_deinit(&all);
+}
+
+static void detached_inside_a_frame_it_gives_the_stream_back(void **state)
+{
+    struct buf b = { 0 };
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, DETACH);
+    assert_int_equal(message_write_beat(&b, 1, 300), 0);
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    assert_int_equal(f.n_frames, 1);
+    assert_false(f.mid_frame);
+    channels_write(&f, buf_front(&b), buf_len(&b)); /* stays in the socket */
+    assert_int_equal(f.n_frames, 1);
+    /* Another channel, as on another thread's loop, reads what came after. */
+    f.what = KEEP;
+    f.channel = malloc(sizeof *f.channel);
+    assert_int_equal(
+        channel_start(f.channel, (uv_stream_t *)&f.pipe, FRAME_MAX, &channels_events, &f), 0);
+    channels_turn(&f);
+    assert_int_equal(f.n_frames, 2);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+
+static void mid_frame_tells_what_came_behind_the_frame_being_delivered(void **state)
+{
+    struct buf b = { 0 };
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, DETACH);
+    assert_int_equal(message_write_beat(&b, 1, 300), 0);
+    assert_int_equal(message_write_beat(&b, 1, 301), 0);
+    channels_write(&f, buf_front(&b), buf_len(&b) - 20);
+    assert_int_equal(f.n_frames, 1);
+    assert_true(f.mid_frame);
+    uv_close((uv_handle_t *)&f.pipe, NULL);
+    close(f.peer);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(f.n_closed, 0);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+    buf_deinit(&b);
+}
+
+static void detached_between_frames_it_may_be_dropped_at_once(void **state)
+{
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channels_write(&f, "PSD", 3);
+    channel_detach(f.channel);
+    free(f.channel);
+    uv_close((uv_handle_t *)&f.pipe, NULL);
+    close(f.peer);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(f.n_closed, 0);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
+#ifdef PS_FAULTS
+static void without_memory_for_what_comes_it_closes(void **state)
+{
+    struct buf b = channels_beat(1);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    mem_fail_after(0);
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    mem_fail_after(-1);
+    assert_int_equal(f.why, UV_ENOBUFS);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(delivers_a_frame_that_comes_one_byte_at_a_time),
+        cmocka_unit_test(delivers_many_frames_that_come_at_once),
+        cmocka_unit_test(delivers_the_largest_frame_and_keeps_little_of_it),
+        cmocka_unit_test(a_header_alone_reserves_no_room_for_what_it_promises),
+        cmocka_unit_test(closes_on_a_frame_that_is_wrong),
+        cmocka_unit_test(closes_on_http_before_a_whole_header_has_come),
+        cmocka_unit_test(closes_for_the_reason_that_the_owner_gives),
+        cmocka_unit_test(may_be_closed_by_its_owner_inside_a_frame),
+        cmocka_unit_test(a_reply_reaches_the_peer_before_the_close),
+        cmocka_unit_test(a_large_reply_still_leaves_after_the_close),
+        cmocka_unit_test(a_peer_that_never_reads_delays_the_close_no_longer_than_the_limit),
+        cmocka_unit_test(a_close_with_nothing_to_write_waits_for_nobody),
+        cmocka_unit_test(send_takes_the_frame_even_when_it_is_closing),
+        cmocka_unit_test(a_peer_that_hangs_up_is_told_by_a_failed_write),
+        cmocka_unit_test(stops_reading_while_the_peer_reads_no_replies_then_goes_on),
+        cmocka_unit_test(detached_inside_a_frame_it_gives_the_stream_back),
+        cmocka_unit_test(mid_frame_tells_what_came_behind_the_frame_being_delivered),
+        cmocka_unit_test(detached_between_frames_it_may_be_dropped_at_once),
+#ifdef PS_FAULTS
+        cmocka_unit_test(without_memory_for_what_comes_it_closes),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+#include "common/status.h"
+#include "tests/unit/proto/messages.h"
+
+static void hello_comes_back(void **state)
+{
+    struct hello m = { 1, UINT32_MAX, "worker", "", MESSAGE_SHARD_DOOR, UINT64_MAX, "" }, got;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    messages_text(m.token, sizeof m.token);
+    messages_text(m.name, sizeof m.name);
+    assert_int_equal(message_write_hello(&b, UINT64_MAX, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(f.header.type, FRAME_HELLO);
+    assert_true(f.header.request_id == UINT64_MAX);
+    assert_int_equal(message_read_hello(&f.header, f.head, &got), 0);
+    assert_true(got.version_min == 1 && got.version_max == UINT32_MAX);
+    assert_true(got.shard == MESSAGE_SHARD_DOOR && got.map_id == UINT64_MAX);
+    assert_string_equal(got.role, m.role);
+    assert_string_equal(got.token, m.token);
+    assert_string_equal(got.name, m.name);
+    messages_close(&f, &b);
+}
+
+static void hello_reply_comes_back(void **state)
+{
+    struct hello_reply *m = messages_hello_reply(), *got = calloc(1, sizeof *got);
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    assert_int_equal(message_write_hello_reply(&b, 1, m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_hello_reply(&f.header, f.head, got), 0);
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        assert_string_equal(got->nodes[i], m->nodes[i]);
+    assert_string_equal(got->text, m->text);
+    assert_true(got->n_nodes == m->n_nodes && got->node == 63 && got->shards_per_node == 16);
+    assert_true(got->map_id == m->map_id && got->frame_max_bytes == UINT32_MAX &&
+                got->version == 1);
+    messages_close(&f, &b);
+    free(got);
+    free(m);
+}
+
+/* Reads back a hello reply that was changed; 0 or the refusal. */
+static int hello_reply_status(const struct hello_reply *m)
+{
+    struct hello_reply *got = calloc(1, sizeof *got);
+    struct buf b = { 0 };
+    struct messages_frame f;
+    int status;
+
+    assert_int_equal(message_write_hello_reply(&b, 1, m), 0);
+    f = messages_open(&b);
+    status = message_read_hello_reply(&f.header, f.head, got);
+    messages_close(&f, &b);
+    free(got);
+    return status;
+}
+
+static void a_cluster_that_cannot_be_is_refused(void **state)
+{
+    struct hello_reply *m = messages_hello_reply();
+
+    (void)state;
+    assert_int_equal(hello_reply_status(m), 0);
+    m->node = 64;
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    m->node = 0;
+    m->shards_per_node = 0;
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    m->shards_per_node = 17; /* 1088 shards */
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    m->n_nodes = 0;
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    m->status = PS_EGREETING; /* a refusal need not say */
+    assert_int_equal(hello_reply_status(m), 0);
+    m->status = 1;
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    m->status = INT32_MIN; /* status_text() could not even negate it */
+    assert_int_equal(hello_reply_status(m), PS_EPROTO);
+    free(m);
+}
+
+static void table_and_its_reply_come_back(void **state)
+{
+    struct table_request m = { .spec = messages_spec(), .must_exist = true }, got;
+    struct table_reply r = { 0, "made", UINT32_MAX, messages_spec() }, got_reply;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    assert_int_equal(message_write_table(&b, 2, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_table(&f.header, f.head, &got), 0);
+    assert_true(got.must_exist);
+    assert_int_equal(spec_same(&m.spec, &got.spec, NULL), 0);
+    messages_close(&f, &b);
+
+    assert_int_equal(message_write_table_reply(&b, 2, &r), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_table_reply(&f.header, f.head, &got_reply), 0);
+    assert_int_equal(spec_same(&r.spec, &got_reply.spec, NULL), 0);
+    assert_true(got_reply.table_id == UINT32_MAX && got_reply.status == 0);
+    assert_string_equal(got_reply.text, "made");
+    messages_close(&f, &b);
+
+    r.status = PS_ESPEC;
+    assert_int_equal(message_write_table_reply(&b, 2, &r), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_table_reply(&f.header, f.head, &got_reply), 0);
+    assert_int_equal(got_reply.status, PS_ESPEC);
+    assert_int_equal(got_reply.spec.dim, 0);
+    messages_close(&f, &b);
+}
+
+static void enums_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 5; which++) {
+        struct table_request m = { .spec = messages_spec() }, got;
+        struct buf b = { 0 };
+        struct messages_frame f;
+
+        if (which == 0)
+            m.spec.kind = (enum spec_kind)SPEC_KIND_END;
+        if (which == 1)
+            m.spec.init = (enum spec_init)UINT32_MAX;
+        if (which == 2)
+            m.spec.optim = SPEC_OPTIM_END;
+        if (which == 3)
+            m.spec.schedule.decay = SPEC_DECAY_END;
+        if (which == 4)
+            m.spec.mode = SPEC_MODE_END;
+        assert_int_equal(message_write_table(&b, 2, &m), 0);
+        f = messages_open(&b);
+        assert_int_equal(message_read_table(&f.header, f.head, &got), PS_EPROTO);
+        messages_close(&f, &b);
+    }
+}
+
+static void join_and_its_reply_come_back(void **state)
+{
+    struct join
+        m = { "", UINT32_MAX, 2, UINT64_MAX, SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77, "w" },
+        got;
+    struct join_reply r = { PS_EJOB, "", UINT64_MAX, 5, UINT64_MAX - 9, UINT32_MAX }, got_reply;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    messages_text(m.job, sizeof m.job);
+    messages_text(r.text, sizeof r.text);
+    assert_int_equal(message_write_join(&b, 3, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_join(&f.header, f.head, &got), 0);
+    assert_string_equal(got.job, m.job);
+    assert_true(got.rank == UINT32_MAX && got.n_workers == 2 && got.incarnation == UINT64_MAX);
+    assert_true(got.mode == SPEC_MODE_SSP && got.bound == 4 && got.last_acked == 77);
+    assert_true(got.clock == UINT64_MAX - 1);
+    messages_close(&f, &b);
+
+    m.mode = SPEC_MODE_JOB; /* of a table only */
+    assert_int_equal(message_write_join(&b, 3, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_join(&f.header, f.head, &got), PS_EPROTO);
+    messages_close(&f, &b);
+
+    assert_int_equal(message_write_join_reply(&b, 3, &r), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_join_reply(&f.header, f.head, &got_reply), 0);
+    assert_true(got_reply.status == PS_EJOB && got_reply.last_applied == UINT64_MAX);
+    assert_true(got_reply.clock == 5 && got_reply.min_clock == UINT64_MAX - 9);
+    assert_true(got_reply.lease_ms == UINT32_MAX);
+    assert_string_equal(got_reply.text, r.text);
+    messages_close(&f, &b);
+}
+
+static void clocks_and_status_replies_come_back(void **state)
+{
+    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX }, got;
+    struct buf b = { 0 };
+    struct messages_frame f;
+    uint64_t clock;
+
+    (void)state;
+    assert_int_equal(message_write_beat(&b, 4, UINT64_MAX), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_beat(&f.header, f.head, &clock), 0);
+    assert_true(f.header.type == FRAME_BEAT && clock == UINT64_MAX);
+    messages_close(&f, &b);
+    assert_int_equal(message_write_leave(&b, 4, 0), 0);
+    f = messages_open(&b);
+    assert_int_equal(f.header.head_bytes, 0);
+    assert_int_equal(message_read_leave(&f.header, f.head, &clock), 0);
+    assert_true(f.header.type == FRAME_LEAVE && clock == 0);
+    messages_close(&f, &b);
+    for (int leave = 0; leave < 2; leave++) {
+        enum frame_type type = leave ? FRAME_LEAVE_REPLY : FRAME_BEAT_REPLY;
+
+        assert_int_equal(message_write_status_reply(&b, type, 4, &m), 0);
+        f = messages_open(&b);
+        assert_int_equal(f.header.type, type);
+        assert_int_equal(message_read_status_reply(&f.header, f.head, &got), 0);
+        assert_true(got.status == PS_EFENCED && got.min_clock == UINT64_MAX);
+        assert_string_equal(got.text, "fenced");
+        messages_close(&f, &b);
+    }
+}
+
+static void admin_and_its_json_come_back(void **state)
+{
+    struct admin m = { "checkpoint", "now" }, got;
+    struct status_reply r = { 0, "", 0 }, got_reply;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    messages_text(m.argument, sizeof m.argument);
+    assert_int_equal(message_write_admin(&b, 5, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_admin(&f.header, f.head, &got), 0);
+    assert_string_equal(got.command, "checkpoint");
+    assert_string_equal(got.argument, m.argument);
+    messages_close(&f, &b);
+    assert_int_equal(message_write_admin_reply(&b, 5, &r, "{\"a\":1}", 7), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_status_reply(&f.header, f.head, &got_reply), 0);
+    assert_int_equal(f.body_bytes, 7);
+    assert_memory_equal(f.body, "{\"a\":1}", 7);
+    messages_close(&f, &b);
+    assert_int_equal(message_write_admin_reply(&b, 5, &r, NULL, 0), 0);
+    f = messages_open(&b);
+    assert_int_equal(f.body_bytes, 0);
+    messages_close(&f, &b);
+}
+
+static void sentences_are_cleaned_and_names_are_not(void **state)
+{
+    struct status_reply m = { 0, "two\nlines\x1b[31m", 0 }, got;
+    struct admin bad = { "a\nb", "" }, got_bad;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    assert_int_equal(message_write_status_reply(&b, FRAME_BEAT_REPLY, 4, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_status_reply(&f.header, f.head, &got), 0);
+    assert_string_equal(got.text, "two?lines?[31m");
+    messages_close(&f, &b);
+    assert_int_equal(message_write_admin(&b, 4, &bad), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_admin(&f.header, f.head, &got_bad), PS_EPROTO);
+    messages_close(&f, &b);
+}
+
+/* The head of an Admin whose command is n bytes long, by hand. */
+static void strings_that_do_not_fit_are_refused_and_sentences_are_cut(void **state)
+{
+    struct frame_header h = { .type = FRAME_ADMIN };
+    struct status_reply reply;
+    uint8_t head[600];
+    struct admin got;
+
+    (void)state;
+    head[0] = 0x0a;
+    head[1] = 31;
+    memset(head + 2, 'x', 40);
+    h.head_bytes = 33;
+    assert_int_equal(message_read_admin(&h, head, &got), 0);
+    assert_int_equal(strlen(got.command), 31);
+    head[1] = 32;
+    h.head_bytes = 34;
+    assert_int_equal(message_read_admin(&h, head, &got), PS_EPROTO);
+    head[0] = 0x12; /* StatusReply.text, 300 bytes */
+    head[1] = 0xac;
+    head[2] = 0x02;
+    memset(head + 3, 'y', 300);
+    h.head_bytes = 303;
+    assert_int_equal(message_read_status_reply(&h, head, &reply), 0);
+    assert_int_equal(strlen(reply.text), MESSAGE_TEXT_MAX - 1);
+}
+
+static void several_frames_stand_in_one_buffer(void **state)
+{
+    struct buf b = { 0 };
+    struct frame_header h;
+    uint64_t clock;
+
+    (void)state;
+    for (uint64_t i = 0; i < 1000; i++)
+        assert_int_equal(message_write_beat(&b, i, i * i), 0);
+    for (uint64_t i = 0; i < 1000; i++) {
+        assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
+        assert_int_equal(frame_verify(buf_front(&b), &h), 0);
+        assert_int_equal(message_read_beat(&h, buf_front(&b) + FRAME_HEADER_BYTES, &clock), 0);
+        assert_true(h.request_id == i && clock == i * i);
+        buf_consume(&b, FRAME_HEADER_BYTES + h.head_bytes + h.body_bytes);
+    }
+    assert_int_equal(buf_len(&b), 0);
+    buf_deinit(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hello_comes_back),
+        cmocka_unit_test(hello_reply_comes_back),
+        cmocka_unit_test(a_cluster_that_cannot_be_is_refused),
+        cmocka_unit_test(table_and_its_reply_come_back),
+        cmocka_unit_test(enums_out_of_range_are_refused),
+        cmocka_unit_test(join_and_its_reply_come_back),
+        cmocka_unit_test(clocks_and_status_replies_come_back),
+        cmocka_unit_test(admin_and_its_json_come_back),
+        cmocka_unit_test(sentences_are_cleaned_and_names_are_not),
+        cmocka_unit_test(strings_that_do_not_fit_are_refused_and_sentences_are_cut),
+        cmocka_unit_test(several_frames_stand_in_one_buffer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

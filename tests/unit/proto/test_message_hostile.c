@@ -1,0 +1,212 @@
+#include "common/status.h"
+#include "tests/unit/proto/messages.h"
+
+/* Any reader on any bytes: 0 or a refusal, and what it accepts lies within the body. */
+static int read_any(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
+                    size_t n)
+{
+    static struct push push;
+    static struct pull pull;
+    static struct pull_reply pull_reply;
+    static struct hello_reply hello_reply;
+    union {
+        struct hello hello;
+        struct table_request table;
+        struct table_reply table_reply;
+        struct join join;
+        struct join_reply join_reply;
+        struct push_reply push_reply;
+        struct status_reply status;
+        struct admin admin;
+        uint64_t clock;
+    } m;
+    int status;
+
+    switch (h->type) {
+    case FRAME_HELLO:
+        return message_read_hello(h, head, &m.hello);
+    case FRAME_HELLO_REPLY:
+        return message_read_hello_reply(h, head, &hello_reply);
+    case FRAME_JOIN:
+        return message_read_join(h, head, &m.join);
+    case FRAME_JOIN_REPLY:
+        return message_read_join_reply(h, head, &m.join_reply);
+    case FRAME_TABLE:
+        return message_read_table(h, head, &m.table);
+    case FRAME_TABLE_REPLY:
+        return message_read_table_reply(h, head, &m.table_reply);
+    case FRAME_PULL:
+        return message_read_pull(h, head, body, n, &pull);
+    case FRAME_PULL_REPLY:
+        return message_read_pull_reply(h, head, body, n, &pull_reply);
+    case FRAME_PUSH:
+        status = message_read_push(h, head, body, n, &push);
+        for (uint32_t i = 0; status == 0 && i < push.n_sections; i++) {
+            const struct section *s = &push.sections[i];
+
+            assert_true(s->keys >= body && s->keys + s->key_bytes + s->value_bytes <= body + n);
+        }
+        return status;
+    case FRAME_PUSH_REPLY:
+        return message_read_push_reply(h, head, &m.push_reply);
+    case FRAME_BEAT:
+        return message_read_beat(h, head, &m.clock);
+    case FRAME_LEAVE:
+        return message_read_leave(h, head, &m.clock);
+    case FRAME_ADMIN:
+        return message_read_admin(h, head, &m.admin);
+    default:
+        return message_read_status_reply(h, head, &m.status);
+    }
+}
+
+static int write_rows(struct buf *b, unsigned type)
+{
+    static struct push push;
+    static struct pull pull;
+    static struct pull_reply pull_reply;
+    uint8_t *bytes = messages_bytes(4096, 100), *values;
+    size_t n;
+    int status;
+
+    push = (struct push){ 1, 2, 3, true, 9, { { 0 } } };
+    pull = (struct pull){ 1, 2, 9, { { 0 } } };
+    pull_reply = (struct pull_reply){ .min_clock = 3, .n_sections = 2 };
+    pull_reply.sections[0].value_bytes = pull_reply.sections[1].value_bytes = 20;
+    messages_sections(push.sections, 9, bytes, &n, true);
+    messages_sections(pull.sections, 9, bytes, &n, false);
+    if (type == FRAME_PULL) {
+        status = message_write_pull(b, 1, &pull, false);
+    } else if (type == FRAME_PUSH) {
+        status = message_write_push(b, 1, &push, false);
+    } else {
+        assert_int_equal(message_begin_pull_reply(b, &pull_reply, &values), 0);
+        memset(values, 7, 40);
+        status = message_end_pull_reply(b, 1, false);
+    }
+    free(bytes);
+    return status;
+}
+
+static int write_request(struct buf *b, unsigned type)
+{
+    struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w" };
+    struct table_request table = { messages_spec(), true };
+    struct join join = { "job", 1, 2, 3, SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct admin admin = { "a", "b" };
+
+    switch (type) {
+    case FRAME_HELLO:
+        return message_write_hello(b, 1, &hello);
+    case FRAME_JOIN:
+        return message_write_join(b, 1, &join);
+    case FRAME_TABLE:
+        return message_write_table(b, 1, &table);
+    case FRAME_BEAT:
+        return message_write_beat(b, 1, 300);
+    case FRAME_LEAVE:
+        return message_write_leave(b, 1, 300);
+    case FRAME_ADMIN:
+        return message_write_admin(b, 1, &admin);
+    default:
+        return write_rows(b, type);
+    }
+}
+
+/* One frame of type `type`, with all fields in use. */
+static int write_any(struct buf *b, unsigned type)
+{
+    struct hello_reply *hello_reply = messages_hello_reply();
+    struct table_reply table_reply = { 0, "t", 3, messages_spec() };
+    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4 };
+    struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
+    struct status_reply status_reply = { PS_EFENCED, "no", 9 };
+    int status;
+
+    hello_reply->n_nodes = 3;
+    hello_reply->node = 2;
+    if (type == FRAME_HELLO_REPLY)
+        status = message_write_hello_reply(b, 1, hello_reply);
+    else if (type == FRAME_JOIN_REPLY)
+        status = message_write_join_reply(b, 1, &join_reply);
+    else if (type == FRAME_TABLE_REPLY)
+        status = message_write_table_reply(b, 1, &table_reply);
+    else if (type == FRAME_PUSH_REPLY)
+        status = message_write_push_reply(b, 1, &push_reply);
+    else if (type == FRAME_ADMIN_REPLY)
+        status = message_write_admin_reply(b, 1, &status_reply, "{}", 2);
+    else if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY)
+        status = message_write_status_reply(b, (enum frame_type)type, 1, &status_reply);
+    else
+        status = write_request(b, type);
+    free(hello_reply);
+    return status;
+}
+
+static void assert_judged(int status)
+{
+    assert_true(status == 0 || status == PS_EPROTO || status == PS_ECOUNT ||
+                status == PS_ECODEC);
+}
+
+static void no_corrupted_head_does_harm(void **state)
+{
+    (void)state;
+    for (unsigned type = FRAME_HELLO; type < FRAME_TYPE_END; type++) {
+        struct buf b = { 0 };
+        struct messages_frame f;
+        uint8_t *head;
+
+        assert_int_equal(write_any(&b, type), 0);
+        f = messages_open(&b);
+        head = malloc(f.header.head_bytes);
+        assert_int_equal(read_any(&f.header, f.head, f.body, f.body_bytes), 0);
+        for (size_t i = 0; i < f.header.head_bytes; i++)
+            for (unsigned byte = 0; byte < 256; byte++) {
+                memcpy(head, f.head, f.header.head_bytes);
+                head[i] = (uint8_t)byte;
+                assert_judged(read_any(&f.header, head, f.body, f.body_bytes));
+            }
+        for (uint16_t cut = f.header.head_bytes; cut-- > 0;) {
+            uint8_t *rest = malloc(cut + 1u);
+            struct frame_header h = f.header;
+
+            memcpy(rest + 1, f.head, cut);
+            h.head_bytes = cut;
+            assert_judged(read_any(&h, rest + 1, f.body, f.body_bytes));
+            free(rest);
+        }
+        free(head);
+        messages_close(&f, &b);
+    }
+}
+
+static void no_random_head_does_harm(void **state)
+{
+    uint64_t seed = 99;
+
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < 30000; round++) {
+        struct frame_header h = { .type = (enum frame_type)(1 + round % (FRAME_TYPE_END - 1)) };
+        size_t n = hash_mix2(seed, round) % 200;
+        uint8_t *bytes = malloc(n + 1);
+
+        /* Mostly tags that exist and short lengths, or nothing would be reached. */
+        for (size_t i = 0; i < n; i++)
+            bytes[i + 1] = (uint8_t)(hash_mix2(round, i) & (i % 2 ? 0x7f : 0x3a));
+        h.head_bytes = (uint16_t)n;
+        assert_judged(read_any(&h, bytes + 1, bytes + 1, n));
+        free(bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_corrupted_head_does_harm),
+        cmocka_unit_test(no_random_head_does_harm),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
