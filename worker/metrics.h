@@ -1,6 +1,6 @@
 /*
- * How good the probabilities are: exact AUC (ties count one half), log-loss, normalised entropy, calibration, over
- * any number of samples added in any order. golden/metrics.
+ * How good the probabilities are: exact AUC (ties count one half), log-loss, normalised
+ * entropy, calibration, over any number of samples added in any order. golden/metrics.
  */
 #ifndef WORKER_METRICS_H
 #define WORKER_METRICS_H
@@ -8,21 +8,23 @@
 #include "common/base.h"
 
 struct metrics {
-    float *probs;    /* owned */
-    float *labels;   /* owned */
+    float *probs;  /* owned */
+    float *labels; /* owned */
     uint64_t n, cap;
 };
 
 struct metrics_result {
     uint64_t n, n_positive;
-    double auc;         /* NaN when only one class is there */
-    double logloss;     /* natural log, p clipped to [1e-7, 1 - 1e-7], mean */
-    double ne;          /* log-loss / entropy of the set's own base rate: He et al. 2014, eq. 1; NaN when one class */
+    double auc;     /* NaN when only one class is there */
+    double logloss; /* natural log, p clipped to [1e-7, 1 - 1e-7], mean */
+    double ne; /* log-loss / entropy of the set's own base rate: He et al. 2014, eq. 1; NaN when
+                  one class */
     double calibration; /* mean p / mean y */
 };
 
 /* -ENOMEM leaves *m as it was. */
-int metrics_add(struct metrics *m, const float *probs, const float *labels, uint32_t n) MUST_CHECK;
+int metrics_add(struct metrics *m, const float *probs, const float *labels, uint32_t n)
+    MUST_CHECK;
 int metrics_result(const struct metrics *m, struct metrics_result *ret) MUST_CHECK;
 void metrics_clear(struct metrics *m);
 void metrics_deinit(struct metrics *m);

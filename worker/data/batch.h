@@ -1,14 +1,16 @@
 /*
  * One mini-batch as the reader fills it and the model reads it.
  *
- *     label     [n]               0 or 1
- *     numeric   [n][n_numeric]    after the transform (log1p, standardised ...)
- *     starts    [n * n_fields + 1]  bag b = sample * n_fields + field holds ids starts[b] .. starts[b + 1] - 1
- *     keys      [starts[last]]    hash of (column, token); a missing value leaves the bag empty or has a key of its own
+ *     label     [n]                  0 or 1
+ *     numeric   [n][n_numeric]       after the transform (log1p, standardised ...)
+ *     starts    [n * n_fields + 1]   bag b = sample * n_fields + field holds the ids
+ *                                    starts[b] .. starts[b + 1] - 1
+ *     keys      [starts[last]]       hash of (column, token); a missing value leaves the bag
+ *                                    empty or has a key of its own
  *
  * and what dedup adds (batch_dedup):
- *     unique    [n_unique]        ascending
- *     row_of    [starts[last]]    keys[i] == unique[row_of[i]]
+ *     unique    [n_unique]           ascending
+ *     row_of    [starts[last]]       keys[i] == unique[row_of[i]]
  */
 #ifndef WORKER_DATA_BATCH_H
 #define WORKER_DATA_BATCH_H
@@ -17,21 +19,22 @@
 
 struct batch {
     uint32_t n_max, n_numeric, n_fields;
-    uint32_t n;        /* samples in it */
-    float *label;      /* owned, n_max */
-    float *numeric;    /* owned, n_max x n_numeric */
-    uint32_t *starts;  /* owned, n_max * n_fields + 1 */
-    uint64_t *keys;    /* owned, keys_cap */
-    uint32_t *row_of;  /* owned, keys_cap */
-    uint64_t *unique;  /* owned, keys_cap */
+    uint32_t n;       /* samples in it */
+    float *label;     /* owned, n_max */
+    float *numeric;   /* owned, n_max x n_numeric */
+    uint32_t *starts; /* owned, n_max * n_fields + 1 */
+    uint64_t *keys;   /* owned, keys_cap */
+    uint32_t *row_of; /* owned, keys_cap */
+    uint64_t *unique; /* owned, keys_cap */
     uint32_t n_keys, keys_cap, n_unique;
-    uint64_t number;   /* of the batch in its pass, from 0 */
-    void *scratch;     /* owned: batch_dedup's */
+    uint64_t number; /* of the batch in its pass, from 0 */
+    void *scratch;   /* owned: batch_dedup's */
     size_t scratch_bytes;
 };
 
 /* Buffers for n_max samples; -ENOMEM. keys grow as bags need. */
-int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
+int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields)
+    MUST_CHECK;
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
 

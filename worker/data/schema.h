@@ -2,9 +2,14 @@
  * What a line of a click log means: which column is what, and how it becomes a number or a key.
  *
  *     column kinds   label | numeric | categorical | ignored
- *     numeric        log1p(max(x, 0)) | (x - mean) / std | x | bucket -> categorical
- *     categorical    key = XXH3_64(token) seeded by the column's number in the schema; a missing token has the empty
- *                    token's key, or leaves the bag empty (missing = "skip"); an inner separator makes it a bag
+ *     numeric        log1p(max(x, 0)) | (x - mean) / std | x | bucket -> categorical;
+ *                    a missing one is 0 after that
+ *     categorical    key = XXH3_64(token), seeded by the number of its field; a missing token
+ *                    has the empty token's key, or leaves the bag empty (missing = "skip");
+ *                    an inner separator makes it a bag
+ *
+ * Numerics and fields are numbered in the order of the columns in the file, whatever the order
+ * of the lists. row.h has the formulas.
  */
 #ifndef WORKER_DATA_SCHEMA_H
 #define WORKER_DATA_SCHEMA_H
@@ -12,43 +17,76 @@
 #include <stdbool.h>
 
 #include "common/status.h"
+#include "worker/data/row.h"
 
-#define SCHEMA_COLUMNS_MAX 1024u
-#define SCHEMA_NAME_MAX 64u
+#define SCHEMA_COLUMNS_MAX ROW_COLUMNS_MAX
+#define SCHEMA_NAME_MAX 64u /* bytes of a column's name, with NUL */
 
 enum schema_numeric { SCHEMA_LOG1P, SCHEMA_STANDARDISE, SCHEMA_RAW, SCHEMA_BUCKET };
 enum schema_missing { SCHEMA_MISSING_KEY, SCHEMA_MISSING_SKIP };
 
-/* As settings say it; texts are lists of positions ("0,3-7", from 0) or header names ("age,hours-per-week"). */
+/*
+ * As settings say it; NULL is as good as "". Lists of columns hold positions ("0,3-7", from 0)
+ * or names ("age,hours-per-week"), or both; "*" is every column that no other list names.
+ * A preset says all of delimiter, header, columns, label, numeric and categorical; of these the
+ * last four must then be empty. Its columns have names too: label, I1 .. I13, C1 .. C26.
+ */
 struct schema_text {
-    const char *preset;      /* "", "criteo", "criteo-unlabelled" */
-    const char *delimiter;   /* one or more characters: "\\t", ",", ", " */
-    bool header;             /* the first line of each file names the columns */
-    const char *columns;     /* names for files without a header: "age,workclass,..."; "" for none */
-    const char *label;       /* a column; "" for none */
-    const char *label_positive; /* tokens that mean 1, comma-separated; "" : the number 1 */
-    const char *numeric, *categorical; /* lists of columns; "*" for all others; "" for none */
-    const char *bucketise;   /* numeric columns that become categoricals */
-    const char *missing;     /* token that means missing beside the empty one: "?" */
+    const char *preset; /* "", "criteo", "criteo-unlabelled" */
+    /* One or more characters; \t \s \\ stand for tab, space, backslash: "\t", ",", ",\s". */
+    const char *delimiter;
+    bool header;         /* the first line of each file names the columns */
+    const char *columns; /* names for files without a header: "age,workclass,..." */
+    const char *label;   /* a column; "" for none */
+    /* Tokens that mean 1, comma-separated, all others 0; "": the number 0 or 1. */
+    const char *label_positive;
+    const char *numeric, *categorical; /* lists of columns */
+    /* List: numeric columns that become categoricals; need not stand in `numeric` too. */
+    const char *bucketise;
+    const char *ignored; /* list: none of these; what no list names is ignored as well */
+    const char *missing; /* token that means missing, beside the empty one: "?" */
     enum schema_missing missing_as;
     const char *inner_separator; /* of multi-valued categoricals; "" for none */
+    /* A character around fields that hold the delimiter, doubled inside; "" for none. */
+    const char *quote;
     enum schema_numeric numeric_as;
 };
 
 struct schema;
 
-/* Positions are resolved now; header names when the first line of a file is seen (schema_bind_header). first_line: of the first file,
- * or NULL when nothing needs it. The sentence says which column was not found and which are there. */
-int schema_new(const struct schema_text *text, const char *first_line, struct schema **ret_schema, struct err *err) MUST_CHECK;
+/*
+ * first_line: of the first file, NUL-terminated, or NULL when a preset or `columns` says how
+ * many columns there are. PS_ESETTING, with the setting's name, what was found and, for a
+ * column that is not there, which ones are; -ENOMEM.
+ */
+int schema_new(const struct schema_text *text, const char *first_line,
+               struct schema **ret_schema, struct err *err) MUST_CHECK;
+
+/* The same, with the first line of the file at path, which is read if it is needed. */
+int schema_open(const struct schema_text *text, const char *path, struct schema **ret_schema,
+                struct err *err) MUST_CHECK;
+
 void schema_free(struct schema *s);
 
-uint32_t schema_n_numeric(const struct schema *s); /* floats of a sample */
-uint32_t schema_n_fields(const struct schema *s);  /* bags of a sample: categoricals, then bucketised numerics */
+/* Floats of a sample; and bags of one: categoricals, then bucketised numerics. */
+uint32_t schema_n_numeric(const struct schema *s);
+uint32_t schema_n_fields(const struct schema *s);
+
 bool schema_has_header(const struct schema *s);
+bool schema_has_label(const struct schema *s);
+
+/* Of numeric or field i: its column's name, "" where columns have none, and position. */
 const char *schema_numeric_name(const struct schema *s, uint32_t i);
 const char *schema_field_name(const struct schema *s, uint32_t i);
+uint32_t schema_numeric_column(const struct schema *s, uint32_t i);
+uint32_t schema_field_column(const struct schema *s, uint32_t i);
 
-/* Standardisation, [n_numeric] each; until set, mean 0 and std 1. */
+/* What row_parse() follows, borrowed; and the same for files that lack the label's column. */
+const struct row_plan *schema_plan(const struct schema *s);
+const struct row_plan *schema_plan_unlabelled(const struct schema *s);
+
+/* Standardisation, [n_numeric] each, copied; until set, mean 0 and std 1. A std of 0, or one
+ * that is not finite, counts as 1. */
 bool schema_needs_moments(const struct schema *s);
 void schema_set_moments(struct schema *s, const float *mean, const float *std);
 

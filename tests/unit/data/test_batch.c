@@ -1,0 +1,169 @@
+#include "tests/unit/data/fixture.h"
+
+#include <errno.h>
+
+#include "worker/data/batch.h"
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void put_key(struct batch *b, uint64_t key)
+{
+    assert_int_equal(batch_reserve_keys(b, 1), 0);
+    b->keys[b->n_keys++] = key;
+}
+
+/* What batch_dedup() must give, the slow way. */
+static void check_against_twin(const struct batch *b)
+{
+    uint64_t *sorted = mem_alloc((b->n_keys + 1) * sizeof *sorted);
+    uint32_t n = 0;
+
+    memcpy(sorted, b->keys, b->n_keys * sizeof *sorted);
+    qsort(sorted, b->n_keys, sizeof *sorted, by_value);
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        if (i == 0 || sorted[i] != sorted[n - 1])
+            sorted[n++] = sorted[i];
+    assert_int_equal(b->n_unique, n);
+    assert_memory_equal(b->unique, sorted, n * sizeof *sorted);
+    for (uint32_t i = 0; i < b->n_keys; i++) {
+        assert_true(b->row_of[i] < n);
+        assert_true(b->unique[b->row_of[i]] == b->keys[i]);
+    }
+    free(sorted);
+}
+
+static uint64_t key_of_kind(uint32_t kind, uint64_t seed, uint64_t *counter)
+{
+    uint64_t h = hash_mix2(seed, (*counter)++);
+
+    switch (kind) {
+    case 0:
+        return h;
+    case 1:
+        return h % 10;
+    case 2:
+        return h << 48;
+    case 3:
+        return h & UINT64_C(0xff00ff0000000001);
+    case 4:
+        return h % 3 ? (h & 1 ? 0 : UINT64_MAX) : h;
+    default:
+        return 42;
+    }
+}
+
+static void dedup_agrees_with_a_sort(void **state)
+{
+    uint64_t seed = fixture_seed(__func__), counter = 0;
+    struct batch b;
+
+    (void)state;
+    assert_int_equal(batch_init(&b, 16, 3, 4), 0);
+    for (uint32_t round = 0; round < 300; round++) {
+        uint32_t n = fixture_draw(seed, &counter, round % 10 == 0 ? 20000 : 70);
+
+        batch_clear(&b);
+        for (uint32_t i = 0; i < n; i++)
+            put_key(&b, key_of_kind(round % 6, seed, &counter));
+        assert_int_equal(batch_dedup(&b), 0);
+        check_against_twin(&b);
+    }
+    batch_deinit(&b);
+}
+
+static void a_batch_without_keys_has_no_unique_ones(void **state)
+{
+    struct batch b;
+
+    (void)state;
+    assert_int_equal(batch_init(&b, 1, 0, 0), 0);
+    assert_int_equal(batch_dedup(&b), 0);
+    assert_int_equal(b.n_unique, 0);
+    batch_deinit(&b);
+    batch_deinit(&b);
+}
+
+static void more_keys_than_a_number_can_count_are_refused(void **state)
+{
+    struct batch b;
+
+    (void)state;
+    assert_int_equal(batch_init(&b, UINT32_MAX, 0, 1024), -ENOMEM);
+    assert_int_equal(batch_init(&b, 4, 0, 4), 0);
+    put_key(&b, 1);
+    assert_int_equal(batch_reserve_keys(&b, UINT32_MAX), -ENOMEM);
+    assert_true(b.keys[0] == 1);
+    batch_deinit(&b);
+}
+
+#ifdef PS_FAULTS
+static void the_same_size_again_allocates_nothing(void **state)
+{
+    struct batch b;
+
+    (void)state;
+    assert_int_equal(batch_init(&b, 100, 2, 8), 0);
+    for (uint64_t round = 0; round < 5; round++) {
+        batch_clear(&b);
+        for (uint64_t i = 0; i < 800; i++)
+            put_key(&b, hash_mix2(round, i));
+        assert_int_equal(batch_dedup(&b), 0);
+        check_against_twin(&b);
+        mem_fail_after(0);
+    }
+    mem_fail_after(-1);
+    batch_deinit(&b);
+}
+
+static int fill(struct batch *b)
+{
+    for (uint64_t i = 0; i < 5000; i++) {
+        if (batch_reserve_keys(b, 1))
+            return -ENOMEM;
+        b->keys[b->n_keys++] = hash_mix(i % 1000);
+    }
+    return batch_dedup(b);
+}
+
+static void every_failed_allocation_is_reported_and_leaves_the_keys(void **state)
+{
+    int status = -1;
+
+    (void)state;
+    for (long k = 0; status != 0; k++) {
+        struct batch b;
+
+        mem_fail_after(k);
+        status = batch_init(&b, 8, 1, 2);
+        if (!status)
+            status = fill(&b);
+        mem_fail_after(-1);
+        assert_true(status == 0 || status == -ENOMEM);
+        for (uint32_t i = 0; i < b.n_keys; i++)
+            assert_true(b.keys[i] == hash_mix(i % 1000));
+        if (!status)
+            check_against_twin(&b);
+        batch_deinit(&b);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dedup_agrees_with_a_sort),
+        cmocka_unit_test(a_batch_without_keys_has_no_unique_ones),
+        cmocka_unit_test(more_keys_than_a_number_can_count_are_refused),
+#ifdef PS_FAULTS
+        cmocka_unit_test(the_same_size_again_allocates_nothing),
+        cmocka_unit_test(every_failed_allocation_is_reported_and_leaves_the_keys),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/*
+ * The click logs that the project is measured on, where they are at hand: under $PS_SHARED/data, else ../shared/data. Without them
+ * these tests are skipped, but not in CI. The census set stands in the tree.
+ */
+#include "tests/unit/data/fixture.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "worker/data/feed.h"
+#include "worker/data/moments.h"
+
+#define ADULT_COLUMNS                                                                      \
+    "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship," \
+    "race,sex,capital-gain,capital-loss,hours-per-week,native-country,income"
+
+/* What a whole pass over files adds up to. */
+struct total {
+    uint64_t rows, positive, keys, bad_rows, bytes;
+    double dense;
+    uint64_t seconds_ns;
+};
+
+static const char *shared(const char *name, char path[FIXTURE_PATH_MAX])
+{
+    const char *root = getenv("PS_SHARED"), *ci = getenv("CI");
+
+    snprintf(path, FIXTURE_PATH_MAX, "%s/data/%s", root ? root : "../shared", name);
+    if (access(path, R_OK) == 0)
+        return path;
+    if (ci && strcmp(ci, "true") == 0)
+        fail_msg("%s is not there", path);
+    print_message("skipped: %s is not there\n", path);
+    skip();
+    return NULL;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void add_batch(struct total *t, const struct batch *b)
+{
+    t->rows += b->n;
+    t->keys += b->n_keys;
+    for (uint32_t i = 0; i < b->n; i++)
+        t->positive += b->label[i] > 0.5f;
+    for (uint32_t i = 0; i < b->n * b->n_numeric; i++)
+        t->dense += (double)b->numeric[i];
+}
+
+static void read_whole(const struct schema *s, char *path, struct feed_range range,
+                       bool labelled, struct total *ret)
+{
+    struct feed_options options = { .schema = s,
+                                    .paths = &path,
+                                    .n_paths = 1,
+                                    .range = range,
+                                    .n_ranks = 1,
+                                    .by_rows = true,
+                                    .batch = 128,
+                                    .queue = 8,
+                                    .labelled = labelled };
+    uint64_t start = now_ns();
+    struct feed_counts counts;
+    struct batch *batch;
+    struct feed *f = NULL;
+    struct err err;
+
+    *ret = (struct total){ 0 };
+    if (feed_open(&options, &f, &err))
+        fail_msg("%s", err.text);
+    for (;;) {
+        if (feed_next(f, &batch, &err))
+            fail_msg("%s", err.text);
+        if (!batch)
+            break;
+        add_batch(ret, batch);
+    }
+    feed_counts(f, &counts);
+    ret->bad_rows = counts.bad_rows;
+    ret->bytes = counts.bytes;
+    ret->seconds_ns = now_ns() - start;
+    assert_int_equal(counts.rows, ret->rows);
+    feed_close(f);
+}
+
+static void criteo_has_the_fingerprint_of_the_golden_trace(void **state)
+{
+    struct schema *s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
+    char path[FIXTURE_PATH_MAX];
+    struct total all, tail;
+
+    (void)state;
+    shared("criteo/criteo_dev_110000.tsv.zst", path);
+    read_whole(s, path, (struct feed_range){ 0 }, true, &all);
+    assert_int_equal(all.rows, 110000);
+    assert_int_equal(all.positive, 28243);
+    assert_int_equal(all.keys, 110000 * 26);
+    assert_true(fabs(all.dense - 2732569.133366) < 1e-6);
+    read_whole(s, path, (struct feed_range){ 99000, 0 }, true, &tail);
+    assert_int_equal(tail.rows, 11000);
+    print_message("criteo, zstd, batches of 128 with unique keys: %.0f MB/s of text\n",
+                  (double)all.bytes / ((double)all.seconds_ns * 1e-3));
+    schema_free(s);
+}
+
+static void criteo_without_labels_is_read_by_either_preset(void **state)
+{
+    static const char *const presets[] = { "criteo", "criteo-unlabelled" };
+    char path[FIXTURE_PATH_MAX];
+    struct total totals[2];
+
+    (void)state;
+    shared("criteo/criteo_test_unlabelled.tsv.zst", path);
+    for (size_t i = 0; i < 2; i++) {
+        struct schema *s = fixture_schema(&(struct schema_text){ .preset = presets[i] }, NULL);
+
+        read_whole(s, path, (struct feed_range){ 0 }, false, &totals[i]);
+        assert_int_equal(totals[i].rows, 18181);
+        assert_int_equal(totals[i].positive, 0);
+        assert_int_equal(totals[i].bad_rows, 0);
+        schema_free(s);
+    }
+    assert_true(totals[0].dense == totals[1].dense);
+}
+
+static void the_terabyte_logs_are_read_by_the_same_preset(void **state)
+{
+    struct schema *s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
+    char path[FIXTURE_PATH_MAX];
+    struct total total;
+
+    (void)state;
+    shared("criteo_1tb_head/criteo_1tb_day0_10k.tsv.zst", path);
+    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    assert_int_equal(total.rows, 10000);
+    assert_int_equal(total.positive, 265);
+    assert_int_equal(total.bad_rows, 0);
+    schema_free(s);
+}
+
+static void avazu_has_names_and_no_numeric_column(void **state)
+{
+    struct schema_text text = {
+        .delimiter = ",", .header = true, .label = "click", .categorical = "*", .ignored = "id"
+    };
+    struct schema *s = NULL;
+    char path[FIXTURE_PATH_MAX];
+    struct total total;
+    struct err err;
+
+    (void)state;
+    shared("avazu/avazu_train20k.csv.zst", path);
+    if (schema_open(&text, path, &s, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(schema_n_numeric(s), 0);
+    assert_int_equal(schema_n_fields(s), 22);
+    assert_string_equal(schema_field_name(s, 0), "hour");
+    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    assert_int_equal(total.rows, 20000);
+    assert_int_equal(total.bad_rows, 0);
+    assert_true(fabs((double)total.positive / 20000 - 0.166) < 0.0005);
+    schema_free(s);
+}
+
+static void read_adult(const struct schema *s, const char *name, uint64_t rows,
+                       uint64_t positive)
+{
+    char path[FIXTURE_PATH_MAX];
+    struct total total;
+    uint64_t n_rows = 0;
+    struct err err;
+
+    snprintf(path, sizeof path, "tests/data/%s", name);
+    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    assert_int_equal(total.rows, rows);
+    assert_int_equal(total.positive, positive);
+    assert_int_equal(total.bad_rows, 0);
+    assert_int_equal(feed_count_rows((char *[]){ path }, 1, s, &n_rows, &err), 0);
+    assert_int_equal(n_rows, rows);
+}
+
+static void the_census_is_read_as_it_was_published(void **state)
+{
+    struct schema_text text = { .delimiter = ",\\s",
+                                .columns = ADULT_COLUMNS,
+                                .label = "income",
+                                .label_positive = ">50K,>50K.",
+                                .numeric = "age,fnlwgt,education-num,capital-gain,capital-loss,"
+                                           "hours-per-week",
+                                .categorical = "*",
+                                .missing = "?",
+                                .numeric_as = SCHEMA_STANDARDISE };
+    struct schema *s = fixture_schema(&text, NULL);
+    char *path = (char[]){ "tests/data/adult.data.zst" };
+    float mean[6], std[6];
+    struct total total;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(schema_n_numeric(s), 6);
+    assert_int_equal(schema_n_fields(s), 8);
+    read_adult(s, "adult.data.zst", 32561, 7841);
+    read_adult(s, "adult.test.zst", 16281, 3846);
+    assert_int_equal(moments_measure(s, &path, 1, UINT64_MAX, mean, std, &err), 0);
+    assert_true(fabsf(mean[0] - 38.58165f) < 1e-4f); /* the mean age of adult.data */
+    schema_set_moments(s, mean, std);
+    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    assert_true(fabs(total.dense) < 1);
+    schema_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(criteo_has_the_fingerprint_of_the_golden_trace),
+        cmocka_unit_test(criteo_without_labels_is_read_by_either_preset),
+        cmocka_unit_test(the_terabyte_logs_are_read_by_the_same_preset),
+        cmocka_unit_test(avazu_has_names_and_no_numeric_column),
+        cmocka_unit_test(the_census_is_read_as_it_was_published),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

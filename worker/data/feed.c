@@ -1,0 +1,336 @@
+#include "worker/data/feed.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+#include "worker/data/pass.h"
+#include "worker/data/reader.h"
+
+/* A batch and the counts as they were when it was full. */
+struct place {
+    struct batch batch;
+    struct feed_counts counts;
+};
+
+/*
+ * The queue is a ring of places: n_taken .. n_filled - 1 hold batches (the oldest may be with
+ * the caller), the thread fills place n_filled. A batch is only touched by the side that its
+ * place belongs to, so the lock is held for counters alone.
+ */
+struct feed {
+    struct pass *pass; /* owned; the thread's while it runs */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t n_filled, n_taken; /* under the lock */
+    bool ended;                 /* under the lock: nothing more will be filled */
+    struct err failure;         /* under the lock: status 0, or why it ended */
+    struct feed_counts at_end;  /* under the lock, once ended */
+    atomic_bool stop;
+    bool lent;                 /* the caller's alone: the batch at n_taken is with it */
+    struct feed_counts counts; /* the caller's alone */
+    uint32_t n_places;
+    struct place places[];
+};
+
+/* ---- the thread ---- */
+
+/* The place to fill next, or NULL when the feed is being closed. */
+static struct place *wait_for_room(struct feed *f)
+{
+    struct place *place;
+
+    pthread_mutex_lock(&f->lock);
+    while (f->n_filled - f->n_taken == f->n_places && !atomic_load(&f->stop))
+        pthread_cond_wait(&f->changed, &f->lock);
+    place = atomic_load(&f->stop) ? NULL : &f->places[f->n_filled % f->n_places];
+    pthread_mutex_unlock(&f->lock);
+    return place;
+}
+
+static void announce_batch(struct feed *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->n_filled++;
+    pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void announce_end(struct feed *f, int status, const struct err *why)
+{
+    pthread_mutex_lock(&f->lock);
+    f->ended = true;
+    if (status)
+        f->failure = *why;
+    pass_counts(f->pass, &f->at_end);
+    pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void *fill_batches(void *arg)
+{
+    struct feed *f = arg;
+    struct err why = { 0 };
+    struct place *place;
+    int status = 0;
+
+    while ((place = wait_for_room(f)) != NULL) {
+        status = pass_fill(f->pass, &place->batch, &why);
+        if (status || place->batch.n == 0)
+            break;
+        pass_counts(f->pass, &place->counts);
+        announce_batch(f);
+    }
+    announce_end(f, status, &why);
+    return NULL;
+}
+
+/* ---- the caller ---- */
+
+static int check_options(const struct feed_options *o, struct err *err)
+{
+    assert(o->schema && o->batch > 0 && o->n_ranks > 0 && o->rank < o->n_ranks && o->queue > 0);
+    if (o->n_paths == 0)
+        return err_set(err, PS_ESETTING, "no data: give a file or a directory");
+    if (o->labelled && !schema_has_label(o->schema))
+        return err_set(err, PS_ESETTING,
+                       "label: no column is the label, and without one nothing is "
+                       "learned or measured");
+    for (uint32_t i = 0; i < o->n_paths; i++)
+        if (access(o->paths[i], R_OK) != 0)
+            return err_set(err, -errno, "%s: cannot read: %s", o->paths[i], strerror(errno));
+    return 0;
+}
+
+static void free_feed(struct feed *f)
+{
+    for (uint32_t i = 0; i < f->n_places; i++)
+        batch_deinit(&f->places[i].batch);
+    pass_free(f->pass);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+static int init_places(struct feed *f, const struct feed_options *o, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < f->n_places && !status; i++)
+        status = batch_init(&f->places[i].batch, o->batch, schema_n_numeric(o->schema),
+                            schema_n_fields(o->schema));
+    if (status)
+        return err_set(err, status, "no memory for %u batches of %u rows", f->n_places,
+                       o->batch);
+    return 0;
+}
+
+int feed_open(const struct feed_options *options, struct feed **ret_feed, struct err *err)
+{
+    int status = check_options(options, err);
+    struct feed *f;
+
+    if (status)
+        return status;
+    f = mem_try_alloc(sizeof *f + (options->queue + 1u) * sizeof *f->places);
+    if (!f)
+        return err_set(err, -ENOMEM, "no memory for a queue of %u batches", options->queue);
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    f->n_places = options->queue + 1;
+    status = init_places(f, options, err);
+    if (!status)
+        status = pass_new(options, &f->stop, &f->pass, err);
+    if (!status && (status = -pthread_create(&f->thread, NULL, fill_batches, f)) != 0)
+        err_set(err, status, "cannot start the reading thread: %s", strerror(-status));
+    if (status) {
+        free_feed(f);
+        return status;
+    }
+    *ret_feed = f;
+    return 0;
+}
+
+/* Gives the batch of the last call back to the thread. */
+static void give_back(struct feed *f)
+{
+    if (!f->lent)
+        return;
+    f->lent = false;
+    f->n_taken++;
+    pthread_cond_signal(&f->changed);
+}
+
+int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
+{
+    struct place *place;
+    int status = 0;
+
+    pthread_mutex_lock(&f->lock);
+    give_back(f);
+    while (f->n_filled == f->n_taken && !f->ended)
+        pthread_cond_wait(&f->changed, &f->lock);
+    place = f->n_filled > f->n_taken ? &f->places[f->n_taken % f->n_places] : NULL;
+    f->lent = place != NULL;
+    if (!place && f->failure.status)
+        status = err_set(err, f->failure.status, "%s", f->failure.text);
+    f->counts = place ? place->counts : f->at_end;
+    pthread_mutex_unlock(&f->lock);
+    *ret_batch = place ? &place->batch : NULL;
+    return status;
+}
+
+void feed_counts(struct feed *f, struct feed_counts *ret)
+{
+    *ret = f->counts;
+}
+
+void feed_close(struct feed *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    atomic_store(&f->stop, true);
+    pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    free_feed(f);
+}
+
+/* ---- files ---- */
+
+struct file_list {
+    char **files;
+    uint32_t n, cap;
+};
+
+static void free_list(struct file_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        free(list->files[i]);
+    free(list->files);
+}
+
+static int add_file(struct file_list *list, const char *directory, const char *name,
+                    struct err *err)
+{
+    size_t n_bytes = strlen(directory) + strlen(name) + 2;
+    char *path = mem_try_alloc(n_bytes);
+
+    if (path && list->n == list->cap) {
+        uint32_t cap = list->cap ? list->cap * 2 : 16;
+        char **files = mem_try_realloc(list->files, cap * sizeof *files);
+
+        if (!files) {
+            free(path);
+            path = NULL;
+        } else {
+            list->files = files;
+            list->cap = cap;
+        }
+    }
+    if (!path)
+        return err_set(err, -ENOMEM, "%s: no memory to list its files", directory);
+    snprintf(path, n_bytes, "%s%s%s", directory, name[0] ? "/" : "", name);
+    list->files[list->n++] = path;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_data_file(const char *directory, const char *name)
+{
+    char path[4096];
+    struct stat st;
+
+    if (name[0] == '.' ||
+        snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
+        return false;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int add_directory(struct file_list *list, const char *path, struct err *err)
+{
+    uint32_t n_before = list->n;
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+    int status = 0;
+
+    if (!directory)
+        return err_set(err, -errno, "%s: cannot list: %s", path, strerror(errno));
+    while (!status && (entry = readdir(directory)) != NULL)
+        if (is_data_file(path, entry->d_name))
+            status = add_file(list, path, entry->d_name, err);
+    closedir(directory);
+    if (status)
+        return status;
+    if (list->n == n_before)
+        return err_set(err, PS_EDATA, "%s: a directory without a data file", path);
+    qsort(list->files + n_before, list->n - n_before, sizeof *list->files, by_name);
+    return 0;
+}
+
+int feed_expand(char *const *paths, uint32_t n_paths, char ***ret_files, uint32_t *ret_n,
+                struct err *err)
+{
+    struct file_list list = { 0 };
+    struct stat st;
+    int status = n_paths ? 0 : err_set(err, PS_ESETTING, "no data: give a file or a directory");
+
+    for (uint32_t i = 0; i < n_paths && !status; i++) {
+        if (stat(paths[i], &st) != 0)
+            status = err_set(err, -errno, "%s: cannot open: %s", paths[i], strerror(errno));
+        else if (S_ISDIR(st.st_mode))
+            status = add_directory(&list, paths[i], err);
+        else
+            status = add_file(&list, paths[i], "", err);
+    }
+    if (status) {
+        free_list(&list);
+        return status;
+    }
+    *ret_files = list.files;
+    *ret_n = list.n;
+    return 0;
+}
+
+static int count_rows(const char *file, const struct schema *schema, uint64_t *rows,
+                      struct err *err)
+{
+    uint64_t n_lines = 0;
+    struct reader_line line;
+    struct reader *reader;
+    int status = reader_open(file, &reader, err);
+
+    if (status)
+        return status;
+    while ((status = reader_next(reader, &line, err)) == 0 && line.bytes)
+        n_lines++;
+    reader_close(reader);
+    *rows += n_lines - (n_lines > 0 && schema_has_header(schema));
+    return status;
+}
+
+int feed_count_rows(char *const *files, uint32_t n_files, const struct schema *schema,
+                    uint64_t *ret_rows, struct err *err)
+{
+    uint64_t rows = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < n_files && !status; i++)
+        status = count_rows(files[i], schema, &rows, err);
+    if (!status)
+        *ret_rows = rows;
+    return status;
+}

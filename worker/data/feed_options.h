@@ -1,0 +1,45 @@
+/*
+ * What a feed is told and what it tells: the words that feed.h (the thread) and pass.h (one
+ * pass over the files) share.
+ */
+#ifndef WORKER_DATA_FEED_OPTIONS_H
+#define WORKER_DATA_FEED_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "worker/data/schema.h"
+
+/* Which rows of the files, in file order over all files; malformed ones count, header and empty
+ * lines do not. */
+struct feed_range {
+    uint64_t first_row, end_row; /* end 0: to the end */
+};
+
+/*
+ * by_rows: row i of the range belongs to rank (i / batch) % n_ranks; else whole files are dealt
+ * out, file i to rank i % n_ranks.
+ */
+struct feed_options {
+    const struct schema *schema; /* borrowed while the feed lives, like the paths */
+    char *const *paths;          /* files, already expanded and sorted by feed_expand() */
+    uint32_t n_paths;
+    struct feed_range range;
+    uint32_t rank, n_ranks;
+    bool by_rows;
+    uint32_t batch;
+    uint32_t shuffle_rows; /* window; 0 or 1: file order */
+    uint64_t seed;         /* of the shuffle; the caller mixes the epoch in */
+    bool drop_last;        /* leave out a last, short batch */
+    uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
+    uint32_t queue;        /* batches read ahead, at least 1 */
+    bool labelled;         /* false: the files have no label column (predict) */
+};
+
+/* What the batches handed out so far took. */
+struct feed_counts {
+    uint64_t rows;     /* samples in them */
+    uint64_t bad_rows; /* malformed rows passed over on the way */
+    uint64_t bytes;    /* of text, unpacked, also what was only read past */
+};
+
+#endif

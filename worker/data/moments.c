@@ -1,0 +1,100 @@
+#include "worker/data/moments.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
+#include "worker/data/reader.h"
+
+/* Knuth, The Art of Computer Programming 2, 4.2.2, (15) and (16). */
+struct moment {
+    uint64_t n;
+    double mean, sum_of_squares; /* of differences from the mean */
+};
+
+struct measure {
+    struct row_plan
+        plan; /* the schema's, but numbers come as they stand, and missing ones as NaN */
+    struct moment *moments; /* owned, [n_numeric] */
+    struct batch batch;     /* one row */
+    uint64_t rows_left;
+};
+
+static void add_row(struct measure *m)
+{
+    for (uint32_t i = 0; i < m->plan.n_numeric; i++) {
+        struct moment *moment = &m->moments[i];
+        double x = (double)m->batch.numeric[i], delta = x - moment->mean;
+
+        if (isnan(x))
+            continue;
+        moment->n++;
+        moment->mean += delta / (double)moment->n;
+        moment->sum_of_squares += delta * (x - moment->mean);
+    }
+}
+
+static int read_rows(struct measure *m, struct reader *reader, struct err *err)
+{
+    struct reader_line line;
+    int status;
+
+    while (m->rows_left > 0) {
+        status = reader_next(reader, &line, err);
+        if (status || !line.bytes)
+            return status;
+        m->rows_left--;
+        batch_clear(&m->batch);
+        status = line.too_long ? PS_EDATA
+                               : row_parse(&m->plan, line.bytes, line.len, &m->batch, NULL);
+        if (status == -ENOMEM)
+            return err_set(err, status, "no memory for a row");
+        if (!status)
+            add_row(m);
+    }
+    return 0;
+}
+
+static int read_file(struct measure *m, const char *path, const struct schema *schema,
+                     struct err *err)
+{
+    struct reader_line header;
+    struct reader *reader;
+    int status = reader_open(path, &reader, err);
+
+    if (status)
+        return status;
+    if (schema_has_header(schema))
+        status = reader_next(reader, &header, err);
+    if (!status)
+        status = read_rows(m, reader, err);
+    reader_close(reader);
+    return status;
+}
+
+int moments_measure(const struct schema *schema, char *const *files, uint32_t n_files,
+                    uint64_t n_rows_max, float *ret_mean, float *ret_std, struct err *err)
+{
+    struct measure m = { .plan = *schema_plan(schema), .rows_left = n_rows_max };
+    int status;
+
+    m.plan.numeric_as = ROW_RAW;
+    m.plan.numeric_missing = NAN;
+    m.moments = mem_try_alloc((m.plan.n_numeric + 1) * sizeof *m.moments);
+    status = m.moments ? batch_init(&m.batch, 1, m.plan.n_numeric, m.plan.n_fields) : -ENOMEM;
+    if (status)
+        err_set(err, status, "no memory to measure %u columns", m.plan.n_numeric);
+    for (uint32_t i = 0; i < n_files && m.rows_left > 0 && !status; i++)
+        status = read_file(&m, files[i], schema, err);
+    for (uint32_t i = 0; i < m.plan.n_numeric && !status; i++) {
+        double n = (double)m.moments[i].n,
+               std = n > 0 ? sqrt(m.moments[i].sum_of_squares / n) : 0;
+
+        ret_mean[i] = (float)m.moments[i].mean;
+        ret_std[i] = std > 0 ? (float)std : 1;
+    }
+    free(m.moments);
+    batch_deinit(&m.batch);
+    return status;
+}

@@ -1,0 +1,18 @@
+/*
+ * Mean and standard deviation of the numeric columns, over the first rows of the files: what
+ * SCHEMA_STANDARDISE subtracts and divides by. Missing values and malformed rows are left out;
+ * one pass, Welford's update in double, in file order.
+ */
+#ifndef WORKER_DATA_MOMENTS_H
+#define WORKER_DATA_MOMENTS_H
+
+#include "common/status.h"
+#include "worker/data/schema.h"
+
+/* [schema_n_numeric] each; the files have the label column, if the schema has one. A column
+ * without a value: mean 0, std 1. */
+int moments_measure(const struct schema *schema, char *const *files, uint32_t n_files,
+                    uint64_t n_rows_max, float *ret_mean, float *ret_std, struct err *err)
+    MUST_CHECK;
+
+#endif

@@ -1,0 +1,387 @@
+#include "worker/data/row.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* Hashing a token of a few bytes costs less than calling a library for it. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "worker/data/decimal.h"
+
+#define SHOWN_MAX 32u
+
+/* ---- splitting ---- */
+
+/* The plain form, and the tail of the other. `begin` is where the span being read began. */
+static uint32_t split_bytes(char delimiter, char *begin, char *from, const char *end,
+                            struct row_span *spans, uint32_t n, uint32_t n_max)
+{
+    for (char *at = from; at < end && n < n_max; at++)
+        if (*at == delimiter) {
+            spans[n++] = (struct row_span){ begin, (size_t)(at - begin) };
+            begin = at + 1;
+        }
+    if (n < n_max)
+        spans[n++] = (struct row_span){ begin, (size_t)(end - begin) };
+    return n;
+}
+
+#if defined(__SSE2__)
+/* Fields of a click log have 0 to 10 bytes: 16 at a time, each delimiter a bit, is 3 times as
+ * fast as memchr() for each. */
+static uint32_t split_char(char delimiter, char *line, size_t len, struct row_span *spans,
+                           uint32_t n_max)
+{
+    const __m128i wanted = _mm_set1_epi8(delimiter);
+    char *begin = line, *at = line;
+    const char *end = line + len;
+    uint32_t n = 0;
+
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+        unsigned hits = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, wanted));
+
+        for (; hits; hits &= hits - 1) {
+            char *hit = at + __builtin_ctz(hits);
+
+            if (n == n_max)
+                return n;
+            spans[n++] = (struct row_span){ begin, (size_t)(hit - begin) };
+            begin = hit + 1;
+        }
+    }
+    return split_bytes(delimiter, begin, at, end, spans, n, n_max);
+}
+#else
+static uint32_t split_char(char delimiter, char *line, size_t len, struct row_span *spans,
+                           uint32_t n_max)
+{
+    return split_bytes(delimiter, line, line, line + len, spans, 0, n_max);
+}
+#endif
+
+static uint32_t split_text(const char *delimiter, char *line, size_t len,
+                           struct row_span *spans, uint32_t n_max)
+{
+    size_t delimiter_len = strlen(delimiter);
+    char *begin = line, *end = line + len;
+    uint32_t n = 0;
+
+    while (n < n_max) {
+        char *hit = memmem(begin, (size_t)(end - begin), delimiter, delimiter_len);
+
+        spans[n++] = (struct row_span){ begin, (size_t)((hit ? hit : end) - begin) };
+        if (!hit)
+            break;
+        begin = hit + delimiter_len;
+    }
+    return n;
+}
+
+/* Takes the quotes from a span that begins with one, a doubled quote inside becoming a single
+ * one; returns where it ends, or NULL. */
+static char *unquote(char quote, char *begin, const char *end, struct row_span *span)
+{
+    char *to = begin, *from = begin + 1;
+
+    for (; from < end; from++) {
+        if (*from == quote) {
+            if (from + 1 < end && from[1] == quote)
+                from++;
+            else
+                break;
+        }
+        *to++ = *from;
+    }
+    *span = (struct row_span){ begin, (size_t)(to - begin) };
+    return from < end ? from + 1 : NULL;
+}
+
+/* RFC 4180, but for line ends inside quotes. */
+static uint32_t split_quoted(char delimiter, char quote, char *line, size_t len,
+                             struct row_span *spans, uint32_t n_max)
+{
+    char *at = line, *end = line + len;
+    uint32_t n = 0;
+
+    while (n < n_max) {
+        if (at < end && *at == quote) {
+            at = unquote(quote, at, end, &spans[n++]);
+            if (!at || (at < end && *at != delimiter))
+                return 0;
+        } else {
+            char *hit = at < end ? memchr(at, delimiter, (size_t)(end - at)) : NULL;
+
+            spans[n++] = (struct row_span){ at, (size_t)((hit ? hit : end) - at) };
+            at = hit ? hit : end;
+        }
+        if (at == end)
+            break;
+        at++;
+    }
+    return n;
+}
+
+uint32_t row_split(const char *delimiter, char quote, char *line, size_t len,
+                   struct row_span *spans, uint32_t n_max)
+{
+    if (quote)
+        return split_quoted(*delimiter, quote, line, len, spans, n_max);
+    if (delimiter[1] == '\0')
+        return split_char(*delimiter, line, len, spans, n_max);
+    return split_text(delimiter, line, len, spans, n_max);
+}
+
+/* ---- refusing ---- */
+
+/* A token as a sentence may show it: cut short, nothing that moves a terminal's cursor. */
+static const char *shown(struct row_span token, char room[SHOWN_MAX + 4])
+{
+    size_t n = token.len < SHOWN_MAX ? token.len : SHOWN_MAX;
+
+    for (size_t i = 0; i < n; i++)
+        room[i] = token.at[i] >= ' ' && token.at[i] <= '~' ? token.at[i] : '?';
+    memcpy(room + n, token.len > n ? "..." : "", token.len > n ? 4 : 1);
+    return room;
+}
+
+static int refuse(const struct row_plan *plan, uint32_t column, struct row_span token,
+                  const char *what, struct err *why)
+{
+    const char *name = plan->names ? plan->names[column] : NULL;
+    char room[SHOWN_MAX + 4];
+
+    return err_set(why, PS_EDATA, "column %u%s%s%s: '%s' %s", column, name ? " (" : "",
+                   name ? name : "", name ? ")" : "", shown(token, room), what);
+}
+
+static int refuse_split(const struct row_plan *plan, uint32_t n, struct err *why)
+{
+    if (n == 0)
+        return err_set(why, PS_EDATA,
+                       "a quote is not closed, or text stands behind a closing one");
+    if (n > plan->n_columns)
+        return err_set(why, PS_EDATA, "more than the %u columns expected", plan->n_columns);
+    return err_set(why, PS_EDATA, "%u columns, %u expected", n, plan->n_columns);
+}
+
+/* ---- converting ---- */
+
+static bool equals(struct row_span token, const char *text)
+{
+    size_t len = strlen(text);
+
+    return token.len == len && memcmp(token.at, text, len) == 0;
+}
+
+static bool is_missing(const struct row_plan *plan, struct row_span token)
+{
+    return token.len == 0 || (plan->missing[0] && equals(token, plan->missing));
+}
+
+static int parse_label(const struct row_plan *plan, const struct row_span *spans,
+                       float *ret_label, struct err *why)
+{
+    struct row_span token;
+    double x;
+
+    *ret_label = 0;
+    if (plan->label_column == ROW_NO_LABEL)
+        return 0;
+    token = spans[plan->label_column];
+    if (is_missing(plan, token))
+        return refuse(plan, plan->label_column, token, "is no label: it is missing", why);
+    for (uint32_t i = 0; i < plan->n_positive; i++)
+        if (token.len == plan->positive[i].len &&
+            memcmp(token.at, plan->positive[i].at, token.len) == 0)
+            *ret_label = 1;
+    if (plan->n_positive)
+        return 0;
+    if (!decimal_parse(token.at, token.len, &x) || (x != 0 && x != 1))
+        return refuse(plan, plan->label_column, token, "is no label: 0 or 1 expected", why);
+    *ret_label = (float)x;
+    return 0;
+}
+
+static float transform(const struct row_plan *plan, uint32_t i, double x)
+{
+    switch (plan->numeric_as) {
+    case ROW_LOG1P:
+        if (!(x > 0))
+            return 0;
+        if (x < ROW_LOG1P_TABLE && x == (double)(uint32_t)x)
+            return plan->log1p_table[(uint32_t)x];
+        return (float)log1p(x);
+    case ROW_STANDARDISE:
+        return (float)((x - (double)plan->mean[i]) / (double)plan->std[i]);
+    case ROW_RAW:
+        break;
+    }
+    return (float)x;
+}
+
+static int parse_numeric(const struct row_plan *plan, const struct row_span *spans,
+                         float *numeric, struct err *why)
+{
+    for (uint32_t i = 0; i < plan->n_numeric; i++) {
+        uint32_t column = plan->numeric_columns[i];
+        struct row_span token = spans[column];
+        double x;
+
+        if (is_missing(plan, token)) {
+            numeric[i] = plan->numeric_missing;
+            continue;
+        }
+        if (!decimal_parse(token.at, token.len, &x))
+            return refuse(plan, column, token, "is not a number", why);
+        numeric[i] = transform(plan, i, x);
+        if (!isfinite(numeric[i]))
+            return refuse(plan, column, token, "is too large a number", why);
+    }
+    return 0;
+}
+
+static int64_t bucket_of(double x)
+{
+    double ln;
+
+    if (x < 0)
+        return -1;
+    if (x < 3)
+        return (int64_t)x;
+    ln = log(x);
+    return (int64_t)(ln * ln) + 2;
+}
+
+static int bucket_key(const struct row_plan *plan, uint32_t field, struct row_span token,
+                      uint64_t *ret_key, struct err *why)
+{
+    uint8_t bytes[8];
+    uint64_t bucket;
+    double x;
+
+    if (!decimal_parse(token.at, token.len, &x))
+        return refuse(plan, plan->fields[field].column, token, "is not a number", why);
+    bucket = (uint64_t)bucket_of(x);
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(bucket >> (8 * i));
+    *ret_key = XXH3_64bits_withSeed(bytes, sizeof bytes, field);
+    return 0;
+}
+
+static int add_key(struct batch *b, uint64_t key)
+{
+    if (b->n_keys == b->keys_cap && batch_reserve_keys(b, 1))
+        return -ENOMEM;
+    b->keys[b->n_keys++] = key;
+    return 0;
+}
+
+/* A key for each part between separators that is not missing. */
+static int add_parts(const struct row_plan *plan, uint32_t field, struct row_span token,
+                     struct batch *b, uint32_t *ret_n)
+{
+    size_t separator_len = strlen(plan->inner_separator);
+    char *end = token.at + token.len, *hit;
+
+    *ret_n = 0;
+    do {
+        struct row_span part = { token.at, (size_t)(end - token.at) };
+
+        hit = memmem(part.at, part.len, plan->inner_separator, separator_len);
+        if (hit)
+            part.len = (size_t)(hit - part.at);
+        token.at = hit ? hit + separator_len : end;
+        if (is_missing(plan, part))
+            continue;
+        if (add_key(b, XXH3_64bits_withSeed(part.at, part.len, field)))
+            return -ENOMEM;
+        ++*ret_n;
+    } while (hit);
+    return 0;
+}
+
+static int add_field(const struct row_plan *plan, uint32_t field, struct row_span token,
+                     struct batch *b, struct err *why)
+{
+    uint64_t key = 0;
+    uint32_t n = 0;
+    int status = 0;
+
+    if (!is_missing(plan, token)) {
+        if (plan->fields[field].is_bucket) {
+            status = bucket_key(plan, field, token, &key, why);
+            return status ? status : add_key(b, key);
+        }
+        if (!plan->inner_separator[0])
+            return add_key(b, XXH3_64bits_withSeed(token.at, token.len, field));
+        status = add_parts(plan, field, token, b, &n);
+    }
+    if (status || n || !plan->missing_has_key)
+        return status;
+    return add_key(b, XXH3_64bits_withSeed("", 0, field));
+}
+
+static int parse_fields(const struct row_plan *plan, const struct row_span *spans,
+                        struct batch *b, struct err *why)
+{
+    uint32_t *ends = b->starts + (size_t)b->n * plan->n_fields + 1;
+    uint32_t n_keys_before = b->n_keys;
+
+    for (uint32_t f = 0; f < plan->n_fields; f++) {
+        int status = add_field(plan, f, spans[plan->fields[f].column], b, why);
+
+        if (status) {
+            b->n_keys = n_keys_before;
+            return status;
+        }
+        ends[f] = b->n_keys;
+    }
+    return 0;
+}
+
+int row_parse(const struct row_plan *plan, char *line, size_t len, struct batch *b,
+              struct err *why)
+{
+    struct row_span spans[ROW_COLUMNS_MAX + 1];
+    uint32_t n;
+    int status;
+
+    assert(b->n < b->n_max && b->n_numeric == plan->n_numeric && b->n_fields == plan->n_fields);
+    if (memchr(line, '\0', len))
+        return err_set(why, PS_EDATA, "holds a NUL byte: is this text?");
+    n = row_split(plan->delimiter, plan->quote, line, len, spans, plan->n_columns + 1);
+    if (n != plan->n_columns)
+        return refuse_split(plan, n, why);
+    status = parse_label(plan, spans, &b->label[b->n], why);
+    if (!status)
+        status = parse_numeric(plan, spans, b->numeric + (size_t)b->n * plan->n_numeric, why);
+    if (!status)
+        status = parse_fields(plan, spans, b, why);
+    if (!status)
+        b->n++;
+    return status;
+}
+
+int row_check_header(const struct row_plan *plan, char *line, size_t len, struct err *why)
+{
+    struct row_span spans[ROW_COLUMNS_MAX + 1];
+    uint32_t n = row_split(plan->delimiter, plan->quote, line, len, spans, plan->n_columns + 1);
+    char room[SHOWN_MAX + 4];
+
+    if (n != plan->n_columns)
+        return refuse_split(plan, n, why);
+    for (uint32_t i = 0; i < n; i++)
+        if (plan->names && plan->names[i] && !equals(spans[i], plan->names[i]))
+            return err_set(why, PS_EDATA, "column %u is called '%s', '%s' expected", i,
+                           shown(spans[i], room), plan->names[i]);
+    return 0;
+}

@@ -1,0 +1,24 @@
+/*
+ * The bytes of a file as its writer had them: plain, or unpacked on the way from zstd or gzip.
+ * What a file is says its first bytes, not its name; several zstd frames or gzip members one
+ * after another are one text. Packed data that ends too early, or that does not unpack, is
+ * PS_EDATA, never a short text.
+ */
+#ifndef WORKER_DATA_SOURCE_H
+#define WORKER_DATA_SOURCE_H
+
+#include "common/status.h"
+
+struct source;
+
+/* A negative errno when the file cannot be opened, PS_EDATA when it is not what its name says.
+ */
+int source_open(const char *path, struct source **ret_source, struct err *err) MUST_CHECK;
+
+/* Up to n_bytes, at least one except at the end of the text. */
+int source_read(struct source *s, void *dst, size_t n_bytes, size_t *ret_n_bytes,
+                struct err *err) MUST_CHECK;
+
+void source_close(struct source *s);
+
+#endif
