@@ -1,0 +1,166 @@
+/* Models, batches and rows for the tests of this folder, filled by hand from a seed. */
+#ifndef TESTS_UNIT_MODEL_FIXTURE_H
+#define TESTS_UNIT_MODEL_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/hash.h"
+#include "common/mem.h"
+#include "worker/model/dlrm.h"
+
+struct fixture {
+    struct dlrm_config config;
+    struct dlrm *m;
+    struct batch batch;
+    float *rows, *wide, *row_grads, *wide_grads;
+};
+
+struct fixture_rng {
+    uint64_t seed, i;
+};
+
+static inline uint32_t fixture_below(struct fixture_rng *rng, uint32_t end)
+{
+    return (uint32_t)(hash_mix2(rng->seed, rng->i++) % end);
+}
+
+/* In [-scale, scale). */
+static inline float fixture_float(struct fixture_rng *rng, float scale)
+{
+    return (2 * hash_unit(hash_mix2(rng->seed, rng->i++)) - 1) * scale;
+}
+
+static inline void fixture_fill(struct fixture_rng *rng, float *x, size_t n, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = fixture_float(rng, scale);
+}
+
+/* Buffers of a batch with room for n_keys. */
+static inline void fixture_batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric,
+                                      uint32_t n_fields, uint32_t n_keys)
+{
+    *b = (struct batch){
+        .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields, .keys_cap = n_keys
+    };
+    b->label = mem_alloc(n_max * sizeof(float) + 1);
+    b->numeric = mem_alloc((size_t)n_max * n_numeric * sizeof(float) + 1);
+    b->starts = mem_alloc(((size_t)n_max * n_fields + 1) * sizeof(uint32_t));
+    b->keys = mem_alloc(n_keys * sizeof(uint64_t) + 1);
+    b->row_of = mem_alloc(n_keys * sizeof(uint32_t) + 1);
+    b->unique = mem_alloc(n_keys * sizeof(uint64_t) + 1);
+}
+
+static inline void fixture_batch_deinit(struct batch *b)
+{
+    free(b->label);
+    free(b->numeric);
+    free(b->starts);
+    free(b->keys);
+    free(b->row_of);
+    free(b->unique);
+}
+
+static inline int fixture_compare(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* unique, n_unique and row_of from keys, the plain way. */
+static inline void fixture_dedup(struct batch *b)
+{
+    uint32_t n = 0;
+
+    if (b->n_keys)
+        memcpy(b->unique, b->keys, b->n_keys * sizeof *b->keys);
+    qsort(b->unique, b->n_keys, sizeof *b->unique, fixture_compare);
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        if (!i || b->unique[i] != b->unique[n - 1])
+            b->unique[n++] = b->unique[i];
+    b->n_unique = n;
+    for (uint32_t i = 0; i < b->n_keys; i++) {
+        const uint64_t *at =
+            bsearch(&b->keys[i], b->unique, n, sizeof *b->unique, fixture_compare);
+
+        b->row_of[i] = (uint32_t)(at - b->unique);
+    }
+}
+
+/* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields share rows.
+ */
+static inline void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
+{
+    uint32_t at = 0;
+
+    b->n = n;
+    fixture_fill(rng, b->numeric, (size_t)n * b->n_numeric, 2);
+    for (uint32_t s = 0; s < n; s++)
+        b->label[s] = (float)fixture_below(rng, 2);
+    for (uint32_t bag = 0; bag < n * b->n_fields; bag++) {
+        for (uint32_t k = fixture_below(rng, 4); k > 0; k--)
+            b->keys[at++] = fixture_below(rng, 3 + n);
+        b->starts[bag + 1] = at;
+    }
+    b->n_keys = at;
+    fixture_dedup(b);
+}
+
+/* A model with random parameters, and a random batch of n samples. */
+static inline void fixture_init(struct fixture *f, const struct dlrm_config *config, uint32_t n,
+                                struct fixture_rng *rng)
+{
+    struct err err = { 0 };
+    size_t n_rows;
+
+    *f = (struct fixture){ .config = *config };
+    if (dlrm_new(config, &f->m, &err))
+        fail_msg("dlrm_new: %s", err.text);
+    for (uint32_t i = 0; i < dlrm_n_tensors(f->m); i++) {
+        struct dlrm_tensor *t = dlrm_tensor(f->m, i);
+
+        fixture_fill(rng, t->values, t->n_floats,
+                     t->init == SPEC_INIT_NORMAL ? 2 * t->init_scale : 0.5f);
+    }
+    fixture_batch_init(&f->batch, config->batch_max, config->n_numeric, config->n_fields,
+                       3 * config->batch_max * config->n_fields);
+    fixture_batch_fill(&f->batch, n, rng);
+    n_rows = f->batch.n_unique;
+    f->rows = mem_alloc(n_rows * config->dim * sizeof(float) + 1);
+    f->row_grads = mem_alloc(n_rows * config->dim * sizeof(float) + 1);
+    fixture_fill(rng, f->rows, n_rows * config->dim, 0.7f);
+    if (config->wide) {
+        f->wide = mem_alloc(n_rows * sizeof(float) + 1);
+        f->wide_grads = mem_alloc(n_rows * sizeof(float) + 1);
+        fixture_fill(rng, f->wide, n_rows, 0.7f);
+    }
+}
+
+static inline void fixture_deinit(struct fixture *f)
+{
+    dlrm_free(f->m);
+    fixture_batch_deinit(&f->batch);
+    free(f->rows);
+    free(f->row_grads);
+    free(f->wide);
+    free(f->wide_grads);
+}
+
+static inline void fixture_step(struct fixture *f, uint64_t step)
+{
+    assert_int_equal(dlrm_forward(f->m, &f->batch, f->rows, f->wide, true, step), 0);
+    assert_int_equal(
+        dlrm_backward(f->m, &f->batch, f->rows, f->wide, f->row_grads, f->wide_grads), 0);
+}
+
+#endif

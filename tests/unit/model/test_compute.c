@@ -1,0 +1,357 @@
+/* The CPU's ops: order of sums, shapes that are no multiple of anything, empty inputs, NaN. */
+#include <math.h>
+
+#include "tests/unit/model/fixture.h"
+#include "worker/compute/compute.h"
+
+static const struct compute_ops *const ops = &compute_cpu;
+
+static uint64_t test_seed(void)
+{
+    const char *text = getenv("PS_SEED");
+    const uint64_t seed = text ? strtoull(text, NULL, 10) : 4711;
+
+    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+static float *floats(struct fixture_rng *rng, size_t n)
+{
+    float *x = mem_alloc(n * sizeof *x + 1);
+
+    fixture_fill(rng, x, n, 1);
+    return x;
+}
+
+static void assert_near(float got, double want, double scale)
+{
+    if (!(fabs((double)got - want) <= 2e-6 * (scale + fabs(want))))
+        fail_msg("got %.9g, want %.9g", (double)got, want);
+}
+
+static void check_linear_forward(const struct linear *l, enum compute_act act, uint32_t ldy,
+                                 float *y)
+{
+    ops->linear_forward(NULL, l, act, y, ldy);
+    for (size_t s = 0; s < l->n; s++)
+        for (size_t o = 0; o < l->out; o++) {
+            double want = (double)l->b[o];
+
+            for (size_t i = 0; i < l->in; i++)
+                want += (double)l->x[s * l->in + i] * (double)l->w[o * l->in + i];
+            assert_near(y[s * ldy + o], act == COMPUTE_RELU ? fmax(want, 0) : want,
+                        sqrt((double)l->in));
+        }
+}
+
+static void check_linear_backward(const struct linear *l, const struct relu_mask *mask,
+                                  struct fixture_rng *rng)
+{
+    const size_t n = l->n, in = l->in, out = l->out;
+    float *dy = floats(rng, n * out), *was = floats(rng, n * out), *dx = floats(rng, n * in);
+    float *dw = floats(rng, out * in), *db = floats(rng, out);
+
+    memcpy(was, dy, n * out * sizeof *dy);
+    ops->linear_backward(NULL, l, mask, dy, dx, dw, db);
+    for (size_t k = 0; k < n * out; k++) {
+        const bool kept = !mask || mask->y[(k / out) * mask->ldy + k % out] > 0;
+
+        assert_true(dy[k] == (kept ? was[k] * (mask ? mask->scale : 1) : 0));
+    }
+    for (size_t k = 0; k < out * in; k++) {
+        double want = 0;
+
+        for (size_t s = 0; s < n; s++)
+            want += (double)dy[s * out + k / in] * (double)l->x[s * in + k % in];
+        assert_near(dw[k], want, sqrt((double)n + 1));
+    }
+    for (size_t k = 0; k < n * in; k++) {
+        double want = 0;
+
+        for (size_t o = 0; o < out; o++)
+            want += (double)dy[(k / in) * out + o] * (double)l->w[o * in + k % in];
+        assert_near(dx[k], want, sqrt((double)out));
+    }
+    for (size_t o = 0; o < out; o++) {
+        float want = 0;
+
+        for (size_t s = 0; s < n; s++)
+            want += dy[s * out + o];
+        assert_true(db[o] == want);
+    }
+    free(dy), free(was), free(dx), free(dw), free(db);
+}
+
+static void a_linear_layer_is_its_formula_forward_and_backward(void **state)
+{
+    struct fixture_rng rng = { test_seed(), 0 };
+
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        const uint32_t n = fixture_below(&rng, 40), in = 1 + fixture_below(&rng, 70),
+                       out = 1 + fixture_below(&rng, 70), ldy = out + fixture_below(&rng, 3);
+        float *x = floats(&rng, (size_t)n * in), *w = floats(&rng, (size_t)out * in),
+              *b = floats(&rng, out);
+        float *y = floats(&rng, (size_t)n * ldy);
+        const struct linear l = { n, in, out, x, w, b };
+        const struct relu_mask mask = { y, ldy, 1.25f };
+
+        check_linear_forward(&l, COMPUTE_LINEAR, ldy, y);
+        check_linear_forward(&l, COMPUTE_RELU, ldy, y);
+        check_linear_backward(&l, &mask, &rng);
+        check_linear_backward(&l, NULL, &rng);
+        free(x), free(w), free(b), free(y);
+    }
+}
+
+static void a_product_gives_the_same_bits_again(void **state)
+{
+    struct fixture_rng rng = { 5, 0 };
+    const uint32_t n = 129, in = 367, out = 255;
+    float *x = floats(&rng, n * in), *w = floats(&rng, out * in), *b = floats(&rng, out);
+    float *first = floats(&rng, n * out), *again = floats(&rng, n * out + 1);
+    const struct linear l = { n, in, out, x, w, b };
+
+    (void)state;
+    ops->linear_forward(NULL, &l, COMPUTE_RELU, first, out);
+    for (int i = 0; i < 3; i++) {
+        ops->linear_forward(NULL, &l, COMPUTE_RELU, again + i % 2, out);
+        assert_memory_equal(first, again + i % 2, n * out * sizeof *first);
+    }
+    free(x), free(w), free(b), free(first), free(again);
+}
+
+static void a_nan_passes_through_relu(void **state)
+{
+    const float x[2] = { 1, NAN }, w[1] = { 1 }, b[1] = { 0 };
+    const struct linear l = { 2, 1, 1, x, w, b };
+    float y[2] = { 0 };
+
+    (void)state;
+    ops->linear_forward(NULL, &l, COMPUTE_RELU, y, 1);
+    assert_true(y[0] == 1 && isnan(y[1]));
+}
+
+static void relu_has_no_slope_at_zero(void **state)
+{
+    const float x[1] = { 1 }, w[1] = { 1 }, b[1] = { -1 };
+    const struct linear l = { 1, 1, 1, x, w, b };
+    float y[1] = { 9 }, dy[1] = { 3 }, dx[1] = { 9 }, dw[1] = { 9 }, db[1] = { 9 };
+    const struct relu_mask mask = { y, 1, 1 };
+
+    (void)state;
+    ops->linear_forward(NULL, &l, COMPUTE_RELU, y, 1);
+    ops->linear_backward(NULL, &l, &mask, dy, dx, dw, db);
+    assert_true(y[0] == 0 && dy[0] == 0 && dx[0] == 0 && dw[0] == 0 && db[0] == 0);
+}
+
+/* Bit for bit: the order of sums is part of the contract. */
+static void check_bags(const struct batch *b, uint32_t dim, struct fixture_rng *rng)
+{
+    const uint32_t pad = fixture_below(rng, 5), ld = b->n_fields * dim + pad;
+    const struct bags bags = { b->n, b->n_fields, dim, b->n_unique, b->starts, b->row_of };
+    const size_t n_rows = b->n_unique;
+    float *rows = floats(rng, n_rows * dim), *sums = floats(rng, (size_t)b->n * ld);
+    float *drows = floats(rng, n_rows * dim),
+          *want = mem_alloc(n_rows * dim * sizeof *want + 1);
+
+    ops->bag_sum(NULL, &bags, rows, sums, ld);
+    for (size_t bag = 0; bag < (size_t)b->n * b->n_fields; bag++)
+        for (size_t d = 0; d < dim; d++) {
+            float sum = 0;
+
+            for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)
+                sum += rows[b->row_of[j] * dim + d];
+            assert_true(sums[bag / b->n_fields * ld + bag % b->n_fields * dim + d] == sum);
+        }
+    ops->bag_grad(NULL, &bags, sums, ld, drows);
+    for (size_t bag = 0; bag < (size_t)b->n * b->n_fields; bag++)
+        for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)
+            for (size_t d = 0; d < dim; d++)
+                want[b->row_of[j] * dim + d] +=
+                    sums[bag / b->n_fields * ld + bag % b->n_fields * dim + d];
+    assert_memory_equal(drows, want, n_rows * dim * sizeof *want);
+    free(rows), free(sums), free(drows), free(want);
+}
+
+static void bags_sum_their_rows_and_rows_their_bags_in_ascending_order(void **state)
+{
+    struct fixture_rng rng = { test_seed(), 0 };
+
+    (void)state;
+    for (uint32_t dim = 1; dim <= 40; dim++) {
+        const uint32_t n = fixture_below(&rng, 12), n_fields = 1 + fixture_below(&rng, 5);
+        struct batch b;
+
+        fixture_batch_init(&b, 12, 0, n_fields, 3 * 12 * n_fields);
+        fixture_batch_fill(&b, n, &rng);
+        check_bags(&b, dim, &rng);
+        fixture_batch_deinit(&b);
+    }
+}
+
+static float pair_dot(const float *a, const float *b, uint32_t dim)
+{
+    float sum = 0;
+
+    for (uint32_t d = 0; d < dim; d++)
+        sum += a[d] * b[d];
+    return sum;
+}
+
+/* Bit for bit too. */
+static void check_interact(const struct interact *it, struct fixture_rng *rng)
+{
+    const uint32_t V = it->n_vectors, dim = it->dim, self = it->self ? 1 : 0;
+    const size_t pairs = self ? V * (V + 1) / 2 : V * (V - 1) / 2, ld = it->direct + pairs,
+                 n_t = (size_t)V * dim;
+    float *t = floats(rng, it->n * n_t), *r = floats(rng, it->n * ld),
+          *dt = floats(rng, it->n * n_t);
+    float *g = mem_alloc((size_t)V * V * sizeof *g);
+
+    ops->interact_forward(NULL, it, t, r);
+    for (size_t s = 0; s < it->n; s++) {
+        const float *v = t + s * n_t, *at = r + s * ld;
+
+        for (uint32_t d = 0; d < it->direct; d++)
+            assert_true(*at++ == v[d]);
+        for (uint32_t i = 0; i < V; i++)
+            for (uint32_t j = 0; j < i + self; j++)
+                assert_true(*at++ == pair_dot(v + i * dim, v + j * dim, dim));
+    }
+    ops->interact_backward(NULL, it, t, r, dt);
+    for (size_t s = 0; s < it->n; s++) {
+        const float *at = r + s * ld + it->direct;
+
+        for (uint32_t i = 0; i < V; i++)
+            for (uint32_t j = 0; j < i + self; j++, at++)
+                g[i * V + j] = g[j * V + i] = i == j ? 2 * *at : *at;
+        for (uint32_t k = 0; k < n_t; k++) {
+            float want = 0;
+
+            for (uint32_t j = 0; j < V; j++)
+                want += (j == k / dim && !self ? 0 : g[k / dim * V + j]) *
+                        t[s * n_t + j * dim + k % dim];
+            assert_true(dt[s * n_t + k] == want);
+        }
+    }
+    free(t), free(r), free(dt), free(g);
+}
+
+static void interaction_takes_pairs_row_by_row_below_the_diagonal(void **state)
+{
+    struct fixture_rng rng = { test_seed(), 0 };
+
+    (void)state;
+    for (int i = 0; i < 80; i++) {
+        const uint32_t dim = 1 + fixture_below(&rng, i % 8 ? 40 : 200);
+
+        check_interact(&(struct interact){ fixture_below(&rng, 3), 1 + fixture_below(&rng, 40),
+                                           dim, fixture_below(&rng, 2) ? dim : 0,
+                                           fixture_below(&rng, 2) == 0 },
+                       &rng);
+    }
+}
+
+static void dropout_keeps_its_share_whatever_the_batch(void **state)
+{
+    const uint32_t n = 1000, width = 50;
+    float *y = mem_alloc(n * width * sizeof *y), *part = mem_alloc(n * width * sizeof *part);
+    uint32_t kept = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < n * width; i++)
+        y[i] = part[i] = 1;
+    ops->dropout(NULL, &(struct dropout){ n, width, 0.25f, 1 / 0.75f, 99 }, y);
+    ops->dropout(NULL, &(struct dropout){ n / 10, width, 0.25f, 1 / 0.75f, 99 }, part);
+    assert_memory_equal(y, part, n / 10 * width * sizeof *y);
+    for (uint32_t i = 0; i < n * width; i++) {
+        assert_true(y[i] == 0 || y[i] == 1 / 0.75f);
+        kept += y[i] > 0;
+    }
+    assert_in_range(kept, n * width * 3 / 4 - 500,
+                    n * width * 3 / 4 + 500); /* 5 standard deviations */
+    free(y), free(part);
+}
+
+static void a_normalised_batch_has_mean_beta_and_variance_gamma_squared(void **state)
+{
+    enum { N = 300, WIDTH = 19 };
+    struct fixture_rng rng = { 3, 0 };
+    float gamma[WIDTH], beta[WIDTH], running_mean[WIDTH], running_var[WIDTH], mean[WIDTH],
+        var[WIDTH], inv[WIDTH];
+    float *x = floats(&rng, N * WIDTH), *y = floats(&rng, N * WIDTH);
+    const struct norm nm = { N, WIDTH, gamma, beta, running_mean, running_var, mean, var, inv };
+
+    (void)state;
+    fixture_fill(&rng, gamma, WIDTH, 0.5f);
+    fixture_fill(&rng, beta, WIDTH, 1);
+    for (size_t i = 0; i < N * WIDTH; i++)
+        x[i] = 1000 + x[i] * 3; /* a large mean must not eat the variance */
+    ops->norm_batch(NULL, &nm, x);
+    ops->norm_apply(NULL, &nm, COMPUTE_LINEAR, x, y, WIDTH);
+    for (size_t o = 0; o < WIDTH; o++) {
+        double sum = 0, squares = 0, scale = 1 + (double)gamma[o];
+
+        for (size_t s = 0; s < N; s++)
+            sum += (double)y[s * WIDTH + o] / N;
+        for (size_t s = 0; s < N; s++)
+            squares += ((double)y[s * WIDTH + o] - sum) * ((double)y[s * WIDTH + o] - sum) / N;
+        assert_true(fabs(sum - (double)beta[o]) < 1e-3 && fabs(squares - scale * scale) < 1e-3);
+    }
+    free(x), free(y);
+}
+
+static void a_running_variance_below_zero_counts_as_zero(void **state)
+{
+    const float zero = 0, running_var = -1.001f, x = 1;
+    float mean, var, inv, y = 0;
+    const struct norm nm = { 1, 1, &zero, &zero, &zero, &running_var, &mean, &var, &inv };
+
+    (void)state;
+    ops->norm_running(NULL, &nm);
+    ops->norm_apply(NULL, &nm, COMPUTE_RELU, &x, &y, 1);
+    assert_true(isfinite(y));
+}
+
+static void the_log_learns_that_there_is_one_thread(void **state)
+{
+    struct compute *c;
+
+    (void)state;
+    assert_int_equal(ops->open(&c, NULL), 0);
+    assert_non_null(strstr(ops->describe(c), "1 thread"));
+    assert_int_equal(ops->wait(c), 0);
+    ops->close(c);
+    ops->close(NULL);
+}
+
+/* The CPU's ops keep nothing, so the tests hand them no compute; opening one pins OpenBLAS to one thread. */
+static int pin(void **state)
+{
+    struct compute *c;
+    int status = ops->open(&c, NULL);
+
+    (void)state;
+    if (!status)
+        ops->close(c);
+    return status;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_linear_layer_is_its_formula_forward_and_backward),
+        cmocka_unit_test(a_product_gives_the_same_bits_again),
+        cmocka_unit_test(a_nan_passes_through_relu),
+        cmocka_unit_test(relu_has_no_slope_at_zero),
+        cmocka_unit_test(bags_sum_their_rows_and_rows_their_bags_in_ascending_order),
+        cmocka_unit_test(interaction_takes_pairs_row_by_row_below_the_diagonal),
+        cmocka_unit_test(dropout_keeps_its_share_whatever_the_batch),
+        cmocka_unit_test(a_normalised_batch_has_mean_beta_and_variance_gamma_squared),
+        cmocka_unit_test(a_running_variance_below_zero_counts_as_zero),
+        cmocka_unit_test(the_log_learns_that_there_is_one_thread),
+    };
+
+    return cmocka_run_group_tests(tests, pin, NULL);
+}

@@ -1,0 +1,166 @@
+/*
+ * What a device must be able to do: the arithmetic of the model, op for op. compute_cpu is one
+ * table of these; another device is another table.
+ *
+ * The CPU's op is the definition: plain loops in a fixed order of sums, except the three matrix
+ * products, which are OpenBLAS's. Another device is held to it by tests. An op may return
+ * before it is done; the ops of one compute run in the order in which they were called, and a
+ * failure of any is told by the next wait().
+ *
+ * Pointers are memory of that device, matrices are row-major without gaps unless an ld (floats
+ * from one row to the next) says so, outputs do not overlap inputs unless "in place" is said. n
+ * is samples and may be 0. C and C++ both read this header.
+ */
+#ifndef WORKER_COMPUTE_COMPUTE_H
+#define WORKER_COMPUTE_COMPUTE_H
+
+#include <stdbool.h>
+
+#include "common/base.h"
+#include "common/status.h"
+
+struct compute;
+
+enum compute_act { COMPUTE_LINEAR, COMPUTE_RELU };
+
+/* Y = X W^T + b */
+struct linear {
+    uint32_t n, in, out;
+    const float *x; /* n x in */
+    const float *w; /* out x in */
+    const float *b; /* out */
+};
+
+/* The way back through ReLU and what was multiplied on after it: d -> y > 0 ? d * scale : 0.
+ * Dropout needs nothing else: what it dropped is 0 in y, and what it kept was multiplied by
+ * scale. ReLU's derivative at 0 is 0. */
+struct relu_mask {
+    const float *y; /* outputs, n x width */
+    uint32_t ldy;
+    float scale;
+};
+
+/* Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
+ *     y = (1 + gamma) (x - mean) inv_std + beta,   inv_std = 1 / sqrt(var +
+ * COMPUTE_NORM_EPSILON) gamma and the running variance start at 1 and are stored less 1. */
+struct norm {
+    uint32_t n, width;
+    const float *gamma, *beta, *running_mean, *running_var; /* width each */
+    float *mean, *var, *inv_std; /* width each: what norm_apply and norm_backward use */
+};
+
+/* Loss gradients of gamma and beta; what SGD at rate 1 subtracts from the running statistics:
+ *     COMPUTE_NORM_MOMENTUM * (running - batch),   the batch's variance unbiased (n - 1; of one
+ * sample: 0). */
+struct norm_grads {
+    float *gamma, *beta, *running_mean, *running_var; /* width each */
+};
+
+#define COMPUTE_NORM_EPSILON 1e-5f
+#define COMPUTE_NORM_MOMENTUM 0.1f
+
+/* Bag (s, f) of sample s and field f gathers rows row_of[starts[b]] .. row_of[starts[b + 1] -
+ * 1], b = s * n_fields + f. */
+struct bags {
+    uint32_t n, n_fields, dim, n_rows;
+    const uint32_t *starts; /* n * n_fields + 1, never falling */
+    const uint32_t *row_of; /* each < n_rows */
+};
+
+/* T [n][n_vectors][dim] -> R [n][direct + pairs]: T's first vector as it is (direct = dim) or
+ * not (direct = 0), then T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i
+ * with self). Naumov et al. 2019. */
+struct interact {
+    uint32_t n, n_vectors, dim, direct;
+    bool self;
+};
+
+/* Keeps element i of n where hash_unit(hash_mix2(key, i)) >= p. */
+struct dropout {
+    uint32_t n, width;
+    float p, scale; /* scale: 1 / (1 - p) */
+    uint64_t key;
+};
+
+struct compute_ops {
+    const char *name;
+
+    int (*open)(struct compute **ret_c, struct err *err);
+    void (*close)(struct compute *c); /* NULL is fine */
+
+    /* Library, kernels and threads, for the log. Lives as long as c. */
+    const char *(*describe)(const struct compute *c);
+
+    /* Until everything asked for is done. The first failure since the last wait, or 0. */
+    int (*wait)(struct compute *c);
+
+    /* y [n][out], ldy */
+    void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,
+                           float *y, uint32_t ldy);
+
+    /* dy [n][out] becomes the gradient before `mask` (in place; NULL: no mask); then dx = dy W
+     * [n][in] (NULL: not wanted), dw = dy^T X [out][in] and db = sum of dy over samples,
+     * ascending [out] (both NULL: not wanted). */
+    void (*linear_backward)(struct compute *c, const struct linear *l,
+                            const struct relu_mask *mask, float *dy, float *dx, float *dw,
+                            float *db);
+
+    void (*norm_batch)(struct compute *c, const struct norm *nm,
+                       const float *x); /* mean, var, inv_std of x */
+    void (*norm_running)(struct compute *c,
+                         const struct norm *nm); /* mean, var, inv_std as kept */
+    void (*norm_apply)(struct compute *c, const struct norm *nm, enum compute_act act,
+                       const float *x, float *y, uint32_t ldy);
+
+    /* After norm_batch. dy [n][width] becomes the gradient of x (in place). */
+    void (*norm_backward)(struct compute *c, const struct norm *nm,
+                          const struct relu_mask *mask, const float *x, float *dy,
+                          const struct norm_grads *grads);
+
+    void (*dropout)(struct compute *c, const struct dropout *d,
+                    float *y); /* [n][width], in place */
+
+    /* sums[s * ld + f * dim + d] = sum of rows[r * dim + d] over bag (s, f), in the bag's
+     * order; 0 of an empty one */
+    void (*bag_sum)(struct compute *c, const struct bags *b, const float *rows, float *sums,
+                    uint32_t ld);
+
+    /* drows [n_rows][dim]: of row r the sum of dsums over the positions that hold r, in
+     * ascending order of position */
+    void (*bag_grad)(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
+                     float *drows);
+
+    /* z[s] += sum of weights[r] over all positions of sample s, ascending; and back:
+     * dweights[n_rows] */
+    void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
+    void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,
+                      float *dweights);
+
+    /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the
+     * pairs alone, summed over j ascending; a diagonal pair counts twice. */
+    void (*interact_forward)(struct compute *c, const struct interact *it, const float *t,
+                             float *r);
+    void (*interact_backward)(struct compute *c, const struct interact *it, const float *t,
+                              const float *dr, float *dt);
+
+    /* p = 1 / (1 + exp(-z)) */
+    void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
+
+    /* *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double in sample
+     * order; ready after wait() */
+    void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, double *ret);
+
+    /* dz = (1 / (1 + exp(-z)) - y) / n */
+    void (*loss_grad)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz);
+
+    /* sum [n][width] = a (+ b unless NULL) */
+    void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,
+                     uint32_t lda, const float *b, uint32_t ldb, float *sum);
+
+    /* y += a x */
+    void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
+};
+
+EXTERN_C const struct compute_ops compute_cpu;
+
+#endif

@@ -1,0 +1,37 @@
+#include "worker/compute/cpu_gemm.h"
+
+#include <cblas.h>
+#include <string.h>
+
+const char *cpu_gemm_pin(void)
+{
+    openblas_set_num_threads(1);
+    return openblas_get_corename();
+}
+
+void cpu_gemm_forward(uint32_t n, uint32_t in, uint32_t out, const float *x, const float *w,
+                      float *y, uint32_t ldy)
+{
+    if (n)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, (blasint)out,
+                    (blasint)in, 1.0f, x, (blasint)in, w, (blasint)in, 0.0f, y, (blasint)ldy);
+}
+
+void cpu_gemm_dx(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *w,
+                 float *dx)
+{
+    if (n)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)n, (blasint)in,
+                    (blasint)out, 1.0f, dy, (blasint)out, w, (blasint)in, 0.0f, dx,
+                    (blasint)in);
+}
+
+void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *x,
+                 float *dw)
+{
+    if (n)
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)out, (blasint)in,
+                    (blasint)n, 1.0f, dy, (blasint)out, x, (blasint)in, 0.0f, dw, (blasint)in);
+    else
+        memset(dw, 0, (size_t)out * in * sizeof *dw);
+}

@@ -1,0 +1,30 @@
+/*
+ * The three matrix products of a linear layer, by OpenBLAS, row-major.
+ *
+ * OpenBLAS runs on the caller's thread alone: its own pool spins and would take the cores that
+ * the reader, the network and the servers beside it need (a factor of 3 at batch 128), and with
+ * one thread the order of sums, so every bit of the result, is the same in each run on one kind
+ * of processor.
+ */
+#ifndef WORKER_COMPUTE_CPU_GEMM_H
+#define WORKER_COMPUTE_CPU_GEMM_H
+
+#include "common/base.h"
+
+/* Pins OpenBLAS to one thread, process-wide; returns the name of its kernels for the log
+ * (static storage). */
+const char *cpu_gemm_pin(void);
+
+/* y [n][out], ldy = x [n][in] . w [out][in]^T */
+void cpu_gemm_forward(uint32_t n, uint32_t in, uint32_t out, const float *x, const float *w,
+                      float *y, uint32_t ldy);
+
+/* dx [n][in] = dy [n][out] . w [out][in] */
+void cpu_gemm_dx(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *w,
+                 float *dx);
+
+/* dw [out][in] = dy [n][out]^T . x [n][in] */
+void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *x,
+                 float *dw);
+
+#endif

@@ -1,0 +1,105 @@
+#include "worker/model/dlrm_config.h"
+
+#include <math.h>
+
+#include "proto/spec.h"
+
+uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
+{
+    return config->n_fields + (config->n_numeric ? 1 : 0);
+}
+
+uint64_t dlrm_config_r_width(const struct dlrm_config *config)
+{
+    const uint64_t n = dlrm_config_n_vectors(config);
+
+    if (config->concat || !config->n_fields)
+        return n * config->dim;
+    return (config->n_numeric ? config->dim : 0) +
+           (config->self_interaction ? n * (n + 1) : n * (n - 1)) / 2;
+}
+
+static int check_range(const char *name, uint32_t found, uint32_t min, uint32_t max,
+                       struct err *err)
+{
+    if (found >= min && found <= max)
+        return 0;
+    return err_set(err, PS_ESETTING, "model: %s is %u, expected %u to %u", name, found, min,
+                   max);
+}
+
+static int check_rate(const char *name, float found, float end, struct err *err)
+{
+    if (found >= 0 && found < end)
+        return 0;
+    return err_set(err, PS_ESETTING, "model: %s is %g, expected a number from 0 to below %g",
+                   name, (double)found, (double)end);
+}
+
+/* Tensors are counted in 32 bits, and so are OpenBLAS's indices. */
+static int check_layers(const char *name, const uint32_t *widths, uint32_t n_hidden,
+                        uint64_t in, uint32_t out, struct err *err)
+{
+    if (n_hidden > DLRM_LAYERS_MAX)
+        return err_set(err, PS_ESETTING,
+                       "model: the %s MLP has %u hidden layers, expected at most %u", name,
+                       n_hidden, DLRM_LAYERS_MAX);
+    for (uint32_t i = 0; i <= n_hidden; i++) {
+        const uint32_t width = i < n_hidden ? widths[i] : out;
+
+        if (i < n_hidden && (!width || width > DLRM_WIDTH_MAX))
+            return err_set(err, PS_ESETTING,
+                           "model: hidden layer %u of the %s MLP is %u wide, expected 1 to %u",
+                           i + 1, name, width, DLRM_WIDTH_MAX);
+        if (in * width > INT32_MAX)
+            return err_set(
+                err, PS_ESETTING,
+                "model: layer %u of the %s MLP has %llu x %u weights, expected at most %d",
+                i + 1, name, (unsigned long long)in, width, INT32_MAX);
+        in = width;
+    }
+    return 0;
+}
+
+static int check_vectors(const struct dlrm_config *config, struct err *err)
+{
+    if (!config->n_numeric && !config->n_fields)
+        return err_set(
+            err, PS_ESETTING,
+            "model: there are neither numeric nor categorical columns to learn from");
+    if (!dlrm_config_r_width(config))
+        return err_set(
+            err, PS_ESETTING,
+            "model: dot interaction of a single field has no pairs; choose interaction "
+            "concat or self interaction, or add columns");
+    return 0;
+}
+
+int dlrm_config_check(const struct dlrm_config *config, struct err *err)
+{
+    int status = check_range("batch", config->batch_max, 1, DLRM_BATCH_MAX, err);
+
+    if (!status)
+        status = check_range("dim", config->dim, 1, SPEC_DIM_MAX, err);
+    if (!status)
+        status = check_range("the number of numeric columns", config->n_numeric, 0,
+                             DLRM_WIDTH_MAX, err);
+    if (!status)
+        status = check_range("the number of categorical fields", config->n_fields, 0,
+                             DLRM_WIDTH_MAX, err);
+    if (!status)
+        status = check_rate("dropout", config->dropout, 1, err);
+    if (!status)
+        status = check_rate("l2_dense", config->l2_dense, INFINITY, err);
+    if (!status)
+        status = check_rate("l2_rows", config->l2_rows, INFINITY, err);
+    if (!status)
+        status = check_vectors(config, err);
+    if (!status && config->n_numeric)
+        status = check_layers("bottom", config->bottom, config->n_bottom, config->n_numeric,
+                              config->dim, err);
+    if (!status)
+        status = check_layers("top", config->top, config->n_top, dlrm_config_r_width(config), 1,
+                              err);
+    return status;
+}

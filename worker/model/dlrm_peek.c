@@ -1,0 +1,123 @@
+/* dlrm_peek(): names -> intermediates. Only tests come here, so what the step overwrites is
+ * computed again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "worker/model/dlrm.h"
+#include "worker/model/dlrm_state.h"
+
+/* Room for n floats, until the next peek. */
+static float *answer(struct dlrm *m, size_t n)
+{
+    free(m->peeked);
+    m->peeked = mem_try_alloc(n * sizeof(float) + 1);
+    return m->peeked;
+}
+
+/* `width` floats of each row of `from`. */
+static const float *columns(struct dlrm *m, const float *from, uint32_t ld, uint32_t width,
+                            uint32_t *ret_n)
+{
+    float *to = answer(m, (size_t)m->n * width);
+
+    if (to)
+        m->ops->add_rows(m->c, m->n, width, from, ld, NULL, 0, to);
+    *ret_n = m->n * width;
+    return to;
+}
+
+/* The product without ReLU. */
+static const float *peek_pre(struct dlrm *m, const struct mlp_layer *l, uint32_t *ret_n)
+{
+    const struct linear linear = { m->n, l->in, l->out, l->x, l->w->values, l->b->values };
+    float *to = answer(m, (size_t)m->n * l->out);
+
+    if (to)
+        m->ops->linear_forward(m->c, &linear, COMPUTE_LINEAR, to, l->out);
+    *ret_n = m->n * l->out;
+    return to;
+}
+
+/* Of a layer's y: what the next layer hands down; of the bottom MLP's last one: R's direct part
+ * and T's. */
+static const float *peek_d_out(struct dlrm *m, const struct mlp *mlp, uint32_t i,
+                               uint32_t *ret_n)
+{
+    const struct mlp_layer *l = &mlp->layers[i], *next = l + 1;
+    const uint32_t ld = m->n_vectors * m->config.dim;
+    float *to = answer(m, (size_t)m->n * l->out);
+
+    *ret_n = m->n * l->out;
+    if (!to)
+        return NULL;
+    if (i + 1 < mlp->n_layers) {
+        const struct linear linear = { m->n,    next->in,        next->out,
+                                       next->x, next->w->values, next->b->values };
+
+        m->ops->linear_backward(m->c, &linear, NULL, next->dy, to, NULL, NULL);
+    } else if (mlp == &m->top) {
+        m->ops->add_rows(m->c, m->n, l->out, l->dy, l->out, NULL, 0, to);
+    } else if (m->pairs) {
+        m->ops->add_rows(m->c, m->n, l->out, m->dr, m->r_width, m->dt, ld, to);
+    } else {
+        m->ops->add_rows(m->c, m->n, l->out, m->dt, ld, NULL, 0, to);
+    }
+    return to;
+}
+
+static const float *peek_layer(struct dlrm *m, const struct mlp *mlp, uint32_t i,
+                               const char *what, bool grad, uint32_t *ret_n)
+{
+    const struct mlp_layer *l = &mlp->layers[i];
+
+    if (i >= mlp->n_layers)
+        return NULL;
+    if (!strcmp(what, "pre") && grad)
+        return columns(m, l->dy, l->out, l->out, ret_n);
+    if (!strcmp(what, "pre"))
+        return peek_pre(m, l, ret_n);
+    if (!strcmp(what, "out") && grad)
+        return peek_d_out(m, mlp, i, ret_n);
+    if (!strcmp(what, "out"))
+        return columns(m, l->y, l->ldy, l->out, ret_n);
+    return NULL;
+}
+
+static const float *peek_vectors(struct dlrm *m, const char *name, bool grad, uint32_t *ret_n)
+{
+    const uint32_t dim = m->config.dim, ld = m->n_vectors * dim,
+                   direct = m->config.n_numeric ? dim : 0;
+    const float *t = grad ? m->dt : m->t, *r = !m->pairs ? t : grad ? m->dr : m->r;
+    unsigned field;
+    int end = 0;
+
+    if (!strcmp(name, "T"))
+        return columns(m, t, ld, ld, ret_n);
+    if (!strcmp(name, "R"))
+        return columns(m, r, m->r_width, m->r_width, ret_n);
+    if (!strcmp(name, "Zflat") && m->pairs)
+        return columns(m, r + direct, m->r_width, m->r_width - direct, ret_n);
+    if (sscanf(name, "bag_%u%n", &field, &end) == 1 && !name[end] && field < m->config.n_fields)
+        return columns(m, t + direct + (size_t)field * dim, ld, dim, ret_n);
+    return NULL;
+}
+
+const float *dlrm_peek(struct dlrm *m, const char *name, uint32_t *ret_n)
+{
+    const bool grad = !strncmp(name, "d_", 2);
+    const char *what = grad ? name + 2 : name;
+    const struct mlp_layer *head = mlp_last(&m->top);
+    char stage[4], part[4];
+    unsigned layer;
+
+    if (!strcmp(what, "logit"))
+        return columns(m, grad ? head->dy : head->y, 1, 1, ret_n);
+    if (!strcmp(name, "prob"))
+        return columns(m, m->probs, 1, 1, ret_n);
+    if (sscanf(what, "%3[a-z]_%u_%3s", stage, &layer, part) == 3 && layer < MLP_LAYERS_MAX &&
+        (!strcmp(stage, "bot") || !strcmp(stage, "top")))
+        return peek_layer(m, *stage == 'b' ? &m->bottom : &m->top, layer, part, grad, ret_n);
+    return peek_vectors(m, what, grad, ret_n);
+}

@@ -1,0 +1,33 @@
+/*
+ * What a model holds: private to dlrm.c and dlrm_peek.c.
+ *
+ *     T   [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
+ *     R   [n][r_width]          T itself for concat and without fields
+ *     dT, dR                    their gradients; dT is what comes through the pairs alone, dR
+ * itself for concat
+ */
+#ifndef WORKER_MODEL_DLRM_STATE_H
+#define WORKER_MODEL_DLRM_STATE_H
+
+#include "worker/data/batch.h"
+#include "worker/model/dlrm_config.h"
+#include "worker/model/mlp.h"
+
+struct dlrm {
+    struct dlrm_config config;
+    const struct compute_ops *ops;
+    struct compute *c; /* owned */
+    uint32_t n_vectors, r_width;
+    bool pairs;             /* R holds products: not concat, and there are fields */
+    struct mlp bottom, top; /* bottom: without layers when there are no numeric columns */
+    uint32_t n_tensors;
+    struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
+    float *values, *grads;  /* owned: of all tensors */
+    float *t, *dt, *r, *dr; /* owned; r and dr are NULL unless pairs */
+    float *probs;           /* owned */
+    float *peeked;          /* owned: dlrm_peek()'s answer */
+    uint32_t n;             /* samples of the last forward */
+    bool trained;           /* it was a training one: backward may follow */
+};
+
+#endif

@@ -1,0 +1,200 @@
+#include "worker/model/mlp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/hash.h"
+#include "common/mem.h"
+
+static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_tensors,
+                                      const char *mlp, uint32_t layer, const char *what)
+{
+    struct dlrm_tensor *t = &tensors[*n_tensors];
+
+    assert(*n_tensors < DLRM_TENSORS_MAX);
+    (*n_tensors)++;
+    *t = (struct dlrm_tensor){ .init = SPEC_INIT_ZERO };
+    snprintf(t->name, sizeof t->name, "%s.%u.%s", mlp, layer, what);
+    return t;
+}
+
+/* dlrm's own start: Glorot-like, Naumov et al.'s code; golden/README.md, 8. */
+static void add_product(struct mlp_layer *l, const char *mlp, uint32_t i,
+                        struct dlrm_tensor *tensors, uint32_t *n_tensors)
+{
+    l->w = add_tensor(tensors, n_tensors, mlp, i, "W");
+    l->w->n_floats = l->in * l->out;
+    l->w->init = SPEC_INIT_NORMAL;
+    l->w->init_scale = (float)sqrt(2 / ((double)l->in + (double)l->out));
+    l->b = add_tensor(tensors, n_tensors, mlp, i, "b");
+    l->b->n_floats = l->out;
+    l->b->init = SPEC_INIT_NORMAL;
+    l->b->init_scale = (float)sqrt(1 / (double)l->out);
+}
+
+static void add_norm(struct mlp_layer *l, const char *mlp, uint32_t i,
+                     struct dlrm_tensor *tensors, uint32_t *n_tensors)
+{
+    l->gamma = add_tensor(tensors, n_tensors, mlp, i, "gamma");
+    l->beta = add_tensor(tensors, n_tensors, mlp, i, "beta");
+    l->mean = add_tensor(tensors, n_tensors, mlp, i, "mean");
+    l->var = add_tensor(tensors, n_tensors, mlp, i, "var");
+    l->gamma->n_floats = l->beta->n_floats = l->mean->n_floats = l->var->n_floats = l->out;
+    l->gamma->init_offset = l->var->init_offset = 1;
+    l->mean->statistic = l->var->statistic = true;
+}
+
+void mlp_init(struct mlp *mlp, const struct mlp_plan *plan, struct dlrm_tensor *tensors,
+              uint32_t *n_tensors)
+{
+    assert(plan->n_hidden < MLP_LAYERS_MAX);
+    mlp->n_layers = plan->n_hidden + 1;
+    for (uint32_t i = 0, in = plan->in; i < mlp->n_layers; i++) {
+        struct mlp_layer *l = &mlp->layers[i];
+        const bool hidden = i < plan->n_hidden;
+
+        *l = (struct mlp_layer){ .in = in, .out = hidden ? plan->hidden[i] : plan->out };
+        l->act = hidden ? COMPUTE_RELU : plan->last;
+        l->dropout = hidden ? plan->dropout : 0;
+        l->ldy = in = l->out;
+        add_product(l, plan->name, i, tensors, n_tensors);
+        if (plan->norm && l->act == COMPUTE_RELU)
+            add_norm(l, plan->name, i, tensors, n_tensors);
+    }
+}
+
+struct mlp_layer *mlp_last(struct mlp *mlp)
+{
+    assert(mlp->n_layers);
+    return &mlp->layers[mlp->n_layers - 1];
+}
+
+void mlp_place_output(struct mlp *mlp, float *y, uint32_t ldy)
+{
+    mlp_last(mlp)->y = y;
+    mlp_last(mlp)->ldy = ldy;
+}
+
+static int alloc_layer(struct mlp_layer *l, size_t n_max)
+{
+    const size_t bytes = n_max * l->out * sizeof(float);
+
+    if (!l->y)
+        l->y = l->own_y = mem_try_alloc(bytes);
+    if (!l->y)
+        return -ENOMEM;
+    l->dy = mem_try_alloc(bytes);
+    if (!l->dy)
+        return -ENOMEM;
+    if (!l->gamma)
+        return 0;
+    l->pre = mem_try_alloc(bytes);
+    if (!l->pre)
+        return -ENOMEM;
+    l->stats = mem_try_alloc(3 * (size_t)l->out * sizeof(float));
+    return l->stats ? 0 : -ENOMEM;
+}
+
+int mlp_alloc(struct mlp *mlp, uint32_t n_max)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < mlp->n_layers && !status; i++)
+        status = alloc_layer(&mlp->layers[i], n_max);
+    return status;
+}
+
+void mlp_deinit(struct mlp *mlp)
+{
+    for (uint32_t i = 0; i < mlp->n_layers; i++) {
+        free(mlp->layers[i].own_y);
+        free(mlp->layers[i].dy);
+        free(mlp->layers[i].pre);
+        free(mlp->layers[i].stats);
+    }
+    *mlp = (struct mlp){ 0 };
+}
+
+static struct linear linear_of(const struct mlp_layer *l, uint32_t n)
+{
+    return (struct linear){ n, l->in, l->out, l->x, l->w->values, l->b->values };
+}
+
+static struct norm norm_of(const struct mlp_layer *l, uint32_t n)
+{
+    return (struct norm){ .n = n,
+                          .width = l->out,
+                          .gamma = l->gamma->values,
+                          .beta = l->beta->values,
+                          .running_mean = l->mean->values,
+                          .running_var = l->var->values,
+                          .mean = l->stats,
+                          .var = l->stats + l->out,
+                          .inv_std = l->stats + 2 * (size_t)l->out };
+}
+
+static void forward_norm(const struct mlp *mlp, const struct mlp_layer *l, uint32_t n,
+                         enum mlp_pass pass)
+{
+    const struct norm nm = norm_of(l, n);
+
+    if (pass == MLP_TRAIN)
+        mlp->ops->norm_batch(mlp->c, &nm, l->pre);
+    else
+        mlp->ops->norm_running(mlp->c, &nm);
+    mlp->ops->norm_apply(mlp->c, &nm, l->act, l->pre, l->y, l->ldy);
+}
+
+static float keep_scale(const struct mlp_layer *l)
+{
+    return 1 / (1 - l->dropout);
+}
+
+void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass, uint64_t key)
+{
+    for (uint32_t i = 0; i < mlp->n_layers; x = mlp->layers[i++].y) {
+        struct mlp_layer *l = &mlp->layers[i];
+        struct linear linear;
+
+        l->x = x;
+        linear = linear_of(l, n);
+        if (l->gamma) {
+            mlp->ops->linear_forward(mlp->c, &linear, COMPUTE_LINEAR, l->pre, l->out);
+            forward_norm(mlp, l, n, pass);
+        } else {
+            mlp->ops->linear_forward(mlp->c, &linear, l->act, l->y, l->ldy);
+        }
+        if (pass == MLP_TRAIN && l->dropout > 0)
+            mlp->ops->dropout(
+                mlp->c,
+                &(struct dropout){ n, l->out, l->dropout, keep_scale(l), hash_mix2(key, i) },
+                l->y);
+    }
+}
+
+static void backward_layer(const struct mlp *mlp, const struct mlp_layer *l, uint32_t n,
+                           float *dx)
+{
+    const struct relu_mask relu = { l->y, l->ldy, keep_scale(l) };
+    const struct relu_mask *mask = l->act == COMPUTE_RELU ? &relu : NULL;
+    const struct linear linear = linear_of(l, n);
+
+    if (l->gamma) {
+        const struct norm nm = norm_of(l, n);
+
+        mlp->ops->norm_backward(mlp->c, &nm, mask, l->pre, l->dy,
+                                &(struct norm_grads){ l->gamma->grads, l->beta->grads,
+                                                      l->mean->grads, l->var->grads });
+        mask = NULL;
+    }
+    mlp->ops->linear_backward(mlp->c, &linear, mask, l->dy, dx, l->w->grads, l->b->grads);
+}
+
+void mlp_backward(struct mlp *mlp, uint32_t n, float *dx)
+{
+    for (uint32_t i = mlp->n_layers; i-- > 0;)
+        backward_layer(mlp, &mlp->layers[i], n, i ? mlp->layers[i - 1].dy : dx);
+}

@@ -1,0 +1,75 @@
+/*
+ * A stack of fully connected layers:  x -> [product + b -> (norm) -> (ReLU) -> (dropout)] ->
+ * ... -> y of the last layer.
+ *
+ * Weights are tensors of the model; what a layer keeps between forward and backward is its own:
+ *
+ *     pre    [n][out]        the product, before the norm; only of a layer with one
+ *     y      [n][out], ldy   after ReLU and dropout
+ *     dy     [n][out]        gradient of y, and after backward that of the product
+ */
+#ifndef WORKER_MODEL_MLP_H
+#define WORKER_MODEL_MLP_H
+
+#include "worker/compute/compute.h"
+#include "worker/model/dlrm_tensor.h"
+
+#define MLP_LAYERS_MAX 9u
+
+enum mlp_pass { MLP_EVAL, MLP_TRAIN };
+
+struct mlp_layer {
+    uint32_t in, out;
+    enum compute_act act;
+    float dropout;                                 /* 0: none */
+    struct dlrm_tensor *w, *b;                     /* borrowed */
+    struct dlrm_tensor *gamma, *beta, *mean, *var; /* borrowed; NULL without norm */
+    const float *x;                                /* borrowed, of the last forward */
+    float *pre;                                    /* owned */
+    float *stats; /* owned: mean, var, inv_std of the norm, out each */
+    float *y;     /* own_y, or borrowed by mlp_place_output() */
+    uint32_t ldy;
+    float *own_y, *dy; /* owned */
+};
+
+struct mlp {
+    const struct compute_ops *ops;
+    struct compute *c; /* borrowed */
+    uint32_t n_layers;
+    struct mlp_layer layers[MLP_LAYERS_MAX];
+};
+
+struct mlp_plan {
+    const char *name; /* before the dot in tensor names */
+    uint32_t in, out;
+    uint32_t n_hidden;
+    const uint32_t *hidden; /* widths */
+    enum compute_act last;
+    bool norm;     /* of each layer with ReLU */
+    float dropout; /* of each hidden layer */
+};
+
+/* Shapes only; adds the tensors of the layers, without memory, to tensors[*n_tensors ...]. */
+void mlp_init(struct mlp *mlp, const struct mlp_plan *plan, struct dlrm_tensor *tensors,
+              uint32_t *n_tensors);
+
+/* The last layer writes to y, whose rows are ldy floats apart. Before mlp_alloc. */
+void mlp_place_output(struct mlp *mlp, float *y, uint32_t ldy);
+
+/* Buffers for n_max samples. -ENOMEM; mlp_deinit is then due all the same. */
+int mlp_alloc(struct mlp *mlp, uint32_t n_max) MUST_CHECK;
+
+/* Accepts a zeroed struct. */
+void mlp_deinit(struct mlp *mlp);
+
+struct mlp_layer *mlp_last(struct mlp *mlp);
+
+/* x [n][in of the first layer] is borrowed until backward is done. key: of dropout, another one
+ * each step. */
+void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass, uint64_t key);
+
+/* After a training forward. The last layer's dy holds the gradient of its y. Fills the tensors'
+ * grads, and dx unless NULL. */
+void mlp_backward(struct mlp *mlp, uint32_t n, float *dx);
+
+#endif
