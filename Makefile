@@ -84,6 +84,9 @@ $(B)/gen/proto/ps.pb-c.c: proto/ps.proto
 $(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
 
+# .incbin is no #include: the compiler does not tell make about it.
+$(B)/server/admin/page.o: server/admin/page.html
+
 $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)
 	@echo "  CC   $@"
@@ -99,12 +102,20 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store admin client data model worker,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net store admin client data model worker psd,$(eval $(call unit_room,$(r))))
+
+# The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
+GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))
+$(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(call libs,$(link.worker))
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
+
+golden-tests: $(GOLDEN_TESTS)
 
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
 test: deps golden             ## install what is missing, build, run all tests (sanitizers included)
-	@$(MAKE) --no-print-directory all
 	@tests/run.sh
 
 golden: $(BUILD)/golden/.done
@@ -137,7 +148,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: all unit test golden demo deps lint bench install clean help
+.PHONY: all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

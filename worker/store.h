@@ -1,8 +1,10 @@
 /*
- * Where the trainer's tables are: on servers (store_remote.c, over libps) or inside this process (store_local.c, over
- * server/core: the oracle of lock step, and what a checkpoint is read with). The trainer sees no difference.
+ * Where the trainer's tables are: on servers (store_remote.c, over libps) or inside this
+ * process (store_local.c, over server/core: the oracle of lock step, and what a checkpoint is
+ * read with). The trainer sees no difference.
  *
- * store_local.c is the one place where worker/ includes server/core and server/store: an arrow down, and none back.
+ * store_local.c is the one place where worker/ includes server/core and server/store: an arrow
+ * down, and none back.
  */
 #ifndef WORKER_STORE_H
 #define WORKER_STORE_H
@@ -12,12 +14,15 @@
 struct store;
 
 struct store_ops {
-    int (*table)(struct store *s, const struct table_spec *spec, uint32_t *ret_table, struct err *err);
-    int (*table_find)(struct store *s, struct table_spec *spec, uint32_t *ret_table, struct err *err);
-    int (*pull_start)(struct store *s, uint64_t clock, const struct ps_pull_section *sections, uint32_t n, struct err *err);
+    int (*table)(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err);
+    int (*table_find)(struct store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err);
+    int (*pull_start)(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err);
     int (*pull_wait)(struct store *s, struct err *err);
-    int (*push)(struct store *s, uint64_t clock, uint32_t n_samples, bool tick, const struct ps_push_section *sections,
-                uint32_t n, struct err *err);
+    int (*push)(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err);
     int (*flush)(struct store *s, struct err *err);
     int (*leave)(struct store *s, struct err *err);
     uint64_t (*clock)(const struct store *s);
@@ -30,11 +35,13 @@ struct store {
     const struct store_ops *ops;
 };
 
-int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err) MUST_CHECK;
+int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)
+    MUST_CHECK;
 
-/* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one checkpoint to start
- * from, several comma-separated for several nodes; NULL: empty. */
-int store_local_open(const char *job, const char *checkpoint_dir, struct store **ret, struct err *err) MUST_CHECK;
+/* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one
+ * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
+int store_local_open(const char *job, const char *checkpoint_dir, struct store **ret,
+                     struct err *err) MUST_CHECK;
 
 /* Writes the tables as a checkpoint that psd, eval and predict read. */
 int store_local_save(struct store *s, const char *data_dir, struct err *err) MUST_CHECK;

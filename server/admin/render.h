@@ -1,6 +1,6 @@
 /*
- * A report as text: JSON for /stats and psctl, Prometheus text for /metrics, and the verdict for /healthz. Pure
- * functions; the text is malloc'ed and the caller's.
+ * A report as text: JSON for /stats and psctl, Prometheus text for /metrics, and the verdict
+ * for /healthz. Pure functions; the text is malloc'ed and the caller's.
  */
 #ifndef SERVER_ADMIN_RENDER_H
 #define SERVER_ADMIN_RENDER_H
@@ -9,12 +9,14 @@
 
 #define RENDER_STUCK_MS 5000u /* a report older than this: the shard's loop is stuck */
 
-/* `what`: "stats" (everything), "status", "tables", "workers", "why". NULL for another word or without memory. */
+/* `what`: "stats" (everything), "status", "tables", "workers", "why". NULL for another word or
+ * without memory. */
 char *render_json(const struct node_report *node, const char *what);
 
 char *render_metrics(const struct node_report *node);
 
-/* 0 when every shard reported lately and the last checkpoint did not fail; else fills a sentence and returns -1. */
+/* 0 when every shard reported lately and the last checkpoint did not fail; else fills a
+ * sentence and returns -1. */
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes);
 
 #endif

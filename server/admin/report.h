@@ -1,7 +1,8 @@
 /*
- * What one shard tells the outside about itself: a plain copy that the shard's thread makes a few times a
- * second (shard_thread.c) and that the page, /stats, /metrics, psctl and the watchdog read. Nobody who reads it
- * touches the shard, so a stuck shard shows as an old report, never as a stuck reader.
+ * What one shard tells the outside about itself: a plain copy that the shard's thread makes a
+ * few times a second (shard_thread.c) and that the page, /stats, /metrics, psctl and the
+ * watchdog read. Nobody who reads it touches the shard, so a stuck shard shows as an old
+ * report, never as a stuck reader.
  */
 #ifndef SERVER_ADMIN_REPORT_H
 #define SERVER_ADMIN_REPORT_H
@@ -35,32 +36,34 @@ struct report_job {
 
 /* What waits now: for what, since when, until when. */
 struct report_wait {
-    char what[32];  /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint" */
-    char who[96];   /* "job criteo, worker 1 (psworker host:pid)" */
-    char why[160];  /* "min clock is 7, needs 12: worker 0 is at 7" */
+    char what[32]; /* "parked pull", "greeting", "worker expected", "worker silent",
+                      "checkpoint" */
+    char who[96];  /* "job criteo, worker 1 (psworker host:pid)" */
+    char why[160]; /* "min clock is 7, needs 12: worker 0 is at 7" */
     uint64_t since_unix_ms, until_unix_ms; /* until 0: no deadline */
 };
 
 /* Requests of one frame type. */
 struct report_requests {
     uint64_t n, n_refused;
-    struct histogram latency_ns; /* first byte of the frame complete -> reply handed to the socket; parked time included for pulls */
+    struct histogram latency_ns; /* first byte of the frame complete -> reply handed to the
+                                    socket; parked time included for pulls */
 };
 
 /* Counters of the connections that a shard (or the door) serves. */
 struct report_net {
     uint64_t connections, connections_total, bytes_in, bytes_out;
-    uint64_t malformed_frames;   /* magic, type, crc, lengths: the connection was closed */
-    uint64_t refused_requests;   /* answered with a status */
-    uint64_t refused_greetings;  /* door only */
-    uint64_t slow_peers;         /* closed: a frame or greeting not finished in time */
+    uint64_t malformed_frames;  /* magic, type, crc, lengths: the connection was closed */
+    uint64_t refused_requests;  /* answered with a status */
+    uint64_t refused_greetings; /* door only */
+    uint64_t slow_peers;        /* closed: a frame or greeting not finished in time */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };
 
 struct shard_report {
-    uint64_t made_unix_ms;       /* when */
-    uint64_t made_mono_ms;       /* the same on the monotonic clock: its age is the shard's health */
-    uint32_t shard;              /* global number */
+    uint64_t made_unix_ms; /* when */
+    uint64_t made_mono_ms; /* the same on the monotonic clock: its age is the shard's health */
+    uint32_t shard;        /* global number */
     uint64_t bytes, memory_max_bytes, version;
     struct shard_counters counters;
     struct shard_refusal last_refusal;
@@ -82,10 +85,12 @@ struct node_report {
     bool ready, stopping;
     struct report_net door;
     uint32_t n_waits;
-    const struct report_wait *waits;        /* greetings, a checkpoint under way; borrowed */
-    uint64_t checkpoints_done, checkpoints_failed, last_checkpoint_number, last_checkpoint_unix_ms;
-    char last_checkpoint_error[200];        /* "" when the last one succeeded */
-    const struct shard_report *const *shards; /* n_shards of this node; NULL before the first report; borrowed */
+    const struct report_wait *waits; /* greetings, a checkpoint under way; borrowed */
+    uint64_t checkpoints_done, checkpoints_failed, last_checkpoint_number,
+        last_checkpoint_unix_ms;
+    char last_checkpoint_error[200]; /* "" when the last one succeeded */
+    const struct shard_report *const
+        *shards; /* n_shards of this node; NULL before the first report; borrowed */
 };
 
 void shard_report_free(struct shard_report *report);

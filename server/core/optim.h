@@ -1,21 +1,38 @@
 /*
- * What an optimizer is. The optimizers are optim_*.c, one each; optim_catalog.c, above them, finds one.
+ * What an optimizer is. The optimizers are optim_*.c, one each; optim_catalog.c, above them,
+ * finds one and makes its struct optim_step.
  *
- * An optimizer is pure arithmetic on one row. It knows neither tables nor threads nor messages, and keeps
- * nothing between calls: what it must remember about a row stands in the row, behind the weights; what it must
- * know about the table (the step count t) is an argument.
+ * An optimizer is pure arithmetic on one row. It knows neither tables nor threads nor messages,
+ * and keeps nothing between calls: what it must remember about a row stands in the row, behind
+ * the weights; what it must know about the table (the step count t) is an argument.
+ *
+ *     optimizer         state of a row of dim weights
+ *     sgd               none
+ *     momentum          b[dim]
+ *     adagrad           s[dim]
+ *     rowwise_adagrad   s
+ *     adam              m[dim], v[dim]
+ *     ftrl              z[dim], n[dim]
+ *
+ * Weight decay is the same for all: g becomes g + weight_decay * w before anything else.
  */
 #ifndef SERVER_CORE_OPTIM_H
 #define SERVER_CORE_OPTIM_H
 
+#include <stdbool.h>
+
 #include "common/base.h"
 #include "proto/spec.h"
 
-/* What is the same for all rows of one push. */
+#define OPTIM_N_DERIVED 6
+
+/* What is the same for all rows of one push; made by optim_step_at(), optim_catalog.h. */
 struct optim_step {
-    const struct optim_params *params;
-    float lr;      /* after the schedule */
-    uint64_t t;    /* 1 for the table's first push: counts every push of the table, also an empty one */
+    const struct optim_params *params; /* borrowed */
+    float lr;                          /* after the schedule */
+    uint64_t t;                        /* 1 for the table's first push; empty ones count */
+    bool dense;                        /* Adam: torch.optim.Adam's form, else SparseAdam's */
+    float derived[OPTIM_N_DERIVED];    /* the optimizer's own: prepare() made it of the above */
 };
 
 struct optim {
@@ -23,6 +40,10 @@ struct optim {
 
     /* How many floats of state a row of `dim` weights carries. */
     uint32_t (*state_floats)(uint32_t dim);
+
+    /* Fills step->derived from the rest of *step, once per push. NULL: there is nothing to
+     * fill. */
+    void (*prepare)(struct optim_step *step);
 
     /* The state of a row whose weights have just been set. */
     void (*init)(const float *restrict weights, float *restrict state, uint32_t dim,
@@ -33,6 +54,7 @@ struct optim {
                  uint32_t dim, const struct optim_step *step);
 };
 
-extern const struct optim optim_sgd, optim_momentum, optim_adagrad, optim_rowwise_adagrad, optim_adam, optim_ftrl;
+extern const struct optim optim_sgd, optim_momentum, optim_adagrad, optim_rowwise_adagrad,
+    optim_adam, optim_ftrl;
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Who takes part: jobs, their workers, clocks, leases, incarnations, sequence numbers. Pure bookkeeping on
- * numbers; time is an argument.
+ * Who takes part: jobs, their workers, clocks, leases, incarnations, sequence numbers. Pure
+ * bookkeeping on numbers; time is an argument.
  *
  *     worker     counted in min clock   leaves it by
  *     EXPECTED   yes, with clock 0      joining; the job's join deadline -> LOST
@@ -8,10 +8,15 @@
  *     LEFT       no                     a join by a new incarnation -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
  *
- * A worker that comes back is a new incarnation (a greater number) and starts at the min clock or its own clock, whichever is
- * greater. What an older incarnation still sends is fenced. The same incarnation joining again is a reconnect while it is LIVE;
- * after DEAD it is refused with PS_EFENCED. A job whose workers have all gone (left, dead or lost) starts afresh, with
- * new settings, at the next join.
+ * A worker that comes back is a new incarnation (a greater number) and starts at the min clock
+ * or its own clock, whichever is greater. What an older incarnation still sends is fenced. The
+ * same incarnation joining again is a reconnect while it is LIVE; after DEAD it is refused with
+ * PS_EFENCED. A job whose workers have all gone (left, dead or lost) starts afresh, with new
+ * settings, at the next join of a worker that has finished no step; but what was fenced stays
+ * fenced. One that has finished some goes on with the run that it was part of.
+ *
+ * Leases and join deadlines end in roster_advance() only: a message that is there before it
+ * counts.
  */
 #ifndef SERVER_CORE_ROSTER_H
 #define SERVER_CORE_ROSTER_H
@@ -36,6 +41,7 @@ struct worker {
     enum worker_state state;
     char name[64];
     uint64_t incarnation;
+    uint64_t fenced_below; /* a smaller incarnation is refused */
     uint64_t clock;        /* steps finished */
     uint64_t last_seq;     /* of the last push judged */
     uint64_t last_seen_ms;
@@ -43,7 +49,8 @@ struct worker {
 
 struct job {
     char name[SPEC_NAME_MAX];
-    enum spec_mode mode;  /* async, ssp, bsp */
+    uint64_t run;        /* a number of its own for each time that a job started (afresh) */
+    enum spec_mode mode; /* async, ssp, bsp */
     uint32_t bound;
     uint32_t n_workers;
     struct worker *workers; /* owned, n_workers, by rank */
@@ -58,35 +65,53 @@ struct roster_join {
     uint32_t rank, n_workers;
     uint64_t incarnation;
     enum spec_mode mode;
-    uint32_t bound;
-    uint64_t clock, last_acked;
+    uint32_t bound;      /* of SPEC_MODE_SSP; else it says nothing */
+    uint64_t clock;      /* steps that it has finished */
+    uint64_t last_acked; /* its last push that this shard acknowledged, maybe before a restart:
+                            the next one is the one behind it */
     const char *name;
 };
 
 struct roster *roster_new(uint32_t lease_ms, uint32_t join_ms);
 void roster_free(struct roster *r);
 
-/* *ret_worker is borrowed and stays at its address for the roster's life (a job that starts afresh keeps no old
- * worker: connections hold {job name, rank, incarnation} and ask roster_find() for each message).
- * PS_EJOB: the job runs with other settings (err names which); PS_EFENCED; -ENOSPC; -EINVAL with a sentence. */
-int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms, struct worker **ret_worker,
-                struct err *err) MUST_CHECK;
+/* *ret_worker is borrowed and stays at its address for the roster's life (a job that starts
+ * afresh keeps no old worker: connections hold {job name, rank, incarnation} and ask
+ * roster_find() for each message). PS_EJOB: the job runs with other settings (err names which);
+ * PS_EFENCED; -ENOSPC (ROSTER_N_JOBS_MAX jobs have workers); -ENOMEM; -EINVAL with a sentence.
+ * A job of which nobody is left gives its place to a new one when places run out. */
+int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms,
+                struct worker **ret_worker, struct err *err) MUST_CHECK;
 
-/* The worker if this incarnation of it is the one that counts and is LIVE; its lease is renewed. PS_EFENCED (counted) when it
- * was declared dead, left, or has a newer incarnation; PS_ENOJOIN when there is no such job or rank. */
-int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incarnation, uint64_t now_ms,
-                struct worker **ret_worker) MUST_CHECK;
+/* The worker if this incarnation of it is the one that counts and is LIVE; its lease is
+ * renewed. PS_EFENCED (counted) when it was declared dead, left, or has a newer incarnation;
+ * PS_ENOJOIN when there is no such job or rank. */
+int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incarnation,
+                uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
+
+/* A pull at `clock` says that its worker has finished so many steps: one that came back and was moved up by
+ * another shard is moved up here too, or it would wait for itself. True if it moved; then shard_advance(). */
+bool roster_reach(struct worker *worker, uint64_t clock);
 
 void roster_leave(struct roster *r, struct worker *worker);
 
-/* The slowest counted worker's clock; of a job with nobody counted, the greatest clock that any had. */
+/* The slowest counted worker's clock; of a job with nobody counted, the greatest clock that any
+ * had. */
 uint64_t job_min_clock(const struct job *job);
 
 /* Has every counted worker finished step `clock`? */
 bool job_all_ticked(const struct job *job, uint64_t clock);
 
-/* Ends leases and join deadlines that are over. True if a worker stopped counting. */
+/* Is anybody counted? */
+bool job_is_alive(const struct job *job);
+
+/* Ends leases (silent for longer than lease_ms) and join deadlines that are over. True if a
+ * worker stopped counting. */
 bool roster_advance(struct roster *r, uint64_t now_ms);
+
+/* How many workers have left, died or been lost since the start: whoever waits for a min clock
+ * asks again when this has changed. */
+uint64_t roster_n_gone(const struct roster *r);
 
 uint32_t roster_n_jobs(const struct roster *r);
 struct job *roster_job(struct roster *r, uint32_t i);

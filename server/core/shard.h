@@ -1,18 +1,26 @@
 /*
- * What one shard knows and can do: its tables, its jobs, and pull and push on them. No sockets, no files, no
- * clock, no thread: time is an argument, and given the same calls in the same order it ends in the same bytes.
+ * What one shard knows and can do: its tables, its jobs, and pull and push on them. No sockets,
+ * no files, no clock, no thread: time is an argument, and given the same calls in the same
+ * order it ends in the same bytes.
  *
  * A shard belongs to one thread from shard_new() to shard_free().
  *
  * Consistency (DESIGN.md, "Consistency, exactly"):
  *   - asynchronous and bounded-staleness tables: a push is applied when it arrives;
- *   - lock step (BSP) tables: the pushes of clock c wait until every counted worker has ticked past c, then
- *     their gradients are combined in rank order, weighted by n_samples / total, and applied once;
- *   - a worker is counted while it is expected (not yet joined, until the join deadline) or live (lease);
- *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables asked for.
+ *   - lock step (BSP) tables: the gradients of clock c wait until every counted worker has
+ *     ticked past c, then they are combined in rank order, weighted by n_samples / total, and
+ *     applied once; assignments, which are how tables begin, are applied when they arrive;
+ *   - a worker is counted while it is expected (not yet joined, until the join deadline) or
+ *     live (lease);
+ *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables
+ *     asked for.
  *
- * A push is judged when its number is next: applied or refused, the number is used up and the tick counts, so a
- * refusal is told once and never stops the job. All that can fail fails before a weight has changed.
+ * A push is judged when its number is next: applied or refused, the number is used up and the
+ * tick counts, so a refusal is told once and never stops the job. All that can fail fails
+ * before a weight has changed.
+ *
+ * This is the interface; shard_*.c are behind it, and README.md beside it tells the way of a
+ * push through them.
  */
 #ifndef SERVER_CORE_SHARD_H
 #define SERVER_CORE_SHARD_H
@@ -37,26 +45,29 @@ struct shard_config {
     uint32_t park_ms;          /* the longest that a pull may be parked */
 };
 
-/* One table as the outside sees it. */
+/* One table as the outside sees it. n_pushes counts pushes of gradients, also empty ones, and
+ * all pushes of one lock-step clock as one; assignments do not count. */
 struct shard_table {
     struct table_spec spec;
-    struct table *rows;   /* owned by the shard */
-    uint64_t n_pushes;    /* of the table: the optimizer's t; an empty push counts */
-    uint32_t row_floats;  /* dim + state */
+    struct table *rows;  /* owned by the shard */
+    uint64_t n_pushes;   /* the optimizer's t, see below */
+    uint32_t row_floats; /* dim + state */
     uint64_t rows_refused;
     uint64_t rows_pulled, rows_pushed;
 };
 
 struct shard_push_result {
-    int status;            /* what the worker is told: 0 or a refusal */
-    char text[200];        /* a sentence when refused */
-    bool repeated;         /* had been judged before; nothing done */
-    uint64_t min_clock, version, rows_refused;
+    int status;     /* what the worker is told: 0 or a refusal */
+    char text[200]; /* a sentence when refused */
+    bool repeated;  /* had been judged before; nothing done */
+    uint64_t min_clock, version;
+    uint64_t rows_refused; /* new rows that found no place in the budget during this call */
 };
 
-/* The last push that held NaN or Inf, or was refused otherwise: kept for the operator. */
+/* The last push that held NaN or Inf, or was refused otherwise: kept for the operator. table is
+ * "" and key 0 where the refusal is not about one. */
 struct shard_refusal {
-    uint64_t n;            /* how many so far */
+    uint64_t n; /* how many so far */
     int status;
     char text[200];
     char worker[64];
@@ -70,15 +81,16 @@ struct shard_counters {
     uint64_t rows_pulled, rows_pushed, rows_new, rows_refused;
     uint64_t nan_pushes, combined_clocks;
     uint64_t value_bytes_in[CODEC_ID_END], value_bytes_out[CODEC_ID_END]; /* as encoded */
+    uint64_t pushes_dropped; /* held for a clock that their worker did not end, or did again */
 };
 
 struct shard *shard_new(const struct shard_config *config);
 void shard_free(struct shard *s) ON_SHARD;
 
-/* Makes the table, or finds it with the same specification. PS_ESPEC (err says which field),
- * PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC. */
-int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist, uint32_t *ret_id,
-                    struct err *err) ON_SHARD MUST_CHECK;
+/* Makes the table, or finds it with the same specification. With must_exist only the name
+ * counts. PS_ESPEC (err says which field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC. */
+int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
+                    uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
 /* Table number id, or NULL. Ids count from 0 without a gap. */
 struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;
@@ -87,35 +99,54 @@ uint32_t shard_n_tables(const struct shard *s) ON_SHARD;
 /* The jobs and their workers: join, beat, leave, look up (roster.h). */
 struct roster *shard_roster(struct shard *s) ON_SHARD;
 
-/* One push of `worker` (NULL: PS_ENOJOIN). Always fills *ret; returns 0, or -ENOMEM / PS_ESEQ when the push was not
- * judged at all and its number is still to come. After it, parked pulls may have become ready. */
+/* One push of `worker`. Always fills *ret. Returns 0 when the push is or had been judged, else
+ * (the same as ret->status) why it was not, its number being still to come: -ENOMEM (all is as
+ * it was), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
+ *
+ * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD,
+ * PS_ENAN, PS_EPROTO (a table in two sections; a clock out of range, or of a lock-step push one
+ * that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step).
+ * One fault refuses the whole push. Rows that have no place in the memory budget refuse
+ * nothing: they are left out, in ascending order of keys the last ones, and counted.
+ *
+ * After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
-/* Sizes of the answer: value_bytes[i] for each section. Refuses unknown tables, wrong codecs, counts whose
- * answer would pass `max_bytes`. */
-int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes, size_t *ret_value_bytes,
-                    struct err *err) ON_SHARD MUST_CHECK;
+/* Sizes of the answer: ret_value_bytes[i] for each section. Refuses unknown tables, wrong
+ * codecs, counts whose answer would pass `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ETOOBIG. */
+int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
+                    size_t *ret_value_bytes, struct err *err) ON_SHARD MUST_CHECK;
 
 /* May this pull be answered now? worker NULL (a reader): always. */
-bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull) ON_SHARD;
+bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
+    ON_SHARD;
 
-/* Encodes the rows into dst (the planned sizes, one section behind the other). A key without a row reads as its initial
- * weights; pulling makes no row. Counts the staleness that the answer really has, when worker is given. */
-int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst, uint64_t *ret_min_clock,
-               uint64_t *ret_version, struct err *err) ON_SHARD MUST_CHECK;
+/* Encodes the rows into dst (the planned sizes, one section behind the other). A key without a
+ * row reads as its initial weights; pulling makes no row. Counts the staleness that the answer
+ * really has, when worker is given; without, min clock is 0. PS_ECOUNT, PS_EORDER, PS_ESHARD,
+ * -ENOMEM: nothing counted, dst undefined. */
+int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
+               uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
+    ON_SHARD MUST_CHECK;
 
-/* Time passes: leases and join deadlines end, lock-step clocks that waited for the dead are applied. True if a parked pull
- * may have become ready. Also to be called after roster_leave(). */
+/* Time passes: leases and join deadlines end, lock-step clocks that waited for the dead are
+ * applied. True if a parked pull may have become ready. Also to be called after roster_leave().
+ */
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
-/* Puts a row from a checkpoint in place (floats: row_floats of them). Keys of other shards: 0, nothing done. */
-int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t version, uint64_t last_clock,
-                      const float *floats) ON_SHARD MUST_CHECK;
-void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes, uint64_t version) ON_SHARD;
+/* Puts a row from a checkpoint in place (floats: row_floats of them). Keys of other shards: 0,
+ * nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the dense table does not have);
+ * PS_EBUDGET: no silent loss; -ENOMEM. */
+int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t version,
+                      uint64_t last_clock, const float *floats) ON_SHARD MUST_CHECK;
+/* Counts only grow: what is there stands where it is greater. */
+void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
+                          uint64_t version) ON_SHARD;
 
 uint64_t shard_version(const struct shard *s) ON_SHARD;
-uint64_t shard_bytes(const struct shard *s) ON_SHARD;       /* rows, index, and pushes held for lock step */
+uint64_t shard_bytes(const struct shard *s)
+    ON_SHARD; /* rows, index, and pushes held for lock step */
 const struct shard_counters *shard_counters(const struct shard *s) ON_SHARD;
 const struct shard_refusal *shard_last_refusal(const struct shard *s) ON_SHARD;
 

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, units, man pages; and sample configurations in
+# $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new.
+set -eu
+bin=$(cd "$1" && pwd) dest=$2 prefix=$3
+case $dest in "" | /*) ;; *) dest=$PWD/$dest ;; esac
+cd "$(dirname "$0")"
+version=$("$bin/psd" --version | sed 's/.* //')
+
+install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest$prefix/share/man/man1" "$dest/etc/psd/jobs"
+for program in psd psworker psctl psbench; do
+    [ ! -x "$bin/$program" ] || install -m 755 "$bin/$program" "$dest$prefix/bin/$program"
+done
+for unit in psd.service psworker@.service; do
+    sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$unit" >"$dest$prefix/lib/systemd/system/$unit"
+    chmod 644 "$dest$prefix/lib/systemd/system/$unit"
+done
+
+# $1: sample, $2: where it goes
+sample() {
+    if [ ! -e "$2" ]; then
+        install -m 644 "$1" "$2"
+    elif ! cmp -s "$1" "$2"; then
+        install -m 644 "$1" "$2.new"
+        echo "$2 is left as it is; the sample is $2.new"
+    fi
+}
+sample psd.conf "$dest/etc/psd/psd.conf"
+sample psworker.conf "$dest/etc/psd/jobs/criteo.conf"
+
+# $1: program, $2: what it is
+page() {
+    ./man.sh "$bin/$1" "$2" "$version" >"$dest$prefix/share/man/man1/$1.1"
+    chmod 644 "$dest$prefix/share/man/man1/$1.1"
+}
+page psd "parameter server for embeddings"
+page psworker "trains click-through models on psd's tables"
+page psctl "asks a running psd how it is"
+echo "installed under $dest$prefix; samples in $dest/etc/psd"

@@ -1,0 +1,32 @@
+#include "server/admin/render.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes)
+{
+    for (uint32_t i = 0; i < node->n_shards; i++) {
+        const struct shard_report *shard = node->shards[i];
+        uint64_t age_ms = shard && node->now_mono_ms > shard->made_mono_ms
+                              ? node->now_mono_ms - shard->made_mono_ms
+                              : 0;
+
+        if (!shard && node->ready) {
+            snprintf(ret_sentence, n_bytes, "shard %" PRIu32 " has not reported yet", i);
+            return -1;
+        }
+        if (age_ms > RENDER_STUCK_MS) {
+            snprintf(ret_sentence, n_bytes,
+                     "shard %" PRIu32 " is stuck: its last report is %" PRIu64 " ms old",
+                     shard->shard, age_ms);
+            return -1;
+        }
+    }
+    if (node->last_checkpoint_error[0]) {
+        snprintf(ret_sentence, n_bytes, "the last checkpoint failed: %s",
+                 node->last_checkpoint_error);
+        return -1;
+    }
+    snprintf(ret_sentence, n_bytes, "ok");
+    return 0;
+}

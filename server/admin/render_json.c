@@ -1,0 +1,357 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/codec_catalog.h"
+#include "server/admin/json.h"
+#include "server/admin/render.h"
+#include "server/admin/total.h"
+
+/* psctl's status wants numbers, /stats wants all. */
+enum detail { NUMBERS_ONLY, WITH_LISTS };
+
+static void put_net(struct json *j, const char *key, const struct report_net *net)
+{
+    json_open(j, key);
+    json_u64(j, "connections", net->connections);
+    json_u64(j, "connections_total", net->connections_total);
+    json_u64(j, "bytes_in", net->bytes_in);
+    json_u64(j, "bytes_out", net->bytes_out);
+    json_u64(j, "malformed_frames", net->malformed_frames);
+    json_u64(j, "refused_requests", net->refused_requests);
+    json_u64(j, "refused_greetings", net->refused_greetings);
+    json_u64(j, "slow_peers", net->slow_peers);
+    json_u64(j, "parked_pulls", net->parked_pulls);
+    json_u64(j, "parked_pulls_total", net->parked_pulls_total);
+    json_u64(j, "expired_pulls", net->expired_pulls);
+    json_close(j);
+}
+
+static void put_counters(struct json *j, const struct shard_counters *c)
+{
+    json_open(j, "counters");
+    json_u64(j, "pulls", c->pulls);
+    json_u64(j, "pushes", c->pushes);
+    json_u64(j, "pushes_repeated", c->pushes_repeated);
+    json_u64(j, "pushes_refused", c->pushes_refused);
+    json_u64(j, "pushes_fenced", c->pushes_fenced);
+    json_u64(j, "pushes_dropped", c->pushes_dropped);
+    json_u64(j, "ticks", c->ticks);
+    json_u64(j, "rows_pulled", c->rows_pulled);
+    json_u64(j, "rows_pushed", c->rows_pushed);
+    json_u64(j, "rows_new", c->rows_new);
+    json_u64(j, "rows_refused", c->rows_refused);
+    json_u64(j, "nan_pushes", c->nan_pushes);
+    json_u64(j, "combined_clocks", c->combined_clocks);
+    json_close(j);
+}
+
+static void put_codecs(struct json *j, const struct shard_counters *c)
+{
+    json_open(j, "codecs");
+    for (uint32_t id = 0; id < CODEC_ID_END; id++) {
+        json_open(j, codec_by_id(id)->name);
+        json_u64(j, "bytes_in", c->value_bytes_in[id]);
+        json_u64(j, "bytes_out", c->value_bytes_out[id]);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+/* A reply's number is its request's plus 1; requests are odd. */
+static void put_requests(struct json *j, const struct report_requests *requests)
+{
+    json_open(j, "requests");
+    for (unsigned type = 1; type < FRAME_TYPE_END; type += 2) {
+        const struct report_requests *r = &requests[type];
+
+        json_open(j, frame_type_name(type));
+        json_u64(j, "n", r->n);
+        json_u64(j, "n_refused", r->n_refused);
+        json_u64(j, "p50_ns", histogram_quantile(&r->latency_ns, 0.5));
+        json_u64(j, "p99_ns", histogram_quantile(&r->latency_ns, 0.99));
+        json_u64(j, "max_ns", r->latency_ns.max);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void put_refusal(struct json *j, const struct shard_refusal *r)
+{
+    json_open(j, "last_refusal");
+    json_u64(j, "n", r->n);
+    if (r->n) {
+        json_text(j, "text", r->text);
+        json_text(j, "worker", r->worker);
+        json_text(j, "table", r->table);
+        json_u64(j, "key", r->key);
+        json_u64(j, "clock", r->clock);
+    }
+    json_close(j);
+}
+
+static void put_tables(struct json *j, const struct shard_report *r)
+{
+    json_open_list(j, "tables");
+    for (uint32_t i = 0; i < r->n_tables; i++) {
+        const struct report_table *t = &r->tables[i];
+
+        json_open(j, NULL);
+        json_text(j, "name", t->spec.name);
+        json_text(j, "kind", spec_kind_name(t->spec.kind));
+        json_u64(j, "dim", t->spec.dim);
+        json_u64(j, "n_floats", t->spec.n_floats);
+        json_text(j, "optimizer", spec_optim_name(t->spec.optim));
+        json_float(j, "learning_rate", t->spec.params.learning_rate);
+        json_text(j, "mode", spec_mode_name(t->spec.mode));
+        json_u64(j, "bound", t->spec.bound);
+        json_u64(j, "rows", t->n_rows);
+        json_u64(j, "bytes", t->bytes);
+        json_u64(j, "pushes", t->n_pushes);
+        json_u64(j, "rows_pulled", t->rows_pulled);
+        json_u64(j, "rows_pushed", t->rows_pushed);
+        json_u64(j, "rows_refused", t->rows_refused);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
+/* {"0": n, "1": n, ...}: each value up to 15 alone, then runs "16-31", "32-63" ... as wide as
+ * the histogram is coarse. */
+static void put_staleness(struct json *j, const struct histogram *h)
+{
+    uint64_t max = h->max, below = 0;
+    char key[48];
+
+    json_open(j, "staleness");
+    for (uint64_t first = 0, last; h->n && first <= max; first = last + 1) {
+        uint64_t n;
+
+        last = first < 16 ? first : first * 2 - 1;
+        n = histogram_count_le(h, last);
+        snprintf(key, sizeof key, first == last ? "%llu" : "%llu-%llu",
+                 (unsigned long long)first, (unsigned long long)last);
+        if (n > below)
+            json_u64(j, key, n - below);
+        below = n > below ? n : below;
+        if (last > UINT64_MAX / 4)
+            break;
+    }
+    json_close(j);
+    json_u64(j, "staleness_max", max);
+    json_u64(j, "staleness_p50", histogram_quantile(h, 0.5));
+    json_u64(j, "staleness_p99", histogram_quantile(h, 0.99));
+}
+
+static void put_workers(struct json *j, const struct shard_report *r, const char *job)
+{
+    json_open_list(j, "workers");
+    for (uint32_t i = 0; i < r->n_workers; i++) {
+        const struct report_worker *w = &r->workers[i];
+
+        if (strcmp(w->job, job) != 0)
+            continue;
+        json_open(j, NULL);
+        json_u64(j, "rank", w->rank);
+        json_text(j, "name", w->name);
+        json_text(j, "state", worker_state_name(w->state));
+        json_u64(j, "clock", w->clock);
+        json_u64(j, "incarnation", w->incarnation);
+        json_u64(j, "last_seq", w->last_seq);
+        json_u64(j, "silent_ms", w->silent_ms);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
+static void put_jobs(struct json *j, const struct shard_report *r)
+{
+    json_open_list(j, "jobs");
+    for (uint32_t i = 0; i < r->n_jobs; i++) {
+        const struct report_job *job = &r->jobs[i];
+
+        json_open(j, NULL);
+        json_text(j, "name", job->name);
+        json_text(j, "mode", spec_mode_name(job->mode));
+        json_u64(j, "bound", job->bound);
+        json_u64(j, "n_workers", job->n_workers);
+        json_u64(j, "min_clock", job->min_clock);
+        json_u64(j, "fenced", job->n_fenced);
+        json_u64(j, "deaths", job->n_deaths);
+        put_staleness(j, &job->staleness);
+        json_u64(j, "staleness_violations", job->staleness_violations);
+        put_workers(j, r, job->name);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
+static void put_waits(struct json *j, const struct shard_report *r)
+{
+    json_open_list(j, "waits");
+    for (uint32_t i = 0; i < r->n_waits; i++) {
+        const struct report_wait *w = &r->waits[i];
+
+        json_open(j, NULL);
+        json_text(j, "what", w->what);
+        json_text(j, "who", w->who);
+        json_text(j, "why", w->why);
+        json_u64(j, "since_unix_ms", w->since_unix_ms);
+        json_u64(j, "until_unix_ms", w->until_unix_ms);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
+static uint64_t violations(const struct shard_report *r)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        n += r->jobs[i].staleness_violations;
+    return n;
+}
+
+/* What a shard and the total of the shards have alike, but for lists. */
+static void put_numbers(struct json *j, const struct shard_report *r)
+{
+    json_u64(j, "rows", total_n_rows(r));
+    json_u64(j, "bytes", r->bytes);
+    json_u64(j, "memory_max_bytes", r->memory_max_bytes);
+    json_u64(j, "live_workers", total_n_live(r));
+    json_u64(j, "n_waits", r->n_waits);
+    json_u64(j, "staleness_violations", violations(r));
+    put_counters(j, &r->counters);
+    put_net(j, "net", &r->net);
+    put_requests(j, r->requests);
+    put_codecs(j, &r->counters);
+    put_refusal(j, &r->last_refusal);
+}
+
+static void put_node(struct json *j, const struct node_report *node)
+{
+    char sentence[320];
+    bool ok = render_health(node, sentence, sizeof sentence) == 0;
+
+    json_text(j, "version", node->version);
+    json_text(j, "address", node->address);
+    json_text(j, "http_address", node->http_address);
+    json_u64(j, "node", node->node);
+    json_u64(j, "n_nodes", node->n_nodes);
+    json_u64(j, "n_shards", node->n_shards);
+    json_u64(j, "shards_per_node", node->shards_per_node);
+    json_u64(j, "pid", node->pid);
+    json_u64(j, "started_unix_ms", node->started_unix_ms);
+    json_u64(j, "now_unix_ms", node->now_unix_ms);
+    json_u64(j, "rss_bytes", node->rss_bytes);
+    json_u64(j, "memory_max_bytes", node->memory_max_bytes);
+    json_bool(j, "ready", node->ready);
+    json_bool(j, "stopping", node->stopping);
+    json_bool(j, "healthy", ok);
+    json_text(j, "health", sentence);
+}
+
+static void put_checkpoints(struct json *j, const struct node_report *node)
+{
+    json_open(j, "checkpoints");
+    json_u64(j, "done", node->checkpoints_done);
+    json_u64(j, "failed", node->checkpoints_failed);
+    json_u64(j, "last_number", node->last_checkpoint_number);
+    json_u64(j, "last_unix_ms", node->last_checkpoint_unix_ms);
+    json_text(j, "last_error", node->last_checkpoint_error);
+    json_close(j);
+}
+
+static void put_shard(struct json *j, const struct node_report *node, uint32_t i,
+                      enum detail detail)
+{
+    const struct shard_report *r = node->shards[i];
+
+    json_open(j, NULL);
+    json_u64(j, "shard", r ? r->shard : (uint64_t)node->node * node->shards_per_node + i);
+    json_bool(j, "reported", r != NULL);
+    if (r) {
+        json_u64(j, "report_age_ms",
+                 node->now_mono_ms > r->made_mono_ms ? node->now_mono_ms - r->made_mono_ms : 0);
+        json_u64(j, "version", r->version);
+        put_numbers(j, r);
+    }
+    if (r && detail == WITH_LISTS) {
+        put_tables(j, r);
+        put_jobs(j, r);
+        put_waits(j, r);
+    }
+    json_close(j);
+}
+
+static void put_shards(struct json *j, const struct node_report *node, enum detail detail)
+{
+    json_open_list(j, "shards");
+    for (uint32_t i = 0; i < node->n_shards; i++)
+        put_shard(j, node, i, detail);
+    json_close_list(j);
+}
+
+static void put_status(struct json *j, const struct node_report *node,
+                       const struct shard_report *total, enum detail detail)
+{
+    put_node(j, node);
+    put_checkpoints(j, node);
+    put_net(j, "door", &node->door);
+    json_open(j, "totals");
+    put_numbers(j, total);
+    json_close(j);
+    put_shards(j, node, detail);
+}
+
+static bool put(struct json *j, const struct node_report *node,
+                const struct shard_report *total, const char *what)
+{
+    bool everything = strcmp(what, "stats") == 0, known = everything;
+
+    json_open(j, NULL);
+    if (everything || strcmp(what, "status") == 0) {
+        put_status(j, node, total, everything ? WITH_LISTS : NUMBERS_ONLY);
+        known = true;
+    }
+    if (everything || strcmp(what, "tables") == 0) {
+        put_tables(j, total);
+        known = true;
+    }
+    if (everything || strcmp(what, "workers") == 0) {
+        put_jobs(j, total);
+        known = true;
+    }
+    if (everything || strcmp(what, "why") == 0) {
+        if (!everything)
+            json_u64(j, "now_unix_ms", node->now_unix_ms);
+        put_waits(j, total);
+        known = true;
+    }
+    json_close(j);
+    fputc('\n', j->out);
+    return known;
+}
+
+char *render_json(const struct node_report *node, const char *what)
+{
+    struct shard_report *total;
+    struct json j = { 0 };
+    char *text = NULL;
+    size_t n_bytes;
+    bool known;
+
+    j.out = open_memstream(&text, &n_bytes);
+    if (!j.out)
+        return NULL;
+    total = total_new(node);
+    known = put(&j, node, total, what);
+    shard_report_free(total);
+    if (ferror(j.out))
+        known = false;
+    if (fclose(j.out) != 0 || !known) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,396 @@
+/*
+ * Prometheus' text format, 0.0.4: all samples of a name stand together under its HELP and TYPE.
+ * Most names are rows of a table: where the number stands in a shard's report, and what it
+ * means.
+ *
+ * https://prometheus.io/docs/instrumenting/exposition_formats/
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/codec_catalog.h"
+#include "server/admin/render.h"
+
+/* A number that is a u64 of some struct. */
+struct family {
+    const char *name, *type, *help;
+    size_t offset;
+};
+
+#define NET(name, type, field, help)                                \
+    {                                                               \
+        "psd_" name, type, help, offsetof(struct report_net, field) \
+    }
+static const struct family net_families[] = {
+    NET("connections", "gauge", connections, "Connections open now."),
+    NET("connections_opened_total", "counter", connections_total, "Connections taken."),
+    NET("received_bytes_total", "counter", bytes_in, "Bytes received from workers."),
+    NET("sent_bytes_total", "counter", bytes_out, "Bytes sent to workers."),
+    NET("malformed_frames_total", "counter", malformed_frames,
+        "Frames whose magic, type, length or checksum was wrong; each closed its connection."),
+    NET("refused_requests_total", "counter", refused_requests,
+        "Requests answered with a refusal."),
+    NET("refused_greetings_total", "counter", refused_greetings,
+        "Greetings refused at the door."),
+    NET("slow_peers_total", "counter", slow_peers,
+        "Connections closed for a message not finished in time."),
+    NET("parked_pulls", "gauge", parked_pulls, "Pulls that wait for slower workers now."),
+    NET("pulls_parked_total", "counter", parked_pulls_total,
+        "Pulls that had to wait for slower workers."),
+    NET("pulls_expired_total", "counter", expired_pulls, "Parked pulls whose deadline passed."),
+};
+
+#define SHARD(name, type, field, help)                                \
+    {                                                                 \
+        "psd_" name, type, help, offsetof(struct shard_report, field) \
+    }
+static const struct family shard_families[] = {
+    SHARD("shard_bytes", "gauge", bytes, "Memory of rows, index and held pushes."),
+    SHARD("shard_memory_max_bytes", "gauge", memory_max_bytes,
+          "Budget of a shard; 0 is no limit."),
+    SHARD("shard_version", "gauge", version, "Number of the push that last changed a row."),
+    SHARD("pulls_total", "counter", counters.pulls, "Pulls answered."),
+    SHARD("pushes_total", "counter", counters.pushes, "Pushes judged."),
+    SHARD("pushes_repeated_total", "counter", counters.pushes_repeated,
+          "Pushes sent again and not applied again."),
+    SHARD("pushes_refused_total", "counter", counters.pushes_refused, "Pushes refused."),
+    SHARD("pushes_fenced_total", "counter", counters.pushes_fenced,
+          "Pushes of workers declared dead."),
+    SHARD("pushes_dropped_total", "counter", counters.pushes_dropped,
+          "Held pushes of a clock that their worker did not end, or did again."),
+    SHARD("pushes_not_finite_total", "counter", counters.nan_pushes,
+          "Pushes that held NaN or infinity."),
+    SHARD("ticks_total", "counter", counters.ticks, "Steps that workers finished."),
+    SHARD("combined_clocks_total", "counter", counters.combined_clocks,
+          "Lock-step clocks applied."),
+    SHARD("rows_pulled_total", "counter", counters.rows_pulled, "Rows read."),
+    SHARD("rows_pushed_total", "counter", counters.rows_pushed, "Rows updated."),
+    SHARD("rows_created_total", "counter", counters.rows_new, "Rows made on first touch."),
+    SHARD("rows_refused_total", "counter", counters.rows_refused,
+          "New rows refused for want of memory."),
+};
+
+#define TABLE(name, type, field, help)                                      \
+    {                                                                       \
+        "psd_table_" name, type, help, offsetof(struct report_table, field) \
+    }
+static const struct family table_families[] = {
+    TABLE("rows", "gauge", n_rows, "Rows of a table on a shard."),
+    TABLE("bytes", "gauge", bytes, "Memory of a table on a shard."),
+    TABLE("pushes_total", "counter", n_pushes,
+          "Pushes of a table: its optimizer's step count."),
+    TABLE("rows_pulled_total", "counter", rows_pulled, "Rows of a table read."),
+    TABLE("rows_pushed_total", "counter", rows_pushed, "Rows of a table updated."),
+    TABLE("rows_refused_total", "counter", rows_refused,
+          "New rows of a table refused for want of memory."),
+};
+
+#define JOB(name, type, field, help)                                    \
+    {                                                                   \
+        "psd_job_" name, type, help, offsetof(struct report_job, field) \
+    }
+static const struct family job_families[] = {
+    JOB("min_clock", "gauge", min_clock,
+        "Steps that the slowest counted worker of a job has finished."),
+    JOB("fenced_total", "counter", n_fenced, "Messages of workers declared dead."),
+    JOB("worker_deaths_total", "counter", n_deaths, "Workers whose lease ended."),
+    JOB("staleness_violations_total", "counter", staleness_violations,
+        "Pulls answered beyond the bound; must be 0."),
+};
+
+static uint64_t field(const void *from, const struct family *f)
+{
+    return *(const uint64_t *)(const void *)((const char *)from + f->offset);
+}
+
+static void put_head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* ,key="value", the value escaped. */
+static void put_label(FILE *out, const char *key, const char *value)
+{
+    fprintf(out, ",%s=\"", key);
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"')
+            fprintf(out, "\\%c", *value);
+        else if (*value == '\n')
+            fputs("\\n", out);
+        else
+            fputc((unsigned char)*value < 0x80 ? *value : '?', out);
+    }
+    fputc('"', out);
+}
+
+static void put_one(FILE *out, const char *name, const char *type, const char *help,
+                    double value)
+{
+    put_head(out, name, type, help);
+    fprintf(out, "%s %.17g\n", name, value);
+}
+
+static void put_node(FILE *out, const struct node_report *node)
+{
+    char sentence[320];
+
+    put_head(out, "psd_build_info", "gauge", "The program's version.");
+    fprintf(out, "psd_build_info{node=\"%" PRIu32 "\"", node->node);
+    put_label(out, "version", node->version);
+    fprintf(out, "} 1\n");
+    put_one(out, "psd_ready", "gauge", "1 when the node takes work.",
+            node->ready && !node->stopping);
+    put_one(out, "psd_healthy", "gauge",
+            "1 when every shard reports and the last checkpoint did not fail.",
+            render_health(node, sentence, sizeof sentence) == 0);
+    put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
+            (double)node->started_unix_ms / 1000);
+    put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",
+            (double)node->rss_bytes);
+    put_one(out, "psd_memory_max_bytes", "gauge", "Memory budget of the node; 0 is no limit.",
+            (double)node->memory_max_bytes);
+    put_one(out, "psd_checkpoints_total", "counter", "Checkpoints written.",
+            (double)node->checkpoints_done);
+    put_one(out, "psd_checkpoints_failed_total", "counter", "Checkpoints that failed.",
+            (double)node->checkpoints_failed);
+    put_one(out, "psd_last_checkpoint_timestamp_seconds", "gauge",
+            "When the last checkpoint was whole, Unix time.",
+            (double)node->last_checkpoint_unix_ms / 1000);
+    put_one(out, "psd_waits", "gauge", "Waits of the node itself: greetings, a checkpoint.",
+            node->n_waits);
+}
+
+static void put_net(FILE *out, const struct node_report *node)
+{
+    for (size_t i = 0; i < COUNT_OF(net_families); i++) {
+        const struct family *f = &net_families[i];
+
+        put_head(out, f->name, f->type, f->help);
+        fprintf(out, "%s{shard=\"door\"} %" PRIu64 "\n", f->name, field(&node->door, f));
+        for (uint32_t s = 0; s < node->n_shards; s++)
+            if (node->shards[s])
+                fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
+                        node->shards[s]->shard, field(&node->shards[s]->net, f));
+    }
+}
+
+static void put_shards(FILE *out, const struct node_report *node)
+{
+    for (size_t i = 0; i < COUNT_OF(shard_families); i++) {
+        const struct family *f = &shard_families[i];
+
+        put_head(out, f->name, f->type, f->help);
+        for (uint32_t s = 0; s < node->n_shards; s++)
+            if (node->shards[s])
+                fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
+                        node->shards[s]->shard, field(node->shards[s], f));
+    }
+    put_head(out, "psd_shard_report_age_seconds", "gauge",
+             "Time since the shard last said how it is.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        if (node->shards[s])
+            fprintf(out, "psd_shard_report_age_seconds{shard=\"%" PRIu32 "\"} %.3f\n",
+                    node->shards[s]->shard,
+                    node->now_mono_ms > node->shards[s]->made_mono_ms
+                        ? (double)(node->now_mono_ms - node->shards[s]->made_mono_ms) / 1000
+                        : 0.0);
+}
+
+static void put_tables(FILE *out, const struct node_report *node)
+{
+    for (size_t i = 0; i < COUNT_OF(table_families); i++) {
+        const struct family *f = &table_families[i];
+
+        put_head(out, f->name, f->type, f->help);
+        for (uint32_t s = 0; s < node->n_shards; s++)
+            for (uint32_t t = 0; node->shards[s] && t < node->shards[s]->n_tables; t++) {
+                fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, node->shards[s]->shard);
+                put_label(out, "table", node->shards[s]->tables[t].spec.name);
+                fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->tables[t], f));
+            }
+    }
+}
+
+static void put_codec_bytes(FILE *out, const struct node_report *node, const char *name,
+                            const char *help, size_t offset)
+{
+    put_head(out, name, "counter", help);
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t id = 0; node->shards[s] && id < CODEC_ID_END; id++) {
+            const char *counters = (const char *)&node->shards[s]->counters;
+
+            fprintf(out, "%s{shard=\"%" PRIu32 "\",codec=\"%s\"} %" PRIu64 "\n", name,
+                    node->shards[s]->shard, codec_by_id(id)->name,
+                    ((const uint64_t *)(const void *)(counters + offset))[id]);
+        }
+}
+
+static void put_request_counts(FILE *out, const struct node_report *node, const char *name,
+                               const char *help, size_t offset)
+{
+    put_head(out, name, "counter", help);
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (unsigned type = 1; node->shards[s] && type < FRAME_TYPE_END; type += 2) {
+            const char *requests = (const char *)&node->shards[s]->requests[type];
+
+            fprintf(out, "%s{shard=\"%" PRIu32 "\",type=\"%s\"} %" PRIu64 "\n", name,
+                    node->shards[s]->shard, frame_type_name(type),
+                    *(const uint64_t *)(const void *)(requests + offset));
+        }
+}
+
+/* One histogram: cumulative buckets at `limits`, each shown as limit / scale; `labels` without
+ * braces. The thread that records goes on meanwhile in no copy of ours, so +Inf and _count are
+ * one number. */
+static void put_histogram(FILE *out, const char *name, const char *labels,
+                          const struct histogram *h, const uint64_t *limits, size_t n_limits,
+                          double scale)
+{
+    uint64_t n = h->n, below = 0;
+
+    for (size_t i = 0; i < n_limits; i++) {
+        uint64_t le = histogram_count_le(h, limits[i]);
+
+        below = le > below ? le : below;
+        below = below < n ? below : n;
+        fprintf(out, "%s_bucket{%s,le=\"%.9g\"} %" PRIu64 "\n", name, labels,
+                (double)limits[i] / scale, below);
+    }
+    fprintf(out, "%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", name, labels, n);
+    fprintf(out, "%s_sum{%s} %.9g\n", name, labels, (double)h->sum / scale);
+    fprintf(out, "%s_count{%s} %" PRIu64 "\n", name, labels, n);
+}
+
+static void put_latencies(FILE *out, const struct node_report *node)
+{
+    static const uint64_t limits[] = { 10000,      25000,      50000,     100000,    250000,
+                                       500000,     1000000,    2500000,   5000000,   10000000,
+                                       25000000,   50000000,   100000000, 250000000, 1000000000,
+                                       5000000000, 30000000000 };
+    const char *name = "psd_request_duration_seconds";
+    char labels[128];
+
+    put_head(out, name, "histogram",
+             "From a request's last byte to its reply; a pull's parked time included.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (unsigned type = 1; node->shards[s] && type < FRAME_TYPE_END; type += 2) {
+            snprintf(labels, sizeof labels, "shard=\"%" PRIu32 "\",type=\"%s\"",
+                     node->shards[s]->shard, frame_type_name(type));
+            put_histogram(out, name, labels, &node->shards[s]->requests[type].latency_ns,
+                          limits, COUNT_OF(limits), 1e9);
+        }
+}
+
+/* shard="0",job="..." as text, to be freed; NULL without memory. */
+static char *job_labels(const struct shard_report *shard, const struct report_job *job)
+{
+    char *labels = NULL;
+    size_t n_bytes;
+    FILE *out = open_memstream(&labels, &n_bytes);
+
+    if (!out)
+        return NULL;
+    fprintf(out, "shard=\"%" PRIu32 "\"", shard->shard);
+    put_label(out, "job", job->name);
+    if (fclose(out) != 0) {
+        free(labels);
+        return NULL;
+    }
+    return labels;
+}
+
+static void put_staleness(FILE *out, const struct node_report *node)
+{
+    static const uint64_t limits[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024 };
+    const char *name = "psd_job_staleness_clocks";
+
+    put_head(out, name, "histogram",
+             "Clocks that answered pulls were ahead of the job's min clock.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_jobs; i++) {
+            const struct report_job *job = &node->shards[s]->jobs[i];
+            char *labels = job_labels(node->shards[s], job);
+
+            if (labels)
+                put_histogram(out, name, labels, &job->staleness, limits, COUNT_OF(limits), 1);
+            free(labels);
+        }
+}
+
+static void put_jobs(FILE *out, const struct node_report *node)
+{
+    for (size_t i = 0; i < COUNT_OF(job_families); i++) {
+        const struct family *f = &job_families[i];
+
+        put_head(out, f->name, f->type, f->help);
+        for (uint32_t s = 0; s < node->n_shards; s++)
+            for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
+                fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, node->shards[s]->shard);
+                put_label(out, "job", node->shards[s]->jobs[n].name);
+                fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->jobs[n], f));
+            }
+    }
+    put_staleness(out, node);
+}
+
+static uint64_t worker_clock(const struct report_worker *w)
+{
+    return w->clock;
+}
+
+static uint64_t worker_is_live(const struct report_worker *w)
+{
+    return w->state == WORKER_LIVE;
+}
+
+static void put_workers(FILE *out, const struct node_report *node, const char *name,
+                        const char *help, uint64_t (*value)(const struct report_worker *))
+{
+    put_head(out, name, "gauge", help);
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_workers; i++) {
+            const struct report_worker *w = &node->shards[s]->workers[i];
+
+            fprintf(out, "%s{shard=\"%" PRIu32 "\",rank=\"%" PRIu32 "\"", name,
+                    node->shards[s]->shard, w->rank);
+            put_label(out, "job", w->job);
+            fprintf(out, "} %" PRIu64 "\n", value(w));
+        }
+}
+
+char *render_metrics(const struct node_report *node)
+{
+    char *text = NULL;
+    size_t n_bytes;
+    FILE *out = open_memstream(&text, &n_bytes);
+    bool failed;
+
+    if (!out)
+        return NULL;
+    put_node(out, node);
+    put_net(out, node);
+    put_shards(out, node);
+    put_tables(out, node);
+    put_codec_bytes(out, node, "psd_values_received_bytes_total",
+                    "Encoded row values received.",
+                    offsetof(struct shard_counters, value_bytes_in));
+    put_codec_bytes(out, node, "psd_values_sent_bytes_total", "Encoded row values sent.",
+                    offsetof(struct shard_counters, value_bytes_out));
+    put_request_counts(out, node, "psd_requests_total", "Requests answered.",
+                       offsetof(struct report_requests, n));
+    put_request_counts(out, node, "psd_requests_refused_total", "Requests refused.",
+                       offsetof(struct report_requests, n_refused));
+    put_latencies(out, node);
+    put_jobs(out, node);
+    put_workers(out, node, "psd_worker_clock", "Steps that a worker has finished.",
+                worker_clock);
+    put_workers(out, node, "psd_worker_live", "1 while a worker's lease lasts.",
+                worker_is_live);
+    failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,193 @@
+#include "server/admin/total.h"
+
+#include <string.h>
+
+#include "common/mem.h"
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The structs of counters hold nothing but u64. */
+static void add_all(void *into, const void *from, size_t n_bytes)
+{
+    uint64_t *a = into;
+    const uint64_t *b = from;
+
+    for (size_t i = 0; i < n_bytes / sizeof *a; i++)
+        a[i] += b[i];
+}
+
+_Static_assert(sizeof(struct shard_counters) % sizeof(uint64_t) == 0, "add_all() adds u64s");
+_Static_assert(sizeof(struct report_net) % sizeof(uint64_t) == 0, "add_all() adds u64s");
+
+/* Shards make their tables in the same order, so the place of one is the first place to look
+ * for another. */
+static struct report_table *find_table(struct shard_report *t, uint32_t hint, const char *name)
+{
+    if (hint < t->n_tables && strcmp(t->tables[hint].spec.name, name) == 0)
+        return &t->tables[hint];
+    for (uint32_t i = 0; i < t->n_tables; i++)
+        if (strcmp(t->tables[i].spec.name, name) == 0)
+            return &t->tables[i];
+    return NULL;
+}
+
+static void add_table(struct shard_report *t, uint32_t hint, const struct report_table *from)
+{
+    struct report_table *into = find_table(t, hint, from->spec.name);
+
+    if (!into) {
+        t->tables[t->n_tables++] = *from;
+        return;
+    }
+    into->n_rows += from->n_rows;
+    into->bytes += from->bytes;
+    into->n_pushes = most(into->n_pushes, from->n_pushes);
+    into->rows_refused += from->rows_refused;
+    into->rows_pulled += from->rows_pulled;
+    into->rows_pushed += from->rows_pushed;
+}
+
+static struct report_job *find_job(struct shard_report *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->n_jobs; i++)
+        if (strcmp(t->jobs[i].name, name) == 0)
+            return &t->jobs[i];
+    return NULL;
+}
+
+static void add_job(struct shard_report *t, const struct report_job *from)
+{
+    struct report_job *into = find_job(t, from->name);
+
+    if (!into) {
+        into = &t->jobs[t->n_jobs++];
+        memcpy(into->name, from->name, sizeof into->name);
+        into->mode = from->mode;
+        into->bound = from->bound;
+        into->n_workers = from->n_workers;
+        into->min_clock = from->min_clock;
+    }
+    into->min_clock = least(into->min_clock, from->min_clock);
+    into->n_deaths = most(into->n_deaths, from->n_deaths);
+    into->n_fenced += from->n_fenced;
+    into->staleness_violations += from->staleness_violations;
+    histogram_merge(&into->staleness, &from->staleness);
+}
+
+static struct report_worker *find_worker(struct shard_report *t,
+                                         const struct report_worker *like)
+{
+    for (uint32_t i = 0; i < t->n_workers; i++)
+        if (t->workers[i].rank == like->rank && strcmp(t->workers[i].job, like->job) == 0)
+            return &t->workers[i];
+    return NULL;
+}
+
+static void add_worker(struct shard_report *t, const struct report_worker *from)
+{
+    struct report_worker *into = find_worker(t, from);
+
+    if (!into) {
+        t->workers[t->n_workers++] = *from;
+        return;
+    }
+    into->state = from->state > into->state ? from->state : into->state;
+    into->incarnation = most(into->incarnation, from->incarnation);
+    into->clock = least(into->clock, from->clock);
+    into->last_seq = most(into->last_seq, from->last_seq);
+    into->silent_ms = most(into->silent_ms, from->silent_ms);
+}
+
+static void add_refusal(struct shard_report *t, const struct shard_refusal *from)
+{
+    uint64_t n = t->last_refusal.n + from->n;
+
+    if (from->n)
+        t->last_refusal = *from;
+    t->last_refusal.n = n;
+}
+
+static void add_shard(struct shard_report *t, const struct shard_report *from)
+{
+    t->bytes += from->bytes;
+    t->memory_max_bytes += from->memory_max_bytes;
+    t->version += from->version;
+    add_all(&t->counters, &from->counters, sizeof t->counters);
+    add_all(&t->net, &from->net, sizeof t->net);
+    add_refusal(t, &from->last_refusal);
+    for (unsigned type = 0; type < FRAME_TYPE_END; type++) {
+        t->requests[type].n += from->requests[type].n;
+        t->requests[type].n_refused += from->requests[type].n_refused;
+        histogram_merge(&t->requests[type].latency_ns, &from->requests[type].latency_ns);
+    }
+    for (uint32_t i = 0; i < from->n_tables; i++)
+        add_table(t, i, &from->tables[i]);
+    for (uint32_t i = 0; i < from->n_jobs; i++)
+        add_job(t, &from->jobs[i]);
+    for (uint32_t i = 0; i < from->n_workers; i++)
+        add_worker(t, &from->workers[i]);
+    if (from->n_waits)
+        memcpy(&t->waits[t->n_waits], from->waits, from->n_waits * sizeof *t->waits);
+    t->n_waits += from->n_waits;
+}
+
+/* Room for every shard's everything: nothing has to grow. */
+static struct shard_report *with_room(const struct node_report *node)
+{
+    struct shard_report *t = mem_alloc(sizeof *t);
+    size_t n_tables = 1, n_jobs = 1, n_workers = 1, n_waits = 1 + (size_t)node->n_waits;
+
+    for (uint32_t i = 0; i < node->n_shards; i++) {
+        const struct shard_report *shard = node->shards[i];
+
+        n_tables += shard ? shard->n_tables : 0;
+        n_jobs += shard ? shard->n_jobs : 0;
+        n_workers += shard ? shard->n_workers : 0;
+        n_waits += shard ? shard->n_waits : 0;
+    }
+    t->tables = mem_alloc(n_tables * sizeof *t->tables);
+    t->jobs = mem_alloc(n_jobs * sizeof *t->jobs);
+    t->workers = mem_alloc(n_workers * sizeof *t->workers);
+    t->waits = mem_alloc(n_waits * sizeof *t->waits);
+    return t;
+}
+
+struct shard_report *total_new(const struct node_report *node)
+{
+    struct shard_report *t = with_room(node);
+
+    for (uint32_t i = 0; i < node->n_shards; i++)
+        if (node->shards[i])
+            add_shard(t, node->shards[i]);
+    add_all(&t->net, &node->door, sizeof t->net);
+    if (node->n_waits)
+        memcpy(&t->waits[t->n_waits], node->waits, node->n_waits * sizeof *t->waits);
+    t->n_waits += node->n_waits;
+    return t;
+}
+
+uint32_t total_n_live(const struct shard_report *report)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < report->n_workers; i++)
+        n += report->workers[i].state == WORKER_LIVE;
+    return n;
+}
+
+uint64_t total_n_rows(const struct shard_report *report)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < report->n_tables; i++)
+        n += report->tables[i].n_rows;
+    return n;
+}

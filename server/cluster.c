@@ -1,0 +1,78 @@
+#include "server/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/route.h"
+
+static uint64_t make_id(struct hello_reply *map)
+{
+    char *nodes[MESSAGE_NODES_MAX];
+
+    for (uint32_t i = 0; i < map->n_nodes; i++)
+        nodes[i] = map->nodes[i];
+    return route_map_id(map->shards_per_node, nodes, map->n_nodes);
+}
+
+static int add_node(struct hello_reply *map, const char *address, struct err *err)
+{
+    if (strlen(address) >= MESSAGE_ADDRESS_MAX)
+        return err_set(err, PS_ECLUSTER, "cluster: \"%.100s\" is longer than %u bytes", address,
+                       MESSAGE_ADDRESS_MAX - 1);
+    for (uint32_t i = 0; i < map->n_nodes; i++)
+        if (strcmp(map->nodes[i], address) == 0)
+            return err_set(err, PS_ECLUSTER, "cluster: %s stands in the list twice", address);
+    snprintf(map->nodes[map->n_nodes++], MESSAGE_ADDRESS_MAX, "%s", address);
+    return 0;
+}
+
+static int check_self(const struct settings *s, const struct hello_reply *map, struct err *err)
+{
+    if (s->node >= map->n_nodes)
+        return err_set(err, PS_ECLUSTER, "node: found %u, the cluster list has 0 to %u",
+                       s->node, map->n_nodes - 1);
+    if (s->advertise[0] && strcmp(s->advertise, map->nodes[s->node]) != 0)
+        return err_set(
+            err, PS_ECLUSTER,
+            "advertise: found %.80s, but node %u of the cluster list is %s (see --node)",
+            s->advertise, s->node, map->nodes[s->node]);
+    return 0;
+}
+
+int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *err)
+{
+    struct hello_reply map = { .version = PROTO_VERSION_MAX,
+                               .node = s->node,
+                               .shards_per_node = s->shards,
+                               .frame_max_bytes = (uint32_t)s->frame_max_bytes };
+    int status = 0;
+
+    for (uint32_t i = 0; i < s->cluster.n && !status; i++)
+        status = add_node(&map, s->cluster.items[i], err);
+    if (!status && s->cluster.n == 0)
+        status = add_node(&map, s->advertise[0] ? s->advertise : s->listen, err);
+    if (!status)
+        status = check_self(s, &map, err);
+    if (status)
+        return status;
+    map.map_id = make_id(&map);
+    *ret = map;
+    return 0;
+}
+
+void cluster_name_self(const struct settings *s, const char *listening, struct hello_reply *map)
+{
+    const char *port = strrchr(listening, ':');
+    char host[MESSAGE_ADDRESS_MAX - 8] = "localhost";
+
+    if (s->cluster.n || s->advertise[0])
+        return;
+    if (strncmp(listening, "0.0.0.0:", 8) == 0 || strncmp(listening, "[::]:", 5) == 0) {
+        (void)gethostname(host, sizeof host - 1);
+        snprintf(map->nodes[0], MESSAGE_ADDRESS_MAX, "%.100s%.8s", host, port);
+    } else {
+        snprintf(map->nodes[0], MESSAGE_ADDRESS_MAX, "%.127s", listening);
+    }
+    map->map_id = make_id(map);
+}

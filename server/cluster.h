@@ -1,0 +1,25 @@
+/*
+ * The static list of nodes that make up a cluster, as the hello reply tells it: the same value
+ * on every node but for the node's own number. A client that knows it knows where every slot
+ * is.
+ */
+#ifndef SERVER_CLUSTER_H
+#define SERVER_CLUSTER_H
+
+#include "common/thread_role.h"
+#include "proto/message.h"
+#include "server/settings.h"
+
+/*
+ * Fills *ret from cluster, node, advertise and shards. PS_ECLUSTER and a sentence when the list
+ * does not hold this node. Of a node that stands alone the list is its own address:
+ * cluster_name_self() fills it in when it is known.
+ */
+int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *err) MUST_CHECK;
+
+/* `listening`: where the door really listens, in numbers. Only for a node that stands alone
+ * without --advertise; also makes map_id. */
+void cluster_name_self(const struct settings *s, const char *listening,
+                       struct hello_reply *map);
+
+#endif

@@ -1,0 +1,28 @@
+/* Plain gradient descent: w <- w - lr * g. */
+#include "server/core/optim.h"
+
+static uint32_t state_floats(uint32_t dim)
+{
+    (void)dim;
+    return 0;
+}
+
+static void init(const float *restrict w, float *restrict state, uint32_t dim,
+                 const struct optim_params *p)
+{
+    (void)w, (void)state, (void)dim, (void)p;
+}
+
+static void step(float *restrict w, float *restrict state, const float *restrict g,
+                 uint32_t dim, const struct optim_step *s)
+{
+    const float lr = s->lr, wd = s->params->weight_decay;
+
+    (void)state;
+    for (uint32_t i = 0; i < dim; i++)
+        w[i] -= lr * (g[i] + wd * w[i]);
+}
+
+const struct optim optim_sgd = {
+    .id = SPEC_SGD, .state_floats = state_floats, .init = init, .step = step
+};

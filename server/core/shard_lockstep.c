@@ -1,0 +1,276 @@
+#include "server/core/shard_lockstep.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+/* Of held pushes, however small the budget: one frame of the largest size. */
+#define HELD_BYTES_ALWAYS (UINT64_C(64) << 20)
+
+struct shard_queue {
+    struct shard_queue *next; /* owned */
+    struct job *job;          /* borrowed from the roster, which keeps it at its address */
+    uint64_t run;             /* of the job: a later run's pushes are in another queue */
+    struct shard_held *first; /* owned; sorted */
+};
+
+static struct shard_queue *find_queue(const struct shard *s, const struct job *job,
+                                      uint64_t run)
+{
+    struct shard_queue *q = s->queues;
+
+    while (q && (q->job != job || q->run != run))
+        q = q->next;
+    return q;
+}
+
+static struct shard_queue *make_queue(struct shard *s, struct job *job)
+{
+    struct shard_queue *q = find_queue(s, job, job->run);
+
+    if (q)
+        return q;
+    q = mem_alloc(sizeof *q);
+    *q = (struct shard_queue){ .next = s->queues, .job = job, .run = job->run };
+    s->queues = q;
+    return q;
+}
+
+static uint32_t n_held_of(const struct shard_queue *q, uint32_t rank)
+{
+    uint32_t n = 0;
+
+    for (const struct shard_held *h = q ? q->first : NULL; h; h = h->next)
+        n += h->rank == rank;
+    return n;
+}
+
+/* Held pushes are no rows: a full table must not stop the updates of the rows that it has. */
+static int check_room(const struct shard *s, const struct worker *worker, size_t n_bytes,
+                      struct err *err)
+{
+    uint64_t max = s->config.memory_max_bytes / 4;
+
+    if (max < HELD_BYTES_ALWAYS)
+        max = HELD_BYTES_ALWAYS;
+    if (n_held_of(find_queue(s, worker->job, worker->job->run), worker->rank) >=
+        SHARD_HELD_PUSHES_MAX)
+        return err_set(err, PS_ETOOBIG,
+                       "%u pushes of this worker wait for the others' clocks: no more are held",
+                       SHARD_HELD_PUSHES_MAX);
+    if (s->config.memory_max_bytes && s->held_bytes + n_bytes > max)
+        return err_set(err, PS_EBUDGET,
+                       "no place for %zu bytes of a push that must wait for its clock: %" PRIu64
+                       " of %" PRIu64 " are taken",
+                       n_bytes, s->held_bytes, max);
+    return 0;
+}
+
+/* Does any table wait for clocks, when this job pushes to it? */
+static bool job_is_held(const struct shard *s, const struct job *job)
+{
+    return job->mode == SPEC_MODE_BSP || s->n_bsp_tables > 0;
+}
+
+static uint8_t *copy_section(struct section *dst, const struct section *src, uint8_t *bytes)
+{
+    *dst = *src;
+    dst->keys = bytes;
+    dst->values = bytes + src->key_bytes;
+    if (src->key_bytes)
+        memcpy(bytes, src->keys, src->key_bytes);
+    if (src->value_bytes)
+        memcpy(bytes + src->key_bytes, src->values, src->value_bytes);
+    return bytes + src->key_bytes + src->value_bytes;
+}
+
+static struct shard_held *copy_push(const struct shard *s, const struct push *push,
+                                    size_t n_bytes, uint32_t n_sections)
+{
+    struct shard_held *h = mem_try_alloc(n_bytes);
+    uint8_t *bytes;
+
+    if (!h)
+        return NULL;
+    bytes = (uint8_t *)(h->sections + n_sections);
+    h->seq = push->seq;
+    h->clock = push->clock;
+    h->n_samples = push->n_samples;
+    h->n_bytes = n_bytes;
+    for (uint32_t i = 0; i < push->n_sections; i++)
+        if (s->parts[i].waits)
+            bytes = copy_section(&h->sections[h->n_sections++], &push->sections[i], bytes);
+    return h;
+}
+
+int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
+                        const struct push *push, struct shard_held **ret_held, struct err *err)
+{
+    size_t n_bytes = sizeof(struct shard_held);
+    uint32_t n_sections = 0;
+    int status;
+
+    *ret_held = NULL;
+    if (!job_is_held(s, worker->job) ||
+        push->clock < worker->clock) /* late: of tables that do not wait */
+        return 0;
+    for (uint32_t i = 0; i < push->n_sections; i++) {
+        if (!s->parts[i].waits)
+            continue;
+        n_bytes += sizeof(struct section) + push->sections[i].key_bytes +
+                   push->sections[i].value_bytes;
+        n_sections++;
+    }
+    status = check_room(s, worker, n_bytes, err);
+    if (status)
+        return status;
+    *ret_held = copy_push(s, push, n_bytes, n_sections);
+    return *ret_held ? 0 : -ENOMEM;
+}
+
+static bool is_before(const struct shard_held *a, const struct shard_held *b)
+{
+    if (a->clock != b->clock)
+        return a->clock < b->clock;
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
+    if (a->incarnation != b->incarnation)
+        return a->incarnation < b->incarnation;
+    return a->seq < b->seq;
+}
+
+void shard_lockstep_hold(struct shard *s, struct worker *worker, struct shard_held *held)
+{
+    struct shard_held **at;
+
+    if (!held)
+        return;
+    held->rank = worker->rank;
+    held->incarnation = worker->incarnation;
+    at = &make_queue(s, worker->job)->first;
+    while (*at && is_before(*at, held))
+        at = &(*at)->next;
+    held->next = *at;
+    *at = held;
+    s->held_bytes += held->n_bytes;
+}
+
+void shard_lockstep_tick(struct shard *s, const struct worker *worker, uint64_t clock)
+{
+    struct shard_queue *q = find_queue(s, worker->job, worker->job->run);
+
+    for (struct shard_held *h = q ? q->first : NULL; h && h->clock <= clock; h = h->next)
+        if (h->rank == worker->rank && h->incarnation == worker->incarnation)
+            h->finished = true;
+}
+
+/* Nobody can add to the queue's first clock any more. */
+static bool is_complete(const struct shard_queue *q)
+{
+    return q->run != q->job->run || job_all_ticked(q->job, q->first->clock);
+}
+
+bool shard_lockstep_is_behind(const struct shard *s, const struct job *job)
+{
+    const struct shard_queue *q = find_queue(s, job, job->run);
+
+    return q && q->first && is_complete(q);
+}
+
+static void free_first(struct shard *s, struct shard_held **at)
+{
+    struct shard_held *h = *at;
+
+    *at = h->next;
+    s->held_bytes -= h->n_bytes;
+    free(h);
+}
+
+/* Has its worker ticked past the push's clock, or reached a later one otherwise? */
+static bool is_finished(const struct shard_queue *q, const struct shard_held *h)
+{
+    const struct worker *w;
+
+    if (h->finished || q->run != q->job->run)
+        return h->finished;
+    w = &q->job->workers[h->rank];
+    return w->incarnation == h->incarnation && w->clock > h->clock;
+}
+
+/* Does a newer incarnation of h's rank have a finished push of the same clock? It stands behind
+ * h. */
+static bool is_done_again(const struct shard_queue *q, const struct shard_held *h)
+{
+    for (const struct shard_held *p = h->next; p && p->clock == h->clock && p->rank == h->rank;
+         p = p->next)
+        if (p->incarnation != h->incarnation && is_finished(q, p))
+            return true;
+    return false;
+}
+
+/* Drops what does not count of the queue's first clock. False if that was all of it. */
+static bool drop_void(struct shard *s, struct shard_queue *q)
+{
+    uint64_t clock = q->first->clock;
+    struct shard_held **at = &q->first;
+
+    while (*at && (*at)->clock == clock) {
+        if (is_finished(q, *at) && !is_done_again(q, *at)) {
+            at = &(*at)->next;
+            continue;
+        }
+        free_first(s, at);
+        s->counters.pushes_dropped++;
+    }
+    return at != &q->first;
+}
+
+static bool release_queue(struct shard *s, struct shard_queue *q)
+{
+    bool any = false;
+
+    while (q->first && is_complete(q)) {
+        uint64_t clock = q->first->clock;
+
+        if (drop_void(s, q) && shard_combine(s, q->first) != 0)
+            return any;
+        while (q->first && q->first->clock == clock)
+            free_first(s, &q->first);
+        any = true;
+    }
+    return any;
+}
+
+bool shard_lockstep_release(struct shard *s)
+{
+    struct shard_queue **at = &s->queues;
+    bool any = false;
+
+    while (*at) {
+        struct shard_queue *q = *at;
+
+        any = release_queue(s, q) || any;
+        if (q->first) {
+            at = &q->next;
+            continue;
+        }
+        *at = q->next;
+        free(q);
+    }
+    return any;
+}
+
+void shard_lockstep_free(struct shard *s)
+{
+    while (s->queues) {
+        struct shard_queue *q = s->queues;
+
+        while (q->first)
+            free_first(s, &q->first);
+        s->queues = q->next;
+        free(q);
+    }
+}

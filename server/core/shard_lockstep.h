@@ -1,0 +1,46 @@
+/*
+ * Lock step, first half: gradient pushes wait here until their clock is complete. One queue for
+ * each run of a job, sorted by (clock, rank, incarnation, seq).
+ *
+ * A clock is complete when every counted worker has ticked past it, or nobody of that run is
+ * counted any more. Then
+ *   - what a worker pushed for a clock that it did not live to finish is dropped;
+ *   - of two incarnations of a rank that both finished the clock the newer one's pushes
+ *     count, the older one's are dropped;
+ *   - the rest is combined (shard_combine.h), clocks in ascending order.
+ *
+ * Every push of a job that may use lock-step tables is held, also one without a section for
+ * them: the weights of a clock's ranks must not depend on which shard a worker had rows for.
+ * With a memory budget, what is held may take a quarter of it beside the rows (or 64 MiB, if
+ * that is more).
+ */
+#ifndef SERVER_CORE_SHARD_LOCKSTEP_H
+#define SERVER_CORE_SHARD_LOCKSTEP_H
+
+#include "server/core/shard_combine.h"
+
+#define SHARD_HELD_PUSHES_MAX 1024u /* of one worker */
+
+/* A copy of what s->parts says must wait; NULL when this job's pushes are not held. -ENOMEM;
+ * PS_EBUDGET, PS_ETOOBIG with a sentence. */
+int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
+                        const struct push *push, struct shard_held **ret_held, struct err *err)
+    MUST_CHECK;
+
+/* Takes `held` (NULL is fine) into its queue. */
+void shard_lockstep_hold(struct shard *s, struct worker *worker, struct shard_held *held);
+
+/* The worker has finished all steps up to `clock`. */
+void shard_lockstep_tick(struct shard *s, const struct worker *worker, uint64_t clock);
+
+/* Combines all clocks that are complete. True if there were any. One for which there is no
+ * memory stays complete, and is tried again at the next call. */
+bool shard_lockstep_release(struct shard *s);
+
+/* Is there a complete clock that has not been combined? Then nothing of lock step may be read.
+ */
+bool shard_lockstep_is_behind(const struct shard *s, const struct job *job);
+
+void shard_lockstep_free(struct shard *s);
+
+#endif

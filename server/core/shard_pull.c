@@ -1,0 +1,188 @@
+/* Pulls (shard.h): planned, parked until the clocks allow, answered. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "server/core/init.h"
+#include "server/core/shard_lockstep.h"
+#include "server/core/shard_section.h"
+
+#define NO_BOUND UINT64_MAX
+
+int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
+                    size_t *ret_value_bytes, struct err *err)
+{
+    size_t row_bytes, total = 0;
+    struct shard_entry *entry;
+    const struct codec *codec;
+    int status = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct section *section = &pull->sections[i];
+
+        if ((status = shard_section_table(s, section, &entry, err)) != 0 ||
+            (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0)
+            return status;
+        if (section->n_keys > (max_bytes - total) / row_bytes)
+            return err_set(err, PS_ETOOBIG,
+                           "table %s: %" PRIu32
+                           " rows of %zu bytes do not fit in an answer of %zu bytes",
+                           entry->table.spec.name, section->n_keys, row_bytes, max_bytes);
+        ret_value_bytes[i] = section->n_keys * row_bytes;
+        total += ret_value_bytes[i];
+    }
+    return 0;
+}
+
+/* How many clocks a worker of the job may be ahead of min clock when it reads this table. */
+static uint64_t table_bound(const struct shard_entry *entry, const struct job *job)
+{
+    switch (shard_mode_of(entry, job)) {
+    case SPEC_MODE_BSP:
+        return 0;
+    case SPEC_MODE_SSP:
+        return entry->table.spec.mode == SPEC_MODE_SSP ? entry->table.spec.bound : job->bound;
+    case SPEC_MODE_JOB:
+    case SPEC_MODE_ASYNC:
+    case SPEC_MODE_END:
+        break;
+    }
+    return NO_BOUND;
+}
+
+/* The strictest of the tables asked for. */
+static uint64_t bound_of(const struct shard *s, const struct job *job, const struct pull *pull)
+{
+    uint64_t strictest = NO_BOUND;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+        uint64_t bound =
+            entry ? table_bound(entry, job) : NO_BOUND; /* NULL: the plan has refused it */
+
+        if (bound < strictest)
+            strictest = bound;
+    }
+    return strictest;
+}
+
+static bool has_lockstep(const struct shard *s, const struct job *job, const struct pull *pull)
+{
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+
+        if (entry && shard_mode_of(entry, job) == SPEC_MODE_BSP)
+            return true;
+    }
+    return false;
+}
+
+bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
+{
+    uint64_t bound;
+
+    if (!worker)
+        return true;
+    bound = bound_of(s, worker->job, pull);
+    if (bound == NO_BOUND)
+        return true;
+    if (pull->clock > bound && job_min_clock(worker->job) < pull->clock - bound)
+        return false;
+    return !has_lockstep(s, worker->job, pull) || !shard_lockstep_is_behind(s, worker->job);
+}
+
+/* Finds the section's rows in the scratch. The order of keys and whose they are is held here,
+ * not in the plan: so a pull's keys are read once. */
+static int find_rows(struct shard *s, const struct shard_entry *entry,
+                     const struct section *section, uint64_t **ret_keys, struct row ***ret_rows,
+                     struct err *err)
+{
+    uint64_t *keys, wrong_key;
+    struct row **rows;
+    int status = shard_section_count(entry, section, err);
+
+    if (status)
+        return status;
+    keys = shard_scratch(&s->keys, section->n_keys, sizeof *keys);
+    rows = shard_scratch(&s->rows, section->n_keys, sizeof *rows);
+    if (!keys || !rows)
+        return err_set(err, -ENOMEM, "table %s: no memory for %" PRIu32 " keys",
+                       entry->table.spec.name, section->n_keys);
+    status = shard_section_keys(s, entry, section, keys, &wrong_key, err);
+    if (status)
+        return status;
+    table_find_batch(entry->table.rows, keys, section->n_keys, rows);
+    *ret_keys = keys;
+    *ret_rows = rows;
+    return 0;
+}
+
+static int read_section(struct shard *s, const struct section *section, uint8_t **dst,
+                        struct err *err)
+{
+    struct shard_entry *entry;
+    const struct codec *codec;
+    const struct table_spec *spec;
+    struct row **rows = NULL;
+    uint64_t *keys = NULL;
+    size_t row_bytes;
+    int status;
+
+    if ((status = shard_section_table(s, section, &entry, err)) != 0 ||
+        (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0 ||
+        (status = find_rows(s, entry, section, &keys, &rows, err)) != 0)
+        return status;
+    spec = &entry->table.spec;
+    for (uint32_t i = 0; i < section->n_keys; i++, *dst += row_bytes) {
+        const float *weights = s->values;
+
+        if (rows[i])
+            weights = rows[i]->floats;
+        else
+            init_row(spec, keys[i], s->values);
+        codec->encode(weights, spec->dim, section->k, *dst);
+    }
+    return 0;
+}
+
+/* What was really given is measured here, and not by what shard_pull_ready() let through. */
+static void count_staleness(const struct shard *s, const struct worker *worker,
+                            const struct pull *pull, uint64_t min_clock)
+{
+    uint64_t ahead = pull->clock > min_clock ? pull->clock - min_clock : 0;
+
+    histogram_record(&worker->job->staleness, ahead);
+    if (ahead > bound_of(s, worker->job, pull))
+        worker->job->staleness_violations++;
+}
+
+static void count_sections(struct shard *s, const struct pull *pull)
+{
+    s->counters.pulls++;
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct section *section = &pull->sections[i];
+        struct shard_entry *entry = s->tables[section->table_id];
+        const struct codec *codec = codec_by_id((uint32_t)section->codec);
+
+        entry->table.rows_pulled += section->n_keys;
+        s->counters.rows_pulled += section->n_keys;
+        s->counters.value_bytes_out[section->codec] +=
+            section->n_keys * codec->row_bytes(entry->table.spec.dim, section->k);
+    }
+}
+
+int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
+               uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections && !status; i++)
+        status = read_section(s, &pull->sections[i], &dst, err);
+    if (status)
+        return status;
+    *ret_min_clock = worker ? job_min_clock(worker->job) : 0;
+    *ret_version = s->version;
+    count_sections(s, pull);
+    if (worker)
+        count_staleness(s, worker, pull, *ret_min_clock);
+    return 0;
+}

@@ -1,0 +1,188 @@
+/* A shard's life and its tables (shard.h). */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "proto/route.h"
+#include "server/core/shard_lockstep.h"
+
+struct shard *shard_new(const struct shard_config *config)
+{
+    struct shard *s = mem_alloc(sizeof *s);
+
+    assert(config->n_shards > 0 && config->shard < config->n_shards);
+    s->config = *config;
+    s->roster = roster_new(config->lease_ms, config->join_ms);
+    s->gradient = mem_alloc(SPEC_DIM_MAX * sizeof *s->gradient);
+    s->values = mem_alloc(SPEC_DIM_MAX * sizeof *s->values);
+    return s;
+}
+
+void shard_free(struct shard *s)
+{
+    if (!s)
+        return;
+    shard_lockstep_free(s);
+    for (uint32_t i = 0; i < s->n_tables; i++) {
+        table_free(s->tables[i]->table.rows);
+        free(s->tables[i]);
+    }
+    roster_free(s->roster);
+    buf_deinit(&s->keys);
+    buf_deinit(&s->rows);
+    buf_deinit(&s->contributions);
+    buf_deinit(&s->batches);
+    free(s->gradient);
+    free(s->values);
+    free(s);
+}
+
+/* n_tables when there is none of that name. */
+static uint32_t find_table(const struct shard *s, const char *name)
+{
+    uint32_t id = 0;
+
+    while (id < s->n_tables && strcmp(s->tables[id]->table.spec.name, name) != 0)
+        id++;
+    return id;
+}
+
+static int make_table(struct shard *s, const struct table_spec *spec, struct err *err)
+{
+    const struct optim *optim = optim_find(spec->optim);
+    struct shard_entry *entry;
+
+    if (s->n_tables == SHARD_N_TABLES_MAX)
+        return err_set(err, -ENOSPC,
+                       "table %s: this shard has %u tables, which is the most it can have",
+                       spec->name, SHARD_N_TABLES_MAX);
+    assert(optim); /* spec_check() has passed */
+    entry = mem_try_alloc(sizeof *entry);
+    if (!entry)
+        return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
+    entry->table.spec = *spec;
+    entry->table.row_floats = spec->dim + optim->state_floats(spec->dim);
+    entry->optim = optim;
+    entry->salt = spec_salt(spec);
+    entry->key_end = spec->kind == SPEC_DENSE ? spec_n_blocks(spec) : 0;
+    if (table_new(&entry->table.rows, entry->table.row_floats) != 0) {
+        free(entry);
+        return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
+    }
+    s->n_bsp_tables += spec->mode == SPEC_MODE_BSP;
+    s->tables[s->n_tables++] = entry;
+    return 0;
+}
+
+int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
+                    uint32_t *ret_id, struct err *err)
+{
+    uint32_t id = find_table(s, spec->name);
+    int status = 0;
+
+    if (must_exist && id == s->n_tables)
+        return err_set(err, PS_ENOTABLE, "no table is called %s", spec->name);
+    if (!must_exist)
+        status = spec_check(spec, err);
+    if (!status && !must_exist)
+        status = id < s->n_tables ? spec_same(&s->tables[id]->table.spec, spec, err)
+                                  : make_table(s, spec, err);
+    if (!status)
+        *ret_id = id;
+    return status;
+}
+
+struct shard_table *shard_table(struct shard *s, uint32_t id)
+{
+    struct shard_entry *entry = shard_entry_at(s, id);
+
+    return entry ? &entry->table : NULL;
+}
+
+uint32_t shard_n_tables(const struct shard *s)
+{
+    return s->n_tables;
+}
+
+struct roster *shard_roster(struct shard *s)
+{
+    return s->roster;
+}
+
+bool shard_advance(struct shard *s, uint64_t now_ms)
+{
+    bool any;
+
+    (void)roster_advance(s->roster, now_ms);
+    any =
+        roster_n_gone(s->roster) != s->n_gone; /* by this, or by leaving since the last time */
+    s->n_gone = roster_n_gone(s->roster);
+    return shard_lockstep_release(s) || any;
+}
+
+/* Would one more row of this table break the budget? */
+static bool is_over_budget(const struct shard *s, const struct table *t)
+{
+    uint64_t max = s->config.memory_max_bytes;
+
+    return max && shard_tables_bytes(s) - table_bytes(t) + table_bytes_after(t, 1) > max;
+}
+
+int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t version,
+                      uint64_t last_clock, const float *floats)
+{
+    struct shard_entry *entry = shard_entry_at(s, table_id);
+    struct row *row;
+    bool is_new;
+    int status;
+
+    if (!entry)
+        return PS_ENOTABLE;
+    if (entry->key_end && key >= entry->key_end)
+        return PS_ECORRUPT;
+    if (route_shard(key, entry->salt, s->config.n_shards) != s->config.shard)
+        return 0;
+    table_find_batch(entry->table.rows, &key, 1, &row);
+    if (!row && is_over_budget(s, entry->table.rows))
+        return PS_EBUDGET;
+    status = table_upsert(entry->table.rows, key, &row, &is_new);
+    if (status)
+        return status;
+    row->version = version;
+    row->last_clock = last_clock;
+    memcpy(row->floats, floats, entry->table.row_floats * sizeof *floats);
+    return 0;
+}
+
+void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
+                          uint64_t version)
+{
+    struct shard_entry *entry = shard_entry_at(s, table_id);
+
+    if (entry && n_pushes > entry->table.n_pushes)
+        entry->table.n_pushes = n_pushes;
+    if (version > s->version)
+        s->version = version;
+}
+
+uint64_t shard_version(const struct shard *s)
+{
+    return s->version;
+}
+
+uint64_t shard_bytes(const struct shard *s)
+{
+    return shard_tables_bytes(s) + s->held_bytes;
+}
+
+const struct shard_counters *shard_counters(const struct shard *s)
+{
+    return &s->counters;
+}
+
+const struct shard_refusal *shard_last_refusal(const struct shard *s)
+{
+    return &s->refusal;
+}

@@ -1,0 +1,222 @@
+#include "server/desk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "server/admin/render.h"
+
+#define COMMAND_BYTES_MAX 4096u /* head + body of a command */
+
+/* An operator who waits for a checkpoint. */
+struct ticket {
+    struct ticket *next;
+    struct desk *desk;
+    struct connection *connection; /* borrowed; on_closed() comes before it goes */
+    uint64_t request_id;
+};
+
+struct desk {
+    struct desk_config config;
+    struct switchboard switchboard;
+    struct ticket *tickets; /* owned */
+    uint64_t n_refused;
+};
+
+/* A report on its way to JSON. */
+struct rendering {
+    const char *what;
+    char *json; /* owned by whoever asked */
+};
+
+static void render(void *arg, const struct node_report *report)
+{
+    struct rendering *rendering = arg;
+
+    rendering->json = render_json(report, rendering->what);
+}
+
+static int answer(struct connection *c, uint64_t request_id, const char *json)
+{
+    struct status_reply reply = { 0 };
+    struct buf frame = { 0 };
+    int status = message_write_admin_reply(&frame, request_id, &reply, json, strlen(json));
+
+    return status ? status : connection_send(c, &frame);
+}
+
+static int refuse(struct desk *d, struct connection *c, uint64_t request_id, int told,
+                  const char *sentence)
+{
+    struct status_reply reply = { .status = told };
+    struct buf frame = { 0 };
+    int status;
+
+    d->n_refused++;
+    snprintf(reply.text, sizeof reply.text, "%s", sentence);
+    status = message_write_admin_reply(&frame, request_id, &reply, NULL, 0);
+    return status ? status : connection_send(c, &frame);
+}
+
+/* --- checkpoint --- */
+
+static void drop_ticket(struct desk *d, struct ticket **at) ON_MAIN
+{
+    struct ticket *ticket = *at;
+
+    *at = ticket->next;
+    if (d->config.keeper)
+        keeper_forget(d->config.keeper, ticket);
+    free(ticket);
+}
+
+static void on_checkpoint(void *arg, const struct keeper_record *record)
+{
+    struct ticket *ticket = arg, **at = &ticket->desk->tickets;
+    struct desk *d = ticket->desk;
+    struct connection *c = ticket->connection;
+    uint64_t request_id = ticket->request_id;
+    char json[160];
+    int status;
+
+    enter_main();
+    while (*at != ticket)
+        at = &(*at)->next;
+    *at = ticket->next;
+    free(ticket);
+    snprintf(json, sizeof json,
+             "{\"number\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bytes\":%" PRIu64 "}",
+             record->number, record->n_rows, record->n_bytes);
+    status = record->error.status
+                 ? refuse(d, c, request_id, record->error.status, record->error.text)
+                 : answer(c, request_id, json);
+    if (status)
+        connection_fail(c, status);
+}
+
+static int wish_checkpoint(struct desk *d, struct connection *c, uint64_t request_id) ON_MAIN
+{
+    struct ticket *ticket;
+
+    if (!d->config.keeper)
+        return refuse(d, c, request_id, -EINVAL,
+                      "checkpoint: this node has no --data-dir to write to");
+    ticket = mem_alloc(sizeof *ticket);
+    *ticket = (struct ticket){
+        .next = d->tickets, .desk = d, .connection = c, .request_id = request_id
+    };
+    d->tickets = ticket;
+    keeper_wish(d->config.keeper, on_checkpoint, ticket);
+    return 0;
+}
+
+/* --- the switchboard's events --- */
+
+static int show(struct desk *d, struct connection *c, uint64_t request_id, const char *what)
+{
+    struct rendering rendering = { .what = what };
+    char sentence[160];
+    int status;
+
+    d->config.refresh(d->config.node);
+    facts_with_report(d->config.facts, render, &rendering);
+    if (!rendering.json) {
+        snprintf(
+            sentence, sizeof sentence,
+            "command: found \"%s\", expected status, tables, workers, why, stats or checkpoint",
+            what);
+        return refuse(d, c, request_id, -EINVAL, sentence);
+    }
+    status = answer(c, request_id, rendering.json);
+    free(rendering.json);
+    return status;
+}
+
+static int on_request(void *owner, struct connection *c, const struct frame_header *header,
+                      const uint8_t *head, const uint8_t *body)
+{
+    struct desk *d = owner;
+    struct admin asked;
+    int status;
+
+    (void)body;
+    enter_main();
+    if (header->type != FRAME_ADMIN)
+        return PS_EPROTO;
+    status = message_read_admin(header, head, &asked);
+    if (status)
+        return refuse(d, c, header->request_id, status, status_text(status));
+    if (strcmp(asked.command, "checkpoint") == 0)
+        return wish_checkpoint(d, c, header->request_id);
+    return show(d, c, header->request_id, asked.command);
+}
+
+static void on_closed(void *owner, struct connection *c, int why)
+{
+    struct desk *d = owner;
+    struct ticket **at = &d->tickets;
+
+    (void)why;
+    enter_main();
+    while (*at) {
+        if ((*at)->connection == c)
+            drop_ticket(d, at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+static const struct connection_events desk_events = { on_request, on_closed };
+
+/* --- for the node --- */
+
+struct desk *desk_new(const struct desk_config *config)
+{
+    struct desk *d = mem_alloc(sizeof *d);
+    struct switchboard_config switchboard = { .loop = config->loop,
+                                              .frame_max_bytes = COMMAND_BYTES_MAX,
+                                              .frame_timeout_ms = config->frame_timeout_ms,
+                                              .welcome = config->welcome,
+                                              .events = &desk_events,
+                                              .owner = d };
+
+    d->config = *config;
+    switchboard_init(&d->switchboard, &switchboard);
+    return d;
+}
+
+void desk_free(struct desk *d)
+{
+    free(d);
+}
+
+int desk_receive(struct desk *d, int fd, uint64_t request_id, const struct hello *hello)
+{
+    return switchboard_open(&d->switchboard, fd, request_id, hello);
+}
+
+void desk_sweep(struct desk *d)
+{
+    switchboard_sweep(&d->switchboard, uv_now(d->config.loop));
+}
+
+void desk_close(struct desk *d)
+{
+    while (d->tickets) {
+        if (refuse(d, d->tickets->connection, d->tickets->request_id, PS_ESTOPPING,
+                   status_text(PS_ESTOPPING)))
+            log_debug("an operator left before the answer");
+        drop_ticket(d, &d->tickets);
+    }
+    switchboard_close_all(&d->switchboard);
+}
+
+void desk_count(const struct desk *d, struct switchboard_counts *ret, uint64_t *ret_n_refused)
+{
+    switchboard_count(&d->switchboard, ret);
+    *ret_n_refused = d->n_refused;
+}

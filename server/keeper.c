@@ -1,0 +1,257 @@
+#include "server/keeper.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
+#include "server/reporter.h"
+
+enum state { IDLE, NUMBERING, WRITING, COMMITTING };
+
+struct wish {
+    struct wish *next;
+    keeper_on_done done;
+    void *arg;
+};
+
+/* One shard's part of the work: travels to the shard's thread and back. */
+struct part {
+    struct mail mail;
+    struct keeper *keeper;
+    struct shard_thread *thread;
+    struct err err; /* status 0: written */
+};
+
+struct keeper {
+    struct keeper_config config;
+    enum state state;
+    struct keeper_record record;
+    struct wish *served, *waiting; /* owned: of the one under way, and of the next */
+    uv_work_t work;
+    struct checkpoint_id id;
+    struct err err; /* the first that went wrong */
+    uint32_t n_outstanding;
+    struct part *parts;              /* owned, n_shards */
+    struct checkpoint_part *written; /* owned, n_shards */
+};
+
+static void start(struct keeper *k) ON_MAIN;
+
+struct keeper *keeper_new(const struct keeper_config *config)
+{
+    struct keeper *k = mem_alloc(sizeof *k);
+
+    k->config = *config;
+    k->parts = mem_alloc(config->n_shards * sizeof *k->parts);
+    k->written = mem_alloc(config->n_shards * sizeof *k->written);
+    return k;
+}
+
+static void free_wishes(struct wish *wish)
+{
+    struct wish *next;
+
+    for (; wish; wish = next) {
+        next = wish->next;
+        free(wish);
+    }
+}
+
+void keeper_free(struct keeper *k)
+{
+    if (!k)
+        return;
+    assert(k->state == IDLE);
+    free_wishes(k->waiting);
+    free(k->parts);
+    free(k->written);
+    free(k);
+}
+
+/* --- the end of one --- */
+
+static void note_success(struct keeper *k)
+{
+    k->record.n_done++;
+    k->record.number = k->id.number;
+    k->record.unix_ms = k->id.unix_ms;
+    k->record.n_rows = k->record.n_bytes = 0;
+    for (uint32_t i = 0; i < k->config.n_shards; i++) {
+        k->record.n_rows += k->written[i].n_rows;
+        k->record.n_bytes += k->written[i].n_bytes;
+    }
+}
+
+static void finish(struct keeper *k) ON_MAIN
+{
+    struct wish *wish;
+
+    k->state = IDLE;
+    k->record.busy_since_unix_ms = 0;
+    k->record.error = k->err;
+    if (k->err.status)
+        k->record.n_failed++;
+    else
+        note_success(k);
+    while ((wish = k->served)) {
+        k->served = wish->next;
+        wish->done(wish->arg, &k->record);
+        free(wish);
+    }
+    if (k->waiting)
+        start(k);
+}
+
+/* --- COMMITTING --- */
+
+static void commit(uv_work_t *work)
+{
+    struct keeper *k = work->data;
+    int status;
+
+    enter_pool();
+    status = checkpoint_commit(k->config.files, k->config.data_dir, &k->id, k->written,
+                               k->config.n_shards, k->config.keep, &k->err);
+    if (!status)
+        k->err.status = 0;
+    assert(status == k->err.status);
+}
+
+static void on_committed(uv_work_t *work, int status)
+{
+    struct keeper *k = work->data;
+
+    enter_main();
+    assert(status == 0);
+    finish(k);
+}
+
+/* --- WRITING --- */
+
+static void on_part_back(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct keeper *k = part->keeper;
+
+    (void)owner;
+    enter_main();
+    if (part->err.status && !k->err.status)
+        k->err = part->err;
+    if (--k->n_outstanding)
+        return;
+    if (k->err.status) {
+        finish(k);
+        return;
+    }
+    k->state = COMMITTING;
+    if (uv_queue_work(k->config.loop, &k->work, commit, on_committed))
+        abort(); /* only for a NULL callback */
+}
+
+static void write_part(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct keeper *k = part->keeper;
+    struct shard_thread *t = owner;
+    uint32_t index = shard_thread_index(t);
+    int status;
+
+    enter_shard();
+    status = checkpoint_write_shard(k->config.files, k->config.data_dir, k->id.number, index,
+                                    shard_thread_shard(t), shard_thread_progress, t,
+                                    &k->written[index], &part->err);
+    part->err.status = status;
+    part->mail.run = on_part_back;
+    status = mailbox_post(k->config.mailbox, &part->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+static void start_writing(struct keeper *k) ON_MAIN
+{
+    int status;
+
+    k->state = WRITING;
+    k->n_outstanding = k->config.n_shards;
+    for (uint32_t i = 0; i < k->config.n_shards; i++) {
+        k->parts[i] =
+            (struct part){ .mail.run = write_part, .keeper = k, .thread = k->config.shards[i] };
+        status = shard_thread_post(k->parts[i].thread, &k->parts[i].mail);
+        assert(status == 0); /* shards stop after the last checkpoint */
+    }
+}
+
+/* --- NUMBERING --- */
+
+static void find_number(uv_work_t *work)
+{
+    struct keeper *k = work->data;
+
+    enter_pool();
+    k->err.status =
+        checkpoint_next(k->config.files, k->config.data_dir, &k->id.number, &k->err);
+}
+
+static void on_numbered(uv_work_t *work, int status)
+{
+    struct keeper *k = work->data;
+
+    enter_main();
+    assert(status == 0);
+    if (k->err.status)
+        finish(k);
+    else
+        start_writing(k);
+}
+
+/* --- the start of one --- */
+
+static void start(struct keeper *k)
+{
+    k->served = k->waiting;
+    k->waiting = NULL;
+    k->state = NUMBERING;
+    k->err = (struct err){ 0 };
+    k->record.busy_since_unix_ms = reporter_unix_ms();
+    k->id = (struct checkpoint_id){ .node = k->config.node,
+                                    .n_nodes = k->config.n_nodes,
+                                    .shards_per_node = k->config.n_shards,
+                                    .unix_ms = k->record.busy_since_unix_ms };
+    k->work.data = k;
+    if (uv_queue_work(k->config.loop, &k->work, find_number, on_numbered))
+        abort(); /* only for a NULL callback */
+}
+
+void keeper_wish(struct keeper *k, keeper_on_done done, void *arg)
+{
+    struct wish *wish = mem_alloc(sizeof *wish);
+
+    *wish = (struct wish){ .next = k->waiting, .done = done, .arg = arg };
+    k->waiting = wish;
+    if (k->state == IDLE)
+        start(k);
+}
+
+static void forget(struct wish **at, const void *arg)
+{
+    struct wish *wish;
+
+    while ((wish = *at)) {
+        if (wish->arg == arg) {
+            *at = wish->next;
+            free(wish);
+        } else {
+            at = &wish->next;
+        }
+    }
+}
+
+void keeper_forget(struct keeper *k, const void *arg)
+{
+    forget(&k->served, arg);
+    forget(&k->waiting, arg);
+}
+
+const struct keeper_record *keeper_record(const struct keeper *k)
+{
+    return &k->record;
+}

@@ -1,0 +1,58 @@
+/* psd: reads what the person asked for, and becomes a node. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "server/node.h"
+
+static int misuse(const struct err *err)
+{
+    fprintf(stderr, "psd: %s\n", err->text);
+    return 2;
+}
+
+/* -1: go on and run. */
+static int read_settings(int argc, char **argv, struct settings *settings)
+{
+    enum settings_action action;
+    struct err err = { 0 };
+
+    if (settings_load(&settings_psd, argc, argv, 1, settings, &action, &err))
+        return misuse(&err);
+    switch (action) {
+    case SETTINGS_HELP:
+        settings_print_help(&settings_psd, stdout);
+        return 0;
+    case SETTINGS_VERSION:
+        printf("psd %s\n", PS_VERSION);
+        return 0;
+    case SETTINGS_PRINT_CONFIG:
+        settings_print_config(&settings_psd, settings, stdout);
+        return 0;
+    case SETTINGS_RUN:
+    case SETTINGS_CHECK:
+        break;
+    }
+    if (settings_complete(settings, &err))
+        return misuse(&err);
+    if (log_set_level(settings->log_level)) {
+        err_set(&err, PS_ESETTING,
+                "log-level: found \"%.40s\", expected error, warn, info or debug",
+                settings->log_level);
+        return misuse(&err);
+    }
+    return action == SETTINGS_CHECK ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = { 0 };
+    int status = read_settings(argc, argv, &settings);
+
+    enter_main();
+    signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
+    if (status < 0)
+        status = node_run(&settings);
+    settings_free(&settings_psd, &settings);
+    return status;
+}

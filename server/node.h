@@ -1,0 +1,19 @@
+/*
+ * One psd process from its settings to its exit status: the main thread's loop and all that
+ * hangs on it.
+ *
+ *     STARTING   restoring                    -> SERVING, or ENDING with a sentence
+ *     SERVING    the door is open             SIGTERM or SIGINT -> STOPPING
+ *     STOPPING   nobody is let in, shards are drained, the last checkpoint is written -> ENDING
+ *     ENDING     threads and handles close    -> node_run() returns
+ */
+#ifndef SERVER_NODE_H
+#define SERVER_NODE_H
+
+#include "common/thread_role.h"
+#include "server/settings.h"
+
+/* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. */
+int node_run(const struct settings *settings) ON_MAIN;
+
+#endif

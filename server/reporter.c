@@ -1,0 +1,192 @@
+#include "server/reporter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/mem.h"
+
+static uint64_t clock_ms(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t reporter_unix_ms(void)
+{
+    return clock_ms(CLOCK_REALTIME);
+}
+
+uint64_t reporter_mono_ms(void)
+{
+    return clock_ms(CLOCK_MONOTONIC);
+}
+
+static void copy_tables(struct shard *shard, struct shard_report *report) ON_SHARD
+{
+    report->n_tables = shard_n_tables(shard);
+    report->tables = mem_alloc((report->n_tables + 1) * sizeof *report->tables);
+    for (uint32_t i = 0; i < report->n_tables; i++) {
+        const struct shard_table *table = shard_table(shard, i);
+
+        report->tables[i] = (struct report_table){ .spec = table->spec,
+                                                   .n_rows = table_n_rows(table->rows),
+                                                   .bytes = table_bytes(table->rows),
+                                                   .n_pushes = table->n_pushes,
+                                                   .rows_refused = table->rows_refused,
+                                                   .rows_pulled = table->rows_pulled,
+                                                   .rows_pushed = table->rows_pushed };
+    }
+}
+
+static void copy_job(const struct job *job, struct report_job *ret)
+{
+    snprintf(ret->name, sizeof ret->name, "%s", job->name);
+    ret->mode = job->mode;
+    ret->bound = job->bound;
+    ret->n_workers = job->n_workers;
+    ret->min_clock = job_min_clock(job);
+    ret->n_fenced = job->n_fenced;
+    ret->n_deaths = job->n_deaths;
+    ret->staleness_violations = job->staleness_violations;
+    histogram_merge(&ret->staleness, &job->staleness);
+}
+
+static void copy_worker(const struct worker *worker, uint64_t now_ms, struct report_worker *ret)
+{
+    *ret = (struct report_worker){ .rank = worker->rank,
+                                   .state = worker->state,
+                                   .incarnation = worker->incarnation,
+                                   .clock = worker->clock,
+                                   .last_seq = worker->last_seq };
+    snprintf(ret->job, sizeof ret->job, "%s", worker->job->name);
+    snprintf(ret->name, sizeof ret->name, "%s", worker->name);
+    if (worker->state != WORKER_EXPECTED && worker->state != WORKER_LOST)
+        ret->silent_ms = now_ms - worker->last_seen_ms;
+}
+
+static void copy_jobs(struct roster *roster, uint64_t now_ms, struct shard_report *report)
+{
+    uint32_t n_workers = 0;
+
+    report->n_jobs = roster_n_jobs(roster);
+    for (uint32_t i = 0; i < report->n_jobs; i++)
+        n_workers += roster_job(roster, i)->n_workers;
+    report->jobs = mem_alloc((report->n_jobs + 1) * sizeof *report->jobs);
+    report->workers = mem_alloc((n_workers + 1) * sizeof *report->workers);
+    for (uint32_t i = 0; i < report->n_jobs; i++) {
+        const struct job *job = roster_job(roster, i);
+
+        copy_job(job, &report->jobs[i]);
+        for (uint32_t rank = 0; rank < job->n_workers; rank++)
+            copy_worker(&job->workers[rank], now_ms, &report->workers[report->n_workers++]);
+    }
+}
+
+/* A worker for whom the others of its job wait, or will. False: nobody does. */
+static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
+                          const struct reporter_sources *from, struct report_wait *ret)
+{
+    uint64_t silent_ms = now_ms - worker->last_seen_ms;
+
+    if (worker->state == WORKER_EXPECTED && job->n_workers > 1) {
+        snprintf(ret->what, sizeof ret->what, "worker expected");
+        snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
+        ret->since_unix_ms = now_ms - job->started_ms;
+        ret->until_unix_ms = job->join_deadline_ms - now_ms;
+        return true;
+    }
+    if (worker->state != WORKER_LIVE || silent_ms <= from->lease_ms / 2)
+        return false;
+    snprintf(ret->what, sizeof ret->what, "worker silent");
+    snprintf(ret->why, sizeof ret->why,
+             "it has sent nothing; then its lease ends and nobody waits for it");
+    ret->since_unix_ms = silent_ms;
+    ret->until_unix_ms = from->lease_ms > silent_ms ? from->lease_ms - silent_ms : 0;
+    return true;
+}
+
+static void copy_awaited(const struct reporter_sources *from, uint64_t now_ms,
+                         struct shard_report *report) ON_SHARD
+{
+    struct roster *roster = shard_roster(from->shard);
+
+    for (uint32_t i = 0; i < roster_n_jobs(roster); i++) {
+        const struct job *job = roster_job(roster, i);
+
+        for (uint32_t rank = 0; rank < job->n_workers; rank++) {
+            struct report_wait *wait = &report->waits[report->n_waits];
+
+            if (report->n_waits == REPORT_N_WAITS_MAX)
+                return;
+            if (!describe_wait(job, &job->workers[rank], now_ms, from, wait))
+                continue;
+            report->n_waits++;
+            snprintf(wait->who, sizeof wait->who, "job %.28s, worker %u (%.40s)", job->name,
+                     rank, job->workers[rank].name);
+            wait->since_unix_ms = report->made_unix_ms - wait->since_unix_ms;
+            wait->until_unix_ms += report->made_unix_ms;
+        }
+    }
+}
+
+static void copy_waits(const struct reporter_sources *from, uint64_t now_ms,
+                       struct shard_report *report) ON_SHARD
+{
+    report->waits = mem_alloc((REPORT_N_WAITS_MAX + 1) * sizeof *report->waits);
+    report->n_waits = pulls_report(service_pulls(from->service), uv_now(from->loop),
+                                   report->made_unix_ms, report->waits, REPORT_N_WAITS_MAX / 2);
+    copy_awaited(from, now_ms, report);
+}
+
+static void copy_net(const struct reporter_sources *from, struct report_net *net) ON_SHARD
+{
+    struct switchboard_counts board;
+    struct service_counts service;
+
+    switchboard_count(from->switchboard, &board);
+    service_count(from->service, &service);
+    *net = (struct report_net){ .connections = board.connections,
+                                .connections_total = board.connections_total,
+                                .bytes_in = board.bytes_in,
+                                .bytes_out = board.bytes_out,
+                                .malformed_frames = board.malformed,
+                                .slow_peers = board.slow,
+                                .refused_requests = service.refused,
+                                .parked_pulls = service.pulls.parked,
+                                .parked_pulls_total = service.pulls.parked_total,
+                                .expired_pulls = service.pulls.expired };
+}
+
+static void copy_requests(const struct report_requests *requests, struct shard_report *report)
+{
+    for (size_t i = 0; i < FRAME_TYPE_END; i++) {
+        report->requests[i].n = requests[i].n;
+        report->requests[i].n_refused = requests[i].n_refused;
+        if (requests[i].n)
+            histogram_merge(&report->requests[i].latency_ns, &requests[i].latency_ns);
+    }
+}
+
+struct shard_report *reporter_make(const struct reporter_sources *from)
+{
+    struct shard_report *report = mem_alloc(sizeof *report);
+    uint64_t now_ms = service_now_ms(from->service);
+
+    report->made_unix_ms = reporter_unix_ms();
+    report->made_mono_ms = reporter_mono_ms();
+    report->shard = from->shard_number;
+    report->bytes = shard_bytes(from->shard);
+    report->memory_max_bytes = from->memory_max_bytes;
+    report->version = shard_version(from->shard);
+    report->counters = *shard_counters(from->shard);
+    report->last_refusal = *shard_last_refusal(from->shard);
+    copy_net(from, &report->net);
+    copy_requests(service_requests(from->service), report);
+    copy_tables(from->shard, report);
+    copy_jobs(shard_roster(from->shard), now_ms, report);
+    copy_waits(from, now_ms, report);
+    return report;
+}

@@ -1,0 +1,396 @@
+/*
+ * The chain: on_request -> a row of `handlers` -> core -> reply.
+ *
+ * A handler returns what went wrong with the connection, which ends it, and leaves in s->told
+ * what its reply said: a refused request is an answered one.
+ */
+#include "server/service.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define STEP_MS_MAX 500u /* by which the shard's time moves at once */
+#define LOG_LINES_PER_S 5u
+
+struct service {
+    struct service_config config;
+    struct pulls *pulls;              /* owned */
+    struct report_requests *requests; /* owned, FRAME_TYPE_END */
+    struct buf out;                   /* the reply being made; empty in between */
+    struct buf unpacked;              /* a body after decompression */
+    struct push push;                 /* the push being read */
+    uint64_t now_ms, loop_ms;         /* shard's time, and the loop's when it was taken */
+    int told;                         /* what the last reply said */
+    struct log_limit log;
+    enum { SERVICE_OPEN, SERVICE_STOPPED } state;
+};
+
+struct service *service_new(const struct service_config *config)
+{
+    struct service *s = mem_alloc(sizeof *s);
+    struct pulls_config pulls = { .shard = config->shard,
+                                  .frame_max_bytes = config->frame_max_bytes,
+                                  .park_max_ms = config->park_max_ms,
+                                  .replies = config->compress_replies ? PULLS_COMPRESSED
+                                                                      : PULLS_PLAIN };
+
+    s->config = *config;
+    s->requests = mem_alloc(FRAME_TYPE_END * sizeof *s->requests);
+    pulls.requests = &s->requests[FRAME_PULL];
+    s->pulls = pulls_new(&pulls);
+    s->loop_ms = uv_now(config->loop);
+    s->now_ms = s->loop_ms;
+    return s;
+}
+
+void service_free(struct service *s)
+{
+    if (!s)
+        return;
+    pulls_free(s->pulls);
+    free(s->requests);
+    buf_deinit(&s->out);
+    buf_deinit(&s->unpacked);
+    free(s);
+}
+
+uint64_t service_now_ms(struct service *s)
+{
+    uint64_t loop_ms = uv_now(s->config.loop), step_ms = loop_ms - s->loop_ms;
+
+    s->now_ms += step_ms < STEP_MS_MAX ? step_ms : STEP_MS_MAX;
+    s->loop_ms = loop_ms;
+    return s->now_ms;
+}
+
+/* A line about a request or a peer, unless there are too many. */
+static void complain(struct service *s, const struct connection *c, const char *what,
+                     int status, const char *sentence)
+{
+    uint64_t n_suppressed;
+    char more[64] = "";
+
+    if (!log_limit_pass(&s->log, uv_now(s->config.loop), LOG_LINES_PER_S, &n_suppressed))
+        return;
+    if (n_suppressed)
+        snprintf(more, sizeof more, " (and %llu lines like it)",
+                 (unsigned long long)n_suppressed);
+    log_warn("shard %u: %s from %s (%s): %s%s", s->config.shard_number, what, c->peer,
+             c->hello.name, sentence && sentence[0] ? sentence : status_text(status), more);
+}
+
+/* Sends s->out, the reply to *r that says `told`. `write_status`: whether there is a reply to
+ * send. */
+static int reply(struct service *s, const struct request *r, int told, const char *sentence,
+                 int write_status)
+{
+    if (write_status)
+        return write_status;
+    if (told)
+        complain(s, r->connection, frame_type_name(r->header->type), told, sentence);
+    s->told = told;
+    return connection_send(r->connection, &s->out);
+}
+
+/* The worker that speaks on this connection; its lease is renewed. */
+static int find_worker(struct service *s, const struct request *r, struct worker **ret_worker)
+    ON_SHARD
+{
+    const struct connection_worker *who = &r->connection->worker;
+
+    if (!who->joined)
+        return PS_ENOJOIN;
+    return roster_find(shard_roster(s->config.shard), who->job, who->rank, who->incarnation,
+                       r->now_ms, ret_worker);
+}
+
+static bool is_reader(const struct request *r)
+{
+    return strcmp(r->connection->hello.role, "reader") == 0;
+}
+
+/* --- handlers --- */
+
+static int on_table(struct service *s, const struct request *r) ON_SHARD
+{
+    struct table_reply answer = { 0 };
+    struct table_request asked;
+    struct err err = { 0 };
+    int status = message_read_table(r->header, r->head, &asked);
+
+    if (status) {
+        err_set(&err, status, "%s", status_text(status));
+    } else if (is_reader(r) && !asked.must_exist) {
+        status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
+    } else {
+        status = shard_table_ask(s->config.shard, &asked.spec, asked.must_exist,
+                                 &answer.table_id, &err);
+        if (!status)
+            answer.spec = shard_table(s->config.shard, answer.table_id)->spec;
+    }
+    answer.status = status;
+    snprintf(answer.text, sizeof answer.text, "%s", err.text);
+    return reply(s, r, status, err.text,
+                 message_write_table_reply(&s->out, r->header->request_id, &answer));
+}
+
+/* From here on the connection speaks for the worker. */
+static void remember_worker(struct connection *c, const struct join *join)
+{
+    c->worker.joined = true;
+    snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
+    c->worker.rank = join->rank;
+    c->worker.incarnation = join->incarnation;
+}
+
+static int join(struct service *s, const struct request *r, const struct join *asked,
+                struct join_reply *answer, struct err *err) ON_SHARD
+{
+    struct roster_join wish = { .job = asked->job,
+                                .rank = asked->rank,
+                                .n_workers = asked->n_workers,
+                                .incarnation = asked->incarnation,
+                                .mode = asked->mode,
+                                .bound = asked->bound,
+                                .clock = asked->clock,
+                                .last_acked = asked->last_acked,
+                                .name = asked->name };
+    struct worker *worker;
+    int status;
+
+    if (is_reader(r))
+        return err_set(err, -EPERM, "a reader joins no job");
+    status = roster_join(shard_roster(s->config.shard), &wish, r->now_ms, &worker, err);
+    if (status)
+        return status;
+    remember_worker(r->connection, asked);
+    answer->last_applied = worker->last_seq;
+    answer->clock = worker->clock;
+    answer->min_clock = job_min_clock(worker->job);
+    answer->lease_ms = s->config.lease_ms;
+    pulls_retry(s->pulls);
+    return 0;
+}
+
+static int on_join(struct service *s, const struct request *r) ON_SHARD
+{
+    struct join_reply answer = { 0 };
+    struct join asked;
+    struct err err = { 0 };
+    int status = message_read_join(r->header, r->head, &asked);
+
+    if (!status)
+        status = join(s, r, &asked, &answer, &err);
+    answer.status = status;
+    if (status)
+        snprintf(answer.text, sizeof answer.text, "%s",
+                 err.text[0] ? err.text : status_text(status));
+    return reply(s, r, status, answer.text,
+                 message_write_join_reply(&s->out, r->header->request_id, &answer));
+}
+
+static int on_pull(struct service *s, const struct request *r) ON_SHARD
+{
+    struct worker *worker = NULL;
+    uint64_t n_refused = s->requests[FRAME_PULL].n_refused;
+    int status = is_reader(r) ? 0 : find_worker(s, r, &worker);
+
+    if (status)
+        status = pulls_refuse(s->pulls, r, status, status_text(status));
+    else
+        status = pulls_ask(s->pulls, r, worker);
+    if (s->requests[FRAME_PULL].n_refused != n_refused)
+        complain(s, r->connection, "pull", pulls_last_refusal(s->pulls)->status,
+                 pulls_last_refusal(s->pulls)->text);
+    return status;
+}
+
+/* What is told about s->push. */
+static int judge_push(struct service *s, const struct request *r, struct shard_push_result *ret)
+    ON_SHARD
+{
+    struct worker *worker;
+    int status = r->body_status;
+
+    *ret = (struct shard_push_result){ 0 };
+    s->push.seq = 0;
+    if (!status)
+        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &s->push);
+    if (!status)
+        status = find_worker(s, r, &worker);
+    if (status)
+        return status;
+    status = shard_push(s->config.shard, worker, &s->push, r->now_ms, ret);
+    return status ? status : ret->status;
+}
+
+static int on_push(struct service *s, const struct request *r) ON_SHARD
+{
+    struct shard_push_result result;
+    struct push_reply answer = { 0 };
+    int told = judge_push(s, r, &result), status;
+
+    answer.status = told;
+    if (told)
+        snprintf(answer.text, sizeof answer.text, "%s",
+                 result.text[0] ? result.text : status_text(told));
+    answer.seq = s->push.seq;
+    answer.min_clock = result.min_clock;
+    answer.version = result.version;
+    answer.rows_refused = result.rows_refused;
+    answer.repeated = result.repeated;
+    status = reply(s, r, told, answer.text,
+                   message_write_push_reply(&s->out, r->header->request_id, &answer));
+    if (s->push.seq && s->push.tick)
+        pulls_retry(s->pulls);
+    return status;
+}
+
+static int answer_status(struct service *s, const struct request *r, int told,
+                         uint64_t min_clock)
+{
+    struct status_reply answer = { .status = told, .min_clock = min_clock };
+
+    if (told)
+        snprintf(answer.text, sizeof answer.text, "%s", status_text(told));
+    return reply(s, r, told, answer.text,
+                 message_write_status_reply(&s->out, (enum frame_type)(r->header->type + 1),
+                                            r->header->request_id, &answer));
+}
+
+static int on_beat(struct service *s, const struct request *r) ON_SHARD
+{
+    struct worker *worker;
+    uint64_t clock;
+    int told = message_read_beat(r->header, r->head, &clock);
+
+    if (!told)
+        told = find_worker(s, r, &worker);
+    return answer_status(s, r, told, told ? 0 : job_min_clock(worker->job));
+}
+
+static int on_leave(struct service *s, const struct request *r) ON_SHARD
+{
+    struct worker *worker;
+    uint64_t clock, min_clock = 0;
+    int told = message_read_leave(r->header, r->head, &clock), status;
+
+    if (!told)
+        told = find_worker(s, r, &worker);
+    if (!told) {
+        roster_leave(shard_roster(s->config.shard), worker);
+        r->connection->worker.joined = false;
+        min_clock = job_min_clock(worker->job);
+    }
+    status = answer_status(s, r, told, min_clock);
+    if (!told) {
+        (void)shard_advance(s->config.shard, r->now_ms);
+        pulls_retry(s->pulls);
+    }
+    return status;
+}
+
+/* --- the table --- */
+
+static int (*const handlers[FRAME_TYPE_END])(struct service *s, const struct request *r) = {
+    [FRAME_JOIN] = on_join, [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
+    [FRAME_PUSH] = on_push, [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
+};
+
+static void measure(struct service *s, const struct request *r)
+{
+    struct report_requests *requests = &s->requests[r->header->type];
+
+    if (r->header->type == FRAME_PULL)
+        return; /* pulls.c does, which may answer later */
+    if (s->told)
+        requests->n_refused++;
+    histogram_record(&requests->latency_ns, uv_hrtime() - r->start_ns);
+}
+
+static int on_request(void *owner, struct connection *c, const struct frame_header *header,
+                      const uint8_t *head, const uint8_t *body)
+{
+    struct service *s = owner;
+    struct request r = {
+        .connection = c, .header = header, .head = head, .start_ns = uv_hrtime()
+    };
+    int status;
+
+    enter_shard();
+    if (!handlers[header->type])
+        return PS_EPROTO; /* a greeting, a reply, an operator's command: nothing that belongs
+                             here */
+    if (s->state == SERVICE_STOPPED)
+        return PS_ESTOPPING;
+    r.now_ms = service_now_ms(s);
+    r.body_status = message_body(header, body, s->config.frame_max_bytes, &s->unpacked, &r.body,
+                                 &r.body_bytes);
+    s->told = 0;
+    s->requests[header->type].n++;
+    status = handlers[header->type](s, &r);
+    if (status)
+        buf_deinit(&s->out);
+    else
+        measure(s, &r);
+    return status;
+}
+
+/* Ends that need no words: the peer hung up or vanished, or we closed. */
+static bool is_ordinary(int why)
+{
+    return why == 0 || why == UV_EOF || why == -ECONNRESET || why == -EPIPE ||
+           why == -ECANCELED || why == PS_ESTOPPING;
+}
+
+static void on_closed(void *owner, struct connection *c, int why)
+{
+    struct service *s = owner;
+
+    enter_shard();
+    pulls_drop(s->pulls, c);
+    if (why == -ETIMEDOUT)
+        complain(s, c, "closed: slow peer", why,
+                 "a message or its replies stood still for --frame-timeout");
+    else if (!is_ordinary(why))
+        complain(s, c, "closed: a message", why, NULL);
+}
+
+const struct connection_events service_events = { on_request, on_closed };
+
+void service_tick(struct service *s)
+{
+    if (s->state == SERVICE_STOPPED)
+        return;
+    if (shard_advance(s->config.shard, service_now_ms(s)))
+        pulls_retry(s->pulls);
+    pulls_expire(s->pulls, uv_now(s->config.loop));
+}
+
+void service_stop(struct service *s)
+{
+    s->state = SERVICE_STOPPED;
+    pulls_refuse_all(s->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
+}
+
+struct pulls *service_pulls(struct service *s)
+{
+    return s->pulls;
+}
+
+const struct report_requests *service_requests(const struct service *s)
+{
+    return s->requests;
+}
+
+void service_count(const struct service *s, struct service_counts *ret)
+{
+    ret->refused = 0;
+    for (size_t i = 0; i < FRAME_TYPE_END; i++)
+        ret->refused += s->requests[i].n_refused;
+    pulls_count(s->pulls, &ret->pulls);
+}

@@ -1,0 +1,200 @@
+#include "server/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+
+#include "common/file.h"
+#include "proto/message.h"
+#include "proto/route.h"
+#include "server/net/address.h"
+
+#define DEV_LISTEN "127.0.0.1:7070"
+#define DEV_HTTP "127.0.0.1:7071"
+#define DEV_DATA_DIR "./psd-data"
+#define TOKEN_BYTES_MAX (sizeof((struct hello *)0)->token - 1)
+#define MS(x) (UINT64_C(1) * (x))
+#define DAY_MS MS(86400000)
+#define WEEK_MS (7 * DAY_MS)
+
+#define AT(field) offsetof(struct settings, field)
+
+/* clang-format off */
+static const struct setting rows[] = {
+    { "node", "dev", SETTING_FLAG, "", "no",
+      "one node on this machine: " DEV_LISTEN ", pages on " DEV_HTTP ", data in " DEV_DATA_DIR, AT(dev), 0, 0 },
+    { "node", "listen", SETTING_TEXT, "HOST:PORT", "",
+      "where workers connect; port 0 picks a free one", AT(listen), 0, 0 },
+    { "node", "advertise", SETTING_TEXT, "HOST:PORT", "",
+      "how others reach this node; default: its line of cluster, or listen", AT(advertise), 0, 0 },
+    { "node", "http", SETTING_TEXT, "HOST:PORT", "",
+      "where the stats pages are; empty or off: nowhere", AT(http), 0, 0 },
+    { "node", "shards", SETTING_U32, "N", "0",
+      "threads that each own a slice of every table; 0: as many as cores; the same on every node",
+      AT(shards), 0, ROUTE_N_SHARDS_MAX },
+    { "node", "memory-max", SETTING_BYTES, "BYTES", "0",
+      "for the rows of this node; when it is reached new rows are refused; 0: no limit",
+      AT(memory_max_bytes), 0, UINT64_C(1) << 50 },
+    { "node", "log-level", SETTING_TEXT, "LEVEL", "info", "error, warn, info or debug", AT(log_level), 0, 0 },
+
+    { "cluster", "cluster", SETTING_LIST, "HOST:PORT", "",
+      "all nodes, in the same order on each; empty: this one alone", AT(cluster), 0, 0 },
+    { "cluster", "node", SETTING_U32, "I", "0", "which line of cluster this node is, from 0",
+      AT(node), 0, MESSAGE_NODES_MAX - 1 },
+    { "cluster", "token-file", SETTING_TEXT, "FILE", "",
+      "holds the secret that clients must show; empty: everybody may come in", AT(token_file), 0, 0 },
+    { "cluster", "token", SETTING_TEXT, "TEXT", "",
+      "the secret itself, for tests: other users of the machine can read a command line", AT(token), 0, 0 },
+
+    { "waits", "lease", SETTING_MS, "TIME", "10s",
+      "a worker that is silent for longer no longer holds the others up", AT(lease_ms), 50, DAY_MS },
+    { "waits", "join-timeout", SETTING_MS, "TIME", "60s",
+      "how long a job waits for a worker that has never come", AT(join_timeout_ms), 50, DAY_MS },
+    { "waits", "park-max", SETTING_MS, "TIME", "10m",
+      "the longest that a pull waits for slower workers", AT(park_max_ms), 1, DAY_MS },
+    { "waits", "greeting-timeout", SETTING_MS, "TIME", "5s",
+      "for the greeting of a new connection", AT(greeting_timeout_ms), 10, DAY_MS },
+    { "waits", "frame-timeout", SETTING_MS, "TIME", "30s",
+      "for the rest of a message once it has begun, and for a peer to read its replies",
+      AT(frame_timeout_ms), 10, DAY_MS },
+
+    { "limits", "connections-max", SETTING_U32, "N", "4096", "connections open at a time", AT(connections_max), 1, 1000000 },
+    { "limits", "frame-max", SETTING_BYTES, "BYTES", "64M", "the largest message",
+      AT(frame_max_bytes), 128 << 10, UINT64_C(1) << 30 },
+    { "limits", "compress-replies", SETTING_FLAG, "", "no",
+      "zstd on the answers to pulls, for networks slower than a core compresses", AT(compress_replies), 0, 0 },
+
+    { "data", "data-dir", SETTING_TEXT, "DIR", "",
+      "checkpoints, and a lock against a second psd; empty: nothing is kept", AT(data_dir), 0, 0 },
+    { "data", "checkpoint-every", SETTING_MS, "TIME", "0s",
+      "0: only on SIGTERM and on request", AT(checkpoint_every_ms), 0, WEEK_MS },
+    { "data", "checkpoint-keep", SETTING_U32, "N", "3", "the newest checkpoints, older ones are removed",
+      AT(checkpoint_keep), 1, 1000000 },
+    { "data", "restore", SETTING_LIST, "DIR", "",
+      "start from these data or checkpoint directories, one of every node that wrote them; default: data-dir",
+      AT(restore), 0, 0 },
+    { "data", "no-restore", SETTING_FLAG, "", "no", "start with no tables", AT(no_restore), 0, 0 },
+};
+/* clang-format on */
+
+const struct settings_table settings_psd = {
+    .program = "psd",
+    .usage = "psd --dev | --config FILE | --listen HOST:PORT [options]",
+    .about = "The parameter server: keeps the tables of training jobs, applies the optimizer "
+             "where a row lives, "
+             "and holds workers to the staleness that their job allows. One process is one "
+             "node; each of its "
+             "shards is a thread.",
+    .rows = rows,
+    .n_rows = COUNT_OF(rows),
+};
+
+static void choose(char *setting, const char *otherwise)
+{
+    if (!setting[0])
+        snprintf(setting, SETTINGS_TEXT_MAX, "%s", otherwise);
+}
+
+static int check_address(const char *name, const char *text, struct err *err)
+{
+    struct address ignored;
+
+    return text[0] ? address_parse(name, text, &ignored, err) : 0;
+}
+
+static int check_addresses(const struct settings *s, struct err *err)
+{
+    int status = check_address("listen", s->listen, err);
+
+    if (!status)
+        status = check_address("advertise", s->advertise, err);
+    if (!status)
+        status = check_address("http", s->http, err);
+    for (uint32_t i = 0; i < s->cluster.n && !status; i++)
+        status = check_address("cluster", s->cluster.items[i], err);
+    return status;
+}
+
+/* A secret of printable ASCII without blanks at its ends: what a text file holds in its only
+ * line. */
+static int check_token(const char *name, char *token, size_t n_bytes, struct err *err)
+{
+    while (n_bytes && strchr("\r\n\t ", token[n_bytes - 1]))
+        n_bytes--;
+    token[n_bytes] = '\0';
+    if (n_bytes == 0 || n_bytes > TOKEN_BYTES_MAX || strlen(token) != n_bytes)
+        return err_set(err, PS_ESETTING,
+                       "%s: found %zu bytes, expected one line of 1 to %zu characters", name,
+                       n_bytes, TOKEN_BYTES_MAX);
+    return 0;
+}
+
+static int read_token(struct settings *s, struct err *err)
+{
+    int64_t n_bytes;
+    int fd, status;
+
+    if (!s->token_file[0])
+        return s->token[0] ? check_token("token", s->token, strlen(s->token), err) : 0;
+    if (s->token[0])
+        return err_set(err, PS_ESETTING,
+                       "token and token-file: both are given, expected one of them");
+    status = file_os.open_read(file_os.state, s->token_file, &fd);
+    if (status)
+        return err_set(err, PS_ESETTING, "token-file: cannot read %.150s: %s", s->token_file,
+                       status_text(status));
+    n_bytes = file_os.read(file_os.state, fd, s->token, sizeof s->token - 1);
+    (void)file_os.close(file_os.state, fd);
+    if (n_bytes < 0)
+        return err_set(err, PS_ESETTING, "token-file: cannot read %.150s: %s", s->token_file,
+                       status_text((int)n_bytes));
+    return check_token("token-file", s->token, (size_t)n_bytes, err);
+}
+
+static int check_pairs(const struct settings *s, struct err *err)
+{
+    if (s->cluster.n > MESSAGE_NODES_MAX)
+        return err_set(err, PS_ESETTING, "cluster: found %u nodes, expected at most %u",
+                       s->cluster.n, MESSAGE_NODES_MAX);
+    if (s->node >= (s->cluster.n ? s->cluster.n : 1))
+        return err_set(err, PS_ESETTING, "node: found %u, expected 0 to %u, a line of cluster",
+                       s->node, s->cluster.n ? s->cluster.n - 1 : 0);
+    if (s->cluster.n && s->shards * s->cluster.n > ROUTE_N_SHARDS_MAX)
+        return err_set(err, PS_ESETTING,
+                       "shards: %u on each of %u nodes are more than the %u of a cluster",
+                       s->shards, s->cluster.n, ROUTE_N_SHARDS_MAX);
+    if (s->checkpoint_every_ms && !s->data_dir[0])
+        return err_set(err, PS_ESETTING, "checkpoint-every: needs a data-dir to write to");
+    if (s->no_restore && s->restore.n)
+        return err_set(err, PS_ESETTING,
+                       "restore and no-restore: both are given, expected one of them");
+    return 0;
+}
+
+int settings_complete(struct settings *s, struct err *err)
+{
+    int status;
+
+    if (s->dev) {
+        choose(s->listen, DEV_LISTEN);
+        choose(s->http, DEV_HTTP);
+        choose(s->data_dir, DEV_DATA_DIR);
+    }
+    if (strcmp(s->http, "off") == 0)
+        s->http[0] = '\0';
+    if (!s->listen[0])
+        return err_set(err, PS_ESETTING,
+                       "no address to listen on: type psd --dev to try it on this machine, or "
+                       "psd --config FILE, "
+                       "or give --listen HOST:PORT");
+    if (s->shards == 0) {
+        s->shards = uv_available_parallelism();
+        if (s->shards > ROUTE_N_SHARDS_MAX)
+            s->shards = ROUTE_N_SHARDS_MAX;
+    }
+    status = check_addresses(s, err);
+    if (!status)
+        status = check_pairs(s, err);
+    return status ? status : read_token(s, err);
+}

@@ -1,0 +1,40 @@
+/*
+ * Everything that a person can tell psd, as one value. settings.c holds the table from which
+ * the command line, the file, --help and the sample are made.
+ */
+#ifndef SERVER_SETTINGS_H
+#define SERVER_SETTINGS_H
+
+#include <stdbool.h>
+
+#include "common/settings.h"
+
+struct settings {
+    bool dev;
+    char listen[SETTINGS_TEXT_MAX], advertise[SETTINGS_TEXT_MAX], http[SETTINGS_TEXT_MAX];
+    struct setting_list cluster;
+    uint32_t node, shards;
+    char token_file[SETTINGS_TEXT_MAX],
+        token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
+    uint64_t memory_max_bytes, frame_max_bytes;
+    uint32_t connections_max;
+    uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, greeting_timeout_ms;
+    bool compress_replies;
+    char data_dir[SETTINGS_TEXT_MAX];
+    uint64_t checkpoint_every_ms;
+    uint32_t checkpoint_keep;
+    struct setting_list restore;
+    bool no_restore;
+    char log_level[SETTINGS_TEXT_MAX];
+};
+
+extern const struct settings_table settings_psd;
+
+/*
+ * What the table cannot say: fills in what --dev and the machine choose where nothing was
+ * given, reads the token file, and checks addresses and the settings that belong together.
+ * PS_ESETTING with a sentence.
+ */
+int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
+
+#endif

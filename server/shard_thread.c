@@ -1,0 +1,292 @@
+#include "server/shard_thread.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+#include "server/reporter.h"
+
+#define TICK_MS 50u
+#define REPORT_MS 200u
+
+struct guest {
+    struct mail mail;
+    int fd;
+    uint64_t request_id;
+    struct hello hello;
+};
+
+struct shard_thread {
+    struct shard_thread_config config;
+    uv_thread_t thread;
+    uv_loop_t loop;
+    uv_timer_t timer;
+    struct mailbox mailbox;
+    struct bulletin bulletin;
+    struct shard *shard;     /* owned, by the thread */
+    struct service *service; /* owned, by the thread */
+    struct switchboard switchboard;
+    struct mail drain, stop;
+    enum { SHARD_OPEN, SHARD_DRAINED } state;
+    uint64_t reported_ms;
+    uint64_t n_received; /* guests that came, of which n_gone are gone: the thread's to write */
+    uint64_t n_handed;   /* guests that were sent: the main thread's */
+    _Atomic uint64_t n_gone, alive_ms;
+};
+
+static void post_report(struct shard_thread *t) ON_SHARD
+{
+    struct reporter_sources from = { .shard = t->shard,
+                                     .service = t->service,
+                                     .switchboard = &t->switchboard,
+                                     .loop = &t->loop,
+                                     .shard_number = t->config.core.shard,
+                                     .lease_ms = t->config.core.lease_ms,
+                                     .memory_max_bytes = t->config.core.memory_max_bytes };
+
+    t->reported_ms = reporter_mono_ms();
+    bulletin_post(&t->bulletin, reporter_make(&from));
+}
+
+void shard_thread_progress(void *arg)
+{
+    struct shard_thread *t = arg;
+    uint64_t now_ms = reporter_mono_ms();
+
+    enter_shard();
+    atomic_store(&t->alive_ms, now_ms);
+    if (now_ms - t->reported_ms >= REPORT_MS)
+        post_report(t);
+}
+
+static void count_gone(struct shard_thread *t)
+{
+    struct switchboard_counts counts;
+
+    switchboard_count(&t->switchboard, &counts);
+    atomic_store(&t->n_gone, t->n_received - counts.connections);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct shard_thread *t = timer->data;
+
+    enter_shard();
+    service_tick(t->service);
+    switchboard_sweep(&t->switchboard, uv_now(&t->loop));
+    count_gone(t);
+    shard_thread_progress(t);
+}
+
+/* --- mail --- */
+
+static void on_guest(struct mail *mail, void *owner)
+{
+    struct guest *guest = CONTAINER_OF(mail, struct guest, mail);
+    struct shard_thread *t = owner;
+    int status;
+
+    enter_shard();
+    t->n_received++;
+    if (t->state == SHARD_OPEN) {
+        status = switchboard_open(&t->switchboard, guest->fd, guest->request_id, &guest->hello);
+        if (status)
+            log_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
+                     guest->hello.name, status_text(status));
+    } else {
+        close(guest->fd);
+    }
+    free(guest);
+}
+
+static void on_drain(struct mail *mail, void *owner)
+{
+    struct shard_thread *t = owner;
+
+    (void)mail;
+    enter_shard();
+    t->state = SHARD_DRAINED;
+    service_stop(t->service);
+    switchboard_close_all(&t->switchboard);
+}
+
+static void on_stop(struct mail *mail, void *owner)
+{
+    struct shard_thread *t = owner;
+
+    on_drain(mail, owner);
+    uv_close((uv_handle_t *)&t->timer, NULL);
+    mailbox_close(&t->mailbox);
+}
+
+/* --- the thread --- */
+
+static void make_shard(struct shard_thread *t) ON_SHARD
+{
+    struct service_config service = { .loop = &t->loop,
+                                      .shard_number = t->config.core.shard,
+                                      .frame_max_bytes = t->config.frame_max_bytes,
+                                      .lease_ms = t->config.core.lease_ms,
+                                      .park_max_ms = t->config.core.park_ms,
+                                      .compress_replies = t->config.compress_replies };
+    struct switchboard_config switchboard = { .loop = &t->loop,
+                                              .frame_max_bytes = t->config.frame_max_bytes,
+                                              .frame_timeout_ms = t->config.frame_timeout_ms,
+                                              .welcome = t->config.welcome,
+                                              .events = &service_events };
+
+    t->shard = shard_new(&t->config.core);
+    service.shard = t->shard;
+    t->service = service_new(&service);
+    switchboard.owner = t->service;
+    switchboard_init(&t->switchboard, &switchboard);
+}
+
+static void run(void *arg)
+{
+    struct shard_thread *t = arg;
+    int status;
+
+    enter_shard();
+    make_shard(t);
+    post_report(t);
+    status = uv_timer_start(&t->timer, on_tick, TICK_MS, TICK_MS);
+    assert(status == 0);
+    uv_run(&t->loop, UV_RUN_DEFAULT);
+    post_report(t);
+    service_free(t->service);
+    shard_free(t->shard);
+}
+
+/* Loop, timer and mailbox; leaves nothing behind when it fails. */
+static int make_loop(struct shard_thread *t)
+{
+    int status = uv_loop_init(&t->loop);
+
+    if (status)
+        return status;
+    status = bulletin_init(&t->bulletin);
+    if (status) {
+        uv_loop_close(&t->loop);
+        return status;
+    }
+    status = mailbox_init(&t->mailbox, &t->loop, t);
+    if (status) {
+        bulletin_deinit(&t->bulletin);
+        uv_loop_close(&t->loop);
+        return status;
+    }
+    uv_timer_init(&t->loop, &t->timer);
+    t->timer.data = t;
+    return 0;
+}
+
+/* What run() leaves when its loop has ended. */
+static void unmake_loop(struct shard_thread *t)
+{
+    int status = uv_loop_close(&t->loop);
+
+    assert(status == 0);
+    mailbox_deinit(&t->mailbox);
+    bulletin_deinit(&t->bulletin);
+}
+
+int shard_thread_start(const struct shard_thread_config *config,
+                       struct shard_thread **ret_thread, struct err *err)
+{
+    struct shard_thread *t = mem_alloc(sizeof *t);
+    int status;
+
+    t->config = *config;
+    t->drain.run = on_drain;
+    t->stop.run = on_stop;
+    atomic_store(&t->alive_ms, reporter_mono_ms());
+    status = make_loop(t);
+    if (status) {
+        free(t);
+        return err_set(err, status, "shard %u: cannot make its loop: %s", config->index,
+                       status_text(status));
+    }
+    status = uv_thread_create(&t->thread, run, t);
+    if (status) {
+        uv_close((uv_handle_t *)&t->timer, NULL);
+        mailbox_close(&t->mailbox);
+        uv_run(&t->loop, UV_RUN_DEFAULT);
+        unmake_loop(t);
+        free(t);
+        return err_set(err, status, "shard %u: cannot start its thread: %s", config->index,
+                       status_text(status));
+    }
+    *ret_thread = t;
+    return 0;
+}
+
+int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
+                         const struct hello *hello)
+{
+    struct guest *guest = mem_alloc(sizeof *guest);
+    int status;
+
+    *guest = (struct guest){
+        .mail.run = on_guest, .fd = fd, .request_id = request_id, .hello = *hello
+    };
+    status = mailbox_post(&t->mailbox, &guest->mail);
+    if (status) {
+        free(guest);
+        return status;
+    }
+    t->n_handed++;
+    return 0;
+}
+
+uint64_t shard_thread_n_connections(const struct shard_thread *t)
+{
+    return t->n_handed - atomic_load(&t->n_gone);
+}
+
+int shard_thread_post(struct shard_thread *t, struct mail *mail)
+{
+    return mailbox_post(&t->mailbox, mail);
+}
+
+void shard_thread_drain(struct shard_thread *t)
+{
+    int status = mailbox_post(&t->mailbox, &t->drain);
+
+    assert(status == 0);
+}
+
+void shard_thread_stop(struct shard_thread *t)
+{
+    int status = mailbox_post(&t->mailbox, &t->stop);
+
+    assert(status == 0);
+}
+
+void shard_thread_join(struct shard_thread *t)
+{
+    uv_thread_join(&t->thread);
+    unmake_loop(t);
+    free(t);
+}
+
+struct bulletin_sheet *shard_thread_report(struct shard_thread *t)
+{
+    return bulletin_take(&t->bulletin);
+}
+
+uint64_t shard_thread_alive_ms(const struct shard_thread *t)
+{
+    return atomic_load(&t->alive_ms);
+}
+
+struct shard *shard_thread_shard(struct shard_thread *t)
+{
+    return t->shard;
+}
+
+uint32_t shard_thread_index(const struct shard_thread *t)
+{
+    return t->config.index;
+}

@@ -1,0 +1,64 @@
+/*
+ * One shard's thread: a loop, the shard, its connections, and a mailbox through which the main
+ * thread gives it work. Everything that this shard owns is touched by this thread alone.
+ *
+ *     shard_thread_start -> receive ... -> drain -> (last checkpoint) -> stop -> join
+ *
+ * All functions but those marked are the main thread's.
+ */
+#ifndef SERVER_SHARD_THREAD_H
+#define SERVER_SHARD_THREAD_H
+
+#include "common/mailbox.h"
+#include "proto/message.h"
+#include "server/bulletin.h"
+#include "server/core/shard.h"
+
+struct shard_thread;
+
+struct shard_thread_config {
+    struct shard_config core;
+    uint32_t index; /* on this node */
+    uint32_t frame_max_bytes;
+    uint64_t frame_timeout_ms;
+    bool compress_replies;
+    const struct hello_reply *welcome; /* borrowed; filled in before the first guest */
+};
+
+int shard_thread_start(const struct shard_thread_config *config,
+                       struct shard_thread **ret_thread, struct err *err) ON_MAIN MUST_CHECK;
+
+/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned. */
+int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
+                         const struct hello *hello) ON_MAIN MUST_CHECK;
+
+/* Connections handed over and not yet closed. */
+uint64_t shard_thread_n_connections(const struct shard_thread *t) ON_MAIN;
+
+/* Work for the thread; mail->run gets the shard_thread as its owner. -EPIPE once it stops. Any
+ * thread. */
+int shard_thread_post(struct shard_thread *t, struct mail *mail) MUST_CHECK;
+
+/* Refuses what is parked, hangs up on everybody, lets nobody in: after what was posted before,
+ * and before what is posted later, nothing changes the shard any more. */
+void shard_thread_drain(struct shard_thread *t) ON_MAIN;
+
+/* Ends the loop; join waits for it and frees *t. */
+void shard_thread_stop(struct shard_thread *t) ON_MAIN;
+void shard_thread_join(struct shard_thread *t) ON_MAIN;
+
+/* Its newest report: bulletin_return() when read. Any thread. */
+struct bulletin_sheet *shard_thread_report(struct shard_thread *t);
+
+/* When the thread last showed life, on the monotonic clock. Any thread. */
+uint64_t shard_thread_alive_ms(const struct shard_thread *t);
+
+/* For mail that is being run. */
+struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
+uint32_t shard_thread_index(const struct shard_thread *t);
+
+/* To be called now and then by mail that takes long (arg: the shard_thread): shows life and
+ * posts a report. */
+void shard_thread_progress(void *arg);
+
+#endif

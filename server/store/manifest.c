@@ -1,0 +1,253 @@
+#include "server/store/manifest.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "common/crc.h"
+#include "common/mem.h"
+
+#define FORMAT "psd checkpoint"
+#define FORMAT_VERSION 1
+#define TEXT_MAX (1u << 20) /* a manifest of 1024 files is a tenth of it */
+#define PATH_MAX_BYTES 1100u
+#define TAIL_BYTES 23u                 /* "crc32c": "01234567" newline } newline */
+#define NUMBER_MAX (UINT64_C(1) << 53) /* what a double holds exactly */
+
+void manifest_file_name(uint32_t shard_index, char ret_name[static MANIFEST_NAME_MAX])
+{
+    snprintf(ret_name, MANIFEST_NAME_MAX, "shard-%03" PRIu32 ".psc", shard_index);
+}
+
+static void tail(char dst[static TAIL_BYTES + 1], const char *text, size_t n_bytes)
+{
+    snprintf(dst, TAIL_BYTES + 1, "\"crc32c\": \"%08" PRIx32 "\"\n}\n",
+             crc_extend(0, text, n_bytes));
+}
+
+static void print_files(FILE *out, const struct manifest *m)
+{
+    char name[MANIFEST_NAME_MAX];
+
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        const struct manifest_file *f = &m->files[i];
+
+        manifest_file_name(i, name);
+        fprintf(out,
+                "{\"name\": \"%s\", \"bytes\": %" PRIu64 ", \"crc32c\": \"%08" PRIx32
+                "\", \"rows\": %" PRIu64 ", \"version\": %" PRIu64 "}%s\n",
+                name, f->n_bytes, f->crc, f->n_rows, f->version, i + 1 < m->n_files ? "," : "");
+    }
+}
+
+/* The file's text, to be freed; NULL without memory. */
+static char *print(const struct manifest *m, size_t *ret_bytes)
+{
+    char *text = NULL, end[TAIL_BYTES + 1];
+    FILE *out = open_memstream(&text, ret_bytes);
+
+    if (!out)
+        return NULL;
+    fprintf(out,
+            "{\n\"format\": \"" FORMAT "\",\n\"format_version\": %d,\n\"number\": %" PRIu64
+            ",\n\"node\": %" PRIu32 ",\n\"nodes\": %" PRIu32 ",\n\"shards_per_node\": %" PRIu32
+            ",\n\"unix_ms\": %" PRIu64 ",\n\"files\": [\n",
+            FORMAT_VERSION, m->number, m->node, m->n_nodes, m->shards_per_node, m->unix_ms);
+    print_files(out, m);
+    fprintf(out, "],\n");
+    fflush(out);
+    tail(end, text, *ret_bytes);
+    fprintf(out, "%s", end);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int write_text(const struct file_ops *files, const char *path, const char *text,
+                      size_t n_bytes)
+{
+    int fd, closed, status = files->create(files->state, path, &fd);
+
+    if (status)
+        return status;
+    status = files->write_all(files->state, fd, text, n_bytes);
+    if (!status)
+        status = files->sync(files->state, fd);
+    closed = files->close(files->state, fd);
+    return status ? status : closed;
+}
+
+int manifest_write(const struct file_ops *files, const char *dir, const struct manifest *m,
+                   struct err *err)
+{
+    char path[PATH_MAX_BYTES], tmp[PATH_MAX_BYTES + 8], *text;
+    size_t n_bytes;
+    int status;
+
+    assert(m->n_files > 0 && m->n_files <= MANIFEST_N_FILES_MAX);
+    snprintf(path, sizeof path, "%s/MANIFEST", dir);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    text = print(m, &n_bytes);
+    if (!text)
+        return err_set(err, -ENOMEM, "no memory to write %s", path);
+    status = write_text(files, tmp, text, n_bytes);
+    free(text);
+    if (!status)
+        status = files->sync_dir(files->state,
+                                 dir); /* the shards' files are named before the manifest is */
+    if (!status)
+        status = files->rename(files->state, tmp, path);
+    if (!status)
+        status = files->sync_dir(files->state, dir);
+    return status ? err_set(err, status, "cannot write the manifest: %s: %s",
+                            status_text(status), path)
+                  : 0;
+}
+
+/* The whole file, then a NUL; to be deinit'ed on success. */
+static int read_text(const struct file_ops *files, const char *path, struct buf *ret)
+{
+    struct buf b = { 0 };
+    int64_t n = 1;
+    int fd, status = files->open_read(files->state, path, &fd);
+
+    if (status)
+        return status;
+    while (n > 0 && !status) {
+        uint8_t *room = buf_reserve(&b, 4096);
+
+        n = room ? files->read(files->state, fd, room, 4095) : -ENOMEM;
+        if (n > 0)
+            buf_commit(&b, (size_t)n);
+        status = n < 0 ? (int)n : buf_len(&b) > TEXT_MAX ? PS_ECORRUPT : 0;
+    }
+    files->close(files->state, fd);
+    if (status) {
+        buf_deinit(&b);
+        return status;
+    }
+    b.bytes[b.end] = '\0'; /* the last round reserved it */
+    *ret = b;
+    return 0;
+}
+
+static bool get_number(const cJSON *object, const char *name, uint64_t max, uint64_t *ret)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    if (!cJSON_IsNumber(item) ||
+        !(item->valuedouble >= 0 && item->valuedouble <= (double)max) ||
+        item->valuedouble != (double)(uint64_t)item->valuedouble)
+        return false;
+    *ret = (uint64_t)item->valuedouble;
+    return true;
+}
+
+static bool get_u32(const cJSON *object, const char *name, uint32_t *ret)
+{
+    uint64_t number;
+
+    if (!get_number(object, name, UINT32_MAX, &number))
+        return false;
+    *ret = (uint32_t)number;
+    return true;
+}
+
+static bool is_text(const cJSON *object, const char *name, const char *want)
+{
+    const char *have = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    return have && strcmp(have, want) == 0;
+}
+
+static bool get_crc(const cJSON *object, uint32_t *ret)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "crc32c"));
+
+    if (!text || strlen(text) != 8 || strspn(text, "0123456789abcdef") != 8)
+        return false;
+    *ret = (uint32_t)strtoul(text, NULL, 16);
+    return true;
+}
+
+static bool get_files(const cJSON *array, struct manifest *m)
+{
+    char name[MANIFEST_NAME_MAX];
+    const cJSON *item;
+
+    if (!cJSON_IsArray(array))
+        return false;
+    m->n_files = 0;
+    cJSON_ArrayForEach(item, array)
+    {
+        struct manifest_file *f = &m->files[m->n_files];
+
+        if (m->n_files == MANIFEST_N_FILES_MAX)
+            return false;
+        manifest_file_name(m->n_files, name);
+        if (!is_text(item, "name", name) ||
+            !get_number(item, "bytes", NUMBER_MAX, &f->n_bytes) || !get_crc(item, &f->crc) ||
+            !get_number(item, "rows", NUMBER_MAX, &f->n_rows) ||
+            !get_number(item, "version", NUMBER_MAX, &f->version))
+            return false;
+        m->n_files++;
+    }
+    return m->n_files > 0;
+}
+
+/* What is wrong with the text, or NULL. */
+static const char *parse(const char *text, size_t n_bytes, struct manifest *m)
+{
+    char end[TAIL_BYTES + 1];
+    uint64_t format_version;
+    bool good;
+    cJSON *json;
+
+    if (n_bytes < TAIL_BYTES)
+        return "it ends too early";
+    tail(end, text, n_bytes - TAIL_BYTES);
+    if (memcmp(end, text + n_bytes - TAIL_BYTES, TAIL_BYTES) != 0)
+        return "it fails its checksum";
+    json = cJSON_ParseWithLength(text, n_bytes);
+    if (!json)
+        return "it is no JSON, or there is no memory to read it";
+    good = is_text(json, "format", FORMAT) &&
+           get_number(json, "format_version", 1, &format_version) &&
+           format_version == FORMAT_VERSION &&
+           get_number(json, "number", NUMBER_MAX, &m->number) &&
+           get_u32(json, "node", &m->node) && get_u32(json, "nodes", &m->n_nodes) &&
+           get_u32(json, "shards_per_node", &m->shards_per_node) &&
+           get_number(json, "unix_ms", NUMBER_MAX, &m->unix_ms) &&
+           get_files(cJSON_GetObjectItemCaseSensitive(json, "files"), m);
+    cJSON_Delete(json);
+    return good ? NULL : "a field is missing or out of range";
+}
+
+int manifest_read(const struct file_ops *files, const char *dir, struct manifest *ret,
+                  struct err *err)
+{
+    char path[PATH_MAX_BYTES];
+    struct buf text;
+    const char *reason;
+    int status;
+
+    snprintf(path, sizeof path, "%s/MANIFEST", dir);
+    status = read_text(files, path, &text);
+    if (status == PS_ECORRUPT)
+        return err_set(err, status, "the manifest is longer than any: %s", path);
+    if (status)
+        return err_set(err, status, "cannot read the manifest: %s: %s", status_text(status),
+                       path);
+    reason = parse((const char *)buf_front(&text), buf_len(&text), ret);
+    buf_deinit(&text);
+    return reason ? err_set(err, PS_ECORRUPT, "the manifest is damaged, %s: %s", reason, path)
+                  : 0;
+}

@@ -1,0 +1,135 @@
+#include "server/store/shelf.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define NUMBER_DIGITS 20
+#define NAME_MAX_BYTES 64u /* of a file of ours, with NUL */
+
+int shelf_path(const char *data_dir, char ret[static SHELF_PATH_MAX], struct err *err)
+{
+    /* Room for /checkpoints/NUMBER behind it, so that no later path is cut. */
+    if (strlen(data_dir) + 40 > SHELF_PATH_MAX)
+        return err_set(err, -ENAMETOOLONG, "the data directory's path is longer than %u bytes",
+                       SHELF_PATH_MAX - 40);
+    snprintf(ret, SHELF_PATH_MAX, "%s/checkpoints", data_dir);
+    return 0;
+}
+
+int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
+                      struct err *err)
+{
+    int status = shelf_path(data_dir, ret, err);
+    size_t len;
+
+    if (status)
+        return status;
+    len = strlen(ret);
+    snprintf(ret + len, SHELF_PATH_MAX - len, "/%0*" PRIu64, NUMBER_DIGITS, number);
+    return 0;
+}
+
+/* Room for one more of `n` items: doubled when they fill a power of two. */
+static void *with_room(void *items, size_t n, size_t item_bytes)
+{
+    return n & (n - 1) ? items : mem_try_realloc(items, (n ? n * 2 : 1) * item_bytes);
+}
+
+static int add_number(void *arg, const char *name)
+{
+    struct shelf_numbers *list = arg;
+    uint64_t number, *items;
+
+    if (strlen(name) != NUMBER_DIGITS || strspn(name, "0123456789") != NUMBER_DIGITS)
+        return 0;
+    errno = 0;
+    number = strtoull(name, NULL, 10);
+    if (errno || number == 0 || number >= SHELF_NUMBER_MAX)
+        return 0;
+    items = with_room(list->items, list->n, sizeof *items);
+    if (!items)
+        return -ENOMEM;
+    list->items = items;
+    items[list->n++] = number;
+    return 0;
+}
+
+static int descending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+int shelf_list(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
+               struct err *err)
+{
+    int status;
+
+    *ret = (struct shelf_numbers){ 0 };
+    status = files->list(files->state, base, add_number, ret);
+    if (status && status != -ENOENT)
+        return err_set(err, status, "cannot list: %s: %s", status_text(status), base);
+    if (ret->n)
+        qsort(ret->items, ret->n, sizeof *ret->items, descending);
+    return 0;
+}
+
+int shelf_make_dir(const struct file_ops *files, const char *path, const char *parent,
+                   struct err *err)
+{
+    int status = files->mkdir(files->state, path);
+
+    if (!status && parent)
+        status = files->sync_dir(files->state, parent);
+    return status ? err_set(err, status, "cannot make the directory: %s: %s",
+                            status_text(status), path)
+                  : 0;
+}
+
+/* The names of our files in a checkpoint's directory; anything else in it is not ours to
+ * remove. */
+struct names {
+    char (*items)[NAME_MAX_BYTES]; /* owned */
+    size_t n;
+};
+
+static int add_name(void *arg, const char *name)
+{
+    struct names *list = arg;
+    char(*items)[NAME_MAX_BYTES];
+
+    if (strlen(name) >= NAME_MAX_BYTES ||
+        (strncmp(name, "MANIFEST", 8) != 0 && strncmp(name, "shard-", 6) != 0))
+        return 0;
+    items = with_room(list->items, list->n, sizeof *items);
+    if (!items)
+        return -ENOMEM;
+    list->items = items;
+    snprintf(items[list->n++], NAME_MAX_BYTES, "%s", name);
+    return 0;
+}
+
+void shelf_remove(const struct file_ops *files, const char *dir)
+{
+    char path[SHELF_PATH_MAX + NAME_MAX_BYTES];
+    struct names names = { 0 };
+    int status;
+
+    snprintf(path, sizeof path, "%s/MANIFEST", dir);
+    status = files->unlink(files->state, path);
+    if ((status == 0 || status == -ENOENT) && files->sync_dir(files->state, dir) == 0 &&
+        files->list(files->state, dir, add_name, &names) == 0) {
+        for (size_t i = 0; i < names.n; i++) {
+            snprintf(path, sizeof path, "%s/%s", dir, names.items[i]);
+            files->unlink(files->state, path);
+        }
+        files->rmdir(files->state, dir);
+    }
+    free(names.items);
+}

@@ -1,0 +1,198 @@
+#include "tests/golden/harness.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/mem.h"
+
+static void must(int status, const struct err *err, const char *what)
+{
+    if (status)
+        fail_msg("%s: %s (%s)", what, err->text, status_text(status));
+}
+
+static void open_store(struct harness *h, struct err *err)
+{
+    const char *servers = getenv("PS_SERVERS");
+    struct ps_options options = { .servers = servers,
+                                  .token = "",
+                                  .name = "golden",
+                                  .job = h->s.job,
+                                  .n_workers = 1,
+                                  .mode = SPEC_MODE_BSP,
+                                  .connect_ms = 20000,
+                                  .give_up_ms = 20000,
+                                  .pull_ms = 60000,
+                                  .window_bytes = 64u << 20 };
+
+    must(servers ? store_remote_open(&options, &h->store, err)
+                 : store_local_open(h->s.job, NULL, &h->store, err),
+         err, "store");
+}
+
+void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeric,
+                  uint32_t n_fields)
+{
+    struct dlrm_config config = { .n_numeric = n_numeric, .n_fields = n_fields };
+    enum settings_action action;
+    struct err err = { 0 };
+    int argc = 0;
+
+    *h = (struct harness){ 0 };
+    while (flags[argc])
+        argc++;
+    must(settings_load(&settings_worker, argc, (char **)(uintptr_t)flags, 0, &h->s, &action,
+                       &err),
+         &err, "settings");
+    config.batch_max = h->s.batch;
+    config.dim = h->s.dim;
+    config.self_interaction = h->s.self_interaction;
+    must(settings_widths("bottom", h->s.bottom, config.bottom, DLRM_LAYERS_MAX - 1,
+                         &config.n_bottom, &err),
+         &err, "bottom");
+    must(settings_widths("top", h->s.top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, &err),
+         &err, "top");
+    must(dlrm_new(&config, &h->model, &err), &err, "model");
+    open_store(h, &err);
+    must(tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err, "tables");
+    must(batch_init(&h->batch, h->s.batch, n_numeric, n_fields), &err, "batch");
+}
+
+void harness_close(struct harness *h)
+{
+    struct err err = { 0 };
+
+    must(h->store->ops->leave(h->store, &err), &err, "leave");
+    batch_deinit(&h->batch);
+    tables_free(h->tables);
+    h->store->ops->close(h->store);
+    dlrm_free(h->model);
+    settings_free(&settings_worker, &h->s);
+}
+
+/* The store's number and specification of one of the run's tables. */
+static uint32_t find(struct harness *h, const char *name, struct table_spec *ret_spec)
+{
+    struct err err = { 0 };
+    uint32_t id;
+
+    *ret_spec = (struct table_spec){ .dim = 1 };
+    snprintf(ret_spec->name, sizeof ret_spec->name, "%.63s/%s", h->s.job, name);
+    must(h->store->ops->table_find(h->store, ret_spec, &id, &err), &err, name);
+    return id;
+}
+
+static uint64_t *block_keys(const struct table_spec *spec)
+{
+    uint64_t n = spec_n_blocks(spec), *keys = mem_alloc(n * sizeof *keys);
+
+    for (uint64_t i = 0; i < n; i++)
+        keys[i] = i;
+    return keys;
+}
+
+static void assign(struct harness *h, uint32_t table, const uint64_t *keys, uint32_t n_keys,
+                   const float *values)
+{
+    struct ps_push_section section = { .table = table,
+                                       .op = SECTION_ASSIGN,
+                                       .codec = CODEC_FP32,
+                                       .n_keys = n_keys,
+                                       .keys = keys,
+                                       .values = values };
+    struct err err = { 0 };
+
+    must(h->store->ops->push(h->store, 0, 0, false, &section, 1, &err), &err, "assign");
+}
+
+static void read_rows(struct harness *h, uint32_t table, const uint64_t *keys, uint32_t n_keys,
+                      float *dst)
+{
+    struct ps_pull_section section = { table, CODEC_FP32, n_keys, keys, dst };
+    struct err err = { 0 };
+
+    must(h->store->ops->pull_start(h->store, h->clock, &section, 1, &err), &err, "pull");
+    must(h->store->ops->pull_wait(h->store, &err), &err, "pull");
+}
+
+void harness_assign_dense(struct harness *h, const char *name, const float *values,
+                          uint32_t n_floats)
+{
+    struct table_spec spec;
+    uint32_t id = find(h, name, &spec);
+    uint64_t *keys = block_keys(&spec);
+    float *padded = mem_alloc(spec_n_blocks(&spec) * spec.dim * sizeof *padded);
+
+    assert_int_equal(spec.n_floats, n_floats);
+    memcpy(padded, values, n_floats * sizeof *values);
+    assign(h, id, keys, (uint32_t)spec_n_blocks(&spec), padded);
+    free(padded);
+    free(keys);
+}
+
+void harness_assign_rows(struct harness *h, const uint64_t *keys, const float *rows,
+                         uint32_t n_rows)
+{
+    struct table_spec spec;
+    uint32_t id = find(h, "emb", &spec);
+
+    assign(h, id, keys, n_rows, rows);
+}
+
+void harness_read_dense(struct harness *h, const char *name, float *ret_values,
+                        uint32_t n_floats)
+{
+    struct table_spec spec;
+    uint32_t id = find(h, name, &spec);
+    uint64_t *keys = block_keys(&spec);
+    float *padded = mem_alloc(spec_n_blocks(&spec) * spec.dim * sizeof *padded);
+
+    assert_int_equal(spec.n_floats, n_floats);
+    read_rows(h, id, keys, (uint32_t)spec_n_blocks(&spec), padded);
+    memcpy(ret_values, padded, n_floats * sizeof *ret_values);
+    free(padded);
+    free(keys);
+}
+
+void harness_read_rows(struct harness *h, const uint64_t *keys, float *ret_rows,
+                       uint32_t n_rows)
+{
+    struct table_spec spec;
+    uint32_t id = find(h, "emb", &spec);
+
+    read_rows(h, id, keys, n_rows, ret_rows);
+}
+
+void harness_forward(struct harness *h)
+{
+    struct err err = { 0 };
+
+    must(batch_dedup(&h->batch), &err, "dedup");
+    must(tables_pull(h->tables, &h->batch, h->clock, TABLES_ALL, &err), &err, "pull");
+    must(dlrm_forward(h->model, &h->batch, tables_rows(h->tables), NULL, false, 0), &err,
+         "forward");
+}
+
+double harness_step(struct harness *h)
+{
+    struct err err = { 0 };
+    double loss;
+
+    must(batch_dedup(&h->batch), &err, "dedup");
+    must(tables_pull(h->tables, &h->batch, h->clock, TABLES_ALL, &err), &err, "pull");
+    must(dlrm_forward(h->model, &h->batch, tables_rows(h->tables), NULL, true, h->clock), &err,
+         "forward");
+    loss = dlrm_loss(h->model, &h->batch);
+    must(dlrm_backward(h->model, &h->batch, tables_rows(h->tables), NULL,
+                       tables_row_grads(h->tables), NULL),
+         &err, "backward");
+    must(tables_push(h->tables, &h->batch, h->clock, &err), &err, "push");
+    h->clock++;
+    return loss;
+}

@@ -1,0 +1,46 @@
+/*
+ * A training run whose start and data a golden case gives: the worker's own tables, store and
+ * model, step for step what the trainer does. PS_SERVERS=HOST:PORT sends everything over the
+ * wire; without it the tables are in this process.
+ */
+#ifndef TESTS_GOLDEN_HARNESS_H
+#define TESTS_GOLDEN_HARNESS_H
+
+#include "worker/tables.h"
+
+struct harness {
+    struct settings s;
+    struct dlrm *model;
+    struct store *store;
+    struct tables *tables;
+    struct batch batch;
+    uint64_t clock;
+};
+
+/* flags: as on psworker's command line, NULL-terminated; the job name must be new to the
+ * servers. Fails the test on any error. */
+void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeric,
+                  uint32_t n_fields);
+void harness_close(struct harness *h);
+
+/* Sets weights, optimizer state anew. `name`: "emb" or a tensor's. keys NULL: a dense array of
+ * n floats, else n rows. */
+void harness_assign_dense(struct harness *h, const char *name, const float *values,
+                          uint32_t n_floats);
+void harness_assign_rows(struct harness *h, const uint64_t *keys, const float *rows,
+                         uint32_t n_rows);
+
+/* The weights as the tables have them now. */
+void harness_read_dense(struct harness *h, const char *name, float *ret_values,
+                        uint32_t n_floats);
+void harness_read_rows(struct harness *h, const uint64_t *keys, float *ret_rows,
+                       uint32_t n_rows);
+
+/* The batch is filled: dedup, pull, forward, backward, push. Returns the loss before the
+ * update. */
+double harness_step(struct harness *h);
+
+/* Forward only; probabilities are the model's. */
+void harness_forward(struct harness *h);
+
+#endif

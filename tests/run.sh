@@ -1,0 +1,50 @@
+#!/bin/sh
+# All tests: unit tests under ASan+UBSan, those with threads under TSan, then real processes. A program a file; each has a
+# time limit, and its output is shown when it fails. Ends with "N passed, N failed".
+cd "$(dirname "$0")/.." || exit 2
+jobs=$(nproc)
+log=build/test-logs
+rm -rf "$log" && mkdir -p "$log"
+export PS_GOLDEN="$PWD/build/golden" PS_SHARED="${PS_SHARED:-$PWD/../shared}"
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export OPENBLAS_NUM_THREADS=1
+
+if [ -n "${CI:-}" ] && [ ! -d "$PS_SHARED/data/criteo" ]; then
+    echo "the real click logs are missing: $PS_SHARED/data/criteo (tests on real data would be skipped)" >&2
+    exit 1
+fi
+
+# Which unit programs have threads worth watching.
+threads='common/test_mailbox|client/|data/test_feed|common/test_histogram|net/|psd/|admin/test_http'
+
+for v in asan tsan; do
+    echo "building the unit tests: $v"
+    make --no-print-directory -j"$jobs" VARIANT=$v unit $([ $v = asan ] && echo all) >"$log/build-$v.log" 2>&1 ||
+        { tail -n 40 "$log/build-$v.log"; exit 1; }
+done
+
+run_one='
+    name=$(echo "$1" | sed "s|build/||; s|/|-|g")
+    if timeout 300 "$1" >"'$log'/$name.log" 2>&1; then
+        n=$(grep -c "^\[       OK \]" "'$log'/$name.log"); echo "ok    $1 ($n tests)"
+    else
+        echo "FAIL  $1 (exit $?)"; tail -n 60 "'$log'/$name.log"
+    fi'
+{
+    find build/asan/unit -type f -perm -u+x | sort
+    find build/tsan/unit -type f -perm -u+x | grep -E "$threads" | sort
+} | xargs -P "$jobs" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
+passed=$(grep -c '^ok' "$log/unit.txt")
+failed=$(grep -c '^FAIL' "$log/unit.txt")
+
+echo "tests of real processes"
+make --no-print-directory -j"$jobs" all golden-tests >"$log/build-release.log" 2>&1 ||
+    { tail -n 40 "$log/build-release.log"; exit 1; }
+PS_BIN=build/release/bin /usr/bin/python3 -m pytest -q -n "$jobs" --timeout=600 -p no:cacheprovider tests/system >"$log/system.txt" 2>&1
+status=$?
+tail -n 60 "$log/system.txt"
+system_passed=$(grep -oE '[0-9]+ passed' "$log/system.txt" | tail -n1 | cut -d' ' -f1)
+system_failed=$(grep -oE '[0-9]+ (failed|error)' "$log/system.txt" | awk '{n += $1} END {print n + 0}')
+[ $status -ne 0 ] && [ "$system_failed" = 0 ] && system_failed=1
+echo "$((passed + ${system_passed:-0})) passed, $((failed + system_failed)) failed"
+[ $((failed + system_failed)) = 0 ] && [ "$passed" -gt 0 ] && [ "${system_passed:-0}" -gt 0 ]

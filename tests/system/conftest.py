@@ -1,0 +1,124 @@
+"""Real processes: `start_psd` starts a daemon on free ports and holds it, at the end, to a clean exit."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+import wire
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
+READY = re.compile(r"psd ready: listening on (\S+):(\d+), http (\S+), (\d+) shards, (\d+) tables restored")
+SANITIZER = re.compile(r"Sanitizer|runtime error:|Assertion")
+START_S = 30
+
+
+class Daemon:
+    """A running psd; its log grows in `lines`."""
+
+    def __init__(self, args, cwd):
+        self.process = subprocess.Popen([str(BIN / "psd"), *args], cwd=cwd, stderr=subprocess.PIPE, text=True,
+                                        errors="replace")
+        self.lines = []
+        self.is_stopping = False
+        self.is_ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if not self.is_ready.wait(START_S) or not hasattr(self, "port"):
+            self.process.kill()
+            raise RuntimeError(f"psd {args} is not ready: {self.log()}")
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            match = READY.search(line)
+            if match:
+                self.port, self.http = int(match[2]), match[3]
+                self.n_shards, self.n_tables = int(match[4]), int(match[5])
+                self.is_ready.set()
+        self.is_ready.set()
+
+    def log(self):
+        return "\n".join(self.lines)
+
+    def terminate(self):
+        """SIGTERM, once: a second one would cut the last checkpoint short."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """The exit status after SIGTERM."""
+        self.terminate()
+        status = self.process.wait(START_S)
+        self.reader.join()
+        self.process.stderr.close()
+        return status
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    # --- clients ---
+
+    def connect(self, shard=0, role="worker", **more):
+        """Greeted and let in."""
+        client = wire.Wire(self.port)
+        answer = client.hello(role=role, shard=shard, **more)
+        assert answer.status == 0, answer.text
+        return client
+
+    def admin(self, command="stats"):
+        with self.connect(wire.DOOR, "operator") as client:
+            answer = client.admin(command)
+            assert answer.status == 0, answer.text
+            return json.loads(answer.body)
+
+    def stats(self):
+        with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
+            return json.load(page)
+
+
+@pytest.fixture
+def start_psd(tmp_path):
+    daemons = []
+
+    def start(*args, data=True):
+        args = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *args]
+        if data and "--data-dir" not in args:
+            args += ["--data-dir", str(tmp_path / f"data-{len(daemons)}")]
+        daemons.append(Daemon(args, tmp_path))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        was_killed = daemon.process.poll() == -signal.SIGKILL
+        status = daemon.stop()
+        assert was_killed or status == 0, daemon.log()
+        assert not SANITIZER.search(daemon.log()), daemon.log()
+
+
+@pytest.fixture(scope="module")
+def shared_psd(tmp_path_factory, request):
+    """One daemon for the tests of a file, which names its arguments in PSD_ARGS."""
+    daemon = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *request.module.PSD_ARGS],
+                    tmp_path_factory.mktemp("psd"))
+    yield daemon
+    assert daemon.stop() == 0, daemon.log()
+    assert not SANITIZER.search(daemon.log()), daemon.log()
+
+
+def eventually(condition, within_s=10):
+    """Asks until it holds. What is waited for is a counter that the daemon publishes a few times a second."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)

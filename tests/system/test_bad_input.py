@@ -1,0 +1,168 @@
+"""What a person can get wrong: each ends in one clear sentence that names the thing, and an exit code (2 misuse, 1 failure)."""
+import gzip
+import re
+import subprocess
+
+import pytest
+from training import BIN, finish, psds, psworker, result, synth, train  # noqa: F401
+
+LOG = ["data", "DATA"]  # --data FILE, filled in by the test
+
+WORKER_MISUSE = [
+    ([], "which command"),
+    (["trian"], '"trian" is no command'),
+    (["train"], "--data"),
+    (["train", "--dta", "x"], 'dta.*did you mean.*data'),
+    (["train", "--data"], "data"),
+    (["train", "--data", "x", "--batch", "0"], "batch"),
+    (["train", "--data", "x", "--batch", "12x"], "batch.*12x"),
+    (["train", "--data", "x", "--batch", "-1"], "batch"),
+    (["train", "--data", "x", "--lr", "nan"], "lr"),
+    (["train", "--data", "x", "--lr", "fast"], "lr.*fast"),
+    (["train", "--data", "x", "--mode", "sync"], "mode.*sync.*async.*ssp.*bsp"),
+    (["train", "--data", "x", "--optimizer", "sgdd"], "optimizer.*sgdd"),
+    (["train", "--data", "x", "--push-codec", "int4"], "push-codec.*int4"),
+    (["train", "--data", "x", "--workers", "2", "--rank", "2"], "--rank"),
+    (["train", "--data", "x", "--local", "--workers", "2"], "--local"),
+    (["train", "--data", "x", "--save", "d"], "--save"),
+    (["train", "--data", "x", "--bottom", "512,,64"], "bottom.*512,,64"),
+    (["train", "--data", "x", "--top", "wide"], "top.*wide"),
+    (["train", "--data", "x", "--dropout", "1"], "dropout"),
+    (["train", "--data", "x", "--valid-fraction", "1"], "valid-fraction"),
+    (["train", "--data", "x", "--valid-fraction", "0.1", "--train-rows", "5"], "train-rows"),
+    (["train", "--data", "x", "--early-stop", "2"], "early-stop"),
+    (["train", "--data", "x", "--job", "a/b"], "job"),
+    (["train", "--data", "x", "--device", "cuda"], "device.*cuda"),
+    (["train", "--data", "x", "--log-level", "loud"], "log-level.*loud"),
+    (["train", "--data", "x", "--window", "12Q"], "window.*12Q"),
+    (["train", "--data", "x", "--give-up", "soon"], "give-up.*soon"),
+    (["train", "--config", "/nonexistent.conf"], "/nonexistent.conf"),
+    (["eval", "--data", "x", "--local"], "--local needs --checkpoint"),
+    (["predict"], "--data"),
+]
+
+PSD_MISUSE = [
+    ([], "--dev"),
+    (["--dev", "--shards", "x"], "shards.*x"),
+    (["--dev", "--shards", "99999"], "shards.*99999"),
+    (["--dev", "--listen", "nowhere"], "listen.*nowhere"),
+    (["--dev", "--listen", "127.0.0.1:99999"], "listen.*99999"),
+    (["--dev", "--memory-max", "lots"], "memory-max.*lots"),
+    (["--dev", "--shrads", "2"], 'shrads.*did you mean.*shards'),
+    (["--dev", "--lease", "1"], "lease"),
+    (["--dev", "--cluster", "127.0.0.1:1,127.0.0.1:2", "--node", "2"], "node"),
+    (["--dev", "--token-file", "/nonexistent"], "/nonexistent"),
+]
+
+
+def refused(program, args, code, pattern, cwd=None):
+    p = subprocess.run([BIN / program, *map(str, args)], capture_output=True, text=True, timeout=60, cwd=cwd)
+    assert p.returncode == code, (p.returncode, p.stderr)
+    lines = [line for line in p.stderr.splitlines() if line]
+    assert len(lines) == 1, f"one sentence, not {lines}"
+    assert re.search(pattern, lines[0]), lines[0]
+
+
+@pytest.mark.parametrize("args,pattern", WORKER_MISUSE, ids=[" ".join(a) or "none" for a, _ in WORKER_MISUSE])
+def test_psworker_says_what_is_wrong_with_a_flag(args, pattern, tmp_path):
+    refused("psworker", args, 2, pattern, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("args,pattern", PSD_MISUSE, ids=[" ".join(a) or "none" for a, _ in PSD_MISUSE])
+def test_psd_says_what_is_wrong_with_a_flag(args, pattern, tmp_path):
+    refused("psd", args, 2, pattern, cwd=tmp_path)
+
+
+CONFIGS = [
+    ("bacth = 5\n", "job.conf:1.*bacth.*batch"),
+    ("[training]\nbatch = many\n", "job.conf:2.*batch.*many"),
+    ("batch\n", "job.conf:1"),
+    ("[training\nbatch = 5\n", "job.conf:1"),
+    ("mode = ssp\nstaleness = -1\n", "job.conf:2.*staleness"),
+]
+
+
+@pytest.mark.parametrize("text,pattern", CONFIGS, ids=range(len(CONFIGS)))
+def test_a_line_of_a_job_file_is_named(text, pattern, tmp_path):
+    conf = tmp_path / "job.conf"
+    conf.write_text(text)
+    refused("psworker", ["train", "--data", "x", "--config", conf], 2, pattern)
+
+
+def criteo_line(label="1", numeric="5", token="68fd1e64"):
+    return "\t".join([label] + [numeric] * 13 + [token] * 26) + "\n"
+
+
+DATA = [
+    ("no file", None, [], 1, "nosuch"),
+    ("an empty file", b"", [], 1, "no rows|empty"),
+    ("not the columns that were told", b"1\t2\t3\n" * 5, ["--bad-rows-max", "2"], 1, r":3.*3 column|:3.*columns"),
+    ("a label that is none", criteo_line(label="maybe").encode() * 5, ["--bad-rows-max", "0"], 1, ":1.*maybe"),
+    ("a number that is none", criteo_line(numeric="5x").encode() * 5, ["--bad-rows-max", "0"], 1, ":1.*5x"),
+    ("a cut gzip file", gzip.compress(criteo_line().encode() * 1000)[:-20], [], 1, "log.tsv"),
+    ("a cut zstd file", "zstd", [], 1, "log.tsv"),
+    ("a column that is not there", criteo_line().encode() * 5, ["--format", "", "--label", "0", "--numeric", "77"], 2, "77"),
+    ("a name without a header", criteo_line().encode() * 5, ["--format", "", "--label", "click"], 2, "click"),
+    ("one column twice", criteo_line().encode() * 5, ["--format", "", "--label", "0", "--numeric", "1", "--categorical", "1"], 2, "1"),
+    ("nothing left to train on", criteo_line().encode() * 5, ["--train-rows", "5"], 2, "train-rows"),
+]
+
+
+@pytest.mark.parametrize("content,flags,code,pattern", [d[1:] for d in DATA], ids=[d[0] for d in DATA])
+def test_data_that_cannot_be_read_is_named_with_file_and_line(content, flags, code, pattern, tmp_path):
+    log = tmp_path / ("nosuch.tsv" if content is None else "log.tsv")
+    if content == "zstd":
+        content = subprocess.run(["zstd", "-c"], input=b"".join(criteo_line(token=f"{i:x}").encode() for i in range(1000)),
+                                 capture_output=True, check=True).stdout[:-30]
+    if content is not None:
+        log.write_bytes(content)
+    refused("psworker", ["train", "--local", "--data", log, "--format", "criteo", *flags], code, pattern)
+
+
+def test_a_few_malformed_rows_are_counted_and_skipped(tmp_path):
+    log = synth(tmp_path / "log.tsv", 500)
+    with open(log, "ab") as f:
+        f.write(b"1\t2\n" * 3 + criteo_line().encode())
+    r = train("--local", "--data", log, "--format", "criteo", "--bad-rows-max", "3", "--bottom", "8", "--top", "8")
+    assert r["samples"] == 501 and r["bad_rows"] == 3
+
+
+def test_a_server_that_is_not_there_is_named_and_waited_for_until_the_deadline(tmp_path):
+    log = synth(tmp_path / "log.tsv", 100)
+    p = psworker("train", "--data", log, "--format", "criteo", "--servers", "127.0.0.1:1", "--connect-timeout", "600ms")
+    _, err = finish(p, status=1)
+    assert re.search(r"127\.0\.0\.1:1", err) and "refused" in err
+
+
+def test_tables_with_another_shape_are_refused_with_the_field_that_differs(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 200)
+    node = psds("--shards", 1)
+    flags = ("--data", log, "--format", "criteo", "--servers", node.address, "--bottom", "8", "--top", "8")
+    train(*flags)
+    _, err = finish(psworker("train", *flags, "--lr", "0.5"), status=1)
+    assert re.search(r"learning_rate.*0\.0(1|0999).*0\.5", err.splitlines()[-1])
+    _, err = finish(psworker("train", *flags, "--dim", "4"), status=1)
+    assert re.search(r"dim", err.splitlines()[-1])
+    _, err = finish(psworker("eval", *flags, "--bottom", "16"), status=1)
+    assert re.search(r"bottom", err.splitlines()[-1])
+    _, err = finish(psworker("eval", *flags, "--job", "another"), status=1)
+    assert "another" in err.splitlines()[-1]
+    train(*flags)  # and the daemon still serves
+
+
+def test_a_learning_rate_that_diverges_ends_the_job_with_a_sentence(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 3000)
+    node = psds("--shards", 1)
+    _, err = finish(psworker("train", "--data", log, "--format", "criteo", "--servers", node.address, "--optimizer", "sgd",
+                             "--lr", "900000", "--bottom", "64", "--top", "64"), status=1)
+    assert re.search("NaN|diverged", err.splitlines()[-1])
+
+
+def test_the_memory_budget_refuses_new_rows_and_the_job_goes_on(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 20000, cardinality=100000)
+    node = psds("--shards", 1, "--memory-max", "4M")
+    r = train("--data", log, "--format", "criteo", "--servers", node.address, "--bottom", "16", "--top", "16", "--dim", "32")
+    assert r["rows_refused"] > 0 and r["samples"] == 20000
+    shard = node.stats()["shards"][0]
+    assert shard["rows_refused"] > 0 if "rows_refused" in shard else True
+    assert node.get("/healthz")

@@ -1,0 +1,51 @@
+"""The main job on real click logs, against PyTorch's learning curves (golden/README.md, case 5)."""
+import statistics
+
+import pytest
+from training import finish, psds, psworker, result, shared  # noqa: F401
+
+AUC, LOGLOSS = 0.7584, 0.4895
+FLAGS = ("--format", "criteo", "--train-rows", 99000, "--batch", 128, "--dim", 16, "--bottom", "512,256,64", "--top",
+         "512,256", "--optimizer", "adagrad", "--lr", 0.01, "--epochs", 1, "--json", "-")
+
+
+def run(psds, seed, *flags, workers=1, mode="bsp"):
+    """One training run on a psd of its own; validation AUC and log-loss."""
+    data = shared("data/criteo/criteo_dev_110000.tsv.zst")
+    node = psds("--shards", 2)
+    procs = [psworker("train", "--data", data, "--servers", node.address, "--seed", seed, "--mode", mode, "--workers",
+                      workers, "--rank", r, *FLAGS, *flags) for r in range(workers)]
+    outs = [finish(p, 600)[0] for p in procs]
+    node.kill()
+    r = result(outs[0])
+    assert r["validation_rows"] == 11000
+    print(f"seed {seed} {mode} x{workers} {flags}: AUC {r['auc']:.4f}, log-loss {r['logloss']:.4f}, "
+          f"{r['samples_per_s']:.0f} samples/s, {r['wire_bytes_per_sample']:.0f} bytes/sample")
+    return r["auc"], r["logloss"]
+
+
+@pytest.fixture(scope="module")
+def bsp():
+    return {}
+
+
+def baseline(psds, bsp, seed):
+    if seed not in bsp:
+        bsp[seed] = run(psds, seed)
+    return bsp[seed]
+
+
+def mean(pairs):
+    return statistics.mean(a for a, _ in pairs), statistics.mean(b for _, b in pairs)
+
+
+@pytest.mark.timeout(1200)
+def test_lock_step_reaches_pytorchs_auc_and_the_other_modes_and_int8_follow(psds, bsp):
+    seeds = (1, 2, 3)
+    auc, logloss = mean([baseline(psds, bsp, s) for s in seeds])
+    assert abs(auc - AUC) < 0.003 and abs(logloss - LOGLOSS) < 0.004, (auc, logloss)
+    for mode, flags in (("async", ()), ("ssp", ("--staleness", 4))):
+        got, _ = mean([run(psds, s, *flags, workers=2, mode=mode) for s in seeds])
+        assert abs(got - auc) < 0.003, (mode, got, auc)
+    int8, _ = mean([run(psds, s, "--push-codec", "int8", "--zstd") for s in seeds])
+    assert abs(int8 - auc) < 0.001, (int8, auc)

@@ -1,0 +1,82 @@
+"""Installation, units and samples."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from conftest import BIN, ROOT
+
+pytestmark = pytest.mark.timeout(120)
+UNITS = ["psd.service", "psworker@.service"]
+
+
+def run(*args, **more):
+    return subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=60, **more)
+
+
+@pytest.fixture
+def install(tmp_path):
+    def install(prefix="/usr"):
+        got = run(ROOT / "deploy/install.sh", BIN, tmp_path / "root", prefix)
+        assert got.returncode == 0, got.stderr
+        return tmp_path / "root"
+
+    return install
+
+
+def test_install_puts_everything_below_destdir(install):
+    root = install("/opt/psd")
+    for program in ["psd", "psworker", "psctl"]:
+        got = run(root / "opt/psd/bin" / program, "--version")
+        assert (got.returncode, got.stdout) == (0, f"{program} 0.1.0\n")
+        assert (root / f"opt/psd/share/man/man1/{program}.1").stat().st_size > 500
+    unit = (root / "opt/psd/lib/systemd/system/psd.service").read_text()
+    assert "ExecStart=/opt/psd/bin/psd --config /etc/psd/psd.conf\n" in unit
+    assert {p.name for p in root.iterdir()} == {"opt", "etc"}
+
+
+def test_install_leaves_an_operators_configuration_alone(install):
+    root = install()
+    conf = root / "etc/psd/psd.conf"
+    install()
+    assert not (root / "etc/psd/psd.conf.new").exists()
+    conf.write_text("listen = 127.0.0.1:1\n")
+    install()
+    assert conf.read_text() == "listen = 127.0.0.1:1\n"
+    assert (root / "etc/psd/psd.conf.new").read_text() == (ROOT / "deploy/psd.conf").read_text()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_has_nothing_to_say_about_the_units(install, tmp_path, unit):
+    assert shutil.which("systemd-analyze"), "systemd-analyze is missing: apt-get install systemd"
+    root = install()
+    text = (root / "usr/lib/systemd/system" / unit).read_text()
+    path = tmp_path / unit
+    path.write_text(text.replace("ExecStart=/usr/bin/", f"ExecStart={root}/usr/bin/"))
+    got = run("systemd-analyze", "verify", path)
+    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
+    got = run("systemd-analyze", "security", "--offline=true", "--threshold=30", path)
+    assert got.returncode == 0, got.stdout
+    assert "Type=notify\n" in text and "WatchdogSec=" in text and "StateDirectory=" in text
+
+
+def test_the_samples_are_what_the_programs_print(tmp_path):
+    got = run(ROOT / "deploy/samples.sh", BIN, tmp_path)
+    assert got.returncode == 0, got.stderr
+    for name in ["psd.conf", "psworker.conf"]:
+        assert (tmp_path / name).read_text() == (ROOT / "deploy" / name).read_text(), \
+            f"deploy/{name} is stale: run deploy/samples.sh build/release/bin"
+
+
+def test_the_samples_are_read_back_as_they_are(tmp_path):
+    for args, name in [(["psd"], "psd.conf"), (["psworker", "train"], "psworker.conf")]:
+        path = ROOT / "deploy" / name
+        got = run(BIN / args[0], *args[1:], "--config", path, "--print-config", cwd=tmp_path)
+        assert (got.returncode, got.stdout) == (0, path.read_text())
+    got = run(BIN / "psd", "--config", ROOT / "deploy/psd.conf", "--check", cwd=tmp_path)
+    assert got.returncode == 0, got.stderr
+
+
+def test_make_install_takes_this_way():
+    assert "deploy/install.sh" in (pathlib.Path(ROOT) / "Makefile").read_text()

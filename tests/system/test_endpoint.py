@@ -1,0 +1,114 @@
+"""The stats endpoint of a node at work."""
+
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+import wire
+from conftest import eventually
+from wire import floats
+
+pytestmark = pytest.mark.timeout(60)
+GRAD = floats(1, 2, 3, 4)
+
+
+def get(psd, path, method="GET"):
+    request = urllib.request.Request(f"http://{psd.http}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, e.read().decode(), e.headers
+
+
+def work(psd):
+    """Two workers of a bounded-staleness job, some pushes and pulls, a refusal, a malformed frame, a refused greeting."""
+    keys = wire.keys_of(0, psd.n_shards, 3)
+    with psd.connect() as a, psd.connect() as b:
+        table = a.table(name="emb", dim=4).number(3)
+        for rank, client in enumerate([a, b]):
+            assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.SSP, bound=2).status == 0
+        for clock in range(2):
+            assert a.push(keys, GRAD * 3, table=table, seq=clock + 1, clock=clock).status == 0
+            assert a.pull(keys, table=table, clock=clock + 1).status == 0
+        assert b.push(keys, floats(float("nan"), 0, 0, 0) * 3, table=table).status == wire.STATUS["ENAN"]
+        assert b.pull(keys, table=table, clock=1, codec=wire.INT8).status == 0
+        with psd.connect() as bad:
+            bad.send(b"X" * 24)
+            assert bad.is_closed()
+        with wire.Wire(psd.port) as nobody:
+            assert nobody.hello(role="king").status != 0
+        eventually(lambda: psd.stats()["totals"]["n_waits"] == 0 and psd.stats()["totals"]["requests"]["pull"]["n"] == 3
+                   and psd.stats()["totals"]["net"]["malformed_frames"] == 1)
+        return psd.stats(), get(psd, "/metrics")[1]
+
+
+def test_stats_tell_what_the_workers_did(start_psd):
+    psd = start_psd("--shards", "2")
+    stats, _ = work(psd)
+    total = stats["totals"]
+    assert [s["shard"] for s in stats["shards"]] == [0, 1]
+    assert total["rows"] == stats["shards"][0]["rows"] == 3
+    assert total["bytes"] >= stats["tables"][0]["bytes"] > 0
+    assert total["live_workers"] == 2
+    push, pull = total["requests"]["push"], total["requests"]["pull"]
+    assert (push["n"], push["n_refused"], pull["n"], pull["n_refused"]) == (3, 1, 3, 0)
+    assert 0 < pull["p50_ns"] <= pull["p99_ns"] <= pull["max_ns"]
+    assert total["codecs"]["fp32"] == {"bytes_in": 2 * 48, "bytes_out": 2 * 48}  # what was refused does not count
+    assert total["codecs"]["int8"]["bytes_out"] == 3 * 8
+    assert total["net"]["malformed_frames"] == 1 and total["net"]["refused_greetings"] == 1
+    assert total["counters"]["nan_pushes"] == 1 and "NaN" in total["last_refusal"]["text"]
+    job = stats["jobs"][0]
+    assert (job["name"], job["mode"], job["bound"], job["staleness_violations"]) == ("criteo", "ssp", 2, 0)
+    assert job["staleness"] == {"0": 1, "1": 1, "2": 1} or sum(job["staleness"].values()) == 3
+    assert job["staleness_max"] <= 2
+    assert stats["waits"] == []
+
+
+def test_promtool_has_no_complaint_about_the_metrics_of_a_node_at_work(start_psd):
+    assert shutil.which("promtool"), "promtool is missing: apt-get install prometheus"
+    psd = start_psd("--shards", "2")
+    _, metrics = work(psd)
+    got = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=30)
+    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
+    assert 'psd_requests_refused_total{shard="0",type="push"} 1\n' in metrics
+    assert 'psd_job_staleness_violations_total{shard="0",job="criteo"} 0\n' in metrics
+    families = [line.split()[2] for line in metrics.splitlines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families)) > 40
+
+
+def test_health_readiness_and_what_is_not_there(start_psd):
+    psd = start_psd()
+    assert get(psd, "/healthz")[:2] == (200, "ok\n")
+    assert get(psd, "/readyz")[:2] == (200, "ready\n")
+    status, text, _ = get(psd, "/nothing")
+    assert status == 404 and text.startswith("no such page") and text.count("\n") == 1
+    status, text, headers = get(psd, "/stats", "DELETE")
+    assert status == 405 and headers["Allow"] == "GET, HEAD" and text.startswith("read-only")
+    status, text, headers = get(psd, "/stats", "HEAD")
+    assert status == 200 and text == "" and int(headers["Content-Length"]) > 100
+
+
+def test_a_failed_checkpoint_turns_health_red_and_the_next_good_one_green(start_psd, tmp_path):
+    data = tmp_path / "d"
+    psd = start_psd("--data-dir", str(data))
+    (data / "checkpoints").write_text("a file where a directory must be")
+    with psd.connect(wire.DOOR, "operator") as client:
+        answer = client.admin("checkpoint")
+        assert answer.status != 0 and "checkpoints" in answer.text
+        eventually(lambda: get(psd, "/healthz")[0] == 503)
+        assert get(psd, "/healthz")[1].startswith("the last checkpoint failed: ")
+        (data / "checkpoints").unlink()
+        assert client.admin("checkpoint").status == 0
+        eventually(lambda: get(psd, "/healthz")[0] == 200)
+
+
+def test_the_page_is_whole_and_asks_nobody_else(start_psd):
+    psd = start_psd()
+    status, text, headers = get(psd, "/")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+    assert "http://" not in text and "https://" not in text

@@ -1,0 +1,39 @@
+"""A worker that is stopped for longer than its lease: the others go on, it is fenced when it comes back, the pages say so."""
+import signal
+
+import pytest
+from training import finish, psds, psworker, result, synth, wait_for  # noqa: F401
+
+
+def job_of(node):
+    jobs = [j for s in node.stats()["shards"] for j in s["jobs"]]
+    return jobs
+
+
+def workers_of(node, state):
+    return [w for j in job_of(node) for w in j["workers"] if w["state"] == state]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("mode", ["ssp", "bsp"])
+def test_a_frozen_worker_holds_nobody_up_for_longer_than_its_lease(psds, tmp_path, mode):
+    data = synth(tmp_path / "log.tsv", 40000)
+    node = psds("--shards", 2, "--lease", "1500ms")
+    flags = ("--data", data, "--servers", node.address, "--format", "criteo", "--mode", mode, "--staleness", 4, "--workers", 2,
+             "--bottom", "64", "--top", "64", "--dim", "8", "--batch", "64", "--epochs", "3", "--json", "-")
+    workers = [psworker("train", *flags, "--rank", r) for r in range(2)]
+    wait_for("both workers' progress", lambda: len([w for w in workers_of(node, "live") if w["clock"] > 10]) >= 4)
+
+    workers[1].send_signal(signal.SIGSTOP)
+    frozen_at = max(w["clock"] for w in workers_of(node, "live") if w["rank"] == 1)
+    wait_for("the lease's end", lambda: workers_of(node, "dead"))
+    wait_for("the other's progress", lambda: any(w["rank"] == 0 and w["clock"] > frozen_at + 20
+                                                 for w in workers_of(node, "live")))
+    workers[1].send_signal(signal.SIGCONT)
+
+    outs = [finish(w, 120) for w in workers]
+    assert result(outs[1][0])["rejoins"] >= 1
+    assert "declared dead" in outs[1][1]
+    jobs = job_of(node)
+    assert sum(j["deaths"] for j in jobs) >= 1 and sum(j["fenced"] for j in jobs) >= 1
+    assert sum(j["staleness_violations"] for j in jobs) == 0

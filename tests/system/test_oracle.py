@@ -1,0 +1,102 @@
+"""Lock step is the oracle: the same bits whatever the shards, the nodes, the arrival order, and as inside one process."""
+import os
+import random
+import signal
+import threading
+import time
+
+from checkpoint import read_tables
+from training import finish, free_ports, psds, psworker, synth, train  # noqa: F401 (psds is a fixture)
+
+SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--format", "criteo")
+
+
+def digest(dirs):
+    tables = read_tables(dirs)
+    assert any(name.endswith("/emb") and len(rows) > 100 for name, rows in tables.items())
+    return tables
+
+
+def local(tmp_path, data, *flags):
+    tmp_path.mkdir(exist_ok=True)
+    train("--data", data, "--local", "--save", tmp_path / "local", *SMALL, *flags)
+    return digest([tmp_path / "local"])
+
+
+def remote(psds, data, n_shards, n_nodes=1, n_workers=1, flags=(), disturb=None):
+    """Trains in lock step on a fresh cluster and returns what its checkpoints hold."""
+    ports = free_ports(n_nodes)
+    addresses = [f"127.0.0.1:{p}" for p in ports]
+    nodes = [psds("--shards", n_shards, "--cluster", ",".join(addresses), "--node", i, listen=a)
+             for i, a in enumerate(addresses)]
+    workers = [psworker("train", "--data", data, "--servers", addresses[-1], "--mode", "bsp", "--workers", n_workers,
+                        "--rank", r, *SMALL, *flags) for r in range(n_workers)]
+    if disturb:
+        disturb([w.pid for w in workers] + [n.proc.pid for n in nodes])
+    for w in workers:
+        finish(w)
+    for n in nodes:
+        n.stop()
+    return digest([n.data for n in nodes])
+
+
+def test_one_worker_ends_in_the_same_bits_on_any_cluster_and_in_one_process(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 4000)
+    for optimizer in ("adagrad", "adam"):
+        flags = ("--optimizer", optimizer, "--lr", "0.01", "--job", optimizer)
+        want = local(tmp_path / optimizer, data, *flags)
+        assert remote(psds, data, 1, flags=flags) == want
+        assert remote(psds, data, 4, flags=flags) == want
+        assert remote(psds, data, 2, n_nodes=2, flags=flags) == want
+
+
+def test_lossy_codecs_end_in_the_same_bits_as_in_one_process(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 2000)
+    for codec in ("bf16", "fp16", "int8", "onebit", "topk"):
+        flags = ("--push-codec", codec, "--zstd", "--job", codec, "--optimizer", "sgd", "--lr", "0.05")
+        assert remote(psds, data, 3, flags=flags) == local(tmp_path / codec, data, *flags)
+
+
+def slices(seed, seconds):
+    """Stops processes for a few milliseconds at random: another order of arrival with every seed."""
+    rng = random.Random(seed)
+
+    def disturb(pids):
+        end = time.monotonic() + seconds
+
+        def run():
+            while time.monotonic() < end:
+                pid = rng.choice(pids)
+                try:
+                    os.kill(pid, signal.SIGSTOP)
+                    time.sleep(rng.uniform(0.001, 0.02))  # the length of the disturbance, not a wait for an event
+                    os.kill(pid, signal.SIGCONT)
+                except ProcessLookupError:
+                    return
+        threading.Thread(target=run, daemon=True).start()
+    return disturb
+
+
+def test_two_workers_end_in_the_same_bits_in_twenty_orders_of_arrival(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 2000)
+    want = remote(psds, data, 1, n_workers=2)
+    seeds = [random.randrange(1 << 30) for _ in range(20)]
+    for i, seed in enumerate(seeds):
+        n_shards, n_nodes = [(1, 1), (4, 1), (2, 2), (3, 1)][i % 4]
+        got = remote(psds, data, n_shards, n_nodes=n_nodes, n_workers=2, disturb=slices(seed, 5))
+        assert got == want, f"seed {seed}, {n_nodes} nodes x {n_shards} shards"
+
+
+def test_two_workers_of_half_a_batch_train_like_one_of_the_whole(psds, tmp_path):
+    """Not bit for bit (the sums have another order), but to rounding."""
+    import struct
+    data = synth(tmp_path / "log.tsv", 2560)
+    two = remote(psds, data, 2, n_workers=2, flags=("--batch", "32", "--optimizer", "sgd", "--lr", "0.1"))
+    one = local(tmp_path, data, "--batch", "64", "--optimizer", "sgd", "--lr", "0.1")
+    assert two.keys() == one.keys()
+    for table, rows in one.items():
+        assert rows.keys() == two[table].keys()
+        for key, floats in rows.items():
+            n = len(floats) // 4
+            a, b = struct.unpack(f"<{n}f", floats), struct.unpack(f"<{n}f", two[table][key])
+            assert max(abs(x - y) for x, y in zip(a, b)) < 2e-5, (table, key)

@@ -1,0 +1,128 @@
+"""What an operator sees at a terminal."""
+
+import json
+import re
+import subprocess
+
+import pytest
+import wire
+from conftest import BIN, eventually
+from wire import floats
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def psctl(*args, **more):
+    return subprocess.run([str(BIN / "psctl"), *args], capture_output=True, text=True, timeout=30, **more)
+
+
+def ask(psd, *args):
+    got = psctl("--server", f"127.0.0.1:{psd.port}", *args)
+    assert got.returncode == 0, got.stderr
+    assert got.stderr == ""
+    return got.stdout
+
+
+def test_an_idle_node_says_so(start_psd):
+    psd = start_psd("--shards", "2")
+    status = ask(psd, "status").splitlines()
+    assert status[0].startswith(f"psd 0.1.0 at 127.0.0.1:{psd.port}, node 0 of 1, pid {psd.process.pid}, up ")
+    assert status[0].endswith(": ready, ok")
+    assert [line.split()[0] for line in status[-3:]] == ["SHARD", "0", "1"]
+    assert ask(psd, "tables") == "no table yet: the first job that needs one makes it\n"
+    assert ask(psd, "workers") == "no job has come\n"
+    assert ask(psd, "why") == "nothing waits\n"
+
+
+def test_tables_workers_and_waits_are_shown_aligned(start_psd):
+    psd = start_psd("--shards", "1")
+    with psd.connect() as fast, psd.connect() as slow:
+        table = fast.table(name="emb", dim=4).number(3)
+        for rank, (client, name) in enumerate([(fast, "the fast one"), (slow, "the slow one")]):
+            assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.BSP, name=name).status == 0
+        assert fast.push([1], floats(1, 2, 3, 4), table=table).status == 0
+        fast.send(wire.pull_frame([1], table=table, clock=1, deadline_ms=20000, request_id=77))
+        eventually(lambda: "parked pull" in ask(psd, "why"))
+        wait = [line for line in ask(psd, "why").splitlines() if line.startswith("parked pull")]
+        assert len(wait) == 1
+        assert "job criteo, worker 0" in wait[0] and "min clock is 0, needs 1: worker 1" in wait[0]
+        assert "; since " in wait[0] and wait[0].endswith(" s more at most")
+        tables = ask(psd, "tables").splitlines()
+        assert tables[0].split()[:4] == ["TABLE", "KIND", "DIM", "OPTIMIZER"]
+        assert tables[1].split()[:4] == ["emb", "sparse", "4", "sgd"]
+        assert tables[0].index("DIM") + 3 == tables[1].index(" 4 ") + 2
+        eventually(lambda: re.search(r"^ +0  live +1 +0 .*the fast one$", ask(psd, "workers"), re.M))
+        workers = ask(psd, "workers")
+        assert workers.startswith("job criteo: bsp, min clock 0, 0 deaths, 0 fenced, 0 staleness violations\n")
+        assert "the slow one" in workers
+        assert slow.push([1], floats(1, 2, 3, 4), table=table).status == 0
+        assert fast.wait(77).status == 0
+    eventually(lambda: "parked pull" not in ask(psd, "why"))
+
+
+def test_a_checkpoint_is_written_on_request(start_psd, tmp_path):
+    psd = start_psd("--data-dir", str(tmp_path / "d"))
+    assert ask(psd, "checkpoint").startswith("checkpoint 1 is written: 0 rows in ")
+    assert ask(psd, "checkpoint").startswith("checkpoint 2 is written: ")
+    assert (tmp_path / "d/checkpoints/00000000000000000002/MANIFEST").exists()
+    assert "the last is number 2" in ask(psd, "status")
+
+
+def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):
+    psd = start_psd(data=False)
+    got = psctl("checkpoint", "--server", f"127.0.0.1:{psd.port}")
+    assert got.returncode == 1 and got.stdout == ""
+    assert "data-dir" in got.stderr and got.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["status", "tables", "workers", "why", "checkpoint"])
+def test_json_is_the_answer_as_it_came(start_psd, command):
+    psd = start_psd("--shards", "1")
+    assert isinstance(json.loads(ask(psd, command, "--json")), dict)
+
+
+def test_a_token_is_shown(start_psd, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    psd = start_psd("--token-file", str(token))
+    assert "ready, ok" in ask(psd, "status", "--token-file", str(token))
+    got = psctl("status", "--server", f"127.0.0.1:{psd.port}")
+    assert got.returncode == 1 and "token" in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_named():
+    with wire.socket.socket() as taken:  # bound and not listening: nobody answers here
+        taken.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        got = psctl("status", "--server", address, "--timeout", "2s")
+    assert got.returncode == 1 and address in got.stderr and got.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("args, words", [
+    ([], "what to ask?"),
+    (["tabels"], 'unknown command "tabels"'),
+    (["status", "--sever", "x"], "--server"),
+    (["status", "--timeout", "soon"], "--timeout"),
+    (["status", "--timeout"], "--timeout"),
+    (["status", "tables"], "tables"),
+])
+def test_a_wrong_question_ends_in_2_and_one_sentence(args, words):
+    got = psctl(*args)
+    assert got.returncode == 2 and got.stdout == ""
+    assert words in got.stderr and got.stderr.startswith("psctl: ") and got.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("content, words", [(None, "No such file"), ("x" * 5000, "more than the")])
+def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+    got = psctl("status", "--token-file", str(path))
+    assert got.returncode == 1 and words in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_help_and_version():
+    assert psctl("--version").stdout == "psctl 0.1.0\n"
+    got = psctl("--help")
+    assert got.returncode == 0 and "why: what waits now" in got.stdout
+    assert psctl("why", "--print-config").stdout.count("server = 127.0.0.1:7070") == 1

@@ -1,0 +1,213 @@
+"""What a user does with psworker: train, eval, predict, from servers and from checkpoints; many workers; switches; stopping."""
+import json
+import math
+import re
+import signal
+import subprocess
+
+import pytest
+from checkpoint import manifest, newest, read_tables
+from training import BIN, ROOT, finish, free_ports, psds, psworker, result, shared, synth, train, wait_for  # noqa: F401
+
+SMALL = ("--format", "criteo", "--bottom", "16", "--top", "16", "--dim", "8", "--batch", "64")
+ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst")
+ADULT_TEST = ROOT / "tests/data/adult.test.zst"
+
+
+def evaluate(*flags):
+    out, _ = finish(psworker("eval", *flags, "--json", "-"))
+    return result(out)
+
+
+def predictions(*flags):
+    out, _ = finish(psworker("predict", *flags))
+    return [float(line) for line in out.splitlines()]
+
+
+def test_a_model_is_evaluated_alike_from_servers_a_restart_a_checkpoint_and_other_shards(psds, tmp_path):
+    node = psds("--shards", 3)
+    want = train(*ADULT, "--valid", ADULT_TEST, "--servers", node.address, "--epochs", 1)
+    assert want["auc"] > 0.9 and want["validation_rows"] == 16281
+    flags = ("--config", ROOT / "deploy/adult.conf", "--data", ADULT_TEST)
+    same = lambda r: (r["auc"], r["logloss"]) == (want["auc"], want["logloss"])
+    assert same(evaluate(*flags, "--servers", node.address))
+    node.stop()
+    assert same(evaluate(*flags, "--checkpoint", node.data))
+    assert same(evaluate(*flags, "--checkpoint", newest(node.data)))
+    again = psds("--shards", 2, dir=node.dir)
+    assert same(evaluate(*flags, "--servers", again.address))
+    again.stop()
+
+    ports = free_ports(2)
+    cluster = ",".join(f"127.0.0.1:{p}" for p in ports)
+    nodes = [psds("--shards", 2, "--cluster", cluster, "--node", i, "--restore", node.data, listen=f"127.0.0.1:{p}")
+             for i, p in enumerate(ports)]
+    assert same(evaluate(*flags, "--servers", nodes[1].address))
+    for n in nodes:
+        n.stop()
+    assert read_tables([n.data for n in nodes]) == read_tables([node.data])
+    assert same(evaluate(*flags, "--checkpoint", ",".join(str(n.data) for n in nodes)))
+
+
+def test_predictions_are_those_that_eval_judges(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 3000)
+    train("--data", log, "--local", "--save", tmp_path / "model", *SMALL)
+    want = evaluate("--data", log, "--checkpoint", tmp_path / "model", *SMALL)
+    labels = [int(line.split("\t")[0]) for line in open(log)]
+    for flags, source in ((("--labelled",), log), ((), tmp_path / "unlabelled.tsv")):
+        (tmp_path / "unlabelled.tsv").write_text("".join(line.split("\t", 1)[1] for line in open(log)))
+        p = predictions("--data", source, "--checkpoint", tmp_path / "model", *SMALL, *flags)
+        assert len(p) == 3000 and all(0 <= x <= 1 for x in p)
+        logloss = -sum(math.log(x if y else 1 - x) for x, y in zip(p, labels)) / len(p)
+        assert abs(logloss - want["logloss"]) < 1e-6
+
+
+def test_training_again_goes_on_from_the_tables_that_are_there(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 5000)
+    node = psds("--shards", 2)
+    flags = ("--data", log, "--servers", node.address, "--valid", log, *SMALL)
+    first, second = train(*flags), train(*flags)
+    assert second["logloss"] < first["logloss"]
+
+
+@pytest.mark.parametrize("share", ["rows", "files"])
+def test_every_row_is_trained_on_once_by_one_of_the_workers(psds, tmp_path, share):
+    logs = [synth(tmp_path / f"log{i}.tsv.zst", 1000 + i, seed=i) for i in range(4)]
+    node = psds("--shards", 2)
+    workers = [psworker("train", "--data", ",".join(map(str, logs)), "--servers", node.address, "--workers", 3, "--rank", r,
+                        "--mode", "async", "--share", share, *SMALL, "--json", "-") for r in range(3)]
+    samples = [result(finish(w)[0])["samples"] for w in workers]
+    assert sum(samples) == sum(1000 + i for i in range(4)) and all(samples)
+
+
+def test_the_bound_holds_and_is_shown(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 12000)
+    node = psds("--shards", 2)
+    workers = [psworker("train", "--data", log, "--servers", node.address, "--workers", 3, "--rank", r, "--mode", "ssp",
+                        "--staleness", 2, *SMALL, "--json", "-") for r in range(3)]
+    results = [result(finish(w)[0]) for w in workers]
+    assert max(r["staleness_max"] for r in results) <= 2
+    job = node.stats()["jobs"][0]
+    assert job["staleness_violations"] == 0 and job["staleness_max"] <= 2 and sum(job["staleness"].values()) > 100
+
+
+def test_a_table_may_be_asynchronous_in_a_lock_step_job(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 4000)
+    node = psds("--shards", 2)
+    workers = [psworker("train", "--data", log, "--servers", node.address, "--workers", 2, "--rank", r, "--mode", "bsp",
+                        "--embedding-mode", "async", *SMALL, "--json", "-") for r in range(2)]
+    for w in workers:
+        finish(w)
+    node.stop()
+    again = psds("--shards", 1, dir=node.dir)  # a table's mode is part of it, and of its checkpoint
+    modes = wait_for("the first report", lambda: {t["name"]: t["mode"] for t in again.stats()["tables"]})
+    assert modes["job/emb"] == "async" and modes["job/bot.0.W"] == "job"
+
+
+@pytest.mark.parametrize("flags", [
+    ("--batch-norm", "--dropout", "0.2", "--wide"), ("--interaction", "concat"), ("--self-interaction", "--l2-dense", "1e-4"),
+    ("--optimizer", "ftrl", "--lr", "0.1", "--ftrl-l1", "1e-6"), ("--optimizer", "adam", "--lr", "0.002"),
+    ("--optimizer", "momentum", "--lr", "0.02"), ("--optimizer", "rowwise_adagrad", "--lr", "0.05"),
+    ("--push-codec", "onebit", "--optimizer", "sgd", "--lr", "0.1"), ("--push-codec", "topk", "--topk", "0.25"), ("--pull-codec", "bf16", "--push-codec", "bf16"),
+    ("--warmup", "20", "--decay", "linear", "--decay-clocks", "400", "--clip-norm", "1"), ("--shuffle", "2000"),
+], ids=lambda f: " ".join(f))
+def test_every_switch_learns(psds, tmp_path, flags):
+    """AUC on held-out rows of a planted model; 0.5 is chance, about 0.8 the best possible."""
+    log = synth(tmp_path / "log.tsv", 24000, cardinality=50)
+    node = psds("--shards", 2)
+    r = train("--data", log, "--valid-fraction", "0.2", "--servers", node.address, *SMALL, *flags)
+    assert r["auc"] > 0.6, r["auc"]
+
+
+def test_standardised_columns_are_read_back_the_same_way(psds, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("y,a,b,c\n" + "".join(f"{i % 2},{1000 + 7 * (i % 2) + i % 5},{i % 3},t{i % 11}\n" for i in range(2000)))
+    flags = ("--delimiter", ",", "--header", "--label", "y", "--numeric", "a,b", "--categorical", "c", "--numeric-as", "standardise",
+             "--bottom", "8", "--top", "8", "--dim", "4", "--batch", "32", "--lr", "0.05")
+    node = psds("--shards", 2)
+    r = train("--data", log, "--valid", log, "--servers", node.address, *flags)
+    assert r["auc"] > 0.99
+    other = tmp_path / "other.csv"  # other rows, whose own moments differ
+    other.write_text("y,a,b,c\n" + "".join(f"1,{1007 + i % 5},{i % 3},t{i % 11}\n" for i in range(50)))
+    assert min(predictions("--data", other, "--labelled", "--servers", node.address, *flags)) > 0.5
+
+
+def test_real_avazu_rows_are_read_by_header_names(tmp_path):
+    log = shared("data/avazu/avazu_train20k.csv.zst")
+    r = train("--data", log, "--local", "--delimiter", ",", "--header", "--label", "click", "--categorical", "*", "--ignore", "id",
+              "--bottom", "16", "--top", "32,16", "--valid-fraction", "0.1", "--lr", "0.02")
+    assert r["bad_rows"] == 0 and r["samples"] + r["validation_rows"] == 20000 and r["auc"] > 0.6
+
+
+def test_early_stop_ends_all_workers(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 1000, cardinality=5)
+    node = psds("--shards", 2)
+    flags = ("--data", log, "--valid-fraction", "0.3", "--servers", node.address, "--workers", 2, "--early-stop", 2, "--epochs", 500,
+             "--lr", "0.1", *SMALL, "--json", "-")
+    workers = [psworker("train", *flags, "--rank", r) for r in range(2)]
+    outs = [finish(w)[0] for w in workers]
+    assert all(result(o)["stopped_early"] for o in outs)
+    aucs = [json.loads(line)["auc"] for line in outs[0].splitlines() if '"validation"' in line]
+    assert aucs[-1] <= max(aucs[:-1]) and aucs[-2] <= max(aucs[:-2])
+
+
+def test_a_signal_stops_a_worker_after_its_step_and_the_others_go_on(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 3000)
+    node = psds("--shards", 2)
+    flags = ("--data", log, "--servers", node.address, "--workers", 2, "--mode", "bsp", *SMALL, "--json", "-", "--progress-every",
+             "50ms")
+    stopped = psworker("train", *flags, "--rank", 1, "--epochs", 10000)
+    other = psworker("train", *flags, "--rank", 0, "--epochs", 40)
+    assert stopped.stdout.readline()  # a progress line: it trains
+    stopped.send_signal(signal.SIGTERM)
+    out, err = finish(stopped)
+    assert result(out)["stopped_early"] and "stopping after this step" in err
+    r = result(finish(other)[0])
+    assert r["samples"] == 40 * 1500 or r["samples"] == 40 * 1528 or r["samples"] > 40 * 1400
+    assert not any(w["state"] == "dead" for j in node.stats()["jobs"] for w in j["workers"])
+
+
+def test_workers_wait_for_servers_that_start_late_and_say_so(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 500)
+    port, = free_ports(1)
+    w = psworker("train", "--data", log, "--servers", f"127.0.0.1:{port}", *SMALL)
+    for line in w.stderr:
+        if "waiting for psd at" in line:
+            break
+    psds("--shards", 1, listen=f"127.0.0.1:{port}")
+    finish(w)
+
+
+def test_a_job_survives_the_restart_of_its_server(psds, tmp_path):
+    """SIGTERM writes everything; the worker reconnects, and every sample counts once: as an undisturbed run, bit for bit."""
+    log = synth(tmp_path / "log.tsv", 6000)
+    port, = free_ports(1)
+    calm = psds("--shards", 2)
+    flags = ("--data", log, *SMALL, "--epochs", 6)
+    train(*flags, "--servers", calm.address)
+    calm.stop()
+    node = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "restarted")
+    w = psworker("train", *flags, "--servers", node.address, "--json", "-", "--progress-every", "20ms")
+    for _ in range(2):
+        assert w.stdout.readline()
+    node.stop()
+    again = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "restarted")
+    r = result(finish(w)[0])
+    assert r["reconnects"] >= 1 and r["samples"] == 36000
+    again.stop()
+    assert read_tables([again.data]) == read_tables([calm.data])
+
+
+def test_checkpoints_are_written_on_a_timer_and_on_request(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 500)
+    node = psds("--shards", 2, "--checkpoint-every", "300ms", "--checkpoint-keep", "2")
+    train("--data", log, "--servers", node.address, *SMALL)
+    wait_for("the fourth checkpoint", lambda: node.stats()["checkpoints"]["done"] >= 4)
+    p = subprocess.run([BIN / "psctl", "--server", node.address, "checkpoint"], capture_output=True, text=True, timeout=30)
+    assert p.returncode == 0 and re.search(r"\d+", p.stdout)
+    assert len(list((node.data / "checkpoints").iterdir())) <= 3
+    before = read_tables([node.data])
+    node.kill()  # as a crash
+    again = psds("--shards", 3, dir=node.dir)
+    again.stop()
+    assert read_tables([node.data]) == before

@@ -1,0 +1,138 @@
+"""Real psd and psworker processes for the tests that train: start, wait, read results."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
+SHARED = pathlib.Path(os.environ.get("PS_SHARED", ROOT / "../shared"))
+
+
+def shared(path):
+    """A file of the real click logs; skipped where they are not, failed in CI."""
+    p = SHARED / path
+    if not p.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{p} is missing")
+        pytest.skip(f"{p} is not there")
+    return p
+
+
+def free_ports(n):
+    socks = [socket.socket() for _ in range(n)]
+    for s in socks:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in socks]
+    for s in socks:
+        s.close()
+    return ports
+
+
+def wait_for(what, condition, seconds=30):
+    """The first true value of condition(); asks every 50 ms."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)  # between two questions
+    raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+class Psd:
+    """One node. Its log is in `dir`/psd.log."""
+
+    def __init__(self, dir, *flags, listen="127.0.0.1:0"):
+        self.dir = pathlib.Path(dir)
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.log = self.dir / "psd.log"
+        self.data = self.dir / "data"
+        self.n_before = self.log.read_text().count("psd ready") if self.log.exists() else 0
+        with open(self.log, "a") as err:
+            self.proc = subprocess.Popen(
+                [BIN / "psd", "--listen", listen, "--http", "127.0.0.1:0", "--data-dir", self.data, *map(str, flags)],
+                stderr=err, stdout=err)
+        self.address, self.http = self._ready()
+
+    def _ready(self):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            m = re.findall(r"psd ready: listening on ([^,\s]+), http ([^,\s]+)", self.log.read_text())
+            if len(m) > self.n_before:
+                return m[-1]
+            if self.proc.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"psd did not become ready: {self.log.read_text()}")
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as r:
+            return r.read().decode()
+
+    def stats(self):
+        return json.loads(self.get("/stats"))
+
+    def stop(self):
+        """SIGTERM, which writes a checkpoint; the exit status must be 0."""
+        self.proc.send_signal(signal.SIGTERM)
+        assert self.proc.wait(60) == 0, self.log.read_text()
+
+    def kill(self):
+        if self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGCONT)
+            self.proc.kill()
+            self.proc.wait()
+
+
+@pytest.fixture
+def psds(tmp_path):
+    """psds(*flags) starts a node in a directory of its own."""
+    started = []
+
+    def start(*flags, **kw):
+        kw.setdefault("dir", tmp_path / f"psd{len(started)}")
+        started.append(Psd(kw.pop("dir"), *flags, **kw))
+        return started[-1]
+
+    yield start
+    for p in started:
+        p.kill()
+
+
+def psworker(command, *flags, **kw):
+    """A running psworker; .wait() it with finish()."""
+    env = dict(os.environ, OPENBLAS_NUM_THREADS="1")
+    return subprocess.Popen([BIN / "psworker", command, *map(str, flags)], stderr=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True, env=env, **kw)
+
+
+def finish(proc, timeout=300, status=0):
+    out, err = proc.communicate(timeout=timeout)
+    assert proc.returncode == status, err[-4000:]
+    return out, err
+
+
+def train(*flags, timeout=300):
+    """One training run to its end; the last JSON line."""
+    out, err = finish(psworker("train", *flags, "--json", "-"), timeout)
+    return result(out)
+
+
+def result(out):
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert lines and lines[-1]["event"] == "result", out
+    return lines[-1]
+
+
+def synth(path, rows, seed=1, **kw):
+    flags = [x for k, v in kw.items() for x in (f"--{k.replace('_', '-')}", v)]
+    finish(psworker("synth", "--rows", rows, "--seed", seed, "--output", path, *flags))
+    return path

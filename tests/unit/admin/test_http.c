@@ -1,0 +1,246 @@
+/* The HTTP endpoint, asked over real sockets on the loopback. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/admin/http.h"
+#include "tests/unit/admin/fixture.h"
+
+static void with_report(void *node, void (*use)(void *arg, const struct node_report *report),
+                        void *arg)
+{
+    use(arg, node);
+}
+
+static int dial(const char *address)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(strncmp(address, "127.0.0.1:", 10), 0);
+    to.sin_port = htons((uint16_t)atoi(address + 10));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* Everything that comes back until the server closes. */
+static size_t talk(const char *address, const char *request, char *dst, size_t n_bytes)
+{
+    int fd = dial(address);
+    size_t done = 0;
+    ssize_t n;
+
+    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL),
+                     (ssize_t)strlen(request));
+    while ((n = recv(fd, dst + done, n_bytes - 1 - done, 0)) > 0)
+        done += (size_t)n;
+    dst[done] = '\0';
+    close(fd);
+    return done;
+}
+
+static void ask(const struct http *h, const char *line, char *dst, size_t n_bytes)
+{
+    char request[256];
+
+    snprintf(request, sizeof request, "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+             line);
+    talk(http_address(h), request, dst, n_bytes);
+}
+
+static void assert_answer(const struct http *h, const char *line, const char *code,
+                          const char *holds)
+{
+    static char answer[1 << 20];
+
+    ask(h, line, answer, sizeof answer);
+    if (strncmp(answer, "HTTP/1.1 ", 9) != 0 || strncmp(answer + 9, code, 3) != 0)
+        fail_msg("%s: %.60s, expected %s", line, answer, code);
+    if (!strstr(answer, holds))
+        fail_msg("%s: no %s in %.2000s", line, holds, answer);
+}
+
+static struct http *started(struct fixture *f)
+{
+    struct http *h = NULL;
+    struct err err = { 0 };
+
+    fixture_init(f);
+    if (http_start("127.0.0.1:0", with_report, &f->node, &h, &err) != 0)
+        fail_msg("%s", err.text);
+    return h;
+}
+
+static void the_pages_are_there(void **state)
+{
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    assert_answer(h, "GET /", "200", "<!doctype html>");
+    assert_answer(h, "GET /", "200", "</html>");
+    assert_answer(h, "GET /?x=1", "200", "text/html");
+    assert_answer(h, "GET /stats", "200", "\"totals\":{");
+    assert_answer(h, "GET /stats", "200", "Content-Type: application/json\r\n");
+    assert_answer(h, "GET /metrics", "200", "\npsd_ready 1\n");
+    assert_answer(h, "GET /metrics", "200", "text/plain; version=0.0.4");
+    assert_answer(h, "GET /healthz", "200", "\r\n\r\nok\n");
+    assert_answer(h, "GET /readyz", "200", "\r\n\r\nready\n");
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void health_and_readiness_turn_to_503_with_a_sentence(void **state)
+{
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    snprintf(f.node.last_checkpoint_error, sizeof f.node.last_checkpoint_error, "disk full");
+    assert_answer(h, "GET /healthz", "503", "the last checkpoint failed: disk full\n");
+    f.node.ready = false;
+    assert_answer(h, "GET /readyz", "503", "starting\n");
+    f.node.ready = f.node.stopping = true;
+    assert_answer(h, "GET /readyz", "503", "stopping\n");
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void another_page_or_method_is_refused_with_a_sentence(void **state)
+{
+    struct fixture f;
+    struct http *h = started(&f);
+    static char answer[1 << 16];
+
+    (void)state;
+    assert_answer(h, "GET /favicon.ico", "404", "no such page");
+    assert_answer(h, "GET /stats/", "404", "no such page");
+    assert_answer(h, "GET /../../etc/passwd", "404", "no such page");
+    assert_answer(h, "DELETE /stats", "405", "Allow: GET, HEAD\r\n");
+    assert_answer(h, "PUT /stats", "405", "read-only");
+    talk(http_address(h),
+         "POST /stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+         "5\r\n\r\nhello",
+         answer, sizeof answer);
+    assert_int_equal(strncmp(answer, "HTTP/1.1 405", 12), 0);
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void head_tells_the_length_and_sends_no_body(void **state)
+{
+    static char answer[1 << 16];
+    struct fixture f;
+    struct http *h = started(&f);
+    const char *end;
+
+    (void)state;
+    ask(h, "HEAD /healthz", answer, sizeof answer);
+    assert_int_equal(strncmp(answer, "HTTP/1.1 200", 12), 0);
+    assert_non_null(strstr(answer, "Content-Length: 3\r\n"));
+    end = strstr(answer, "\r\n\r\n");
+    assert_non_null(end);
+    assert_string_equal(end + 4, "");
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void rubbish_and_endless_headers_end_their_connection_only(void **state)
+{
+    static char request[1 << 18], answer[1 << 16];
+    struct fixture f;
+    struct http *h = started(&f);
+    int fd;
+
+    (void)state;
+    memset(request, 'a', sizeof request - 1);
+    memcpy(request, "GET / HTTP/1.1\r\nX: ", 19);
+    fd = dial(http_address(h));
+    (void)!send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
+    while (recv(fd, answer, sizeof answer, 0) > 0)
+        ;
+    close(fd);
+    talk(http_address(h), "\x01\x02 PSD1 \r\n\r\n", answer, sizeof answer);
+    fd = dial(http_address(h)); /* says nothing, and is still there */
+    assert_answer(h, "GET /healthz", "200", "ok");
+    http_stop(h);
+    close(fd);
+    fixture_deinit(&f);
+}
+
+static void one_connection_serves_several_requests(void **state)
+{
+    char answer[1 << 16];
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    talk(http_address(h),
+         "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /readyz HTTP/1.1\r\nHost: "
+         "x\r\nConnection: close\r\n\r\n",
+         answer, sizeof answer);
+    assert_non_null(strstr(answer, "ok\n"));
+    assert_non_null(strstr(answer, "ready\n"));
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void a_wrong_or_taken_address_is_refused_with_a_sentence(void **state)
+{
+    static const char *const wrong[] = {
+        "",      "7071",   "127.0.0.1",  ":7071",       "::1:7071",
+        "[::1]", "[:7071", "127.0.0.1:", "127.0.0.1:x", "256.256.256.256:1"
+    };
+    struct fixture f;
+    struct http *h = started(&f), *second = NULL;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        assert_int_equal(http_start(wrong[i], with_report, &f.node, &second, &err), -EINVAL);
+        assert_non_null(strstr(err.text, "HTTP address"));
+    }
+    assert_int_equal(http_start(http_address(h), with_report, &f.node, &second, &err),
+                     -EADDRINUSE);
+    assert_non_null(strstr(err.text, http_address(h)));
+    assert_null(second);
+    http_stop(h);
+    http_stop(NULL);
+    fixture_deinit(&f);
+}
+
+static void an_ipv6_address_works(void **state)
+{
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+    int status;
+
+    (void)state;
+    fixture_init(&f);
+    status = http_start("[::1]:0", with_report, &f.node, &h, &err);
+    fixture_deinit(&f);
+    if (status)
+        skip(); /* a machine without IPv6 */
+    assert_int_equal(strncmp(http_address(h), "[::1]:", 6), 0);
+    http_stop(h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_pages_are_there),
+        cmocka_unit_test(health_and_readiness_turn_to_503_with_a_sentence),
+        cmocka_unit_test(another_page_or_method_is_refused_with_a_sentence),
+        cmocka_unit_test(head_tells_the_length_and_sends_no_body),
+        cmocka_unit_test(rubbish_and_endless_headers_end_their_connection_only),
+        cmocka_unit_test(one_connection_serves_several_requests),
+        cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
+        cmocka_unit_test(an_ipv6_address_works),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* What /stats, /metrics, /healthz and psctl are told about a node. */
+#include <cjson/cJSON.h>
+#include <unistd.h>
+
+#include "server/admin/render.h"
+#include "tests/unit/admin/fixture.h"
+
+static cJSON *rendered(const struct node_report *node, const char *what)
+{
+    char *text = render_json(node, what);
+    cJSON *json;
+
+    assert_non_null(text);
+    json = cJSON_Parse(text);
+    if (!json)
+        fail_msg("no JSON: %s", text);
+    free(text);
+    return json;
+}
+
+/* "totals.requests.pull.n", "shards.0.rows" */
+static const cJSON *at(const cJSON *json, const char *path)
+{
+    char name[64];
+
+    while (json && *path) {
+        size_t n = strcspn(path, ".");
+
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        json = cJSON_IsArray(json) ? cJSON_GetArrayItem(json, atoi(name))
+                                   : cJSON_GetObjectItemCaseSensitive(json, name);
+        path += n + (path[n] == '.');
+    }
+    if (!json)
+        fail_msg("no such field");
+    return json;
+}
+
+static void assert_number(const cJSON *json, const char *path, double want)
+{
+    const cJSON *item = at(json, path);
+
+    assert_true(cJSON_IsNumber(item));
+    if (item->valuedouble != want)
+        fail_msg("%s is %g, expected %g", path, item->valuedouble, want);
+}
+
+static void assert_text(const cJSON *json, const char *path, const char *want)
+{
+    assert_string_equal(cJSON_GetStringValue(at(json, path)), want);
+}
+
+static void stats_show_each_shard_and_their_total(void **state)
+{
+    struct fixture f;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "stats");
+    assert_text(json, "address", "127.0.0.1:7070");
+    assert_number(json, "pid", 77);
+    assert_number(json, "shards.0.rows", 503);
+    assert_number(json, "shards.1.shard", 3);
+    assert_number(json, "shards.1.report_age_ms", 100);
+    assert_number(json, "shards.1.requests.pull.n", 100);
+    assert_number(json, "shards.1.requests.pull.n_refused", 1);
+    assert_number(json, "shards.0.jobs.0.workers.1.clock", 10);
+    assert_number(json, "shards.0.waits.0.until_unix_ms", 9000);
+    assert_number(json, "totals.rows", 1006);
+    assert_number(json, "totals.bytes", 2000);
+    assert_number(json, "totals.counters.pulls", 40);
+    assert_number(json, "totals.requests.pull.n", 200);
+    assert_number(json, "totals.requests.pull.max_ns", 1000000);
+    assert_true(at(json, "totals.requests.pull.p50_ns")->valuedouble >= 500000);
+    assert_true(at(json, "totals.requests.pull.p99_ns")->valuedouble <= 1000000);
+    assert_number(json, "totals.codecs.int8.bytes_in", 600);
+    assert_number(json, "totals.codecs.fp32.bytes_out", 800);
+    assert_number(json, "totals.net.malformed_frames", 2);
+    assert_number(json, "totals.net.refused_requests", 4);
+    assert_number(json, "totals.net.refused_greetings", 3);
+    assert_number(json, "totals.live_workers", 1);
+    assert_number(json, "totals.n_waits", 3);
+    assert_number(json, "tables.0.rows", 1000);
+    assert_number(json, "tables.0.pushes", 31);
+    assert_text(json, "tables.1.name", "top\\w\"");
+    assert_number(json, "jobs.0.min_clock", 7);
+    assert_number(json, "jobs.0.deaths", 1);
+    assert_number(json, "jobs.0.fenced", 2);
+    assert_int_equal(cJSON_GetArraySize(at(json, "jobs.0.workers")), 2);
+    assert_text(json, "jobs.0.workers.1.state", worker_state_name(WORKER_DEAD));
+    assert_int_equal(cJSON_GetArraySize(at(json, "waits")), 3);
+    cJSON_Delete(json);
+    fixture_deinit(&f);
+}
+
+static void the_staleness_histogram_names_each_value_that_was_seen(void **state)
+{
+    struct fixture f;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "stats");
+    assert_number(json, "jobs.0.staleness.0", 20);
+    assert_number(json, "jobs.0.staleness.3", 10);
+    assert_number(json, "jobs.0.staleness.32-63", 4);
+    assert_int_equal(cJSON_GetArraySize(at(json, "jobs.0.staleness")), 3);
+    assert_number(json, "jobs.0.staleness_max", 40);
+    assert_number(json, "jobs.0.staleness_violations", 0);
+    cJSON_Delete(json);
+    fixture_deinit(&f);
+}
+
+static void numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text(void **state)
+{
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    text = render_json(&f.node, "workers");
+    assert_non_null(strstr(text, "\"incarnation\":18446744073709551615,"));
+    assert_non_null(strstr(text, "\"name\":\"a\\\"b\\\\c\\u000ad\\u0001?<script>\""));
+    for (const char *p = text; *p; p++)
+        assert_true((unsigned char)*p < 0x7f && (*p >= 0x20 || *p == '\n'));
+    free(text);
+    fixture_deinit(&f);
+}
+
+static void a_question_gets_its_part_and_an_unknown_one_nothing(void **state)
+{
+    struct fixture f;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "status");
+    assert_number(json, "totals.rows", 1006);
+    assert_null(cJSON_GetObjectItem(json, "tables"));
+    cJSON_Delete(json);
+    json = rendered(&f.node, "tables");
+    assert_number(json, "tables.0.learning_rate", 0.01);
+    assert_int_equal(cJSON_GetArraySize(at(json, "tables")), 2);
+    assert_null(cJSON_GetObjectItem(json, "totals"));
+    cJSON_Delete(json);
+    json = rendered(&f.node, "why");
+    assert_int_equal(cJSON_GetArraySize(at(json, "waits")), 3);
+    assert_number(json, "now_unix_ms", 1700000060123);
+    cJSON_Delete(json);
+    assert_null(render_json(&f.node, "secrets"));
+    assert_null(render_json(&f.node, ""));
+    fixture_deinit(&f);
+}
+
+static void a_node_before_its_first_reports_is_shown_too(void **state)
+{
+    struct fixture f;
+    struct node_report node;
+    char *metrics;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    node = f.node;
+    node.shards = &f.shards[2];
+    node.n_shards = 1;
+    node.ready = false;
+    json = rendered(&node, "stats");
+    assert_true(cJSON_IsFalse(at(json, "shards.0.reported")));
+    assert_number(json, "totals.rows", 0);
+    cJSON_Delete(json);
+    metrics = render_metrics(&node);
+    assert_non_null(strstr(metrics, "psd_ready 0\n"));
+    free(metrics);
+    fixture_deinit(&f);
+}
+
+static void health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed(void **state)
+{
+    struct fixture f;
+    char sentence[320];
+
+    (void)state;
+    fixture_init(&f);
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), 0);
+    assert_string_equal(sentence, "ok");
+    f.node.now_mono_ms += RENDER_STUCK_MS;
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), -1);
+    assert_non_null(strstr(sentence, "shard 2 is stuck"));
+    f.node.now_mono_ms = 10000;
+    f.node.n_shards = 3;
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), -1);
+    f.node.ready = false; /* it is still loading: no reason to kill it */
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), 0);
+    f.node.n_shards = 2;
+    snprintf(f.node.last_checkpoint_error, sizeof f.node.last_checkpoint_error,
+             "no space left on device");
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), -1);
+    assert_non_null(strstr(sentence, "no space left"));
+    fixture_deinit(&f);
+}
+
+static void metrics_hold_what_stats_hold(void **state)
+{
+    static const char *const lines[] = {
+        "# TYPE psd_requests_total counter\n",
+        "\npsd_requests_total{shard=\"2\",type=\"pull\"} 100\n",
+        "\npsd_request_duration_seconds_bucket{shard=\"3\",type=\"pull\",le=\"+Inf\"} 100\n",
+        "\npsd_request_duration_seconds_count{shard=\"3\",type=\"pull\"} 100\n",
+        "\npsd_table_rows{shard=\"2\",table=\"emb\"} 500\n",
+        "\npsd_table_rows{shard=\"3\",table=\"top\\\\w\\\"\"} 3\n",
+        "\npsd_job_staleness_clocks_bucket{shard=\"2\",job=\"criteo\",le=\"0\"} 10\n",
+        "\npsd_job_staleness_clocks_bucket{shard=\"2\",job=\"criteo\",le=\"4\"} 15\n",
+        "\npsd_job_staleness_violations_total{shard=\"2\",job=\"criteo\"} 0\n",
+        "\npsd_worker_live{shard=\"2\",rank=\"1\",job=\"criteo\"} 0\n",
+        "\npsd_values_received_bytes_total{shard=\"2\",codec=\"int8\"} 300\n",
+        "\npsd_refused_greetings_total{shard=\"door\"} 3\n",
+        "\npsd_malformed_frames_total{shard=\"3\"} 1\n",
+        "\npsd_healthy 1\n",
+    };
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    text = render_metrics(&f.node);
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("missing: %s", lines[i]);
+    free(text);
+    fixture_deinit(&f);
+}
+
+static void promtool_has_no_complaint_about_the_metrics(void **state)
+{
+    char path[] = "/tmp/psd-metrics-XXXXXX", command[128], complaint[200] = "";
+    struct fixture f;
+    char *text;
+    FILE *out;
+
+    (void)state;
+    if (system("command -v promtool >/dev/null") != 0)
+        skip();
+    fixture_init(&f);
+    text = render_metrics(&f.node);
+    out = fdopen(mkstemp(path), "w");
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+    snprintf(command, sizeof command, "promtool check metrics <%s 2>&1", path);
+    out = popen(command, "r");
+    assert_non_null(out);
+    while (fgets(complaint, sizeof complaint, out))
+        print_message("%s", complaint);
+    assert_int_equal(pclose(out), 0);
+    assert_string_equal(complaint, "");
+    unlink(path);
+    free(text);
+    fixture_deinit(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stats_show_each_shard_and_their_total),
+        cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
+        cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
+        cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),
+        cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),
+        cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
+        cmocka_unit_test(metrics_hold_what_stats_hold),
+        cmocka_unit_test(promtool_has_no_complaint_about_the_metrics),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

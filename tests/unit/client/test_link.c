@@ -1,0 +1,331 @@
+/* One link on simulated time against a fake shard: only deadlines are looked at here,
+ * test_ps.c does the rest. */
+#include "worker/client/link.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/client/fake_shard.h"
+
+struct rig {
+    uv_loop_t loop;
+    uv_timer_t pulse; /* so that the loop never sleeps for good */
+    struct fake *f;
+    struct link *link;
+    uint64_t now_ms;
+    uint32_t n_ready, n_pushed, n_reconnected, n_left, n_notices;
+    char notice[512];
+    int failed;
+    char sentence[512];
+};
+
+static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
+{
+    (void)shard;
+    (void)joined;
+    ((struct rig *)owner)->n_ready++;
+}
+
+static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
+                      const struct push_reply *reply)
+{
+    (void)shard;
+    (void)push;
+    (void)reply;
+    ((struct rig *)owner)->n_pushed++;
+}
+
+static void on_pulled(void *owner, uint32_t shard, const struct parcel *pull,
+                      const struct pull_reply *reply)
+{
+    (void)owner;
+    (void)shard;
+    (void)pull;
+    (void)reply;
+}
+
+static void on_told(void *owner, uint32_t shard, uint32_t table,
+                    const struct table_reply *reply)
+{
+    (void)owner;
+    (void)shard;
+    (void)table;
+    (void)reply;
+}
+
+static void on_fenced(void *owner, uint32_t shard)
+{
+    (void)owner;
+    (void)shard;
+}
+
+static void on_left(void *owner, uint32_t shard)
+{
+    (void)shard;
+    ((struct rig *)owner)->n_left++;
+}
+
+static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
+{
+    (void)owner;
+    (void)shard;
+    (void)min_clock;
+}
+
+static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)
+{
+    (void)owner;
+    (void)bytes_in;
+    (void)bytes_out;
+}
+
+static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+{
+    (void)shard;
+    (void)n_resent;
+    ((struct rig *)owner)->n_reconnected++;
+}
+
+static void on_notice(void *owner, const char *sentence)
+{
+    struct rig *rig = owner;
+
+    rig->n_notices++;
+    snprintf(rig->notice, sizeof rig->notice, "%s", sentence);
+}
+
+static void on_failed(void *owner, uint32_t shard, int status, const char *sentence)
+{
+    struct rig *rig = owner;
+
+    (void)shard;
+    rig->failed = status;
+    snprintf(rig->sentence, sizeof rig->sentence, "%s", sentence);
+}
+
+static const struct link_events events = { on_ready,       on_pushed, on_pulled,    on_told,
+                                           on_fenced,      on_left,   on_min_clock, on_traffic,
+                                           on_reconnected, on_notice, on_failed };
+
+static void on_pulse(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void set_up(struct rig *rig, const struct fake_plan *plan)
+{
+    struct link_config config = { .joins = !plan->holds_pulls, /* a reader has no heartbeats */
+                                  .connect_ms = 60000,
+                                  .give_up_ms = 60000,
+                                  .answer_ms = 20000 };
+    char address[32];
+    struct err err;
+
+    *rig = (struct rig){ .now_ms = 1000000 };
+    assert_int_equal(uv_loop_init(&rig->loop), 0);
+    uv_timer_init(&rig->loop, &rig->pulse);
+    uv_timer_start(&rig->pulse, on_pulse, 1, 1);
+    rig->f = fake_start(plan);
+    fake_address(rig->f, address);
+    assert_int_equal(address_parse(address, strlen(address), &config.address, &err), 0);
+    config.shard = 3;
+    config.hello =
+        (struct hello){ .version_min = 1, .version_max = 1, .role = "worker", .map_id = 42 };
+    config.join =
+        (struct join){ .job = "j", .n_workers = 1, .incarnation = 7, .mode = SPEC_MODE_ASYNC };
+    rig->link = link_new(&rig->loop, &config, &events, rig);
+}
+
+static void tear_down(struct rig *rig)
+{
+    fake_stop(rig->f);
+    fake_free(rig->f);
+    link_free(rig->link);
+    uv_close((uv_handle_t *)&rig->pulse, NULL);
+    uv_run(&rig->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&rig->loop), 0);
+}
+
+static void pass_ms(struct rig *rig, uint64_t ms)
+{
+    rig->now_ms += ms;
+    link_tick(rig->link, rig->now_ms);
+}
+
+static void run_until(struct rig *rig, const uint32_t *count, uint32_t n)
+{
+    while (*count < n) {
+        uv_run(&rig->loop, UV_RUN_ONCE);
+        pass_ms(rig, 1);
+    }
+}
+
+static struct parcel *empty_parcel(uint32_t deadline_ms)
+{
+    struct parcel *p = parcel_new(0);
+
+    assert_non_null(p);
+    p->deadline_ms = deadline_ms;
+    return p;
+}
+
+static void a_pull_without_answer_is_told_of_again_and_again(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .holds_pulls = true };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_pull(rig.link, empty_parcel(600000));
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    assert_memory_equal(rig.notice, "shard 3 at 127.0.0.1:", 21);
+    assert_non_null(strstr(rig.notice, " has not answered a pull for 20 s"));
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 1);
+    link_drop_pull(rig.link);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    tear_down(&rig);
+}
+
+static void a_heartbeat_without_answer_ends_the_connection(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = 2, .mute_from = 2 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    pass_ms(&rig, 334); /* a third of the lease: a beat goes out */
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    assert_non_null(strstr(rig.notice, "is away: no answer to a heartbeat; trying again"));
+    tear_down(&rig);
+}
+
+static void heartbeats_go_out_three_times_in_a_lease(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+    int i;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    for (i = 0; i < 4; i++) {
+        pass_ms(&rig, 334);
+        link_push(rig.link, empty_parcel(0));
+        run_until(&rig, &rig.n_pushed, (uint32_t)i + 1); /* answered behind the beat */
+    }
+    tear_down(&rig);
+    assert_int_equal(rig.n_notices, 0);
+}
+
+static void a_push_without_answer_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .mute_pushes = true, .fault_at = -1 };
+    struct rig rig;
+    uint32_t n;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_push(rig.link, empty_parcel(0));
+    for (n = 0; n < 59; n++) {
+        pass_ms(&rig, 1000);
+        uv_run(&rig.loop, UV_RUN_NOWAIT);
+        uv_run(&rig.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(rig.failed, 0);
+    pass_ms(&rig, 1000);
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_non_null(strstr(rig.sentence, "has not answered a push for 60 s"));
+    tear_down(&rig);
+}
+
+static void a_shard_that_accepts_but_never_greets_is_given_up(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute = true };
+    struct rig rig;
+    uint32_t n;
+
+    (void)state;
+    set_up(&rig, &plan);
+    pass_ms(&rig, 0);
+    for (n = 0; n < 60 && !rig.failed; n++) {
+        uv_run(&rig.loop, UV_RUN_NOWAIT);
+        pass_ms(&rig, 1000);
+    }
+    assert_int_equal(n, 60);
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_non_null(strstr(rig.sentence, "has been away for 60 s: no answer to the "));
+    assert_true(rig.n_notices >= 6 && rig.n_notices <= 12); /* not one for each try */
+    tear_down(&rig);
+}
+
+static void another_clusters_shard_is_refused(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .map_id = 43 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    while (!rig.failed) {
+        pass_ms(&rig, 1);
+        uv_run(&rig.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(rig.failed, PS_ECLUSTER);
+    tear_down(&rig);
+}
+
+static void a_farewell_ends_also_when_the_shard_is_gone(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = 0, .fault_type = FRAME_LEAVE, .fault = FAKE_DROP_BEFORE
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_leave(rig.link);
+    run_until(&rig, &rig.n_left, 1);
+    tear_down(&rig);
+    plan.fault = FAKE_NONE;
+    plan.mute_from = 2;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_leave(rig.link);
+    pass_ms(&rig, 4999);
+    assert_int_equal(rig.n_left, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_left, 1);
+    tear_down(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pull_without_answer_is_told_of_again_and_again),
+        cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
+        cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
+        cmocka_unit_test(a_push_without_answer_ends_the_job),
+        cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
+        cmocka_unit_test(another_clusters_shard_is_refused),
+        cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* A shard that has reached its budget, that is filled from a checkpoint, and that gets no memory. */
+#include "server/core/shard.h"
+
+#include <errno.h>
+
+#include "fixture.h"
+
+#define DIM 4u
+
+static void new_rows_beyond_the_budget_are_left_out_and_old_ones_still_learn(void **state)
+{
+    enum { N = 3000 };
+    static uint64_t keys[N];
+    static float g[N * DIM], weights[N * DIM];
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 100000), *again = make_shard(0, 1, 100000);
+    uint32_t table;
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1),
+                  *w2 = join(again, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct shard_push_result result;
+    uint64_t n_rows;
+
+    (void)state;
+    enter_shard();
+    spec.init = SPEC_INIT_ZERO;
+    spec.params.learning_rate = 1;
+    table = make_table(s, &spec);
+    make_table(again, &spec);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < N * DIM; i++)
+        g[i] = 1;
+    for (uint32_t round = 1; round <= 2; round++) {
+        struct push *push = next_push(w, 0), *same = next_push(w2, 0);
+
+        add_gradient(push, table, DIM, keys, N, g);
+        add_gradient(same, table, DIM, keys, N, g);
+        result = must_push(s, w, push);
+        must_push(again, w2, same);
+        n_rows = table_n_rows(shard_table(s, table)->rows);
+        assert_true(n_rows > 1000 && n_rows < N);
+        assert_int_equal(n_rows, table_n_rows(shard_table(again, table)->rows));
+        assert_true(shard_bytes(s) <= 100000);
+        assert_int_equal(result.rows_refused, N - n_rows);
+        assert_int_equal(shard_table(s, table)->rows_refused, round * (N - n_rows));
+        read_weights(s, table, keys, N, weights);
+        for (uint32_t i = 0; i < N; i++) /* the least keys got the places */
+            assert_true(weights[i * DIM] == (i < n_rows ? -(float)round : 0));
+    }
+    shard_free(s);
+    shard_free(again);
+}
+
+static void a_row_from_a_checkpoint_reads_as_it_was(void **state)
+{
+    const float floats[2 * DIM] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD),
+                      top = dense_spec("top", DIM, 8, SPEC_SGD);
+    struct shard *s = make_shard(1, 2, 100000);
+    uint32_t table = make_table(s, &spec), dense = make_table(s, &top);
+    uint64_t n = 0;
+    int status = 0;
+
+    (void)state;
+    enter_shard();
+    for (uint64_t key = 0; key < 100; key++)
+        assert_int_equal(shard_restore_row(s, table, key, 9, 8, floats), 0);
+    for (uint64_t key = 0; key < 100; key++) {
+        const struct row *row = find_row(s, table, key);
+
+        assert_int_equal(row != NULL, route_shard(key, 0, 2) == 1);
+        if (!row)
+            continue;
+        assert_floats_equal(row->floats, floats, 2 * DIM);
+        assert_int_equal(row->version, 9);
+        assert_int_equal(row->last_clock, 8);
+        n++;
+    }
+    assert_int_equal(table_n_rows(shard_table(s, table)->rows), n);
+    shard_restore_counts(s, table, 77, 9);
+    shard_restore_counts(s, table, 70, 5); /* another shard's file, which knew less */
+    assert_int_equal(shard_table(s, table)->n_pushes, 77);
+    assert_int_equal(shard_version(s), 9);
+    assert_int_equal(shard_restore_row(s, 2, 0, 0, 0, floats), PS_ENOTABLE);
+    assert_int_equal(shard_restore_row(s, dense, 2, 0, 0, floats), PS_ECORRUPT);
+    for (uint64_t key = 0; !status; key++)
+        status = shard_restore_row(s, table, key, 9, 8, floats);
+    assert_int_equal(status, PS_EBUDGET);
+    assert_true(shard_bytes(s) <= 100000);
+    shard_free(s);
+}
+
+#ifdef PS_FAULTS
+/* Fails the first allocation of a push of many new rows in two tables, then the second, ... */
+static void a_push_without_memory_changes_nothing_and_may_be_sent_again(void **state)
+{
+    enum { N = 10000 };
+    static uint64_t keys[N];
+    static float g[N * DIM], got[N * DIM], want[N * DIM];
+    struct table_spec spec = sparse_spec("a", DIM, SPEC_ADAGRAD),
+                      other = sparse_spec("b", DIM, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    uint32_t a = make_table(s, &spec), b = make_table(s, &other);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct shard_push_result result;
+    struct push *push;
+    int status = -1;
+    long k;
+
+    (void)state;
+    enter_shard();
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = 7 * i;
+    for (uint32_t i = 0; i < N * DIM; i++)
+        g[i] = (float)i;
+    read_weights(s, a, keys, N, want);
+    push = next_push(w, 0);
+    add_gradient(push, a, DIM, keys, N, g);
+    add_gradient(push, b, DIM, keys, N, g);
+    for (k = 0; status != 0; k++) {
+        shard_free(s);
+        s = make_shard(0, 1, 0);
+        make_table(s, &spec);
+        make_table(s, &other);
+        w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+        mem_fail_after(k);
+        status = shard_push(s, w, push, 0, &result);
+        mem_fail_after(-1);
+        assert_int_equal(result.status, status);
+        if (!status)
+            break;
+        assert_int_equal(status, -ENOMEM);
+        assert_int_equal(w->last_seq, 0);
+        assert_int_equal(w->clock, 0);
+        assert_int_equal(shard_version(s), 0);
+        assert_int_equal(table_n_rows(shard_table(s, a)->rows), 0);
+        assert_int_equal(table_n_rows(shard_table(s, b)->rows), 0);
+        assert_int_equal(shard_table(s, a)->n_pushes, 0);
+        read_weights(s, a, keys, N, got);
+        assert_floats_equal(got, want, N * DIM);
+        assert_int_equal(shard_push(s, w, push, 0, &result), 0);
+        assert_int_equal(w->last_seq, 1);
+    }
+    assert_true(k > 10);
+    free_push(push);
+    shard_free(s);
+}
+
+static void a_table_or_a_pull_without_memory_is_refused(void **state)
+{
+    static const uint64_t key = 4;
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct pull *pull = make_pull(0, 0, &key, 1);
+    uint64_t min_clock, version;
+    uint8_t dst[64];
+    uint32_t id;
+    struct err err;
+    int status = -1;
+
+    (void)state;
+    enter_shard();
+    for (long k = 0; status != 0; k++) {
+        mem_fail_after(k);
+        status = shard_table_ask(s, &spec, false, &id, &err);
+        mem_fail_after(-1);
+        assert_true(status == 0 || (status == -ENOMEM && shard_n_tables(s) == 0));
+    }
+    status = -1;
+    for (long k = 0; status != 0; k++) {
+        mem_fail_after(k);
+        status = shard_pull(s, NULL, pull, dst, &min_clock, &version, &err);
+        mem_fail_after(-1);
+        assert_true(status == 0 || status == -ENOMEM);
+    }
+    assert_int_equal(shard_counters(s)->pulls, 1);
+    free_pull(pull);
+    shard_free(s);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(new_rows_beyond_the_budget_are_left_out_and_old_ones_still_learn),
+        cmocka_unit_test(a_row_from_a_checkpoint_reads_as_it_was),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_push_without_memory_changes_nothing_and_may_be_sent_again),
+        cmocka_unit_test(a_table_or_a_pull_without_memory_is_refused),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

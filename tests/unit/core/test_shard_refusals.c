@@ -1,0 +1,315 @@
+/* What a shard refuses, and that it is the same shard afterwards. */
+#include "server/core/shard.h"
+
+#include <math.h>
+
+#include "fixture.h"
+
+#define DIM 4u
+
+/* Each row of a refusal table spoils a good push in one way. */
+struct spoiled {
+    const char *what;
+    int status;
+    void (*spoil)(struct push *push);
+};
+
+static uint8_t *bytes_of(const uint8_t *bytes)
+{
+    return (uint8_t *)(uintptr_t)bytes;
+}
+
+static void no_table(struct push *p)
+{
+    p->sections[1].table_id = 2;
+}
+static void no_op(struct push *p)
+{
+    p->sections[1].op = SECTION_OP_END;
+}
+static void no_codec(struct push *p)
+{
+    p->sections[1].codec = CODEC_ID_END;
+}
+static void topk_of_none(struct push *p)
+{
+    p->sections[0].codec = CODEC_TOPK;
+}
+static void topk_of_more_than_all(struct push *p)
+{
+    p->sections[0].codec = CODEC_TOPK;
+    p->sections[0].k = DIM + 1;
+}
+static void topk_with_bad_indices(struct push *p)
+{
+    p->sections[0].codec = CODEC_TOPK; /* floats read as indices */
+    p->sections[0].k = 2;
+    p->sections[0].value_bytes = 3 * 12;
+    memset(bytes_of(p->sections[0].values), 0xff, 3 * 12);
+}
+static void too_few_values(struct push *p)
+{
+    p->sections[1].value_bytes--;
+}
+static void too_many_values(struct push *p)
+{
+    p->sections[1].value_bytes++;
+}
+static void more_keys_than_bytes(struct push *p)
+{
+    p->sections[1].n_keys = UINT32_MAX;
+}
+static void one_key_more(struct push *p)
+{
+    p->sections[1].n_keys++;
+}
+static void one_key_byte_less(struct push *p)
+{
+    p->sections[1].key_bytes--;
+}
+static void keys_that_repeat(struct push *p)
+{
+    bytes_of(p->sections[0].keys)[1] = 0;
+}
+static void block_beyond_the_end(struct push *p)
+{
+    bytes_of(p->sections[1].keys)[1] = 6; /* blocks 0 and 6 of 0..5 */
+}
+static void nan_at_the_end(struct push *p)
+{
+    float nan = NAN;
+
+    memcpy(bytes_of(p->sections[1].values) + p->sections[1].value_bytes - 4, &nan, 4);
+}
+static void minus_infinity(struct push *p)
+{
+    float infinity = -INFINITY;
+
+    memcpy(bytes_of(p->sections[0].values) + 4, &infinity, 4);
+}
+static void nan_in_an_assignment(struct push *p)
+{
+    p->sections[0].op = SECTION_ASSIGN;
+    minus_infinity(p);
+}
+static void a_table_twice(struct push *p)
+{
+    p->sections[1].table_id = 0;
+}
+static void clock_out_of_range(struct push *p)
+{
+    p->clock = UINT64_MAX;
+}
+
+static const struct spoiled spoiled[] = {
+    { "unknown table", PS_ENOTABLE, no_table },
+    { "unknown operation", PS_EPROTO, no_op },
+    { "unknown codec", PS_ECODEC, no_codec },
+    { "topk with k 0", PS_ECODEC, topk_of_none },
+    { "topk with k above dim", PS_ECODEC, topk_of_more_than_all },
+    { "topk bytes that make no sense", PS_ECODEC, topk_with_bad_indices },
+    { "a byte of values too few", PS_EWIDTH, too_few_values },
+    { "a byte of values too many", PS_EWIDTH, too_many_values },
+    { "4 billion keys in 2 bytes", PS_ECOUNT, more_keys_than_bytes },
+    { "one key more than there are", PS_ECOUNT, one_key_more },
+    { "one byte of keys missing", PS_ECOUNT, one_key_byte_less },
+    { "a key twice", PS_EORDER, keys_that_repeat },
+    { "a block beyond the array's end", PS_ESHARD, block_beyond_the_end },
+    { "NaN as the last value", PS_ENAN, nan_at_the_end },
+    { "minus infinity", PS_ENAN, minus_infinity },
+    { "infinity assigned", PS_ENAN, nan_in_an_assignment },
+    { "one table in two sections", PS_EPROTO, a_table_twice },
+    { "clock 2^64 - 1", PS_EPROTO, clock_out_of_range },
+};
+
+static void a_bad_push_is_refused_whole_and_uses_up_its_number(void **state)
+{
+    static const uint64_t keys[] = { 5, 6, 700 }, blocks[] = { 0, 5 };
+    const float ones[3 * DIM] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    struct table_spec emb = sparse_spec("emb", DIM, SPEC_ADAGRAD),
+                      top = dense_spec("top", DIM, 22, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    uint32_t a = make_table(s, &emb), b = make_table(s, &top);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    float before[2][3 * DIM], after[2][3 * DIM];
+    uint64_t clock = 0;
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    read_weights(s, a, keys, 3, before[0]);
+    read_weights(s, b, blocks, 2, before[1]);
+    for (size_t i = 0; i < COUNT_OF(spoiled); i++) {
+        uint64_t seq = w->last_seq + 1;
+        bool ticks = spoiled[i].spoil != clock_out_of_range;
+        struct shard_push_result result;
+
+        push = next_push(w, clock);
+        add_gradient(push, a, DIM, keys, 3, ones);
+        add_gradient(push, b, DIM, blocks, 2, ones);
+        spoiled[i].spoil(push);
+        result = try_push(s, w, push);
+        if (result.status != spoiled[i].status)
+            fail_msg("%s: status %d (%s), expected %d", spoiled[i].what, result.status,
+                     result.text, spoiled[i].status);
+        assert_false(result.repeated);
+        assert_int_equal(w->last_seq, seq);
+        clock += ticks;
+        assert_int_equal(w->clock, clock);
+        assert_int_equal(shard_last_refusal(s)->n, i + 1);
+        assert_int_equal(shard_last_refusal(s)->status, spoiled[i].status);
+        assert_string_equal(shard_last_refusal(s)->text, result.text);
+        assert_string_equal(shard_last_refusal(s)->worker, "tester");
+    }
+    read_weights(s, a, keys, 3, after[0]);
+    read_weights(s, b, blocks, 2, after[1]);
+    assert_floats_equal(after[0], before[0], 3 * DIM);
+    assert_floats_equal(after[1], before[1], 2 * DIM);
+    assert_int_equal(table_n_rows(shard_table(s, a)->rows), 0);
+    assert_int_equal(shard_table(s, a)->n_pushes, 0);
+    assert_int_equal(shard_version(s), 0);
+    assert_int_equal(shard_counters(s)->pushes_refused, COUNT_OF(spoiled));
+    assert_int_equal(shard_counters(s)->nan_pushes, 3);
+    push = next_push(w, clock);
+    add_gradient(push, a, DIM, keys, 3, ones);
+    must_push(s, w, push); /* and the shard still serves */
+    shard_free(s);
+}
+
+static void a_nan_is_kept_aside_with_all_that_is_known_of_it(void **state)
+{
+    static const uint64_t keys[] = { 5, 6 };
+    const float g[2 * DIM] = { 0, 0, 0, 0, 0, 0, NAN, 0 };
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD);
+    struct shard *s = make_shard(0, 1, 0);
+    uint32_t table = make_table(s, &spec);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct push *push = next_push(w, 42);
+    const struct shard_refusal *refusal;
+
+    (void)state;
+    enter_shard();
+    add_gradient(push, table, DIM, keys, 2, g);
+    assert_int_equal(try_push(s, w, push).status, PS_ENAN);
+    refusal = shard_last_refusal(s);
+    assert_string_equal(refusal->table, "emb");
+    assert_string_equal(refusal->worker, "tester");
+    assert_int_equal(refusal->key, 6);
+    assert_int_equal(refusal->clock, 42);
+    assert_non_null(strstr(refusal->text, "NaN"));
+    shard_free(s);
+}
+
+static void a_key_of_another_shard_is_refused_by_pull_and_push(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    const float zeros[DIM] = { 0 };
+
+    (void)state;
+    enter_shard();
+    for (uint32_t shard = 0; shard < 3; shard++) {
+        struct shard *s = make_shard(shard, 3, 0);
+        uint32_t table = make_table(s, &spec);
+        struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+        uint64_t min_clock, version;
+        uint8_t dst[64];
+
+        for (uint64_t key = 0; key < 20; key++) {
+            int want = route_shard(key, 0, 3) == shard ? 0 : PS_ESHARD;
+            struct push *push = next_push(w, 0);
+            struct pull *pull = make_pull(0, table, &key, 1);
+            struct err err;
+
+            add_gradient(push, table, DIM, &key, 1, zeros);
+            assert_int_equal(try_push(s, w, push).status, want);
+            assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), want);
+            free_pull(pull);
+        }
+        shard_free(s);
+    }
+}
+
+static void a_bad_pull_is_refused_with_a_sentence(void **state)
+{
+    static const uint64_t keys[] = { 1, 2, 3 };
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD),
+                      dense = dense_spec("top", DIM, 8, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    uint32_t table = make_table(s, &spec), top = make_table(s, &dense);
+    struct pull *pull = make_pull(0, table, keys, 3);
+    uint64_t min_clock, version;
+    uint8_t dst[3 * DIM * 4];
+    size_t n_bytes;
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(shard_pull_plan(s, pull, sizeof dst - 1, &n_bytes, &err), PS_ETOOBIG);
+    assert_int_equal(shard_pull_plan(s, pull, sizeof dst, &n_bytes, &err), 0);
+    pull->sections[0].table_id = 2;
+    assert_int_equal(shard_pull_plan(s, pull, sizeof dst, &n_bytes, &err), PS_ENOTABLE);
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ENOTABLE);
+    pull->sections[0].table_id = top; /* has blocks 0 and 1 */
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ESHARD);
+    assert_non_null(strstr(err.text, "top"));
+    pull->sections[0].table_id = table;
+    pull->sections[0].codec = CODEC_ID_END;
+    assert_int_equal(shard_pull_plan(s, pull, sizeof dst, &n_bytes, &err), PS_ECODEC);
+    pull->sections[0].codec = CODEC_FP32;
+    pull->sections[0].n_keys = 4;
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ECOUNT);
+    pull->sections[0].n_keys = UINT32_MAX;
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ECOUNT);
+    pull->sections[0].n_keys = 3;
+    bytes_of(pull->sections[0].keys)[2] = 0;
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_EORDER);
+    assert_int_equal(shard_counters(s)->pulls, 0);
+    free_pull(pull);
+    shard_free(s);
+}
+
+static void a_push_needs_a_living_worker_and_its_turn(void **state)
+{
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(try_push(s, NULL, next_push(w, 0)).status, PS_ENOJOIN);
+    push = next_push(w, 0);
+    push->seq = 0;
+    assert_int_equal(try_push(s, w, push).status, PS_ESEQ);
+    push = next_push(w, 0);
+    push->seq = 2;
+    assert_int_equal(try_push(s, w, push).status, PS_ESEQ);
+    push = next_push(w, 0);
+    push->seq = UINT64_MAX;
+    assert_int_equal(try_push(s, w, push).status, PS_ESEQ);
+    assert_int_equal(w->last_seq, 0);
+    assert_int_equal(w->clock, 0);
+    must_push(s, w, next_push(w, 0));
+    w->last_seq = UINT64_MAX; /* nothing comes after the last number, and 0 is no number */
+    push = next_push(w, 1);
+    assert_int_equal(push->seq, 0);
+    assert_int_equal(try_push(s, w, push).status, PS_ESEQ);
+    roster_leave(shard_roster(s), w);
+    w->last_seq = 1;
+    assert_int_equal(try_push(s, w, next_push(w, 1)).status, PS_EFENCED);
+    assert_int_equal(shard_counters(s)->pushes_fenced, 1);
+    assert_int_equal(shard_counters(s)->pushes, 1);
+    shard_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bad_push_is_refused_whole_and_uses_up_its_number),
+        cmocka_unit_test(a_nan_is_kept_aside_with_all_that_is_known_of_it),
+        cmocka_unit_test(a_key_of_another_shard_is_refused_by_pull_and_push),
+        cmocka_unit_test(a_bad_pull_is_refused_with_a_sentence),
+        cmocka_unit_test(a_push_needs_a_living_worker_and_its_turn),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,364 @@
+/* Pushes that wait for the clock of lock step: who releases them, and which of them count. */
+#include "server/core/shard.h"
+
+#include "fixture.h"
+
+#define DIM 5u
+
+static struct table_spec unit_spec(void)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+
+    spec.init = SPEC_INIT_ZERO;
+    spec.params.learning_rate = 1;
+    return spec;
+}
+
+/* A gradient of g on key 1 of table 0. */
+static struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples,
+                              float g)
+{
+    static const uint64_t key = 1;
+    struct push *push = next_push(w, clock);
+    const float row[DIM] = { g, g, g, g, g };
+
+    push->n_samples = n_samples;
+    add_gradient(push, 0, DIM, &key, 1, row);
+    return push;
+}
+
+static float weight_of(struct shard *s, uint64_t key)
+{
+    float row[DIM];
+
+    read_weights(s, 0, &key, 1, row);
+    return row[0];
+}
+
+static void one_worker_in_lock_step_is_one_worker(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAM);
+    struct shard *a = make_shard(0, 1, 0), *b = make_shard(0, 1, 0);
+    struct worker *wa = join(a, SPEC_MODE_BSP, 0, 0, 1),
+                  *wb = join(b, SPEC_MODE_ASYNC, 0, 0, 1);
+    float got[DIM], want[DIM];
+    struct dice dice = dice_of_this_run("one worker");
+
+    (void)state;
+    enter_shard();
+    make_table(a, &spec);
+    make_table(b, &spec);
+    for (uint64_t clock = 0; clock < 30; clock++) {
+        float g = roll_float(&dice);
+        uint32_t n = (uint32_t)roll(&dice, 3) * 43; /* also 0: nothing to weigh by */
+
+        must_push(a, wa, unit_push(wa, clock, n, g));
+        must_push(b, wb, unit_push(wb, clock, n, g));
+    }
+    read_weights(a, 0, &(uint64_t){ 1 }, 1, got);
+    read_weights(b, 0, &(uint64_t){ 1 }, 1, want);
+    assert_floats_equal(got, want, DIM);
+    shard_free(a);
+    shard_free(b);
+}
+
+static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct push *push;
+    uint64_t n_bytes;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    n_bytes = shard_bytes(s);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    assert_true(shard_bytes(s) > n_bytes); /* what is held is counted */
+    push = unit_push(b, 0, 2, 8);
+    push->tick = false;
+    must_push(s, b, push);
+    push = unit_push(b, 0, 3, 16); /* a second push of the same step */
+    push->tick = false;
+    must_push(s, b, push);
+    assert_true(weight_of(s, 1) == 0);
+    assert_false(ready(s, a, 1, 0));
+    push = next_push(b, 0); /* only now the tick */
+    must_push(s, b, push);  /* the step's samples: the most that it said, 3 */
+    assert_true(weight_of(s, 1) == -(0.25f * 4 + 0.75f * 8 + 0.75f * 16));
+    assert_true(ready(s, a, 1, 0));
+    assert_int_equal(shard_table(s, 0)->n_pushes, 1);
+    assert_int_equal(find_row(s, 0, 1)->version, 1);
+    shard_free(s);
+}
+
+static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2),
+                  *found;
+    struct push *push = unit_push(b, 1, 1, 100);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, b, unit_push(b, 0, 1, 2)); /* b finishes clock 0, and dies in clock 1 */
+    push->seq = 2;
+    push->tick = false;
+    must_push(s, b, push);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    assert_true(weight_of(s, 1) == -3);
+    must_push(s, a, unit_push(a, 1, 1, 4));
+    assert_false(ready(s, a, 2, 0));
+    assert_int_equal(roster_find(shard_roster(s), "job", 0, 1, LEASE_MS, &found), 0);
+    assert_false(shard_advance(s, LEASE_MS));
+    assert_true(shard_advance(s, LEASE_MS + 1));
+    assert_true(ready(s, a, 2, 0));
+    assert_true(weight_of(s, 1) == -7); /* half a clock of a dead worker does not count */
+    assert_int_equal(shard_counters(s)->pushes_dropped, 1);
+    shard_free(s);
+}
+
+static void who_leaves_counts_for_what_it_finished(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 3), *b = join(s, SPEC_MODE_BSP, 0, 1, 3);
+    struct worker *c = join(s, SPEC_MODE_BSP, 0, 2, 3);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, b, unit_push(b, 0, 1, 2));
+    roster_leave(shard_roster(s), b);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    roster_leave(shard_roster(s), c);
+    assert_true(ready(s, a, 0, 0) ==
+                false); /* complete, but not yet combined: nobody may look */
+    assert_true(shard_advance(s, 0));
+    assert_true(ready(s, a, 1, 0));
+    assert_true(weight_of(s, 1) == -3);
+    shard_free(s);
+}
+
+static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, b, unit_push(b, 0, 1, 100));
+    b = join_at(s, SPEC_MODE_BSP, 0, 1, 2, 2,
+                0); /* it crashed behind its push, and starts at min clock 0 */
+    assert_int_equal(b->clock, 0);
+    must_push(s, b, unit_push(b, 0, 1, 2));
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    assert_true(weight_of(s, 1) == -3);
+    assert_int_equal(shard_counters(s)->pushes_dropped, 1);
+    shard_free(s);
+}
+
+static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct push *push = unit_push(b, 0, 1, 2);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    push->tick = false;
+    must_push(s, b, push);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    assert_true(weight_of(s, 1) == 0);
+    assert_true(roster_reach(b, 1));
+    assert_false(roster_reach(b, 1));
+    assert_true(shard_advance(s, 0));
+    assert_true(weight_of(s, 1) == -3);
+    assert_int_equal(shard_counters(s)->pushes_dropped, 0);
+    shard_free(s);
+}
+
+static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    push = unit_push(a, 1, 1, 100);
+    push->tick = false;
+    must_push(s, a, push);
+    roster_leave(shard_roster(s), a);
+    roster_leave(shard_roster(s), b);
+    a = join_at(s, SPEC_MODE_BSP, 0, 0, 1, 5, 0); /* before anybody called shard_advance() */
+    assert_int_equal(a->clock, 0);
+    must_push(s, a, unit_push(a, 0, 1, 1));
+    assert_true(weight_of(s, 1) == -5);
+    assert_int_equal(shard_counters(s)->pushes_dropped, 1);
+    assert_int_equal(shard_table(s, 0)->n_pushes, 2);
+    shard_free(s);
+}
+
+static void a_gradient_for_a_clock_that_is_over_is_refused(void **state)
+{
+    struct table_spec spec = unit_spec(), async = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 1);
+    struct shard_push_result result;
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    snprintf(async.name, sizeof async.name, "async");
+    async.mode = SPEC_MODE_ASYNC;
+    make_table(s, &async);
+    must_push(s, a, unit_push(a, 5, 1, 1));
+    assert_int_equal(a->clock, 6);
+    push = unit_push(a, 5, 1, 1);
+    assert_int_equal(shard_push(s, a, push, 0, &result), 0);
+    assert_int_equal(result.status, PS_EPROTO);
+    free_push(push);
+    push = unit_push(a, 5, 1, 1);
+    push->sections[0].table_id = 1; /* where nothing waits, late is fine */
+    must_push(s, a, push);
+    assert_int_equal(a->clock, 6);
+    assert_true(weight_of(s, 1) == -1);
+    assert_int_equal(shard_counters(s)->pushes_dropped, 0);
+    shard_free(s);
+}
+
+/* Table 0 is lock step whatever the job says; table 1 takes pushes as they come. */
+static void a_table_may_be_in_lock_step_in_an_asynchronous_job(void **state)
+{
+    static const uint64_t key = 1;
+    struct table_spec bsp = unit_spec(), async = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_ASYNC, 0, 0, 2),
+                  *b = join(s, SPEC_MODE_ASYNC, 0, 1, 2);
+    const float g[DIM] = { 8, 8, 8, 8, 8 };
+    struct push *push = unit_push(a, 0, 3, 4);
+    float row[DIM];
+
+    (void)state;
+    enter_shard();
+    bsp.mode = SPEC_MODE_BSP;
+    make_table(s, &bsp);
+    snprintf(async.name, sizeof async.name, "async");
+    make_table(s, &async);
+    add_gradient(push, 1, DIM, &key, 1, g);
+    must_push(s, a, push);
+    read_weights(s, 1, &key, 1, row);
+    assert_true(row[0] == -8);
+    assert_true(weight_of(s, 1) == 0);
+    assert_true(ready(s, a, 1, 1));
+    assert_false(ready(s, a, 1, 0));
+    push = next_push(b, 0); /* no rows here, but its samples are part of the whole */
+    must_push(s, b, push);
+    assert_true(weight_of(s, 1) == -3);
+    assert_int_equal(shard_version(s), 2);
+    shard_free(s);
+}
+
+static void an_assignment_does_not_wait(void **state)
+{
+    static const uint64_t key = 1;
+    const float w0[DIM] = { 7, 7, 7, 7, 7 };
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
+    struct push *push = next_push(a, 0);
+
+    (void)state;
+    make_table(s, &spec);
+    push->tick = false;
+    add_assign(push, 0, DIM, &key, 1, w0);
+    must_push(s, a, push);
+    assert_true(weight_of(s, 1) == 7);
+    enter_shard();
+    shard_free(s);
+}
+
+static void what_one_worker_may_leave_waiting_has_an_end(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
+    struct shard_push_result result;
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint64_t i = 0; i < 1024; i++)
+        must_push(s, a, unit_push(a, i, 1, 1));
+    push = unit_push(a, 1024, 1, 1);
+    assert_int_equal(shard_push(s, a, push, 0, &result), 0);
+    assert_int_equal(result.status, PS_ETOOBIG);
+    free_push(push);
+    shard_free(s); /* and all that is held goes with it */
+}
+
+/* 16 MiB of values each; a budget for rows does not count against what waits, but bounds it too. */
+static void what_waits_does_not_fill_the_memory(void **state)
+{
+    enum { N = 4096, WIDE = 1024 };
+    static uint64_t keys[N];
+    static float g[N * WIDE];
+    struct table_spec spec = sparse_spec("emb", WIDE, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 1);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    uint64_t held_bytes = 0;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = i;
+    for (uint64_t clock = 0; clock < 5; clock++) {
+        struct push *push = next_push(a, clock);
+
+        add_gradient(push, 0, WIDE, keys, N, g);
+        assert_int_equal(try_push(s, a, push).status, clock < 3 ? 0 : PS_EBUDGET);
+        assert_int_equal(a->clock, clock + 1);
+        if (clock < 3)
+            held_bytes = shard_bytes(s);
+    }
+    assert_true(held_bytes > 3 * sizeof g && shard_bytes(s) == held_bytes);
+    for (uint64_t clock = 0; clock < 5; clock++)
+        must_push(s, b, next_push(b, clock));
+    assert_true(shard_bytes(s) < 10000);
+    shard_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_in_lock_step_is_one_worker),
+        cmocka_unit_test(nothing_is_applied_until_the_last_worker_has_ticked),
+        cmocka_unit_test(a_dead_worker_no_longer_holds_up_lock_step),
+        cmocka_unit_test(who_leaves_counts_for_what_it_finished),
+        cmocka_unit_test(a_worker_that_comes_back_and_does_its_step_again_counts_once),
+        cmocka_unit_test(
+            a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before),
+        cmocka_unit_test(a_job_that_starts_afresh_keeps_what_was_finished),
+        cmocka_unit_test(a_gradient_for_a_clock_that_is_over_is_refused),
+        cmocka_unit_test(a_table_may_be_in_lock_step_in_an_asynchronous_job),
+        cmocka_unit_test(an_assignment_does_not_wait),
+        cmocka_unit_test(what_one_worker_may_leave_waiting_has_an_end),
+        cmocka_unit_test(what_waits_does_not_fill_the_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

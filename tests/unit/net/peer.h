@@ -1,0 +1,109 @@
+/*
+ * The other end of a connection, for tests: a socket that the test reads and writes while it turns the loop that
+ * is under test.
+ */
+#ifndef TESTS_UNIT_NET_PEER_H
+#define TESTS_UNIT_NET_PEER_H
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/buf.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+
+struct peer {
+    int fd;
+    uv_loop_t *loop;
+    struct buf in; /* owned */
+    struct frame_header header;
+    const uint8_t *head,
+        *body; /* of the frame that peer_receive() found; good until the next call */
+    size_t frame_bytes;
+};
+
+/* One turn of the loop; waits a moment for the peer's socket when nothing happens. */
+static inline void peer_turn(struct peer *p)
+{
+    struct pollfd poll_fd = { .fd = p->fd, .events = POLLIN };
+
+    uv_run(p->loop, UV_RUN_NOWAIT);
+    (void)poll(&poll_fd, 1, 1);
+}
+
+static inline void peer_send_bytes(struct peer *p, const uint8_t *bytes, size_t n_bytes)
+{
+    while (n_bytes) {
+        ssize_t n = send(p->fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n < 0) {
+            assert(errno == EAGAIN);
+            peer_turn(p);
+            continue;
+        }
+        bytes += n;
+        n_bytes -= (size_t)n;
+    }
+}
+
+/* Sends what message_write_*() made, and frees it. */
+static inline void peer_send(struct peer *p, struct buf *frame)
+{
+    peer_send_bytes(p, buf_front(frame), buf_len(frame));
+    buf_deinit(frame);
+}
+
+/* Looks for a whole frame in what has come. */
+static inline bool peer_find_frame(struct peer *p)
+{
+    int status;
+
+    if (buf_len(&p->in) < FRAME_HEADER_BYTES)
+        return false;
+    status = frame_decode(buf_front(&p->in), FRAME_MAX_BYTES_DEFAULT, &p->header);
+    assert(status == 0);
+    p->frame_bytes = FRAME_HEADER_BYTES + p->header.head_bytes + p->header.body_bytes;
+    if (buf_len(&p->in) < p->frame_bytes)
+        return false;
+    status = frame_verify(buf_front(&p->in), &p->header);
+    assert(status == 0);
+    p->head = buf_front(&p->in) + FRAME_HEADER_BYTES;
+    p->body = p->head + p->header.head_bytes;
+    return true;
+}
+
+/* The next frame, however many turns it takes; false at the end of the stream. */
+static inline bool peer_receive(struct peer *p)
+{
+    ssize_t n;
+
+    buf_consume(&p->in, p->frame_bytes);
+    p->frame_bytes = 0;
+    while (!peer_find_frame(p)) {
+        uint8_t *room = buf_reserve(&p->in, 1 << 16);
+
+        assert(room);
+        peer_turn(p);
+        n = recv(p->fd, room, 1 << 16, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno == ECONNRESET))
+            return false;
+        assert(n > 0 || errno == EAGAIN);
+        if (n > 0)
+            buf_commit(&p->in, (size_t)n);
+    }
+    return true;
+}
+
+static inline void peer_close(struct peer *p)
+{
+    close(p->fd);
+    buf_deinit(&p->in);
+}
+
+#endif

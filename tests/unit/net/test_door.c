@@ -1,0 +1,442 @@
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "common/status.h"
+#include "server/net/door.h"
+#include "tests/unit/net/peer.h"
+
+/* A door on a loop, and what it has let in and turned away. */
+struct fixture {
+    uv_loop_t loop;
+    struct hello_reply map;
+    struct door_config config;
+    struct door *door;
+    int guest_fd, guest_status; /* guest_status: what the house says to a guest */
+    uint64_t guest_request_id, n_inside;
+    struct hello guest;
+    uint32_t n_guests, n_refused;
+    int last_refusal;
+};
+
+static int on_guest(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+{
+    struct fixture *f = owner;
+
+    if (f->guest_status)
+        return f->guest_status;
+    f->guest_fd = fd;
+    f->guest_request_id = request_id;
+    f->guest = *hello;
+    f->n_guests++;
+    return 0;
+}
+
+static uint64_t n_inside(void *owner)
+{
+    struct fixture *f = owner;
+
+    return f->n_inside;
+}
+
+static void on_refused(void *owner, const char *peer, int status, const char *sentence)
+{
+    struct fixture *f = owner;
+
+    assert_true(peer[0]);
+    (void)sentence;
+    f->n_refused++;
+    f->last_refusal = status;
+}
+
+static const struct door_events events = { on_guest, n_inside, on_refused };
+
+static const struct hello good_hello = {
+    .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
+};
+
+static void set_up(struct fixture *f)
+{
+    struct err err = { 0 };
+
+    *f = (struct fixture){
+        .map = { .version = 1, .n_nodes = 1, .shards_per_node = 2, .map_id = 77 },
+        .guest_fd = -1
+    };
+    snprintf(f->map.nodes[0], MESSAGE_ADDRESS_MAX, "here:1");
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->config = (struct door_config){ .loop = &f->loop,
+                                      .listen = "127.0.0.1:0",
+                                      .token = "",
+                                      .greeting_ms = 60000,
+                                      .connections_max = 3,
+                                      .map = &f->map,
+                                      .events = &events,
+                                      .owner = f };
+    assert_int_equal(door_open(&f->config, &f->door, &err), 0);
+}
+
+static void tear_down(struct fixture *f)
+{
+    if (f->guest_fd >= 0)
+        close(f->guest_fd);
+    door_close(f->door);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static struct peer knock(struct fixture *f)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct peer p = { .fd = socket(AF_INET, SOCK_STREAM, 0), .loop = &f->loop };
+
+    address.sin_port = htons((uint16_t)atoi(strrchr(door_address(f->door), ':') + 1));
+    assert_int_equal(connect(p.fd, (struct sockaddr *)&address, sizeof address), 0);
+    return p;
+}
+
+static void say_hello(struct peer *p, const struct hello *hello)
+{
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_hello(&frame, 42, hello), 0);
+    peer_send(p, &frame);
+}
+
+/* The reply, then the end. */
+static struct hello_reply hear(struct peer *p)
+{
+    struct hello_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_HELLO_REPLY);
+    assert_int_equal(p->header.request_id, 42);
+    assert_int_equal(message_read_hello_reply(&p->header, p->head, &reply), 0);
+    assert_false(peer_receive(p));
+    return reply;
+}
+
+static struct door_counts count(struct fixture *f)
+{
+    struct door_counts counts;
+
+    door_count(f->door, &counts);
+    return counts;
+}
+
+static void a_good_guest_is_handed_on_with_its_socket(void **state)
+{
+    struct fixture f;
+    struct peer p;
+    char byte = 0;
+
+    (void)state;
+    set_up(&f);
+    p = knock(&f);
+    say_hello(&p, &good_hello);
+    while (!f.n_guests)
+        peer_turn(&p);
+    assert_int_equal(f.guest_request_id, 42);
+    assert_string_equal(f.guest.name, "peer");
+    assert_int_equal(write(f.guest_fd, "x", 1), 1);
+    assert_int_equal(read(p.fd, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    while (count(&f).greetings)
+        peer_turn(&p);
+    assert_int_equal(count(&f).accepted, 1);
+    assert_int_equal(count(&f).refused, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
+{
+    struct buf frame = { 0 };
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = knock(&f);
+    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
+    for (size_t i = 0; i < buf_len(&frame); i++) {
+        assert_int_equal(f.n_guests, 0);
+        peer_send_bytes(&p, buf_front(&frame) + i, 1);
+        peer_turn(&p);
+    }
+    while (!f.n_guests)
+        peer_turn(&p);
+    buf_deinit(&frame);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
+{
+    struct buf frame = { 0 };
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
+    for (size_t n = 0; n < buf_len(&frame); n++) {
+        p = knock(&f);
+        peer_send_bytes(&p, buf_front(&frame), n);
+        shutdown(p.fd, SHUT_WR);
+        assert_false(peer_receive(&p));
+        peer_close(&p);
+    }
+    assert_int_equal(f.n_guests, 0);
+    while (count(&f).greetings)
+        uv_run(&f.loop, UV_RUN_ONCE);
+    buf_deinit(&frame);
+    tear_down(&f);
+}
+
+static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
+{
+    struct hello_reply map = { .shards_per_node = 2, .map_id = 77, .n_nodes = 1 }, reply;
+    struct door_config config = { .map = &map, .token = "secret" };
+    static const struct {
+        struct hello hello;
+        int status;
+        const char *word;
+    } cases[] = {
+        { { 1, 1, "worker", "secret", 0, 0, "" }, 0, NULL },
+        { { 1, 1, "reader", "secret", 1, 77, "" }, 0, NULL },
+        { { 0, 9, "operator", "secret", MESSAGE_SHARD_DOOR, 0, "" }, 0, NULL },
+        { { 1, 1, "worker", "secret", MESSAGE_SHARD_DOOR, 0, "" }, 0, NULL },
+        { { 2, 3, "worker", "secret", 0, 0, "" }, PS_EVERSION, "versions 2 to 3" },
+        { { 0, 0, "worker", "secret", 0, 0, "" }, PS_EVERSION, "versions" },
+        { { 1, 1, "worker", "", 0, 0, "" }, PS_EGREETING, "none given" },
+        { { 1, 1, "worker", "secre", 0, 0, "" }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secrets", 0, 0, "" }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "Secret", 0, 0, "" }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secret", 0, 78, "" }, PS_ECLUSTER, "--cluster" },
+        { { 1, 1, "worker", "secret", 2, 0, "" }, PS_EGREETING, "found 2" },
+        { { 1, 1, "king", "secret", 0, 0, "" }, PS_EGREETING, "king" },
+        { { 1, 1, "operator", "secret", 0, 0, "" }, PS_EGREETING, "operator" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(door_judge(&config, &cases[i].hello, &reply), cases[i].status);
+        assert_int_equal(reply.status, cases[i].status);
+        if (cases[i].word)
+            assert_non_null(strstr(reply.text, cases[i].word));
+    }
+}
+
+static void a_refusal_reaches_the_guest_before_the_end(void **state)
+{
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    hello.shard = 9;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    reply = hear(&p);
+    assert_int_equal(reply.status, PS_EGREETING);
+    assert_non_null(strstr(reply.text, "shard: found 9"));
+    assert_int_equal(count(&f).refused, 1);
+    assert_int_equal(f.last_refusal, PS_EGREETING);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void bytes_behind_the_hello_and_other_first_words_are_refused(void **state)
+{
+    struct buf frames[2] = { { 0 }, { 0 } };
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    assert_int_equal(message_write_hello(&frames[0], 42, &good_hello), 0);
+    assert_int_equal(message_write_beat(&frames[0], 43, 0), 0);
+    assert_int_equal(message_write_beat(&frames[1], 42, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        p = knock(&f);
+        peer_send(&p, &frames[i]);
+        assert_int_equal(hear(&p).status, PS_EGREETING);
+        peer_close(&p);
+    }
+    assert_int_equal(f.n_guests, 0);
+    assert_int_equal(count(&f).refused, 2);
+    tear_down(&f);
+}
+
+static void another_protocol_is_hung_up_on_at_once(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = knock(&f);
+    peer_send_bytes(&p, (const uint8_t *)"GET", 3);
+    assert_false(peer_receive(&p));
+    assert_int_equal(count(&f).malformed, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_worker_at_the_door_is_told_the_map_and_no_more(void **state)
+{
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    hello.shard = MESSAGE_SHARD_DOOR;
+    f.n_inside = 10;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    reply = hear(&p);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.map_id, 77);
+    assert_string_equal(reply.nodes[0], "here:1");
+    assert_int_equal(f.n_guests, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_full_house_says_so_to_all_but_operators(void **state)
+{
+    struct hello hello = good_hello;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.n_inside = 3;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    assert_non_null(strstr(hear(&p).text, "--connections-max"));
+    peer_close(&p);
+    snprintf(hello.role, sizeof hello.role, "operator");
+    hello.shard = MESSAGE_SHARD_DOOR;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    while (!f.n_guests)
+        peer_turn(&p);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_crowd_beyond_what_can_be_told_so_is_hung_up_on(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.n_inside = 3 + DOOR_GREETINGS_SPARE;
+    p = knock(&f);
+    assert_false(peer_receive(&p));
+    assert_int_equal(count(&f).refused, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_guest_that_the_house_does_not_take_is_hung_up_on(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.guest_status = UV_EPIPE;
+    p = knock(&f);
+    say_hello(&p, &good_hello);
+    assert_false(peer_receive(&p));
+    assert_int_equal(count(&f).refused, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void who_says_nothing_is_hung_up_on_when_the_time_is_over(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    door_close(f.door);
+    f.config.greeting_ms = 1;
+    assert_int_equal(door_open(&f.config, &f.door, NULL), 0);
+    p = knock(&f);
+    assert_false(peer_receive(&p));
+    assert_int_equal(count(&f).slow, 1);
+    assert_int_equal(f.last_refusal, UV_ETIMEDOUT);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_door_closed_over_its_guests_frees_all(void **state)
+{
+    struct fixture f;
+    struct peer a, b;
+
+    (void)state;
+    set_up(&f);
+    a = knock(&f);
+    b = knock(&f);
+    while (count(&f).greetings < 2)
+        peer_turn(&a);
+    tear_down(&f);
+    peer_close(&a);
+    peer_close(&b);
+}
+
+static void a_port_in_use_is_refused_with_a_sentence(void **state)
+{
+    struct fixture f;
+    struct door_config config;
+    struct door *second;
+    struct err err;
+
+    (void)state;
+    set_up(&f);
+    config = f.config;
+    config.listen = door_address(f.door);
+    assert_int_equal(door_open(&config, &second, &err), UV_EADDRINUSE);
+    assert_non_null(strstr(err.text, config.listen));
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_guest_is_handed_on_with_its_socket),
+        cmocka_unit_test(a_hello_that_comes_one_byte_at_a_time_is_understood),
+        cmocka_unit_test(a_hello_cut_off_at_any_byte_is_forgotten),
+        cmocka_unit_test(every_reason_to_refuse_has_its_status_and_sentence),
+        cmocka_unit_test(a_refusal_reaches_the_guest_before_the_end),
+        cmocka_unit_test(bytes_behind_the_hello_and_other_first_words_are_refused),
+        cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
+        cmocka_unit_test(a_worker_at_the_door_is_told_the_map_and_no_more),
+        cmocka_unit_test(a_full_house_says_so_to_all_but_operators),
+        cmocka_unit_test(a_crowd_beyond_what_can_be_told_so_is_hung_up_on),
+        cmocka_unit_test(a_guest_that_the_house_does_not_take_is_hung_up_on),
+        cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),
+        cmocka_unit_test(a_door_closed_over_its_guests_frees_all),
+        cmocka_unit_test(a_port_in_use_is_refused_with_a_sentence),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/status.h"
+#include "server/net/switchboard.h"
+#include "tests/unit/net/peer.h"
+
+#define LIMIT_MS 1000u
+
+/* A switchboard with one connection, whose other end is the test's. */
+struct fixture {
+    uv_loop_t loop;
+    struct switchboard board;
+    struct hello_reply welcome;
+    struct connection *connection;
+    struct peer peer;
+    uint32_t n_requests, n_closed;
+    int why, answer; /* what the request handler returns */
+};
+
+static int on_request(void *owner, struct connection *c, const struct frame_header *header,
+                      const uint8_t *head, const uint8_t *body)
+{
+    struct fixture *f = owner;
+
+    (void)header;
+    (void)head;
+    (void)body;
+    assert_ptr_equal(c, f->connection);
+    f->n_requests++;
+    return f->answer;
+}
+
+static void on_closed(void *owner, struct connection *c, int why)
+{
+    struct fixture *f = owner;
+
+    assert_ptr_equal(c, f->connection);
+    f->n_closed++;
+    f->why = why;
+}
+
+static const struct connection_events events = { on_request, on_closed };
+
+static void set_up(struct fixture *f)
+{
+    struct hello hello = {
+        .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
+    };
+    struct switchboard_config config = { .loop = &f->loop,
+                                         .frame_max_bytes = 1 << 20,
+                                         .frame_timeout_ms = LIMIT_MS,
+                                         .welcome = &f->welcome,
+                                         .events = &events,
+                                         .owner = f };
+    int ends[2];
+
+    *f = (struct fixture){ .welcome = { .version = 1,
+                                        .n_nodes = 1,
+                                        .shards_per_node = 1,
+                                        .map_id = 77,
+                                        .nodes = { "here:1" } } };
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
+    switchboard_init(&f->board, &config);
+    assert_int_equal(switchboard_open(&f->board, ends[0], 5, &hello), 0);
+    f->connection = f->board.first;
+    f->peer = (struct peer){ .fd = ends[1], .loop = &f->loop };
+}
+
+static void welcome(struct fixture *f)
+{
+    struct hello_reply reply;
+
+    assert_true(peer_receive(&f->peer));
+    assert_int_equal(f->peer.header.type, FRAME_HELLO_REPLY);
+    assert_int_equal(f->peer.header.request_id, 5);
+    assert_int_equal(message_read_hello_reply(&f->peer.header, f->peer.head, &reply), 0);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.map_id, 77);
+}
+
+static void tear_down(struct fixture *f)
+{
+    peer_close(&f->peer);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->n_closed, 1);
+    assert_null(f->board.first);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static void send_beat(struct fixture *f)
+{
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    peer_send(&f->peer, &frame);
+}
+
+static struct switchboard_counts count(const struct fixture *f)
+{
+    struct switchboard_counts counts;
+
+    switchboard_count(&f->board, &counts);
+    return counts;
+}
+
+static void a_guest_is_welcomed_and_its_requests_are_counted_and_served(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    welcome(&f);
+    send_beat(&f);
+    send_beat(&f);
+    while (f.n_requests < 2)
+        peer_turn(&f.peer);
+    assert_int_equal(count(&f).connections, 1);
+    assert_int_equal(count(&f).connections_total, 1);
+    assert_true(count(&f).bytes_in > 0 && count(&f).bytes_out > 0);
+    tear_down(&f);
+    assert_int_equal(f.why, UV_EOF);
+    assert_int_equal(count(&f).connections, 0);
+    assert_int_equal(count(&f).malformed, 0);
+    assert_true(count(&f).bytes_in > 0);
+}
+
+static void a_request_that_may_not_come_ends_the_connection_as_malformed(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    welcome(&f);
+    f.answer = PS_EPROTO;
+    send_beat(&f);
+    assert_false(peer_receive(&f.peer));
+    tear_down(&f);
+    assert_int_equal(f.why, PS_EPROTO);
+    assert_int_equal(count(&f).malformed, 1);
+}
+
+static void a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not(void **state)
+{
+    struct fixture f;
+    struct buf frame = { 0 };
+
+    (void)state;
+    set_up(&f);
+    welcome(&f);
+    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    for (uint64_t now_ms = 1; now_ms < 20 * LIMIT_MS; now_ms += LIMIT_MS / 2) {
+        switchboard_sweep(&f.board, now_ms); /* idle */
+        peer_send_bytes(&f.peer, buf_front(&frame), 10);
+        peer_turn(&f.peer);
+        switchboard_sweep(&f.board, now_ms + 1); /* begun */
+        peer_send_bytes(&f.peer, buf_front(&frame) + 10, buf_len(&frame) - 10);
+        peer_turn(&f.peer);
+    }
+    assert_int_equal(count(&f).slow, 0);
+    peer_send_bytes(&f.peer, buf_front(&frame), 10);
+    while (!channel_mid_frame(&f.connection->channel))
+        peer_turn(&f.peer);
+    switchboard_sweep(&f.board, 100000);
+    switchboard_sweep(&f.board, 100000 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 0);
+    switchboard_sweep(&f.board, 100001 + LIMIT_MS);
+    switchboard_sweep(&f.board, 100002 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 1);
+    assert_false(peer_receive(&f.peer));
+    buf_deinit(&frame);
+    tear_down(&f);
+    assert_int_equal(f.why, UV_ETIMEDOUT);
+}
+
+static void a_peer_that_reads_none_of_its_replies_is_slow(void **state)
+{
+    struct status_reply reply = { 0 };
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    while (uv_stream_get_write_queue_size(f.connection->channel.stream) == 0) {
+        struct buf frame = { 0 };
+
+        assert_int_equal(message_write_status_reply(&frame, FRAME_BEAT_REPLY, 1, &reply), 0);
+        assert_int_equal(connection_send(f.connection, &frame), 0);
+    }
+    switchboard_sweep(&f.board, 1);
+    switchboard_sweep(&f.board, 1 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 0);
+    switchboard_sweep(&f.board, 2 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 1);
+    tear_down(&f);
+}
+
+static void closing_all_lets_replies_out_first(void **state)
+{
+    struct status_reply reply = { .status = PS_ESTOPPING };
+    struct buf frame = { 0 };
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    assert_int_equal(message_write_status_reply(&frame, FRAME_BEAT_REPLY, 9, &reply), 0);
+    assert_int_equal(connection_send(f.connection, &frame), 0);
+    switchboard_close_all(&f.board);
+    welcome(&f);
+    assert_true(peer_receive(&f.peer));
+    assert_int_equal(f.peer.header.request_id, 9);
+    assert_false(peer_receive(&f.peer));
+    tear_down(&f);
+    assert_int_equal(f.why, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_guest_is_welcomed_and_its_requests_are_counted_and_served),
+        cmocka_unit_test(a_request_that_may_not_come_ends_the_connection_as_malformed),
+        cmocka_unit_test(a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not),
+        cmocka_unit_test(a_peer_that_reads_none_of_its_replies_is_slow),
+        cmocka_unit_test(closing_all_lets_replies_out_first),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* A service over a real shard, its clients being socket pairs: what the loop of a shard thread does, without the thread. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "common/mem.h"
+#include "proto/keys.h"
+#include "server/net/switchboard.h"
+#include "server/service.h"
+#include "tests/unit/net/peer.h"
+
+#define DIM 4u
+
+struct fixture {
+    uv_loop_t loop;
+    struct shard *shard;
+    struct service *service;
+    struct switchboard board;
+    struct hello_reply welcome;
+};
+
+static void set_up(struct fixture *f)
+{
+    struct shard_config core = {
+        .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000
+    };
+    struct service_config service = {
+        .loop = &f->loop, .frame_max_bytes = 1 << 20, .lease_ms = 10000, .park_max_ms = 10000
+    };
+    struct switchboard_config board = { .loop = &f->loop,
+                                        .frame_max_bytes = 1 << 20,
+                                        .frame_timeout_ms = 10000,
+                                        .welcome = &f->welcome,
+                                        .events = &service_events };
+
+    *f = (struct fixture){
+        .welcome = { .version = 1, .n_nodes = 1, .shards_per_node = 1, .nodes = { "here:1" } }
+    };
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->shard = shard_new(&core);
+    service.shard = f->shard;
+    f->service = service_new(&service);
+    board.owner = f->service;
+    switchboard_init(&f->board, &board);
+}
+
+static void tear_down(struct fixture *f)
+{
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    service_free(f->service);
+    shard_free(f->shard);
+}
+
+static struct peer client(struct fixture *f, const char *role)
+{
+    struct hello hello = { .version_min = 1, .version_max = 1, .name = "client" };
+    struct peer p = { .loop = &f->loop };
+    int ends[2];
+
+    snprintf(hello.role, sizeof hello.role, "%s", role);
+    assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
+    assert_int_equal(switchboard_open(&f->board, ends[0], 1, &hello), 0);
+    p.fd = ends[1];
+    assert_true(peer_receive(&p));
+    assert_int_equal(p.header.type, FRAME_HELLO_REPLY);
+    return p;
+}
+
+static uint32_t ask_table(struct peer *p, const char *name)
+{
+    struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
+    struct table_reply reply;
+    struct buf frame = { 0 };
+
+    snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
+    assert_int_equal(message_write_table(&frame, 2, &asked), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(message_read_table_reply(&p->header, p->head, &reply), 0);
+    assert_int_equal(reply.status, 0);
+    return reply.table_id;
+}
+
+static struct join_reply join_job(struct peer *p, uint32_t rank, uint64_t incarnation)
+{
+    struct join asked = { .job = "job",
+                          .rank = rank,
+                          .n_workers = 2,
+                          .incarnation = incarnation,
+                          .mode = SPEC_MODE_BSP,
+                          .name = "client" };
+    struct join_reply reply;
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(message_read_join_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static void send_push(struct peer *p, uint64_t seq)
+{
+    static const float gradient[DIM] = { 1, 2, 3, 4 };
+    static const uint64_t key = 7;
+    struct push push = {
+        .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true, .n_sections = 1
+    };
+    struct buf frame = { 0 };
+    uint8_t keys[KEYS_BYTES_MAX];
+
+    push.sections[0] = (struct section){ .n_keys = 1,
+                                         .keys = keys,
+                                         .values = (const uint8_t *)gradient,
+                                         .value_bytes = sizeof gradient };
+    push.sections[0].key_bytes = keys_encode(&key, 1, keys);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    peer_send(p, &frame);
+}
+
+static struct push_reply push(struct peer *p, uint64_t seq)
+{
+    struct push_reply reply;
+
+    send_push(p, seq);
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
+    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static void send_pull(struct peer *p, uint64_t clock, uint64_t request_id)
+{
+    static const uint64_t key = 7;
+    struct pull pull = { .clock = clock, .n_sections = 1 };
+    struct buf frame = { 0 };
+    uint8_t keys[KEYS_BYTES_MAX];
+
+    pull.sections[0] = (struct section){ .n_keys = 1, .keys = keys };
+    pull.sections[0].key_bytes = keys_encode(&key, 1, keys);
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
+    peer_send(p, &frame);
+}
+
+static struct pull_reply read_pull_reply(struct peer *p, uint64_t request_id)
+{
+    struct pull_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PULL_REPLY);
+    assert_int_equal(p->header.request_id, request_id);
+    assert_int_equal(
+        message_read_pull_reply(&p->header, p->head, p->body, p->header.body_bytes, &reply), 0);
+    return reply;
+}
+
+static int beat(struct peer *p)
+{
+    struct status_reply reply;
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_beat(&frame, 50, 0), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_BEAT_REPLY);
+    assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
+    return reply.status;
+}
+
+static struct service_counts count(struct fixture *f)
+{
+    struct service_counts counts;
+
+    service_count(f->service, &counts);
+    return counts;
+}
+
+static void a_pull_that_is_ahead_waits_while_later_requests_pass(void **state)
+{
+    static const float after[DIM] = { -1, -2, -3, -4 };
+    struct pull_reply reply;
+    struct fixture f;
+    struct peer fast, slow;
+
+    (void)state;
+    set_up(&f);
+    fast = client(&f, "worker");
+    slow = client(&f, "worker");
+    assert_int_equal(ask_table(&fast, "t"), 0);
+    assert_int_equal(join_job(&fast, 0, 1).status, 0);
+    assert_int_equal(join_job(&slow, 1, 1).status, 0);
+    assert_int_equal(push(&fast, 1).status, 0);
+    send_pull(&fast, 1, 60);
+    assert_int_equal(beat(&fast), 0);
+    assert_int_equal(count(&f).pulls.parked, 1);
+    assert_int_equal(push(&slow, 1).status, 0);
+    reply = read_pull_reply(&fast, 60);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.min_clock, 1);
+    assert_memory_equal(reply.sections[0].values, after, sizeof after);
+    assert_int_equal(count(&f).pulls.parked, 0);
+    assert_int_equal(count(&f).pulls.parked_total, 1);
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
+static void a_worker_that_leaves_lets_the_others_on(void **state)
+{
+    struct buf frame = { 0 };
+    struct fixture f;
+    struct peer fast, slow;
+
+    (void)state;
+    set_up(&f);
+    fast = client(&f, "worker");
+    slow = client(&f, "worker");
+    ask_table(&fast, "t");
+    join_job(&fast, 0, 1);
+    join_job(&slow, 1, 1);
+    assert_int_equal(push(&fast, 1).status, 0);
+    send_pull(&fast, 1, 60);
+    assert_int_equal(beat(&fast), 0);
+    assert_int_equal(message_write_leave(&frame, 4, 0), 0);
+    peer_send(&slow, &frame);
+    assert_int_equal(read_pull_reply(&fast, 60).status, 0);
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
+static void parked_pulls_go_with_their_connection(void **state)
+{
+    struct fixture f;
+    struct peer fast;
+
+    (void)state;
+    set_up(&f);
+    fast = client(&f, "worker");
+    ask_table(&fast, "t");
+    join_job(&fast, 0, 1);
+    assert_int_equal(push(&fast, 1).status, 0);
+    for (uint64_t i = 0; i < PULLS_PARKED_MAX; i++)
+        send_pull(&fast, 1, 60 + i);
+    assert_int_equal(beat(&fast), 0);
+    assert_int_equal(count(&f).pulls.parked, PULLS_PARKED_MAX);
+    send_pull(&fast, 1, 99);
+    assert_true(read_pull_reply(&fast, 99).status < 0);
+    peer_close(&fast);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(count(&f).pulls.parked, 0);
+    tear_down(&f);
+}
+
+static void a_stopped_service_refuses_who_waits(void **state)
+{
+    struct fixture f;
+    struct peer fast;
+
+    (void)state;
+    set_up(&f);
+    fast = client(&f, "worker");
+    ask_table(&fast, "t");
+    join_job(&fast, 0, 1);
+    assert_int_equal(push(&fast, 1).status, 0);
+    send_pull(&fast, 1, 60);
+    assert_int_equal(beat(&fast), 0);
+    service_stop(f.service);
+    switchboard_close_all(&f.board);
+    assert_int_equal(read_pull_reply(&fast, 60).status, PS_ESTOPPING);
+    assert_false(peer_receive(&fast));
+    peer_close(&fast);
+    tear_down(&f);
+}
+
+static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
+{
+    struct fixture f;
+    struct peer worker, reader;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    reader = client(&f, "reader");
+    ask_table(&worker, "t");
+    send_pull(&reader, 1000, 60);
+    assert_int_equal(read_pull_reply(&reader, 60).status, 0);
+    assert_int_equal(join_job(&reader, 0, 1).status, -EPERM);
+    assert_int_equal(push(&reader, 1).status, PS_ENOJOIN);
+    peer_close(&worker);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+#ifdef PS_FAULTS
+/* Whichever allocation fails, the client gets an answer or the end of the stream, and the next client is served. */
+static void every_allocation_that_fails_is_a_refusal(void **state)
+{
+    bool is_through = false;
+
+    (void)state;
+    for (long k = 0; !is_through; k++) {
+        struct fixture f;
+        struct peer fast, other;
+        bool is_open;
+
+        assert_true(k < 1000);
+        set_up(&f);
+        fast = client(&f, "worker");
+        other = client(&f, "worker");
+        ask_table(&fast, "t");
+        join_job(&fast, 0, 1);
+        join_job(&other, 1, 1);
+        send_push(&fast, 1);
+        send_pull(&fast, 1, 60);
+        mem_fail_after(k);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        is_through = f.board.first && count(&f).pulls.parked == 1 && count(&f).refused == 0;
+        mem_fail_after(-1);
+        is_open = f.board.first && f.board.first->next;
+        if (is_open) {
+            assert_true(peer_receive(&fast));
+            assert_int_equal(fast.header.type, FRAME_PUSH_REPLY);
+        }
+        push(&other, 1);
+        assert_int_equal(beat(&other), 0);
+        peer_close(&fast);
+        peer_close(&other);
+        tear_down(&f);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pull_that_is_ahead_waits_while_later_requests_pass),
+        cmocka_unit_test(a_worker_that_leaves_lets_the_others_on),
+        cmocka_unit_test(parked_pulls_go_with_their_connection),
+        cmocka_unit_test(a_stopped_service_refuses_who_waits),
+        cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
+#ifdef PS_FAULTS
+        cmocka_unit_test(every_allocation_that_fails_is_a_refusal),
+#endif
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

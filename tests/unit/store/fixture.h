@@ -1,0 +1,240 @@
+/* Shards with known rows, and what the store's tests do with them again and again. */
+#ifndef TESTS_UNIT_STORE_FIXTURE_H
+#define TESTS_UNIT_STORE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/hash.h"
+#include "proto/route.h"
+#include "server/core/optim_catalog.h"
+#include "server/store/checkpoint.h"
+#include "tests/support/crash_files.h"
+
+#define N_SHARDS_MAX 8u
+#define DATA_DIR "data"
+
+static const struct table_spec specs[] = {
+    { .name = "emb",
+      .kind = SPEC_SPARSE,
+      .dim = 5,
+      .seed = 42,
+      .init = SPEC_INIT_UNIFORM,
+      .init_scale = 0.25f,
+      .optim = SPEC_ADAM,
+      .clip_norm = 2,
+      .mode = SPEC_MODE_SSP,
+      .bound = 3,
+      .schedule = { .warmup_clocks = 7,
+                    .decay = SPEC_DECAY_EXP,
+                    .decay_start = 5,
+                    .decay_clocks = 100,
+                    .decay_rate = 0.5f,
+                    .decay_floor = 0.125f } },
+    { .name = "top.weight",
+      .kind = SPEC_DENSE,
+      .dim = 4,
+      .n_floats = 30,
+      .init = SPEC_INIT_ZERO,
+      .optim = SPEC_ADAGRAD,
+      .mode = SPEC_MODE_JOB },
+};
+
+static inline struct table_spec fixture_spec(uint32_t i)
+{
+    struct table_spec spec = specs[i];
+
+    spec.params = spec_optim_defaults(spec.optim);
+    spec.params.weight_decay = 0.5f;
+    return spec;
+}
+
+static inline struct shard *fixture_shard(uint32_t index, uint32_t n_shards)
+{
+    return shard_new(&(struct shard_config){ .shard = index,
+                                             .n_shards = n_shards,
+                                             .lease_ms = 1000,
+                                             .join_ms = 1000,
+                                             .park_ms = 1000 });
+}
+
+/* `salt` makes states differ. Row i of the sparse table has a scattered key; of the dense one
+ * it is block i. */
+static inline void fixture_fill(struct shard *shard, uint32_t n_sparse, uint64_t salt)
+{
+    float floats[64];
+    uint32_t id;
+
+    for (uint32_t t = 0; t < COUNT_OF(specs); t++) {
+        struct table_spec spec = fixture_spec(t);
+        uint64_t n_rows = t == 0 ? n_sparse : spec_n_blocks(&spec);
+
+        assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
+        for (uint64_t i = 0; i < n_rows; i++) {
+            for (uint32_t f = 0; f < shard_table(shard, id)->row_floats; f++)
+                floats[f] = hash_unit(hash_mix2(hash_mix2(salt, i), f)) - 0.5f;
+            assert_int_equal(shard_restore_row(shard, id, t == 0 ? hash_mix(i) : i, 1 + i % 90,
+                                               i % 13, floats),
+                             0);
+        }
+        shard_restore_counts(shard, id, 100 + t, 91);
+    }
+}
+
+static inline void fixture_new(struct shard **shards, uint32_t n_shards, uint32_t n_sparse,
+                               uint64_t salt)
+{
+    for (uint32_t i = 0; i < n_shards; i++) {
+        shards[i] = fixture_shard(i, n_shards);
+        if (n_sparse)
+            fixture_fill(shards[i], n_sparse, salt);
+    }
+}
+
+static inline void fixture_free(struct shard **shards, uint32_t n_shards)
+{
+    for (uint32_t i = 0; i < n_shards; i++)
+        shard_free(shards[i]);
+}
+
+/* One checkpoint of all shards; the first failure ends it, as in psd. */
+static inline int fixture_save(const struct file_ops *files, struct shard **shards,
+                               uint32_t n_shards, uint32_t keep, uint64_t *ret_number)
+{
+    struct checkpoint_part parts[N_SHARDS_MAX];
+    struct checkpoint_id id = { .n_nodes = 1,
+                                .shards_per_node = n_shards,
+                                .unix_ms = 1700000000123 };
+    struct err err = { 0 };
+    int status = checkpoint_next(files, DATA_DIR, &id.number, &err);
+
+    for (uint32_t i = 0; i < n_shards && !status; i++)
+        status = checkpoint_write_shard(files, DATA_DIR, id.number, i, shards[i], NULL, NULL,
+                                        &parts[i], &err);
+    if (!status)
+        status = checkpoint_commit(files, DATA_DIR, &id, parts, n_shards, keep, &err);
+    if (status) {
+        assert_int_equal(err.status, status);
+        assert_true(err.text[0] != '\0');
+    }
+    if (ret_number)
+        *ret_number = id.number;
+    return status;
+}
+
+struct dump_row {
+    uint32_t table;
+    uint64_t key;
+    const struct row *row;
+    uint32_t row_floats;
+};
+
+static inline int dump_order(const void *a, const void *b)
+{
+    const struct dump_row *x = a, *y = b;
+
+    if (x->table != y->table)
+        return x->table < y->table ? -1 : 1;
+    return x->key < y->key ? -1 : x->key > y->key;
+}
+
+static inline void dump_table(FILE *out, const struct shard_table *t)
+{
+    fwrite(t->spec.name, 1, strlen(t->spec.name) + 1, out);
+    fwrite(&t->spec.params, 1, sizeof t->spec.params, out);
+    fprintf(out, "%d %u %llu %llu %d %g %d %u %d %llu %llu %g %g %g %d %u %llu %u\n",
+            (int)t->spec.kind, t->spec.dim, (unsigned long long)t->spec.n_floats,
+            (unsigned long long)t->spec.seed, (int)t->spec.init, (double)t->spec.init_scale,
+            (int)t->spec.optim, t->spec.schedule.warmup_clocks, (int)t->spec.schedule.decay,
+            (unsigned long long)t->spec.schedule.decay_start,
+            (unsigned long long)t->spec.schedule.decay_clocks,
+            (double)t->spec.schedule.decay_rate, (double)t->spec.schedule.decay_floor,
+            (double)t->spec.clip_norm, (int)t->spec.mode, t->spec.bound,
+            (unsigned long long)t->n_pushes, t->row_floats);
+}
+
+/* All that the shards hold, in an order that does not depend on how many they are: two equal
+ * states are two equal dumps. */
+static inline char *fixture_dump(struct shard **shards, uint32_t n_shards, size_t *ret_bytes)
+{
+    struct dump_row *rows = malloc(1);
+    size_t n_rows = 0;
+    char *text;
+    FILE *out = open_memstream(&text, ret_bytes);
+
+    for (uint32_t t = 0; t < shard_n_tables(shards[0]); t++) {
+        dump_table(out, shard_table(shards[0], t));
+        for (uint32_t s = 0; s < n_shards; s++) {
+            const struct shard_table *table = shard_table(shards[s], t);
+            uint64_t n = table_n_rows(table->rows);
+
+            assert_string_equal(table->spec.name, shard_table(shards[0], t)->spec.name);
+            rows = realloc(rows, (n_rows + n + 1) * sizeof *rows);
+            for (uint64_t i = 0; i < n; i++) {
+                struct row *row = table_row(table->rows, i);
+
+                rows[n_rows++] = (struct dump_row){ t, row->key, row, table->row_floats };
+            }
+        }
+    }
+    qsort(rows, n_rows, sizeof *rows, dump_order);
+    for (size_t i = 0; i < n_rows; i++) {
+        fwrite(&rows[i].table, 1, sizeof rows[i].table, out);
+        fwrite(rows[i].row, 1, sizeof(struct row), out);
+        fwrite(rows[i].row->floats, sizeof(float), rows[i].row_floats, out);
+    }
+    fclose(out);
+    free(rows);
+    return text;
+}
+
+static inline void fixture_assert_equal(struct shard **a, uint32_t n_a, struct shard **b,
+                                        uint32_t n_b)
+{
+    size_t n_x, n_y;
+    char *x = fixture_dump(a, n_a, &n_x), *y = fixture_dump(b, n_b, &n_y);
+
+    assert_int_equal(n_x, n_y);
+    assert_memory_equal(x, y, n_x);
+    free(x);
+    free(y);
+}
+
+/* Loads the newest checkpoint onto n_shards new shards. */
+static inline int fixture_load(const struct file_ops *files, struct shard **ret_shards,
+                               uint32_t n_shards)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+    struct err err = { 0 };
+    int status = checkpoint_newest(files, DATA_DIR, dir, NULL, NULL, NULL, &err);
+
+    fixture_new(ret_shards, n_shards, 0, 0);
+    for (uint32_t i = 0; i < n_shards && !status; i++)
+        status = checkpoint_load(files, dir, ret_shards[i], NULL, NULL, &err);
+    return status;
+}
+
+static inline bool fixture_is_newest(struct crash_files *c, struct shard **shards,
+                                     uint32_t n_shards)
+{
+    struct shard *loaded[N_SHARDS_MAX];
+    size_t n_x, n_y;
+    char *x, *y;
+    bool same;
+
+    assert_int_equal(fixture_load(&c->ops, loaded, n_shards), 0);
+    x = fixture_dump(loaded, n_shards, &n_x);
+    y = fixture_dump(shards, n_shards, &n_y);
+    same = n_x == n_y && memcmp(x, y, n_x) == 0;
+    free(x);
+    free(y);
+    fixture_free(loaded, n_shards);
+    return same;
+}
+
+#endif

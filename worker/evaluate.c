@@ -1,0 +1,70 @@
+#include "worker/evaluate.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int write_lines(FILE *out, const float *probs, uint32_t n, struct err *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (fprintf(out, "%.9g\n", (double)probs[i]) < 0)
+            return err_set(err, -EIO, "the predictions cannot be written: %s", strerror(errno));
+    return 0;
+}
+
+/* One batch through the model; dense tables are pulled with the first only: nobody but other
+ * workers changes them meanwhile. */
+static int one_batch(const struct setup *u, struct tables *tables, struct batch *batch,
+                     uint64_t clock, enum tables_want want, struct err *err)
+{
+    int status = tables_pull(tables, batch, clock, want, err);
+
+    if (!status)
+        status =
+            dlrm_forward(u->model, batch, tables_rows(tables), tables_wide(tables), false, 0);
+    return status && !err->text[0] ? err_set(err, status, "forward: %s", status_text(status))
+                                   : status;
+}
+
+static int pass(const struct setup *u, struct tables *tables, uint64_t clock, struct feed *feed,
+                FILE *predictions, struct metrics *metrics, struct err *err)
+{
+    enum tables_want want = TABLES_ALL;
+    struct batch *batch;
+    int status;
+
+    while ((status = feed_next(feed, &batch, err)) == 0 && batch) {
+        status = one_batch(u, tables, batch, clock, want, err);
+        if (!status && predictions)
+            status = write_lines(predictions, dlrm_probs(u->model), batch->n, err);
+        if (!status && metrics_add(metrics, dlrm_probs(u->model), batch->label, batch->n))
+            status = err_set(err, -ENOMEM, "no memory for the validation's probabilities");
+        if (status)
+            return status;
+        want = TABLES_ROWS;
+    }
+    return status;
+}
+
+int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
+             struct metrics_result *ret, uint64_t *ret_bad_rows, struct err *err)
+{
+    struct metrics metrics = { 0 };
+    struct feed_counts counts;
+    struct feed *feed;
+    int status;
+
+    err->text[0] = 0;
+    status = setup_feed(u, false, 0, &feed, err);
+    if (status)
+        return status;
+    status = pass(u, tables, clock, feed, predictions, &metrics, err);
+    feed_counts(feed, &counts);
+    *ret_bad_rows += counts.bad_rows;
+    feed_close(feed);
+    if (!status && counts.rows == 0)
+        status = err_set(err, PS_EDATA, "there are no rows to read");
+    if (!status)
+        status = metrics_result(&metrics, ret);
+    metrics_deinit(&metrics);
+    return status;
+}

@@ -1,0 +1,19 @@
+/*
+ * The trained model read only: probabilities of rows, and how good they are.
+ */
+#ifndef WORKER_EVALUATE_H
+#define WORKER_EVALUATE_H
+
+#include <stdio.h>
+
+#include "worker/metrics.h"
+#include "worker/setup.h"
+#include "worker/tables.h"
+
+/* One pass over the validation rows with the model as it is at `clock`. predictions: a
+ * probability a line is written there; NULL: none. *ret_bad_rows is added to. A pull that is
+ * fenced makes it return PS_EFENCED. */
+int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
+             struct metrics_result *ret, uint64_t *ret_bad_rows, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * psworker: the training job. `psworker train|eval|predict|synth`, one function each.
+ *
+ * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
+ * setting).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "worker/compute/compute.h"
+#include "worker/data/synth.h"
+#include "worker/evaluate.h"
+#include "worker/others.h"
+#include "worker/trainer.h"
+
+/* What all commands share. */
+struct run {
+    struct settings settings;
+    struct setup setup;
+    struct store *store;       /* owned */
+    struct tables *tables;     /* owned */
+    struct progress *progress; /* owned */
+    struct stop *stop;         /* owned */
+};
+
+static void notice(void *arg, const char *sentence)
+{
+    (void)arg;
+    log_info("%s", sentence);
+}
+
+static void run_deinit(struct run *r)
+{
+    tables_free(r->tables);
+    if (r->store)
+        r->store->ops->close(r->store);
+    setup_deinit(&r->setup);
+    progress_close(r->progress);
+    stop_close(r->stop);
+    settings_free(&settings_worker, &r->settings);
+    free(r);
+}
+
+/* Rank 0 measures the numeric columns and stores what it found; all the others find the same
+ * themselves. */
+static int moments_to_tables(struct run *r, struct err *err)
+{
+    uint32_t n = schema_n_numeric(r->setup.schema);
+    float *mean, *std;
+    int status;
+
+    if (!schema_needs_moments(r->setup.schema) || n == 0)
+        return 0;
+    mean = mem_alloc(2 * n * sizeof *mean);
+    std = mean + n;
+    status = setup_moments(&r->setup, mean, std, err);
+    if (!status)
+        schema_set_moments(r->setup.schema, mean, std);
+    if (!status && r->settings.rank == 0)
+        status = tables_store_moments(r->tables, mean, std, err);
+    free(mean);
+    return status;
+}
+
+static int moments_from_tables(struct run *r, struct err *err)
+{
+    uint32_t n = schema_n_numeric(r->setup.schema);
+    float *mean;
+    int status;
+
+    if (!schema_needs_moments(r->setup.schema) || n == 0)
+        return 0;
+    mean = mem_alloc(2 * n * sizeof *mean);
+    status = tables_load_moments(r->tables, mean, mean + n, err);
+    if (!status)
+        schema_set_moments(r->setup.schema, mean, mean + n);
+    free(mean);
+    return status;
+}
+
+/* The tables as all workers have left them. */
+static int final_validation(struct run *r, struct trainer *t, struct metrics_result *ret,
+                            struct err *err)
+{
+    char token[128];
+    int status = setup_token(r->settings.token_file, token, err);
+
+    if (!r->settings.local && !status && r->settings.workers > 1)
+        status = others_wait(&r->settings, token, r->stop, err);
+    if (status)
+        return status;
+    if (!r->settings.local) { /* this worker has left: what follows is a reader's question */
+        r->store->ops->close(r->store);
+        r->store = NULL;
+        tables_free(r->tables);
+        r->tables = NULL;
+        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+        if (!status)
+            status = tables_find(&r->settings, r->setup.model,
+                                 schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
+    }
+    if (!status)
+        status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad_rows, err);
+    return status;
+}
+
+static int finish(struct run *r, struct trainer *t, struct err *err)
+{
+    bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_asked(r->stop);
+    struct metrics_result result;
+    int status = r->store->ops->leave(r->store, err);
+
+    r->store->ops->stats(r->store, &t->state.store);
+    if (!status && !t->state.samples && !t->stopped)
+        status = err_set(err, PS_EDATA, "there are no rows for rank %u of %u to train on",
+                         r->settings.rank, r->settings.workers);
+    progress_pause(r->progress);
+    if (!status && validates)
+        status = final_validation(r, t, &result, err);
+    progress_resume(r->progress);
+    if (!status && r->settings.save[0])
+        status = store_local_save(r->store, r->settings.save, err);
+    if (!status)
+        progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
+    return status;
+}
+
+static int train(struct run *r, struct err *err)
+{
+    struct trainer *t;
+    int status = setup_data(&r->setup, &r->settings, true, true, err);
+
+    if (!status)
+        status = setup_model(&r->setup, err);
+    if (!status)
+        status = progress_open(&r->settings, &r->progress, err);
+    if (status)
+        return status;
+    r->stop = stop_start();
+    if (!r->stop)
+        return err_set(err, -EAGAIN, "no thread can be started");
+    status = setup_store(&r->settings, true, notice, NULL, &r->store, err);
+    if (!status)
+        status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
+                               r->store, &r->tables, err);
+    if (!status)
+        status = moments_to_tables(r, err);
+    if (status)
+        return status;
+    stop_grace(r->stop);
+    sd_notify(0, "READY=1");
+    t = mem_alloc(sizeof *t);
+    *t = (struct trainer){ .s = &r->settings,
+                           .u = &r->setup,
+                           .store = r->store,
+                           .tables = r->tables,
+                           .progress = r->progress,
+                           .stop = r->stop };
+    status = trainer_run(t, err);
+    if (!status)
+        status = finish(r, t, err);
+    free(t);
+    return status;
+}
+
+/* What eval and predict share: the model as it stands in the tables. */
+static int open_trained(struct run *r, bool labelled, struct err *err)
+{
+    int status = setup_data(&r->setup, &r->settings, false, labelled, err);
+
+    if (!status)
+        status = setup_model(&r->setup, err);
+    if (!status)
+        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+    if (!status)
+        status = tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
+                             r->store, &r->tables, err);
+    return status ? status : moments_from_tables(r, err);
+}
+
+static int eval(struct run *r, struct err *err)
+{
+    struct progress_state state = { .n_epochs = 1 };
+    struct metrics_result result;
+    int status = progress_open(&r->settings, &r->progress, err);
+
+    if (!status)
+        status = open_trained(r, true, err);
+    if (!status)
+        status = evaluate(&r->setup, r->tables, 0, NULL, &result, &state.bad_rows, err);
+    if (status)
+        return status;
+    r->store->ops->stats(r->store, &state.store);
+    state.samples = result.n;
+    progress_result(r->progress, &state, &result, NULL);
+    return 0;
+}
+
+static int predict_to(struct run *r, FILE *out, struct err *err)
+{
+    struct metrics_result unused;
+    uint64_t bad_rows = 0;
+    int status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+
+    if (!status && fflush(out) != 0)
+        status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
+    if (!status && bad_rows)
+        log_warn("%llu malformed rows have no prediction", (unsigned long long)bad_rows);
+    return status;
+}
+
+static int predict(struct run *r, struct err *err)
+{
+    const char *path = r->settings.output;
+    FILE *out = stdout;
+    int status = open_trained(r, r->settings.labelled, err);
+
+    if (status)
+        return status;
+    if (strcmp(path, "-") != 0) {
+        out = fopen(path, "w");
+        if (!out)
+            return err_set(err, -errno, "--output: %s cannot be written: %s", path,
+                           strerror(errno));
+    }
+    status = predict_to(r, out, err);
+    if (out != stdout && fclose(out) != 0 && !status)
+        status =
+            err_set(err, -errno, "--output: %s cannot be written: %s", path, strerror(errno));
+    return status;
+}
+
+static int synth(struct run *r, struct err *err)
+{
+    struct synth_options options = { .rows = r->settings.rows,
+                                     .seed = r->settings.seed,
+                                     .n_numeric = r->settings.numeric_columns,
+                                     .n_categorical = r->settings.categorical_columns,
+                                     .cardinality = r->settings.cardinality,
+                                     .zipf = (double)r->settings.zipf,
+                                     .positive_rate = (double)r->settings.positive_rate };
+
+    return synth_write(&options, r->settings.output, err);
+}
+
+static const struct command {
+    const char *name;
+    int (*run)(struct run *r, struct err *err);
+} commands[] = {
+    { "train", train }, { "eval", eval }, { "predict", predict }, { "synth", synth }
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; name && i < COUNT_OF(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static int fail(int exit_code, const struct err *err)
+{
+    fprintf(stderr, "psworker: %s\n", err->text[0] ? err->text : status_text(err->status));
+    return exit_code;
+}
+
+static int act(struct run *r, const struct command *command, enum settings_action action,
+               struct err *err)
+{
+    int status;
+
+    if (action == SETTINGS_HELP || action == SETTINGS_VERSION ||
+        action == SETTINGS_PRINT_CONFIG) {
+        if (action == SETTINGS_HELP)
+            settings_print_help(&settings_worker, stdout);
+        else if (action == SETTINGS_VERSION)
+            puts("psworker " PS_VERSION);
+        else
+            settings_print_config(&settings_worker, &r->settings, stdout);
+        return 0;
+    }
+    status = settings_check(&r->settings, command->name, err);
+    if (!status && log_set_level(r->settings.log_level))
+        status =
+            err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",
+                    r->settings.log_level);
+    if (status || action == SETTINGS_CHECK)
+        return status;
+    return command->run(r, err);
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
+    struct run *r = mem_alloc(sizeof *r);
+    enum settings_action action;
+    struct err err = { 0 };
+    int status;
+
+    if (!command && argc > 1 && argv[1][0] != '-') {
+        err_set(&err, PS_ESETTING, "\"%.64s\" is no command; use train, eval, predict or synth",
+                argv[1]);
+        free(r);
+        return fail(2, &err);
+    }
+    status = settings_load(&settings_worker, argc, argv, command ? 2 : 1, &r->settings, &action,
+                           &err);
+    if (!status && !command && (action == SETTINGS_RUN || action == SETTINGS_CHECK))
+        status = err_set(&err, PS_ESETTING,
+                         "which command? psworker train|eval|predict|synth; --help tells more");
+    if (!status)
+        status = act(r, command, action, &err);
+    run_deinit(r);
+    if (status)
+        return fail(status == PS_ESETTING ? 2 : 1, &err);
+    return 0;
+}

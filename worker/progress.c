@@ -1,0 +1,234 @@
+#include "worker/progress.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#define BAR_CELLS 24
+
+struct progress {
+    FILE *json;    /* owned unless stdout; NULL without --json */
+    bool terminal; /* stderr is one: draw a bar */
+    bool drawn;    /* a bar stands on the current line */
+    uint64_t every_ns;
+    double started, paused_at, paused; /* seconds */
+    double last_report;
+    uint64_t last_samples;
+    double last_loss;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+int progress_open(const struct settings *s, struct progress **ret, struct err *err)
+{
+    FILE *json = NULL;
+    struct progress *p;
+
+    if (strcmp(s->json, "-") == 0) {
+        json = stdout;
+    } else if (s->json[0]) {
+        json = fopen(s->json, "w");
+        if (!json)
+            return err_set(err, -errno, "--json: %s cannot be written: %s", s->json,
+                           strerror(errno));
+    }
+    p = mem_alloc(sizeof *p);
+    *p = (struct progress){ .json = json,
+                            .terminal = isatty(STDERR_FILENO) == 1,
+                            .every_ns = s->progress_every_ms * 1000000,
+                            .started = now_s() };
+    p->last_report = p->started;
+    *ret = p;
+    return 0;
+}
+
+/* JSON has no NaN: what cannot be said is null. */
+static void put_number(FILE *out, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(out, ",\"%s\":%.17g", name, value);
+    else
+        fprintf(out, ",\"%s\":null", name);
+}
+
+static void put_count(FILE *out, const char *name, uint64_t value)
+{
+    fprintf(out, ",\"%s\":%llu", name, (unsigned long long)value);
+}
+
+static double bytes_per_sample(const struct progress_state *s)
+{
+    return s->samples ? (double)(s->store.bytes_in + s->store.bytes_out) / (double)s->samples
+                      : 0;
+}
+
+static void put_state(FILE *out, const struct progress_state *s, double samples_per_s,
+                      double loss)
+{
+    put_count(out, "epoch", s->epoch);
+    put_count(out, "step", s->step);
+    put_count(out, "samples", s->samples);
+    put_number(out, "samples_per_s", samples_per_s);
+    put_number(out, "loss", loss);
+    put_count(out, "min_clock", s->store.min_clock);
+    put_count(out, "staleness_max", s->store.staleness_max);
+    put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
+}
+
+static void put_metrics(FILE *out, const struct metrics_result *m)
+{
+    put_number(out, "auc", m ? m->auc : NAN);
+    put_number(out, "logloss", m ? m->logloss : NAN);
+    put_number(out, "normalised_entropy", m ? m->ne : NAN);
+    put_number(out, "calibration", m ? m->calibration : NAN);
+    put_count(out, "validation_rows", m ? m->n : 0);
+}
+
+static void clear_bar(struct progress *p)
+{
+    if (p->drawn)
+        fputs("\r\033[K", stderr);
+    p->drawn = false;
+}
+
+static void draw_bar(struct progress *p, const struct progress_state *s, double rate,
+                     double loss)
+{
+    double share = s->samples_expected ? (double)s->samples / (double)s->samples_expected : 0;
+    int full = (int)(share * BAR_CELLS);
+
+    clear_bar(p);
+    fprintf(stderr, "epoch %u/%u [", s->epoch + 1, s->n_epochs);
+    for (int i = 0; i < BAR_CELLS; i++)
+        fputc(i < full ? '#' : '.', stderr);
+    fprintf(stderr, "] %3.0f%%  %.0f samples/s  loss %.4f  staleness %llu  %.0f bytes/sample",
+            share * 100, rate, loss, (unsigned long long)s->store.staleness_max,
+            bytes_per_sample(s));
+    fflush(stderr);
+    p->drawn = true;
+}
+
+void progress_step(struct progress *p, struct progress_state *state)
+{
+    double now = now_s(), rate;
+
+    if ((now - p->last_report) * 1e9 < (double)p->every_ns)
+        return;
+    rate = (double)(state->samples - p->last_samples) / (now - p->last_report);
+    if (state->loss_n)
+        p->last_loss = state->loss_sum / (double)state->loss_n;
+    state->loss_sum = 0;
+    state->loss_n = 0;
+    p->last_report = now;
+    p->last_samples = state->samples;
+    if (p->terminal)
+        draw_bar(p, state, rate, p->last_loss);
+    else
+        log_info("epoch %u/%u, step %llu: %.0f samples/s, loss %.4f, staleness %llu, %.0f "
+                 "bytes/sample",
+                 state->epoch + 1, state->n_epochs, (unsigned long long)state->step, rate,
+                 p->last_loss, (unsigned long long)state->store.staleness_max,
+                 bytes_per_sample(state));
+    sd_notifyf(0, "STATUS=epoch %u of %u, step %llu, loss %.4f, %.0f samples/s",
+               state->epoch + 1, state->n_epochs, (unsigned long long)state->step, p->last_loss,
+               rate);
+    if (!p->json)
+        return;
+    fputs("{\"event\":\"progress\"", p->json);
+    put_state(p->json, state, rate, p->last_loss);
+    fputs("}\n", p->json);
+    fflush(p->json);
+}
+
+void progress_validation(struct progress *p, const struct progress_state *state,
+                         const struct metrics_result *result)
+{
+    clear_bar(p);
+    log_info("epoch %u/%u, step %llu: validation AUC %.4f, log-loss %.4f, normalised entropy "
+             "%.4f, %llu rows",
+             state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
+             result->logloss, result->ne, (unsigned long long)result->n);
+    if (!p->json)
+        return;
+    fputs("{\"event\":\"validation\"", p->json);
+    put_count(p->json, "epoch", state->epoch);
+    put_count(p->json, "step", state->step);
+    put_metrics(p->json, result);
+    fputs("}\n", p->json);
+    fflush(p->json);
+}
+
+void progress_result(struct progress *p, const struct progress_state *state,
+                     const struct metrics_result *valid, const char *stopped)
+{
+    double seconds = now_s() - p->started - p->paused;
+    double rate = seconds > 0 ? (double)state->samples / seconds : 0;
+    double loss = state->loss_n ? state->loss_sum / (double)state->loss_n : p->last_loss;
+
+    clear_bar(p);
+    if (stopped)
+        log_info("stopped early: %s", stopped);
+    if (state->step)
+        log_info("trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
+                 "wire%s",
+                 (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
+                 valid ? "" : " (no validation rows were given)");
+    if (valid)
+        log_info("validation AUC %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
+                 valid->auc, valid->logloss, valid->ne, (unsigned long long)valid->n);
+    if (!p->json)
+        return;
+    fputs("{\"event\":\"result\"", p->json);
+    put_state(p->json, state, rate, loss);
+    put_number(p->json, "seconds", seconds);
+    put_metrics(p->json, valid);
+    put_count(p->json, "bytes_in", state->store.bytes_in);
+    put_count(p->json, "bytes_out", state->store.bytes_out);
+    put_count(p->json, "rows_pulled", state->store.rows_pulled);
+    put_count(p->json, "rows_pushed", state->store.rows_pushed);
+    put_count(p->json, "rows_refused", state->store.rows_refused);
+    put_count(p->json, "reconnects", state->store.reconnects);
+    put_count(p->json, "resent_pushes", state->store.resent_pushes);
+    put_count(p->json, "rejoins", state->store.rejoins);
+    put_number(p->json, "parked_seconds", (double)state->store.park_ns * 1e-9);
+    put_count(p->json, "bad_rows", state->bad_rows);
+    fprintf(p->json, ",\"stopped_early\":%s}\n", stopped ? "true" : "false");
+    fflush(p->json);
+}
+
+void progress_pause(struct progress *p)
+{
+    clear_bar(p);
+    p->paused_at = now_s();
+}
+
+void progress_resume(struct progress *p)
+{
+    double lasted = now_s() - p->paused_at;
+
+    p->paused += lasted;
+    p->last_report += lasted;
+}
+
+void progress_close(struct progress *p)
+{
+    if (!p)
+        return;
+    clear_bar(p);
+    if (p->json && p->json != stdout)
+        fclose(p->json);
+    free(p);
+}

@@ -1,0 +1,46 @@
+/*
+ * What a run tells: a bar on a terminal, a line every few seconds elsewhere, and one JSON
+ * object a line in a file (--json). It measures nothing itself but time.
+ */
+#ifndef WORKER_PROGRESS_H
+#define WORKER_PROGRESS_H
+
+#include "worker/client/ps.h"
+#include "worker/metrics.h"
+#include "worker/settings.h"
+
+struct progress;
+
+/* What the trainer knows at some moment. */
+struct progress_state {
+    uint32_t epoch, n_epochs;  /* epoch from 0 */
+    uint64_t step;             /* of this worker */
+    uint64_t samples;          /* trained on so far, all epochs */
+    uint64_t samples_expected; /* of all epochs; 0: not known */
+    double
+        loss_sum; /* sum of the batches' mean losses since the last report, and their number */
+    uint64_t loss_n;
+    struct ps_stats store;
+    uint64_t bad_rows;
+};
+
+/* -errno and a sentence if the JSON file cannot be written. */
+int progress_open(const struct settings *s, struct progress **ret, struct err *err) MUST_CHECK;
+
+/* A line or a redrawn bar, if one is due; then the loss sums start anew. */
+void progress_step(struct progress *p, struct progress_state *state);
+
+void progress_validation(struct progress *p, const struct progress_state *state,
+                         const struct metrics_result *result);
+
+/* The last line: valid may be NULL. `stopped`: why the run ended early, or NULL. */
+void progress_result(struct progress *p, const struct progress_state *state,
+                     const struct metrics_result *valid, const char *stopped);
+
+/* Training time so far, validation left out. */
+void progress_pause(struct progress *p);
+void progress_resume(struct progress *p);
+
+void progress_close(struct progress *p);
+
+#endif

@@ -1,0 +1,306 @@
+#include "worker/settings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* clang-format off */
+#define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
+    { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
+
+#define MODES "async|ssp|bsp"
+#define TABLE_MODES "job|async|ssp|bsp"
+#define OPTIMIZERS "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
+#define CODECS "fp32|bf16|fp16|int8|onebit|topk"
+#define PULL_CODECS "fp32|bf16|fp16|int8"
+
+static const struct setting rows[] = {
+    ROW("data", "data", SETTING_LIST, data, "PATH", "", 0, 0, "click logs: files or directories, plain, .zst or .gz; repeatable"),
+    ROW("data", "valid", SETTING_LIST, valid, "PATH", "", 0, 0, "validation logs; without it the end of --data in file order is used"),
+    ROW("data", "valid-fraction", SETTING_FLOAT, valid_fraction, "F", "0", 0, 0, "share of --data's rows, at its end, kept for validation"),
+    ROW("data", "train-rows", SETTING_U64, train_rows, "N", "0", 0, 0, "train on the first N rows, validate on the rest; 0: see valid-fraction"),
+    ROW("data", "format", SETTING_TEXT, format, "PRESET", "", 0, 0, "criteo, criteo-unlabelled, or empty: the settings below say it"),
+    ROW("data", "delimiter", SETTING_TEXT, delimiter, "TEXT", "\\t", 0, 0, "between columns; \\t for a tab, \\s for a blank; more than one character is fine"),
+    ROW("data", "header", SETTING_FLAG, header, "yes|no", "no", 0, 0, "the first line of each file names the columns"),
+    ROW("data", "columns", SETTING_TEXT, columns, "NAMES", "", 0, 0, "names of the columns of files without a header, comma-separated"),
+    ROW("data", "label", SETTING_TEXT, label, "COLUMN", "", 0, 0, "the label column, by position from 0 or by name"),
+    ROW("data", "label-positive", SETTING_TEXT, label_positive, "TOKENS", "", 0, 0, "label tokens that mean a click, comma-separated; empty: the number 1"),
+    ROW("data", "numeric", SETTING_TEXT, numeric, "COLUMNS", "", 0, 0, "numeric columns: positions (0,3-7), names, or * for all others"),
+    ROW("data", "categorical", SETTING_TEXT, categorical, "COLUMNS", "", 0, 0, "categorical columns, said likewise"),
+    ROW("data", "ignore", SETTING_TEXT, ignore, "COLUMNS", "", 0, 0, "columns that * leaves out"),
+    ROW("data", "bucketise", SETTING_TEXT, bucketise, "COLUMNS", "", 0, 0, "numeric columns that become categoricals"),
+    ROW("data", "numeric-as", SETTING_CHOICE, numeric_as, "log1p|standardise|raw", "log1p", 0, 0, "transform of numeric columns"),
+    ROW("data", "missing", SETTING_TEXT, missing, "TOKEN", "", 0, 0, "token that means missing, beside the empty one"),
+    ROW("data", "missing-as", SETTING_CHOICE, missing_as, "key|skip", "key", 0, 0, "a missing categorical has a row of its own, or none"),
+    ROW("data", "inner-separator", SETTING_TEXT, inner_separator, "TEXT", "", 0, 0, "between the values of a multi-valued categorical"),
+    ROW("data", "quote", SETTING_TEXT, quote, "CHARACTER", "", 0, 0, "around fields that hold the delimiter"),
+    ROW("data", "labelled", SETTING_FLAG, labelled, "yes|no", "no", 0, 0, "predict: the files have the label column all the same"),
+    ROW("data", "shuffle", SETTING_U32, shuffle, "ROWS", "0", 0, 100000000, "shuffle within a window of this many rows; 0: file order"),
+    ROW("data", "share", SETTING_CHOICE, share, "rows|files", "rows", 0, 0, "what the workers of a job divide: rows, a batch each in turn, or whole files"),
+    ROW("data", "bad-rows-max", SETTING_U64, bad_rows_max, "N", "1000", 0, 0, "malformed rows that are skipped before the job stops"),
+
+    ROW("job", "job", SETTING_TEXT, job, "NAME", "job", 0, 0, "name of the training run; its tables are NAME/..."),
+    ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0, "any one of the cluster's nodes is enough"),
+    ROW("job", "token-file", SETTING_TEXT, token_file, "FILE", "", 0, 0, "file that holds the token which the servers ask for"),
+    ROW("job", "workers", SETTING_U32, workers, "N", "1", 1, 1024, "workers of the job"),
+    ROW("job", "rank", SETTING_U32, rank, "R", "0", 0, 1023, "which of them this one is, from 0"),
+    ROW("job", "mode", SETTING_CHOICE, mode, MODES, "bsp", 0, 0, "asynchronous, bounded staleness, or lock step"),
+    ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000, "bound of --mode ssp"),
+    ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0, "tables inside this process instead of on servers"),
+    ROW("job", "connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, 86400000, "how long to wait for servers at the start"),
+    ROW("job", "give-up", SETTING_MS, give_up_ms, "TIME", "60s", 1, 86400000, "a server away for longer ends the job"),
+    ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "10m", 1, 86400000, "longest wait for one pull, for other workers included"),
+    ROW("job", "finish-timeout", SETTING_MS, finish_timeout_ms, "TIME", "10m", 0, 86400000, "how long rank 0 waits for the others before the last validation"),
+
+    ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
+    ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS", "512,256,64", 0, 0, "hidden layers of the bottom MLP; a last one of width dim follows"),
+    ROW("model", "top", SETTING_TEXT, top, "WIDTHS", "512,256", 0, 0, "hidden layers of the top MLP; a last one of width 1 follows"),
+    ROW("model", "interaction", SETTING_CHOICE, interaction, "dot|concat", "dot", 0, 0, "how bags and the bottom output meet"),
+    ROW("model", "self-interaction", SETTING_FLAG, self_interaction, "yes|no", "no", 0, 0, "dot products of a bag with itself too"),
+    ROW("model", "wide", SETTING_FLAG, wide, "yes|no", "no", 0, 0, "add a first-order term: one weight for each key"),
+    ROW("model", "batch-norm", SETTING_FLAG, batch_norm, "yes|no", "no", 0, 0, "batch normalisation in the hidden layers"),
+    ROW("model", "dropout", SETTING_FLOAT, dropout, "P", "0", 0, 0, "dropout in the top MLP's hidden layers"),
+    ROW("model", "l2-dense", SETTING_FLOAT, l2_dense, "X", "0", 0, 0, "L2 penalty on the MLPs' weights"),
+    ROW("model", "l2-embedding", SETTING_FLOAT, l2_embedding, "X", "0", 0, 0, "L2 penalty on the rows that a batch touches"),
+    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0, "how embedding rows start"),
+    ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0.05", 0, 0, "half width of uniform, standard deviation of normal"),
+
+    ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576, "samples of a mini-batch, for each worker"),
+    ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
+    ROW("training", "seed", SETTING_U64, seed, "N", "1", 0, 0, "of initial weights, shuffling and dropout"),
+    ROW("training", "optimizer", SETTING_CHOICE, optimizer, OPTIMIZERS, "adagrad", 0, 0, "of the embedding tables"),
+    ROW("training", "lr", SETTING_FLOAT, lr, "X", "0.01", 0, 0, "learning rate of the embedding tables"),
+    ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer, "same|" OPTIMIZERS, "same", 0, 0, "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad)"),
+    ROW("training", "dense-lr", SETTING_FLOAT, dense_lr, "X", "0", 0, 0, "learning rate of the dense tables; 0: as --lr"),
+    ROW("training", "epsilon", SETTING_FLOAT, epsilon, "X", "0", 0, 0, "of Adagrad and Adam; 0: the optimizer's own default"),
+    ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD"),
+    ROW("training", "nesterov", SETTING_FLAG, nesterov, "yes|no", "no", 0, 0, "Nesterov's form of momentum SGD"),
+    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam"),
+    ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0.999", 0, 0, "of Adam"),
+    ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0, "added to the gradient by the servers: g + x w"),
+    ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0, "Adagrad's and FTRL's sum of squares at the start"),
+    ROW("training", "ftrl-beta", SETTING_FLOAT, ftrl_beta, "X", "1", 0, 0, "of FTRL-proximal"),
+    ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
+    ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
+    ROW("training", "clip-norm", SETTING_FLOAT, clip_norm, "X", "0", 0, 0, "L2 bound on the gradient of an embedding row; 0: none"),
+    ROW("training", "warmup", SETTING_U32, warmup, "CLOCKS", "0", 0, 0, "clocks over which the learning rate rises to its value"),
+    ROW("training", "decay", SETTING_CHOICE, decay, "none|linear|exp|inv_sqrt", "none", 0, 0, "how the learning rate falls after decay-start"),
+    ROW("training", "decay-start", SETTING_U64, decay_start, "CLOCK", "0", 0, 0, "clock at which decay begins"),
+    ROW("training", "decay-clocks", SETTING_U64, decay_clocks, "CLOCKS", "10000", 1, UINT32_MAX, "time scale of the decay"),
+    ROW("training", "decay-rate", SETTING_FLOAT, decay_rate, "X", "0.5", 0, 0, "factor of exp for every decay-clocks"),
+    ROW("training", "decay-floor", SETTING_FLOAT, decay_floor, "X", "0", 0, 0, "the decay's factor does not fall below it"),
+    ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, TABLE_MODES, "job", 0, 0, "consistency of the embedding tables, if not the job's"),
+    ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", "4", 0, 1000000, "bound of --embedding-mode ssp"),
+    ROW("training", "dense-mode", SETTING_CHOICE, dense_mode, TABLE_MODES, "job", 0, 0, "consistency of the dense tables, if not the job's"),
+    ROW("training", "dense-staleness", SETTING_U32, dense_staleness, "CLOCKS", "4", 0, 1000000, "bound of --dense-mode ssp"),
+    ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0, "validate this often; 0: at the end of each epoch"),
+    ROW("training", "early-stop", SETTING_U32, early_stop, "N", "0", 0, 0, "stop after N validations without a better AUC; 0: never"),
+
+    ROW("wire", "push-codec", SETTING_CHOICE, push_codec, CODECS, "fp32", 0, 0, "how gradients of embedding rows travel"),
+    ROW("wire", "pull-codec", SETTING_CHOICE, pull_codec, PULL_CODECS, "fp32", 0, 0, "how embedding rows travel"),
+    ROW("wire", "dense-push-codec", SETTING_CHOICE, dense_push_codec, "same|" CODECS, "same", 0, 0, "how gradients of dense tables travel; same: as --push-codec"),
+    ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0, "how dense tables travel"),
+    ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0, "share of a row's values that topk keeps, at least one"),
+    ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0, "compress messages where it pays"),
+    ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX, "unacknowledged pushes that may be under way"),
+
+    ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0, "where the model computes"),
+    ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0, "one JSON object a line: progress, validation, result; - for stdout"),
+    ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0, "where predict and synth write; - for stdout"),
+    ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0, "eval and predict: read the model from a checkpoint instead of servers"),
+    ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0, "train --local: write the model there as a checkpoint at the end"),
+    ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000, "time between progress lines"),
+    ROW("output", "log-level", SETTING_TEXT, log_level, "LEVEL", "info", 0, 0, "error, warn, info or debug"),
+
+    ROW("synth", "rows", SETTING_U64, rows, "N", "100000", 1, 1000000000000, "rows to write"),
+    ROW("synth", "cardinality", SETTING_U64, cardinality, "N", "10000", 1, 1000000000, "distinct tokens of a categorical column"),
+    ROW("synth", "zipf", SETTING_FLOAT, zipf, "A", "1.05", 0, 0, "exponent of the tokens' popularity"),
+    ROW("synth", "positive-rate", SETTING_FLOAT, positive_rate, "F", "0.25", 0, 0, "share of clicks"),
+    ROW("synth", "numeric-columns", SETTING_U32, numeric_columns, "N", "13", 0, 500, "numeric columns to write"),
+    ROW("synth", "categorical-columns", SETTING_U32, categorical_columns, "N", "26", 0, 500, "categorical columns to write"),
+};
+/* clang-format on */
+
+const struct settings_table settings_worker = {
+    .program = "psworker",
+    .usage = "psworker train|eval|predict|synth [--config FILE] [options]",
+    .about =
+        "Trains a DLRM-like model on click logs. Its tables stand on psd servers, or inside "
+        "this process with --local.",
+    .rows = rows,
+    .n_rows = COUNT_OF(rows),
+};
+
+static int want(struct err *err, int holds, const char *sentence)
+{
+    return holds ? 0 : err_set(err, PS_ESETTING, "%s", sentence);
+}
+
+static int check_numbers(const struct settings *s, struct err *err)
+{
+    const struct {
+        const char *name;
+        float value, lo, below;
+    } floats[] = {
+        { "valid-fraction", s->valid_fraction, 0, 1 },
+        { "dropout", s->dropout, 0, 1 },
+        { "l2-dense", s->l2_dense, 0, 1e6f },
+        { "l2-embedding", s->l2_embedding, 0, 1e6f },
+        { "init-scale", s->init_scale, 0, 1e6f },
+        { "lr", s->lr, 0, 1e6f },
+        { "dense-lr", s->dense_lr, 0, 1e6f },
+        { "epsilon", s->epsilon, 0, 1e6f },
+        { "momentum", s->momentum, 0, 1 },
+        { "beta1", s->beta1, 0, 1 },
+        { "beta2", s->beta2, 0, 1 },
+        { "weight-decay", s->weight_decay, 0, 1e6f },
+        { "clip-norm", s->clip_norm, 0, 1e30f },
+        { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
+        { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
+        { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
+        { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
+        { "topk", s->topk, 0, 1.000001f },
+        { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "decay-floor", s->decay_floor, 0, 1.000001f },
+        { "positive-rate", s->positive_rate, 0, 1 },
+        { "zipf", s->zipf, 0, 100 },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(floats); i++)
+        if (!(floats[i].value >= floats[i].lo && floats[i].value < floats[i].below))
+            return err_set(err, PS_ESETTING, "--%s: %g is not from %g to below %g",
+                           floats[i].name, (double)floats[i].value, (double)floats[i].lo,
+                           (double)floats[i].below);
+    return 0;
+}
+
+static int check_train(const struct settings *s, struct err *err)
+{
+    int status = want(err, s->data.n > 0,
+                      "--data: what to train on is missing; name a file or a directory");
+
+    if (!status)
+        status = want(err, s->rank < s->workers,
+                      "--rank must be less than --workers: ranks count from 0");
+    if (!status)
+        status = want(err, !s->local || s->workers == 1,
+                      "--local is one worker: drop --workers or --local");
+    if (!status)
+        status =
+            want(err, s->local || !s->save[0],
+                 "--save goes with --local; on servers, `psctl checkpoint` saves the tables");
+    if (!status)
+        status = want(err, !(s->train_rows && s->valid_fraction > 0),
+                      "--train-rows and --valid-fraction say the same thing; give one of them");
+    if (!status)
+        status =
+            want(err, !s->valid.n || (!s->train_rows && !(s->valid_fraction > 0)),
+                 "--valid names the validation logs; drop --train-rows and --valid-fraction");
+    if (!status)
+        status =
+            want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
+                 "--early-stop needs validation rows: give --valid, --valid-fraction or "
+                 "--train-rows");
+    if (!status)
+        status = want(err, !s->checkpoint[0],
+                      "--checkpoint is for eval and predict; psd itself starts from "
+                      "its newest checkpoint");
+    return status;
+}
+
+static int check_layers(const struct settings *s, struct err *err)
+{
+    uint32_t widths[SETTINGS_LAYERS_MAX], n;
+    int status = settings_widths("bottom", s->bottom, widths, COUNT_OF(widths), &n, err);
+
+    return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
+}
+
+int settings_check(const struct settings *s, const char *command, struct err *err)
+{
+    bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
+    int status = check_numbers(s, err);
+
+    if (!status)
+        status = check_layers(s, err);
+    if (!status)
+        status = want(err, s->device != DEVICE_CUDA,
+                      "--device: cuda is not in this build; use cpu or auto");
+    if (!status)
+        status =
+            want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
+                 "--job: a name of 1 to 63 characters without blanks and slashes is expected");
+    if (!status && strcmp(command, "train") == 0)
+        status = check_train(s, err);
+    if (!status && reads)
+        status = want(err, s->data.n > 0,
+                      "--data: what to read is missing; name a file or a directory");
+    if (!status && reads)
+        status = want(err, !s->local || s->checkpoint[0],
+                      "--local needs --checkpoint DIR to read the model from");
+    return status;
+}
+
+int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
+                    uint32_t *ret_n, struct err *err)
+{
+    const char *at = text;
+    uint32_t n = 0;
+
+    while (*at) {
+        char *end;
+        unsigned long width = strtoul(at, &end, 10);
+
+        if (end == at || *at == '-' || width < 1 || width > 65536 || (*end && *end != ',') ||
+            (*end && !end[1]))
+            return err_set(
+                err, PS_ESETTING,
+                "--%s: \"%s\" is not a list of widths from 1 to 65536, such as 512,256", name,
+                text);
+        if (n == max)
+            return err_set(err, PS_ESETTING, "--%s: more than %u layers", name, max);
+        ret_widths[n++] = (uint32_t)width;
+        at = *end ? end + 1 : end;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+enum spec_optim settings_optim(const struct settings *s, bool dense)
+{
+    if (!dense)
+        return (enum spec_optim)s->optimizer;
+    if (s->dense_optimizer > 0)
+        return (enum spec_optim)(s->dense_optimizer - 1);
+    /* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
+    return s->optimizer == SPEC_ROWWISE_ADAGRAD ? SPEC_ADAGRAD : (enum spec_optim)s->optimizer;
+}
+
+struct optim_params settings_optim_params(const struct settings *s, bool dense)
+{
+    struct optim_params p = spec_optim_defaults(settings_optim(s, dense));
+
+    p.learning_rate = dense && s->dense_lr > 0 ? s->dense_lr : s->lr;
+    if (s->epsilon > 0)
+        p.epsilon = s->epsilon;
+    p.momentum = s->momentum;
+    p.nesterov = s->nesterov;
+    p.beta1 = s->beta1;
+    p.beta2 = s->beta2;
+    p.weight_decay = s->weight_decay;
+    p.initial_accumulator = s->initial_accumulator;
+    p.ftrl_beta = s->ftrl_beta;
+    p.ftrl_l1 = s->ftrl_l1;
+    p.ftrl_l2 = s->ftrl_l2;
+    return p;
+}
+
+struct lr_schedule settings_schedule(const struct settings *s)
+{
+    return (struct lr_schedule){ .warmup_clocks = s->warmup,
+                                 .decay = (enum spec_decay)s->decay,
+                                 .decay_start = s->decay_start,
+                                 .decay_clocks = s->decay_clocks,
+                                 .decay_rate = s->decay_rate,
+                                 .decay_floor = s->decay_floor };
+}

@@ -1,0 +1,93 @@
+/*
+ * Everything that a person can tell psworker, as one value. settings.c holds the table from
+ * which the command line, the job file, --help and the sample are made; checks that concern
+ * several settings at once stand there too.
+ */
+#ifndef WORKER_SETTINGS_H
+#define WORKER_SETTINGS_H
+
+#include <stdbool.h>
+
+#include "common/settings.h"
+#include "proto/codec.h"
+#include "proto/spec.h"
+
+#define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
+
+enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum settings_share { SHARE_ROWS, SHARE_FILES };
+
+struct settings {
+    /* data */
+    struct setting_list data, valid;
+    char format[SETTINGS_TEXT_MAX], delimiter[SETTINGS_TEXT_MAX], columns[SETTINGS_TEXT_MAX];
+    char label[SETTINGS_TEXT_MAX], label_positive[SETTINGS_TEXT_MAX],
+        numeric[SETTINGS_TEXT_MAX];
+    char categorical[SETTINGS_TEXT_MAX], ignore[SETTINGS_TEXT_MAX],
+        bucketise[SETTINGS_TEXT_MAX];
+    char missing[SETTINGS_TEXT_MAX], inner_separator[SETTINGS_TEXT_MAX];
+    char quote[SETTINGS_TEXT_MAX];
+    bool header, labelled;
+    int missing_as, numeric_as, share;
+    float valid_fraction;
+    uint64_t train_rows, bad_rows_max;
+    uint32_t shuffle;
+    /* job */
+    char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    uint32_t workers, rank, staleness;
+    int mode;
+    bool local;
+    uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
+    /* model */
+    uint32_t dim;
+    char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
+    int interaction;
+    bool self_interaction, wide, batch_norm;
+    float dropout, l2_dense, l2_embedding;
+    int init;
+    float init_scale;
+    /* training */
+    uint32_t batch, epochs, early_stop;
+    uint64_t seed, eval_every;
+    int optimizer, dense_optimizer, embedding_mode, dense_mode;
+    uint32_t embedding_staleness, dense_staleness;
+    float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
+    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm;
+    bool nesterov;
+    uint32_t warmup;
+    int decay;
+    uint64_t decay_start, decay_clocks;
+    float decay_rate, decay_floor;
+    /* wire */
+    int push_codec, pull_codec, dense_push_codec, dense_pull_codec;
+    float topk;
+    bool zstd;
+    uint64_t window_bytes;
+    /* machine and output */
+    int device;
+    char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
+        save[SETTINGS_TEXT_MAX];
+    char log_level[SETTINGS_TEXT_MAX];
+    uint64_t progress_every_ms;
+    /* synth */
+    uint64_t rows, cardinality;
+    uint32_t numeric_columns, categorical_columns;
+    float zipf, positive_rate;
+};
+
+extern const struct settings_table settings_worker;
+
+/* What settings_load() cannot see: pairs of settings that do not go together. `command` is
+ * "train", "eval" ... */
+int settings_check(const struct settings *s, const char *command, struct err *err) MUST_CHECK;
+
+/* "512,256" -> widths. PS_ESETTING with a sentence that names `name`. */
+int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
+                    uint32_t *ret_n, struct err *err) MUST_CHECK;
+
+/* The optimizer and its parameters, of the embedding or the dense tables. */
+enum spec_optim settings_optim(const struct settings *s, bool dense);
+struct optim_params settings_optim_params(const struct settings *s, bool dense);
+struct lr_schedule settings_schedule(const struct settings *s);
+
+#endif

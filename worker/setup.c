@@ -1,0 +1,213 @@
+#include "worker/setup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/hash.h"
+#include "worker/data/moments.h"
+
+#define MOMENTS_ROWS 100000u
+#define SHUFFLE_SALT UINT64_C(0x73687566666c65)
+
+static void free_files(char **files, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        free(files[i]);
+    free((void *)files);
+}
+
+static int open_schema(struct setup *u, struct err *err)
+{
+    const struct settings *s = u->s;
+    const struct schema_text text = { .preset = s->format,
+                                      .delimiter = s->format[0] ? "" : s->delimiter,
+                                      .header = s->header,
+                                      .columns = s->columns,
+                                      .label = s->label,
+                                      .label_positive = s->label_positive,
+                                      .numeric = s->numeric,
+                                      .categorical = s->categorical,
+                                      .ignored = s->ignore,
+                                      .bucketise = s->bucketise,
+                                      .missing = s->missing,
+                                      .missing_as = (enum schema_missing)s->missing_as,
+                                      .inner_separator = s->inner_separator,
+                                      .quote = s->quote,
+                                      .numeric_as = (enum schema_numeric)s->numeric_as };
+
+    return schema_open(&text, u->train_files[0], &u->schema, err);
+}
+
+/* Where training ends and validation begins, in rows of --data. */
+static int split_rows(struct setup *u, struct err *err)
+{
+    const struct settings *s = u->s;
+    uint64_t n_rows, n_train = s->train_rows;
+    int status;
+
+    if (!s->train_rows && !(s->valid_fraction > 0))
+        return 0;
+    status = feed_count_rows(u->train_files, u->n_train_files, u->schema, &n_rows, err);
+    if (status)
+        return status;
+    if (!n_train)
+        n_train = n_rows - (uint64_t)((double)n_rows * (double)s->valid_fraction + 0.5);
+    if (n_train >= n_rows)
+        return err_set(
+            err, PS_ESETTING, "--%s leaves nothing to validate on: --data has %llu rows",
+            s->train_rows ? "train-rows" : "valid-fraction", (unsigned long long)n_rows);
+    if (n_train == 0)
+        return err_set(err, PS_ESETTING,
+                       "--valid-fraction leaves nothing to train on: --data has %llu rows",
+                       (unsigned long long)n_rows);
+    u->train.end_row = n_train;
+    u->valid = (struct feed_range){ .first_row = n_train, .end_row = n_rows };
+    u->has_valid = true;
+    return 0;
+}
+
+static int expand(const struct setting_list *list, char ***ret, uint32_t *ret_n,
+                  struct err *err)
+{
+    return feed_expand(list->items, list->n, ret, ret_n, err);
+}
+
+int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
+               struct err *err)
+{
+    bool own_valid = training && s->valid.n > 0;
+    int status;
+
+    *u = (struct setup){ .s = s, .has_valid = own_valid || !training };
+    status = expand(&s->data, &u->train_files, &u->n_train_files, err);
+    if (!status && own_valid)
+        status = expand(&s->valid, &u->valid_files, &u->n_valid_files, err);
+    if (status)
+        return status;
+    if (!own_valid) {
+        u->valid_files = u->train_files;
+        u->n_valid_files = u->n_train_files;
+    }
+    u->labelled = labelled;
+    status = open_schema(u, err);
+    return status || !training ? status : split_rows(u, err);
+}
+
+int setup_model(struct setup *u, struct err *err)
+{
+    const struct settings *s = u->s;
+    struct dlrm_config config = {
+        .batch_max = s->batch,
+        .n_numeric = schema_n_numeric(u->schema),
+        .n_fields = schema_n_fields(u->schema),
+        .dim = s->dim,
+        .concat = s->interaction == 1,
+        .self_interaction = s->self_interaction,
+        .wide = s->wide,
+        .batch_norm = s->batch_norm,
+        .dropout = s->dropout,
+        .l2_dense = s->l2_dense,
+        .l2_rows = s->l2_embedding,
+        .seed = s->seed,
+    };
+    int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
+                                 &config.n_bottom, err);
+
+    if (!status)
+        status =
+            settings_widths("top", s->top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, err);
+    return status ? status : dlrm_new(&config, &u->model, err);
+}
+
+int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
+{
+    return moments_measure(u->schema, u->train_files, u->n_train_files, MOMENTS_ROWS, ret_mean,
+                           ret_std, err);
+}
+
+int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed **ret,
+               struct err *err)
+{
+    const struct settings *s = u->s;
+    struct feed_options options = {
+        .schema = u->schema,
+        .paths = training ? u->train_files : u->valid_files,
+        .n_paths = training ? u->n_train_files : u->n_valid_files,
+        .range = training ? u->train : u->valid,
+        .rank = training ? s->rank : 0,
+        .n_ranks = training ? s->workers : 1,
+        .by_rows = !training || s->share == SHARE_ROWS,
+        .batch = s->batch,
+        .shuffle_rows = training ? s->shuffle : 0,
+        .seed = hash_mix2(s->seed ^ SHUFFLE_SALT, epoch),
+        .bad_rows_max = s->bad_rows_max,
+        .queue = 4,
+        .labelled = u->labelled,
+    };
+
+    return feed_open(&options, ret, err);
+}
+
+int setup_token(const char *path, char ret_token[128], struct err *err)
+{
+    FILE *f;
+
+    ret_token[0] = 0;
+    if (!path[0])
+        return 0;
+    f = fopen(path, "r");
+    if (!f)
+        return err_set(err, -errno, "--token-file: %s cannot be read: %s", path,
+                       strerror(errno));
+    if (!fgets(ret_token, 128, f))
+        ret_token[0] = 0;
+    fclose(f);
+    ret_token[strcspn(ret_token, "\r\n")] = 0;
+    return ret_token[0]
+               ? 0
+               : err_set(err, PS_ESETTING, "--token-file: the first line of %s is empty", path);
+}
+
+int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
+                void *arg, struct store **ret, struct err *err)
+{
+    char name[64], host[48] = "?", token[128];
+    struct ps_options options = { .servers = s->servers,
+                                  .token = token,
+                                  .name = name,
+                                  .reader = !training,
+                                  .job = s->job,
+                                  .rank = s->rank,
+                                  .n_workers = s->workers,
+                                  .mode = (enum spec_mode)(s->mode + SPEC_MODE_ASYNC),
+                                  .bound = s->staleness,
+                                  .connect_ms = (uint32_t)s->connect_timeout_ms,
+                                  .give_up_ms = (uint32_t)s->give_up_ms,
+                                  .pull_ms = (uint32_t)s->pull_timeout_ms,
+                                  .window_bytes = (uint32_t)s->window_bytes,
+                                  .compress = s->zstd,
+                                  .on_notice = notice,
+                                  .notice_arg = arg };
+    int status;
+
+    if (s->local || s->checkpoint[0])
+        return store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret, err);
+    if (options.mode != SPEC_MODE_SSP)
+        options.bound = 0;
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
+    status = setup_token(s->token_file, token, err);
+    return status ? status : store_remote_open(&options, ret, err);
+}
+
+void setup_deinit(struct setup *u)
+{
+    dlrm_free(u->model);
+    schema_free(u->schema);
+    if (u->valid_files != u->train_files)
+        free_files(u->valid_files, u->n_valid_files);
+    free_files(u->train_files, u->n_train_files);
+}

@@ -1,0 +1,49 @@
+/*
+ * Settings -> the objects of a run: which files, which rows, what a line means, which model,
+ * which store. Every mistake that a person can make in those becomes one sentence here, before
+ * anything has started.
+ */
+#ifndef WORKER_SETUP_H
+#define WORKER_SETUP_H
+
+#include "worker/data/feed.h"
+#include "worker/model/dlrm.h"
+#include "worker/settings.h"
+#include "worker/store.h"
+
+struct setup {
+    const struct settings *s;          /* borrowed */
+    char **train_files, **valid_files; /* owned; valid may be train */
+    uint32_t n_train_files, n_valid_files;
+    struct feed_range train, valid; /* rows of those files */
+    bool has_valid, labelled;
+    struct schema *schema; /* owned */
+    struct dlrm *model;    /* owned */
+};
+
+/* For train: --data trains, and --valid or the end of --data validates. For eval and predict:
+ * all of --data is `valid`. `labelled`: the files have the label column. */
+int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
+               struct err *err) MUST_CHECK;
+int setup_model(struct setup *u, struct err *err) MUST_CHECK;
+
+/* Means and deviations over the first rows of the training files: the same for every worker.
+ * [n_numeric] each. */
+int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
+    MUST_CHECK;
+
+/* A feed over the training rows of this rank in `epoch`, or over the validation rows. */
+int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed **ret,
+               struct err *err) MUST_CHECK;
+
+/* Connects to the servers, or makes tables in this process. notice(arg, sentence): what libps
+ * has to say. */
+int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
+                void *arg, struct store **ret, struct err *err) MUST_CHECK;
+
+void setup_deinit(struct setup *u);
+
+/* The first line of the token file, or "" without one. */
+int setup_token(const char *path, char ret_token[128], struct err *err) MUST_CHECK;
+
+#endif

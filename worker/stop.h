@@ -1,0 +1,23 @@
+/*
+ * A person or systemd asks the run to stop: SIGINT or SIGTERM. The first lets the step finish
+ * and the worker say goodbye; the second ends the process at once. A thread waits for the
+ * signals, so nothing runs in a signal handler.
+ */
+#ifndef WORKER_STOP_H
+#define WORKER_STOP_H
+
+#include <stdbool.h>
+
+struct stop;
+
+/* Before any other thread is started: blocks the signals in all of them. NULL without a thread.
+ */
+struct stop *stop_start(void);
+
+/* From here on the first signal only asks; until then, while servers are waited for, it ends
+ * the process. */
+void stop_grace(struct stop *s);
+bool stop_asked(const struct stop *s);
+void stop_close(struct stop *s);
+
+#endif

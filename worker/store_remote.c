@@ -1,0 +1,87 @@
+/* The trainer's tables on psd servers: one call of libps for each. */
+#include "common/mem.h"
+#include "worker/store.h"
+
+#include <stdlib.h>
+
+struct remote {
+    struct store store;
+    struct ps_client *client; /* owned */
+};
+
+static struct ps_client *client(const struct store *s)
+{
+    return ((const struct remote *)(const void *)s)->client;
+}
+
+static int table(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err)
+{
+    return ps_table(client(s), spec, ret_table, err);
+}
+
+static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err)
+{
+    return ps_table_find(client(s), spec, ret_table, err);
+}
+
+static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    return ps_pull_start(client(s), clock, sections, n, err);
+}
+
+static int pull_wait(struct store *s, struct err *err)
+{
+    return ps_pull_wait(client(s), err);
+}
+
+static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    return ps_push(client(s), clock, n_samples, tick, sections, n, err);
+}
+
+static int flush(struct store *s, struct err *err)
+{
+    return ps_flush(client(s), err);
+}
+
+static int leave(struct store *s, struct err *err)
+{
+    return ps_leave(client(s), err);
+}
+
+static uint64_t clock_of(const struct store *s)
+{
+    return ps_clock(client(s));
+}
+
+static void stats(const struct store *s, struct ps_stats *ret)
+{
+    ps_stats(client(s), ret);
+}
+
+static void close_store(struct store *s)
+{
+    ps_close(client(s));
+    free(s);
+}
+
+static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
+                                      flush, leave,      clock_of,   stats,     close_store };
+
+int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)
+{
+    struct ps_client *c;
+    struct remote *r;
+    int status = ps_open(options, &c, err);
+
+    if (status)
+        return status;
+    r = mem_alloc(sizeof *r);
+    *r = (struct remote){ .store.ops = &ops, .client = c };
+    *ret = &r->store;
+    return 0;
+}

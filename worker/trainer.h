@@ -1,0 +1,35 @@
+/*
+ * The training run of one worker: epochs of steps, validation, early stop, goodbye.
+ *
+ * A step: next batch -> pull its rows and the dense arrays at this clock -> forward -> backward
+ * -> push the gradients and tick. What the servers enforce (clocks, bounds, numbers) is not
+ * repeated here.
+ */
+#ifndef WORKER_TRAINER_H
+#define WORKER_TRAINER_H
+
+#include "worker/progress.h"
+#include "worker/setup.h"
+#include "worker/stop.h"
+#include "worker/tables.h"
+
+struct trainer {
+    const struct settings *s; /* borrowed, as all below */
+    const struct setup *u;
+    struct store *store;
+    struct tables *tables;
+    struct progress *progress;
+    const struct stop *stop;
+    uint64_t clock;           /* steps finished, as the servers count them */
+    uint64_t bad_rows_before; /* of earlier epochs */
+    struct progress_state state;
+    double best_auc;
+    uint32_t n_worse;    /* validations since the best one */
+    const char *stopped; /* why the run ends early, or NULL */
+};
+
+/* Trains; returns when all epochs are done, on a stop, or with a sentence. The store is
+ * flushed. */
+int trainer_run(struct trainer *t, struct err *err) MUST_CHECK;
+
+#endif
