@@ -78,6 +78,8 @@ $(B)/lib/%.a:
 	@ar rcs $@ $^
 
 $(B)/gen/proto/ps.pb-c.c: proto/ps.proto
+	@pkg-config --exists $(PKGS) && command -v protoc-c >/dev/null || \
+	    { echo "packages are missing: run \`make deps\` first" >&2; exit 1; }
 	@mkdir -p $(@D)
 	@protoc-c --c_out=$(B)/gen $<
 
@@ -128,7 +130,7 @@ demo: deps                    ## install what is missing, build, train on the ce
 	@$(MAKE) --no-print-directory all
 	@deploy/demo.sh $(B)/bin
 
-deps:
+deps:                         ## install the Debian packages that are missing (root or sudo)
 	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format

@@ -4,8 +4,7 @@
  *     # a comment: the whole line, also with ;
  *     [section]                 for people; not passed on
  *     name = value              blanks around name and value do not count
- *     name = " a\tb "           in quotes: blanks count; \" \\ \t \n \r and \xHH mean what they
- * do in C
+ *     name = " a\tb "           in quotes: blanks count; \" \\ \t \n \r \xHH as in C
  *
  * A line holds at most 4000 bytes. What follows a value on its line is part of it, so there is
  * no comment behind one, and no value goes on in the next line.

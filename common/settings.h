@@ -24,13 +24,13 @@ struct setting_list {
 };
 
 enum setting_type {
-    SETTING_TEXT,  /* char[SETTINGS_TEXT_MAX] */
-    SETTING_U32,   /* uint32_t */
-    SETTING_U64,   /* uint64_t */
-    SETTING_FLOAT, /* float, finite */
-    SETTING_BYTES, /* uint64_t: 512K 64M 2G 1T, powers of 1024 */
-    SETTING_MS,    /* uint64_t: 250ms 30s 5m 1h */
-    SETTING_FLAG, /* bool: yes no true false on off 1 0; as a flag --name alone, or --name=no */
+    SETTING_TEXT,   /* char[SETTINGS_TEXT_MAX] */
+    SETTING_U32,    /* uint32_t */
+    SETTING_U64,    /* uint64_t */
+    SETTING_FLOAT,  /* float, finite */
+    SETTING_BYTES,  /* uint64_t: 512K 64M 2G 1T, powers of 1024 */
+    SETTING_MS,     /* uint64_t: 250ms 30s 5m 1h */
+    SETTING_FLAG,   /* bool: yes no true false on off 1 0; --name alone, or --name=no */
     SETTING_CHOICE, /* int: the index in `arg`, "a|b|c" */
     SETTING_LIST,   /* struct setting_list: comma-separated, and may be given again */
 };

@@ -100,7 +100,8 @@ static void print_option(FILE *out, const char *left, const char *help, size_t w
     print_wrapped(out, help, indent, indent);
 }
 
-/* What the help line ends with: the fallback, and how to switch a flag off that is on without a word. */
+/* What the help line ends with: the fallback, and how to switch a flag off that
+ * is on without a word. */
 static void write_fallback(const struct setting *row, char *dst, size_t n_bytes)
 {
     *dst = '\0';

@@ -26,8 +26,8 @@ struct write_req {
     struct buf frame; /* owned */
 };
 
-/* One call of events.frame, on the stack: what is left of the channel if the call detaches it.
- */
+/* One call of events.frame, on the stack: what is left of the channel if the call detaches
+ * it. */
 struct channel_delivery {
     size_t frame_bytes;
     bool detached;

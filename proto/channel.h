@@ -13,8 +13,8 @@
  * While CLOSING lingers, what the peer still sends is read and dropped: a socket that is closed
  * with unread bytes is reset, and the reset may overtake the reply that the peer should see.
  *
- * Two ends that both stop reading would wait for each other for good; so an end that bounds by itself what
- * it sends (a client) sets reads_always, and is never CONGESTED.
+ * Two ends that both stop reading would wait for each other for good; so an end that bounds
+ * by itself what it sends (a client) sets reads_always, and is never CONGESTED.
  *
  * Every function here runs on the thread of the stream's loop.
  */
@@ -28,9 +28,9 @@
 #include "proto/frame.h"
 
 struct channel_events {
-    /* One whole frame, crc checked; head and body are borrowed until the call returns. A body
-     * with FRAME_ZSTD is still compressed. Anything but 0 closes the channel for that reason.
-     */
+    /* One whole frame, crc checked; head and body are borrowed until the call
+     * returns. A body with FRAME_ZSTD is still compressed. Anything but 0 closes the
+     * channel for that reason. */
     int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body);
 

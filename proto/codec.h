@@ -10,11 +10,15 @@
  *     0  fp32     4 dim                                  nothing
  *     1  bf16     2 dim                                  rounded to nearest, ties to even
  *     2  fp16     2 dim                                  the same; overflow to infinity
- *     3  int8     4 + dim       scale f32, q[dim]        scale = max|x| / 127, q = clamp(rint(x
- * / scale)) 4  onebit   for each block of 256 (the last may be shorter): scale f32 = mean|x| of
- *                 the block; then ceil(dim / 8) bytes of signs of the whole row, LSB first, 1 =
- * x >= 0 5  topk     6 k           index u16[k] ascending, then value f32[k]; k = the largest
- * by |x|, ties to the lower index                the others become 0
+ *     3  int8     4 + dim                                rounded to steps of max|x| / 127
+ *     4  onebit   4 ceil(dim / 256) + ceil(dim / 8)      all but signs and means
+ *     5  topk     6 k                                    all but the k largest by |x|
+ *
+ *     int8     scale f32 = max|x| / 127, then q[dim] = clamp(rint(x / scale))
+ *     onebit   scale f32 = mean|x| of each block of 256 (the last may be shorter), then the
+ *              signs of the whole row, LSB first, 1 = x >= 0
+ *     topk     index u16[k] ascending, then value f32[k]; of equal |x| the lower index is
+ *              kept, and all others become 0
  *
  * onebit: Seide et al., Interspeech 2014 (here with one scale); topk: Aji and Heafield, EMNLP
  * 2017. int8's rounding: golden vectors codec_int8 (divide, never multiply by 1/scale).

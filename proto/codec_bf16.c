@@ -11,8 +11,7 @@ static size_t row_bytes(uint32_t dim, uint32_t k)
 static uint16_t from_bits(uint32_t bits)
 {
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    uint32_t quiet =
-        (bits >> 16) | 0x40u; /* rounding could carry a NaN into infinity or zero */
+    uint32_t quiet = (bits >> 16) | 0x40u; /* rounding could carry a NaN into infinity or 0 */
 
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }

@@ -16,7 +16,8 @@ static size_t row_bytes(uint32_t dim, uint32_t k)
     return 2 * (size_t)dim;
 }
 
-/* All ones where the condition holds: the choice between two results without a branch, as vectors need it. */
+/* All ones where the condition holds: the choice between two results without a
+ * branch, as vectors need it. */
 static uint32_t mask(int condition)
 {
     return 0u - (uint32_t)condition;
@@ -32,7 +33,8 @@ static uint16_t from_bits(uint32_t bits)
     uint32_t sign = (bits >> 16) & 0x8000u, abs = bits & 0x7fffffffu;
     uint32_t is_small = mask(abs < NORMAL_MIN);
     uint32_t normal = (abs - REBIAS + 0xfffu + ((abs >> 13) & 1u)) >> 13;
-    /* A float at 0.5 counts in steps of 2^-24, as subnormals of fp16 do: the addition rounds |x| to one. */
+    /* A float at 0.5 counts in steps of 2^-24, as subnormals of fp16 do: the
+     * addition rounds |x| to one. */
     float tiny = codec_bytes_to_float(abs & is_small) + 0.5f;
     uint32_t subnormal = codec_bytes_of_float(tiny) - codec_bytes_of_float(0.5f);
     uint32_t half = choose(is_small, subnormal, normal);

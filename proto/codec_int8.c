@@ -25,8 +25,8 @@ static float scale_of(const float *src, uint32_t dim)
         max = magnitude > max ? magnitude : max;
     }
     scale = codec_bytes_to_float(max) / Q_MAX;
-    /* Next to FLT_MAX the quotient may have been rounded up so far that 127 of it are infinite.
-     */
+    /* Next to FLT_MAX the quotient may have been rounded up so far that 127 of it are
+     * infinite. */
     if (max < INFINITY_BITS && codec_bytes_of_float(scale * Q_MAX) == INFINITY_BITS)
         scale = codec_bytes_to_float(codec_bytes_of_float(scale) - 1);
     return scale;
@@ -44,8 +44,7 @@ static void encode(const float *restrict src, uint32_t dim, uint32_t k, uint8_t 
         return;
     }
     for (size_t i = 0; i < dim; i++) {
-        float q =
-            rintf(src[i] / scale); /* not times 1 / scale: that is infinite for a subnormal */
+        float q = rintf(src[i] / scale); /* not * (1 / scale): infinite for a subnormal */
 
         q = q > Q_MAX ? Q_MAX : q;
         q = q >= -Q_MAX ? q : -Q_MAX; /* and NaN becomes a number; the scale still tells */

@@ -9,10 +9,14 @@
  * limits), or for a read PS_EPROTO / PS_ECOUNT / PS_ECODEC: a peer can make them fail but not
  * harm. After a failed read *ret holds nothing of use.
  *
- * Bodies: push = for each section its keys, then its values; pull = for each section its keys;
- * pull reply = for each section its values; admin reply = JSON text. A body is compressed with
- * zstd (level 1) when the caller asks and it gets at least 1/16 smaller; message_body() undoes
- * that.
+ *     frame         its body
+ *     push          for each section its keys, then its values
+ *     pull          for each section its keys
+ *     pull reply    for each section its values
+ *     admin reply   JSON text
+ *
+ * A body is compressed with zstd (level 1) when the caller asks and it gets at least 1/16
+ * smaller; message_body() undoes that.
  */
 #ifndef PROTO_MESSAGE_H
 #define PROTO_MESSAGE_H

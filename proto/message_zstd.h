@@ -7,12 +7,11 @@
 #include "common/buf.h"
 
 #define MESSAGE_ZSTD_LEVEL 1
-#define MESSAGE_ZSTD_BYTES_MIN \
-    512u /* a shorter body cannot repay its frame's bytes and the call */
+#define MESSAGE_ZSTD_BYTES_MIN 512u /* a shorter body cannot repay its frame and the call */
 
-/* Replaces the n_bytes at `body` by one zstd frame and returns its length; or returns n_bytes,
- * nothing changed, when that is not at least 1/16 shorter (or there is no memory to find out).
- */
+/* Replaces the n_bytes at `body` by one zstd frame and returns its length; or returns
+ * n_bytes, nothing changed, when that is not at least 1/16 shorter (or there is no
+ * memory to find out). */
 size_t message_zstd_compress(uint8_t *body, size_t n_bytes);
 
 /* Fills *scratch, whatever was in it, with what one zstd frame of exactly n_bytes holds.

@@ -38,8 +38,10 @@ static inline uint32_t route_shard(uint64_t key, uint64_t salt, uint32_t n_shard
 
 /*
  * What two peers compare to know that they mean the same cluster: XXH3_64bits of
- *     "<shards per node>\n<host:port>\n<host:port>..."        decimal; nodes in slot order; no
- * final newline
+ *
+ *     "<shards per node>\n<host:port>\n<host:port>..."
+ *
+ * decimal, nodes in slot order, without a final newline.
  */
 uint64_t route_map_id(uint32_t shards_per_node, char *const *nodes, uint32_t n_nodes);
 

@@ -251,6 +251,15 @@ static int check_field(const struct table_spec *spec, const struct field *field,
                    field->name, value, field->min, field->max);
 }
 
+/* Would a gradient of zero on a row that never had another be divided by zero? */
+static bool divides_by_zero(const struct table_spec *spec)
+{
+    bool adagrad = spec->optim == SPEC_ADAGRAD || spec->optim == SPEC_ROWWISE_ADAGRAD;
+
+    return spec->params.epsilon == 0 &&
+           (spec->optim == SPEC_ADAM || (adagrad && spec->params.initial_accumulator == 0));
+}
+
 /* What no single field's range can say. */
 static int check_together(const struct table_spec *spec, struct err *err)
 {
@@ -269,6 +278,9 @@ static int check_together(const struct table_spec *spec, struct err *err)
     if (spec->optim == SPEC_FTRL && spec->params.learning_rate == 0)
         return err_set(err, PS_ESPEC, "table %s: learning_rate is 0; FTRL divides by it",
                        spec->name);
+    if (divides_by_zero(spec))
+        return err_set(err, PS_ESPEC, "table %s: epsilon is 0; %s then divides 0 by 0",
+                       spec->name, spec_optim_name(spec->optim));
     if (spec->schedule.decay != SPEC_DECAY_NONE && spec->schedule.decay_clocks == 0)
         return err_set(err, PS_ESPEC,
                        "table %s: decay_clocks is 0; expected 1 or more with decay %s",

@@ -53,10 +53,15 @@ struct optim_params {
     float ftrl_beta, ftrl_l1, ftrl_l2;
 };
 
-/* lr(c) = learning_rate * min(1, (c + 1) / warmup_clocks) * decay(c - decay_start), c the
- * push's clock: linear    max(decay_floor, 1 - x / decay_clocks) exp       max(decay_floor,
- * decay_rate ^ (x / decay_clocks)) inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))
- * x = max(0, c - decay_start) */
+/*
+ * lr(c) = learning_rate * min(1, (c + 1) / warmup_clocks) * decay(x), c the push's clock and
+ * x = max(0, c - decay_start):
+ *
+ *     none      1
+ *     linear    max(decay_floor, 1 - x / decay_clocks)
+ *     exp       max(decay_floor, decay_rate ^ (x / decay_clocks))
+ *     inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))
+ */
 struct lr_schedule {
     uint32_t warmup_clocks; /* 0: none */
     enum spec_decay decay;
@@ -88,10 +93,11 @@ struct optim_params spec_optim_defaults(enum spec_optim optim);
  * functions return -1 for a name that is unknown. */
 const char *spec_kind_name(enum spec_kind kind);
 const char *spec_init_name(enum spec_init init);
-const char *
-spec_optim_name(enum spec_optim optim); /* sgd momentum adagrad rowwise_adagrad adam ftrl */
+/* sgd momentum adagrad rowwise_adagrad adam ftrl */
+const char *spec_optim_name(enum spec_optim optim);
 const char *spec_decay_name(enum spec_decay decay);
-const char *spec_mode_name(enum spec_mode mode); /* job async ssp bsp */
+/* job async ssp bsp */
+const char *spec_mode_name(enum spec_mode mode);
 int spec_optim_find(const char *name);
 int spec_init_find(const char *name);
 int spec_decay_find(const char *name);

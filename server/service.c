@@ -323,8 +323,7 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
 
     enter_shard();
     if (!handlers[header->type])
-        return PS_EPROTO; /* a greeting, a reply, an operator's command: nothing that belongs
-                             here */
+        return PS_EPROTO; /* a greeting, a reply, an operator's command: not of this place */
     if (s->state == SERVICE_STOPPED)
         return PS_ESTOPPING;
     r.now_ms = service_now_ms(s);

@@ -152,6 +152,7 @@ static int train(struct run *r, struct err *err)
         status = moments_to_tables(r, err);
     if (status)
         return status;
+    log_info("computing on %s", dlrm_device(r->setup.model));
     stop_grace(r->stop);
     sd_notify(0, "READY=1");
     t = mem_alloc(sizeof *t);

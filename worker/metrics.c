@@ -170,8 +170,8 @@ int metrics_result(const struct metrics *m, struct metrics_result *ret)
     result.calibration = sum_labels > 0 ? sum_probs / sum_labels : NAN;
     if (result.n_positive > 0 && result.n_positive < m->n) {
         result.ne = result.logloss / entropy(sum_labels / n);
-        /* One NaN among the probabilities makes the loss NaN; there is no rank for it either.
-         */
+        /* One NaN among the probabilities makes the loss NaN; there is no rank for it
+         * either. */
         if (!isnan(sum_probs) && rank_samples(m, &result.auc, result.n_positive))
             return -ENOMEM;
     }

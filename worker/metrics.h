@@ -17,8 +17,9 @@ struct metrics_result {
     uint64_t n, n_positive;
     double auc;     /* NaN when only one class is there */
     double logloss; /* natural log, p clipped to [1e-7, 1 - 1e-7], mean */
-    double ne; /* log-loss / entropy of the set's own base rate: He et al. 2014, eq. 1; NaN when
-                  one class */
+    /* Log-loss / entropy of the set's own base rate: He et al. 2014, eq. 1; NaN when one
+     * class. */
+    double ne;
     double calibration; /* mean p / mean y */
 };
 

@@ -3,6 +3,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
+#include <systemd/sd-daemon.h>
 #include <time.h>
 
 #include "common/log.h"
@@ -95,6 +96,7 @@ int others_wait(const struct settings *s, const char *token, const struct stop *
         }
         if (waited_ms % SAY_EVERY_MS == 0 && waited_ms)
             log_info("waiting for the job's other workers: %s still takes part", who);
+        sd_notify(0, "WATCHDOG=1");
         nanosleep(&pause, NULL);
         waited_ms += ASK_EVERY_MS;
     }

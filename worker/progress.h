@@ -17,9 +17,8 @@ struct progress_state {
     uint64_t step;             /* of this worker */
     uint64_t samples;          /* trained on so far, all epochs */
     uint64_t samples_expected; /* of all epochs; 0: not known */
-    double
-        loss_sum; /* sum of the batches' mean losses since the last report, and their number */
-    uint64_t loss_n;
+    double loss_sum;           /* of the batches' mean losses since the last report, */
+    uint64_t loss_n;           /* and their number */
     struct ps_stats store;
     uint64_t bad_rows;
 };

@@ -10,8 +10,8 @@
 
 struct stop;
 
-/* Before any other thread is started: blocks the signals in all of them. NULL without a thread.
- */
+/* Before any other thread is started: blocks the signals in all of them.
+ * NULL without a thread. */
 struct stop *stop_start(void);
 
 /* From here on the first signal only asks; until then, while servers are waited for, it ends

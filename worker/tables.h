@@ -2,12 +2,12 @@
  * The model's arrays as tables of a store: which table is which, what a batch asks for, what it
  * pushes.
  *
- *     JOB/emb        sparse, dim         embedding rows of all fields
- *     JOB/wide       sparse, 1           first-order weights (if --wide)
- *     JOB/TENSOR     dense               each array of the MLPs: JOB/bot.0.W ...
- *     JOB/moments    dense               means, then standard deviations of numeric columns (if
- * standardised) JOB/control    dense, 1            1 once rank 0 has stopped early (if
- * --early-stop)
+ *     JOB/emb       sparse, dim   embedding rows of all fields
+ *     JOB/wide      sparse, 1     first-order weights (if --wide)
+ *     JOB/TENSOR    dense         each array of the MLPs: JOB/bot.0.W ...
+ *     JOB/moments   dense         means, then standard deviations of numeric columns (if
+ *                                 standardised)
+ *     JOB/control   dense, 1      1 once rank 0 has stopped early (if --early-stop)
  *
  * A dense table's rows are blocks; where an array does not fill its last block, its values pass
  * through a padded copy.

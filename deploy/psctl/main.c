@@ -25,11 +25,15 @@ struct options {
 
 /* clang-format off */
 static const struct setting rows[] = {
-    { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070", "the node to ask", offsetof(struct options, server), 0, 0 },
-    { "server", "token-file", SETTING_TEXT, "FILE", "", "holds the secret that the node wants to be shown; empty: none",
+    { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070",
+      "the node to ask", offsetof(struct options, server), 0, 0 },
+    { "server", "token-file", SETTING_TEXT, "FILE", "",
+      "holds the secret that the node wants to be shown; empty: none",
       offsetof(struct options, token_file), 0, 0 },
-    { "server", "timeout", SETTING_MS, "TIME", "30s", "how long to wait for the answer", offsetof(struct options, timeout_ms), 1, 86400000 },
-    { "output", "json", SETTING_FLAG, "", "no", "the answer as the node gave it", offsetof(struct options, json), 0, 0 },
+    { "server", "timeout", SETTING_MS, "TIME", "30s",
+      "how long to wait for the answer", offsetof(struct options, timeout_ms), 1, 86400000 },
+    { "output", "json", SETTING_FLAG, "", "no",
+      "the answer as the node gave it", offsetof(struct options, json), 0, 0 },
 };
 /* clang-format on */
 
@@ -57,8 +61,8 @@ static bool has_value(const char *flag)
     return strchr(flag, '=') == NULL;
 }
 
-/* Takes the command out of argv, wherever between the flags it stands; NULL if there is none.
- */
+/* Takes the command out of argv, wherever between the flags it stands; NULL if there is
+ * none. */
 static const char *take_command(int *argc, char **argv)
 {
     const char *command;
@@ -69,8 +73,8 @@ static const char *take_command(int *argc, char **argv)
             continue;
         }
         command = argv[i];
-        memmove(&argv[i], &argv[i + 1],
-                (size_t)(*argc - i) * sizeof *argv); /* the final NULL, too */
+        /* The final NULL, too. */
+        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof *argv);
         --*argc;
         return command;
     }

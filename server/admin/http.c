@@ -142,9 +142,9 @@ static enum MHD_Result send_report(struct http *h, struct MHD_Connection *connec
 }
 
 /*
- * Called when a request's headers are there, and again when all of it is. An answer to the first call ends the
- * connection: right for a method that may bring a body, which is then never read; GET and HEAD are answered at the
- * second call, so that a scraper keeps its connection.
+ * Called when a request's headers are there, and again when all of it is. An answer to the
+ * first call ends the connection: right for a method that may bring a body, which is then never
+ * read; GET and HEAD are answered at the second call, so that a scraper keeps its connection.
  */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *http_version,

@@ -20,8 +20,8 @@ void json_close(struct json *j);                 /* } */
 void json_open_list(struct json *j, const char *key);
 void json_close_list(struct json *j);
 void json_u64(struct json *j, const char *key, uint64_t value);
-void json_float(struct json *j, const char *key,
-                float value); /* finite; so many digits that it reads back the same */
+/* Finite; with so many digits that it reads back the same. */
+void json_float(struct json *j, const char *key, float value);
 void json_bool(struct json *j, const char *key, bool value);
 void json_text(struct json *j, const char *key, const char *value); /* NULL reads as "" */
 

@@ -36,18 +36,19 @@ struct report_job {
 
 /* What waits now: for what, since when, until when. */
 struct report_wait {
-    char what[32]; /* "parked pull", "greeting", "worker expected", "worker silent",
-                      "checkpoint" */
-    char who[96];  /* "job criteo, worker 1 (psworker host:pid)" */
-    char why[160]; /* "min clock is 7, needs 12: worker 0 is at 7" */
+    /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint" */
+    char what[32];
+    char who[96];                          /* "job criteo, worker 1 (psworker host:pid)" */
+    char why[160];                         /* "min clock is 7, needs 12: worker 0 is at 7" */
     uint64_t since_unix_ms, until_unix_ms; /* until 0: no deadline */
 };
 
 /* Requests of one frame type. */
 struct report_requests {
     uint64_t n, n_refused;
-    struct histogram latency_ns; /* first byte of the frame complete -> reply handed to the
-                                    socket; parked time included for pulls */
+    /* First byte of the frame complete -> reply handed to the socket; of pulls with the time
+     * that they were parked. */
+    struct histogram latency_ns;
 };
 
 /* Counters of the connections that a shard (or the door) serves. */
@@ -86,11 +87,11 @@ struct node_report {
     struct report_net door;
     uint32_t n_waits;
     const struct report_wait *waits; /* greetings, a checkpoint under way; borrowed */
-    uint64_t checkpoints_done, checkpoints_failed, last_checkpoint_number,
-        last_checkpoint_unix_ms;
+    uint64_t checkpoints_done, checkpoints_failed;
+    uint64_t last_checkpoint_number, last_checkpoint_unix_ms;
     char last_checkpoint_error[200]; /* "" when the last one succeeded */
-    const struct shard_report *const
-        *shards; /* n_shards of this node; NULL before the first report; borrowed */
+    /* n_shards of this node, each NULL before its first report; borrowed. */
+    const struct shard_report *const *shards;
 };
 
 void shard_report_free(struct shard_report *report);

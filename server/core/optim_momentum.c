@@ -1,9 +1,8 @@
 /*
  * SGD with momentum in torch.optim.SGD's form (Sutskever et al. 2013, with lr outside b):
  *
- *     b <- mu * b + g                        b = 0 at first, so that the first step's b is g
- *     w <- w - lr * b                        or, with Nesterov's look-ahead, w - lr * (g + mu *
- * b)
+ *     b <- mu * b + g     b = 0 at first, so that the first step's b is g
+ *     w <- w - lr * b     or, with Nesterov's look-ahead, w - lr * (g + mu * b)
  */
 #include "server/core/optim.h"
 

@@ -65,10 +65,11 @@ struct roster_join {
     uint32_t rank, n_workers;
     uint64_t incarnation;
     enum spec_mode mode;
-    uint32_t bound;      /* of SPEC_MODE_SSP; else it says nothing */
-    uint64_t clock;      /* steps that it has finished */
-    uint64_t last_acked; /* its last push that this shard acknowledged, maybe before a restart:
-                            the next one is the one behind it */
+    uint32_t bound; /* of SPEC_MODE_SSP; else it says nothing */
+    uint64_t clock; /* steps that it has finished */
+    /* Its last push that this shard acknowledged, maybe before a restart: the next one is the
+     * one behind it. */
+    uint64_t last_acked;
     const char *name;
 };
 
@@ -89,8 +90,9 @@ int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_m
 int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incarnation,
                 uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
 
-/* A pull at `clock` says that its worker has finished so many steps: one that came back and was moved up by
- * another shard is moved up here too, or it would wait for itself. True if it moved; then shard_advance(). */
+/* A pull at `clock` says that its worker has finished so many steps: one that came back and was
+ * moved up by another shard is moved up here too, or it would wait for itself. True if it
+ * moved; then shard_advance(). */
 bool roster_reach(struct worker *worker, uint64_t clock);
 
 void roster_leave(struct roster *r, struct worker *worker);

@@ -130,9 +130,9 @@ int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, 
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
     ON_SHARD MUST_CHECK;
 
-/* Time passes: leases and join deadlines end, lock-step clocks that waited for the dead are
- * applied. True if a parked pull may have become ready. Also to be called after roster_leave().
- */
+/* Time passes: leases and join deadlines end, lock-step clocks that waited for the
+ * dead are applied. True if a parked pull may have become ready. Also to be called
+ * after roster_leave(). */
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
 /* Puts a row from a checkpoint in place (floats: row_floats of them). Keys of other shards: 0,
@@ -145,8 +145,8 @@ void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
                           uint64_t version) ON_SHARD;
 
 uint64_t shard_version(const struct shard *s) ON_SHARD;
-uint64_t shard_bytes(const struct shard *s)
-    ON_SHARD; /* rows, index, and pushes held for lock step */
+/* Rows, index, and pushes held for lock step. */
+uint64_t shard_bytes(const struct shard *s) ON_SHARD;
 const struct shard_counters *shard_counters(const struct shard *s) ON_SHARD;
 const struct shard_refusal *shard_last_refusal(const struct shard *s) ON_SHARD;
 

@@ -114,8 +114,8 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
     int status;
 
     *ret_held = NULL;
-    if (!job_is_held(s, worker->job) ||
-        push->clock < worker->clock) /* late: of tables that do not wait */
+    /* A late push is one of tables that do not wait. */
+    if (!job_is_held(s, worker->job) || push->clock < worker->clock)
         return 0;
     for (uint32_t i = 0; i < push->n_sections; i++) {
         if (!s->parts[i].waits)

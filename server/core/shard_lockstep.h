@@ -37,8 +37,8 @@ void shard_lockstep_tick(struct shard *s, const struct worker *worker, uint64_t 
  * memory stays complete, and is tried again at the next call. */
 bool shard_lockstep_release(struct shard *s);
 
-/* Is there a complete clock that has not been combined? Then nothing of lock step may be read.
- */
+/* Is there a complete clock that has not been combined? Then nothing of lock step may be
+ * read. */
 bool shard_lockstep_is_behind(const struct shard *s, const struct job *job);
 
 void shard_lockstep_free(struct shard *s);

@@ -56,8 +56,8 @@ static uint64_t bound_of(const struct shard *s, const struct job *job, const str
 
     for (uint32_t i = 0; i < pull->n_sections; i++) {
         const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
-        uint64_t bound =
-            entry ? table_bound(entry, job) : NO_BOUND; /* NULL: the plan has refused it */
+        /* NULL: the plan has refused it. */
+        uint64_t bound = entry ? table_bound(entry, job) : NO_BOUND;
 
         if (bound < strictest)
             strictest = bound;

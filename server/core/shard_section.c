@@ -48,8 +48,8 @@ int shard_section_count(const struct shard_entry *entry, const struct section *s
 static int check_blocks(const struct shard_entry *entry, const uint64_t *keys, uint32_t n_keys,
                         uint64_t *ret_key, struct err *err)
 {
-    if (n_keys == 0 ||
-        keys[n_keys - 1] < entry->key_end) /* ascending: the last one is the greatest */
+    /* Ascending: the last one is the greatest. */
+    if (n_keys == 0 || keys[n_keys - 1] < entry->key_end)
         return 0;
     *ret_key = keys[n_keys - 1];
     return err_set(err, PS_ESHARD, "table %s has blocks 0 to %" PRIu64 ", not %" PRIu64,

@@ -33,8 +33,7 @@ struct shard_rows {
     const uint64_t *keys; /* n_keys ascending; borrowed, like rows, from the shard's scratch */
     struct row **rows;    /* NULL: not there */
     uint32_t n_keys;
-    uint64_t
-        n_new; /* so many of those that are not there may be made: there is room for them */
+    uint64_t n_new; /* of those that are not there so many may be made: there is room */
 };
 
 /* A section of a push under judgement. */

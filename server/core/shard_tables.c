@@ -116,8 +116,8 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     bool any;
 
     (void)roster_advance(s->roster, now_ms);
-    any =
-        roster_n_gone(s->roster) != s->n_gone; /* by this, or by leaving since the last time */
+    /* By this, or by leaving since the last time. */
+    any = roster_n_gone(s->roster) != s->n_gone;
     s->n_gone = roster_n_gone(s->roster);
     return shard_lockstep_release(s) || any;
 }

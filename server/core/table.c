@@ -27,8 +27,7 @@ struct table {
     uint64_t n_slots;   /* 0 or a power of two */
     uint8_t **slabs;    /* owned, and each slab in it */
     uint32_t n_slabs, slabs_cap;
-    uint32_t first_shift,
-        last_shift; /* log2 of the rows in the first slab and in the largest ones */
+    uint32_t first_shift, last_shift; /* log2 of the first and the largest slabs' rows */
     uint64_t n_rows;
     size_t row_bytes;
 };
@@ -225,8 +224,8 @@ static void find_group(const struct table *t, const uint64_t *keys, uint32_t n_k
     for (uint32_t i = 0; i < n_keys; i++) {
         if (!ret_rows[i] || ret_rows[i]->key == keys[i])
             continue;
-        at[i] =
-            probe(t, keys[i], hashes[i], (at[i] + 1) & mask); /* another key with this hash */
+        /* Another key has this hash. */
+        at[i] = probe(t, keys[i], hashes[i], (at[i] + 1) & mask);
         ret_rows[i] =
             t->slots[at[i]].row_plus_1 ? row_at(t, t->slots[at[i]].row_plus_1 - 1) : NULL;
     }

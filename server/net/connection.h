@@ -4,8 +4,9 @@
  *
  * A connection lives on the loop that it was made on, and only that loop's thread touches it:
  *
- *     connection_new -> events.request ... -> connection_close | _fail | end of stream ->
- * events.closed -> freed
+ *     connection_new -> events.request ...
+ *         -> connection_close | connection_fail | end of stream
+ *         -> events.closed -> freed
  */
 #ifndef SERVER_NET_CONNECTION_H
 #define SERVER_NET_CONNECTION_H
@@ -55,8 +56,8 @@ struct connection {
     } parked;
     struct connection *next, *prev; /* the switchboard's */
     uint64_t n_frames;              /* whole ones received */
-    struct connection_stall in,
-        out; /* a frame that is not finished, replies that are not read */
+    struct connection_stall in;     /* a frame that is not finished */
+    struct connection_stall out;    /* replies that are not read */
 };
 
 /* Takes `fd`, an open stream socket, whatever is returned. */

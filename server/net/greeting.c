@@ -34,8 +34,8 @@ void greeting_close(struct greeting *g)
     uv_close((uv_handle_t *)&g->tcp, on_closed);
 }
 
-/* The rest of the frame, or a little more: what is behind it shows that the guest did not wait.
- */
+/* The rest of the frame, or a little more: what is behind it shows that the guest did not
+ * wait. */
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room)
 {
     struct greeting *g = handle->data;
@@ -54,8 +54,7 @@ static int read_hello(struct greeting *g, const char **ret_sentence)
     int status;
 
     if (!frame_magic_fits(g->in, g->n_in))
-        return PS_EPROTO; /* at once: the other protocol's greeting may be shorter than a header
-                           */
+        return PS_EPROTO; /* at once: another protocol may greet with less than a header */
     if (g->n_in < FRAME_HEADER_BYTES)
         return -EAGAIN;
     status = frame_decode(g->in, GREETING_BYTES_MAX - FRAME_HEADER_BYTES - 1, &header);

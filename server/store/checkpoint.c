@@ -23,7 +23,8 @@ static void part_path(const char *dir, uint32_t shard_index, char ret[static PAR
     snprintf(ret, PART_PATH_MAX, "%.*s/%s", (int)CHECKPOINT_PATH_MAX - 2, dir, name);
 }
 
-/* Has it no manifest at all? Then it is the leftover of a crash or of a failure, with a bad one it is a loss. */
+/* Has it no manifest at all? Then it is the leftover of a crash or of a failure, with a
+ * bad one it is a loss. */
 static bool is_unfinished(const struct file_ops *files, const char *dir)
 {
     struct manifest *m = mem_alloc(sizeof *m);
@@ -33,7 +34,8 @@ static bool is_unfinished(const struct file_ops *files, const char *dir)
     return status == -ENOENT;
 }
 
-/* Nothing else is being written now: what is unfinished stays so, and may fill the disk that the next one needs. */
+/* Nothing else is being written now: what is unfinished stays so, and may fill the disk
+ * that the next one needs. */
 static void remove_unfinished(const struct file_ops *files, const char *data_dir,
                               const struct shelf_numbers *numbers)
 {
@@ -88,8 +90,9 @@ int checkpoint_write_shard(const struct file_ops *files, const char *data_dir, u
     return 0;
 }
 
-/* Removes what is older than checkpoint `newest`, which is valid: all but keep - 1 of those with a readable manifest,
- * and what is damaged. What cannot be read for another reason is left alone. */
+/* Removes what is older than checkpoint `newest`, which is valid: all but keep - 1 of
+ * those with a readable manifest, and what is damaged. What cannot be read for another
+ * reason is left alone. */
 static void prune(const struct file_ops *files, const char *data_dir, uint64_t newest,
                   uint32_t keep)
 {
@@ -290,8 +293,7 @@ static int load_tables(const struct part_reader *r, struct shard *shard, uint32_
             return err_set(err, status == PS_ESPEC ? PS_ECORRUPT : status, "%.110s: %.110s",
                            why.text[0] ? why.text : status_text(status), r->path);
         have = shard_table(shard, ids[i]);
-        assert(have->row_floats ==
-               t->row_floats); /* part_decode_table() asked the same catalog */
+        assert(have->row_floats == t->row_floats); /* both are the catalog's */
         shard_restore_counts(shard, ids[i],
                              t->n_pushes > have->n_pushes ? t->n_pushes : have->n_pushes,
                              r->header.version > version ? r->header.version : version);

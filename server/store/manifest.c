@@ -100,9 +100,8 @@ int manifest_write(const struct file_ops *files, const char *dir, const struct m
         return err_set(err, -ENOMEM, "no memory to write %s", path);
     status = write_text(files, tmp, text, n_bytes);
     free(text);
-    if (!status)
-        status = files->sync_dir(files->state,
-                                 dir); /* the shards' files are named before the manifest is */
+    if (!status) /* the shards' files are named before the manifest is */
+        status = files->sync_dir(files->state, dir);
     if (!status)
         status = files->rename(files->state, tmp, path);
     if (!status)

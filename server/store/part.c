@@ -13,8 +13,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are littl
 static const char magic[8] = "PSDPART\n";
 static const char tag_table[4] = "TABL", tag_chunk[4] = "ROWS", tag_footer[4] = "END\n";
 
-/* Walks over the fields of a record, either way: one list of fields serves writing and reading.
- */
+/* Walks over the fields of a record, either way: one list of fields serves
+ * writing and reading. */
 struct pen {
     uint8_t *at;
     bool reads;

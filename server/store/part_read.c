@@ -203,9 +203,8 @@ const float *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *r
 
     assert(i < rows->n_rows);
     part_decode_row_head(row, ret_key, ret_version, ret_last_clock);
-    return (
-        const float *)(const void *)(row +
-                                     PART_ROW_HEAD_BYTES); /* malloc'ed start, sizes in fours */
+    /* malloc'ed start, sizes in fours. */
+    return (const float *)(const void *)(row + PART_ROW_HEAD_BYTES);
 }
 
 void part_read_close(struct part_reader *r)

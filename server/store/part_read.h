@@ -2,8 +2,9 @@
  * Reads one shard's file of a checkpoint from its first byte to its last, and holds every
  * checksum and count on the way.
  *
- *     part_read_open()  ->  header, tables      part_read_rows() 1, 1, 1 ... 0
- * part_read_close()
+ *     part_read_open()    header, tables
+ *     part_read_rows()    1, 1, 1 ... 0
+ *     part_read_close()
  *
  * What is wrong with the file is PS_ECORRUPT and a sentence with the offset and the file. What
  * has been handed out counts only once part_read_rows() has returned 0: a fault may stand in

@@ -159,8 +159,8 @@ int part_write(const struct file_ops *files, const char *path, uint64_t number,
     status = finish(&w, status);
     free(w.rows);
     if (status) {
-        files->unlink(files->state,
-                      path); /* the room on the disk is worth a try, and no more */
+        /* The room on the disk is worth a try, and no more. */
+        files->unlink(files->state, path);
         return status;
     }
     *ret = (struct part_facts){

@@ -1,6 +1,6 @@
 /*
- * Where checkpoints stand: numbered directories under DATA_DIR/checkpoints, made, listed and removed. What is in one is the
- * business of manifest.h and part.h.
+ * Where checkpoints stand: numbered directories under DATA_DIR/checkpoints, made, listed and
+ * removed. What is in one is the business of manifest.h and part.h.
  */
 #ifndef SERVER_STORE_SHELF_H
 #define SERVER_STORE_SHELF_H
@@ -25,7 +25,8 @@ struct shelf_numbers {
     size_t n;
 };
 
-/* `base`: shelf_path()'s. An absent directory has no numbers. ret->items is the caller's to free, also on failure. */
+/* `base`: shelf_path()'s. An absent directory has no numbers. ret->items is the caller's to
+ * free, also on failure. */
 int shelf_list(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
                struct err *err) MUST_CHECK;
 
@@ -33,8 +34,8 @@ int shelf_list(const struct file_ops *files, const char *base, struct shelf_numb
 int shelf_make_dir(const struct file_ops *files, const char *path, const char *parent,
                    struct err *err) MUST_CHECK;
 
-/* Removes our files in a checkpoint's directory, then it. The manifest goes first: what a crash leaves is no
- * checkpoint. What cannot be removed stays, for the next attempt. */
+/* Removes our files in a checkpoint's directory, then it. The manifest goes first: what a crash
+ * leaves is no checkpoint. What cannot be removed stays, for the next attempt. */
 void shelf_remove(const struct file_ops *files, const char *dir);
 
 #endif

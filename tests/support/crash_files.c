@@ -306,8 +306,8 @@ void crash_files_heal(struct crash_files *c)
 void crash_files_power_cut(struct crash_files *c)
 {
     for (long i = 0; i < c->n_names; i++) {
-        struct crash_name *parent =
-            parent_of(c, c->names[i].path); /* stands before its children */
+        /* Stands before its children. */
+        struct crash_name *parent = parent_of(c, c->names[i].path);
 
         c->names[i].live = parent && parent->live < 0 ? -1 : c->names[i].durable;
     }

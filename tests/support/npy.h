@@ -6,10 +6,10 @@
  * environment's PS_GOLDEN, else build/golden. Whatever is missing or malformed fails the
  * running cmocka test with a sentence.
  *
- *     struct npy x = npy_load("codec_int8", "x");             x.f, x.n, x.dims[0..x.n_dims)
+ *     struct npy x = npy_load("codec_int8", "x");        x.f, x.n, x.dims[0..x.n_dims)
  *     double rows = npy_param("codec_int8", "rows");
- *     npy_check("codec_int8", "scale", got, 0, -1);            the whole array; tolerance from
- * the manifest npy_check("opt_adam_dense", "p", got, step * 400, 400);  elements [off, off + n)
+ *     npy_check("codec_int8", "scale", got, 0, -1);      the whole array
+ *     npy_check("opt_adam_dense", "p", got, 800, 400);   elements [800, 1200)
  *     npy_free(&x);
  */
 #ifndef TESTS_SUPPORT_NPY_H
@@ -175,8 +175,8 @@ static inline double npy_param(const char *case_name, const char *name)
     return value;
 }
 
-/* A "list" of numbers: fills values[0..cap), returns how many there are (more than cap fails).
- */
+/* A "list" of numbers: fills values[0..cap), returns how many there are
+ * (more than cap fails). */
 static inline size_t npy_list(const char *case_name, const char *name, double *values,
                               size_t cap)
 {

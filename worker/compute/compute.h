@@ -40,18 +40,27 @@ struct relu_mask {
     float scale;
 };
 
-/* Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
- *     y = (1 + gamma) (x - mean) inv_std + beta,   inv_std = 1 / sqrt(var +
- * COMPUTE_NORM_EPSILON) gamma and the running variance start at 1 and are stored less 1. */
+/*
+ * Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
+ *
+ *     y = (1 + gamma) (x - mean) inv_std + beta
+ *     inv_std = 1 / sqrt(var + COMPUTE_NORM_EPSILON)
+ *
+ * gamma and the running variance start at 1 and are stored less 1.
+ */
 struct norm {
     uint32_t n, width;
     const float *gamma, *beta, *running_mean, *running_var; /* width each */
     float *mean, *var, *inv_std; /* width each: what norm_apply and norm_backward use */
 };
 
-/* Loss gradients of gamma and beta; what SGD at rate 1 subtracts from the running statistics:
- *     COMPUTE_NORM_MOMENTUM * (running - batch),   the batch's variance unbiased (n - 1; of one
- * sample: 0). */
+/*
+ * Loss gradients of gamma and beta; what SGD at rate 1 subtracts from the running statistics:
+ *
+ *     COMPUTE_NORM_MOMENTUM * (running - batch)
+ *
+ * the batch's variance being unbiased (n - 1; of one sample: 0).
+ */
 struct norm_grads {
     float *gamma, *beta, *running_mean, *running_var; /* width each */
 };
@@ -59,17 +68,21 @@ struct norm_grads {
 #define COMPUTE_NORM_EPSILON 1e-5f
 #define COMPUTE_NORM_MOMENTUM 0.1f
 
-/* Bag (s, f) of sample s and field f gathers rows row_of[starts[b]] .. row_of[starts[b + 1] -
- * 1], b = s * n_fields + f. */
+/* Bag b = s * n_fields + f, of sample s and field f, gathers the rows
+ * row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
 struct bags {
     uint32_t n, n_fields, dim, n_rows;
     const uint32_t *starts; /* n * n_fields + 1, never falling */
     const uint32_t *row_of; /* each < n_rows */
 };
 
-/* T [n][n_vectors][dim] -> R [n][direct + pairs]: T's first vector as it is (direct = dim) or
- * not (direct = 0), then T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i
- * with self). Naumov et al. 2019. */
+/*
+ * Naumov et al. 2019:
+ *
+ *     T [n][n_vectors][dim] -> R [n][direct + pairs]
+ *     direct   T's first vector as it is (direct = dim), or not (direct = 0)
+ *     pairs    T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i with self)
+ */
 struct interact {
     uint32_t n, n_vectors, dim, direct;
     bool self;
@@ -98,17 +111,17 @@ struct compute_ops {
     void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,
                            float *y, uint32_t ldy);
 
-    /* dy [n][out] becomes the gradient before `mask` (in place; NULL: no mask); then dx = dy W
-     * [n][in] (NULL: not wanted), dw = dy^T X [out][in] and db = sum of dy over samples,
-     * ascending [out] (both NULL: not wanted). */
+    /* dy [n][out] becomes the gradient before `mask` (in place; NULL: no mask); then
+     *     dx [n][in] = dy W                                   NULL: not wanted
+     *     dw [out][in] = dy^T X                               NULL, with db: not wanted
+     *     db [out] = sum of dy over samples, ascending */
     void (*linear_backward)(struct compute *c, const struct linear *l,
                             const struct relu_mask *mask, float *dy, float *dx, float *dw,
                             float *db);
 
-    void (*norm_batch)(struct compute *c, const struct norm *nm,
-                       const float *x); /* mean, var, inv_std of x */
-    void (*norm_running)(struct compute *c,
-                         const struct norm *nm); /* mean, var, inv_std as kept */
+    /* mean, var, inv_std: of x; as kept. */
+    void (*norm_batch)(struct compute *c, const struct norm *nm, const float *x);
+    void (*norm_running)(struct compute *c, const struct norm *nm);
     void (*norm_apply)(struct compute *c, const struct norm *nm, enum compute_act act,
                        const float *x, float *y, uint32_t ldy);
 
@@ -117,8 +130,8 @@ struct compute_ops {
                           const struct relu_mask *mask, const float *x, float *dy,
                           const struct norm_grads *grads);
 
-    void (*dropout)(struct compute *c, const struct dropout *d,
-                    float *y); /* [n][width], in place */
+    /* y [n][width], in place */
+    void (*dropout)(struct compute *c, const struct dropout *d, float *y);
 
     /* sums[s * ld + f * dim + d] = sum of rows[r * dim + d] over bag (s, f), in the bag's
      * order; 0 of an empty one */
@@ -130,7 +143,7 @@ struct compute_ops {
     void (*bag_grad)(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
                      float *drows);
 
-    /* z[s] += sum of weights[r] over all positions of sample s, ascending; and back:
+    /* z[s] += sum of weights[r] over all positions of sample s, ascending; and back, into
      * dweights[n_rows] */
     void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,

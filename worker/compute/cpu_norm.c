@@ -1,6 +1,6 @@
 /*
- * Batch normalisation. Columns are taken CPU_LANES at a time, with sums over samples, ascending, in double; past the last
- * column lanes hold 0.
+ * Batch normalisation. Columns are taken CPU_LANES at a time, with sums over samples,
+ * ascending, in double; past the last column lanes hold 0.
  */
 #include "worker/compute/cpu.h"
 
@@ -36,7 +36,8 @@ static float inverse_std(float var)
     return (float)(1 / sqrt((double)var + (double)COMPUTE_NORM_EPSILON));
 }
 
-/* Mean and variance of one group of columns. Two walks, mean first: the difference of two large sums would lose the variance. */
+/* Mean and variance of one group of columns. Two walks, mean first: the difference of two large
+ * sums would lose the variance. */
 CPU_CLONES static void batch_columns(const float *x, uint32_t n, uint32_t width,
                                      uint32_t n_lanes, float *mean, float *var)
 {

@@ -5,8 +5,9 @@
 
 #include "common/hash.h"
 
-/* What is kept and what is not depends on the element's number alone: on no order, batch size or thread. The bound is
- * hash_unit() >= p in integers, which vector units compare faster than they convert. */
+/* What is kept and what is not depends on the element's number alone: on no order, batch
+ * size or thread. The bound is hash_unit() >= p in integers, which vector units compare
+ * faster than they convert. */
 CPU_CLONES static void drop(const struct dropout *d, float *restrict y, size_t n)
 {
     const uint64_t key = d->key, least = (uint64_t)ceilf(d->p * 0x1p24f);

@@ -153,8 +153,8 @@ static void count_digits(const struct pair *pairs, uint32_t n,
             counts[d][pairs[i].key >> (8 * d) & 0xff]++;
 }
 
-/* One pass of the radix sort: `from` to `to`, in order of digit d, equal digits as they stood.
- */
+/* One pass of the radix sort: `from` to `to`, in order of digit d, equal
+ * digits as they stood. */
 static void scatter(const struct pair *from, struct pair *to, uint32_t n, unsigned d,
                     const uint32_t counts[N_DIGIT_VALUES])
 {

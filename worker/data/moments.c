@@ -14,8 +14,7 @@ struct moment {
 };
 
 struct measure {
-    struct row_plan
-        plan; /* the schema's, but numbers come as they stand, and missing ones as NaN */
+    struct row_plan plan;   /* the schema's, but with numbers as they stand, NaN if missing */
     struct moment *moments; /* owned, [n_numeric] */
     struct batch batch;     /* one row */
     uint64_t rows_left;

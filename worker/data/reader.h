@@ -14,7 +14,8 @@
 
 struct reader;
 
-/* bytes: borrowed until the next call, free to scribble on, not NUL-terminated; NULL at the end. */
+/* bytes: borrowed until the next call, free to scribble on, not
+ * NUL-terminated; NULL at the end. */
 struct reader_line {
     char *bytes;
     size_t len;

@@ -72,8 +72,8 @@ uint32_t row_split(const char *delimiter, char quote, char *line, size_t len,
 int row_parse(const struct row_plan *plan, char *line, size_t len, struct batch *b,
               struct err *why) MUST_CHECK;
 
-/* PS_EDATA unless the line names the plan's columns in the plan's order; scribbles on the line.
- */
+/* PS_EDATA unless the line names the plan's columns in the plan's order;
+ * scribbles on the line. */
 int row_check_header(const struct row_plan *plan, char *line, size_t len, struct err *why)
     MUST_CHECK;
 

@@ -28,6 +28,7 @@ enum schema_missing { SCHEMA_MISSING_KEY, SCHEMA_MISSING_SKIP };
 /*
  * As settings say it; NULL is as good as "". Lists of columns hold positions ("0,3-7", from 0)
  * or names ("age,hours-per-week"), or both; "*" is every column that no other list names.
+ *
  * A preset says all of delimiter, header, columns, label, numeric and categorical; of these the
  * last four must then be empty. Its columns have names too: label, I1 .. I13, C1 .. C26.
  */

@@ -89,7 +89,8 @@ int sink_write(struct sink *s, const void *bytes, size_t n_bytes, struct err *er
     return fwrite(bytes, 1, n_bytes, s->file) == n_bytes ? 0 : write_failed(s, err);
 }
 
-/* A file of ours that is not finished is of no use; a device or a pipe is not ours to remove. */
+/* A file of ours that is not finished is of no use; a device or a pipe is not ours to
+ * remove. */
 static void remove_file(const struct sink *s)
 {
     struct stat st;

@@ -11,8 +11,8 @@
 
 struct source;
 
-/* A negative errno when the file cannot be opened, PS_EDATA when it is not what its name says.
- */
+/* A negative errno when the file cannot be opened, PS_EDATA when it is not what its name
+ * says. */
 int source_open(const char *path, struct source **ret_source, struct err *err) MUST_CHECK;
 
 /* Up to n_bytes, at least one except at the end of the text. */

@@ -5,10 +5,13 @@
  *
  *     X [n][n_numeric] -> bottom MLP (ReLU after every layer) -> D [n][dim]
  *     bags: sum of rows of each field's keys                  -> E_f [n][dim], f < n_fields
- *     T = [D, E_0, ...]; interaction: dot  R = [D, T_i . T_j for j < i (j <= i with self)]   or
- * concat  R = [T] R -> top MLP (ReLU between, none after the last)        -> z [n] wide: z +=
- * sum of the first-order weights of all keys of the sample loss = mean over n of max(z,0) - z y
- * + log1p(exp(-|z|)) (+ L2 terms); p = sigmoid(z)
+ *     T = [D, E_0, ...]
+ *     interaction: dot      R = [D, T_i . T_j for j < i (j <= i with self)]
+ *                  concat   R = [T]
+ *     R -> top MLP (ReLU between, none after the last)        -> z [n]
+ *     wide: z += sum of the first-order weights of all keys of the sample
+ *     loss = mean over n of max(z, 0) - z y + log1p(exp(-|z|))   (+ L2 terms)
+ *     p = sigmoid(z)
  *
  * Without numeric columns there is no bottom MLP and T = [E_0, ...]; without fields R = D.
  * Batch normalisation (after each product that a ReLU follows, before the ReLU: Ioffe and
@@ -49,8 +52,8 @@ int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
 const float *dlrm_probs(const struct dlrm *m);
 const float *dlrm_logits(const struct dlrm *m);
 
-/* Mean loss over the batch of the last forward (without L2), in double, sums in sample order.
- */
+/* Mean loss over the batch of the last forward (without L2), in double, sums in sample
+ * order. */
 double dlrm_loss(const struct dlrm *m, const struct batch *batch);
 
 /* Gradients of the mean loss: every tensor's grads; row_grads [n_unique][dim]; wide_grads
@@ -58,10 +61,15 @@ double dlrm_loss(const struct dlrm *m, const struct batch *batch);
 int dlrm_backward(struct dlrm *m, const struct batch *batch, const float *rows,
                   const float *wide, float *row_grads, float *wide_grads) MUST_CHECK;
 
-/* Intermediates of the last forward and backward, for tests; they are looked up or computed
- * anew, nothing is kept for them: bot_I_pre bot_I_out bag_F T Zflat R top_I_pre top_I_out logit
- * prob, and d_ before each but prob. Valid until the next call on m. NULL for a name that is
- * unknown or does not exist in this model; NULL without memory. */
+/*
+ * Intermediates of the last forward and backward, for tests:
+ *
+ *     bot_I_pre bot_I_out bag_F T Zflat R top_I_pre top_I_out logit prob
+ *
+ * and d_ before each but prob. They are looked up or computed anew, nothing is kept for them.
+ * Valid until the next call on m. NULL for a name that is unknown or does not exist in this
+ * model; NULL without memory.
+ */
 const float *dlrm_peek(struct dlrm *m, const char *name, uint32_t *ret_n);
 
 #endif

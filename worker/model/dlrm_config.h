@@ -12,23 +12,21 @@
 
 struct dlrm_config {
     uint32_t batch_max, n_numeric, n_fields, dim;
-    uint32_t n_bottom,
-        bottom[DLRM_LAYERS_MAX]; /* hidden widths; the last layer, to dim, is added by itself */
-    uint32_t n_top,
-        top[DLRM_LAYERS_MAX]; /* hidden widths; the last layer, to 1, is added by itself */
-    bool concat;              /* interaction: concat instead of dot */
+    /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
+    uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
+    uint32_t n_top, top[DLRM_LAYERS_MAX];
+    bool concat; /* interaction: concat instead of dot */
     bool self_interaction;
     bool wide;
     bool batch_norm;
     float dropout;  /* probability of 0, in [0, 1) */
-    float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices (not biases, not norms)
-                     */
+    float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
     float l2_rows;  /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
     uint64_t seed;  /* dropout */
 };
 
-/* PS_ESETTING and a sentence with the name of the thing, what was found and what was expected.
- */
+/* PS_ESETTING and a sentence with the name of the thing, what was found and what was
+ * expected. */
 int dlrm_config_check(const struct dlrm_config *config, struct err *err) MUST_CHECK;
 
 /* Vectors of T; floats of a sample in R. */

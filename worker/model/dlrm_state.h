@@ -1,10 +1,10 @@
 /*
  * What a model holds: private to dlrm.c and dlrm_peek.c.
  *
- *     T   [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
- *     R   [n][r_width]          T itself for concat and without fields
- *     dT, dR                    their gradients; dT is what comes through the pairs alone, dR
- * itself for concat
+ *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
+ *     R        [n][r_width]          T itself for concat and without fields
+ *     dT, dR   like T and R          their gradients; dT is what comes through the pairs
+ *                                    alone, dR itself for concat
  */
 #ifndef WORKER_MODEL_DLRM_STATE_H
 #define WORKER_MODEL_DLRM_STATE_H

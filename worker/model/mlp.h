@@ -1,6 +1,7 @@
 /*
- * A stack of fully connected layers:  x -> [product + b -> (norm) -> (ReLU) -> (dropout)] ->
- * ... -> y of the last layer.
+ * A stack of fully connected layers, each fed by the one before:
+ *
+ *     x -> product + b -> (norm) -> (ReLU) -> (dropout) -> y
  *
  * Weights are tensors of the model; what a layer keeps between forward and backward is its own:
  *

@@ -81,6 +81,7 @@ struct fake {
     uv_tcp_t listener;
     uv_async_t stop;
     uv_sem_t started;
+    bool stopped;
     struct fake_conn *first; /* open connections */
     long n_frames;           /* that the fault counts */
     _Atomic long n_pulls_held;
@@ -479,6 +480,7 @@ static inline void fake_stop(struct fake *f)
 {
     uv_async_send(&f->stop);
     uv_thread_join(&f->thread);
+    f->stopped = true;
 }
 
 static inline void fake_free(struct fake *f)

@@ -19,7 +19,7 @@ struct rig {
     struct fake *f;
     struct link *link;
     uint64_t now_ms;
-    uint32_t n_ready, n_pushed, n_reconnected, n_left, n_notices;
+    uint32_t n_ready, n_pushed, n_pulled, n_reconnected, n_left, n_notices;
     char notice[512];
     int failed;
     char sentence[512];
@@ -44,10 +44,10 @@ static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
 static void on_pulled(void *owner, uint32_t shard, const struct parcel *pull,
                       const struct pull_reply *reply)
 {
-    (void)owner;
     (void)shard;
     (void)pull;
     (void)reply;
+    ((struct rig *)owner)->n_pulled++;
 }
 
 static void on_told(void *owner, uint32_t shard, uint32_t table,
@@ -144,7 +144,8 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
 
 static void tear_down(struct rig *rig)
 {
-    fake_stop(rig->f);
+    if (!rig->f->stopped)
+        fake_stop(rig->f);
     fake_free(rig->f);
     link_free(rig->link);
     uv_close((uv_handle_t *)&rig->pulse, NULL);
@@ -315,6 +316,36 @@ static void a_farewell_ends_also_when_the_shard_is_gone(void **state)
     tear_down(&rig);
 }
 
+#ifdef PS_FAULTS
+/* The k-th allocation behind a push and a pull fails: the connection is lost, and another brings both. */
+static void a_request_without_memory_goes_out_on_the_next_connection(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+    bool reached = true;
+    long k;
+
+    (void)state;
+    for (k = 0; reached; k++) {
+        struct parcel *push = empty_parcel(0), *pull = empty_parcel(600000);
+
+        set_up(&rig, &plan);
+        run_until(&rig, &rig.n_ready, 1);
+        mem_fail_after(k);
+        link_push(rig.link, push);
+        link_pull(rig.link, pull);
+        mem_fail_after(-1);
+        run_until(&rig, &rig.n_pushed, 1);
+        run_until(&rig, &rig.n_pulled, 1);
+        reached = rig.n_reconnected > 0;
+        fake_stop(rig.f);
+        assert_int_equal(rig.f->shards[0].n_applied, 1);
+        tear_down(&rig);
+    }
+    assert_true(k > 2);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +356,9 @@ int main(void)
         cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
         cmocka_unit_test(another_clusters_shard_is_refused),
         cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_request_without_memory_goes_out_on_the_next_connection),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

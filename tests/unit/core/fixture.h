@@ -1,4 +1,5 @@
-/* Shards, workers and encoded sections, as the tests of server/core need them again and again. */
+/* Shards, workers and encoded sections, as the tests of server/core need
+ * them again and again. */
 #ifndef TESTS_UNIT_CORE_FIXTURE_H
 #define TESTS_UNIT_CORE_FIXTURE_H
 

@@ -1,4 +1,5 @@
-/* The optimizer cases of tests/golden that psd's optimizers cover, and how a specification says them. */
+/* The optimizer cases of tests/golden that psd's optimizers cover, and how a
+ * specification says them. */
 #ifndef TESTS_UNIT_CORE_GOLDEN_H
 #define TESTS_UNIT_CORE_GOLDEN_H
 

@@ -250,9 +250,9 @@ static void a_job_of_which_all_are_gone_starts_afresh(void **state)
     assert_int_not_equal(w->job->run, run);
     assert_int_equal(w->clock, 0);
     assert_int_equal(w->job->n_deaths, 0);
-    assert_int_equal(a->state,
-                     WORKER_LEFT); /* an old pointer still points to somebody who is gone */
-    fresh.rank = 1;                /* fenced before, fenced still */
+    /* An old pointer still points to somebody who is gone. */
+    assert_int_equal(a->state, WORKER_LEFT);
+    fresh.rank = 1; /* fenced before, fenced still */
     assert_int_equal(try_join(r, fresh, LEASE_MS + 2, &w), PS_EFENCED);
     fresh.rank = 0; /* left, so its number may be used again */
     must_join(r, fresh, LEASE_MS + 2);

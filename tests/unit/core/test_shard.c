@@ -1,5 +1,6 @@
-/* One shard: tables, pull, push. What it refuses: test_shard_refusals.c; budget and memory:
- * test_shard_memory.c; clocks: test_shard_modes.c, test_shard_lockstep.c, test_shard_waiting.c. */
+/* One shard: tables, pull, push. What it refuses: test_shard_refusals.c; budget
+ * and memory: test_shard_memory.c; clocks: test_shard_modes.c,
+ * test_shard_lockstep.c, test_shard_waiting.c. */
 #include "server/core/shard.h"
 
 #include <errno.h>

@@ -181,8 +181,8 @@ static void assert_cluster_is(struct cluster *c, uint32_t table, float want[N_KE
     }
 }
 
-/* Each (worker, shard) pair is a link of its own; any link may be served next that has something to send and whose
- * worker was allowed to go on by all shards. */
+/* Each (worker, shard) pair is a link of its own; any link may be served next that has
+ * something to send and whose worker was allowed to go on by all shards. */
 static void run_shuffled(const struct run *run, struct cluster *c, struct dice *dice)
 {
     uint64_t sent[N_SHARDS_MAX][N_WORKERS] = { 0 },
@@ -247,8 +247,9 @@ static void lock_step_ends_in_the_same_bits_in_any_order_on_any_number_of_shards
 }
 
 #ifdef PS_FAULTS
-/* The k-th allocation fails in the push that completes a clock. Either it is not judged and nothing has
- * changed; or it is, and the clock is combined later: until then nobody may look. */
+/* The k-th allocation fails in the push that completes a clock. Either it is not
+ * judged and nothing has changed; or it is, and the clock is combined later: until
+ * then nobody may look. */
 static void a_clock_without_memory_is_combined_later(void **state)
 {
     static float want[N_TABLES][N_KEYS][3 * DIM];

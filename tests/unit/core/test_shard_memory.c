@@ -1,4 +1,5 @@
-/* A shard that has reached its budget, that is filled from a checkpoint, and that gets no memory. */
+/* A shard that has reached its budget, that is filled from a checkpoint, and
+ * that gets no memory. */
 #include "server/core/shard.h"
 
 #include <errno.h>

@@ -63,7 +63,8 @@ static void a_pull_waits_for_the_strictest_of_its_tables(void **state)
     shard_free(s);
 }
 
-/* Random schedules of ticks, deaths, departures and returns. The oracle looks at a list of clocks. */
+/* Random schedules of ticks, deaths, departures and returns. The oracle looks
+ * at a list of clocks. */
 static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(void **state)
 {
     enum { N = 4, N_EVENTS = 4000 };
@@ -102,8 +103,7 @@ static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(voi
                     continue;
                 answer(s, w[i], asked, table);
                 must_push(s, w[i], next_push(w[i], clocks[i]++));
-            } else if (what == 0 && counted[i] &&
-                       i > 0) { /* rank 0 stays, so that the job does */
+            } else if (what == 0 && counted[i] && i > 0) { /* rank 0 stays, and the job */
                 roster_leave(shard_roster(s), w[i]);
                 counted[i] = false;
                 assert_true(shard_advance(s, now_ms));
@@ -136,8 +136,8 @@ static void staleness_is_that_of_the_answer_and_a_violation_is_counted(void **st
     answer(s, w, 2, table);
     answer(s, w, 3, table);
     assert_int_equal(job->staleness_violations, 0);
-    answer(s, w, 4,
-           table); /* nobody should: it was not ready. That is what the counter is for */
+    /* Nobody should: it was not ready. That is what the counter is for. */
+    answer(s, w, 4, table);
     assert_int_equal(job->staleness_violations, 1);
     assert_int_equal(job->staleness.n, 4);
     assert_int_equal(job->staleness.sum, 9);

@@ -135,8 +135,8 @@ static void who_leaves_counts_for_what_it_finished(void **state)
     roster_leave(shard_roster(s), b);
     must_push(s, a, unit_push(a, 0, 1, 4));
     roster_leave(shard_roster(s), c);
-    assert_true(ready(s, a, 0, 0) ==
-                false); /* complete, but not yet combined: nobody may look */
+    /* Complete, but not yet combined: nobody may look. */
+    assert_true(ready(s, a, 0, 0) == false);
     assert_true(shard_advance(s, 0));
     assert_true(ready(s, a, 1, 0));
     assert_true(weight_of(s, 1) == -3);
@@ -153,8 +153,8 @@ static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **
     enter_shard();
     make_table(s, &spec);
     must_push(s, b, unit_push(b, 0, 1, 100));
-    b = join_at(s, SPEC_MODE_BSP, 0, 1, 2, 2,
-                0); /* it crashed behind its push, and starts at min clock 0 */
+    /* It crashed behind its push, and starts at min clock 0. */
+    b = join_at(s, SPEC_MODE_BSP, 0, 1, 2, 2, 0);
     assert_int_equal(b->clock, 0);
     must_push(s, b, unit_push(b, 0, 1, 2));
     must_push(s, a, unit_push(a, 0, 1, 4));
@@ -310,7 +310,8 @@ static void what_one_worker_may_leave_waiting_has_an_end(void **state)
     shard_free(s); /* and all that is held goes with it */
 }
 
-/* 16 MiB of values each; a budget for rows does not count against what waits, but bounds it too. */
+/* 16 MiB of values each; a budget for rows does not count against what
+ * waits, but bounds it too. */
 static void what_waits_does_not_fill_the_memory(void **state)
 {
     enum { N = 4096, WIDE = 1024 };

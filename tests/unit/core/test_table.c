@@ -19,8 +19,8 @@ static struct row *find(const struct table *t, uint64_t key)
     return row;
 }
 
-/* Adds keys 0..n-1, each row holding its own number; stops at the first failure and says how many
- * went in. */
+/* Adds keys 0..n-1, each row holding its own number; stops at the first failure and
+ * says how many went in. */
 static int fill(struct table *t, uint32_t n, uint32_t *ret_n)
 {
     struct row *row;
@@ -119,7 +119,8 @@ static void finds_what_a_trivial_twin_finds(void **state)
     table_free(t);
 }
 
-/* hash_mix() is a bijection whose low half is the table's hash, so these all share one search path. */
+/* hash_mix() is a bijection whose low half is the table's hash, so these all
+ * share one search path. */
 static uint64_t unmix(uint64_t x)
 {
     x ^= x >> 31 ^ x >> 62;
@@ -200,8 +201,8 @@ static void says_beforehand_how_large_it_will_be(void **state)
 }
 
 #ifdef PS_FAULTS
-/* Fails the first allocation, then the second, and so on, until one run needs no more than that.
- * After each, what went in must be there and nothing else. */
+/* Fails the first allocation, then the second, and so on, until one run needs no more than
+ * that. After each, what went in must be there and nothing else. */
 static void is_left_as_it_was_by_every_failed_allocation(void **state)
 {
     struct table *t;

@@ -62,7 +62,8 @@ static void bench_free(struct bench *b)
     fixture_folder_free(&b->folder);
 }
 
-/* The numbers of the rows that a pass gives, in order, batches after one another; sizes[i] is batch i's (may be NULL). */
+/* The numbers of the rows that a pass gives, in order, batches after one another; sizes[i] is
+ * batch i's (may be NULL). */
 static int run(struct bench *b, uint32_t *rows, uint32_t *ret_n, uint32_t *sizes,
                struct err *err)
 {
@@ -152,7 +153,8 @@ static void a_range_counts_malformed_rows_but_not_empty_lines(void **state)
     bench_free(&b);
 }
 
-/* Whatever the files, the range, the batch and the window: the ranks' shares are the range, each row once. */
+/* Whatever the files, the range, the batch and the window: the ranks' shares are the
+ * range, each row once. */
 static void the_shares_of_all_ranks_are_the_range_and_meet_nowhere(void **state)
 {
     uint64_t seed = fixture_seed(__func__), counter = 0;

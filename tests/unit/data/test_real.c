@@ -1,6 +1,7 @@
 /*
- * The click logs that the project is measured on, where they are at hand: under $PS_SHARED/data, else ../shared/data. Without them
- * these tests are skipped, but not in CI. The census set stands in the tree.
+ * The click logs that the project is measured on, where they are at hand: under
+ * $PS_SHARED/data, else ../shared/data. Without them these tests are skipped, but not in CI.
+ * The census set stands in the tree.
  */
 #include "tests/unit/data/fixture.h"
 

@@ -15,7 +15,8 @@ static uint32_t number_in(const struct shuffle_line *line)
     return (uint32_t)line->number;
 }
 
-/* Puts 0 .. n - 1 through a window, the number also as text; ret_order[i] is what came out i-th. */
+/* Puts 0 .. n - 1 through a window, the number also as text; ret_order[i] is what came out
+ * i-th. */
 static int run(uint32_t n, uint32_t window, uint64_t seed, uint32_t *ret_order)
 {
     struct shuffle_line out;

@@ -97,8 +97,8 @@ static inline void fixture_dedup(struct batch *b)
     }
 }
 
-/* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields share rows.
- */
+/* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields share
+ * rows. */
 static inline void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
 {
     uint32_t at = 0;

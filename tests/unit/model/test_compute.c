@@ -269,8 +269,8 @@ static void dropout_keeps_its_share_whatever_the_batch(void **state)
         assert_true(y[i] == 0 || y[i] == 1 / 0.75f);
         kept += y[i] > 0;
     }
-    assert_in_range(kept, n * width * 3 / 4 - 500,
-                    n * width * 3 / 4 + 500); /* 5 standard deviations */
+    /* 5 standard deviations. */
+    assert_in_range(kept, n * width * 3 / 4 - 500, n * width * 3 / 4 + 500);
     free(y), free(part);
 }
 
@@ -326,7 +326,8 @@ static void the_log_learns_that_there_is_one_thread(void **state)
     ops->close(NULL);
 }
 
-/* The CPU's ops keep nothing, so the tests hand them no compute; opening one pins OpenBLAS to one thread. */
+/* The CPU's ops keep nothing, so the tests hand them no compute; opening one pins
+ * OpenBLAS to one thread. */
 static int pin(void **state)
 {
     struct compute *c;

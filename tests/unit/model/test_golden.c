@@ -68,8 +68,8 @@ static void read_optimizer(struct golden *g)
     g->sparse.params = g->dense.params;
 }
 
-/* Weights of the first step, and zero for what the optimizers remember (Adagrad starts there).
- */
+/* Weights of the first step, and zero for what the optimizers remember
+ * (Adagrad starts there). */
 static void read_parameters(struct golden *g)
 {
     char name[16];

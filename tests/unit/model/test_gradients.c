@@ -1,5 +1,5 @@
-/* Every gradient of every kind of model, against differences of the loss of a twin in double.
- */
+/* Every gradient of every kind of model, against differences of the loss of a twin in
+ * double. */
 #include "tests/unit/model/twin.h"
 
 /* Steps of 1e-6 in double leave about 1e-9; what remains is the model's own float arithmetic,
@@ -209,8 +209,8 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
     return c;
 }
 
-/* Batch normalisation is left to its own tests: with few samples it divides by next to nothing.
- */
+/* Batch normalisation is left to its own tests: with few samples it divides by next to
+ * nothing. */
 static void and_any_mixture_of_switches(void **state)
 {
     const char *text = getenv("PS_SEED");

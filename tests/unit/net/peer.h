@@ -1,6 +1,6 @@
 /*
- * The other end of a connection, for tests: a socket that the test reads and writes while it turns the loop that
- * is under test.
+ * The other end of a connection, for tests: a socket that the test reads and writes while it
+ * turns the loop that is under test.
  */
 #ifndef TESTS_UNIT_NET_PEER_H
 #define TESTS_UNIT_NET_PEER_H

@@ -1,4 +1,5 @@
-/* What the tests of channels share: a channel on one end of a socket pair, and the peer on the other. */
+/* What the tests of channels share: a channel on one end of a socket pair, and
+ * the peer on the other. */
 #ifndef TESTS_UNIT_PROTO_CHANNELS_H
 #define TESTS_UNIT_PROTO_CHANNELS_H
 

@@ -1,4 +1,5 @@
-/* What the tests of messages share: a frame taken apart, and messages whose every field is in use. */
+/* What the tests of messages share: a frame taken apart, and messages whose
+ * every field is in use. */
 #ifndef TESTS_UNIT_PROTO_MESSAGES_H
 #define TESTS_UNIT_PROTO_MESSAGES_H
 

@@ -143,9 +143,10 @@ static void enums_out_of_range_are_refused(void **state)
 
 static void join_and_its_reply_come_back(void **state)
 {
-    struct join
-        m = { "", UINT32_MAX, 2, UINT64_MAX, SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77, "w" },
-        got;
+    struct join m = {
+        "", UINT32_MAX, 2, UINT64_MAX, SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77, "w"
+    };
+    struct join got;
     struct join_reply r = { PS_EJOB, "", UINT64_MAX, 5, UINT64_MAX - 9, UINT32_MAX }, got_reply;
     struct buf b = { 0 };
     struct messages_frame f;

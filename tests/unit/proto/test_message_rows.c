@@ -166,11 +166,11 @@ static void counts_that_lie_are_refused(void **state)
     assert_int_equal(push_status(3, 4, 24, CODEC_FP32, 0, 27), PS_ECOUNT);
     assert_int_equal(push_status(3, 4, 24, CODEC_FP32, 0, 29), PS_ECOUNT);
     assert_int_equal(push_status(3, 4, 24, CODEC_FP32, 0, 0), PS_ECOUNT);
-    assert_int_equal(push_status(5, 4, 25, CODEC_FP32, 0, 29),
-                     PS_ECOUNT); /* a key in no byte */
+    /* A key in no byte. */
+    assert_int_equal(push_status(5, 4, 25, CODEC_FP32, 0, 29), PS_ECOUNT);
     assert_int_equal(push_status(3, 31, 24, CODEC_FP32, 0, 55), PS_ECOUNT);
-    assert_int_equal(push_status(3, 4, 25, CODEC_FP32, 0, 29),
-                     PS_ECOUNT); /* rows of 8 1/3 bytes */
+    /* Rows of 8 1/3 bytes. */
+    assert_int_equal(push_status(3, 4, 25, CODEC_FP32, 0, 29), PS_ECOUNT);
     assert_int_equal(push_status(3, 4, 0, CODEC_FP32, 0, 4), PS_ECOUNT);
     assert_int_equal(push_status(0, 0, 24, CODEC_FP32, 0, 24), PS_ECOUNT);
     assert_int_equal(push_status(0, 0, 0, CODEC_FP32, 0, 0), 0);

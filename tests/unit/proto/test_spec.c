@@ -114,6 +114,8 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     REFUSED((spec.schedule.decay = SPEC_DECAY_EXP, spec.schedule.decay_clocks = 1),
             "decay_rate", "0");
     REFUSED((spec.optim = SPEC_FTRL, spec.params.learning_rate = 0), "learning_rate", "FTRL");
+    REFUSED((spec.optim = SPEC_ADAGRAD, spec.params.epsilon = 0), "epsilon", "divides");
+    REFUSED((spec.optim = SPEC_ADAM, spec.params.epsilon = 0), "epsilon", "divides");
     REFUSED((spec.kind = SPEC_DENSE), "n_floats", "dense");
     REFUSED((spec.kind = SPEC_DENSE, spec.n_floats = UINT64_MAX), "n_floats",
             "18446744073709551615");
@@ -308,8 +310,8 @@ static void another_cluster_has_another_map_id(void **state)
     assert_true(route_map_id(1, both, 2) != route_map_id(2, both, 2));
     assert_true(route_map_id(1, both, 2) != route_map_id(1, turned, 2));
     assert_true(route_map_id(1, both, 2) != route_map_id(1, both, 1));
-    assert_true(route_map_id(1, both, 2) ==
-                route_map_id(1, one, 1)); /* it is the text's hash */
+    /* It is the text's hash. */
+    assert_true(route_map_id(1, both, 2) == route_map_id(1, one, 1));
 }
 
 int main(void)

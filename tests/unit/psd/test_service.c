@@ -1,4 +1,5 @@
-/* A service over a real shard, its clients being socket pairs: what the loop of a shard thread does, without the thread. */
+/* A service over a real shard, its clients being socket pairs: what the loop of a shard thread
+ * does, without the thread. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -299,7 +300,8 @@ static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
 }
 
 #ifdef PS_FAULTS
-/* Whichever allocation fails, the client gets an answer or the end of the stream, and the next client is served. */
+/* Whichever allocation fails, the client gets an answer or the end of the stream, and the
+ * next client is served. */
 static void every_allocation_that_fails_is_a_refusal(void **state)
 {
     bool is_through = false;

@@ -44,13 +44,12 @@ after_a_fault_at_any_operation_the_newest_is_the_one_before_or_the_new_one(void 
                 crash_files_power_cut(&c);
             else
                 crash_files_heal(&c);
-            if (status == 0)
-                assert_true(fixture_is_newest(&c, next,
-                                              2)); /* only the removal of the old one failed */
+            if (status == 0) /* only the removal of the old one failed */
+                assert_true(fixture_is_newest(&c, next, 2));
             else
                 assert_true(fixture_is_newest(&c, old, 2) || fixture_is_newest(&c, next, 2));
-            assert_int_equal(fixture_save(&c.ops, next, 2, 1, NULL),
-                             0); /* and the next attempt works */
+            /* And the next attempt works. */
+            assert_int_equal(fixture_save(&c.ops, next, 2, 1, NULL), 0);
             assert_true(fixture_is_newest(&c, next, 2));
             crash_files_deinit(&c);
         }
@@ -113,8 +112,8 @@ static void on_report(void *arg, const char *sentence)
     snprintf(told->last, sizeof told->last, "%s", sentence);
 }
 
-/* Verifying and loading must refuse the state of the disk, with a sentence that names the file.
- */
+/* Verifying and loading must refuse the state of the disk, with a sentence
+ * that names the file. */
 static void assert_refused(struct crash_files *c, const char *name)
 {
     struct shard *shard = fixture_shard(0, 1);

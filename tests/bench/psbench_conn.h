@@ -1,0 +1,47 @@
+/*
+ * One connection of the benchmark to one shard.
+ *
+ *     DIALING -> GREETING -> JOINING -> NAMING -> FILLING -> IDLE
+ *     IDLE -> LOADING -> DRAINING -> IDLE -> LEAVING -> GONE
+ *
+ * While LOADING, `depth` requests are in flight, and each answer brings the next request.
+ */
+#ifndef TESTS_BENCH_PSBENCH_CONN_H
+#define TESTS_BENCH_PSBENCH_CONN_H
+
+#include <uv.h>
+
+#include "proto/message.h"
+#include "tests/bench/psbench_pool.h"
+#include "tests/bench/psbench_types.h"
+#include "worker/client/dial.h"
+
+struct psbench_conn;
+
+struct psbench_conn_config {
+    uv_loop_t *loop; /* borrowed, as all here */
+    const struct psbench_settings *settings;
+    struct psbench_counts *counts;
+    const struct psbench_pool *pool; /* the shard's */
+    const bool *measuring;
+    struct address address;
+    uint32_t shard, n_shards, shard_on_node; /* the first: of the cluster */
+    uint32_t rank, n_ranks;                  /* among the connections to this shard */
+    uint64_t map_id, incarnation;
+    void (*idle)(void *owner); /* filled, or drained */
+    void (*gone)(void *owner);
+    void (*failed)(void *owner, const char *sentence);
+    void *owner;
+};
+
+struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config);
+void psbench_conn_free(struct psbench_conn *c);
+
+void psbench_conn_load(struct psbench_conn *c);
+void psbench_conn_drain(struct psbench_conn *c);
+void psbench_conn_leave(struct psbench_conn *c);
+
+/* Keeps the lease while nothing else is said. Every second or so. */
+void psbench_conn_beat(struct psbench_conn *c);
+
+#endif

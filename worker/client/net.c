@@ -1,0 +1,260 @@
+#include "worker/client/net.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mailbox.h"
+#include "common/mem.h"
+#include "worker/client/fleet.h"
+#include "worker/client/seek.h"
+
+#define TICK_MS 20u
+
+struct net {
+    struct ps_options options; /* its texts are the three copies below */
+    char *token, *name, *job;  /* owned */
+    struct desk *desk;         /* borrowed */
+    struct fleet *fleet;       /* owned; the network thread's */
+    uv_thread_t thread;
+    uv_loop_t loop;
+    uv_timer_t timer;
+    struct mailbox mailbox;
+};
+
+enum order_kind {
+    ORDER_PUSH,
+    ORDER_PULL,
+    ORDER_DROP_PULL,
+    ORDER_TABLE,
+    ORDER_DROP_TABLE,
+    ORDER_LEAVE,
+    ORDER_STOP
+};
+
+struct order {
+    struct mail mail;
+    enum order_kind kind;
+    uint64_t epoch, pull_id;
+    struct table_request request;
+    uint32_t n_parcels;
+    struct parcel *parcels[]; /* owned until a link takes them */
+};
+
+static void stop(struct net *net)
+{
+    fleet_stop(net->fleet);
+    uv_close((uv_handle_t *)&net->timer, NULL);
+    mailbox_close(&net->mailbox);
+}
+
+static void carry_out(struct net *net, struct order *o)
+{
+    switch (o->kind) {
+    case ORDER_PUSH:
+        fleet_push(net->fleet, o->epoch, o->parcels);
+        return;
+    case ORDER_PULL:
+        fleet_pull(net->fleet, o->epoch, o->pull_id, o->parcels);
+        return;
+    case ORDER_DROP_PULL:
+        fleet_drop_pull(net->fleet);
+        return;
+    case ORDER_TABLE:
+        fleet_table(net->fleet, &o->request);
+        return;
+    case ORDER_DROP_TABLE:
+        fleet_drop_table(net->fleet);
+        return;
+    case ORDER_LEAVE:
+        fleet_leave(net->fleet);
+        return;
+    case ORDER_STOP:
+        stop(net);
+        return;
+    }
+}
+
+static void on_order(struct mail *mail, void *owner)
+{
+    struct order *o = CONTAINER_OF(mail, struct order, mail);
+    uint32_t i;
+
+    carry_out(owner, o);
+    for (i = 0; i < o->n_parcels; i++)
+        parcel_free(o->parcels[i]);
+    free(o);
+}
+
+static struct order *order_new(enum order_kind kind, struct parcel *const *parcels,
+                               uint32_t n_parcels)
+{
+    struct order *o = mem_alloc(sizeof *o + n_parcels * sizeof(struct parcel *));
+
+    o->mail.run = on_order;
+    o->kind = kind;
+    o->n_parcels = n_parcels;
+    if (n_parcels)
+        memcpy(o->parcels, parcels, n_parcels * sizeof(struct parcel *));
+    return o;
+}
+
+static void post(struct net *net, struct order *o)
+{
+    int status = mailbox_post(&net->mailbox, &o->mail);
+
+    assert(status == 0); /* only net_free() closes the box */
+    (void)status;
+}
+
+void net_push(struct net *net, uint64_t epoch, struct parcel *const *parcels)
+{
+    struct order *o = order_new(ORDER_PUSH, parcels, net->desk->n_shards);
+
+    o->epoch = epoch;
+    post(net, o);
+}
+
+void net_pull(struct net *net, uint64_t epoch, uint64_t pull_id, struct parcel *const *parcels)
+{
+    struct order *o = order_new(ORDER_PULL, parcels, net->desk->n_shards);
+
+    o->epoch = epoch;
+    o->pull_id = pull_id;
+    post(net, o);
+}
+
+void net_drop_pull(struct net *net)
+{
+    post(net, order_new(ORDER_DROP_PULL, NULL, 0));
+}
+
+void net_table(struct net *net, const struct table_request *request)
+{
+    struct order *o = order_new(ORDER_TABLE, NULL, 0);
+
+    o->request = *request;
+    post(net, o);
+}
+
+void net_drop_table(struct net *net)
+{
+    post(net, order_new(ORDER_DROP_TABLE, NULL, 0));
+}
+
+void net_leave(struct net *net)
+{
+    post(net, order_new(ORDER_LEAVE, NULL, 0));
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct net *net = CONTAINER_OF(timer, struct net, timer);
+
+    fleet_tick(net->fleet, uv_now(&net->loop));
+}
+
+static void run(void *arg)
+{
+    struct net *net = arg;
+    sigset_t all;
+    int status;
+
+    /* Signals are the program's, not the library's; and writing to a closed socket is to fail,
+     * not to kill. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    uv_run(&net->loop, UV_RUN_DEFAULT);
+    status = uv_loop_close(&net->loop);
+    assert(status == 0);
+    (void)status;
+}
+
+static char *copy_text(const char *text)
+{
+    char *copy = mem_alloc(text ? strlen(text) + 1 : 1);
+
+    return text ? strcpy(copy, text) : copy;
+}
+
+static void free_memory(struct net *net)
+{
+    fleet_free(net->fleet);
+    free(net->token);
+    free(net->name);
+    free(net->job);
+    free(net);
+}
+
+static int start(struct net *net)
+{
+    int status = uv_loop_init(&net->loop);
+
+    if (status)
+        return status;
+    status = mailbox_init(&net->mailbox, &net->loop, net);
+    if (status) {
+        uv_loop_close(&net->loop);
+        return status;
+    }
+    uv_timer_init(&net->loop, &net->timer);
+    uv_timer_start(&net->timer, on_tick, 0, TICK_MS);
+    status = uv_thread_create(&net->thread, run, net);
+    if (!status)
+        return 0;
+    stop(net);
+    uv_run(&net->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&net->loop);
+    mailbox_deinit(&net->mailbox);
+    return status;
+}
+
+int net_new(const struct ps_options *options, struct desk *desk, struct net **ret,
+            struct err *err)
+{
+    struct address *servers = mem_alloc(SEEK_SERVERS_MAX * sizeof *servers);
+    struct net *net = mem_alloc(sizeof *net);
+    uint32_t n_servers;
+    int status;
+
+    net->options = *options;
+    net->options.token = net->token = copy_text(options->token);
+    net->options.name = net->name = copy_text(options->name);
+    net->options.job = net->job = copy_text(options->job);
+    net->desk = desk;
+    status = address_list(options->servers ? options->servers : "", SEEK_SERVERS_MAX, servers,
+                          &n_servers, err);
+    if (!status) {
+        net->fleet = fleet_new(&net->loop, &net->options, servers, n_servers, desk);
+        status = start(net);
+        if (status)
+            err_set(err, status, "the network thread cannot start: %s", status_text(status));
+    }
+    free(servers);
+    if (status)
+        free_memory(net);
+    else
+        *ret = net;
+    return status;
+}
+
+void net_free(struct net *net)
+{
+    if (!net)
+        return;
+    post(net, order_new(ORDER_STOP, NULL, 0));
+    uv_thread_join(&net->thread);
+    mailbox_deinit(&net->mailbox);
+    free_memory(net);
+}
+
+void net_stats(const struct net *net, struct ps_stats *ret)
+{
+    fleet_stats(net->fleet, ret);
+}
+
+void net_shard_name(const struct net *net, uint32_t shard, char *dst, size_t n_bytes)
+{
+    fleet_shard_name(net->fleet, shard, dst, n_bytes);
+}

@@ -1,0 +1,68 @@
+/*
+ * The plain values that a training job and the client library exchange: options, sections,
+ * counters. ps.h, which users include, holds the functions.
+ */
+#ifndef WORKER_CLIENT_PS_TYPES_H
+#define WORKER_CLIENT_PS_TYPES_H
+
+#include <stdbool.h>
+
+#include "common/status.h"
+#include "proto/codec.h"
+#include "proto/section.h"
+#include "proto/spec.h"
+
+#define PS_TABLES_MAX 256u
+
+struct ps_options {
+    const char *servers; /* "host:port,host:port": any one of the cluster's nodes is enough */
+    const char *token;   /* "" */
+    const char *name;    /* for people: "psworker host:pid" */
+    bool reader;         /* reads only (eval, predict): no job, no clock, never parked */
+    const char *job;
+    uint32_t rank, n_workers;
+    enum spec_mode mode;   /* SPEC_MODE_ASYNC, _SSP, _BSP */
+    uint32_t bound;        /* of SSP, clocks */
+    uint32_t connect_ms;   /* wait for servers at the start, in any order; default 60000 */
+    uint32_t give_up_ms;   /* a shard away for longer ends the job; default 60000 */
+    uint32_t pull_ms;      /* deadline of one pull, parked time included; default 600000 */
+    uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
+    uint32_t answer_ms; /* of silence, until a shard is told of and asked anew; default 20000 */
+    bool compress;      /* zstd where it pays */
+    /* From the network thread; may be NULL. */
+    void (*on_notice)(void *arg, const char *sentence);
+    void *notice_arg;
+};
+
+/* Rows to be read: n_keys ascending unique keys; dst takes n_keys x dim floats. */
+struct ps_pull_section {
+    uint32_t table;
+    enum codec_id codec;
+    uint32_t n_keys;
+    const uint64_t *keys;
+    float *dst;
+};
+
+/* Rows to be pushed: values holds n_keys x dim floats. */
+struct ps_push_section {
+    uint32_t table;
+    enum section_op op;
+    enum codec_id codec;
+    float topk_fraction; /* of dim kept by topk: k = max(1, floor(dim * fraction)) */
+    uint32_t n_keys;
+    const uint64_t *keys;
+    const float *values;
+};
+
+struct ps_stats {
+    uint64_t bytes_in, bytes_out; /* on the wire, frame headers included */
+    uint64_t pulls, pushes, rows_pulled, rows_pushed, rows_refused, reconnects, resent_pushes,
+        rejoins;
+    uint64_t min_clock;     /* lowest that an answer carried last */
+    uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
+    uint64_t park_ns;       /* time that ps_pull_wait() spent waiting */
+    uint64_t residual_rows,
+        residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
+};
+
+#endif

@@ -1,0 +1,180 @@
+#include "worker/client/seek.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "proto/route.h"
+#include "worker/client/dial.h"
+
+#define GREET_MS 5000u /* for one server */
+#define NOTICE_MS 3000u
+#define ROUND_MIN_MS 50u /* between two rounds over the list; doubles up to the maximum */
+#define ROUND_MAX_MS 1000u
+
+struct seek {
+    uv_loop_t *loop;                  /* borrowed */
+    const struct seek_events *events; /* borrowed, static */
+    void *owner;                      /* borrowed */
+    struct address servers[SEEK_SERVERS_MAX];
+    uint32_t n_servers, at; /* the one that is being asked */
+    struct hello hello;
+    struct dial *dial; /* owned; NULL between attempts */
+    bool over;
+    uint32_t limit_ms, round_ms;
+    uint64_t now_ms, started_ms, attempt_ms, next_ms, next_notice_ms;
+    uint64_t request_id;
+};
+
+struct seek *seek_new(uv_loop_t *loop, const struct address *servers, uint32_t n_servers,
+                      const struct hello *hello, uint32_t limit_ms,
+                      const struct seek_events *events, void *owner)
+{
+    struct seek *s = mem_alloc(sizeof *s);
+
+    s->loop = loop;
+    s->events = events;
+    s->owner = owner;
+    memcpy(s->servers, servers, n_servers * sizeof *servers);
+    s->n_servers = n_servers;
+    s->hello = *hello;
+    s->hello.shard = MESSAGE_SHARD_DOOR;
+    s->hello.map_id = 0;
+    s->limit_ms = limit_ms;
+    s->round_ms = ROUND_MIN_MS;
+    return s;
+}
+
+void seek_free(struct seek *s)
+{
+    if (!s)
+        return;
+    dial_drop(s->dial);
+    free(s);
+}
+
+static void fail(struct seek *s, int status, const char *why)
+{
+    char text[512];
+
+    dial_drop(s->dial);
+    s->dial = NULL;
+    s->over = true;
+    snprintf(text, sizeof text, "psd at %s: %.300s", s->servers[s->at].text, why);
+    s->events->failed(s->owner, status, text);
+}
+
+/* On to the next server of the list, or to the next round. */
+static void next(struct seek *s, const char *why)
+{
+    char text[512];
+
+    dial_drop(s->dial);
+    s->dial = NULL;
+    if (s->now_ms - s->started_ms >= s->limit_ms) {
+        snprintf(text, sizeof text, "no answer for %" PRIu64 " s: %s",
+                 (s->now_ms - s->started_ms) / 1000, why);
+        fail(s, PS_EDEADLINE, text);
+        return;
+    }
+    if (s->now_ms >= s->next_notice_ms) {
+        s->next_notice_ms = s->now_ms + NOTICE_MS;
+        snprintf(text, sizeof text, "waiting for psd at %s: %s", s->servers[s->at].text, why);
+        s->events->notice(s->owner, text);
+    }
+    s->at = (s->at + 1) % s->n_servers;
+    s->next_ms = s->now_ms;
+    if (s->at == 0) {
+        s->next_ms += s->round_ms;
+        s->round_ms = s->round_ms * 2 < ROUND_MAX_MS ? s->round_ms * 2 : ROUND_MAX_MS;
+    }
+}
+
+static void on_connected(void *owner)
+{
+    struct seek *s = owner;
+    struct buf frame = { 0 };
+    int status = message_write_hello(&frame, ++s->request_id, &s->hello);
+
+    if (!status)
+        status = dial_send(s->dial, &frame);
+    buf_deinit(&frame);
+    if (status)
+        next(s, dial_why(status));
+}
+
+/* Do the counts describe a cluster? */
+static bool is_cluster(const struct hello_reply *r)
+{
+    return r->n_nodes > 0 && r->n_nodes <= MESSAGE_NODES_MAX && r->shards_per_node > 0 &&
+           r->shards_per_node <= ROUTE_N_SHARDS_MAX / r->n_nodes;
+}
+
+static void take_reply(struct seek *s, const struct hello_reply *r)
+{
+    const char *text = r->text[0] ? r->text : status_text(r->status);
+
+    if (r->status == PS_ESTOPPING || r->status == -ENOMEM) {
+        next(s, text);
+    } else if (r->status) {
+        fail(s, r->status, text);
+    } else if (!is_cluster(r)) {
+        fail(s, PS_ECLUSTER, "its greeting describes no cluster");
+    } else {
+        dial_drop(s->dial);
+        s->dial = NULL;
+        s->over = true;
+        s->events->found(s->owner, &s->servers[s->at], r);
+    }
+}
+
+static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct seek *s = owner;
+    struct hello_reply *r = mem_alloc(sizeof *r);
+    int status = header->type == FRAME_HELLO_REPLY ? message_read_hello_reply(header, head, r)
+                                                   : PS_EPROTO;
+
+    (void)body;
+    if (status)
+        next(s, dial_why(status));
+    else
+        take_reply(s, r);
+    free(r);
+    return 0;
+}
+
+static void on_closed(void *owner, int why)
+{
+    struct seek *s = owner;
+
+    s->dial = NULL;
+    next(s, dial_why(why));
+}
+
+static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
+
+void seek_tick(struct seek *s, uint64_t now_ms)
+{
+    int status;
+
+    if (!s->started_ms)
+        s->started_ms = now_ms;
+    s->now_ms = now_ms;
+    if (s->over)
+        return;
+    if (s->dial) {
+        if (now_ms - s->attempt_ms >= GREET_MS || now_ms - s->started_ms >= s->limit_ms)
+            next(s, "no answer to the greeting");
+    } else if (now_ms >= s->next_ms) {
+        s->attempt_ms = now_ms;
+        status = dial_new(s->loop, &s->servers[s->at], &dial_events, s, &s->dial);
+        if (status)
+            next(s, dial_why(status));
+    }
+}
