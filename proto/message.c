@@ -244,6 +244,7 @@ int message_write_join_reply(struct buf *out, uint64_t request_id, const struct 
     head.clock = m->clock;
     head.min_clock = m->min_clock;
     head.lease_ms = m->lease_ms;
+    head.resumed = m->resumed;
     return message_head_write(out, FRAME_JOIN_REPLY, request_id, &head.base);
 }
 
@@ -255,6 +256,7 @@ static int take_join_reply(const void *message, void *ret)
         .clock = head->clock,
         .min_clock = head->min_clock,
         .lease_ms = head->lease_ms,
+        .resumed = head->resumed,
     };
 
     if (message_head_status(&m.status, head->status))

@@ -81,6 +81,7 @@ struct join_reply {
     char text[MESSAGE_TEXT_MAX];
     uint64_t last_applied, clock, min_clock;
     uint32_t lease_ms;
+    bool resumed; /* the shard still knew this incarnation: a reconnect */
 };
 
 struct pull_reply {

@@ -172,6 +172,7 @@ static int join(struct service *s, const struct request *r, const struct join *a
     answer->clock = worker->clock;
     answer->min_clock = job_min_clock(worker->job);
     answer->lease_ms = s->config.lease_ms;
+    answer->resumed = worker->resumed;
     pulls_retry(s->pulls);
     return 0;
 }

@@ -252,6 +252,7 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     uint64_t min_clock = job_min_clock(w->job);
 
     w->last_seen_ms = now_ms;
+    w->resumed = reconnect;
     set_name(w, join->name);
     if (reconnect) {
         if (join->last_acked > w->last_seq)

@@ -45,6 +45,7 @@ struct worker {
     uint64_t clock;        /* steps finished */
     uint64_t last_seq;     /* of the last push judged */
     uint64_t last_seen_ms;
+    bool resumed;          /* its last join was a reconnect of the same incarnation */
 };
 
 struct job {

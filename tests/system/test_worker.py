@@ -192,8 +192,9 @@ def test_a_job_survives_the_restart_of_its_server(psds, tmp_path):
         assert w.stdout.readline()
     node.stop()
     again = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "restarted")
-    r = result(finish(w)[0])
-    assert r["reconnects"] >= 1 and r["samples"] == 36000
+    out, err = finish(w)
+    r = result(out)
+    assert r["reconnects"] >= 1 and r["samples"] == 36000 and "has been restarted" in err
     again.stop()
     assert read_tables([again.data]) == read_tables([calm.data])
 

@@ -107,6 +107,10 @@ static int take_join(struct link *l, const struct frame_header *h, const uint8_t
         l->events->fenced(l->owner, l->config.shard);
         return 0;
     }
+    if (l->was_ready && !l->rejoins && !r.resumed)
+        link_state_notice(l,
+                          "has been restarted and goes on from its newest checkpoint: what it "
+                          "acknowledged after that is gone");
     l->joined = r;
     l->lease_ms = r.lease_ms;
     trim_backlog(l);
