@@ -37,14 +37,29 @@ run_one='
 passed=$(grep -c '^ok' "$log/unit.txt")
 failed=$(grep -c '^FAIL' "$log/unit.txt")
 
-echo "tests of real processes"
-make --no-print-directory -j"$jobs" all golden-tests >"$log/build-release.log" 2>&1 ||
-    { tail -n 40 "$log/build-release.log"; exit 1; }
-PS_BIN=build/release/bin /usr/bin/python3 -m pytest -q -n "$jobs" --timeout=600 -p no:cacheprovider tests/system >"$log/system.txt" 2>&1
-status=$?
-tail -n 60 "$log/system.txt"
-system_passed=$(grep -oE '[0-9]+ passed' "$log/system.txt" | tail -n1 | cut -d' ' -f1)
-system_failed=$(grep -oE '[0-9]+ (failed|error)' "$log/system.txt" | awk '{n += $1} END {print n + 0}')
-[ $status -ne 0 ] && [ "$system_failed" = 0 ] && system_failed=1
-echo "$((passed + ${system_passed:-0})) passed, $((failed + system_failed)) failed"
-[ $((failed + system_failed)) = 0 ] && [ "$passed" -gt 0 ] && [ "${system_passed:-0}" -gt 0 ]
+# Real processes: everything with the release build, then what breaks connections and threads with the sanitized ones.
+system_passed=0
+system_failed=0
+run_system() {
+    variant=$1
+    shift
+    echo "tests of real processes: $variant"
+    make --no-print-directory -j"$jobs" VARIANT="$variant" all golden-tests >"$log/build-$variant-all.log" 2>&1 ||
+        { tail -n 40 "$log/build-$variant-all.log"; exit 1; }
+    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -n "$jobs" --timeout=600 -p no:cacheprovider "$@" \
+        >"$log/system-$variant.txt" 2>&1
+    status=$?
+    tail -n 40 "$log/system-$variant.txt"
+    p=$(grep -oE '[0-9]+ passed' "$log/system-$variant.txt" | tail -n1 | cut -d' ' -f1)
+    f=$(grep -oE '[0-9]+ (failed|error)' "$log/system-$variant.txt" | awk '{n += $1} END {print n + 0}')
+    [ $status -ne 0 ] && [ "$f" = 0 ] && f=1
+    system_passed=$((system_passed + ${p:-0}))
+    system_failed=$((system_failed + f))
+}
+S=tests/system
+run_system release $S
+run_system asan $S/test_bad_frames.py $S/test_node.py $S/test_freeze.py $S/test_oracle.py $S/test_worker.py
+run_system tsan $S/test_node.py $S/test_freeze.py $S/test_oracle.py
+
+echo "$((passed + system_passed)) passed, $((failed + system_failed)) failed"
+[ $((failed + system_failed)) = 0 ] && [ "$passed" -gt 0 ] && [ "$system_passed" -gt 0 ]
