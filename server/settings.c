@@ -59,7 +59,7 @@ static const struct setting rows[] = {
     { "waits", "join-timeout", SETTING_MS, "TIME", "60s",
       "how long a job waits for a worker that has never come",
       AT(join_timeout_ms), 50, DAY_MS },
-    { "waits", "park-max", SETTING_MS, "TIME", "10m",
+    { "waits", "park-max", SETTING_MS, "TIME", "30m",
       "the longest that a pull waits for slower workers", AT(park_max_ms), 1, DAY_MS },
     { "waits", "greeting-timeout", SETTING_MS, "TIME", "5s",
       "for the greeting of a new connection", AT(greeting_timeout_ms), 10, DAY_MS },

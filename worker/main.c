@@ -34,16 +34,24 @@ static void notice(void *arg, const char *sentence)
     log_info("%s", sentence);
 }
 
-static void run_deinit(struct run *r)
+/* Frees everything; what goes wrong at the very end fails a run that had gone well. */
+static int run_deinit(struct run *r, int status, struct err *err)
 {
+    struct err late = { 0 };
+    int late_status = progress_close(r->progress, &late);
+
+    if (late_status && !status) {
+        status = late_status;
+        *err = late;
+    }
     tables_free(r->tables);
     if (r->store)
         r->store->ops->close(r->store);
     setup_deinit(&r->setup);
-    progress_close(r->progress);
     stop_close(r->stop);
     settings_free(&settings_worker, &r->settings);
     free(r);
+    return status;
 }
 
 /* Rank 0 measures the numeric columns and stores what it found; all the others find the same
@@ -91,7 +99,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
     int status = setup_token(r->settings.token_file, token, err);
 
     if (!r->settings.local && !status && r->settings.workers > 1)
-        status = others_wait(&r->settings, token, r->stop, err);
+        others_wait(&r->settings, token, r->stop);
     if (status)
         return status;
     if (!r->settings.local) { /* this worker has left: what follows is a reader's question */
@@ -115,6 +123,8 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
     struct metrics_result result;
     int status = r->store->ops->leave(r->store, err);
 
+    if (status == PS_EFENCED) /* joined again meanwhile: say goodbye as the new incarnation */
+        status = r->store->ops->leave(r->store, err);
     r->store->ops->stats(r->store, &t->state.store);
     if (!status && !t->state.samples && !t->stopped)
         status = err_set(err, PS_EDATA, "there are no rows for rank %u of %u to train on",
@@ -156,7 +166,8 @@ static int train(struct run *r, struct err *err)
     stop_grace(r->stop);
     sd_notify(0, "READY=1");
     t = mem_alloc(sizeof *t);
-    *t = (struct trainer){ .s = &r->settings,
+    *t = (struct trainer){ .state.samples_expected = setup_n_samples(&r->setup),
+                           .s = &r->settings,
                            .u = &r->setup,
                            .store = r->store,
                            .tables = r->tables,
@@ -206,12 +217,13 @@ static int predict_to(struct run *r, FILE *out, struct err *err)
 {
     struct metrics_result unused;
     uint64_t bad_rows = 0;
-    int status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+    int status;
+
+    r->setup.strict = true;
+    status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
 
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
-    if (!status && bad_rows)
-        log_warn("%llu malformed rows have no prediction", (unsigned long long)bad_rows);
     return status;
 }
 
@@ -316,7 +328,7 @@ int main(int argc, char **argv)
                          "which command? psworker train|eval|predict|synth; --help tells more");
     if (!status)
         status = act(r, command, action, &err);
-    run_deinit(r);
+    status = run_deinit(r, status, &err);
     if (status)
         return fail(status == PS_ESETTING ? 2 : 1, &err);
     return 0;

@@ -78,24 +78,28 @@ static int ask(const struct settings *s, const char *token, char *ret_who, size_
                : 0;
 }
 
-int others_wait(const struct settings *s, const char *token, const struct stop *stop,
-                struct err *err)
+/* A question that fails is asked again: what was trained is not thrown away for it. */
+void others_wait(const struct settings *s, const char *token, const struct stop *stop)
 {
     const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
     uint64_t waited_ms = 0;
-    char who[128];
-    int n = 0, status;
+    char who[160];
+    struct err err;
+    int n = 0;
 
     for (;;) {
-        status = ask(s, token, who, sizeof who, &n, err);
-        if (status || n == 0 || stop_asked(stop))
-            return status;
+        if (ask(s, token, who, sizeof who, &n, &err))
+            snprintf(who, sizeof who, "who is not known (%.100s)", err.text);
+        else if (n == 0)
+            return;
+        if (stop_asked(stop))
+            return;
         if (waited_ms >= s->finish_timeout_ms) {
-            log_warn("%s has not finished; going on without it (--finish-timeout)", who);
-            return 0;
+            log_warn("going on without the job's other workers (--finish-timeout): %s", who);
+            return;
         }
         if (waited_ms % SAY_EVERY_MS == 0 && waited_ms)
-            log_info("waiting for the job's other workers: %s still takes part", who);
+            log_info("waiting for the job's other workers: %s", who);
         sd_notify(0, "WATCHDOG=1");
         nanosleep(&pause, NULL);
         waited_ms += ASK_EVERY_MS;

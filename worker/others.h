@@ -8,10 +8,8 @@
 #include "worker/settings.h"
 #include "worker/stop.h"
 
-/* Until no worker of the job is live or expected (other than this one, which has left), until
- * --finish-timeout, or a stop. 0 also when the time is over: a log line then says who is
- * missing. */
-int others_wait(const struct settings *s, const char *token, const struct stop *stop,
-                struct err *err) MUST_CHECK;
+/* Returns when no worker of the job is live or expected any more (this one has left), on a stop, or after
+ * --finish-timeout, which a log line then says. */
+void others_wait(const struct settings *s, const char *token, const struct stop *stop);
 
 #endif

@@ -21,7 +21,7 @@ struct progress {
     double started, paused_at, paused; /* seconds */
     double last_report;
     uint64_t last_samples;
-    double last_loss;
+    double last_loss, last_auc; /* auc: 0 before the first validation */
 };
 
 static double now_s(void)
@@ -104,19 +104,32 @@ static void clear_bar(struct progress *p)
     p->drawn = false;
 }
 
+/* How far the run is, where its length is known. */
+static void draw_share(const struct progress_state *s)
+{
+    double share = (double)s->samples / (double)s->samples_expected;
+    int full = (int)(share * BAR_CELLS);
+
+    fputs(" [", stderr);
+    for (int i = 0; i < BAR_CELLS; i++)
+        fputc(i < full ? '#' : '.', stderr);
+    fprintf(stderr, "] %3.0f%%", share * 100);
+}
+
 static void draw_bar(struct progress *p, const struct progress_state *s, double rate,
                      double loss)
 {
-    double share = s->samples_expected ? (double)s->samples / (double)s->samples_expected : 0;
-    int full = (int)(share * BAR_CELLS);
-
     clear_bar(p);
-    fprintf(stderr, "epoch %u/%u [", s->epoch + 1, s->n_epochs);
-    for (int i = 0; i < BAR_CELLS; i++)
-        fputc(i < full ? '#' : '.', stderr);
-    fprintf(stderr, "] %3.0f%%  %.0f samples/s  loss %.4f  staleness %llu  %.0f bytes/sample",
-            share * 100, rate, loss, (unsigned long long)s->store.staleness_max,
-            bytes_per_sample(s));
+    fprintf(stderr, "epoch %u/%u", s->epoch + 1, s->n_epochs);
+    if (s->samples_expected)
+        draw_share(s);
+    else
+        fprintf(stderr, ", %llu samples", (unsigned long long)s->samples);
+    fprintf(stderr, "  %.0f samples/s  loss %.4f", rate, loss);
+    if (p->last_auc > 0)
+        fprintf(stderr, "  AUC %.4f", p->last_auc);
+    fprintf(stderr, "  staleness %llu  %.0f bytes/sample",
+            (unsigned long long)s->store.staleness_max, bytes_per_sample(s));
     fflush(stderr);
     p->drawn = true;
 }
@@ -157,6 +170,8 @@ void progress_validation(struct progress *p, const struct progress_state *state,
                          const struct metrics_result *result)
 {
     clear_bar(p);
+    if (isfinite(result->auc))
+        p->last_auc = result->auc;
     log_info("epoch %u/%u, step %llu: validation AUC %.4f, log-loss %.4f, normalised entropy "
              "%.4f, %llu rows",
              state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
@@ -223,12 +238,15 @@ void progress_resume(struct progress *p)
     p->last_report += lasted;
 }
 
-void progress_close(struct progress *p)
+int progress_close(struct progress *p, struct err *err)
 {
+    int status = 0;
+
     if (!p)
-        return;
+        return 0;
     clear_bar(p);
-    if (p->json && p->json != stdout)
-        fclose(p->json);
+    if (p->json && (ferror(p->json) || (p->json == stdout ? fflush(stdout) : fclose(p->json))))
+        status = err_set(err, -EIO, "--json: not all of it could be written");
     free(p);
+    return status;
 }

@@ -40,6 +40,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
 void progress_pause(struct progress *p);
 void progress_resume(struct progress *p);
 
-void progress_close(struct progress *p);
+/* -EIO and a sentence if not all of the JSON could be written. NULL is fine. */
+int progress_close(struct progress *p, struct err *err) MUST_CHECK;
 
 #endif

@@ -81,7 +81,7 @@ static const struct setting rows[] = {
         "how long to wait for servers at the start"),
     ROW("job", "give-up", SETTING_MS, give_up_ms, "TIME", "60s", 1, 86400000,
         "a server away for longer ends the job"),
-    ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "10m", 1, 86400000,
+    ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "30m", 1, 86400000,
         "longest wait for one pull, for other workers included"),
     ROW("job", "finish-timeout", SETTING_MS, finish_timeout_ms, "TIME", "10m", 0, 86400000,
         "how long rank 0 waits for the others before the last validation"),

@@ -122,6 +122,11 @@ int setup_model(struct setup *u, struct err *err)
     return status ? status : dlrm_new(&config, &u->model, err);
 }
 
+uint64_t setup_n_samples(const struct setup *u)
+{
+    return u->train.end_row / u->s->workers * u->s->epochs;
+}
+
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
 {
     return moments_measure(u->schema, u->train_files, u->n_train_files, MOMENTS_ROWS, ret_mean,
@@ -143,7 +148,8 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed
         .batch = s->batch,
         .shuffle_rows = training ? s->shuffle : 0,
         .seed = hash_mix2(s->seed ^ SHUFFLE_SALT, epoch),
-        .bad_rows_max = s->bad_rows_max,
+        /* A row that is skipped would put all later predictions on the wrong line. */
+        .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
         .labelled = u->labelled,
     };

@@ -17,6 +17,7 @@ struct setup {
     uint32_t n_train_files, n_valid_files;
     struct feed_range train, valid; /* rows of those files */
     bool has_valid, labelled;
+    bool strict;           /* a malformed row ends the reading: set by predict */
     struct schema *schema; /* owned */
     struct dlrm *model;    /* owned */
 };
@@ -26,6 +27,9 @@ struct setup {
 int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
                struct err *err) MUST_CHECK;
 int setup_model(struct setup *u, struct err *err) MUST_CHECK;
+
+/* Samples that this worker trains on in all epochs, give or take a batch; 0 where the number of rows is not known. */
+uint64_t setup_n_samples(const struct setup *u);
 
 /* Means and deviations over the first rows of the training files: the same for every worker.
  * [n_numeric] each. */

@@ -8,6 +8,8 @@
 #include "common/mem.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
+#define CONTROL_FLOATS 3
+#define CONTROL_BITS 24 /* of a clock, in one float without loss */
 
 /* A dense array and the table that holds it. */
 struct dense {
@@ -223,7 +225,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         status = dense_init(t, &t->moments, NULL, get, err);
     }
     if (!status && t->has_control) {
-        t->control.spec = dense_spec(t, "control", 1);
+        t->control.spec = dense_spec(t, "control", CONTROL_FLOATS);
         t->control.spec.mode = SPEC_MODE_ASYNC;
         status = dense_init(t, &t->control, NULL, get, err);
         if (!status)
@@ -403,8 +405,14 @@ static int assign(struct tables *t, struct dense *d, struct err *err)
                                        .keys = d->keys,
                                        .values = d->values };
 
-    return t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false, &section, 1,
-                               err);
+    int status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
+                                     &section, 1, err);
+
+    /* Told once that this worker had been declared dead, and by now it has joined again. */
+    if (status == PS_EFENCED)
+        status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
+                                     &section, 1, err);
+    return status;
 }
 
 int tables_store_moments(struct tables *t, const float *mean, const float *std, struct err *err)
@@ -430,15 +438,20 @@ int tables_load_moments(struct tables *t, float *ret_mean, float *ret_std, struc
     return 0;
 }
 
-int tables_tell_stop(struct tables *t, struct err *err)
+int tables_tell_stop(struct tables *t, uint64_t clock, struct err *err)
 {
     if (!t->has_control)
         return 0;
     t->control.values[0] = t->control_start + 1;
+    t->control.values[1] = (float)(clock >> CONTROL_BITS);
+    t->control.values[2] = (float)(clock & ((1u << CONTROL_BITS) - 1));
     return assign(t, &t->control, err);
 }
 
-bool tables_stopped(const struct tables *t)
+bool tables_stopped(const struct tables *t, uint64_t clock)
 {
-    return t->has_control && t->control.values[0] != t->control_start;
+    const float *control = t->control.values;
+
+    return t->has_control && control[0] != t->control_start &&
+           clock >= ((uint64_t)control[1] << CONTROL_BITS | (uint64_t)control[2]);
 }

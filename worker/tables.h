@@ -7,7 +7,7 @@
  *     JOB/TENSOR    dense         each array of the MLPs: JOB/bot.0.W ...
  *     JOB/moments   dense         means, then standard deviations of numeric columns (if
  *                                 standardised)
- *     JOB/control   dense, 1      1 once rank 0 has stopped early (if --early-stop)
+ *     JOB/control    dense, 3            a counter that grows when rank 0 stops early, and the last clock (if --early-stop)
  *
  * A dense table's rows are blocks; where an array does not fill its last block, its values pass
  * through a padded copy.
@@ -55,8 +55,9 @@ int tables_store_moments(struct tables *t, const float *mean, const float *std, 
 int tables_load_moments(struct tables *t, float *ret_mean, float *ret_std, struct err *err)
     MUST_CHECK;
 
-/* Early stop: told by rank 0, seen by all at their next pull. */
-int tables_tell_stop(struct tables *t, struct err *err) MUST_CHECK;
-bool tables_stopped(const struct tables *t);
+/* Early stop: rank 0 says after which clock everybody ends, and each sees it with its next pull. Told before rank 0 ticks
+ * past that clock, all workers of a lock-step job end at the same step. */
+int tables_tell_stop(struct tables *t, uint64_t clock, struct err *err) MUST_CHECK;
+bool tables_stopped(const struct tables *t, uint64_t clock);
 
 #endif

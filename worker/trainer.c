@@ -50,6 +50,10 @@ static int attempt(struct trainer *t, const struct batch *batch, struct err *err
 {
     int status = tables_pull(t->tables, batch, t->clock, TABLES_ALL, err);
 
+    if (!status && tables_stopped(t->tables, t->clock)) {
+        t->stopped = "the validation AUC no longer rises";
+        return 0;
+    }
     if (!status)
         status = gradients(t, batch, err);
     return status ? status : tables_push(t->tables, batch, t->clock, err);
@@ -63,7 +67,7 @@ static int step(struct trainer *t, const struct batch *batch, struct err *err)
         catch_up(t);
         status = attempt(t, batch, err);
     }
-    if (status)
+    if (status || t->stopped)
         return status;
     t->clock++;
     t->state.step++;
@@ -90,10 +94,10 @@ static int judge(struct trainer *t, double auc, struct err *err)
         t->n_worse = 0;
         return 0;
     }
-    if (!t->s->early_stop || ++t->n_worse < t->s->early_stop)
+    if (!t->s->early_stop || t->told_stop || ++t->n_worse < t->s->early_stop)
         return 0;
-    t->stopped = "the validation AUC no longer rises";
-    return tables_tell_stop(t->tables, err);
+    t->told_stop = true;
+    return tables_tell_stop(t->tables, t->clock + 1, err);
 }
 
 static int validate(struct trainer *t, struct err *err)
@@ -119,8 +123,6 @@ static bool ended(struct trainer *t)
 {
     if (stop_asked(t->stop))
         t->stopped = "a signal asked for it";
-    else if (!t->stopped && tables_stopped(t->tables))
-        t->stopped = "rank 0 said that the validation AUC no longer rises";
     return t->stopped != NULL;
 }
 
@@ -169,5 +171,11 @@ int trainer_run(struct trainer *t, struct err *err)
             status = validate(t, err);
     }
     t->state.bad_rows = t->bad_rows_before;
-    return status ? status : t->store->ops->flush(t->store, err);
+    if (!status)
+        status = t->store->ops->flush(t->store, err);
+    if (status == PS_EFENCED) { /* told with the last pushes; the rest of them is gone */
+        catch_up(t);
+        status = t->store->ops->flush(t->store, err);
+    }
+    return status;
 }

@@ -25,6 +25,7 @@ struct trainer {
     struct progress_state state;
     double best_auc;
     uint32_t n_worse;    /* validations since the best one */
+    bool told_stop;      /* the others know that the next step is the last */
     const char *stopped; /* why the run ends early, or NULL */
 };
 

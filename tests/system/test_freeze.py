@@ -37,3 +37,19 @@ def test_a_frozen_worker_holds_nobody_up_for_longer_than_its_lease(psds, tmp_pat
     jobs = job_of(node)
     assert sum(j["deaths"] for j in jobs) >= 1 and sum(j["fenced"] for j in jobs) >= 1
     assert sum(j["staleness_violations"] for j in jobs) == 0
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_frozen_at_its_end_says_goodbye_as_a_new_incarnation(psds, tmp_path):
+    """The lease may end at any step, also between the last push and the goodbye: the result line comes all the same."""
+    data = synth(tmp_path / "log.tsv", 640)
+    for i in range(12):
+        node = psds("--shards", 2, "--lease", "200ms")
+        w = psworker("train", "--data", data, "--servers", node.address, "--format", "criteo", "--bottom", "8", "--top", "8", "--dim",
+                     "8", "--batch", "64", "--json", "-")
+        wait_for("its first step", lambda: workers_of(node, "live") or workers_of(node, "left"))
+        w.send_signal(signal.SIGSTOP)
+        wait_for("its end", lambda: not workers_of(node, "live"))
+        w.send_signal(signal.SIGCONT)
+        assert result(finish(w)[0])["samples"] == 640
+        node.kill()

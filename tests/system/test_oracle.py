@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import pytest
 from checkpoint import read_tables
 from training import finish, free_ports, psds, psworker, synth, train  # noqa: F401 (psds is a fixture)
 
@@ -57,34 +58,42 @@ def test_lossy_codecs_end_in_the_same_bits_as_in_one_process(psds, tmp_path):
         assert remote(psds, data, 3, flags=flags) == local(tmp_path / codec, data, *flags)
 
 
-def slices(seed, seconds):
-    """Stops processes for a few milliseconds at random: another order of arrival with every seed."""
-    rng = random.Random(seed)
+class Slices(threading.Thread):
+    """Stops processes for a few milliseconds at random until one of them has ended: another order of arrival with every seed."""
 
-    def disturb(pids):
-        end = time.monotonic() + seconds
+    def __init__(self, seed, pids):
+        super().__init__(daemon=True)
+        self.rng, self.pids, self.n = random.Random(seed), pids, 0
+        self.start()
 
-        def run():
-            while time.monotonic() < end:
-                pid = rng.choice(pids)
-                try:
-                    os.kill(pid, signal.SIGSTOP)
-                    time.sleep(rng.uniform(0.001, 0.02))  # the length of the disturbance, not a wait for an event
-                    os.kill(pid, signal.SIGCONT)
-                except ProcessLookupError:
-                    return
-        threading.Thread(target=run, daemon=True).start()
-    return disturb
+    def run(self):
+        while True:
+            pid = self.rng.choice(self.pids)
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    if f.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        return
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(self.rng.uniform(0.001, 0.02))  # the length of the disturbance, not a wait for an event
+                os.kill(pid, signal.SIGCONT)
+                self.n += 1
+            except (ProcessLookupError, FileNotFoundError):
+                return
 
 
+@pytest.mark.timeout(600)
 def test_two_workers_end_in_the_same_bits_in_twenty_orders_of_arrival(psds, tmp_path):
-    data = synth(tmp_path / "log.tsv", 2000)
-    want = remote(psds, data, 1, n_workers=2)
+    data = synth(tmp_path / "log.tsv", 6000)
+    flags = ("--batch", "32")
+    want = remote(psds, data, 1, n_workers=2, flags=flags)
     seeds = [random.randrange(1 << 30) for _ in range(20)]
     for i, seed in enumerate(seeds):
         n_shards, n_nodes = [(1, 1), (4, 1), (2, 2), (3, 1)][i % 4]
-        got = remote(psds, data, n_shards, n_nodes=n_nodes, n_workers=2, disturb=slices(seed, 5))
+        slices = []
+        got = remote(psds, data, n_shards, n_nodes=n_nodes, n_workers=2, flags=flags,
+                     disturb=lambda pids: slices.append(Slices(seed, pids)))
         assert got == want, f"seed {seed}, {n_nodes} nodes x {n_shards} shards"
+        assert slices[0].n >= 5, "the run was over before it was disturbed"
 
 
 def test_two_workers_of_half_a_batch_train_like_one_of_the_whole(psds, tmp_path):

@@ -1,6 +1,8 @@
 """What a user does with psworker: train, eval, predict, from servers and from checkpoints; many workers; switches; stopping."""
 import json
 import math
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -60,6 +62,32 @@ def test_predictions_are_those_that_eval_judges(psds, tmp_path):
         assert len(p) == 3000 and all(0 <= x <= 1 for x in p)
         logloss = -sum(math.log(x if y else 1 - x) for x, y in zip(p, labels)) / len(p)
         assert abs(logloss - want["logloss"]) < 1e-6
+
+
+def test_predict_stops_at_a_malformed_row_so_that_line_n_is_row_n(tmp_path):
+    log = synth(tmp_path / "log.tsv", 500)
+    train("--data", log, "--local", "--save", tmp_path / "model", *SMALL)
+    with open(log, "a") as f:
+        f.write("1\t2\n")
+    _, err = finish(psworker("predict", "--data", log, "--labelled", "--checkpoint", tmp_path / "model", *SMALL), status=1)
+    assert re.search(r"log.tsv:501", err)
+
+
+def test_a_terminal_gets_a_bar(tmp_path):
+    log = synth(tmp_path / "log.tsv", 20000)
+    main, side = pty.openpty()
+    p = subprocess.Popen([BIN / "psworker", "train", "--local", "--data", log, "--train-rows", "19000", "--eval-every", "50",
+                          "--progress-every", "20ms", *SMALL], stderr=side, stdout=side)
+    os.close(side)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(main, 65536)
+        except OSError:  # the other side is closed
+            break
+    os.close(main)
+    assert p.wait() == 0
+    assert re.search(rb"epoch 1/1 \[#+\.+\] +\d+%  \d+ samples/s  loss 0\.\d+  AUC 0\.\d+  staleness 0  \d+ bytes/sample", seen)
 
 
 def test_training_again_goes_on_from_the_tables_that_are_there(psds, tmp_path):
@@ -147,6 +175,7 @@ def test_early_stop_ends_all_workers(psds, tmp_path):
     workers = [psworker("train", *flags, "--rank", r) for r in range(2)]
     outs = [finish(w)[0] for w in workers]
     assert all(result(o)["stopped_early"] for o in outs)
+    assert len({result(o)["step"] for o in outs}) == 1  # in lock step all end at the same clock
     aucs = [json.loads(line)["auc"] for line in outs[0].splitlines() if '"validation"' in line]
     assert aucs[-1] <= max(aucs[:-1]) and aucs[-2] <= max(aucs[:-2])
 
