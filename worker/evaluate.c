@@ -64,7 +64,11 @@ int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE 
     *ret_bad_rows += counts.bad_rows;
     feed_close(feed);
     if (!status && counts.rows == 0)
-        status = err_set(err, PS_EDATA, "there are no rows to read");
+        status = err_set(err, PS_EDATA,
+                         "there are no rows to read (%llu malformed ones: do the columns fit "
+                         "--format and the "
+                         "column settings?)",
+                         (unsigned long long)counts.bad_rows);
     if (!status)
         status = metrics_result(&metrics, ret);
     metrics_deinit(&metrics);

@@ -127,8 +127,11 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         status = r->store->ops->leave(r->store, err);
     r->store->ops->stats(r->store, &t->state.store);
     if (!status && !t->state.samples && !t->stopped)
-        status = err_set(err, PS_EDATA, "there are no rows for rank %u of %u to train on",
-                         r->settings.rank, r->settings.workers);
+        status = err_set(err, PS_EDATA,
+                         "there are no rows for rank %u of %u to train on (%llu malformed ones "
+                         "were skipped)",
+                         r->settings.rank, r->settings.workers,
+                         (unsigned long long)t->state.bad_rows);
     progress_pause(r->progress);
     if (!status && validates)
         status = final_validation(r, t, &result, err);
@@ -155,6 +158,10 @@ static int train(struct run *r, struct err *err)
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
     status = setup_store(&r->settings, true, notice, NULL, &r->store, err);
+    if (!status && r->settings.rank == 0 && tables_exist(&r->settings, r->store))
+        log_info("job \"%s\" has tables already: training goes on from them (another --job "
+                 "starts afresh)",
+                 r->settings.job);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);
@@ -167,6 +174,7 @@ static int train(struct run *r, struct err *err)
     sd_notify(0, "READY=1");
     t = mem_alloc(sizeof *t);
     *t = (struct trainer){ .state.samples_expected = setup_n_samples(&r->setup),
+                           .state.validates = r->setup.has_valid,
                            .s = &r->settings,
                            .u = &r->setup,
                            .store = r->store,

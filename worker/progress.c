@@ -200,7 +200,10 @@ void progress_result(struct progress *p, const struct progress_state *state,
         log_info("trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
                  "wire%s",
                  (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
-                 valid ? "" : " (no validation rows were given)");
+                 state->validates || valid ? "" : " (no validation rows were given)");
+    if (state->bad_rows)
+        log_warn("%llu malformed rows were skipped (--bad-rows-max)",
+                 (unsigned long long)state->bad_rows);
     if (valid)
         log_info("validation AUC %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
                  valid->auc, valid->logloss, valid->ne, (unsigned long long)valid->n);

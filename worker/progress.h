@@ -21,6 +21,7 @@ struct progress_state {
     uint64_t loss_n;           /* and their number */
     struct ps_stats store;
     uint64_t bad_rows;
+    bool validates; /* some worker of the job does, if not this one */
 };
 
 /* -errno and a sentence if the JSON file cannot be written. */

@@ -1,5 +1,6 @@
 #include "worker/stop.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -9,22 +10,36 @@
 #include "common/log.h"
 #include "common/mem.h"
 
-#define CLOSE_SIGNAL SIGUSR2 /* from stop_close() to the thread */
+#define CLOSE_BYTE 0 /* from stop_close(); else the signal's number */
+
+/* Where the handler writes. A handler has no argument, and blocking the signals instead would not reach threads
+ * that a library has started before main (OpenBLAS does). */
+static volatile sig_atomic_t wake_fd = -1;
 
 struct stop {
     pthread_t thread;
     atomic_bool graceful, asked;
-    sigset_t signals;
+    int pipe[2];
 };
+
+static void on_signal(int signal)
+{
+    unsigned char byte = (unsigned char)signal;
+    int saved_errno = errno;
+
+    if (write((int)wake_fd, &byte, 1) < 0)
+        _exit(128 + signal);
+    errno = saved_errno;
+}
 
 static void *wait_for_signals(void *arg)
 {
     struct stop *s = arg;
-    int signal;
+    unsigned char byte;
 
-    while (sigwait(&s->signals, &signal) == 0 && signal != CLOSE_SIGNAL) {
+    while (read(s->pipe[0], &byte, 1) == 1 && byte != CLOSE_BYTE) {
         if (!atomic_load(&s->graceful) || atomic_exchange(&s->asked, true))
-            _exit(128 + signal);
+            _exit(128 + byte);
         log_info("stopping after this step; once more ends the process at once");
     }
     return NULL;
@@ -32,19 +47,24 @@ static void *wait_for_signals(void *arg)
 
 struct stop *stop_start(void)
 {
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     struct stop *s = mem_alloc(sizeof *s);
 
-    sigemptyset(&s->signals);
-    sigaddset(&s->signals, SIGINT);
-    sigaddset(&s->signals, SIGTERM);
-    sigaddset(&s->signals, CLOSE_SIGNAL);
-    pthread_sigmask(SIG_BLOCK, &s->signals, NULL);
     atomic_init(&s->graceful, false);
     atomic_init(&s->asked, false);
-    if (pthread_create(&s->thread, NULL, wait_for_signals, s) != 0) {
+    if (pipe(s->pipe) != 0) {
         free(s);
         return NULL;
     }
+    if (pthread_create(&s->thread, NULL, wait_for_signals, s) != 0) {
+        close(s->pipe[0]);
+        close(s->pipe[1]);
+        free(s);
+        return NULL;
+    }
+    wake_fd = s->pipe[1];
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     return s;
 }
 
@@ -60,9 +80,15 @@ bool stop_asked(const struct stop *s)
 
 void stop_close(struct stop *s)
 {
+    const unsigned char byte = CLOSE_BYTE;
+
     if (!s)
         return;
-    pthread_kill(s->thread, CLOSE_SIGNAL);
-    pthread_join(s->thread, NULL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    if (write(s->pipe[1], &byte, 1) == 1)
+        pthread_join(s->thread, NULL);
+    close(s->pipe[0]);
+    close(s->pipe[1]);
     free(s);
 }

@@ -5,6 +5,7 @@
  */
 #include "common/file.h"
 #include "common/mem.h"
+#include "proto/message.h"
 #include "server/core/shard.h"
 #include "server/store/checkpoint.h"
 #include "worker/client/encode.h"
@@ -205,35 +206,52 @@ static const struct store_ops ops = { table, table_find, pull_start, pull_wait, 
                                       done,  done,       clock_of,   stats,     close_store };
 
 /* `path` is one checkpoint, or a data directory with several. */
-static int load(struct local *l, const char *path, struct err *err)
+static int find_checkpoint(const char *path, char ret_dir[CHECKPOINT_PATH_MAX],
+                           struct checkpoint_id *ret_id, struct err *err)
 {
-    char dir[CHECKPOINT_PATH_MAX];
-    struct checkpoint_id id;
-    int status;
+    int status = checkpoint_newest(&file_os, path, ret_dir, ret_id, NULL, NULL, err);
 
-    enter_shard();
-    status = checkpoint_newest(&file_os, path, dir, &id, NULL, NULL, err);
-    if (status) {
-        snprintf(dir, sizeof dir, "%s", path);
-        if (checkpoint_verify(&file_os, dir, &id, NULL))
-            return err_set(err, PS_ENOCHECKPOINT,
-                           "%s: neither a checkpoint nor a data directory with a valid one",
-                           path);
-    }
-    return checkpoint_load(&file_os, dir, l->shard, NULL, NULL, err);
+    if (!status)
+        return 0;
+    snprintf(ret_dir, CHECKPOINT_PATH_MAX, "%s", path);
+    if (checkpoint_verify(&file_os, ret_dir, ret_id, NULL))
+        return err_set(err, PS_ENOCHECKPOINT,
+                       "%s: neither a checkpoint nor a data directory with a valid one", path);
+    return 0;
+}
+
+/* A model is whole when every node of its cluster is there, once. */
+static int check_nodes(const bool *seen, uint32_t n_nodes, const char *paths, struct err *err)
+{
+    for (uint32_t i = 0; i < n_nodes; i++)
+        if (i >= MESSAGE_NODES_MAX || !seen[i])
+            return err_set(
+                err, PS_ENOCHECKPOINT,
+                "--checkpoint %.100s: %u nodes have written this model, and node %u is not "
+                "among the directories given",
+                paths, n_nodes, i);
+    return 0;
 }
 
 static int load_all(struct local *l, const char *paths, struct err *err)
 {
-    char list[CHECKPOINT_PATH_MAX], *at = list, *path;
+    char list[CHECKPOINT_PATH_MAX], dir[CHECKPOINT_PATH_MAX], *at = list, *path;
+    bool seen[MESSAGE_NODES_MAX] = { false };
+    struct checkpoint_id id = { 0 };
     int status = 0;
 
+    enter_shard();
     if (snprintf(list, sizeof list, "%s", paths) >= (int)sizeof list)
         return err_set(err, PS_ETOOBIG, "the list of checkpoints is longer than %zu characters",
                        sizeof list - 1);
-    while (!status && (path = strsep(&at, ",")) != NULL)
-        status = load(l, path, err);
-    return status;
+    while (!status && (path = strsep(&at, ",")) != NULL) {
+        status = find_checkpoint(path, dir, &id, err);
+        if (!status && id.node < MESSAGE_NODES_MAX)
+            seen[id.node] = true;
+        if (!status)
+            status = checkpoint_load(&file_os, dir, l->shard, NULL, NULL, err);
+    }
+    return status ? status : check_nodes(seen, id.n_nodes, paths, err);
 }
 
 int store_local_open(const char *job, const char *checkpoint_dir, struct store **ret,

@@ -63,10 +63,10 @@ static int find(struct tables *t, struct table_spec *spec, uint32_t *ret_id, str
     if (spec->kind != want.kind || spec->dim != want.dim || spec->n_floats != want.n_floats)
         return err_set(
             err, PS_ESPEC,
-            "table %s has rows of %u floats, %llu in all, and these settings ask for "
-            "%u and %llu: dim, bottom, top and the columns must be those of the training",
-            want.name, spec->dim, (unsigned long long)spec->n_floats, want.dim,
-            (unsigned long long)want.n_floats);
+            "table %s holds %llu floats in rows of %u, these settings ask for %llu in rows of "
+            "%u: --dim, --bottom, --top and the columns must be those of the training",
+            want.name, (unsigned long long)spec->n_floats, spec->dim,
+            (unsigned long long)want.n_floats, want.dim);
     return 0;
 }
 
@@ -250,6 +250,16 @@ int tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric
                 struct store *store, struct tables **ret, struct err *err)
 {
     return open_all(s, model, n_numeric, store, find, ret, err);
+}
+
+bool tables_exist(const struct settings *s, struct store *store)
+{
+    struct table_spec spec = { .dim = s->dim };
+    struct err err;
+    uint32_t id;
+
+    snprintf(spec.name, sizeof spec.name, "%.63s/emb", s->job);
+    return store->ops->table_find(store, &spec, &id, &err) == 0;
 }
 
 void tables_free(struct tables *t)

@@ -28,6 +28,9 @@ int tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numer
                   struct store *store, struct tables **ret, struct err *err) MUST_CHECK;
 int tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                 struct store *store, struct tables **ret, struct err *err) MUST_CHECK;
+/* Does the store hold tables of this job? */
+bool tables_exist(const struct settings *s, struct store *store);
+
 void tables_free(struct tables *t);
 
 /* What a pull brings beside the batch's rows. */

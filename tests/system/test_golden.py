@@ -9,7 +9,7 @@ PROGRAMS = BIN.parent / "golden"
 
 
 def run(program, servers=None):
-    env = dict(os.environ, PS_SHARED=str(SHARED), OPENBLAS_NUM_THREADS="1",
+    env = dict(os.environ, PS_SHARED=str(SHARED),
                PS_GOLDEN=os.environ.get("PS_GOLDEN", str(ROOT / "build/golden")))
     env.pop("PS_SERVERS", None)
     if servers:

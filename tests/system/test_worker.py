@@ -49,6 +49,8 @@ def test_a_model_is_evaluated_alike_from_servers_a_restart_a_checkpoint_and_othe
         n.stop()
     assert read_tables([n.data for n in nodes]) == read_tables([node.data])
     assert same(evaluate(*flags, "--checkpoint", ",".join(str(n.data) for n in nodes)))
+    _, err = finish(psworker("eval", *flags, "--checkpoint", nodes[0].data), status=1)
+    assert "node 1 is not among" in err  # half a model is none
 
 
 def test_predictions_are_those_that_eval_judges(psds, tmp_path):

@@ -109,9 +109,8 @@ def psds(tmp_path):
 
 def psworker(command, *flags, **kw):
     """A running psworker; .wait() it with finish()."""
-    env = dict(os.environ, OPENBLAS_NUM_THREADS="1")
     return subprocess.Popen([BIN / "psworker", command, *map(str, flags)], stderr=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True, env=env, **kw)
+                            stdout=subprocess.PIPE, text=True, **kw)
 
 
 def finish(proc, timeout=300, status=0):

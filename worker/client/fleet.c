@@ -9,10 +9,9 @@
 #include <time.h>
 
 #include "common/mem.h"
+#include "worker/client/fence.h"
 #include "worker/client/link.h"
 #include "worker/client/seek.h"
-
-#define FENCED_IN_A_ROW_MAX 6u /* without a push getting through in between */
 
 /* Written by the network thread, read by any. */
 struct counters {
@@ -37,7 +36,7 @@ struct fleet {
     struct member *members; /* owned; good for reading from any thread once the desk is open */
     uint32_t n_shards, n_joined;
     uint64_t now_ms, started_ms, epoch, incarnation, clock, pull_id;
-    uint32_t n_fenced_in_a_row;
+    struct fence fence;
     bool failed;
     struct counters counters;
 };
@@ -103,7 +102,6 @@ static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
     struct fleet *fleet = owner;
     char text[512];
 
-    fleet->n_fenced_in_a_row = 0;
     count(&fleet->counters.rows_refused, reply->rows_refused);
     if (reply->status) {
         snprintf(text, sizeof text,
@@ -168,14 +166,13 @@ static void on_told(void *owner, uint32_t shard, uint32_t table,
     desk_table_told(fleet->desk, reply);
 }
 
-static void on_fenced(void *owner, uint32_t shard)
+static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
 {
     struct fleet *fleet = owner;
-    uint64_t now_ms = unix_ms();
-    uint32_t i, delay_ms = fleet->n_fenced_in_a_row ? 50u << fleet->n_fenced_in_a_row : 0;
+    uint32_t i, n_fenced = fence_count(&fleet->fence, fleet->now_ms);
     char text[512];
 
-    if (++fleet->n_fenced_in_a_row > FENCED_IN_A_ROW_MAX) {
+    if (n_fenced > FENCE_N_MAX) {
         snprintf(text, sizeof text,
                  "shard %u at %s declares worker %u of job %s dead again and again: is another "
                  "process running with the same rank?",
@@ -184,7 +181,7 @@ static void on_fenced(void *owner, uint32_t shard)
         fail(fleet, PS_EFENCED, text);
         return;
     }
-    fleet->incarnation = now_ms > fleet->incarnation ? now_ms : fleet->incarnation + 1;
+    fleet->incarnation = fence_next(fleet->incarnation, fenced_below, unix_ms(), uv_hrtime());
     fleet->epoch = desk_rejoin(fleet->desk);
     fleet->n_joined = 0;
     count(&fleet->counters.rejoins, 1);
@@ -195,7 +192,8 @@ static void on_fenced(void *owner, uint32_t shard)
     notice(fleet, text);
     for (i = 0; i < fleet->n_shards; i++) {
         fleet->members[i].joined = false;
-        link_rejoin(fleet->members[i].link, fleet->incarnation, fleet->clock, delay_ms);
+        link_rejoin(fleet->members[i].link, fleet->incarnation, fleet->clock,
+                    fence_delay_ms(n_fenced));
     }
 }
 

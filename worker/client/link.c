@@ -140,8 +140,10 @@ void link_free(struct link *l)
 
 void link_push(struct link *l, struct parcel *push)
 {
-    if (!l->backlog.first)
+    if (!l->backlog.first) {
         l->push_since_ms = l->push_told_ms = l->now_ms;
+        l->push_again = false;
+    }
     backlog_add(&l->backlog, push);
     link_ask_push(l, push);
 }

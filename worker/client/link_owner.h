@@ -26,8 +26,8 @@ struct link_events {
     void (*told)(void *owner, uint32_t shard, uint32_t table, const struct table_reply *reply);
 
     /* This incarnation of the worker no longer counts (or the shard's count of its pushes makes
-     * no sense). */
-    void (*fenced)(void *owner, uint32_t shard);
+     * no sense). fenced_below: the smallest that the shard lets join; 0: it has not said. */
+    void (*fenced)(void *owner, uint32_t shard, uint64_t fenced_below);
 
     void (*left)(void *owner, uint32_t shard);
     void (*min_clock)(void *owner, uint32_t shard, uint64_t min_clock);

@@ -100,7 +100,7 @@ void link_state_lose(struct link *l, const char *why)
 bool link_state_is_passing(int status)
 {
     return status == PS_ESTOPPING || status == PS_ENOJOIN || status == PS_ESEQ ||
-           status == -ENOMEM;
+           status == -ENOMEM || status == -EMFILE; /* connections-max: some end */
 }
 
 void link_state_refuse(struct link *l, const char *what, int status, const char *text)

@@ -43,7 +43,10 @@ struct link {
     struct join_reply joined;
     struct names names;
     struct backlog backlog;
-    uint64_t push_since_ms; /* the first push waits, or the one before it was answered */
+    /* The first push waits, or the one before it was answered, or the shard came back with that
+     * push under way: once, for a shard that never answers it may come back for ever. */
+    uint64_t push_since_ms;
+    bool push_again; /* the latter */
     uint64_t push_told_ms, pull_told_ms;
     struct parcel *pull;      /* owned; NULL: none under way */
     struct pull_reply answer; /* scratch, as it is large */

@@ -6,16 +6,35 @@
 
 #define FRAME_LIMIT_MAX (1u << 30)
 
+/* Whoever takes connections and joins but never a push is not waited for without end. */
+static bool has_patience(struct link *l)
+{
+    uint64_t waited_ms = l->now_ms - l->push_since_ms;
+
+    l->push_told_ms = l->now_ms;
+    if (l->backlog.first && l->push_again && waited_ms >= l->config.give_up_ms) {
+        link_state_over(l, PS_EDEADLINE, "has not taken a push for %" PRIu64 " s: %s",
+                        waited_ms / 1000, l->why);
+        return false;
+    }
+    if (!l->push_again)
+        l->push_since_ms = l->now_ms;
+    l->push_again = l->backlog.first != NULL;
+    return true;
+}
+
 void link_take_ready(struct link *l)
 {
     bool is_return = l->was_ready && !l->rejoins;
     uint64_t n_resent;
 
+    if (!has_patience(l))
+        return;
     link_state_set(l, LINK_READY);
     l->was_ready = true;
     l->rejoins = false;
     l->next_notice_ms = 0;
-    l->push_since_ms = l->pull_told_ms = l->push_told_ms = l->now_ms;
+    l->pull_told_ms = l->now_ms;
     l->beat_due_ms = l->now_ms + l->lease_ms / 3;
     l->events->ready(l->owner, l->config.shard, &l->joined);
     n_resent = link_ask_all(l);
@@ -69,19 +88,23 @@ static void tell_pushed(struct link *l, const struct push_reply *r)
     struct parcel *push = backlog_ack(&l->backlog);
 
     l->push_since_ms = l->push_told_ms = l->now_ms;
+    l->push_again = false;
     l->n_attempts = 0;
     l->events->min_clock(l->owner, l->config.shard, r->min_clock);
     l->events->pushed(l->owner, l->config.shard, push, r);
     parcel_free(push);
 }
 
-/* What the shard had applied although its answer was lost. */
+/* What the shard had judged although its answer was lost. */
 static void trim_backlog(struct link *l)
 {
     struct push_reply r = { .min_clock = l->joined.min_clock };
 
-    while (l->backlog.first && l->backlog.first->seq <= l->joined.last_applied)
+    while (l->backlog.first && l->backlog.first->seq <= l->joined.last_applied) {
+        r.seq = l->backlog.first->seq;
+        r.status = r.seq == l->joined.refused_seq ? l->joined.refused_status : 0;
         tell_pushed(l, &r);
+    }
 }
 
 static int take_join(struct link *l, const struct frame_header *h, const uint8_t *head)
@@ -92,7 +115,7 @@ static int take_join(struct link *l, const struct frame_header *h, const uint8_t
     if (status || l->phase != LINK_JOINING || h->request_id != l->greet_id)
         return status ? status : PS_EPROTO;
     if (r.status == PS_EFENCED) {
-        l->events->fenced(l->owner, l->config.shard);
+        l->events->fenced(l->owner, l->config.shard, r.fenced_below);
         return 0;
     }
     if (r.status) {
@@ -104,13 +127,13 @@ static int take_join(struct link *l, const struct frame_header *h, const uint8_t
                           "has applied push %" PRIu64 ", and had acknowledged %" PRIu64
                           " of %" PRIu64 ": joining anew",
                           r.last_applied, l->backlog.last_acked, l->backlog.last_seq);
-        l->events->fenced(l->owner, l->config.shard);
+        l->events->fenced(l->owner, l->config.shard, 0);
         return 0;
     }
     if (l->was_ready && !l->rejoins && !r.resumed)
         link_state_notice(l,
-                          "has been restarted and goes on from its newest checkpoint: what it "
-                          "acknowledged after that is gone");
+                          "has been restarted: it goes on from its newest checkpoint, or from "
+                          "nothing if it has none; what it acknowledged after that is gone");
     l->joined = r;
     l->lease_ms = r.lease_ms;
     trim_backlog(l);
@@ -147,7 +170,7 @@ static bool take_cure(struct link *l, int status, const char *text)
     if (status == PS_EFENCED && l->phase == LINK_LEAVING)
         link_state_left(l);
     else if (status == PS_EFENCED)
-        l->events->fenced(l->owner, l->config.shard);
+        l->events->fenced(l->owner, l->config.shard, 0);
     else if (link_state_is_passing(status))
         link_state_lose(l, text[0] ? text : status_text(status));
     else

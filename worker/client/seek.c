@@ -118,7 +118,7 @@ static void take_reply(struct seek *s, const struct hello_reply *r)
 {
     const char *text = r->text[0] ? r->text : status_text(r->status);
 
-    if (r->status == PS_ESTOPPING || r->status == -ENOMEM) {
+    if (r->status == PS_ESTOPPING || r->status == -ENOMEM || r->status == -EMFILE) {
         next(s, text);
     } else if (r->status) {
         fail(s, r->status, text);

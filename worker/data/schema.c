@@ -107,7 +107,7 @@ static int set_positive(struct schema *s, struct err *err)
         return no_memory(err);
     while ((item = columns_next_item(&cursor, &len)) != NULL) {
         if (len == 0)
-            return err_set(err, PS_ESETTING, "label_positive: an empty token in '%.100s'",
+            return err_set(err, PS_ESETTING, "label-positive: an empty token in '%.100s'",
                            s->label_positive);
         s->positive[s->plan.n_positive++] =
             (struct row_span){ s->label_positive + (item - s->label_positive), len };
@@ -129,7 +129,7 @@ static int set_texts(struct schema *s, const struct schema_text *text, struct er
     if (!status)
         status = copy_text(&s->inner_separator, text->inner_separator, err);
     if (!status && s->inner_separator[0] && strstr(s->inner_separator, s->delimiter))
-        status = err_set(err, PS_ESETTING, "inner_separator: '%s' holds the delimiter",
+        status = err_set(err, PS_ESETTING, "inner-separator: '%s' holds the delimiter",
                          s->inner_separator);
     if (!status)
         status = copy_text(&s->label_positive, text->label_positive, err);
@@ -155,7 +155,7 @@ static int use_preset(struct schema *s, const struct schema_text *text, struct e
     int status;
 
     if (!unlabelled && strcmp(text->preset, "criteo") != 0)
-        return err_set(err, PS_ESETTING, "preset: '%s' is unknown; there are " PRESETS,
+        return err_set(err, PS_ESETTING, "--format: \"%s\" is unknown; there are " PRESETS,
                        text->preset);
     if (or_empty(text->columns)[0] || or_empty(text->label)[0] || or_empty(text->numeric)[0] ||
         or_empty(text->categorical)[0])

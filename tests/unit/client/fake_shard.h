@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,78 +24,7 @@
 #include "proto/codec_catalog.h"
 #include "proto/keys.h"
 #include "proto/message.h"
-
-#define FAKE_DIM 4u
-#define FAKE_SHARDS_MAX 8u
-#define FAKE_ROWS_MAX 256u
-
-enum fake_fault {
-    FAKE_NONE,
-    FAKE_DROP_BEFORE, /* hangs up instead of doing what the frame says */
-    FAKE_DROP_AFTER,  /* does it, and hangs up instead of answering */
-    FAKE_REPEAT,      /* answers twice */
-    FAKE_GARBAGE,     /* answers with random bytes */
-    FAKE_BAD_HEAD,    /* answers with a good frame around random bytes */
-    FAKE_REFUSE       /* answers with plan.refusal */
-};
-
-struct fake_plan {
-    uint32_t n_shards;
-    int port;       /* 0: any */
-    long fault_at;  /* number of the frame, from 0, of all that arrive; see fault_type */
-    int fault_type; /* 0: counts all frames, else those of this type */
-    enum fake_fault fault;
-    int refusal;         /* FAKE_REFUSE: the status; PS_EFENCED also fences */
-    int hello_status;    /* of every greeting */
-    bool holds_pulls;    /* never answers them */
-    long mute_from;      /* answers so many frames of each connection, then none; 0: all */
-    bool mute_pushes;    /* never answers those */
-    uint64_t map_id;     /* 0: 42 */
-    bool mute;           /* never answers anything */
-    bool fences_all;     /* no incarnation may join */
-    uint64_t join_clock; /* what shard 0 wants a worker to go on with */
-    uint64_t seed;
-};
-
-struct fake_row {
-    uint64_t key;
-    float values[FAKE_DIM];
-};
-
-struct fake_shard {
-    uint64_t last_seq, clock, incarnation,
-        fenced; /* incarnations up to `fenced` no longer count */
-    uint64_t n_applied, n_repeated, n_joins, n_left, n_beats;
-    struct fake_row rows[FAKE_ROWS_MAX];
-    uint32_t n_rows;
-    uint32_t n_tables;
-    struct table_spec tables[8];
-};
-
-struct fake {
-    struct fake_plan plan;
-    int port;
-    uv_thread_t thread;
-    uv_loop_t loop;
-    uv_tcp_t listener;
-    uv_async_t stop;
-    uv_sem_t started;
-    bool stopped;
-    struct fake_conn *first; /* open connections */
-    long n_frames;           /* that the fault counts */
-    _Atomic long n_pulls_held;
-    struct fake_shard shards[FAKE_SHARDS_MAX];
-};
-
-struct fake_conn {
-    uv_tcp_t tcp;
-    struct channel channel;
-    struct fake *fake;
-    struct fake_conn *next;
-    uint32_t shard; /* or MESSAGE_SHARD_DOOR */
-    uint64_t incarnation;
-    long n_frames;
-};
+#include "tests/unit/client/fake_plan.h"
 
 static inline bool fake_is_mute(struct fake_conn *c, const struct frame_header *h)
 {
@@ -127,7 +55,9 @@ static inline int fake_hello(struct fake_conn *c, const struct frame_header *h,
     int status = message_read_hello(h, head, &hello);
 
     c->shard = hello.shard;
-    r->status = c->fake->plan.hello_status;
+    if (!c->fake->plan.hello_passes || c->fake->n_hellos % 2 == 0)
+        r->status = c->fake->plan.hello_status;
+    c->fake->n_hellos++;
     r->version = 1;
     r->n_nodes = 1;
     r->shards_per_node = c->fake->plan.n_shards;
@@ -153,13 +83,14 @@ static inline int fake_join(struct fake_conn *c, const struct frame_header *h,
     if (status)
         return status;
     if (c->fake->plan.fences_all || join.incarnation <= s->fenced ||
-        join.incarnation < s->incarnation) {
+        join.incarnation < s->incarnation || join.incarnation < c->fake->plan.fenced_below) {
         r.status = PS_EFENCED;
+        r.fenced_below = c->fake->plan.fenced_below;
         return message_write_join_reply(out, h->request_id, &r);
     }
     if (join.incarnation > s->incarnation) {
         s->incarnation = join.incarnation;
-        s->last_seq = 0;
+        s->last_seq = s->refused_seq = 0;
     }
     s->n_joins++;
     if (join.clock > s->clock)
@@ -169,6 +100,8 @@ static inline int fake_join(struct fake_conn *c, const struct frame_header *h,
     c->incarnation = join.incarnation;
     r.last_applied = s->last_seq;
     r.clock = s->clock;
+    r.refused_seq = s->refused_seq;
+    r.refused_status = s->refused_status;
     return message_write_join_reply(out, h->request_id, &r);
 }
 
@@ -243,6 +176,12 @@ static inline int fake_push(struct fake_conn *c, const struct frame_header *h,
         s->n_repeated++;
     } else {
         s->last_seq = push->seq;
+        if (refusal) {
+            s->refused_seq = push->seq;
+            s->refused_status = refusal;
+        }
+        if (c->fake->plan.fences_pushed)
+            s->fenced = c->incarnation;
         s->n_applied++;
         for (i = 0; i < push->n_sections && !refusal; i++)
             fake_apply(s, &push->sections[i]);
@@ -371,6 +310,14 @@ static inline enum fake_fault fake_next_fault(struct fake *f, const struct frame
     return f->n_frames++ == f->plan.fault_at ? f->plan.fault : FAKE_NONE;
 }
 
+static inline int fake_refusal(const struct fake *f, const struct frame_header *h,
+                               enum fake_fault fault)
+{
+    if (fault == FAKE_REFUSE || fault == FAKE_REFUSE_DROP)
+        return f->plan.refusal;
+    return h->type == FRAME_PUSH ? f->plan.push_status : 0;
+}
+
 static inline int fake_on_frame(void *owner, const struct frame_header *h, const uint8_t *head,
                                 const uint8_t *body)
 {
@@ -380,11 +327,11 @@ static inline int fake_on_frame(void *owner, const struct frame_header *h, const
     struct buf out = { 0 }, again = { 0 };
     int status;
 
-    if (fault == FAKE_DROP_BEFORE)
+    if (fault == FAKE_DROP_BEFORE ||
+        (h->type == FRAME_PUSH && c->fake->plan.push_status == FAKE_HANGS_UP))
         return UV_ECONNRESET;
-    status =
-        fake_serve(c, h, head, body, fault == FAKE_REFUSE ? c->fake->plan.refusal : 0, &out);
-    if (!status && fault == FAKE_DROP_AFTER)
+    status = fake_serve(c, h, head, body, fake_refusal(c->fake, h, fault), &out);
+    if (!status && (fault == FAKE_DROP_AFTER || fault == FAKE_REFUSE_DROP))
         status = UV_ECONNRESET;
     if (fault == FAKE_GARBAGE || fault == FAKE_BAD_HEAD)
         fake_nonsense(c->fake, h, fault == FAKE_BAD_HEAD, &out);

@@ -19,7 +19,7 @@ struct rig {
     struct fake *f;
     struct link *link;
     uint64_t now_ms;
-    uint32_t n_ready, n_pushed, n_pulled, n_reconnected, n_left, n_notices;
+    uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices;
     char notice[512];
     int failed;
     char sentence[512];
@@ -35,10 +35,12 @@ static void on_ready(void *owner, uint32_t shard, const struct join_reply *joine
 static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
                       const struct push_reply *reply)
 {
+    struct rig *rig = owner;
+
     (void)shard;
     (void)push;
-    (void)reply;
-    ((struct rig *)owner)->n_pushed++;
+    rig->n_pushed++;
+    rig->n_refused += reply->status != 0;
 }
 
 static void on_pulled(void *owner, uint32_t shard, const struct parcel *pull,
@@ -59,10 +61,11 @@ static void on_told(void *owner, uint32_t shard, uint32_t table,
     (void)reply;
 }
 
-static void on_fenced(void *owner, uint32_t shard)
+static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
 {
     (void)owner;
     (void)shard;
+    (void)fenced_below;
 }
 
 static void on_left(void *owner, uint32_t shard)
@@ -256,6 +259,67 @@ static void a_push_without_answer_ends_the_job(void **state)
     tear_down(&rig);
 }
 
+/* One that comes back and back again for the same push, taking or refusing it without a verdict. */
+static void a_push_that_is_never_judged_ends_the_job(struct fake_plan plan, const char *why)
+{
+    struct rig rig;
+    uint64_t start_ms;
+
+    plan.n_shards = 1;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_push(rig.link, empty_parcel(0));
+    start_ms = rig.now_ms;
+    while (!rig.failed && rig.now_ms - start_ms < 200000) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 20);
+    }
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_true(rig.now_ms - start_ms >= 60000 && rig.now_ms - start_ms < 70000);
+    assert_true(rig.n_reconnected > 5);
+    assert_int_equal(rig.n_pushed, 0);
+    assert_non_null(strstr(rig.sentence, "has not taken a push for 6"));
+    assert_non_null(strstr(rig.sentence, why));
+    tear_down(&rig);
+}
+
+static void a_push_for_which_there_is_never_memory_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .fault_at = -1, .push_status = -ENOMEM };
+
+    (void)state;
+    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+    plan.push_status = PS_ESEQ;
+    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+}
+
+static void a_push_that_always_breaks_the_connection_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .fault_at = -1, .push_status = FAKE_HANGS_UP };
+
+    (void)state;
+    a_push_that_is_never_judged_ends_the_job(plan, "connection");
+}
+
+static void a_refusal_whose_answer_was_lost_is_told_all_the_same(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1,
+                              .fault_at = 1,
+                              .fault_type = FRAME_PUSH,
+                              .fault = FAKE_REFUSE_DROP,
+                              .refusal = PS_ENAN };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    link_push(rig.link, empty_parcel(0));
+    link_push(rig.link, empty_parcel(0));
+    run_until(&rig, &rig.n_pushed, 2);
+    assert_int_equal(rig.n_refused, 1);
+    tear_down(&rig);
+}
+
 static void a_shard_that_accepts_but_never_greets_is_given_up(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute = true };
@@ -353,6 +417,9 @@ int main(void)
         cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
+        cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
+        cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
+        cmocka_unit_test(a_refusal_whose_answer_was_lost_is_told_all_the_same),
         cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
         cmocka_unit_test(another_clusters_shard_is_refused),
         cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),

@@ -264,6 +264,89 @@ static void a_rank_that_is_fenced_for_ever_gives_up(void **state)
     fake_free(f);
 }
 
+static void a_worker_whose_clock_is_behind_joins_as_who_comes_next(void **state)
+{
+    struct fake_plan plan = { .n_shards = 2,
+                              .fault_at = -1,
+                              .fenced_below = UINT64_C(1) << 60 };
+    struct ps_stats stats;
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
+    assert_int_equal(ps_flush(rig.c, &err), 0);
+    ps_stats(rig.c, &stats);
+    assert_int_equal(stats.rejoins, 1);
+    ps_close(rig.c);
+    fake_stop(rig.f);
+    assert_true(rig.f->shards[0].incarnation >= plan.fenced_below);
+    assert_true(rig.f->shards[1].incarnation == rig.f->shards[0].incarnation);
+    fake_free(rig.f);
+}
+
+/* The other one replaces this one after each push: so some always get through. */
+static void two_processes_of_one_rank_do_not_fight_for_ever(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .fences_pushed = true };
+    uint32_t n_told = 0;
+    struct rig rig;
+    struct err err;
+    int status;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    do {
+        status = push_step(rig.c, rig.table, ps_clock(rig.c), &err);
+        if (!status)
+            status = ps_flush(rig.c, &err);
+        n_told += status == PS_EFENCED;
+        assert_true(n_told < 20);
+    } while (!status || !strstr(err.text, "another process running with the same rank"));
+    assert_int_equal(n_told, 6);
+    assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED);
+    ps_close(rig.c);
+    fake_stop(rig.f);
+    assert_true(rig.f->shards[0].n_applied >= 5);
+    fake_free(rig.f);
+}
+
+static void a_refusal_whose_answer_was_lost_reaches_the_trainer(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1,
+                              .fault_at = 0,
+                              .fault_type = FRAME_PUSH,
+                              .fault = FAKE_REFUSE_DROP,
+                              .refusal = PS_ENAN };
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
+    assert_int_equal(ps_flush(rig.c, &err), PS_ENAN);
+    assert_non_null(strstr(err.text, "refused push 1 of clock 0: "));
+    assert_non_null(strstr(err.text, status_text(PS_ENAN)));
+    assert_int_equal(ps_flush(rig.c, &err), 0); /* once */
+    tear_down(&rig);
+}
+
+static void a_full_server_is_waited_for(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = -1, .hello_status = -EMFILE, .hello_passes = true
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan, NULL); /* refused at the door, and again at the shard */
+    ps_close(rig.c);
+    fake_stop(rig.f);
+    assert_int_equal(rig.f->n_hellos, 4);
+    fake_free(rig.f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +360,10 @@ int main(void)
         cmocka_unit_test(a_shard_that_has_lost_pushes_is_joined_anew),
         cmocka_unit_test(a_shard_that_stays_away_ends_every_wait_with_one_sentence),
         cmocka_unit_test(a_rank_that_is_fenced_for_ever_gives_up),
+        cmocka_unit_test(a_worker_whose_clock_is_behind_joins_as_who_comes_next),
+        cmocka_unit_test(two_processes_of_one_rank_do_not_fight_for_ever),
+        cmocka_unit_test(a_refusal_whose_answer_was_lost_reaches_the_trainer),
+        cmocka_unit_test(a_full_server_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

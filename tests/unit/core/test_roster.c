@@ -208,7 +208,7 @@ static void nonsense_is_refused_with_a_sentence(void **state)
 {
     struct roster *r = roster_new(LEASE_MS, JOIN_MS);
     char long_name[SPEC_NAME_MAX + 1];
-    struct roster_join bad[7];
+    struct roster_join bad[9];
     struct worker *w;
 
     (void)state;
@@ -223,6 +223,8 @@ static void nonsense_is_refused_with_a_sentence(void **state)
     bad[4].mode = SPEC_MODE_END;
     bad[5].job = "";
     bad[6].job = long_name;
+    bad[7].clock = ROSTER_CLOCK_END + 1;
+    bad[8].clock = UINT64_MAX;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         assert_int_equal(try_join(r, bad[i], 0, &w), -EINVAL);
     assert_int_equal(roster_n_jobs(r), 0);
@@ -368,6 +370,43 @@ static void a_join_without_memory_leaves_no_job_behind(void **state)
 }
 #endif
 
+static void who_is_refused_can_be_told_which_incarnation_would_not_be(void **state)
+{
+    struct roster *r = roster_new(LEASE_MS, JOIN_MS);
+    struct worker *a = must_join(r, ask(0, 2, 300), 0), *b = must_join(r, ask(1, 2, 7), 0), *w;
+
+    (void)state;
+    assert_int_equal(try_join(r, ask(0, 2, 200), 0, &w), PS_EFENCED); /* its clock is behind */
+    assert_int_equal(roster_fence(r, "job", 0), 301); /* 300 would pass for a reconnect */
+    must_join(r, ask(0, 2, 301), 0);
+    roster_leave(r, a);
+    assert_int_equal(try_join(r, ask(0, 2, 301), 0, &w), PS_EFENCED);
+    assert_int_equal(roster_fence(r, "job", 0), 302);
+    b->last_seen_ms = 1;
+    assert_true(roster_advance(r, LEASE_MS + 2));
+    assert_int_equal(roster_fence(r, "job", 1), 8);
+    assert_int_equal(try_join(r, ask(1, 2, 7), LEASE_MS + 2, &w), PS_EFENCED);
+    must_join(r, ask(1, 2, 8), LEASE_MS + 2);
+    must_join(r, ask(1, 2, UINT64_MAX), LEASE_MS + 2);
+    assert_true(roster_fence(r, "job", 1) == UINT64_MAX);
+    assert_int_equal(roster_fence(r, "job", ROSTER_N_WORKERS_MAX), 0);
+    assert_int_equal(roster_fence(r, "nobody", 0), 0);
+    roster_free(r);
+}
+
+static void a_clock_that_no_job_reaches_moves_nobody(void **state)
+{
+    struct roster *r = roster_new(LEASE_MS, JOIN_MS);
+    struct worker *w = must_join(r, ask(0, 1, 1), 0);
+
+    (void)state;
+    assert_false(roster_reach(w, UINT64_MAX));
+    assert_false(roster_reach(w, ROSTER_CLOCK_END + 1));
+    assert_int_equal(w->clock, 0);
+    assert_true(roster_reach(w, ROSTER_CLOCK_END)); /* where the last push leads */
+    roster_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +429,8 @@ int main(void)
 #ifdef PS_FAULTS
         cmocka_unit_test(a_join_without_memory_leaves_no_job_behind),
 #endif
+        cmocka_unit_test(who_is_refused_can_be_told_which_incarnation_would_not_be),
+        cmocka_unit_test(a_clock_that_no_job_reaches_moves_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

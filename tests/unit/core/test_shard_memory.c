@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "fixture.h"
+#include "server/core/shard_state.h"
 
 #define DIM 4u
 
@@ -88,6 +89,66 @@ static void a_row_from_a_checkpoint_reads_as_it_was(void **state)
         status = shard_restore_row(s, table, key, 9, 8, floats);
     assert_int_equal(status, PS_EBUDGET);
     assert_true(shard_bytes(s) <= 100000);
+    shard_free(s);
+}
+
+enum { N_MANY = 2200000 }; /* 8 bytes of scratch for each are more than is kept */
+
+static uint64_t *many_keys(void)
+{
+    uint64_t *keys = calloc(N_MANY, sizeof *keys);
+
+    assert_non_null(keys);
+    for (uint64_t i = 0; i < N_MANY; i++)
+        keys[i] = i;
+    return keys;
+}
+
+static size_t scratch_bytes(const struct shard *s)
+{
+    return s->keys.cap_bytes + s->rows.cap_bytes;
+}
+
+static void a_push_whose_lengths_do_not_fit_reserves_nothing(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    uint32_t table = make_table(s, &spec);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct push *push = next_push(w, 0);
+    uint64_t *keys = many_keys();
+    float *values = calloc(N_MANY, DIM * sizeof *values);
+
+    (void)state;
+    add_gradient(push, table, DIM, keys, N_MANY, values);
+    push->sections[0].value_bytes = N_MANY; /* one byte a key: small, once packed */
+    assert_int_equal(try_push(s, w, push).status, PS_EWIDTH);
+    assert_int_equal(scratch_bytes(s), 0);
+    free(values);
+    free(keys);
+    shard_free(s);
+}
+
+static void a_large_message_leaves_no_large_scratch_behind(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", 1, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 1); /* a budget in which no row has a place */
+    uint32_t table = make_table(s, &spec);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct push *push = next_push(w, 0);
+    uint64_t *keys = many_keys();
+    float *values = calloc(N_MANY, sizeof *values);
+
+    (void)state;
+    add_gradient(push, table, 1, keys, N_MANY, values);
+    must_push(s, w, push);
+    assert_true(scratch_bytes(s) <= 2 * SHARD_SCRATCH_KEEP_BYTES);
+    read_weights(s, table, keys, N_MANY, values);
+    assert_true(scratch_bytes(s) <= 2 * SHARD_SCRATCH_KEEP_BYTES);
+    read_weights(s, table, keys, 1, values); /* and what is small is kept */
+    assert_true(scratch_bytes(s) > 0);
+    free(values);
+    free(keys);
     shard_free(s);
 }
 
@@ -185,6 +246,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_rows_beyond_the_budget_are_left_out_and_old_ones_still_learn),
         cmocka_unit_test(a_row_from_a_checkpoint_reads_as_it_was),
+        cmocka_unit_test(a_push_whose_lengths_do_not_fit_reserves_nothing),
+        cmocka_unit_test(a_large_message_leaves_no_large_scratch_behind),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_push_without_memory_changes_nothing_and_may_be_sent_again),
         cmocka_unit_test(a_table_or_a_pull_without_memory_is_refused),

@@ -62,6 +62,7 @@ static void more_keys_than_bytes(struct push *p)
 static void one_key_more(struct push *p)
 {
     p->sections[1].n_keys++;
+    p->sections[1].value_bytes = (size_t)p->sections[1].n_keys * sizeof(float) * DIM;
 }
 static void one_key_byte_less(struct push *p)
 {
@@ -259,6 +260,7 @@ static void a_bad_pull_is_refused_with_a_sentence(void **state)
     pull->sections[0].n_keys = 4;
     assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ECOUNT);
     pull->sections[0].n_keys = UINT32_MAX;
+    assert_int_equal(shard_pull_plan(s, pull, SIZE_MAX, &n_bytes, &err), PS_ECOUNT);
     assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), PS_ECOUNT);
     pull->sections[0].n_keys = 3;
     bytes_of(pull->sections[0].keys)[2] = 0;
@@ -301,6 +303,42 @@ static void a_push_needs_a_living_worker_and_its_turn(void **state)
     shard_free(s);
 }
 
+static void a_refusal_is_told_again_to_who_missed_it(void **state)
+{
+    const float values[DIM] = { 0, NAN, 0, 0 };
+    const uint64_t key = 7;
+    struct shard *s = make_shard(0, 1, 0);
+    const struct table_spec spec = sparse_spec("t", DIM, SPEC_SGD);
+    uint32_t table = make_table(s, &spec);
+    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct shard_push_result result;
+    struct push *push;
+
+    (void)state;
+    enter_shard();
+    must_push(s, w, next_push(w, 0));
+    push = next_push(w, 1);
+    add_gradient(push, table, DIM, &key, 1, values);
+    assert_int_equal(try_push(s, w, push).status, PS_ENAN);
+    assert_int_equal(w->refused_seq, 2);
+    must_push(s, w, next_push(w, 2));
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        push = next_push(w, 0);
+        push->seq = seq;
+        result = try_push(s, w, push);
+        assert_true(result.repeated);
+        assert_int_equal(result.status, seq == 2 ? PS_ENAN : 0);
+        assert_true(!result.status == !result.text[0]);
+    }
+    assert_int_equal(shard_counters(s)->pushes_refused, 1);
+    assert_int_equal(shard_counters(s)->pushes_repeated, 3);
+    assert_ptr_equal(join(s, SPEC_MODE_ASYNC, 0, 0, 1), w); /* a reconnect */
+    assert_int_equal(w->refused_status, PS_ENAN);
+    join_at(s, SPEC_MODE_ASYNC, 0, 0, 1, 2, 0); /* somebody new, who counts from 1 */
+    assert_int_equal(w->refused_seq, 0);
+    shard_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_key_of_another_shard_is_refused_by_pull_and_push),
         cmocka_unit_test(a_bad_pull_is_refused_with_a_sentence),
         cmocka_unit_test(a_push_needs_a_living_worker_and_its_turn),
+        cmocka_unit_test(a_refusal_is_told_again_to_who_missed_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

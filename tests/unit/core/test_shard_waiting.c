@@ -1,6 +1,8 @@
 /* Pushes that wait for the clock of lock step: who releases them, and which of them count. */
 #include "server/core/shard.h"
 
+#include <errno.h>
+
 #include "fixture.h"
 
 #define DIM 5u
@@ -310,37 +312,87 @@ static void what_one_worker_may_leave_waiting_has_an_end(void **state)
     shard_free(s); /* and all that is held goes with it */
 }
 
-/* 16 MiB of values each; a budget for rows does not count against what
- * waits, but bounds it too. */
+enum { N_WIDE = 4096, WIDE = 1024 }; /* 16 MiB of values */
+
+static struct push *wide_push(const struct worker *w, uint64_t clock)
+{
+    static uint64_t keys[N_WIDE];
+    static const float g[N_WIDE * WIDE];
+    struct push *push = next_push(w, clock);
+
+    for (uint32_t i = 0; i < N_WIDE; i++)
+        keys[i] = i;
+    add_gradient(push, 0, WIDE, keys, N_WIDE, g);
+    return push;
+}
+
+/* A budget for rows does not count against what waits, but bounds it too: here to 64 MiB. */
 static void what_waits_does_not_fill_the_memory(void **state)
 {
-    enum { N = 4096, WIDE = 1024 };
-    static uint64_t keys[N];
-    static float g[N * WIDE];
     struct table_spec spec = sparse_spec("emb", WIDE, SPEC_SGD);
     struct shard *s = make_shard(0, 1, 1);
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
-    uint64_t held_bytes = 0;
+    struct worker *w[5];
+    uint64_t held_bytes;
 
     (void)state;
     enter_shard();
     make_table(s, &spec);
-    for (uint32_t i = 0; i < N; i++)
-        keys[i] = i;
-    for (uint64_t clock = 0; clock < 5; clock++) {
-        struct push *push = next_push(a, clock);
-
-        add_gradient(push, 0, WIDE, keys, N, g);
-        assert_int_equal(try_push(s, a, push).status, clock < 3 ? 0 : PS_EBUDGET);
-        assert_int_equal(a->clock, clock + 1);
-        if (clock < 3)
-            held_bytes = shard_bytes(s);
-    }
-    assert_true(held_bytes > 3 * sizeof g && shard_bytes(s) == held_bytes);
-    for (uint64_t clock = 0; clock < 5; clock++)
-        must_push(s, b, next_push(b, clock));
+    for (uint32_t rank = 0; rank < 5; rank++)
+        w[rank] = join(s, SPEC_MODE_BSP, 0, rank, 5);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        must_push(s, w[rank], wide_push(w[rank], 0));
+    held_bytes = shard_bytes(s);
+    assert_true(held_bytes > (uint64_t)3 * N_WIDE * WIDE * sizeof(float));
+    assert_int_equal(try_push(s, w[3], wide_push(w[3], 0)).status, PS_EBUDGET);
+    assert_int_equal(w[3]->clock, 1); /* judged: the clock goes on without it */
+    assert_int_equal(shard_bytes(s), held_bytes);
+    must_push(s, w[4], next_push(w[4], 0));
     assert_true(shard_bytes(s) < 10000);
     shard_free(s);
+}
+
+/* Pushes rank 0's clocks until one finds no place; returns its clock. */
+static uint64_t fill(struct shard *s, struct worker *w)
+{
+    struct shard_push_result result = { 0 };
+    uint64_t clock = 0;
+
+    while (!result.status) {
+        assert_true(clock < 200);
+        result = try_push(s, w, wide_push(w, clock++));
+    }
+    assert_int_equal(result.status, -ENOMEM);
+    assert_non_null(strstr(result.text, "slower workers"));
+    return clock - 1;
+}
+
+/* With a budget and without one. */
+static void who_is_ahead_comes_again_when_the_others_have_caught_up(void **state)
+{
+    static const struct {
+        uint64_t memory_max_bytes, held_bytes_max;
+    } cases[] = { { 1, UINT64_C(64) << 20 }, { 0, UINT64_C(1) << 30 } };
+    struct table_spec spec = sparse_spec("emb", WIDE, SPEC_SGD);
+
+    (void)state;
+    enter_shard();
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct shard *s = make_shard(0, 1, cases[i].memory_max_bytes);
+        struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2),
+                      *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+        uint64_t n_bytes, clock;
+
+        make_table(s, &spec);
+        n_bytes = shard_bytes(s);
+        clock = fill(s, a);
+        n_bytes = shard_bytes(s) - n_bytes;
+        assert_true(clock > 0 && n_bytes <= cases[i].held_bytes_max / 2);
+        assert_int_equal(a->last_seq, clock); /* not judged: its number is still to come */
+        assert_int_equal(a->clock, clock);
+        must_push(s, b, wide_push(b, 0)); /* the clock that is waited for has a place */
+        must_push(s, a, wide_push(a, clock));
+        shard_free(s);
+    }
 }
 
 int main(void)
@@ -359,6 +411,7 @@ int main(void)
         cmocka_unit_test(an_assignment_does_not_wait),
         cmocka_unit_test(what_one_worker_may_leave_waiting_has_an_end),
         cmocka_unit_test(what_waits_does_not_fill_the_memory),
+        cmocka_unit_test(who_is_ahead_comes_again_when_the_others_have_caught_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

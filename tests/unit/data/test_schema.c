@@ -156,7 +156,7 @@ static const struct bad_schema {
     struct schema_text text;
     const char *first_line, *says;
 } bad_schemas[] = {
-    { { .preset = "kaggle" }, NULL, "preset: 'kaggle' is unknown; there are criteo" },
+    { { .preset = "kaggle" }, NULL, "--format: \"kaggle\" is unknown; there are criteo" },
     { { .preset = "criteo", .label = "0" }, NULL, "preset: criteo already says" },
     { { .preset = "criteo", .numeric = "1-13" }, NULL, "preset: criteo already says" },
     { { .preset = "criteo", .ignored = "C27" }, NULL, "ignored: no column is called 'C27'" },
@@ -225,10 +225,10 @@ static const struct bad_schema {
       "quote: '\"'" },
     { { .delimiter = ",", .columns = "y,a", .categorical = "a", .inner_separator = "," },
       NULL,
-      "inner_separator: ',' holds the delimiter" },
+      "inner-separator: ',' holds the delimiter" },
     { { .delimiter = ",", .columns = "y,a", .categorical = "a", .label_positive = "a,,b" },
       NULL,
-      "label_positive: an empty token" },
+      "label-positive: an empty token" },
     { { .delimiter = ",", .header = true, .categorical = "*", .quote = "\"" },
       "\"a,b",
       "a quote is not closed" },

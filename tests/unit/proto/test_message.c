@@ -147,7 +147,10 @@ static void join_and_its_reply_come_back(void **state)
         "", UINT32_MAX, 2, UINT64_MAX, SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77, "w"
     };
     struct join got;
-    struct join_reply r = { PS_EJOB, "", UINT64_MAX, 5, UINT64_MAX - 9, UINT32_MAX, true }, got_reply;
+    struct join_reply r = { PS_EJOB,        "",         UINT64_MAX, 5,
+                            UINT64_MAX - 9, UINT32_MAX, true,       UINT64_MAX - 2,
+                            UINT64_MAX - 3, PS_ENAN },
+                      got_reply;
     struct buf b = { 0 };
     struct messages_frame f;
 
@@ -175,7 +178,16 @@ static void join_and_its_reply_come_back(void **state)
     assert_true(got_reply.status == PS_EJOB && got_reply.last_applied == UINT64_MAX);
     assert_true(got_reply.clock == 5 && got_reply.min_clock == UINT64_MAX - 9);
     assert_true(got_reply.lease_ms == UINT32_MAX && got_reply.resumed);
+    assert_true(got_reply.fenced_below == UINT64_MAX - 2);
+    assert_true(got_reply.refused_seq == UINT64_MAX - 3);
+    assert_int_equal(got_reply.refused_status, PS_ENAN);
     assert_string_equal(got_reply.text, r.text);
+    messages_close(&f, &b);
+
+    r.refused_status = 1; /* no status that a reply may tell of */
+    assert_int_equal(message_write_join_reply(&b, 3, &r), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_join_reply(&f.header, f.head, &got_reply), PS_EPROTO);
     messages_close(&f, &b);
 }
 

@@ -118,7 +118,7 @@ static int write_any(struct buf *b, unsigned type)
 {
     struct hello_reply *hello_reply = messages_hello_reply();
     struct table_reply table_reply = { 0, "t", 3, messages_spec() };
-    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false };
+    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
     struct status_reply status_reply = { PS_EFENCED, "no", 9 };
     int status;

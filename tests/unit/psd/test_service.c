@@ -299,6 +299,52 @@ static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
     tear_down(&f);
 }
 
+static void who_is_fenced_is_told_how_to_come_back(void **state)
+{
+    struct join_reply reply;
+    struct fixture f;
+    struct peer old, new;
+
+    (void)state;
+    set_up(&f);
+    old = client(&f, "worker");
+    new = client(&f, "worker");
+    assert_int_equal(ask_table(&old, "t"), 0);
+    assert_int_equal(join_job(&old, 0, 100).status, 0);
+    assert_int_equal(join_job(&new, 0, 200).status, 0);
+    assert_int_equal(push(&old, 1).status, PS_EFENCED);
+    assert_int_equal(beat(&old), PS_EFENCED);
+    assert_int_equal(shard_counters(f.shard)->pushes_fenced, 1);
+    reply = join_job(&old, 0, 150);
+    assert_int_equal(reply.status, PS_EFENCED);
+    assert_int_equal(reply.fenced_below, 201);
+    assert_int_equal(join_job(&old, 0, 201).status, 0);
+    peer_close(&old);
+    peer_close(&new);
+    tear_down(&f);
+}
+
+static void a_join_tells_of_a_refusal_that_was_missed(void **state)
+{
+    struct join_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker"); /* makes no table */
+    reply = join_job(&p, 0, 1);
+    assert_true(reply.status == 0 && reply.refused_seq == 0 && reply.refused_status == 0);
+    assert_int_equal(push(&p, 1).status, PS_ENOTABLE);
+    reply = join_job(&p, 0, 1);
+    assert_true(reply.status == 0 && reply.resumed);
+    assert_int_equal(reply.last_applied, 1);
+    assert_int_equal(reply.refused_seq, 1);
+    assert_int_equal(reply.refused_status, PS_ENOTABLE);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 #ifdef PS_FAULTS
 /* Whichever allocation fails, the client gets an answer or the end of the stream, and the
  * next client is served. */
@@ -348,6 +394,8 @@ int main(void)
         cmocka_unit_test(parked_pulls_go_with_their_connection),
         cmocka_unit_test(a_stopped_service_refuses_who_waits),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
+        cmocka_unit_test(who_is_fenced_is_told_how_to_come_back),
+        cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal),
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "server/store/part_write.h"
 #include "tests/unit/store/fixture.h"
 
 static void what_was_saved_is_loaded_bit_for_bit(void **state)
@@ -182,6 +183,87 @@ static void progress_is_told_between_chunks_of_saving_and_of_loading(void **stat
     crash_files_deinit(&c);
 }
 
+/* A disk that keeps nothing, and measures what stands unsynced. */
+struct meter {
+    struct file_ops ops;
+    uint64_t n_unsynced, n_most;
+    int n_syncs, n_syncs_in_a_row, n_most_in_a_row;
+};
+
+static int meter_create(void *state, const char *path, int *ret_fd)
+{
+    (void)state;
+    (void)path;
+    *ret_fd = 3;
+    return 0;
+}
+
+static int meter_write_all(void *state, int fd, const void *src, size_t n_bytes)
+{
+    struct meter *m = state;
+
+    (void)fd;
+    (void)src;
+    m->n_unsynced += n_bytes;
+    if (m->n_unsynced > m->n_most)
+        m->n_most = m->n_unsynced;
+    return 0;
+}
+
+static int meter_sync(void *state, int fd)
+{
+    struct meter *m = state;
+
+    (void)fd;
+    m->n_unsynced = 0;
+    m->n_syncs++;
+    if (++m->n_syncs_in_a_row > m->n_most_in_a_row)
+        m->n_most_in_a_row = m->n_syncs_in_a_row;
+    return 0;
+}
+
+static int meter_close(void *state, int fd)
+{
+    (void)state;
+    (void)fd;
+    return 0;
+}
+
+static void on_meter_progress(void *arg)
+{
+    struct meter *m = arg;
+
+    m->n_syncs_in_a_row = 0;
+}
+
+static void no_sync_has_much_to_do_and_life_is_shown_between_them(void **state)
+{
+    struct meter m = { .ops = { .state = &m,
+                                .create = meter_create,
+                                .write_all = meter_write_all,
+                                .sync = meter_sync,
+                                .close = meter_close } };
+    struct shard *shard = fixture_shard(0, 1);
+    struct table_spec spec = fixture_spec(0);
+    static const float floats[3 * 4096];
+    struct part_facts facts;
+    struct err err;
+    uint32_t id;
+
+    (void)state;
+    spec.dim = 4096; /* with adam's state 48 KiB a row: 160 MiB in all */
+    assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
+    for (uint64_t key = 0; key < 3400; key++)
+        assert_int_equal(shard_restore_row(shard, id, key, 0, 0, floats), 0);
+    assert_int_equal(
+        part_write(&m.ops, "part", 1, 0, shard, on_meter_progress, &m, &facts, &err), 0);
+    assert_int_equal(m.n_syncs, 3);
+    assert_int_equal(m.n_most_in_a_row, 1);
+    assert_true(m.n_most <= PART_WRITE_SYNC_BYTES + (2u << 20));
+    assert_true(facts.n_bytes > 2 * PART_WRITE_SYNC_BYTES);
+    shard_free(shard);
+}
+
 static void the_newest_n_are_kept_and_unfinished_ones_before_them_go(void **state)
 {
     struct crash_files c;
@@ -343,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_table_without_rows_and_a_shard_without_tables_are_saved_too),
         cmocka_unit_test(rows_of_every_width_fit),
         cmocka_unit_test(progress_is_told_between_chunks_of_saving_and_of_loading),
+        cmocka_unit_test(no_sync_has_much_to_do_and_life_is_shown_between_them),
         cmocka_unit_test(the_newest_n_are_kept_and_unfinished_ones_before_them_go),
         cmocka_unit_test(a_number_is_never_given_twice_and_strange_names_are_left_alone),
         cmocka_unit_test(no_directory_is_no_checkpoint_and_a_path_too_long_is_refused),

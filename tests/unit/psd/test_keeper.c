@@ -1,0 +1,362 @@
+/* Checkpoints from the main thread's side, with a real shard thread and a disk in memory whose
+ * files can be kept from being made. */
+#include "server/keeper.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/desk.h"
+#include "server/reporter.h"
+#include "server/restore.h"
+#include "tests/support/crash_files.h"
+#include "tests/unit/net/peer.h"
+
+#define DATA_DIR "data"
+#define LIMIT_MS 1000u
+
+struct fixture {
+    uv_loop_t loop;
+    uv_timer_t timer; /* keeps the loop going, as the node's does */
+    struct mailbox mailbox;
+    struct crash_files disk;
+    struct file_ops files; /* the disk's, but that a shard's file waits for the gate */
+    uv_sem_t gate;
+    struct shard_thread *shard;
+    struct keeper *keeper;
+    struct facts *facts;
+    struct desk *desk;
+    struct hello_reply welcome;
+};
+
+static int create(void *state, const char *path, int *ret_fd)
+{
+    struct fixture *f = CONTAINER_OF((struct crash_files *)state, struct fixture, disk);
+
+    if (strstr(path, ".psc"))
+        uv_sem_wait(&f->gate);
+    return f->disk.ops.create(state, path, ret_fd);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void refresh(void *node)
+{
+    (void)node;
+}
+
+static struct shard_thread *start_shard(struct fixture *f)
+{
+    struct shard_thread_config config = {
+        .core = { .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000 },
+        .frame_max_bytes = 1 << 20,
+        .frame_timeout_ms = 10000,
+        .welcome = &f->welcome
+    };
+    struct shard_thread *thread;
+    struct err err;
+
+    enter_main();
+    assert_int_equal(shard_thread_start(&config, &thread, &err), 0);
+    return thread;
+}
+
+static void stop_shard(struct shard_thread *thread)
+{
+    enter_main();
+    shard_thread_stop(thread);
+    shard_thread_join(thread);
+}
+
+static void set_up(struct fixture *f)
+{
+    struct keeper_config keeper = { .loop = &f->loop,
+                                    .mailbox = &f->mailbox,
+                                    .files = &f->files,
+                                    .data_dir = DATA_DIR,
+                                    .n_nodes = 1,
+                                    .keep = 2,
+                                    .limit_ms = LIMIT_MS,
+                                    .n_shards = 1,
+                                    .shards = &f->shard };
+    struct desk_config desk = { .loop = &f->loop,
+                                .welcome = &f->welcome,
+                                .frame_timeout_ms = 10000,
+                                .refresh = refresh,
+                                .node = f };
+
+    enter_main();
+    *f = (struct fixture){ .welcome = { .version = 1, .n_nodes = 1, .nodes = { "here:1" } } };
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    assert_int_equal(uv_timer_init(&f->loop, &f->timer), 0);
+    assert_int_equal(uv_timer_start(&f->timer, on_timer, 1, 1), 0);
+    assert_int_equal(mailbox_init(&f->mailbox, &f->loop, f), 0);
+    assert_int_equal(uv_sem_init(&f->gate, 0), 0);
+    crash_files_init(&f->disk);
+    f->files = f->disk.ops;
+    f->files.create = create;
+    f->shard = start_shard(f);
+    f->keeper = keeper_new(&keeper);
+    desk.facts = f->facts = facts_new(&f->shard, 1);
+    desk.keeper = f->keeper;
+    f->desk = desk_new(&desk);
+}
+
+static void tear_down(struct fixture *f)
+{
+    enter_main();
+    desk_close(f->desk);
+    stop_shard(f->shard);
+    uv_close((uv_handle_t *)&f->timer, NULL);
+    mailbox_close(&f->mailbox);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    mailbox_deinit(&f->mailbox);
+    desk_free(f->desk);
+    keeper_free(f->keeper);
+    facts_free(f->facts);
+    crash_files_deinit(&f->disk);
+    uv_sem_destroy(&f->gate);
+}
+
+struct answer {
+    int n;
+    struct keeper_record last;
+};
+
+static void on_done(void *arg, const struct keeper_record *record)
+{
+    struct answer *answer = arg;
+
+    answer->n++;
+    answer->last = *record;
+}
+
+static void run_until(struct fixture *f, const uint64_t *counter, uint64_t n)
+{
+    while (*counter < n)
+        uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static void wishes_share_the_next_one_while_one_is_under_way(void **state)
+{
+    struct answer first = { 0 }, later = { 0 };
+    const struct keeper_record *record;
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    record = keeper_record(f.keeper);
+    keeper_wish(f.keeper, on_done, &first);
+    for (int i = 0; i < 5; i++)
+        keeper_wish(f.keeper, on_done, &later);
+    uv_sem_post(&f.gate);
+    run_until(&f, &record->n_done, 1);
+    assert_true(first.n == 1 && later.n == 0);
+    uv_sem_post(&f.gate);
+    run_until(&f, &record->n_done, 2);
+    assert_true(first.n == 1 && later.n == 5);
+    assert_int_equal(record->busy_since_unix_ms, 0);
+    tear_down(&f);
+}
+
+static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
+{
+    uint64_t start_ms = reporter_mono_ms(), end_ms;
+    const struct keeper_record *record;
+    struct answer answer = { 0 };
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    record = keeper_record(f.keeper);
+    assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 99));
+    assert_true(keeper_is_due(f.keeper, start_ms, 100, start_ms + 100));
+    keeper_wish(f.keeper, on_done, &answer);
+    assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 100000));
+    while (reporter_mono_ms() < start_ms + 5) /* it takes a while */
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    uv_sem_post(&f.gate);
+    run_until(&f, &record->n_done, 1);
+    end_ms = reporter_mono_ms();
+    assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 104));
+    assert_true(keeper_is_due(f.keeper, start_ms, 100, end_ms + 100));
+    tear_down(&f);
+}
+
+static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **state)
+{
+    const struct keeper_record *record;
+    struct answer answer = { 0 };
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    record = keeper_record(f.keeper);
+    keeper_wish(f.keeper, on_done, &answer);
+    keeper_tick(f.keeper, reporter_mono_ms());
+    assert_int_equal(answer.n, 0);
+    assert_int_equal(record->until_unix_ms, record->busy_since_unix_ms + LIMIT_MS);
+    keeper_tick(f.keeper, reporter_mono_ms() + LIMIT_MS);
+    assert_int_equal(answer.n, 1);
+    assert_int_equal(answer.last.error.status, PS_EDEADLINE);
+    assert_true(record->busy_since_unix_ms && !record->until_unix_ms);
+    keeper_wish(f.keeper, on_done, &answer); /* nor does this one wait for ever */
+    keeper_tick(f.keeper, reporter_mono_ms() + LIMIT_MS);
+    assert_int_equal(answer.n, 2);
+    assert_int_equal(record->n_failed, 1);
+    uv_sem_post(&f.gate);
+    run_until(&f, &record->n_done, 1);
+    assert_int_equal(answer.n, 2);
+    assert_int_equal(record->n_failed, 1);
+    assert_int_equal(record->error.status, 0);
+    tear_down(&f);
+}
+
+/* --- operators --- */
+
+static struct peer operator_of(struct fixture *f)
+{
+    struct hello hello = { .version_min = 1, .version_max = 1, .role = "operator" };
+    struct peer p = { .loop = &f->loop };
+    int ends[2];
+
+    enter_main();
+    assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
+    assert_int_equal(desk_receive(f->desk, ends[0], 1, &hello), 0);
+    p.fd = ends[1];
+    assert_true(peer_receive(&p));
+    return p;
+}
+
+static void wish(struct peer *p, uint64_t request_id)
+{
+    struct admin command = { .command = "checkpoint" };
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_admin(&frame, request_id, &command), 0);
+    peer_send(p, &frame);
+}
+
+static int hear(struct peer *p, uint64_t request_id)
+{
+    struct status_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.request_id, request_id);
+    assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
+    return reply.status;
+}
+
+static void an_operator_waits_for_one_checkpoint_at_a_time(void **state)
+{
+    struct peer one, other;
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    one = operator_of(&f);
+    other = operator_of(&f);
+    assert_int_equal(desk_n_connections(f.desk), 2);
+    wish(&one, 5);
+    wish(&one, 6);
+    assert_int_equal(hear(&one, 6), -EBUSY);
+    wish(&other, 7);
+    uv_sem_post(&f.gate);
+    assert_int_equal(hear(&one, 5), 0);
+    uv_sem_post(&f.gate);
+    assert_int_equal(hear(&other, 7), 0);
+    wish(&one, 8); /* and again, once it has its answer */
+    uv_sem_post(&f.gate);
+    assert_int_equal(hear(&one, 8), 0);
+    peer_close(&one);
+    peer_close(&other);
+    while (desk_n_connections(f.desk))
+        uv_run(&f.loop, UV_RUN_ONCE);
+    tear_down(&f);
+}
+
+/* --- the other way --- */
+
+static void make_table(struct mail *mail, void *owner)
+{
+    const struct table_spec spec = { .name = "t", .dim = 4, .params.learning_rate = 1 };
+    struct err err;
+    uint32_t id;
+
+    (void)mail;
+    enter_shard();
+    assert_int_equal(shard_table_ask(shard_thread_shard((struct shard_thread *)owner), &spec,
+                                     false, &id, &err),
+                     0);
+}
+
+static void on_restored(void *arg, const struct restore_result *result)
+{
+    assert_int_equal(result->err.status, 0);
+    assert_int_equal(result->n_tables, 1);
+    *(uint64_t *)arg = 1;
+}
+
+static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
+{
+    struct settings settings = { .data_dir = DATA_DIR };
+    struct mail mail = { .run = make_table };
+    struct answer answer = { 0 };
+    struct shard_thread *thread;
+    struct restore_config config;
+    struct bulletin_sheet *sheet;
+    uint64_t is_restored = 0;
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    assert_int_equal(shard_thread_post(f.shard, &mail), 0);
+    keeper_wish(f.keeper, on_done, &answer);
+    uv_sem_post(&f.gate);
+    run_until(&f, &keeper_record(f.keeper)->n_done, 1);
+    thread = start_shard(&f);
+    config = (struct restore_config){ .loop = &f.loop,
+                                      .mailbox = &f.mailbox,
+                                      .files = &f.files,
+                                      .settings = &settings,
+                                      .n_nodes = 1,
+                                      .n_shards = 1,
+                                      .shards = &thread };
+    restore_start(&config, on_restored, &is_restored);
+    run_until(&f, &is_restored, 1);
+    sheet = shard_thread_report(thread);
+    assert_non_null(sheet);
+    assert_int_equal(sheet->report->n_tables, 1);
+    bulletin_return(sheet);
+    stop_shard(thread);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wishes_share_the_next_one_while_one_is_under_way),
+        cmocka_unit_test(the_next_one_is_due_so_long_after_the_end_of_the_last),
+        cmocka_unit_test(one_that_takes_too_long_is_told_to_have_failed_and_goes_on),
+        cmocka_unit_test(an_operator_waits_for_one_checkpoint_at_a_time),
+        cmocka_unit_test(what_a_restored_shard_reports_is_what_it_has_loaded),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
