@@ -245,6 +245,9 @@ int message_write_join_reply(struct buf *out, uint64_t request_id, const struct 
     head.min_clock = m->min_clock;
     head.lease_ms = m->lease_ms;
     head.resumed = m->resumed;
+    head.fenced_below = m->fenced_below;
+    head.refused_seq = m->refused_seq;
+    head.refused_status = m->refused_status;
     return message_head_write(out, FRAME_JOIN_REPLY, request_id, &head.base);
 }
 
@@ -257,9 +260,12 @@ static int take_join_reply(const void *message, void *ret)
         .min_clock = head->min_clock,
         .lease_ms = head->lease_ms,
         .resumed = head->resumed,
+        .fenced_below = head->fenced_below,
+        .refused_seq = head->refused_seq,
     };
 
-    if (message_head_status(&m.status, head->status))
+    if (message_head_status(&m.status, head->status) ||
+        message_head_status(&m.refused_status, head->refused_status))
         return PS_EPROTO;
     message_head_text(m.text, sizeof m.text, head->text);
     *(struct join_reply *)ret = m;

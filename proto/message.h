@@ -81,7 +81,10 @@ struct join_reply {
     char text[MESSAGE_TEXT_MAX];
     uint64_t last_applied, clock, min_clock;
     uint32_t lease_ms;
-    bool resumed; /* the shard still knew this incarnation: a reconnect */
+    bool resumed;          /* the shard still knew this incarnation: a reconnect */
+    uint64_t fenced_below; /* with PS_EFENCED: the smallest incarnation that may join */
+    uint64_t refused_seq;  /* the last push of this incarnation that was refused; 0: none */
+    int refused_status;
 };
 
 struct pull_reply {

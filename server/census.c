@@ -36,9 +36,9 @@ static void add_greeting(void *arg, const char *peer, uint64_t since_ms)
     snprintf(wait->why, sizeof wait->why, "it has connected and not said hello");
 }
 
-static void add_checkpoint(struct census *c, const struct keeper *keeper) ON_MAIN
+static void add_checkpoint(struct census *c, const struct census_sources *from) ON_MAIN
 {
-    const struct keeper_record *record = keeper_record(keeper);
+    const struct keeper_record *record = keeper_record(from->keeper);
     struct report_wait *wait;
 
     c->report.checkpoints_done = record->n_done;
@@ -53,6 +53,8 @@ static void add_checkpoint(struct census *c, const struct keeper *keeper) ON_MAI
     snprintf(wait->what, sizeof wait->what, "checkpoint");
     snprintf(wait->who, sizeof wait->who, "this node");
     snprintf(wait->why, sizeof wait->why, "its shards write their files");
+    if (!from->stopping) /* the last one is waited for to its end */
+        wait->until_unix_ms = record->until_unix_ms;
 }
 
 static void count_net(struct report_net *net, const struct census_sources *from) ON_MAIN
@@ -84,7 +86,7 @@ void census_publish(struct census *c, const struct census_sources *from, struct 
     if (from->door)
         door_each_greeting(from->door, add_greeting, &list);
     if (from->keeper)
-        add_checkpoint(c, from->keeper);
+        add_checkpoint(c, from);
     count_net(&c->report.door, from);
     facts_publish(facts, &c->report);
 }

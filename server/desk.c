@@ -98,6 +98,15 @@ static void on_checkpoint(void *arg, const struct keeper_record *record)
         connection_fail(c, status);
 }
 
+static const struct ticket *find_ticket(const struct desk *d, const struct connection *c)
+{
+    const struct ticket *ticket = d->tickets;
+
+    while (ticket && ticket->connection != c)
+        ticket = ticket->next;
+    return ticket;
+}
+
 static int wish_checkpoint(struct desk *d, struct connection *c, uint64_t request_id) ON_MAIN
 {
     struct ticket *ticket;
@@ -105,6 +114,9 @@ static int wish_checkpoint(struct desk *d, struct connection *c, uint64_t reques
     if (!d->config.keeper)
         return refuse(d, c, request_id, -EINVAL,
                       "checkpoint: this node has no --data-dir to write to");
+    if (find_ticket(d, c))
+        return refuse(d, c, request_id, -EBUSY,
+                      "checkpoint: this connection waits for one already");
     ticket = mem_alloc(sizeof *ticket);
     *ticket = (struct ticket){
         .next = d->tickets, .desk = d, .connection = c, .request_id = request_id
@@ -213,6 +225,14 @@ void desk_close(struct desk *d)
         drop_ticket(d, &d->tickets);
     }
     switchboard_close_all(&d->switchboard);
+}
+
+uint64_t desk_n_connections(const struct desk *d)
+{
+    struct switchboard_counts counts;
+
+    switchboard_count(&d->switchboard, &counts);
+    return counts.connections;
 }
 
 void desk_count(const struct desk *d, struct switchboard_counts *ret, uint64_t *ret_n_refused)

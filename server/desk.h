@@ -3,7 +3,8 @@
  * and get JSON.
  *
  *     status tables workers why stats     what render.h makes of the node's report
- *     checkpoint                          takes one, and answers when it is done
+ *     checkpoint                          takes one, and answers when it is done; each connection
+ *                                         waits for one at a time
  */
 #ifndef SERVER_DESK_H
 #define SERVER_DESK_H
@@ -38,6 +39,8 @@ void desk_sweep(struct desk *d) ON_MAIN;
 
 /* Refuses who waits, hangs up. */
 void desk_close(struct desk *d) ON_MAIN;
+
+uint64_t desk_n_connections(const struct desk *d) ON_MAIN;
 
 void desk_count(const struct desk *d, struct switchboard_counts *ret, uint64_t *ret_n_refused)
     ON_MAIN;

@@ -1,8 +1,10 @@
 #include "server/keeper.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/log.h"
 #include "common/mem.h"
 #include "server/reporter.h"
 
@@ -26,10 +28,13 @@ struct keeper {
     struct keeper_config config;
     enum state state;
     struct keeper_record record;
-    struct wish *served, *waiting; /* owned: of the one under way, and of the next */
+    /* Owned: of the one under way, of the next, and those who are just being told. */
+    struct wish *served, *waiting, *telling;
     uv_work_t work;
     struct checkpoint_id id;
-    struct err err; /* the first that went wrong */
+    uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
+    bool is_late;                  /* this one has been told to have failed */
+    struct err err;                /* the first that went wrong */
     uint32_t n_outstanding;
     struct part *parts;              /* owned, n_shards */
     struct checkpoint_part *written; /* owned, n_shards */
@@ -42,6 +47,8 @@ struct keeper *keeper_new(const struct keeper_config *config)
     struct keeper *k = mem_alloc(sizeof *k);
 
     k->config = *config;
+    if (!k->config.limit_ms)
+        k->config.limit_ms = KEEPER_LIMIT_MS;
     k->parts = mem_alloc(config->n_shards * sizeof *k->parts);
     k->written = mem_alloc(config->n_shards * sizeof *k->written);
     return k;
@@ -82,23 +89,45 @@ static void note_success(struct keeper *k)
     }
 }
 
-static void finish(struct keeper *k) ON_MAIN
+/* A `done` may wish for the next one. */
+static void tell(struct keeper *k, struct wish *wishes) ON_MAIN
 {
     struct wish *wish;
 
-    k->state = IDLE;
-    k->record.busy_since_unix_ms = 0;
-    k->record.error = k->err;
-    if (k->err.status)
-        k->record.n_failed++;
-    else
-        note_success(k);
-    while ((wish = k->served)) {
-        k->served = wish->next;
+    k->telling = wishes;
+    while ((wish = k->telling)) {
+        k->telling = wish->next;
         wish->done(wish->arg, &k->record);
         free(wish);
     }
-    if (k->waiting)
+}
+
+static void note_late_end(const struct keeper *k)
+{
+    if (k->err.status)
+        log_error("checkpoint %" PRIu64 ", which is late, has failed: %s", k->id.number,
+                  k->err.text);
+    else
+        log_info("checkpoint %" PRIu64 ", which is late, is written", k->id.number);
+}
+
+static void finish(struct keeper *k) ON_MAIN
+{
+    struct wish *served = k->served;
+
+    k->state = IDLE;
+    k->ended_ms = reporter_mono_ms();
+    k->record.busy_since_unix_ms = k->record.until_unix_ms = 0;
+    k->record.error = k->err;
+    if (!k->err.status)
+        note_success(k);
+    else if (!k->is_late)
+        k->record.n_failed++;
+    if (k->is_late)
+        note_late_end(k);
+    k->served = NULL;
+    tell(k, served);
+    if (k->state == IDLE && k->waiting)
         start(k);
 }
 
@@ -211,7 +240,10 @@ static void start(struct keeper *k)
     k->waiting = NULL;
     k->state = NUMBERING;
     k->err = (struct err){ 0 };
+    k->is_late = false;
+    k->started_ms = reporter_mono_ms();
     k->record.busy_since_unix_ms = reporter_unix_ms();
+    k->record.until_unix_ms = k->record.busy_since_unix_ms + k->config.limit_ms;
     k->id = (struct checkpoint_id){ .node = k->config.node,
                                     .n_nodes = k->config.n_nodes,
                                     .shards_per_node = k->config.n_shards,
@@ -249,6 +281,43 @@ void keeper_forget(struct keeper *k, const void *arg)
 {
     forget(&k->served, arg);
     forget(&k->waiting, arg);
+    forget(&k->telling, arg);
+}
+
+/* Nothing takes a shard's hands off its file: the work goes on, and may still end well. */
+static void note_lateness(struct keeper *k) ON_MAIN
+{
+    k->is_late = true;
+    k->record.n_failed++;
+    k->record.until_unix_ms = 0;
+    err_set(&k->record.error, PS_EDEADLINE,
+            "the checkpoint is not written after %" PRIu64
+            " s; it goes on, and the next one waits for its end",
+            k->config.limit_ms / 1000);
+}
+
+void keeper_tick(struct keeper *k, uint64_t now_ms)
+{
+    struct wish *late;
+
+    if (k->state == IDLE || now_ms < k->started_ms + k->config.limit_ms)
+        return;
+    if (!k->is_late)
+        note_lateness(k);
+    late = k->served;
+    k->served = NULL;
+    tell(k, late);
+    late = k->waiting;
+    k->waiting = NULL;
+    tell(k, late);
+}
+
+bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
+                   uint64_t now_ms)
+{
+    if (k->ended_ms > since_ms)
+        since_ms = k->ended_ms;
+    return k->state == IDLE && now_ms >= since_ms + every_ms;
 }
 
 const struct keeper_record *keeper_record(const struct keeper *k)

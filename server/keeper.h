@@ -8,8 +8,9 @@
  *     WRITING      shard threads     the last shard's answer; a failed part fails the whole
  *     COMMITTING   libuv's pool      the manifest in place, old ones removed
  *
- * A wish that comes while one is under way gets the next one: what was acknowledged before the
- * wish is in it.
+ * One at a time: wishes that come while one is under way share the next one, so that what was
+ * acknowledged before a wish is in it. One that takes longer than its limit is told to have
+ * failed; it goes on all the same, and counts as done, too, if it ends well.
  */
 #ifndef SERVER_KEEPER_H
 #define SERVER_KEEPER_H
@@ -17,6 +18,8 @@
 #include "common/mailbox.h"
 #include "server/shard_thread.h"
 #include "server/store/checkpoint.h"
+
+#define KEEPER_LIMIT_MS (UINT64_C(10) * 60 * 1000)
 
 struct keeper;
 
@@ -26,6 +29,7 @@ struct keeper_config {
     const struct file_ops *files; /* borrowed */
     const char *data_dir;         /* borrowed */
     uint32_t node, n_nodes, keep;
+    uint64_t limit_ms; /* 0: KEEPER_LIMIT_MS */
     uint32_t n_shards;
     struct shard_thread *const *shards; /* borrowed */
 };
@@ -36,6 +40,7 @@ struct keeper_record {
     uint64_t number, unix_ms, n_rows, n_bytes; /* of the last that succeeded */
     struct err error;                          /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms;               /* 0: nothing is under way */
+    uint64_t until_unix_ms; /* when it will be told to have failed; 0: it has been */
 };
 
 typedef void (*keeper_on_done)(void *arg, const struct keeper_record *record);
@@ -50,6 +55,14 @@ void keeper_wish(struct keeper *k, keeper_on_done done, void *arg) ON_MAIN;
 
 /* Drops the wishes of `arg`: their `done` is not called. */
 void keeper_forget(struct keeper *k, const void *arg) ON_MAIN;
+
+/* A few times a second while the node serves: ends the patience of those who wait for a
+ * checkpoint that takes too long. `now_ms`: monotonic, as below. */
+void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
+
+/* Is nothing under way, and has nothing been since `since_ms` and for every_ms? */
+bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
+                   uint64_t now_ms) ON_MAIN;
 
 const struct keeper_record *keeper_record(const struct keeper *k) ON_MAIN;
 

@@ -50,7 +50,7 @@ struct node {
     bool stop_asked;
     int exit_status;
     struct census census;
-    uint64_t watchdog_ms, fed_ms, extended_ms, checkpointed_ms;
+    uint64_t watchdog_ms, fed_ms, extended_ms, serving_ms;
     struct restore_result restored;
     struct log_limit log;
 };
@@ -179,6 +179,15 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
     notify_alive();
 }
 
+static void keep(struct node *n, uint64_t now_ms) ON_MAIN
+{
+    uint64_t every_ms = n->settings->checkpoint_every_ms;
+
+    keeper_tick(n->keeper, now_ms);
+    if (every_ms && keeper_is_due(n->keeper, n->serving_ms, every_ms, now_ms))
+        keeper_wish(n->keeper, on_periodic_checkpoint, n);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -192,11 +201,8 @@ static void on_tick(uv_timer_t *timer)
         n->extended_ms = now_ms;
         notify_extend(EXTEND_MS);
     }
-    if (n->state == NODE_SERVING && n->settings->checkpoint_every_ms &&
-        now_ms - n->checkpointed_ms >= n->settings->checkpoint_every_ms) {
-        n->checkpointed_ms = now_ms;
-        keeper_wish(n->keeper, on_periodic_checkpoint, &n->checkpointed_ms);
-    }
+    if (n->state == NODE_SERVING && n->keeper)
+        keep(n, now_ms);
 }
 
 /* --- the door's events --- */
@@ -221,7 +227,7 @@ static uint64_t n_inside(void *owner)
     enter_main();
     for (uint32_t i = 0; i < n->settings->shards; i++)
         sum += shard_thread_n_connections(n->shards[i]);
-    return sum;
+    return sum + desk_n_connections(n->desk);
 }
 
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
@@ -269,7 +275,7 @@ static void serve(struct node *n) ON_MAIN
     cluster_name_self(n->settings, door_address(n->door), &n->map);
     n->census.report.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
-    n->checkpointed_ms = reporter_mono_ms();
+    n->serving_ms = reporter_mono_ms();
     publish(n);
     announce(n);
 }

@@ -22,6 +22,8 @@ struct pulls {
     struct pulls_config config;
     struct parked *first, **last; /* owned, in order of arrival */
     struct pulls_counts counts;
+    size_t parked_bytes; /* what all parked ones take */
+    bool any_congested;  /* one is ready whose connection takes no answer now */
     struct err last_refusal;
     struct buf out;    /* the reply being made; empty in between */
     struct pull asked; /* the pull being read; 14 KB that need not be on a stack */
@@ -32,6 +34,8 @@ struct pulls *pulls_new(const struct pulls_config *config)
     struct pulls *p = mem_alloc(sizeof *p);
 
     p->config = *config;
+    if (!p->config.parked_bytes_max)
+        p->config.parked_bytes_max = PULLS_PARKED_BYTES_MAX;
     p->last = &p->first;
     return p;
 }
@@ -133,15 +137,33 @@ static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
             pull->sections[i].keys = to + (pull->sections[i].keys - from);
 }
 
+static size_t parked_bytes(const struct parked *parked)
+{
+    return sizeof *parked + parked->body_bytes;
+}
+
+/* A connection's own doing ends its worker; where others take the place, it may come again. */
+static int check_place(const struct pulls *p, const struct request *r, struct err *err)
+{
+    const struct connection *c = r->connection;
+
+    if (c->parked.n >= PULLS_PARKED_MAX ||
+        c->parked.n_bytes + r->body_bytes > p->config.frame_max_bytes)
+        return err_set(err, -ENOBUFS, "too many pulls of this connection are parked");
+    if (p->parked_bytes + sizeof(struct parked) + r->body_bytes > p->config.parked_bytes_max)
+        return err_set(err, -ENOMEM,
+                       "parked pulls take %zu of %zu bytes on this shard: no place for %zu "
+                       "more until the slower workers have caught up",
+                       p->parked_bytes, p->config.parked_bytes_max, r->body_bytes);
+    return 0;
+}
+
 static int park(struct pulls *p, const struct request *r)
 {
     struct connection *c = r->connection;
     uint64_t park_ms = p->config.park_max_ms;
     struct parked *parked;
 
-    if (c->parked.n >= PULLS_PARKED_MAX ||
-        c->parked.n_bytes + r->body_bytes > p->config.frame_max_bytes)
-        return -ENOBUFS;
     parked = mem_try_alloc(sizeof *parked);
     if (!parked)
         return -ENOMEM;
@@ -166,6 +188,7 @@ static int park(struct pulls *p, const struct request *r)
     p->last = &parked->next;
     c->parked.n++;
     c->parked.n_bytes += r->body_bytes;
+    p->parked_bytes += parked_bytes(parked);
     p->counts.parked++;
     p->counts.parked_total++;
     return 0;
@@ -181,6 +204,7 @@ static struct parked *unpark(struct pulls *p, struct parked **at)
         p->last = at;
     parked->connection->parked.n--;
     parked->connection->parked.n_bytes -= parked->body_bytes;
+    p->parked_bytes -= parked_bytes(parked);
     p->counts.parked--;
     return parked;
 }
@@ -277,10 +301,21 @@ int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
                              value_bytes, &err);
     if (status)
         return pulls_refuse(p, r, status, err.text);
+    status = check_place(p, r, &err);
+    if (status)
+        return pulls_refuse(p, r, status, err.text);
     status = park(p, r);
-    if (status == -ENOBUFS)
-        return pulls_refuse(p, r, status, "too many pulls of this connection are parked");
     return status ? pulls_refuse(p, r, status, status_text(status)) : 0;
+}
+
+/* Do answers wait to be read, more than enough? Then this one waits here, where it takes little,
+ * until the next look. */
+static bool is_congested(struct pulls *p, const struct connection *c)
+{
+    bool is_full = c->channel.state == CHANNEL_CONGESTED;
+
+    p->any_congested = p->any_congested || is_full;
+    return is_full;
 }
 
 void pulls_retry(struct pulls *p)
@@ -290,10 +325,12 @@ void pulls_retry(struct pulls *p)
     struct worker *worker;
     int status;
 
+    p->any_congested = false;
     while ((parked = *at)) {
         c = parked->connection;
         worker = find_worker(p, &c->worker);
-        if (worker && !shard_pull_ready(p->config.shard, worker, &parked->pull)) {
+        if (worker &&
+            (!shard_pull_ready(p->config.shard, worker, &parked->pull) || is_congested(p, c))) {
             at = &parked->next;
             continue;
         }
@@ -321,19 +358,31 @@ static void refuse_parked(struct pulls *p, struct parked **at, int status, const
     free_parked(parked);
 }
 
+/* Nobody else holds it up: how long a client may take to read is the switchboard's to say. */
+static bool waits_for_its_client(struct pulls *p, const struct worker *worker,
+                                 const struct parked *parked) ON_SHARD
+{
+    return worker && parked->connection->channel.state == CHANNEL_CONGESTED &&
+           shard_pull_ready(p->config.shard, worker, &parked->pull);
+}
+
 void pulls_expire(struct pulls *p, uint64_t loop_ms)
 {
     struct parked **at = &p->first;
     char sentence[160];
 
+    if (p->any_congested)
+        pulls_retry(p);
     while (*at) {
-        struct worker *worker;
+        struct worker *worker = NULL;
+        bool is_over = loop_ms >= (*at)->until_ms;
 
-        if (loop_ms < (*at)->until_ms) {
+        if (is_over)
+            worker = find_worker(p, &(*at)->connection->worker);
+        if (!is_over || waits_for_its_client(p, worker, *at)) {
             at = &(*at)->next;
             continue;
         }
-        worker = find_worker(p, &(*at)->connection->worker);
         snprintf(sentence, sizeof sentence, "%s", status_text(PS_EDEADLINE));
         if (worker)
             explain(p, worker->job, &(*at)->pull, sentence, sizeof sentence);

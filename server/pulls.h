@@ -8,7 +8,9 @@
  *                     -> dropped             its connection closed
  *           -> refused                       a status and a sentence
  *
- * A parked pull holds nothing up: what its connection sends behind it is worked on at once.
+ * A parked pull holds nothing up: what its connection sends behind it is worked on at once. One
+ * that has become ready stays parked while its connection is CONGESTED (channel.h): so a client
+ * that reads slowly makes one answer wait for it in memory, and not all of its pulls'.
  */
 #ifndef SERVER_PULLS_H
 #define SERVER_PULLS_H
@@ -17,7 +19,8 @@
 #include "server/core/shard.h"
 #include "server/request.h"
 
-#define PULLS_PARKED_MAX 16u /* of one connection */
+#define PULLS_PARKED_MAX 16u                       /* of one connection */
+#define PULLS_PARKED_BYTES_MAX ((size_t)256 << 20) /* of a shard: all connections together */
 
 struct pulls;
 
@@ -25,6 +28,7 @@ struct pulls_config {
     struct shard *shard; /* borrowed */
     uint32_t frame_max_bytes;
     uint64_t park_max_ms;
+    size_t parked_bytes_max; /* 0: PULLS_PARKED_BYTES_MAX */
     enum { PULLS_PLAIN, PULLS_COMPRESSED } replies;
     struct report_requests *requests; /* borrowed: the counters of pulls */
 };
@@ -48,7 +52,8 @@ int pulls_refuse(struct pulls *p, const struct request *r, int status, const cha
 /* A clock may have moved: answers what has become ready. */
 void pulls_retry(struct pulls *p) ON_SHARD;
 
-/* Tells those whose time is up. `loop_ms`: the clock of the connections' loop. */
+/* A few times a second: answers what a congested connection now has room for, tells those whose
+ * time is up. `loop_ms`: the clock of the connections' loop. */
 void pulls_expire(struct pulls *p, uint64_t loop_ms) ON_SHARD;
 
 /* The connection is gone. */

@@ -71,6 +71,7 @@ static void load_part(struct mail *mail, void *owner)
     part->n_tables = shard_n_tables(shard);
     for (uint32_t i = 0; i < part->n_tables; i++)
         part->n_rows += table_n_rows(shard_table(shard, i)->rows);
+    shard_thread_publish(t); /* whoever sees the node ready sees what it has loaded */
     part->mail.run = on_part_back;
     status = mailbox_post(r->config.mailbox, &part->mail);
     assert(status == 0); /* the main thread's box outlives the shards */

@@ -165,6 +165,9 @@ static int join(struct service *s, const struct request *r, const struct join *a
     if (is_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     status = roster_join(shard_roster(s->config.shard), &wish, r->now_ms, &worker, err);
+    if (status == PS_EFENCED)
+        answer->fenced_below =
+            roster_fence(shard_roster(s->config.shard), asked->job, asked->rank);
     if (status)
         return status;
     remember_worker(r->connection, asked);
@@ -173,6 +176,8 @@ static int join(struct service *s, const struct request *r, const struct join *a
     answer->min_clock = job_min_clock(worker->job);
     answer->lease_ms = s->config.lease_ms;
     answer->resumed = worker->resumed;
+    answer->refused_seq = worker->refused_seq;
+    answer->refused_status = worker->refused_status;
     pulls_retry(s->pulls);
     return 0;
 }
@@ -223,6 +228,8 @@ static int judge_push(struct service *s, const struct request *r, struct shard_p
         status = message_read_push(r->header, r->head, r->body, r->body_bytes, &s->push);
     if (!status)
         status = find_worker(s, r, &worker);
+    if (status == PS_EFENCED)
+        shard_push_fenced(s->config.shard);
     if (status)
         return status;
     status = shard_push(s->config.shard, worker, &s->push, r->now_ms, ret);

@@ -35,7 +35,7 @@ struct shard_thread {
     _Atomic uint64_t n_gone, alive_ms;
 };
 
-static void post_report(struct shard_thread *t) ON_SHARD
+void shard_thread_publish(struct shard_thread *t)
 {
     struct reporter_sources from = { .shard = t->shard,
                                      .service = t->service,
@@ -57,7 +57,7 @@ void shard_thread_progress(void *arg)
     enter_shard();
     atomic_store(&t->alive_ms, now_ms);
     if (now_ms - t->reported_ms >= REPORT_MS)
-        post_report(t);
+        shard_thread_publish(t);
 }
 
 static void count_gone(struct shard_thread *t)
@@ -150,11 +150,11 @@ static void run(void *arg)
 
     enter_shard();
     make_shard(t);
-    post_report(t);
+    shard_thread_publish(t);
     status = uv_timer_start(&t->timer, on_tick, TICK_MS, TICK_MS);
     assert(status == 0);
     uv_run(&t->loop, UV_RUN_DEFAULT);
-    post_report(t);
+    shard_thread_publish(t);
     service_free(t->service);
     shard_free(t->shard);
 }

@@ -57,6 +57,9 @@ uint64_t shard_thread_alive_ms(const struct shard_thread *t);
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
 uint32_t shard_thread_index(const struct shard_thread *t);
 
+/* Posts a report of what the shard holds now. */
+void shard_thread_publish(struct shard_thread *t) ON_SHARD;
+
 /* To be called now and then by mail that takes long (arg: the shard_thread): shows life and
  * posts a report. */
 void shard_thread_progress(void *arg);

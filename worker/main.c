@@ -143,6 +143,16 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
     return status;
 }
 
+/* What went wrong is this worker's own doing and the servers are well: say goodbye, so that nobody waits for its lease. */
+static void leave_on_failure(struct run *r, int status)
+{
+    struct err ignored;
+
+    if (r->store && (status == PS_ESPEC || status == PS_ENAN || status == PS_EDATA ||
+                     status == PS_ESETTING))
+        (void)r->store->ops->leave(r->store, &ignored);
+}
+
 static int train(struct run *r, struct err *err)
 {
     struct trainer *t;
@@ -185,6 +195,14 @@ static int train(struct run *r, struct err *err)
     if (!status)
         status = finish(r, t, err);
     free(t);
+    return status;
+}
+
+static int train_or_leave(struct run *r, struct err *err)
+{
+    int status = train(r, err);
+
+    leave_on_failure(r, status);
     return status;
 }
 
@@ -273,7 +291,7 @@ static const struct command {
     const char *name;
     int (*run)(struct run *r, struct err *err);
 } commands[] = {
-    { "train", train }, { "eval", eval }, { "predict", predict }, { "synth", synth }
+    { "train", train_or_leave }, { "eval", eval }, { "predict", predict }, { "synth", synth }
 };
 
 static const struct command *find_command(const char *name)

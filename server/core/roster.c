@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,11 @@ static int check_join(const struct roster_join *join, struct err *err)
         join->mode != SPEC_MODE_BSP)
         return err_set(err, -EINVAL, "job %s: mode number %d; expected async, ssp or bsp",
                        join->job, (int)join->mode);
+    if (join->clock > ROSTER_CLOCK_END)
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u says that it has finished %" PRIu64
+                       " steps, which is out of range",
+                       join->job, join->rank, join->clock);
     return 0;
 }
 
@@ -263,6 +269,8 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     w->incarnation = w->fenced_below = join->incarnation;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
     w->last_seq = join->last_acked;
+    w->refused_seq = 0;
+    w->refused_status = 0;
 }
 
 static int fenced(struct job *job, const struct roster_join *join, struct err *err)
@@ -271,6 +279,22 @@ static int fenced(struct job *job, const struct roster_join *join, struct err *e
     return err_set(err, PS_EFENCED,
                    "job %s: rank %u has left, was declared dead, or has been replaced since",
                    job->name, join->rank);
+}
+
+/* Another process that is heard of takes part under this rank: whoever comes now, by a mistyped command or too soon after
+ * a crash, is told to wait. Half a lease is more than the third at which a live worker beats. */
+static int check_live(const struct roster *r, const struct entry *entry,
+                      const struct roster_join *join, uint64_t now_ms, struct err *err)
+{
+    const struct worker *w = &entry->job.workers[join->rank];
+    const char *name = join->name ? join->name : "";
+    uint64_t silent_ms = now_ms > w->last_seen_ms ? now_ms - w->last_seen_ms : 0;
+
+    if (w->state != WORKER_LIVE || w->incarnation == join->incarnation ||
+        silent_ms >= r->lease_ms / 2 || strncmp(w->name, name, sizeof w->name - 1) == 0)
+        return 0;
+    return err_set(err, -EBUSY, "job %s: rank %u is %s, heard of %llu ms ago", join->job,
+                   join->rank, w->name, (unsigned long long)silent_ms);
 }
 
 int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms,
@@ -287,6 +311,8 @@ int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_m
     /* Who has finished steps comes back to a run, also when all others have ended it. */
     goes_on = alive || (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
     if (alive && (status = check_settings(&entry->job, join, err)) != 0)
+        return status;
+    if (alive && (status = check_live(r, entry, join, now_ms, err)) != 0)
         return status;
     if (entry && join_is_fenced(entry, join, alive))
         return fenced(&entry->job, join, err);
@@ -325,9 +351,22 @@ int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incar
     return PS_EFENCED;
 }
 
+uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank)
+{
+    const struct entry *entry = find_entry(r, job);
+    const struct worker *w;
+    uint64_t above;
+
+    if (!entry || rank >= entry->workers_cap)
+        return 0;
+    w = &entry->job.workers[rank];
+    above = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
+    return above > w->fenced_below ? above : w->fenced_below;
+}
+
 bool roster_reach(struct worker *worker, uint64_t clock)
 {
-    if (clock <= worker->clock)
+    if (clock <= worker->clock || clock > ROSTER_CLOCK_END)
         return false;
     worker->clock = clock;
     return true;

@@ -29,6 +29,8 @@
 
 #define ROSTER_N_JOBS_MAX 64u
 #define ROSTER_N_WORKERS_MAX 1024u /* of one job */
+/* No job gets there; so clock + bound cannot wrap. */
+#define ROSTER_CLOCK_END (UINT64_C(1) << 62)
 
 struct roster;
 struct job;
@@ -44,8 +46,10 @@ struct worker {
     uint64_t fenced_below; /* a smaller incarnation is refused */
     uint64_t clock;        /* steps finished */
     uint64_t last_seq;     /* of the last push judged */
+    uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
+    int refused_status;
     uint64_t last_seen_ms;
-    bool resumed;          /* its last join was a reconnect of the same incarnation */
+    bool resumed; /* its last join was a reconnect of the same incarnation */
 };
 
 struct job {
@@ -79,7 +83,8 @@ void roster_free(struct roster *r);
 
 /* *ret_worker is borrowed and stays at its address for the roster's life (a job that starts
  * afresh keeps no old worker: connections hold {job name, rank, incarnation} and ask
- * roster_find() for each message). PS_EJOB: the job runs with other settings (err names which);
+ * roster_find() for each message). -EBUSY: another process (by its name) is this rank and was heard of within half a
+ * lease; PS_EJOB: the job runs with other settings (err names which);
  * PS_EFENCED; -ENOSPC (ROSTER_N_JOBS_MAX jobs have workers); -ENOMEM; -EINVAL with a sentence.
  * A job of which nobody is left gives its place to a new one when places run out. */
 int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms,
@@ -91,9 +96,13 @@ int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_m
 int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incarnation,
                 uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
 
+/* The smallest incarnation of this rank that joins as a new one: what to tell who was refused
+ * with PS_EFENCED. Its own clock may be behind that of whoever had the rank before. */
+uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank);
+
 /* A pull at `clock` says that its worker has finished so many steps: one that came back and was
  * moved up by another shard is moved up here too, or it would wait for itself. True if it
- * moved; then shard_advance(). */
+ * moved; then shard_advance(). A clock past ROSTER_CLOCK_END is ignored. */
 bool roster_reach(struct worker *worker, uint64_t clock);
 
 void roster_leave(struct roster *r, struct worker *worker);

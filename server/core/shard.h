@@ -59,7 +59,8 @@ struct shard_table {
 struct shard_push_result {
     int status;     /* what the worker is told: 0 or a refusal */
     char text[200]; /* a sentence when refused */
-    bool repeated;  /* had been judged before; nothing done */
+    /* Had been judged before; nothing done. The worker's last refused push is refused again. */
+    bool repeated;
     uint64_t min_clock, version;
     uint64_t rows_refused; /* new rows that found no place in the budget during this call */
 };
@@ -101,7 +102,8 @@ struct roster *shard_roster(struct shard *s) ON_SHARD;
 
 /* One push of `worker`. Always fills *ret. Returns 0 when the push is or had been judged, else
  * (the same as ret->status) why it was not, its number being still to come: -ENOMEM (all is as
- * it was), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
+ * it was; also when it is ahead of the others and there is no place for it while they are
+ * behind), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
  *
  * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD,
  * PS_ENAN, PS_EPROTO (a table in two sections; a clock out of range, or of a lock-step push one
@@ -113,8 +115,12 @@ struct roster *shard_roster(struct shard *s) ON_SHARD;
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
-/* Sizes of the answer: ret_value_bytes[i] for each section. Refuses unknown tables, wrong
- * codecs, counts whose answer would pass `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ETOOBIG. */
+/* Counts a push that did not get so far: roster_find() says that its sender is fenced. */
+void shard_push_fenced(struct shard *s) ON_SHARD;
+
+/* Sizes of the answer: ret_value_bytes[i] for each section, before room is made for anything.
+ * Refuses unknown tables, wrong codecs, more keys than can stand in their bytes, counts whose
+ * answer would pass `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err) ON_SHARD MUST_CHECK;
 

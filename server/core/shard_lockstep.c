@@ -7,8 +7,7 @@
 
 #include "common/mem.h"
 
-/* Of held pushes, however small the budget: one frame of the largest size. */
-#define HELD_BYTES_ALWAYS (UINT64_C(64) << 20)
+#define HELD_BYTES_ALWAYS (UINT64_C(64) << 20) /* however small the budget: the largest frame */
 
 struct shard_queue {
     struct shard_queue *next; /* owned */
@@ -49,24 +48,41 @@ static uint32_t n_held_of(const struct shard_queue *q, uint32_t rank)
 }
 
 /* Held pushes are no rows: a full table must not stop the updates of the rows that it has. */
-static int check_room(const struct shard *s, const struct worker *worker, size_t n_bytes,
-                      struct err *err)
+static uint64_t held_bytes_max(const struct shard *s)
 {
     uint64_t max = s->config.memory_max_bytes / 4;
 
-    if (max < HELD_BYTES_ALWAYS)
-        max = HELD_BYTES_ALWAYS;
+    if (!s->config.memory_max_bytes)
+        return SHARD_HELD_BYTES_MAX;
+    return max < HELD_BYTES_ALWAYS ? HELD_BYTES_ALWAYS : max;
+}
+
+/* Who is ahead gets half of the place, so that the clock that all wait for finds the other
+ * half, and is told to come again; when that clock itself does not fit, waiting mends nothing. */
+static int check_bytes(const struct shard *s, const struct worker *worker,
+                       const struct push *push, size_t n_bytes, struct err *err)
+{
+    bool is_ahead = push->clock > job_min_clock(worker->job);
+    uint64_t max = held_bytes_max(s) / (is_ahead ? 2 : 1);
+
+    if (s->held_bytes + n_bytes <= max)
+        return 0;
+    return err_set(err, is_ahead ? -ENOMEM : PS_EBUDGET,
+                   "no place for %zu bytes of a push that must wait for its clock: %" PRIu64
+                   " of %" PRIu64 " are taken%s",
+                   n_bytes, s->held_bytes, max,
+                   is_ahead ? "; it has one when the slower workers have caught up" : "");
+}
+
+static int check_room(const struct shard *s, const struct worker *worker,
+                      const struct push *push, size_t n_bytes, struct err *err)
+{
     if (n_held_of(find_queue(s, worker->job, worker->job->run), worker->rank) >=
         SHARD_HELD_PUSHES_MAX)
         return err_set(err, PS_ETOOBIG,
                        "%u pushes of this worker wait for the others' clocks: no more are held",
                        SHARD_HELD_PUSHES_MAX);
-    if (s->config.memory_max_bytes && s->held_bytes + n_bytes > max)
-        return err_set(err, PS_EBUDGET,
-                       "no place for %zu bytes of a push that must wait for its clock: %" PRIu64
-                       " of %" PRIu64 " are taken",
-                       n_bytes, s->held_bytes, max);
-    return 0;
+    return check_bytes(s, worker, push, n_bytes, err);
 }
 
 /* Does any table wait for clocks, when this job pushes to it? */
@@ -124,7 +140,7 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
                    push->sections[i].value_bytes;
         n_sections++;
     }
-    status = check_room(s, worker, n_bytes, err);
+    status = check_room(s, worker, push, n_bytes, err);
     if (status)
         return status;
     *ret_held = copy_push(s, push, n_bytes, n_sections);

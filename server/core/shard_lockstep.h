@@ -11,18 +11,19 @@
  *
  * Every push of a job that may use lock-step tables is held, also one without a section for
  * them: the weights of a clock's ranks must not depend on which shard a worker had rows for.
- * With a memory budget, what is held may take a quarter of it beside the rows (or 64 MiB, if
- * that is more).
+ * What is held may take SHARD_HELD_BYTES_MAX; with a memory budget, a quarter of it beside the
+ * rows (or 64 MiB, if that is more). Workers that are ahead of min clock may fill half of that.
  */
 #ifndef SERVER_CORE_SHARD_LOCKSTEP_H
 #define SERVER_CORE_SHARD_LOCKSTEP_H
 
 #include "server/core/shard_combine.h"
 
-#define SHARD_HELD_PUSHES_MAX 1024u /* of one worker */
+#define SHARD_HELD_PUSHES_MAX 1024u              /* of one worker */
+#define SHARD_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
 
-/* A copy of what s->parts says must wait; NULL when this job's pushes are not held. -ENOMEM;
- * PS_EBUDGET, PS_ETOOBIG with a sentence. */
+/* A copy of what s->parts says must wait; NULL when this job's pushes are not held. -ENOMEM
+ * (with a sentence when the push is to come again once the others have caught up); PS_EBUDGET, PS_ETOOBIG with a sentence. */
 int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
                         const struct push *push, struct shard_held **ret_held, struct err *err)
     MUST_CHECK;

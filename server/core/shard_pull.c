@@ -20,7 +20,8 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
         const struct section *section = &pull->sections[i];
 
         if ((status = shard_section_table(s, section, &entry, err)) != 0 ||
-            (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0)
+            (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0 ||
+            (status = shard_section_count(entry, section, err)) != 0)
             return status;
         if (section->n_keys > (max_bytes - total) / row_bytes)
             return err_set(err, PS_ETOOBIG,
@@ -177,6 +178,7 @@ int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, 
 
     for (uint32_t i = 0; i < pull->n_sections && !status; i++)
         status = read_section(s, &pull->sections[i], &dst, err);
+    shard_scratch_trim(s);
     if (status)
         return status;
     *ret_min_clock = worker ? job_min_clock(worker->job) : 0;

@@ -8,8 +8,6 @@
 #include "server/core/shard_rows.h"
 #include "server/core/shard_section.h"
 
-#define CLOCK_END (UINT64_C(1) << 62) /* no job gets there; so clock + bound cannot wrap */
-
 /* What is wrong with a push, and where. */
 struct fault {
     struct err err;
@@ -34,6 +32,18 @@ static int check_turn(const struct worker *worker, const struct push *push, bool
         return err_set(err, PS_ESEQ, "push number %" PRIu64 " came, %" PRIu64 " is next",
                        push->seq, worker->last_seq + 1);
     return 0;
+}
+
+/* The section's bytes against its table, before any room is made for its keys. */
+static int check_size(const struct shard_entry *entry, struct shard_part *part, struct err *err)
+{
+    const struct section *section = part->section;
+    int status = shard_section_codec(entry, section, &part->codec, &part->row_bytes, err);
+
+    if (!status)
+        status = shard_section_count(entry, section, err);
+    return status ? status
+                  : shard_section_width(entry, section, part->codec, part->row_bytes, err);
 }
 
 static int check_table(struct shard *s, const struct worker *worker, const struct push *push,
@@ -62,8 +72,7 @@ static int check_table(struct shard *s, const struct worker *worker, const struc
                        "table %s: a gradient of clock %" PRIu64
                        " after the worker has finished it (its clock is %" PRIu64 ")",
                        entry->table.spec.name, push->clock, worker->clock);
-    status = shard_section_codec(entry, section, &part->codec, &part->row_bytes, &fault->err);
-    return status ? status : shard_section_count(entry, section, &fault->err);
+    return check_size(entry, part, &fault->err);
 }
 
 /* Gives every part its run of the scratch for keys and rows. */
@@ -107,7 +116,7 @@ static int check_push(struct shard *s, const struct worker *worker, const struct
     int status = 0;
 
     s->mark++;
-    if (push->clock >= CLOCK_END)
+    if (push->clock >= ROSTER_CLOCK_END)
         return err_set(&fault->err, PS_EPROTO, "clock %" PRIu64 " is out of range",
                        push->clock);
     for (uint32_t i = 0; i < push->n_sections && !status; i++) {
@@ -216,7 +225,7 @@ static void note_refusal(struct shard *s, const struct worker *worker, const str
 
 static void tick(struct shard *s, struct worker *worker, const struct push *push)
 {
-    if (!push->tick || push->clock >= CLOCK_END)
+    if (!push->tick || push->clock >= ROSTER_CLOCK_END)
         return;
     if (push->clock + 1 > worker->clock)
         worker->clock = push->clock + 1;
@@ -232,11 +241,15 @@ static int judge(struct shard *s, struct worker *worker, const struct push *push
 
     if (!status)
         status = prepare(s, worker, push, &held, fault);
+    if (status == -ENOMEM && fault->err.status != -ENOMEM)
+        err_set(&fault->err, -ENOMEM, "no memory for push number %" PRIu64, push->seq);
     if (status == -ENOMEM)
-        return err_set(&fault->err, -ENOMEM, "no memory for push number %" PRIu64, push->seq);
+        return status;
     worker->last_seq = push->seq;
     s->counters.pushes++;
     if (status) {
+        worker->refused_seq = push->seq;
+        worker->refused_status = status;
         note_refusal(s, worker, push, fault);
     } else {
         count_sections(s, push);
@@ -246,6 +259,11 @@ static int judge(struct shard *s, struct worker *worker, const struct push *push
     tick(s, worker, push);
     (void)shard_lockstep_release(s);
     return 0;
+}
+
+void shard_push_fenced(struct shard *s)
+{
+    s->counters.pushes_fenced++;
 }
 
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
@@ -261,6 +279,10 @@ int shard_push(struct shard *s, struct worker *worker, const struct push *push, 
         worker->last_seen_ms = now_ms;
     if (!status && !ret->repeated)
         status = judge(s, worker, push, &fault);
+    else if (!status && push->seq == worker->refused_seq)
+        err_set(&fault.err, worker->refused_status, "%s (judged before)",
+                status_text(worker->refused_status));
+    shard_scratch_trim(s);
     s->counters.pushes_repeated += ret->repeated;
     s->counters.pushes_fenced += status == PS_EFENCED;
     ret->status = fault.err.status;

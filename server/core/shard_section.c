@@ -45,6 +45,20 @@ int shard_section_count(const struct shard_entry *entry, const struct section *s
     return 0;
 }
 
+int shard_section_width(const struct shard_entry *entry, const struct section *section,
+                        const struct codec *codec, size_t row_bytes, struct err *err)
+{
+    const struct table_spec *spec = &entry->table.spec;
+
+    if (section->value_bytes != (uint64_t)section->n_keys * row_bytes)
+        return err_set(err, PS_EWIDTH,
+                       "table %s: %zu bytes of values for %" PRIu32
+                       " rows of %zu bytes (dim %" PRIu32 ", %s)",
+                       spec->name, section->value_bytes, section->n_keys, row_bytes, spec->dim,
+                       codec->name);
+    return 0;
+}
+
 static int check_blocks(const struct shard_entry *entry, const uint64_t *keys, uint32_t n_keys,
                         uint64_t *ret_key, struct err *err)
 {
@@ -114,12 +128,6 @@ int shard_section_values(const struct shard_part *part, const uint64_t *keys, fl
     const struct table_spec *spec = &part->rows.entry->table.spec;
     const uint8_t *src = section->values;
 
-    if (section->value_bytes != (uint64_t)section->n_keys * part->row_bytes)
-        return err_set(err, PS_EWIDTH,
-                       "table %s: %zu bytes of values for %" PRIu32
-                       " rows of %zu bytes (dim %" PRIu32 ", %s)",
-                       spec->name, section->value_bytes, section->n_keys, part->row_bytes,
-                       spec->dim, part->codec->name);
     for (uint32_t i = 0; i < section->n_keys; i++, src += part->row_bytes) {
         if (part->codec->decode(src, spec->dim, section->k, row) != 0) {
             *ret_key = keys[i];

@@ -22,14 +22,20 @@ int shard_section_codec(const struct shard_entry *entry, const struct section *s
 int shard_section_count(const struct shard_entry *entry, const struct section *section,
                         struct err *err) MUST_CHECK;
 
+/* Has the section as many bytes of values as its keys have rows? As above, before room is made.
+ * PS_EWIDTH. */
+int shard_section_width(const struct shard_entry *entry, const struct section *section,
+                        const struct codec *codec, size_t row_bytes, struct err *err)
+    MUST_CHECK;
+
 /* ret_keys[0 .. n_keys): ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,
  * PS_ESHARD; *ret_key is then the first wrong key where one is known. */
 int shard_section_keys(const struct shard *s, const struct shard_entry *entry,
                        const struct section *section, uint64_t *ret_keys, uint64_t *ret_key,
                        struct err *err) MUST_CHECK;
 
-/* Every row of `values` makes sense and is finite. keys: what shard_section_keys() gave; row:
- * room for dim floats. PS_EWIDTH, PS_ECODEC, PS_ENAN; *ret_key as above. */
+/* Every row of `values`, which have the right width, makes sense and is finite. keys: what
+ * shard_section_keys() gave; row: room for dim floats. PS_ECODEC, PS_ENAN; *ret_key as above. */
 int shard_section_values(const struct shard_part *part, const uint64_t *keys, float *row,
                          uint64_t *ret_key, struct err *err) MUST_CHECK;
 

@@ -18,6 +18,8 @@
 #include "server/core/optim_catalog.h"
 #include "server/core/shard.h"
 
+#define SHARD_SCRATCH_KEEP_BYTES ((size_t)16 << 20) /* of each scratch buffer, between calls */
+
 /* A table and what its specification means to this shard. */
 struct shard_entry {
     struct shard_table table;
@@ -61,7 +63,7 @@ struct shard {
     struct shard_queue *queues; /* owned */
     uint64_t held_bytes;
 
-    /* Scratch of one call: grows to what the largest needed. */
+    /* Scratch of one call: grows to what it needs; what is large goes with the call. */
     struct buf keys, rows, contributions, batches;
     struct shard_part parts[SECTIONS_MAX];
     float *gradient, *values; /* owned; SPEC_DIM_MAX each */
@@ -71,6 +73,16 @@ struct shard {
 static inline void *shard_scratch(struct buf *b, uint64_t n, size_t item_bytes)
 {
     return buf_reserve(b, (size_t)n * item_bytes);
+}
+
+/* Gives back what a rare large message has made the scratch grow to. */
+static inline void shard_scratch_trim(struct shard *s)
+{
+    struct buf *all[] = { &s->keys, &s->rows, &s->contributions, &s->batches };
+
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i]->cap_bytes > SHARD_SCRATCH_KEEP_BYTES)
+            buf_deinit(all[i]);
 }
 
 static inline struct shard_entry *shard_entry_at(const struct shard *s, uint32_t id)

@@ -119,7 +119,9 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     /* By this, or by leaving since the last time. */
     any = roster_n_gone(s->roster) != s->n_gone;
     s->n_gone = roster_n_gone(s->roster);
-    return shard_lockstep_release(s) || any;
+    any = shard_lockstep_release(s) || any;
+    shard_scratch_trim(s);
+    return any;
 }
 
 /* Would one more row of this table break the budget? */

@@ -22,7 +22,7 @@
 #include "server/net/address.h"
 
 #define DOOR_GREETINGS_SPARE \
-    64u /* guests heard beyond connections_max, so that they can be told why not */
+    64u /* guests heard beyond connections_max: to be told why not, or, operators, to come in */
 
 struct door;
 
@@ -30,7 +30,7 @@ struct door_events {
     /* A guest that may come in: `fd` is taken when 0 is returned, else the guest is refused
      * with that status. */
     int (*guest)(void *owner, int fd, uint64_t request_id, const struct hello *hello);
-    /* How many connections are open behind the door. */
+    /* How many connections are open behind the door, operators' too. */
     uint64_t (*n_inside)(void *owner);
     /* Somebody was turned away; for a line in the log. */
     void (*refused)(void *owner, const char *peer, int status, const char *sentence);

@@ -39,7 +39,7 @@ int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t
                     struct err *err) MUST_CHECK;
 
 /* On the shard's thread: writes and syncs this shard's file. `progress(arg)` is called between
- * chunks (it feeds the watchdog). A failure leaves no part that counts. */
+ * chunks, and between the syncs of no more than 64 MiB each (it feeds the watchdog). A failure leaves no part that counts. */
 int checkpoint_write_shard(const struct file_ops *files, const char *data_dir, uint64_t number,
                            uint32_t shard_index, struct shard *shard, void (*progress)(void *),
                            void *arg, struct checkpoint_part *ret, struct err *err)

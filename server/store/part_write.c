@@ -12,6 +12,7 @@ struct writer {
     int fd;
     uint64_t n_bytes, n_rows; /* written so far */
     uint32_t crc;             /* of them */
+    uint64_t n_synced;        /* so many of the bytes are on the disk */
     uint8_t *rows;            /* owned: one chunk of them */
     void (*progress)(void *arg);
     void *arg;
@@ -54,6 +55,15 @@ static int put_head(struct writer *w, uint64_t number, uint32_t shard_index,
     return status;
 }
 
+static int sync(struct writer *w)
+{
+    int status = w->files->sync(w->files->state, w->fd);
+
+    w->n_synced = w->n_bytes;
+    return status ? err_set(w->err, status, "cannot sync: %s: %s", status_text(status), w->path)
+                  : 0;
+}
+
 /* Rows first .. first + n_rows - 1 of table number `id`. */
 static int put_chunk(struct writer *w, const struct shard_table *table, uint32_t id,
                      uint64_t first, uint32_t n_rows)
@@ -71,6 +81,8 @@ static int put_chunk(struct writer *w, const struct shard_table *table, uint32_t
     if (!status)
         status = put(w, w->rows, chunk.n_bytes);
     w->n_rows += n_rows;
+    if (!status && w->n_bytes - w->n_synced >= PART_WRITE_SYNC_BYTES)
+        status = sync(w);
     if (w->progress)
         w->progress(w->arg);
     return status;
@@ -126,8 +138,8 @@ static int finish(struct writer *w, int status)
 {
     int closed;
 
-    if (!status && (status = w->files->sync(w->files->state, w->fd)) != 0)
-        err_set(w->err, status, "cannot sync: %s: %s", status_text(status), w->path);
+    if (!status)
+        status = sync(w);
     closed = w->files->close(w->files->state, w->fd);
     if (!status && closed)
         status = err_set(w->err, closed, "cannot close: %s: %s", status_text(closed), w->path);

@@ -117,7 +117,7 @@ def test_the_bound_holds_and_is_shown(psds, tmp_path):
                         "--staleness", 2, *SMALL, "--json", "-") for r in range(3)]
     results = [result(finish(w)[0]) for w in workers]
     assert max(r["staleness_max"] for r in results) <= 2
-    job = node.stats()["jobs"][0]
+    job = wait_for("the goodbyes", lambda: [j for j in node.stats()["jobs"] if all(w["state"] == "left" for w in j["workers"])])[0]
     assert job["staleness_violations"] == 0 and job["staleness_max"] <= 2 and sum(job["staleness"].values()) > 100
 
 
@@ -167,6 +167,20 @@ def test_real_avazu_rows_are_read_by_header_names(tmp_path):
     r = train("--data", log, "--local", "--delimiter", ",", "--header", "--label", "click", "--categorical", "*", "--ignore", "id",
               "--bottom", "16", "--top", "32,16", "--valid-fraction", "0.1", "--lr", "0.02")
     assert r["bad_rows"] == 0 and r["samples"] + r["validation_rows"] == 20000 and r["auc"] > 0.6
+
+
+def test_a_second_process_of_a_live_rank_waits_and_disturbs_nobody(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 2000)
+    node = psds("--shards", 2)
+    flags = ("--data", log, "--servers", node.address, *SMALL, "--json", "-", "--progress-every", "50ms")
+    first = psworker("train", *flags, "--epochs", 10000)
+    assert first.stdout.readline()
+    _, err = finish(psworker("train", *flags, "--connect-timeout", "800ms"), status=1)
+    assert re.search(r"rank 0 is psworker \S+, heard of \d+ ms ago", err.splitlines()[-1])
+    first.send_signal(signal.SIGTERM)
+    out, err = finish(first)
+    assert result(out)["rejoins"] == 0 and "declared dead" not in err
+    train(*flags)
 
 
 def test_early_stop_ends_all_workers(psds, tmp_path):

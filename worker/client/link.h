@@ -15,7 +15,7 @@
  *
  * A broken connection, a shard that stays silent, and an answer that makes no sense lead from
  * any state to AWAY (from LEAVING to OVER). A refusal that trying again cannot mend leads to
- * OVER.
+ * OVER, and so does a push that is not judged within give_up_ms, whatever comes in between.
  *
  * Time is an argument: link_tick() must be called every few milliseconds. All functions run on
  * the loop's thread, and events come from link_tick(), from the calls below and from the loop.

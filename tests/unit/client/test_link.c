@@ -19,7 +19,8 @@ struct rig {
     struct fake *f;
     struct link *link;
     uint64_t now_ms;
-    uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices;
+    uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
+        n_restarts;
     char notice[512];
     int failed;
     char sentence[512];
@@ -100,6 +101,9 @@ static void on_notice(void *owner, const char *sentence)
     struct rig *rig = owner;
 
     rig->n_notices++;
+    rig->n_restarts += strstr(sentence, " has been restarted: it goes on from its newest "
+                                        "checkpoint, or from nothing if it has none; what it "
+                                        "acknowledged after that is gone") != NULL;
     snprintf(rig->notice, sizeof rig->notice, "%s", sentence);
 }
 
@@ -320,6 +324,23 @@ static void a_refusal_whose_answer_was_lost_is_told_all_the_same(void **state)
     tear_down(&rig);
 }
 
+static void a_shard_that_was_restarted_may_have_nothing_left(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = 0, .fault_type = FRAME_PUSH, .fault = FAKE_DROP_AFTER
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    assert_int_equal(rig.n_restarts, 0);
+    link_push(rig.link, empty_parcel(0));
+    run_until(&rig, &rig.n_ready, 2); /* the fake never says that it knew the worker */
+    assert_int_equal(rig.n_restarts, 1);
+    tear_down(&rig);
+}
+
 static void a_shard_that_accepts_but_never_greets_is_given_up(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute = true };
@@ -420,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
         cmocka_unit_test(a_refusal_whose_answer_was_lost_is_told_all_the_same),
+        cmocka_unit_test(a_shard_that_was_restarted_may_have_nothing_left),
         cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
         cmocka_unit_test(another_clusters_shard_is_refused),
         cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),

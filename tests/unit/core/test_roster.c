@@ -167,6 +167,21 @@ static void a_new_incarnation_replaces_a_living_one_without_waiting_for_its_leas
     roster_free(r);
 }
 
+static void
+another_process_waits_until_the_living_one_has_been_silent_for_half_a_lease(void **state)
+{
+    struct roster *r = roster_new(LEASE_MS, JOIN_MS);
+    struct roster_join other = ask(0, 1, 2);
+    struct worker *w = must_join(r, ask(0, 1, 1), 0);
+
+    (void)state;
+    other.name = "host:2";
+    assert_int_equal(try_join(r, other, LEASE_MS / 2 - 1, &w), -EBUSY);
+    assert_int_equal(w->incarnation, 1);
+    assert_int_equal(must_join(r, other, LEASE_MS / 2)->incarnation, 2);
+    roster_free(r);
+}
+
 static void a_worker_goes_on_where_a_shard_that_forgot_it_left_off(void **state)
 {
     struct roster *r = roster_new(LEASE_MS, JOIN_MS);
@@ -417,6 +432,8 @@ int main(void)
         cmocka_unit_test(a_reconnect_of_the_living_changes_nothing),
         cmocka_unit_test(the_dead_come_back_only_as_somebody_new),
         cmocka_unit_test(a_new_incarnation_replaces_a_living_one_without_waiting_for_its_lease),
+        cmocka_unit_test(
+            another_process_waits_until_the_living_one_has_been_silent_for_half_a_lease),
         cmocka_unit_test(a_worker_goes_on_where_a_shard_that_forgot_it_left_off),
         cmocka_unit_test(other_settings_are_refused_by_name_while_the_job_runs),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
