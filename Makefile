@@ -140,6 +140,7 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 
 bench: all                    ## the figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
+	@tests/bench/train.py $(B)/bin
 
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
