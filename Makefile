@@ -17,7 +17,7 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev
 APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
-            prometheus systemd
+            systemd
 APT_LINT  = clang clang-format binutils
 
 flags.release = -O3 -march=x86-64-v2 -g

@@ -1,5 +1,6 @@
 """The stats endpoint of a node at work."""
 
+import os
 import shutil
 import subprocess
 import urllib.error
@@ -69,7 +70,8 @@ def test_stats_tell_what_the_workers_did(start_psd):
 
 
 def test_promtool_has_no_complaint_about_the_metrics_of_a_node_at_work(start_psd):
-    assert shutil.which("promtool"), "promtool is missing: apt-get install prometheus"
+    if not shutil.which("promtool") and not os.environ.get("CI"):
+        pytest.skip("promtool is missing: apt-get install prometheus (it brings a service along)")
     psd = start_psd("--shards", "2")
     _, metrics = work(psd)
     got = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=30)
