@@ -44,7 +44,7 @@ def test_a_worker_frozen_at_its_end_says_goodbye_as_a_new_incarnation(psds, tmp_
     """The lease may end at any step, also between the last push and the goodbye: the result line comes all the same."""
     data = synth(tmp_path / "log.tsv", 640)
     for i in range(12):
-        node = psds("--shards", 2, "--lease", "200ms")
+        node = psds("--shards", 2, "--lease", "400ms")
         w = psworker("train", "--data", data, "--servers", node.address, "--format", "criteo", "--bottom", "8", "--top", "8", "--dim",
                      "8", "--batch", "64", "--json", "-")
         wait_for("its first step", lambda: workers_of(node, "live") or workers_of(node, "left"))
