@@ -11,6 +11,8 @@
 
 #include <xxhash.h>
 
+#include "common/number.h"
+
 static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
 static const char *const optim_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
@@ -304,10 +306,14 @@ static int differ(const char *table, const struct field *field, const struct tab
                   const struct table_spec *want, struct err *err)
 {
     switch (field->type) {
-    case FIELD_FLOAT:
-        return err_set(err, PS_ESPEC, "table %s: %s is %.9g here, %.9g was asked for", table,
-                       field->name, (double)float_at(have, field),
-                       (double)float_at(want, field));
+    case FIELD_FLOAT: {
+        char here[NUMBER_TEXT_MAX], asked[NUMBER_TEXT_MAX];
+
+        number_write_float(float_at(have, field), here);
+        number_write_float(float_at(want, field), asked);
+        return err_set(err, PS_ESPEC, "table %s: %s is %s here, %s was asked for", table,
+                       field->name, here, asked);
+    }
     case FIELD_NAME: {
         const char *here = name_of(field->names, (size_t)field->max + 1, u32_at(have, field));
         const char *asked = name_of(field->names, (size_t)field->max + 1, u32_at(want, field));
