@@ -213,8 +213,8 @@ static void a_difference_is_told_with_both_values(void **state)
     want = have;
     want.params.learning_rate = nextafterf(0.01f, 1);
     assert_int_equal(spec_same(&have, &want, &err), PS_ESPEC);
-    assert_string_equal(
-        err.text, "table emb: learning_rate is 0.01 here, 0.010000001 was asked for");
+    assert_string_equal(err.text,
+                        "table emb: learning_rate is 0.01 here, 0.010000001 was asked for");
     want = have;
     want.clip_norm = -0.0f;
     assert_int_equal(spec_same(&have, &want, &err), PS_ESPEC);
