@@ -77,7 +77,12 @@ def test_predict_stops_at_a_malformed_row_so_that_line_n_is_row_n(tmp_path):
 
 def test_a_terminal_gets_a_bar(tmp_path):
     log = synth(tmp_path / "log.tsv", 20000)
-    main, side = pty.openpty()
+    try:
+        main, side = pty.openpty()
+    except OSError as e:  # a container without /dev/pts
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no terminal is to be had: {e}")
     p = subprocess.Popen([BIN / "psworker", "train", "--local", "--data", log, "--train-rows", "19000", "--eval-every", "50",
                           "--progress-every", "20ms", *SMALL], stderr=side, stdout=side)
     os.close(side)
