@@ -98,11 +98,6 @@ int desk_wait_open(struct desk *d, uint64_t deadline_ns, struct err *err)
     return status;
 }
 
-int desk_trouble(struct desk *d, struct err *err)
-{
-    return desk_wait_room(d, UINT64_MAX, err);
-}
-
 static bool has_room(const struct desk *d, uint64_t max_bytes)
 {
     return d->unacked_bytes <= max_bytes || d->standing != DESK_JOINED;

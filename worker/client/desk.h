@@ -69,12 +69,9 @@ void desk_deinit(struct desk *d);
 
 int desk_wait_open(struct desk *d, uint64_t deadline_ns, struct err *err) MUST_CHECK;
 
-/* What the trainer has to be told before it goes on: a failure (for good), PS_EFENCED (once,
- * after the worker has joined again), the refusal of a push (once). Else 0. */
-int desk_trouble(struct desk *d, struct err *err) MUST_CHECK;
-
-/* Waits until at most max_bytes are unacknowledged. As desk_trouble(), and no deadline: links
- * give up by themselves. */
+/* Waits until at most max_bytes are unacknowledged. Returns what the trainer has to be told
+ * before it goes on: a failure (for good), PS_EFENCED (once, after the worker has joined again),
+ * the refusal of a push (once); else 0. No deadline: links give up by themselves. */
 int desk_wait_room(struct desk *d, uint64_t max_bytes, struct err *err) MUST_CHECK;
 
 /* n_pushes more wait for their acknowledgement; returns the epoch that they belong to. */
