@@ -29,8 +29,10 @@ PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wpointer-arith -Wwrite-strings -Werror
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
+# -fno-math-errno, -fno-trapping-math change no result: without them no square root and no choice between two
+# quotients becomes a vector.
 CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
-           -ffp-contract=off $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+           -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
@@ -60,7 +62,10 @@ all: $(PROGRAMS)              ## build every program of this VARIANT (release, d
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
 $(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call libs,$(link.client))
-$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,$(link.client))
+$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
+
+$(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
+$(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
 	@mkdir -p $(@D)
@@ -142,6 +147,12 @@ bench: all                    ## the figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
 	@tests/bench/train.py $(B)/bin
 
+bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against its floors
+	@$<
+
+bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
+	@$< $(FILE)
+
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
 
@@ -151,7 +162,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

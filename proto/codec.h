@@ -3,8 +3,9 @@
  * codec_catalog.c, above them, finds one.
  *
  * Each row stands alone and has a fixed size, so that what arrives does not depend on how
- * rows were dealt out to shards. The plain C here is the definition; build
- * without -ffast-math (subnormals and NaN matter).
+ * rows were dealt out to shards. codec_X below is plain C and the definition; codec_catalog.h
+ * finds the build for this processor, which gives the same bits (codec_builds.h). No
+ * -ffast-math: subnormals and NaN matter.
  *
  *     id name     bytes of a row of dim floats           what is lost
  *     0  fp32     4 dim                                  nothing
@@ -15,7 +16,8 @@
  *     5  topk     6 k                                    all but the k largest by |x|
  *
  *     int8     scale f32 = max|x| / 127, then q[dim] = clamp(rint(x / scale))
- *     onebit   scale f32 = mean|x| of each block of 256 (the last may be shorter), then the
+ *     onebit   scale f32 = mean|x| of each block of 256 (the last may be shorter; added up in
+ *              double, in 16 lanes that are then folded in halves; any NaN is 7fc00000), then the
  *              signs of the whole row, LSB first, 1 = x >= 0
  *     topk     index u16[k] ascending, then value f32[k]; of equal |x| the lower index is
  *              kept, and all others become 0
@@ -55,8 +57,12 @@ struct codec {
 
     /* PS_ECODEC when the bytes cannot have come from encode() (topk: indices not ascending or
      * not below dim; int8: a q of -128; onebit: bits beyond the row); else dim floats. Whether
-     * those are finite is the caller's to ask. */
+     * those are finite is check()'s to say. */
     int (*decode)(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst);
+
+    /* What decode() would say of these bytes, or else PS_ENAN when a float of the row would be
+     * NaN or infinite; without decoding them. */
+    int (*check)(const uint8_t *restrict src, uint32_t dim, uint32_t k);
 };
 
 extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_onebit,

@@ -1,6 +1,10 @@
 /* The upper half of an fp32, rounded to nearest, ties to even. */
-#include "proto/codec.h"
-#include "proto/codec_bytes.h"
+#include "common/status.h"
+#include "proto/codec_avx512.h"
+#include "proto/codec_builds.h"
+#include "proto/codec_half.h"
+
+#define EXPONENT 0x7f80u
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
@@ -8,22 +12,16 @@ static size_t row_bytes(uint32_t dim, uint32_t k)
     return 2 * (size_t)dim;
 }
 
-static uint16_t from_bits(uint32_t bits)
-{
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    uint32_t quiet = (bits >> 16) | 0x40u; /* rounding could carry a NaN into infinity or 0 */
-
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-}
-
-static void encode(const float *restrict src, uint32_t dim, uint32_t k, uint8_t *restrict dst)
+SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
+                        uint8_t *restrict dst)
 {
     (void)k;
     for (size_t i = 0; i < dim; i++)
-        codec_bytes_put_u16(dst, i, from_bits(codec_bytes_of_float(src[i])));
+        codec_bytes_put_u16(dst, i, (uint16_t)codec_half_to_bf16(codec_bytes_of_float(src[i])));
 }
 
-static int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst)
+SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
+                       float *restrict dst)
 {
     (void)k;
     for (size_t i = 0; i < dim; i++)
@@ -31,4 +29,28 @@ static int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *
     return 0;
 }
 
-const struct codec codec_bf16 = { "bf16", CODEC_BF16, false, row_bytes, encode, decode };
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+{
+    uint16_t bad = 0;
+
+    (void)k;
+    for (size_t i = 0; i < dim; i++)
+        bad |= (uint16_t)((codec_bytes_get_u16(src, i) & EXPONENT) == EXPONENT);
+    return bad ? PS_ENAN : 0;
+}
+
+SIMD_TARGET_AVX512
+static void encode_row_avx512(const float *restrict src, uint32_t dim, uint32_t k,
+                              uint8_t *restrict dst)
+{
+    (void)k;
+    for (uint32_t i = 0; i < dim; i += CODEC_AVX512_LANES)
+        codec_avx512_put_u16(dst + 2 * (size_t)i,
+                             codec_avx512_to_bf16(codec_avx512_get_f32(src + i, dim - i)),
+                             dim - i);
+}
+
+CODEC_BUILDS_BUT_AVX512(bf16, CODEC_BF16, false)
+CODEC_DECODE(_avx512, SIMD_TARGET_AVX512)
+CODEC_CHECK(_avx512, SIMD_TARGET_AVX512)
+CODEC_BUILD(bf16, _avx512, CODEC_BF16, false)

@@ -41,6 +41,14 @@ static inline uint16_t codec_bytes_get_u16(const uint8_t *src, size_t i)
     return value;
 }
 
+static inline uint32_t codec_bytes_get_u32(const uint8_t *src, size_t i)
+{
+    uint32_t value;
+
+    memcpy(&value, src + 4 * i, sizeof value);
+    return value;
+}
+
 static inline void codec_bytes_put_f32(uint8_t *dst, size_t i, float value)
 {
     memcpy(dst + 4 * i, &value, sizeof value);

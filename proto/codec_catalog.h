@@ -3,11 +3,16 @@
 #ifndef PROTO_CODEC_CATALOG_H
 #define PROTO_CODEC_CATALOG_H
 
+#include "common/simd.h"
 #include "proto/codec.h"
 
-/* Static storage, or NULL. */
+/* Static storage, or NULL. In the build that is the fastest here. */
 const struct codec *codec_by_id(uint32_t id);
 const struct codec *codec_find(const char *name);
+
+/* One of a codec's builds, all of which give the same bytes and floats, for those who compare
+ * them; simd_runs(build). */
+const struct codec *codec_build(enum codec_id id, enum simd build);
 
 /*
  * Encodes grad + residual and leaves in residual what the codec lost:

@@ -1,6 +1,8 @@
-#include <string.h>
+#include "common/status.h"
+#include "proto/codec_builds.h"
+#include "proto/codec_bytes.h"
 
-#include "proto/codec.h"
+#define EXPONENT 0x7f800000u
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
@@ -8,15 +10,27 @@ static size_t row_bytes(uint32_t dim, uint32_t k)
     return 4 * (size_t)dim;
 }
 
-static void encode(const float *restrict src, uint32_t dim, uint32_t k, uint8_t *restrict dst)
+SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
+                        uint8_t *restrict dst)
 {
     memcpy(dst, src, row_bytes(dim, k));
 }
 
-static int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst)
+SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
+                       float *restrict dst)
 {
     memcpy(dst, src, row_bytes(dim, k));
     return 0;
 }
 
-const struct codec codec_fp32 = { "fp32", CODEC_FP32, false, row_bytes, encode, decode };
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+{
+    uint32_t bad = 0;
+
+    (void)k;
+    for (size_t i = 0; i < dim; i++)
+        bad |= (uint32_t)((codec_bytes_get_u32(src, i) & EXPONENT) == EXPONENT);
+    return bad ? PS_ENAN : 0;
+}
+
+CODEC_BUILDS(fp32, CODEC_FP32, false)

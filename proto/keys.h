@@ -9,6 +9,8 @@
 #ifndef PROTO_KEYS_H
 #define PROTO_KEYS_H
 
+#include <stdbool.h>
+
 #include "common/base.h"
 
 #define KEYS_BYTES_MAX 10 /* of one key */
@@ -21,5 +23,21 @@ size_t keys_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst);
  * PS_ECOUNT (bytes too few or too many, or a malformed number). */
 int keys_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys)
     MUST_CHECK;
+
+/* The same in pieces: how far a run of keys has been read. */
+struct keys_reader {
+    const uint8_t *at, *end; /* borrowed */
+    uint64_t last;           /* the key before */
+    uint32_t n_left;
+    bool any; /* has been read */
+};
+
+/* PS_ECOUNT: so many keys cannot stand in so many bytes. */
+int keys_reader_init(struct keys_reader *r, const uint8_t *src, size_t n_bytes, uint32_t n_keys)
+    MUST_CHECK;
+
+/* The next n keys, n <= r->n_left. With the last of them all bytes must have been read. Errors
+ * as above, after which the reader is of no use. */
+int keys_reader_next(struct keys_reader *r, uint32_t n, uint64_t *ret_keys) MUST_CHECK;
 
 #endif
