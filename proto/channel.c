@@ -2,7 +2,8 @@
  * The chain of callbacks, in the order in which bytes meet them:
  *
  *     on_alloc -> on_read -> deliver -> events.frame                          (in)
- *     channel_send -> on_written                                              (out)
+ *                 on_turn ----^      -> settle: what becomes of the buffer
+ *     channel_send -> [the delivery's end] -> on_written                      (out)
  *     channel_close | channel_fail | a broken stream
  *         -> linger, when writes are under way: on_shutdown, on_linger_end
  *         -> finish -> on_closed -> events.closed                             (end)
@@ -10,41 +11,29 @@
 #include "proto/channel.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
-#include "common/mem.h"
-#include "common/status.h"
-
-#define READ_MIN_BYTES (64u << 10)
-#define READ_MAX_BYTES (256u << 10)
-#define KEEP_BYTES (4u << 20) /* of an empty buffer; more is given back */
+#define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
 
-struct write_req {
-    uv_write_t uv;
-    struct buf frame; /* owned */
-};
-
-/* One call of events.frame, on the stack: what is left of the channel if the call detaches
- * it. */
-struct channel_delivery {
-    size_t frame_bytes;
-    bool detached;
-    struct buf in; /* owned once detached: head and body lie in it */
-};
-
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room);
+static void on_turn(struct channel_hub_waiter *w);
+static void on_written(struct channel_out *out, int status);
+
+/* --- the end --- */
 
 static void on_closed(uv_handle_t *handle)
 {
     struct channel *c = handle->data;
+    struct channel_hub *hub = c->hub;
+    struct buf in = c->in.buf;
 
     if (--c->n_handles_open)
         return;
-    buf_deinit(&c->in);
+    channel_out_drop(&c->out);
     c->events->closed(c->owner, c->why);
+    channel_hub_give(hub, &in); /* a held frame was good until now */
 }
 
 static void finish(struct channel *c)
@@ -98,7 +87,8 @@ static void end(struct channel *c, int why)
         return;
     c->state = CHANNEL_CLOSING;
     c->why = why;
-    if (c->n_writes)
+    channel_hub_leave_line(c->hub, &c->waiter);
+    if (channel_out_flush(&c->out) == 0 && channel_out_is_fresh(&c->out))
         linger(c);
     else
         finish(c);
@@ -110,6 +100,7 @@ static void end_broken(struct channel *c, int why)
     if (c->state != CHANNEL_CLOSING)
         c->why = why;
     c->state = CHANNEL_CLOSING;
+    channel_hub_leave_line(c->hub, &c->waiter);
     finish(c);
 }
 
@@ -123,108 +114,175 @@ void channel_fail(struct channel *c, int why)
     end(c, why);
 }
 
-void channel_detach(struct channel *c)
+/* --- turns --- */
+
+static bool turn_is_over(struct channel *c)
 {
-    assert(c->state != CHANNEL_CLOSING && c->n_writes == 0);
-    uv_read_stop(c->stream);
-    c->stream->data = NULL;
-    if (c->delivery) {
-        c->delivery->detached = true;
-        c->delivery->in = c->in;
-        c->in = (struct buf){ 0 };
+    if (c->turn != c->hub->turn) {
+        c->turn = c->hub->turn;
+        c->turn_bytes = 0;
     }
-    buf_deinit(&c->in);
+    return c->turn_bytes >= CHANNEL_TURN_BYTES;
+}
+
+static void use_turn(struct channel *c, size_t n_bytes)
+{
+    (void)turn_is_over(c); /* a new one may have begun */
+    c->turn_bytes += n_bytes;
+}
+
+static bool waits(const struct channel *c)
+{
+    return c->waiter.go != NULL;
+}
+
+/* --- frames --- */
+
+/* Hands the frame at the front, which is whole, to the owner. */
+static int deliver_one(struct channel *c, const struct frame_header *header)
+{
+    const uint8_t *head = buf_front(&c->in.buf) + FRAME_HEADER_BYTES;
+    int status = channel_in_check(&c->in, header);
+
+    if (status)
+        return status;
+    status = c->events->frame(c->owner, header, head, head + header->head_bytes);
+    use_turn(c, c->in.next_bytes + FRAME_TURN_BYTES);
+    if (!c->held)
+        channel_in_drop(&c->in);
+    return status;
+}
+
+/* What becomes of the buffer when no more can be delivered from it now. */
+static void settle(struct channel *c)
+{
+    int status;
+
+    if (c->held)
+        return;
+    if (c->state == CHANNEL_CLOSING || !buf_len(&c->in.buf)) {
+        channel_in_clear(&c->in);
+    } else if (c->state == CHANNEL_OPEN && !waits(c)) {
+        status = channel_in_settle(&c->in);
+        if (status)
+            end(c, status);
+    }
+}
+
+static void flush(struct channel *c)
+{
+    int status = channel_out_flush(&c->out);
+
+    if (status)
+        end_broken(c, status);
+}
+
+/* Hands whole frames in c->in to the owner, as long as it may. */
+static void deliver(struct channel *c)
+{
+    struct frame_header header;
+    int status;
+
+    c->delivering = true;
+    while (c->state == CHANNEL_OPEN && !c->held) {
+        status = channel_in_look(&c->in, c->frame_max_bytes, &header);
+        if (!status && !channel_in_is_whole(&c->in))
+            break;
+        if (!status && turn_is_over(c)) {
+            c->n_turns_ended++;
+            channel_hub_line_up(c->hub, &c->waiter, on_turn);
+            break;
+        }
+        if (!status)
+            status = deliver_one(c, &header);
+        if (status)
+            end(c, status);
+    }
+    c->delivering = false;
+    flush(c);
+    settle(c);
+}
+
+static void on_turn(struct channel_hub_waiter *w)
+{
+    deliver(CONTAINER_OF(w, struct channel, waiter));
+}
+
+/* What kept us from delivering is over: first the frames that have come, then new ones. */
+static void go_on(struct channel *c)
+{
+    int status;
+
+    if (buf_len(&c->in.buf))
+        channel_hub_line_up(c->hub, &c->waiter, on_turn);
+    else
+        channel_in_clear(&c->in);
+    if (!c->stopped)
+        return;
+    c->stopped = false;
+    status = uv_read_start(c->stream, on_alloc, on_read);
+    if (status)
+        end_broken(c, status);
+}
+
+void channel_hold(struct channel *c)
+{
+    assert(c->delivering && !c->held);
+    c->held = true;
+}
+
+void channel_release(struct channel *c)
+{
+    assert(c->held);
+    if (c->state == CHANNEL_CLOSING && !c->delivering)
+        return;
+    c->held = false;
+    if (c->delivering)
+        return;
+    channel_in_drop(&c->in);
+    if (c->state == CHANNEL_OPEN)
+        go_on(c);
 }
 
 bool channel_mid_frame(const struct channel *c)
 {
-    return buf_len(&c->in) > (c->delivery ? c->delivery->frame_bytes : 0);
+    return c->state == CHANNEL_OPEN && !c->held && !c->delivering && !waits(c) &&
+           buf_len(&c->in.buf) > 0;
 }
 
-/* Is there a whole frame at the front? *ret_bytes is its length, 0 while it is not all there.
- * Refuses a wrong one as soon as the bytes that tell have come. */
-static int next_frame(const struct channel *c, struct frame_header *ret_header,
-                      size_t *ret_bytes)
+/* --- in --- */
+
+static bool may_read(struct channel *c)
 {
-    size_t len = buf_len(&c->in);
-    int status;
-
-    *ret_bytes = 0;
-    if (len && !frame_magic_fits(buf_front(&c->in), len))
-        return PS_EPROTO;
-    if (len < FRAME_HEADER_BYTES)
-        return 0;
-    status = frame_decode(buf_front(&c->in), c->frame_max_bytes, ret_header);
-    if (status)
-        return status;
-    if (len - FRAME_HEADER_BYTES < (size_t)ret_header->head_bytes + ret_header->body_bytes)
-        return 0;
-    *ret_bytes = FRAME_HEADER_BYTES + (size_t)ret_header->head_bytes + ret_header->body_bytes;
-    return frame_verify(buf_front(&c->in), ret_header);
-}
-
-/* Hands whole frames in c->in to the owner, as long as it may. False if the channel was
- * detached: then *c may be no more. */
-static bool deliver(struct channel *c)
-{
-    struct channel_delivery d = { 0 };
-    struct frame_header header;
-    const uint8_t *head;
-    int status;
-
-    while (c->state == CHANNEL_OPEN) {
-        status = next_frame(c, &header, &d.frame_bytes);
-        if (!status && !d.frame_bytes)
-            break;
-        if (!status) {
-            head = buf_front(&c->in) + FRAME_HEADER_BYTES;
-            c->delivery = &d;
-            status = c->events->frame(c->owner, &header, head, head + header.head_bytes);
-            if (d.detached) {
-                buf_deinit(&d.in);
-                return false;
-            }
-            c->delivery = NULL;
-            buf_consume(&c->in, d.frame_bytes);
-        }
-        if (status)
-            end(c, status);
-    }
-    if (buf_len(&c->in) == 0 && c->in.cap_bytes > KEEP_BYTES)
-        buf_deinit(&c->in);
-    return true;
-}
-
-/* Room for the rest of the frame, but for no more than has come of it: a header alone reserves
- * nothing. */
-static size_t room_wanted(const struct channel *c)
-{
-    size_t len = buf_len(&c->in), most = len > READ_MAX_BYTES ? len : READ_MAX_BYTES, rest;
-    struct frame_header header;
-
-    if (len < FRAME_HEADER_BYTES ||
-        frame_decode(buf_front(&c->in), c->frame_max_bytes, &header))
-        return READ_MIN_BYTES;
-    rest = FRAME_HEADER_BYTES + (size_t)header.head_bytes + header.body_bytes;
-    rest = rest > len ? rest - len : 0;
-    if (rest > most)
-        rest = most;
-    return rest > READ_MIN_BYTES ? rest : READ_MIN_BYTES;
+    return c->state == CHANNEL_OPEN && !c->held && !waits(c) && !turn_is_over(c);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room)
 {
     struct channel *c = handle->data;
     size_t n_bytes;
-    uint8_t *room;
+    uint8_t *bytes;
 
     (void)suggested_bytes;
-    if (c->state == CHANNEL_CLOSING)
-        buf_consume(&c->in, buf_len(&c->in));
-    n_bytes = room_wanted(c);
-    room = buf_reserve(&c->in, n_bytes);
-    ret_room->base = (char *)room;
-    ret_room->len = room ? n_bytes : 0; /* 0: UV_ENOBUFS follows */
+    c->declined = c->state != CHANNEL_CLOSING && !may_read(c);
+    *ret_room = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
+    if (c->state == CHANNEL_CLOSING) {
+        *ret_room = (uv_buf_t){ (char *)c->hub->trash, sizeof c->hub->trash };
+    } else if (!c->declined && channel_in_room(&c->in, &bytes, &n_bytes) == 0) {
+        *ret_room = (uv_buf_t){ (char *)bytes, n_bytes };
+    }
+}
+
+/* libuv asks again in every iteration until we take the bytes: right while it is a turn that we
+ * wait for, too often when nobody knows how long it takes. */
+static void on_declined(struct channel *c)
+{
+    if (c->held || c->state == CHANNEL_CONGESTED) {
+        uv_read_stop(c->stream);
+        c->stopped = true;
+    } else if (!waits(c)) {
+        c->n_turns_ended++;
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
@@ -232,6 +290,10 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
     struct channel *c = stream->data;
 
     (void)room;
+    if (n_bytes == UV_ENOBUFS && c->declined) {
+        on_declined(c);
+        return;
+    }
     if (n_bytes < 0) {
         end_broken(c, (int)n_bytes);
         return;
@@ -239,47 +301,24 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
     c->bytes_in += (uint64_t)n_bytes;
     if (c->state == CHANNEL_CLOSING)
         return; /* dropped */
-    buf_commit(&c->in, (size_t)n_bytes);
-    (void)deliver(c);
+    channel_in_commit(&c->in, (size_t)n_bytes);
+    deliver(c);
+    if (channel_mid_frame(c))
+        use_turn(c, (size_t)n_bytes);
 }
 
-/* The peer has read enough: first the frames that came before the reading stopped, then new
- * ones. */
-static void resume(struct channel *c)
+int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hub,
+                  uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
 {
     int status;
 
-    c->state = CHANNEL_OPEN;
-    if (!deliver(c) || c->state != CHANNEL_OPEN)
-        return;
-    status = uv_read_start(c->stream, on_alloc, on_read);
-    if (status)
-        end_broken(c, status);
-}
-
-static void on_written(uv_write_t *uv, int status)
-{
-    struct write_req *req = CONTAINER_OF(uv, struct write_req, uv);
-    struct channel *c = uv->handle->data;
-
-    buf_deinit(&req->frame);
-    free(req);
-    c->n_writes--;
-    if (status)
-        end_broken(c, status);
-    else if (c->state == CHANNEL_CONGESTED &&
-             uv_stream_get_write_queue_size(c->stream) < LOW_WATER_BYTES)
-        resume(c);
-}
-
-int channel_start(struct channel *c, uv_stream_t *stream, uint32_t frame_max_bytes,
-                  const struct channel_events *events, void *owner)
-{
-    int status;
-
-    *c = (struct channel){
-        .stream = stream, .events = events, .owner = owner, .frame_max_bytes = frame_max_bytes
-    };
+    *c = (struct channel){ .stream = stream,
+                           .hub = hub,
+                           .events = events,
+                           .owner = owner,
+                           .frame_max_bytes = frame_max_bytes,
+                           .in = { .hub = hub },
+                           .out = { .stream = stream, .hub = hub, .written = on_written } };
     stream->data = c;
     status = uv_read_start(stream, on_alloc, on_read);
     if (status)
@@ -287,30 +326,45 @@ int channel_start(struct channel *c, uv_stream_t *stream, uint32_t frame_max_byt
     return status;
 }
 
+/* --- out --- */
+
+static void on_written(struct channel_out *out, int status)
+{
+    struct channel *c = CONTAINER_OF(out, struct channel, out);
+
+    if (status) {
+        end_broken(c, status);
+    } else if (c->state == CHANNEL_CONGESTED && channel_out_bytes(out) < LOW_WATER_BYTES) {
+        c->state = CHANNEL_OPEN;
+        if (!c->held)
+            go_on(c);
+    }
+}
+
+size_t channel_unsent_bytes(const struct channel *c)
+{
+    return channel_out_bytes(&c->out);
+}
+
 int channel_send(struct channel *c, struct buf *frame)
 {
-    struct write_req *req = mem_alloc(sizeof *req);
-    uv_buf_t bytes = { .base = (char *)frame->bytes + frame->start, .len = buf_len(frame) };
-    int status = UV_ECANCELED;
+    size_t n_bytes = buf_len(frame);
+    int status = 0;
 
-    assert(bytes.len >= FRAME_HEADER_BYTES);
-    req->frame = *frame;
-    *frame = (struct buf){ 0 };
-    if (c->state != CHANNEL_CLOSING)
-        status = uv_write(&req->uv, c->stream, &bytes, 1, on_written);
-    if (status) {
-        buf_deinit(&req->frame);
-        free(req);
-        if (c->state != CHANNEL_CLOSING)
-            end_broken(c, status);
-        return status;
+    assert(n_bytes >= FRAME_HEADER_BYTES);
+    if (c->state == CHANNEL_CLOSING) {
+        channel_hub_give(c->hub, frame);
+        return UV_ECANCELED;
     }
-    c->n_writes++;
-    c->bytes_out += bytes.len;
-    if (c->state == CHANNEL_OPEN && !c->reads_always &&
-        uv_stream_get_write_queue_size(c->stream) > HIGH_WATER_BYTES) {
+    c->bytes_out += n_bytes;
+    if (c->delivering)
+        use_turn(c, n_bytes);
+    if (channel_out_add(&c->out, frame) || !c->delivering)
+        status = channel_out_flush(&c->out);
+    if (status)
+        end_broken(c, status);
+    else if (c->state == CHANNEL_OPEN && !c->reads_always &&
+             channel_out_bytes(&c->out) > HIGH_WATER_BYTES)
         c->state = CHANNEL_CONGESTED;
-        uv_read_stop(c->stream);
-    }
-    return 0;
+    return status;
 }

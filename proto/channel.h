@@ -5,16 +5,23 @@
  * bytes into frames and back, holds the peer to the protocol (header, limits, crc32c),
  * and stops reading while the peer does not read its replies.
  *
- *     state      reading  may send  leaves it by
- *     OPEN         yes      yes     channel_close(), any error, end of stream
- *     CONGESTED    no       yes     the queue draining below LOW_WATER_BYTES
- *     CLOSING      no       no      libuv's close callback, then events.closed
+ *     state      delivers  may send  leaves it by
+ *     OPEN         yes       yes     channel_close(), any error, end of stream
+ *     CONGESTED    no        yes     the queue draining below LOW_WATER_BYTES
+ *     CLOSING      no        no      libuv's close callback, then events.closed
+ *
+ * While OPEN it also pauses, for as long as its owner holds a frame, and, when it has used up
+ * its turn, until the loop's next iteration (channel_hub.h). Whatever the reason, a channel that
+ * does not deliver does not read either: the peer's bytes wait in the socket.
  *
  * While CLOSING lingers, what the peer still sends is read and dropped: a socket that is closed
  * with unread bytes is reset, and the reset may overtake the reply that the peer should see.
  *
  * Two ends that both stop reading would wait for each other for good; so an end that bounds
  * by itself what it sends (a client) sets reads_always, and is never CONGESTED.
+ *
+ * Between frames a channel owns no buffer, and a header alone makes it take none that the frame
+ * would need (channel_in.h): idle and slow peers cost little memory.
  *
  * Every function here runs on the thread of the stream's loop.
  */
@@ -24,18 +31,21 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "common/buf.h"
+#include "proto/channel_hub.h"
+#include "proto/channel_in.h"
+#include "proto/channel_out.h"
 #include "proto/frame.h"
 
 struct channel_events {
-    /* One whole frame, crc checked; head and body are borrowed until the call
-     * returns. A body with FRAME_ZSTD is still compressed. Anything but 0 closes the
+    /* One whole frame, crc checked; head and body are borrowed until the call returns, or until
+     * channel_release(). A body with FRAME_ZSTD is still compressed. Anything but 0 closes the
      * channel for that reason. */
     int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body);
 
     /* The last call ever made: the channel and its stream may now be freed.
-     * `why` is 0 after channel_close(), else what went wrong. */
+     * `why` is 0 after channel_close(), else what went wrong. A frame that was held is good
+     * until this returns. */
     void (*closed)(void *owner, int why);
 };
 
@@ -45,41 +55,55 @@ enum channel_state { CHANNEL_OPEN, CHANNEL_CONGESTED, CHANNEL_CLOSING };
 
 struct channel {
     uv_stream_t *stream;                 /* borrowed; ours to close */
+    struct channel_hub *hub;             /* borrowed */
     const struct channel_events *events; /* borrowed, static */
     void *owner;                         /* borrowed, outlives the channel */
-    struct buf in;                       /* owned: received, not yet delivered */
-    uint32_t frame_max_bytes;
     enum channel_state state;
     int why;
-    uint64_t bytes_in, bytes_out; /* on the wire, headers included */
+    uint32_t frame_max_bytes;
     bool reads_always;            /* the owner's, after the start: never CONGESTED */
+    uint64_t bytes_in, bytes_out; /* on the wire, headers included */
 
-    struct channel_delivery *delivery; /* borrowed; while events.frame runs, else NULL */
-    size_t n_writes;                   /* whose callback is to come */
-    uv_timer_t linger;                 /* used by a close that waits */
+    struct channel_in in;
+    struct channel_out out;
+    bool delivering, held;    /* the frame at the front, by events.frame or its owner */
+    bool declined;            /* to take what the socket has, just now */
+    bool stopped;             /* reading, at libuv */
+    bool lingering, finished; /* see channel_close() */
+    struct channel_hub_waiter waiter;
+    uint64_t turn; /* the hub's, in which turn_bytes were used */
+    size_t turn_bytes;
+    uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
+    uv_timer_t linger;
     uv_shutdown_t shutdown;
     int n_handles_open; /* that a close waits for */
-    bool lingering, finished;
 };
 
-/* Starts reading. `stream` is open and connected. On failure nothing has been
- * taken over and no event will follow. */
-int channel_start(struct channel *c, uv_stream_t *stream, uint32_t frame_max_bytes,
-                  const struct channel_events *events, void *owner) MUST_CHECK;
+/* Starts reading. `stream` is open and connected, on the hub's loop; the hub outlives the
+ * channel. On failure nothing has been taken over and no event will follow. */
+int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hub,
+                  uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
+    MUST_CHECK;
 
 /* Sends *frame, one whole frame (see message_*), and leaves *frame empty: the bytes are
- * the channel's from here on, whatever is returned. */
+ * the channel's from here on, whatever is returned, and their buffer goes to the hub. Inside
+ * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct buf *frame);
 
-/* Has an unfinished frame been in the buffer? (How a slow sender is told from an idle peer.)
- * Inside events.frame: has anything come behind the frame that is being delivered? */
+/* Inside events.frame: its frame stays where it is, and no other is delivered, until
+ * channel_release(). That the peer has hung up is noticed only then, or by a write. */
+void channel_hold(struct channel *c);
+
+/* The held frame's bytes are no longer looked at. Delivery goes on, but not from inside this
+ * call; on a channel that is CLOSING nothing happens. */
+void channel_release(struct channel *c);
+
+/* Does the peer owe us the rest of a frame? (How a slow sender is told from an idle peer.) Not
+ * while it is we who do not read. */
 bool channel_mid_frame(const struct channel *c);
 
-/* Stops reading for good, without closing: what comes after a greeting is another thread's.
- * channel_detach() also gives the stream back: no event follows, *c may be dropped. Bytes that
- * came behind the last frame delivered are lost (channel_mid_frame() tells). Nothing has been
- * sent, or all of it is written. */
-void channel_detach(struct channel *c);
+/* Bytes sent that the socket has not taken yet. */
+size_t channel_unsent_bytes(const struct channel *c);
 
 /* Idempotent. events.closed follows, never from inside this call. Frames already handed to
  * channel_send() are given a chance to leave: the close waits for the write queue, at most

@@ -90,11 +90,22 @@ int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_byte
     return 0;
 }
 
+void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes)
+{
+    if (!s->n_bytes) {
+        s->crc = crc_extend(0, src, CRC_AT);
+        s->n_bytes = FRAME_HEADER_BYTES; /* the crc itself is skipped */
+    }
+    if (n_bytes > s->n_bytes)
+        s->crc = crc_extend(s->crc, src + s->n_bytes, n_bytes - s->n_bytes);
+    s->n_bytes = n_bytes;
+}
+
 int frame_verify(const uint8_t *src, const struct frame_header *header)
 {
-    const uint8_t *head = src + FRAME_HEADER_BYTES, *body = head + header->head_bytes;
+    struct frame_crc s = { 0 };
 
-    return crc_of(src, head, header->head_bytes, body, header->body_bytes) == header->crc
-               ? 0
-               : PS_ECORRUPT;
+    frame_crc_extend(&s, src,
+                     FRAME_HEADER_BYTES + (size_t)header->head_bytes + header->body_bytes);
+    return s.crc == header->crc ? 0 : PS_ECORRUPT;
 }

@@ -83,4 +83,13 @@ int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_byte
  * follow them. */
 int frame_verify(const uint8_t *src, const struct frame_header *header) MUST_CHECK;
 
+/* The same piece by piece, while a frame comes: the crc of its first n_bytes. Starts as zeroes. */
+struct frame_crc {
+    uint32_t crc;
+    size_t n_bytes;
+};
+
+/* The frame's first n_bytes are at `src` now (at least a header, and no fewer than before). */
+void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes);
+
 #endif

@@ -37,6 +37,32 @@ static struct optim_params take_params(const Ps__OptimParams *head)
     };
 }
 
+static void put_limits(const struct spec_limits *l, Ps__TableSpec *head)
+{
+    head->admit_touches = l->admit_touches;
+    head->admit_clocks = l->admit_clocks;
+    head->idle_clocks = l->idle_clocks;
+    head->ttl_s = l->ttl_s;
+    head->rare_touches = l->rare_touches;
+    head->rare_clocks = l->rare_clocks;
+    head->victims = l->victims;
+    head->max_bytes = l->max_bytes;
+}
+
+static struct spec_limits take_limits(const Ps__TableSpec *head)
+{
+    return (struct spec_limits){
+        .admit_touches = head->admit_touches,
+        .admit_clocks = head->admit_clocks,
+        .idle_clocks = head->idle_clocks,
+        .ttl_s = head->ttl_s,
+        .rare_touches = head->rare_touches,
+        .rare_clocks = head->rare_clocks,
+        .victims = (enum spec_victims)head->victims,
+        .max_bytes = head->max_bytes,
+    };
+}
+
 void message_spec_put(const struct table_spec *spec, Ps__TableSpec *head,
                       Ps__OptimParams *params)
 {
@@ -60,6 +86,8 @@ void message_spec_put(const struct table_spec *spec, Ps__TableSpec *head,
     head->clip_norm = spec->clip_norm;
     head->mode = spec->mode;
     head->bound = spec->bound;
+    head->storage = spec->storage;
+    put_limits(&spec->limits, head);
 }
 
 int message_spec_take(const Ps__TableSpec *head, struct table_spec *ret)
@@ -68,7 +96,8 @@ int message_spec_take(const Ps__TableSpec *head, struct table_spec *ret)
 
     if (head->kind >= SPEC_KIND_END || head->init >= SPEC_INIT_END ||
         head->optim >= SPEC_OPTIM_END || head->decay >= SPEC_DECAY_END ||
-        head->mode >= SPEC_MODE_END)
+        head->mode >= SPEC_MODE_END || head->storage >= SPEC_STORAGE_END ||
+        head->victims >= SPEC_VICTIMS_END)
         return PS_EPROTO;
     if (message_head_name(spec.name, sizeof spec.name, head->name))
         return PS_EPROTO;
@@ -92,6 +121,8 @@ int message_spec_take(const Ps__TableSpec *head, struct table_spec *ret)
     spec.clip_norm = head->clip_norm;
     spec.mode = (enum spec_mode)head->mode;
     spec.bound = head->bound;
+    spec.storage = (enum spec_storage)head->storage;
+    spec.limits = take_limits(head);
     *ret = spec;
     return 0;
 }

@@ -19,12 +19,16 @@ static const char *const optim_names[] = { "sgd",  "momentum", "adagrad", "rowwi
                                            "adam", "ftrl" };
 static const char *const decay_names[] = { "none", "linear", "exp", "inv_sqrt" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
+static const char *const storage_names[] = { "fp32", "bf16", "fp16" };
+static const char *const victims_names[] = { "none", "oldest", "rarest" };
 
 _Static_assert(COUNT_OF(kind_names) == SPEC_KIND_END, "a name for each kind");
 _Static_assert(COUNT_OF(init_names) == SPEC_INIT_END, "a name for each init");
 _Static_assert(COUNT_OF(optim_names) == SPEC_OPTIM_END, "a name for each optimizer");
 _Static_assert(COUNT_OF(decay_names) == SPEC_DECAY_END, "a name for each decay");
 _Static_assert(COUNT_OF(mode_names) == SPEC_MODE_END, "a name for each mode");
+_Static_assert(COUNT_OF(storage_names) == SPEC_STORAGE_END, "a name for each storage");
+_Static_assert(COUNT_OF(victims_names) == SPEC_VICTIMS_END, "a name for each kind of victims");
 
 enum field_type { FIELD_U32, FIELD_U64, FIELD_FLOAT, FIELD_NAME };
 
@@ -86,6 +90,15 @@ static const struct field fields[] = {
     REAL("clip_norm", clip_norm, 0, ANY_FLOAT),
     NAMED("mode", mode, mode_names),
     U32("bound", bound, 0, UINT32_MAX),
+    NAMED("storage", storage, storage_names),
+    U32("admit_touches", limits.admit_touches, 0, SPEC_ADMIT_MAX),
+    U64("admit_clocks", limits.admit_clocks),
+    U64("idle_clocks", limits.idle_clocks),
+    U32("ttl_s", limits.ttl_s, 0, UINT32_MAX),
+    U32("rare_touches", limits.rare_touches, 0, SPEC_RARE_MAX),
+    U64("rare_clocks", limits.rare_clocks),
+    NAMED("victims", limits.victims, victims_names),
+    U64("max_bytes", limits.max_bytes),
 };
 /* clang-format on */
 
@@ -125,6 +138,16 @@ const char *spec_decay_name(enum spec_decay decay)
 const char *spec_mode_name(enum spec_mode mode)
 {
     return name_of(mode_names, COUNT_OF(mode_names), mode);
+}
+
+const char *spec_storage_name(enum spec_storage storage)
+{
+    return name_of(storage_names, COUNT_OF(storage_names), storage);
+}
+
+const char *spec_victims_name(enum spec_victims victims)
+{
+    return name_of(victims_names, COUNT_OF(victims_names), victims);
 }
 
 int spec_optim_find(const char *name)
@@ -262,6 +285,56 @@ static bool divides_by_zero(const struct table_spec *spec)
            (spec->optim == SPEC_ADAM || (adagrad && spec->params.initial_accumulator == 0));
 }
 
+/* A dense array is all there or not at all. */
+static int check_unlimited(const struct table_spec *spec, struct err *err)
+{
+    const struct spec_limits *l = &spec->limits;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } all[] = {
+        { "admit_touches", l->admit_touches },
+        { "admit_clocks", l->admit_clocks },
+        { "idle_clocks", l->idle_clocks },
+        { "ttl_s", l->ttl_s },
+        { "rare_touches", l->rare_touches },
+        { "rare_clocks", l->rare_clocks },
+        { "victims", l->victims },
+        { "max_bytes", l->max_bytes },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i].value)
+            return err_set(err, PS_ESPEC,
+                           "table %s: %s is %llu; expected 0, as the table is dense",
+                           spec->name, all[i].name, (unsigned long long)all[i].value);
+    return 0;
+}
+
+static int check_limits(const struct table_spec *spec, struct err *err)
+{
+    const struct spec_limits *l = &spec->limits;
+
+    if (l->admit_touches > 1 && !l->admit_clocks)
+        return err_set(err, PS_ESPEC,
+                       "table %s: admit_clocks is 0; expected 1 or more with admit_touches %u",
+                       spec->name, l->admit_touches);
+    if (l->admit_clocks && l->admit_touches < 2)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: admit_touches is %u; expected 2 or more with admit_clocks %llu",
+            spec->name, l->admit_touches, (unsigned long long)l->admit_clocks);
+    if (l->rare_touches && !l->rare_clocks)
+        return err_set(err, PS_ESPEC,
+                       "table %s: rare_clocks is 0; expected 1 or more with rare_touches %u",
+                       spec->name, l->rare_touches);
+    if (l->rare_clocks && !l->rare_touches)
+        return err_set(err, PS_ESPEC,
+                       "table %s: rare_touches is 0; expected 1 or more with rare_clocks %llu",
+                       spec->name, (unsigned long long)l->rare_clocks);
+    return 0;
+}
+
 /* What no single field's range can say. */
 static int check_together(const struct table_spec *spec, struct err *err)
 {
@@ -290,7 +363,7 @@ static int check_together(const struct table_spec *spec, struct err *err)
     if (spec->schedule.decay == SPEC_DECAY_EXP && spec->schedule.decay_rate == 0)
         return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay exp",
                        spec->name);
-    return 0;
+    return spec->kind == SPEC_DENSE ? check_unlimited(spec, err) : check_limits(spec, err);
 }
 
 int spec_check(const struct table_spec *spec, struct err *err)

@@ -17,6 +17,8 @@
 #define SPEC_DIM_MAX 16384u    /* floats in a row or block */
 #define SPEC_DENSE_BLOCK 1024u /* what psworker uses for `dim` of dense tables */
 #define SPEC_FLOATS_MAX (UINT64_C(1) << 40) /* in a dense table */
+#define SPEC_ADMIT_MAX 15u                  /* what a counter of 4 bits can tell */
+#define SPEC_RARE_MAX 255u                  /* what a row counts */
 
 enum spec_kind { SPEC_SPARSE, SPEC_DENSE, SPEC_KIND_END };
 enum spec_init { SPEC_INIT_ZERO, SPEC_INIT_UNIFORM, SPEC_INIT_NORMAL, SPEC_INIT_END };
@@ -35,6 +37,18 @@ enum spec_decay {
     SPEC_DECAY_EXP,
     SPEC_DECAY_INV_SQRT,
     SPEC_DECAY_END
+};
+
+/* How weights lie in memory (server/core/weights.h); optimizer state is always fp32. */
+enum spec_storage { SPEC_FP32, SPEC_BF16, SPEC_FP16, SPEC_STORAGE_END };
+
+/* Which rows make room for new ones when a budget is full: none (new rows are refused), those
+ * whose last push is longest ago, or those with the fewest pushes. */
+enum spec_victims {
+    SPEC_VICTIMS_NONE,
+    SPEC_VICTIMS_OLDEST,
+    SPEC_VICTIMS_RAREST,
+    SPEC_VICTIMS_END
 };
 
 /* Consistency of one table: as the job says, or its own. */
@@ -70,6 +84,33 @@ struct lr_schedule {
     float decay_rate, decay_floor;
 };
 
+/*
+ * Which rows come, and which go. All of it for sparse tables only; 0 switches a rule off.
+ *
+ *     admit     a key gets a row at its admit_touches-th push within admit_clocks clocks, counted
+ *               in a sketch: those of the last half of the window always count, those before
+ *               the window never, those between in part of the cases; the gradients of the pushes
+ *               before are dropped and counted
+ *     idle      a row goes when it was not pushed for idle_clocks clocks
+ *     ttl       a row goes when it was not pushed for ttl_s seconds of the shard's time
+ *     rare      a row goes when it had fewer than rare_touches pushes in rare_clocks clocks
+ *     budget    max_bytes for the table over all shards, each having an equal part; when it or
+ *               the node's is full, `victims` says who makes room
+ *
+ * A row that went and comes back starts anew. idle and ttl are held within 1/32 of their span and
+ * never early, rare with a window that is a sweep's pass longer; rows go when the sweep comes by
+ * (server/core/shard_sweep.h), not at the instant. Clocks are the table's: how far its pushes'
+ * clocks have gone since the server began.
+ */
+struct spec_limits {
+    uint32_t admit_touches; /* 0 or 1: at once; at most SPEC_ADMIT_MAX */
+    uint32_t rare_touches;  /* at most SPEC_RARE_MAX */
+    uint64_t admit_clocks, idle_clocks, rare_clocks;
+    uint32_t ttl_s;
+    enum spec_victims victims;
+    uint64_t max_bytes;
+};
+
 struct table_spec {
     char name[SPEC_NAME_MAX];
     enum spec_kind kind;
@@ -84,6 +125,8 @@ struct table_spec {
     float clip_norm; /* L2 bound on a row's gradient before the optimizer; 0: none */
     enum spec_mode mode;
     uint32_t bound; /* clocks; of SPEC_MODE_SSP */
+    enum spec_storage storage;
+    struct spec_limits limits;
 };
 
 /* The paper's or PyTorch's defaults of an optimizer, learning_rate included. */
@@ -98,6 +141,10 @@ const char *spec_optim_name(enum spec_optim optim);
 const char *spec_decay_name(enum spec_decay decay);
 /* job async ssp bsp */
 const char *spec_mode_name(enum spec_mode mode);
+/* fp32 bf16 fp16 */
+const char *spec_storage_name(enum spec_storage storage);
+/* none oldest rarest */
+const char *spec_victims_name(enum spec_victims victims);
 int spec_optim_find(const char *name);
 int spec_init_find(const char *name);
 int spec_decay_find(const char *name);

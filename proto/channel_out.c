@@ -1,0 +1,135 @@
+#include "proto/channel_out.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define SMALL_BYTES 1024u /* copying costs less than an entry of its own */
+
+struct channel_out_batch {
+    uv_write_t uv;
+    struct channel_out *out; /* borrowed */
+    uint32_t n;
+    size_t n_bytes;
+    struct buf frames[CHANNEL_OUT_FRAMES]; /* owned */
+};
+
+/* One is kept at hand: mostly a batch is gone before the next one begins. */
+static struct channel_out_batch *make_batch(struct channel_out *o)
+{
+    struct channel_out_batch *batch = o->hub->spare;
+
+    o->hub->spare = NULL;
+    if (!batch)
+        batch = mem_alloc(sizeof *batch);
+    batch->out = o;
+    batch->n = 0;
+    batch->n_bytes = 0;
+    return batch;
+}
+
+static void free_batch(struct channel_hub *hub, struct channel_out_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->n; i++)
+        channel_hub_give(hub, &batch->frames[i]);
+    free(hub->spare);
+    hub->spare = batch;
+}
+
+static void on_written(uv_write_t *uv, int status)
+{
+    struct channel_out_batch *batch = CONTAINER_OF(uv, struct channel_out_batch, uv);
+    struct channel_out *o = batch->out;
+
+    free_batch(o->hub, batch);
+    o->n_writes--;
+    o->written(o, status);
+}
+
+/* Copies a small frame behind the last one. */
+static bool join(struct channel_out_batch *batch, const struct buf *frame)
+{
+    struct buf *last = &batch->frames[batch->n - 1];
+    size_t n_bytes = buf_len(frame);
+
+    if (n_bytes > SMALL_BYTES || last->cap_bytes - last->end < n_bytes)
+        return false;
+    memcpy(last->bytes + last->end, buf_front(frame), n_bytes);
+    buf_commit(last, n_bytes);
+    return true;
+}
+
+bool channel_out_add(struct channel_out *o, struct buf *frame)
+{
+    struct channel_out_batch *batch = o->batch ? o->batch : make_batch(o);
+
+    o->batch = batch;
+    batch->n_bytes += buf_len(frame);
+    if (batch->n && join(batch, frame)) {
+        channel_hub_give(o->hub, frame);
+    } else {
+        batch->frames[batch->n++] = *frame;
+        *frame = (struct buf){ 0 };
+    }
+    return batch->n == CHANNEL_OUT_FRAMES || batch->n_bytes > CHANNEL_OUT_BYTES;
+}
+
+/* The n_skip first bytes are written; the rest is for libuv to write. */
+static int write_rest(struct channel_out *o, struct channel_out_batch *batch, uv_buf_t *bytes,
+                      size_t n_skip)
+{
+    uint32_t first = 0;
+    int status;
+
+    for (; n_skip >= bytes[first].len; first++)
+        n_skip -= bytes[first].len;
+    bytes[first].base += n_skip;
+    bytes[first].len -= n_skip;
+    status = uv_write(&batch->uv, o->stream, bytes + first, batch->n - first, on_written);
+    if (status)
+        free_batch(o->hub, batch);
+    else
+        o->n_writes++;
+    return status;
+}
+
+int channel_out_flush(struct channel_out *o)
+{
+    struct channel_out_batch *batch = o->batch;
+    uv_buf_t bytes[CHANNEL_OUT_FRAMES];
+    int n;
+
+    if (!batch)
+        return 0;
+    o->batch = NULL;
+    o->wrote_turn = o->hub->turn;
+    for (uint32_t i = 0; i < batch->n; i++)
+        bytes[i] = (uv_buf_t){ .base = (char *)batch->frames[i].bytes + batch->frames[i].start,
+                               .len = buf_len(&batch->frames[i]) };
+    /* What the socket takes at once needs no callback, and its buffers are still warm. */
+    n = uv_try_write(o->stream, bytes, batch->n);
+    if (n == UV_EAGAIN)
+        n = 0;
+    if (n >= 0 && (size_t)n < batch->n_bytes)
+        return write_rest(o, batch, bytes, (size_t)n);
+    free_batch(o->hub, batch);
+    return n < 0 ? n : 0;
+}
+
+size_t channel_out_bytes(const struct channel_out *o)
+{
+    return uv_stream_get_write_queue_size(o->stream) + (o->batch ? o->batch->n_bytes : 0);
+}
+
+bool channel_out_is_fresh(const struct channel_out *o)
+{
+    return o->n_writes || (o->wrote_turn && o->hub->turn - o->wrote_turn <= 1);
+}
+
+void channel_out_drop(struct channel_out *o)
+{
+    if (o->batch)
+        free_batch(o->hub, o->batch);
+    o->batch = NULL;
+}
