@@ -22,6 +22,7 @@ struct ticket {
 
 struct desk {
     struct desk_config config;
+    struct channel_hub hub;
     struct switchboard switchboard;
     struct ticket *tickets; /* owned */
     uint64_t n_refused;
@@ -189,7 +190,7 @@ static const struct connection_events desk_events = { on_request, on_closed };
 struct desk *desk_new(const struct desk_config *config)
 {
     struct desk *d = mem_alloc(sizeof *d);
-    struct switchboard_config switchboard = { .loop = config->loop,
+    struct switchboard_config switchboard = { .hub = &d->hub,
                                               .frame_max_bytes = COMMAND_BYTES_MAX,
                                               .frame_timeout_ms = config->frame_timeout_ms,
                                               .welcome = config->welcome,
@@ -197,12 +198,15 @@ struct desk *desk_new(const struct desk_config *config)
                                               .owner = d };
 
     d->config = *config;
+    channel_hub_init(&d->hub, config->loop);
     switchboard_init(&d->switchboard, &switchboard);
     return d;
 }
 
 void desk_free(struct desk *d)
 {
+    if (d)
+        channel_hub_deinit(&d->hub);
     free(d);
 }
 
@@ -225,6 +229,7 @@ void desk_close(struct desk *d)
         drop_ticket(d, &d->tickets);
     }
     switchboard_close_all(&d->switchboard);
+    channel_hub_close(&d->hub);
 }
 
 uint64_t desk_n_connections(const struct desk *d)

@@ -186,6 +186,7 @@ static void write_part(struct mail *mail, void *owner)
     int status;
 
     enter_shard();
+    shard_settle(shard_thread_shard(t));
     status = checkpoint_write_shard(k->config.files, k->config.data_dir, k->id.number, index,
                                     shard_thread_shard(t), shard_thread_progress, t,
                                     &k->written[index], &part->err);

@@ -6,27 +6,18 @@
 #include <string.h>
 
 #include "common/mem.h"
-
-/* A pull kept aside, with a copy of the keys that it asks for. */
-struct parked {
-    struct parked *next;
-    struct connection *connection; /* borrowed; pulls_drop() comes before it goes */
-    uint64_t request_id, start_ns;
-    uint64_t since_ms, until_ms; /* of the loop */
-    uint8_t *body;               /* owned */
-    size_t body_bytes;
-    struct pull pull; /* its sections point into body */
-};
+#include "server/answer.h"
 
 struct pulls {
     struct pulls_config config;
-    struct parked *first, **last; /* owned, in order of arrival */
+    struct answer_desk desk;
+    struct answer *first, **last;   /* owned: parked, in order of arrival */
+    struct answer *under_way;       /* owned: being made in slices; the next one's turn */
+    struct answer **under_way_last; /* where the one behind them goes */
+    struct answer *asked;           /* owned: the pull being read; NULL: to be made */
     struct pulls_counts counts;
     size_t parked_bytes; /* what all parked ones take */
     bool any_congested;  /* one is ready whose connection takes no answer now */
-    struct err last_refusal;
-    struct buf out;    /* the reply being made; empty in between */
-    struct pull asked; /* the pull being read; 14 KB that need not be on a stack */
 };
 
 struct pulls *pulls_new(const struct pulls_config *config)
@@ -36,95 +27,101 @@ struct pulls *pulls_new(const struct pulls_config *config)
     p->config = *config;
     if (!p->config.parked_bytes_max)
         p->config.parked_bytes_max = PULLS_PARKED_BYTES_MAX;
+    p->desk = (struct answer_desk){ .shard = config->shard,
+                                    .frame_max_bytes = config->frame_max_bytes,
+                                    .compress = config->replies == PULLS_COMPRESSED,
+                                    .requests = config->requests };
     p->last = &p->first;
+    p->under_way_last = &p->under_way;
     return p;
 }
 
-static void free_parked(struct parked *parked)
+static void free_list(struct answer *first)
 {
-    free(parked->body);
-    free(parked);
+    struct answer *next;
+
+    for (struct answer *a = first; a; a = next) {
+        next = a->next;
+        answer_free(a);
+    }
 }
 
 void pulls_free(struct pulls *p)
 {
-    struct parked *next;
-
     if (!p)
         return;
-    for (struct parked *i = p->first; i; i = next) {
-        next = i->next;
-        free_parked(i);
-    }
-    buf_deinit(&p->out);
+    free_list(p->first);
+    free_list(p->under_way);
+    answer_free(p->asked);
     free(p);
 }
 
-/* --- replies --- */
+/* --- in slices --- */
 
-static int send_reply(struct pulls *p, struct connection *c, uint64_t start_ns)
+static void line_up(struct pulls *p, struct answer *a)
 {
-    int status = connection_send(c, &p->out);
-
-    histogram_record(&p->config.requests->latency_ns, uv_hrtime() - start_ns);
-    return status;
+    a->next = NULL;
+    *p->under_way_last = a;
+    p->under_way_last = &a->next;
 }
 
-static int send_refusal(struct pulls *p, struct connection *c, uint64_t request_id,
-                        uint64_t start_ns, int told, const char *sentence)
+/* Takes *at out of the line; the caller goes on with it. */
+static struct answer *leave_line(struct pulls *p, struct answer **at)
 {
-    struct pull_reply reply = { .status = told };
-    uint8_t *values;
-    int status;
+    struct answer *a = *at;
 
-    snprintf(reply.text, sizeof reply.text, "%s", sentence);
-    err_set(&p->last_refusal, told, "%s", sentence);
-    p->config.requests->n_refused++;
-    status = message_begin_pull_reply(&p->out, &reply, &values);
-    if (!status)
-        status = message_end_pull_reply(&p->out, request_id, false);
-    return status ? status : send_reply(p, c, start_ns);
+    *at = a->next;
+    if (!*at)
+        p->under_way_last = at;
+    a->next = NULL;
+    return a;
 }
 
-/* Makes the whole reply in p->out, or leaves it empty. */
-static int make_answer(struct pulls *p, struct worker *worker, const struct pull *pull,
-                       uint64_t request_id, struct err *err) ON_SHARD
+bool pulls_are_under_way(const struct pulls *p)
 {
-    struct pull_reply reply = { .n_sections = pull->n_sections };
-    size_t value_bytes[SECTIONS_MAX];
-    uint8_t *values;
+    return p->under_way != NULL;
+}
+
+void pulls_more(struct pulls *p)
+{
+    struct answer *a;
+    bool done;
     int status;
 
-    status = shard_pull_plan(p->config.shard, pull, p->config.frame_max_bytes - UINT16_MAX,
-                             value_bytes, err);
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < pull->n_sections; i++)
-        reply.sections[i].value_bytes = value_bytes[i];
-    reply.min_clock = worker ? job_min_clock(worker->job) : 0;
-    reply.version = shard_version(p->config.shard);
-    status = message_begin_pull_reply(&p->out, &reply, &values);
-    if (status)
-        return err_set(err, status, "%s", status_text(status));
-    status = shard_pull(p->config.shard, worker, pull, values, &reply.min_clock, &reply.version,
-                        err);
-    if (status) {
-        buf_deinit(&p->out);
-        return status;
+    if (!p->under_way)
+        return;
+    a = leave_line(p, &p->under_way);
+    status = answer_more(&p->desk, a, &done);
+    if (!done) {
+        line_up(p, a);
+        return;
     }
-    status = message_end_pull_reply(&p->out, request_id, p->config.replies == PULLS_COMPRESSED);
-    return status ? err_set(err, status, "%s", status_text(status)) : 0;
+    if (status)
+        connection_fail(a->connection, status);
+    answer_free(a);
+    if (p->any_congested)
+        pulls_retry(p);
 }
 
-static int answer(struct pulls *p, struct connection *c, struct worker *worker,
-                  const struct pull *pull, uint64_t request_id, uint64_t start_ns) ON_SHARD
+/* One that is not parked any more. Takes it. Not 0: the connection cannot go on. */
+static int answer(struct pulls *p, struct answer *a) ON_SHARD
 {
     struct err err = { 0 };
-    int status = make_answer(p, worker, pull, request_id, &err);
+    bool done = true;
+    int status = answer_begin(&p->desk, a, &err);
 
-    if (status)
-        return send_refusal(p, c, request_id, start_ns, status, err.text);
-    return send_reply(p, c, start_ns);
+    if (status) {
+        status = answer_refuse(&p->desk, a, status, err.text);
+    } else if (shard_pull_is_large(p->config.shard, &a->pull)) {
+        line_up(p, a);
+        return 0;
+    } else {
+        do
+            status = answer_more(&p->desk, a, &done);
+        while (!done);
+    }
+    answer_free(a);
+    return status;
 }
 
 /* --- parking --- */
@@ -137,7 +134,7 @@ static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
             pull->sections[i].keys = to + (pull->sections[i].keys - from);
 }
 
-static size_t parked_bytes(const struct parked *parked)
+static size_t parked_bytes(const struct answer *parked)
 {
     return sizeof *parked + parked->body_bytes;
 }
@@ -150,7 +147,7 @@ static int check_place(const struct pulls *p, const struct request *r, struct er
     if (c->parked.n >= PULLS_PARKED_MAX ||
         c->parked.n_bytes + r->body_bytes > p->config.frame_max_bytes)
         return err_set(err, -ENOBUFS, "too many pulls of this connection are parked");
-    if (p->parked_bytes + sizeof(struct parked) + r->body_bytes > p->config.parked_bytes_max)
+    if (p->parked_bytes + sizeof(struct answer) + r->body_bytes > p->config.parked_bytes_max)
         return err_set(err, -ENOMEM,
                        "parked pulls take %zu of %zu bytes on this shard: no place for %zu "
                        "more until the slower workers have caught up",
@@ -158,31 +155,24 @@ static int check_place(const struct pulls *p, const struct request *r, struct er
     return 0;
 }
 
+/* Takes the pull that was asked. */
 static int park(struct pulls *p, const struct request *r)
 {
     struct connection *c = r->connection;
+    struct answer *parked = p->asked;
     uint64_t park_ms = p->config.park_max_ms;
-    struct parked *parked;
 
-    parked = mem_try_alloc(sizeof *parked);
-    if (!parked)
-        return -ENOMEM;
     parked->body = mem_try_alloc(r->body_bytes + 1);
-    if (!parked->body) {
-        free(parked);
+    if (!parked->body)
         return -ENOMEM;
-    }
-    if (p->asked.deadline_ms && p->asked.deadline_ms < park_ms)
-        park_ms = p->asked.deadline_ms;
-    parked->connection = c;
-    parked->request_id = r->header->request_id;
-    parked->start_ns = r->start_ns;
+    p->asked = NULL;
+    if (parked->pull.deadline_ms && parked->pull.deadline_ms < park_ms)
+        park_ms = parked->pull.deadline_ms;
     parked->since_ms = uv_now(c->tcp.loop);
     parked->until_ms = parked->since_ms + park_ms;
     if (r->body_bytes)
         memcpy(parked->body, r->body, r->body_bytes);
     parked->body_bytes = r->body_bytes;
-    parked->pull = p->asked;
     rebase(&parked->pull, r->body, parked->body);
     *p->last = parked;
     p->last = &parked->next;
@@ -194,14 +184,15 @@ static int park(struct pulls *p, const struct request *r)
     return 0;
 }
 
-/* Takes *at out of the list; the caller frees it. */
-static struct parked *unpark(struct pulls *p, struct parked **at)
+/* Takes *at out of the list; the caller goes on with it. */
+static struct answer *unpark(struct pulls *p, struct answer **at)
 {
-    struct parked *parked = *at;
+    struct answer *parked = *at;
 
     *at = parked->next;
     if (!*at)
         p->last = at;
+    parked->next = NULL;
     parked->connection->parked.n--;
     parked->connection->parked.n_bytes -= parked->body_bytes;
     p->parked_bytes -= parked_bytes(parked);
@@ -275,100 +266,140 @@ static void explain(struct pulls *p, const struct job *job, const struct pull *p
 
 /* --- what the service calls --- */
 
+/* p->asked, for this request; the pull in it is still to be read. */
+static int take_asked(struct pulls *p, const struct request *r, struct worker *worker)
+{
+    if (!p->asked)
+        p->asked = answer_new();
+    if (!p->asked)
+        return -ENOMEM;
+    p->asked->connection = r->connection;
+    p->asked->request_id = r->header->request_id;
+    p->asked->start_ns = r->start_ns;
+    p->asked->worker = worker;
+    return 0;
+}
+
+/* Without a place for the pull nothing can be said about it, not even no. */
 int pulls_refuse(struct pulls *p, const struct request *r, int status, const char *sentence)
 {
-    return send_refusal(p, r->connection, r->header->request_id, r->start_ns, status, sentence);
+    int failed = take_asked(p, r, NULL);
+
+    return failed ? failed : answer_refuse(&p->desk, p->asked, status, sentence);
+}
+
+/* Ready: at once, or in slices with the connection held. */
+static int answer_asked(struct pulls *p, const struct request *r) ON_SHARD
+{
+    struct answer *a = p->asked;
+    struct err err = { 0 };
+    bool done = false;
+    int status = answer_begin(&p->desk, a, &err);
+
+    if (status)
+        return answer_refuse(&p->desk, a, status, err.text);
+    if (shard_pull_is_large(p->config.shard, &a->pull)) {
+        p->asked = NULL;
+        request_keep(r, &a->unpacked);
+        a->holds = true;
+        line_up(p, a);
+        return 0;
+    }
+    while (!done)
+        status = answer_more(&p->desk, a, &done);
+    return status;
 }
 
 int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
 {
     size_t value_bytes[SECTIONS_MAX];
     struct err err = { 0 };
-    int status = r->body_status;
+    int status = take_asked(p, r, worker);
 
-    if (!status)
-        status = message_read_pull(r->header, r->head, r->body, r->body_bytes, &p->asked);
     if (status)
-        return pulls_refuse(p, r, status, status_text(status));
-    if (worker && roster_reach(worker, p->asked.clock)) {
+        return status;
+    status = r->body_status;
+    if (!status)
+        status = message_read_pull(r->header, r->head, r->body, r->body_bytes, &p->asked->pull);
+    if (status)
+        return answer_refuse(&p->desk, p->asked, status, status_text(status));
+    if (worker && roster_reach(worker, p->asked->pull.clock)) {
         (void)shard_advance(p->config.shard, r->now_ms);
         pulls_retry(p);
     }
-    if (shard_pull_ready(p->config.shard, worker, &p->asked))
-        return answer(p, r->connection, worker, &p->asked, r->header->request_id, r->start_ns);
+    if (shard_pull_ready(p->config.shard, worker, &p->asked->pull))
+        return answer_asked(p, r);
     /* What cannot be answered at all is told now, not after a wait. */
-    status = shard_pull_plan(p->config.shard, &p->asked, p->config.frame_max_bytes - UINT16_MAX,
-                             value_bytes, &err);
+    status = shard_pull_plan(p->config.shard, &p->asked->pull,
+                             p->config.frame_max_bytes - UINT16_MAX, value_bytes, &err);
+    if (!status)
+        status = check_place(p, r, &err);
     if (status)
-        return pulls_refuse(p, r, status, err.text);
-    status = check_place(p, r, &err);
-    if (status)
-        return pulls_refuse(p, r, status, err.text);
+        return answer_refuse(&p->desk, p->asked, status, err.text);
     status = park(p, r);
-    return status ? pulls_refuse(p, r, status, status_text(status)) : 0;
+    return status ? answer_refuse(&p->desk, p->asked, status, status_text(status)) : 0;
 }
 
-/* Do answers wait to be read, more than enough? Then this one waits here, where it takes little,
- * until the next look. */
+/* Do answers wait to be read, more than enough, or is one being made? Then this one waits here,
+ * where it takes little, until the next look. */
 static bool is_congested(struct pulls *p, const struct connection *c)
 {
     bool is_full = c->channel.state == CHANNEL_CONGESTED;
 
+    for (const struct answer *a = p->under_way; a && !is_full; a = a->next)
+        is_full = a->connection == c;
     p->any_congested = p->any_congested || is_full;
     return is_full;
 }
 
 void pulls_retry(struct pulls *p)
 {
-    struct parked **at = &p->first, *parked;
+    struct answer **at = &p->first, *parked;
     struct connection *c;
-    struct worker *worker;
     int status;
 
     p->any_congested = false;
     while ((parked = *at)) {
         c = parked->connection;
-        worker = find_worker(p, &c->worker);
-        if (worker &&
-            (!shard_pull_ready(p->config.shard, worker, &parked->pull) || is_congested(p, c))) {
+        parked->worker = find_worker(p, &c->worker);
+        if (parked->worker &&
+            (!shard_pull_ready(p->config.shard, parked->worker, &parked->pull) ||
+             is_congested(p, c))) {
             at = &parked->next;
             continue;
         }
         unpark(p, at);
-        if (worker)
-            status = answer(p, c, worker, &parked->pull, parked->request_id, parked->start_ns);
-        else
-            status = send_refusal(p, c, parked->request_id, parked->start_ns, PS_EFENCED,
-                                  status_text(PS_EFENCED));
+        if (parked->worker) {
+            status = answer(p, parked);
+        } else {
+            status = answer_refuse(&p->desk, parked, PS_EFENCED, status_text(PS_EFENCED));
+            answer_free(parked);
+        }
         if (status)
             connection_fail(c, status);
-        free_parked(parked);
     }
 }
 
-static void refuse_parked(struct pulls *p, struct parked **at, int status, const char *sentence)
-    ON_SHARD
+/* Takes it. */
+static void refuse(struct pulls *p, struct answer *a, int status, const char *sentence) ON_SHARD
 {
-    struct parked *parked = unpark(p, at);
-
-    status = send_refusal(p, parked->connection, parked->request_id, parked->start_ns, status,
-                          sentence);
+    status = answer_refuse(&p->desk, a, status, sentence);
     if (status)
-        connection_fail(parked->connection, status);
-    free_parked(parked);
+        connection_fail(a->connection, status);
+    answer_free(a);
 }
 
 /* Nobody else holds it up: how long a client may take to read is the switchboard's to say. */
 static bool waits_for_its_client(struct pulls *p, const struct worker *worker,
-                                 const struct parked *parked) ON_SHARD
+                                 const struct answer *parked) ON_SHARD
 {
-    return worker && parked->connection->channel.state == CHANNEL_CONGESTED &&
+    return worker && is_congested(p, parked->connection) &&
            shard_pull_ready(p->config.shard, worker, &parked->pull);
 }
 
 void pulls_expire(struct pulls *p, uint64_t loop_ms)
 {
-    struct parked **at = &p->first;
+    struct answer **at = &p->first;
     char sentence[160];
 
     if (p->any_congested)
@@ -387,23 +418,50 @@ void pulls_expire(struct pulls *p, uint64_t loop_ms)
         if (worker)
             explain(p, worker->job, &(*at)->pull, sentence, sizeof sentence);
         p->counts.expired++;
-        refuse_parked(p, at, PS_EDEADLINE, sentence);
+        refuse(p, unpark(p, at), PS_EDEADLINE, sentence);
+    }
+}
+
+void pulls_renew_leases(struct pulls *p, uint64_t now_ms)
+{
+    for (const struct answer *a = p->under_way; a; a = a->next) {
+        const struct connection_worker *who = &a->connection->worker;
+        struct worker *worker;
+
+        if (a->holds && find_worker(p, who))
+            (void)!roster_find(shard_roster(p->config.shard), who->job, who->rank,
+                               who->incarnation, now_ms, &worker);
     }
 }
 
 void pulls_refuse_all(struct pulls *p, int status, const char *sentence)
 {
     while (p->first)
-        refuse_parked(p, &p->first, status, sentence);
+        refuse(p, unpark(p, &p->first), status, sentence);
+    while (p->under_way)
+        refuse(p, leave_line(p, &p->under_way), status, sentence);
+}
+
+static void drop(struct answer *a)
+{
+    channel_hub_give(a->connection->channel.hub, &a->out);
+    answer_free(a);
 }
 
 void pulls_drop(struct pulls *p, struct connection *c)
 {
-    struct parked **at = &p->first;
+    struct answer **at = &p->first;
 
     while (*at) {
         if ((*at)->connection == c)
-            free_parked(unpark(p, at));
+            drop(unpark(p, at));
+        else
+            at = &(*at)->next;
+    }
+    at = &p->under_way;
+    while (*at) {
+        if ((*at)->connection == c)
+            drop(leave_line(p, at));
         else
             at = &(*at)->next;
     }
@@ -416,7 +474,7 @@ void pulls_count(const struct pulls *p, struct pulls_counts *ret)
 
 const struct err *pulls_last_refusal(const struct pulls *p)
 {
-    return &p->last_refusal;
+    return &p->desk.last_refusal;
 }
 
 uint32_t pulls_report(struct pulls *p, uint64_t loop_ms, uint64_t unix_ms,
@@ -424,7 +482,7 @@ uint32_t pulls_report(struct pulls *p, uint64_t loop_ms, uint64_t unix_ms,
 {
     uint32_t n = 0;
 
-    for (struct parked *i = p->first; i && n < n_max; i = i->next) {
+    for (struct answer *i = p->first; i && n < n_max; i = i->next) {
         const struct connection_worker *who = &i->connection->worker;
         struct worker *worker = find_worker(p, who);
         struct report_wait *wait = &ret_waits[n++];

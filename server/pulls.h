@@ -1,5 +1,5 @@
 /*
- * Pulls: answered at once, or kept aside until the slower workers have caught up.
+ * Pulls: answered, or kept aside until the slower workers have caught up.
  *
  *     asked -> answered                      min clock is far enough
  *           -> parked -> answered            retried when a clock may have moved
@@ -11,13 +11,15 @@
  * A parked pull holds nothing up: what its connection sends behind it is worked on at once. One
  * that has become ready stays parked while its connection is CONGESTED (channel.h): so a client
  * that reads slowly makes one answer wait for it in memory, and not all of its pulls'.
+ *
+ * An answer of more than a slice (shard.h) is made a slice at a time, in turn with the others of
+ * its kind and with what else the loop has to do: pulls_more(). Meanwhile its connection is held,
+ * or, if it was parked, no other parked pull of its connection is answered.
  */
 #ifndef SERVER_PULLS_H
 #define SERVER_PULLS_H
 
-#include "server/admin/report.h"
-#include "server/core/shard.h"
-#include "server/request.h"
+#include "server/answer.h"
 
 #define PULLS_PARKED_MAX 16u                       /* of one connection */
 #define PULLS_PARKED_BYTES_MAX ((size_t)256 << 20) /* of a shard: all connections together */
@@ -48,6 +50,13 @@ int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
 /* Says no to a pull that was not even asked. */
 int pulls_refuse(struct pulls *p, const struct request *r, int status, const char *sentence)
     ON_SHARD MUST_CHECK;
+
+/* One slice of one of those that take more; the next call goes on with another. */
+void pulls_more(struct pulls *p) ON_SHARD;
+bool pulls_are_under_way(const struct pulls *p);
+
+/* Who waits for an answer under way has been heard of: a held connection lets no beat through. */
+void pulls_renew_leases(struct pulls *p, uint64_t now_ms) ON_SHARD;
 
 /* A clock may have moved: answers what has become ready. */
 void pulls_retry(struct pulls *p) ON_SHARD;

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "common/mem.h"
@@ -24,20 +25,49 @@ uint64_t reporter_mono_ms(void)
     return clock_ms(CLOCK_MONOTONIC);
 }
 
+/* User and system, of the calling thread. */
+static uint64_t cpu_us(void)
+{
+    struct rusage usage = { 0 };
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+static void copy_table(const struct shard_table *table, struct report_table *ret)
+{
+    struct table_facts facts;
+
+    table_facts(table->rows, &facts);
+    *ret = (struct report_table){ .spec = table->spec,
+                                  .n_rows = facts.n_rows,
+                                  .n_removed = facts.n_removed,
+                                  .bytes = table_bytes(table->rows) + table->sketch_bytes,
+                                  .slab_bytes = facts.slab_bytes,
+                                  .index_bytes = facts.index_bytes,
+                                  .sketch_bytes = table->sketch_bytes,
+                                  .bytes_max = table->bytes_max,
+                                  .row_bytes = facts.row_bytes,
+                                  .payload_bytes = table->payload_bytes,
+                                  .n_pushes = table->n_pushes,
+                                  .rows_refused = table->rows_refused,
+                                  .rows_pulled = table->rows_pulled,
+                                  .rows_pushed = table->rows_pushed,
+                                  .rows_unadmitted = table->rows_unadmitted,
+                                  .rows_evicted = table->rows_evicted,
+                                  .rows_idle = table->rows_idle,
+                                  .rows_expired = table->rows_expired,
+                                  .rows_rare = table->rows_rare };
+}
+
 static void copy_tables(struct shard *shard, struct shard_report *report) ON_SHARD
 {
     report->n_tables = shard_n_tables(shard);
     report->tables = mem_alloc((report->n_tables + 1) * sizeof *report->tables);
     for (uint32_t i = 0; i < report->n_tables; i++) {
-        const struct shard_table *table = shard_table(shard, i);
-
-        report->tables[i] = (struct report_table){ .spec = table->spec,
-                                                   .n_rows = table_n_rows(table->rows),
-                                                   .bytes = table_bytes(table->rows),
-                                                   .n_pushes = table->n_pushes,
-                                                   .rows_refused = table->rows_refused,
-                                                   .rows_pulled = table->rows_pulled,
-                                                   .rows_pushed = table->rows_pushed };
+        copy_table(shard_table(shard, i), &report->tables[i]);
+        report->tables_bytes += report->tables[i].bytes;
     }
 }
 
@@ -178,6 +208,7 @@ struct shard_report *reporter_make(const struct reporter_sources *from)
     report->made_unix_ms = reporter_unix_ms();
     report->made_mono_ms = reporter_mono_ms();
     report->shard = from->shard_number;
+    report->cpu_us = cpu_us();
     report->bytes = shard_bytes(from->shard);
     report->memory_max_bytes = from->memory_max_bytes;
     report->version = shard_version(from->shard);

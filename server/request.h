@@ -1,6 +1,7 @@
 /*
  * One request while a shard works on it: a frame whose body is as it was before compression.
- * Borrowed from the connection until the handler returns.
+ * Borrowed from the connection until the handler returns. Who goes on with it later holds the
+ * connection (connection.h), so that the frame stays, and takes *unpacked.
  */
 #ifndef SERVER_REQUEST_H
 #define SERVER_REQUEST_H
@@ -13,9 +14,20 @@ struct request {
     const struct frame_header *header;
     const uint8_t *head, *body;
     size_t body_bytes;
-    int body_status;   /* of message_body(): not 0 when there is no body to read */
-    uint64_t start_ns; /* when the frame was complete */
-    uint64_t now_ms;   /* the shard's time, see service.h */
+    struct buf *unpacked; /* where the body is when it was compressed; may be NULL */
+    int body_status;      /* of message_body(): not 0 when there is no body to read */
+    uint64_t start_ns;    /* when the frame was complete */
+    uint64_t now_ms;      /* the shard's time, see service.h */
 };
+
+/* The request is worked on beyond the handler: its body stays, here or in *ret_unpacked. */
+static inline void request_keep(const struct request *r, struct buf *ret_unpacked)
+{
+    connection_hold(r->connection);
+    if (!r->unpacked)
+        return;
+    *ret_unpacked = *r->unpacked;
+    *r->unpacked = (struct buf){ 0 };
+}
 
 #endif

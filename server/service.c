@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/pushes.h"
 
 #define STEP_MS_MAX 500u /* by which the shard's time moves at once */
 #define LOG_LINES_PER_S 5u
@@ -19,15 +20,21 @@
 struct service {
     struct service_config config;
     struct pulls *pulls;              /* owned */
+    struct pushes *pushes;            /* owned */
     struct report_requests *requests; /* owned, FRAME_TYPE_END */
     struct buf out;                   /* the reply being made; empty in between */
     struct buf unpacked;              /* a body after decompression */
-    struct push push;                 /* the push being read */
-    uint64_t now_ms, loop_ms;         /* shard's time, and the loop's when it was taken */
-    int told;                         /* what the last reply said */
+    uv_idle_t idle;                   /* active while there is more to do than events bring */
+    uint64_t n_idle;
+    uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
+    int told;                 /* what the last reply said */
     struct log_limit log;
     enum { SERVICE_OPEN, SERVICE_STOPPED } state;
 };
+
+static void on_idle(uv_idle_t *idle);
+static void on_push_answered(void *owner, struct connection *c, const struct push_reply *answer,
+                             bool ticked);
 
 struct service *service_new(const struct service_config *config)
 {
@@ -37,11 +44,18 @@ struct service *service_new(const struct service_config *config)
                                   .park_max_ms = config->park_max_ms,
                                   .replies = config->compress_replies ? PULLS_COMPRESSED
                                                                       : PULLS_PLAIN };
+    struct pushes_config pushes = { .shard = config->shard,
+                                    .on_answered = on_push_answered,
+                                    .owner = s };
 
     s->config = *config;
     s->requests = mem_alloc(FRAME_TYPE_END * sizeof *s->requests);
     pulls.requests = &s->requests[FRAME_PULL];
+    pushes.requests = &s->requests[FRAME_PUSH];
     s->pulls = pulls_new(&pulls);
+    s->pushes = pushes_new(&pushes);
+    uv_idle_init(config->loop, &s->idle);
+    s->idle.data = s;
     s->loop_ms = uv_now(config->loop);
     s->now_ms = s->loop_ms;
     return s;
@@ -52,6 +66,7 @@ void service_free(struct service *s)
     if (!s)
         return;
     pulls_free(s->pulls);
+    pushes_free(s->pushes);
     free(s->requests);
     buf_deinit(&s->out);
     buf_deinit(&s->unpacked);
@@ -113,6 +128,31 @@ static bool is_reader(const struct request *r)
     return strcmp(r->connection->hello.role, "reader") == 0;
 }
 
+/* --- in slices --- */
+
+/* The loop goes round while there is more to do than one event should take: each time a slice
+ * of it, then whatever else has come. */
+static void keep_going(struct service *s)
+{
+    if (s->state == SERVICE_OPEN && !uv_is_active((uv_handle_t *)&s->idle) &&
+        (pulls_are_under_way(s->pulls) || pushes_are_under_way(s->pushes)))
+        uv_idle_start(&s->idle, on_idle);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    struct service *s = idle->data;
+
+    enter_shard();
+    if (!pulls_are_under_way(s->pulls) ||
+        (pushes_are_under_way(s->pushes) && s->n_idle++ % 2 == 0))
+        pushes_more(s->pushes, service_now_ms(s));
+    else
+        pulls_more(s->pulls);
+    if (!pulls_are_under_way(s->pulls) && !pushes_are_under_way(s->pushes))
+        uv_idle_stop(&s->idle);
+}
+
 /* --- handlers --- */
 
 static int on_table(struct service *s, const struct request *r) ON_SHARD
@@ -164,6 +204,7 @@ static int join(struct service *s, const struct request *r, const struct join *a
 
     if (is_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
+    shard_settle(s->config.shard);
     status = roster_join(shard_roster(s->config.shard), &wish, r->now_ms, &worker, err);
     if (status == PS_EFENCED)
         answer->fenced_below =
@@ -215,47 +256,21 @@ static int on_pull(struct service *s, const struct request *r) ON_SHARD
     return status;
 }
 
-/* What is told about s->push. */
-static int judge_push(struct service *s, const struct request *r, struct shard_push_result *ret)
-    ON_SHARD
-{
-    struct worker *worker;
-    int status = r->body_status;
-
-    *ret = (struct shard_push_result){ 0 };
-    s->push.seq = 0;
-    if (!status)
-        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &s->push);
-    if (!status)
-        status = find_worker(s, r, &worker);
-    if (status == PS_EFENCED)
-        shard_push_fenced(s->config.shard);
-    if (status)
-        return status;
-    status = shard_push(s->config.shard, worker, &s->push, r->now_ms, ret);
-    return status ? status : ret->status;
-}
-
 static int on_push(struct service *s, const struct request *r) ON_SHARD
 {
-    struct shard_push_result result;
-    struct push_reply answer = { 0 };
-    int told = judge_push(s, r, &result), status;
+    return pushes_ask(s->pushes, r);
+}
 
-    answer.status = told;
-    if (told)
-        snprintf(answer.text, sizeof answer.text, "%s",
-                 result.text[0] ? result.text : status_text(told));
-    answer.seq = s->push.seq;
-    answer.min_clock = result.min_clock;
-    answer.version = result.version;
-    answer.rows_refused = result.rows_refused;
-    answer.repeated = result.repeated;
-    status = reply(s, r, told, answer.text,
-                   message_write_push_reply(&s->out, r->header->request_id, &answer));
-    if (s->push.seq && s->push.tick)
+static void on_push_answered(void *owner, struct connection *c, const struct push_reply *answer,
+                             bool ticked)
+{
+    struct service *s = owner;
+
+    enter_shard();
+    if (answer->status)
+        complain(s, c, "push", answer->status, answer->text);
+    if (ticked)
         pulls_retry(s->pulls);
-    return status;
 }
 
 static int answer_status(struct service *s, const struct request *r, int told,
@@ -290,6 +305,7 @@ static int on_leave(struct service *s, const struct request *r) ON_SHARD
     if (!told)
         told = find_worker(s, r, &worker);
     if (!told) {
+        shard_settle(s->config.shard);
         roster_leave(shard_roster(s->config.shard), worker);
         r->connection->worker.joined = false;
         min_clock = job_min_clock(worker->job);
@@ -313,8 +329,8 @@ static void measure(struct service *s, const struct request *r)
 {
     struct report_requests *requests = &s->requests[r->header->type];
 
-    if (r->header->type == FRAME_PULL)
-        return; /* pulls.c does, which may answer later */
+    if (r->header->type == FRAME_PULL || r->header->type == FRAME_PUSH)
+        return; /* pulls.c and pushes.c do, which may answer later */
     if (s->told)
         requests->n_refused++;
     histogram_record(&requests->latency_ns, uv_hrtime() - r->start_ns);
@@ -337,6 +353,8 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
     r.now_ms = service_now_ms(s);
     r.body_status = message_body(header, body, s->config.frame_max_bytes, &s->unpacked, &r.body,
                                  &r.body_bytes);
+    if (header->flags & FRAME_ZSTD)
+        r.unpacked = &s->unpacked;
     s->told = 0;
     s->requests[header->type].n++;
     status = handlers[header->type](s, &r);
@@ -344,6 +362,7 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
         buf_deinit(&s->out);
     else
         measure(s, &r);
+    keep_going(s);
     return status;
 }
 
@@ -360,6 +379,7 @@ static void on_closed(void *owner, struct connection *c, int why)
 
     enter_shard();
     pulls_drop(s->pulls, c);
+    pushes_drop(s->pushes, c, service_now_ms(s));
     if (why == -ETIMEDOUT)
         complain(s, c, "closed: slow peer", why,
                  "a message or its replies stood still for --frame-timeout");
@@ -371,17 +391,27 @@ const struct connection_events service_events = { on_request, on_closed };
 
 void service_tick(struct service *s)
 {
+    uint64_t now_ms;
+
     if (s->state == SERVICE_STOPPED)
         return;
-    if (shard_advance(s->config.shard, service_now_ms(s)))
+    now_ms = service_now_ms(s);
+    pulls_renew_leases(s->pulls, now_ms);
+    pushes_renew_leases(s->pushes, now_ms);
+    if (shard_advance(s->config.shard, now_ms))
         pulls_retry(s->pulls);
     pulls_expire(s->pulls, uv_now(s->config.loop));
+    keep_going(s);
 }
 
 void service_stop(struct service *s)
 {
+    if (s->state == SERVICE_STOPPED)
+        return;
+    pushes_stop(s->pushes, service_now_ms(s));
     s->state = SERVICE_STOPPED;
     pulls_refuse_all(s->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
+    uv_close((uv_handle_t *)&s->idle, NULL);
 }
 
 struct pulls *service_pulls(struct service *s)

@@ -22,6 +22,7 @@ struct shard_thread {
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
+    struct channel_hub hub;
     struct mailbox mailbox;
     struct bulletin bulletin;
     struct shard *shard;     /* owned, by the thread */
@@ -117,6 +118,7 @@ static void on_stop(struct mail *mail, void *owner)
 
     on_drain(mail, owner);
     uv_close((uv_handle_t *)&t->timer, NULL);
+    channel_hub_close(&t->hub);
     mailbox_close(&t->mailbox);
 }
 
@@ -130,7 +132,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                       .lease_ms = t->config.core.lease_ms,
                                       .park_max_ms = t->config.core.park_ms,
                                       .compress_replies = t->config.compress_replies };
-    struct switchboard_config switchboard = { .loop = &t->loop,
+    struct switchboard_config switchboard = { .hub = &t->hub,
                                               .frame_max_bytes = t->config.frame_max_bytes,
                                               .frame_timeout_ms = t->config.frame_timeout_ms,
                                               .welcome = t->config.welcome,
@@ -179,6 +181,7 @@ static int make_loop(struct shard_thread *t)
     }
     uv_timer_init(&t->loop, &t->timer);
     t->timer.data = t;
+    channel_hub_init(&t->hub, &t->loop);
     return 0;
 }
 
@@ -188,6 +191,7 @@ static void unmake_loop(struct shard_thread *t)
     int status = uv_loop_close(&t->loop);
 
     assert(status == 0);
+    channel_hub_deinit(&t->hub);
     mailbox_deinit(&t->mailbox);
     bulletin_deinit(&t->bulletin);
 }
@@ -211,6 +215,7 @@ int shard_thread_start(const struct shard_thread_config *config,
     status = uv_thread_create(&t->thread, run, t);
     if (status) {
         uv_close((uv_handle_t *)&t->timer, NULL);
+        channel_hub_close(&t->hub);
         mailbox_close(&t->mailbox);
         uv_run(&t->loop, UV_RUN_DEFAULT);
         unmake_loop(t);

@@ -76,6 +76,12 @@ void json_float(struct json *j, const char *key, float value)
     fputs(text, j->out);
 }
 
+void json_seconds(struct json *j, const char *key, uint64_t us)
+{
+    begin(j, key);
+    fprintf(j->out, "%" PRIu64 ".%06" PRIu64, us / 1000000, us % 1000000);
+}
+
 void json_bool(struct json *j, const char *key, bool value)
 {
     begin(j, key);

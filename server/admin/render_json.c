@@ -41,6 +41,11 @@ static void put_counters(struct json *j, const struct shard_counters *c)
     json_u64(j, "rows_pushed", c->rows_pushed);
     json_u64(j, "rows_new", c->rows_new);
     json_u64(j, "rows_refused", c->rows_refused);
+    json_u64(j, "rows_unadmitted", c->rows_unadmitted);
+    json_u64(j, "rows_evicted", c->rows_evicted);
+    json_u64(j, "rows_idle", c->rows_idle);
+    json_u64(j, "rows_expired", c->rows_expired);
+    json_u64(j, "rows_rare", c->rows_rare);
     json_u64(j, "nan_pushes", c->nan_pushes);
     json_u64(j, "combined_clocks", c->combined_clocks);
     json_close(j);
@@ -90,6 +95,33 @@ static void put_refusal(struct json *j, const struct shard_refusal *r)
     json_close(j);
 }
 
+/* Which rows come and go; what is 0 is off. */
+static void put_limits(struct json *j, const struct spec_limits *l)
+{
+    json_open(j, "limits");
+    json_u64(j, "admit_touches", l->admit_touches);
+    json_u64(j, "admit_clocks", l->admit_clocks);
+    json_u64(j, "idle_clocks", l->idle_clocks);
+    json_u64(j, "ttl_s", l->ttl_s);
+    json_u64(j, "rare_touches", l->rare_touches);
+    json_u64(j, "rare_clocks", l->rare_clocks);
+    json_text(j, "victims", spec_victims_name(l->victims));
+    json_u64(j, "max_bytes", l->max_bytes);
+    json_close(j);
+}
+
+static void put_memory(struct json *j, const struct report_table *t)
+{
+    json_u64(j, "bytes", t->bytes);
+    json_u64(j, "slab_bytes", t->slab_bytes);
+    json_u64(j, "index_bytes", t->index_bytes);
+    json_u64(j, "sketch_bytes", t->sketch_bytes);
+    json_u64(j, "bytes_max", t->bytes_max);
+    json_u64(j, "row_bytes", t->row_bytes);
+    json_u64(j, "payload_bytes", t->payload_bytes);
+    json_float(j, "overhead_bytes_per_row", (float)report_overhead(t));
+}
+
 static void put_tables(struct json *j, const struct shard_report *r)
 {
     json_open_list(j, "tables");
@@ -105,12 +137,20 @@ static void put_tables(struct json *j, const struct shard_report *r)
         json_float(j, "learning_rate", t->spec.params.learning_rate);
         json_text(j, "mode", spec_mode_name(t->spec.mode));
         json_u64(j, "bound", t->spec.bound);
+        json_text(j, "storage", spec_storage_name(t->spec.storage));
+        put_limits(j, &t->spec.limits);
         json_u64(j, "rows", t->n_rows);
-        json_u64(j, "bytes", t->bytes);
+        put_memory(j, t);
         json_u64(j, "pushes", t->n_pushes);
         json_u64(j, "rows_pulled", t->rows_pulled);
         json_u64(j, "rows_pushed", t->rows_pushed);
         json_u64(j, "rows_refused", t->rows_refused);
+        json_u64(j, "rows_unadmitted", t->rows_unadmitted);
+        json_u64(j, "rows_removed", t->n_removed);
+        json_u64(j, "rows_evicted", t->rows_evicted);
+        json_u64(j, "rows_idle", t->rows_idle);
+        json_u64(j, "rows_expired", t->rows_expired);
+        json_u64(j, "rows_rare", t->rows_rare);
         json_close(j);
     }
     json_close_list(j);
@@ -217,7 +257,9 @@ static void put_numbers(struct json *j, const struct shard_report *r)
 {
     json_u64(j, "rows", total_n_rows(r));
     json_u64(j, "bytes", r->bytes);
+    json_u64(j, "tables_bytes", r->tables_bytes);
     json_u64(j, "memory_max_bytes", r->memory_max_bytes);
+    json_seconds(j, "cpu_seconds", r->cpu_us);
     json_u64(j, "live_workers", total_n_live(r));
     json_u64(j, "n_waits", r->n_waits);
     json_u64(j, "staleness_violations", violations(r));

@@ -47,6 +47,8 @@ static const struct family net_families[] = {
     }
 static const struct family shard_families[] = {
     SHARD("shard_bytes", "gauge", bytes, "Memory of rows, index and held pushes."),
+    SHARD("shard_tables_bytes", "gauge", tables_bytes,
+          "Memory of rows, index and sketches: what the budget counts."),
     SHARD("shard_memory_max_bytes", "gauge", memory_max_bytes,
           "Budget of a shard; 0 is no limit."),
     SHARD("shard_version", "gauge", version, "Number of the push that last changed a row."),
@@ -69,6 +71,16 @@ static const struct family shard_families[] = {
     SHARD("rows_created_total", "counter", counters.rows_new, "Rows made on first touch."),
     SHARD("rows_refused_total", "counter", counters.rows_refused,
           "New rows refused for want of memory."),
+    SHARD("rows_unadmitted_total", "counter", counters.rows_unadmitted,
+          "Pushes of keys that have not come often enough to get a row."),
+    SHARD("rows_evicted_total", "counter", counters.rows_evicted,
+          "Rows removed to make room under a full budget."),
+    SHARD("rows_idle_total", "counter", counters.rows_idle,
+          "Rows removed as no push came for idle_clocks."),
+    SHARD("rows_expired_total", "counter", counters.rows_expired,
+          "Rows removed as no push came for their time to live."),
+    SHARD("rows_rare_total", "counter", counters.rows_rare,
+          "Rows removed as too few pushes came in rare_clocks."),
 };
 
 #define TABLE(name, type, field, help)                                      \
@@ -78,12 +90,34 @@ static const struct family shard_families[] = {
 static const struct family table_families[] = {
     TABLE("rows", "gauge", n_rows, "Rows of a table on a shard."),
     TABLE("bytes", "gauge", bytes, "Memory of a table on a shard."),
+    TABLE("slab_bytes", "gauge", slab_bytes,
+          "Memory of a table's rows, heads and free places included."),
+    TABLE("index_bytes", "gauge", index_bytes, "Memory of a table's index."),
+    TABLE("sketch_bytes", "gauge", sketch_bytes,
+          "Memory of the counters of keys that have no row yet."),
+    TABLE("memory_max_bytes", "gauge", bytes_max,
+          "Budget of a table on a shard; 0 is none of its own."),
+    TABLE("row_bytes", "gauge", row_bytes, "Memory of one row, its head included."),
+    TABLE("payload_bytes", "gauge", payload_bytes,
+          "Memory of one row's weights and optimizer state."),
     TABLE("pushes_total", "counter", n_pushes,
           "Pushes of a table: its optimizer's step count."),
     TABLE("rows_pulled_total", "counter", rows_pulled, "Rows of a table read."),
     TABLE("rows_pushed_total", "counter", rows_pushed, "Rows of a table updated."),
     TABLE("rows_refused_total", "counter", rows_refused,
           "New rows of a table refused for want of memory."),
+    TABLE("rows_unadmitted_total", "counter", rows_unadmitted,
+          "Pushes of keys of a table that have not come often enough to get a row."),
+    TABLE("rows_removed_total", "counter", n_removed,
+          "Rows of a table removed, for whatever reason."),
+    TABLE("rows_evicted_total", "counter", rows_evicted,
+          "Rows of a table removed to make room under a full budget."),
+    TABLE("rows_idle_total", "counter", rows_idle,
+          "Rows of a table removed as no push came for idle_clocks."),
+    TABLE("rows_expired_total", "counter", rows_expired,
+          "Rows of a table removed as no push came for their time to live."),
+    TABLE("rows_rare_total", "counter", rows_rare,
+          "Rows of a table removed as too few pushes came in rare_clocks."),
 };
 
 #define JOB(name, type, field, help)                                    \
@@ -186,6 +220,12 @@ static void put_shards(FILE *out, const struct node_report *node)
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
                         node->shards[s]->shard, field(node->shards[s], f));
     }
+    put_head(out, "psd_shard_cpu_seconds_total", "counter",
+             "Time that the shard's thread has computed, user and system.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        if (node->shards[s])
+            fprintf(out, "psd_shard_cpu_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
+                    node->shards[s]->shard, (double)node->shards[s]->cpu_us / 1e6);
     put_head(out, "psd_shard_report_age_seconds", "gauge",
              "Time since the shard last said how it is.");
     for (uint32_t s = 0; s < node->n_shards; s++)
@@ -195,6 +235,20 @@ static void put_shards(FILE *out, const struct node_report *node)
                     node->now_mono_ms > node->shards[s]->made_mono_ms
                         ? (double)(node->now_mono_ms - node->shards[s]->made_mono_ms) / 1000
                         : 0.0);
+}
+
+static void put_overheads(FILE *out, const struct node_report *node)
+{
+    const char *name = "psd_table_row_overhead_bytes";
+
+    put_head(out, name, "gauge",
+             "Memory of rows and index beyond weights and optimizer state, of each row.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t t = 0; node->shards[s] && t < node->shards[s]->n_tables; t++) {
+            fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
+            put_label(out, "table", node->shards[s]->tables[t].spec.name);
+            fprintf(out, "} %.3f\n", report_overhead(&node->shards[s]->tables[t]));
+        }
 }
 
 static void put_tables(FILE *out, const struct node_report *node)
@@ -210,6 +264,7 @@ static void put_tables(FILE *out, const struct node_report *node)
                 fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->tables[t], f));
             }
     }
+    put_overheads(out, node);
 }
 
 static void put_codec_bytes(FILE *out, const struct node_report *node, const char *name,

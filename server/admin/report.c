@@ -2,6 +2,14 @@
 
 #include <stdlib.h>
 
+double report_overhead(const struct report_table *table)
+{
+    uint64_t held = table->slab_bytes + table->index_bytes;
+
+    return table->n_rows ? (double)held / (double)table->n_rows - (double)table->payload_bytes
+                         : 0;
+}
+
 void shard_report_free(struct shard_report *report)
 {
     if (!report)

@@ -15,8 +15,18 @@
 
 struct report_table {
     struct table_spec spec;
-    uint64_t n_rows, bytes, n_pushes, rows_refused, rows_pulled, rows_pushed;
+    uint64_t n_rows, n_removed; /* there now; ever removed */
+    /* Held: rows with their heads, index, and what counts keys without a row; and a limit of its
+     * own, or 0. */
+    uint64_t bytes, slab_bytes, index_bytes, sketch_bytes, bytes_max;
+    uint64_t row_bytes, payload_bytes; /* of one row, and of that its weights and state */
+    uint64_t n_pushes, rows_refused, rows_pulled, rows_pushed;
+    /* Pushes of keys not admitted; rows that went, by why. */
+    uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
 };
+
+/* Bytes of rows and index beyond weights and optimizer state, of each row; 0 without rows. */
+double report_overhead(const struct report_table *table);
 
 struct report_worker {
     char job[SPEC_NAME_MAX], name[64];
@@ -65,7 +75,9 @@ struct shard_report {
     uint64_t made_unix_ms; /* when */
     uint64_t made_mono_ms; /* the same on the monotonic clock: its age is the shard's health */
     uint32_t shard;        /* global number */
-    uint64_t bytes, memory_max_bytes, version;
+    uint64_t bytes, memory_max_bytes, version; /* bytes: of tables and of held pushes */
+    uint64_t tables_bytes;                     /* what the budget counts */
+    uint64_t cpu_us;                           /* of the shard's thread, user and system */
     struct shard_counters counters;
     struct shard_refusal last_refusal;
     struct report_net net;

@@ -48,11 +48,21 @@ static void add_table(struct shard_report *t, uint32_t hint, const struct report
         return;
     }
     into->n_rows += from->n_rows;
+    into->n_removed += from->n_removed;
     into->bytes += from->bytes;
+    into->slab_bytes += from->slab_bytes;
+    into->index_bytes += from->index_bytes;
+    into->sketch_bytes += from->sketch_bytes;
+    into->bytes_max += from->bytes_max;
     into->n_pushes = most(into->n_pushes, from->n_pushes);
     into->rows_refused += from->rows_refused;
     into->rows_pulled += from->rows_pulled;
     into->rows_pushed += from->rows_pushed;
+    into->rows_unadmitted += from->rows_unadmitted;
+    into->rows_evicted += from->rows_evicted;
+    into->rows_idle += from->rows_idle;
+    into->rows_expired += from->rows_expired;
+    into->rows_rare += from->rows_rare;
 }
 
 static struct report_job *find_job(struct shard_report *t, const char *name)
@@ -120,6 +130,8 @@ static void add_shard(struct shard_report *t, const struct shard_report *from)
     t->bytes += from->bytes;
     t->memory_max_bytes += from->memory_max_bytes;
     t->version += from->version;
+    t->tables_bytes += from->tables_bytes;
+    t->cpu_us += from->cpu_us;
     add_all(&t->counters, &from->counters, sizeof t->counters);
     add_all(&t->net, &from->net, sizeof t->net);
     add_refusal(t, &from->last_refusal);

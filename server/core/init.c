@@ -5,11 +5,33 @@
 
 #include "common/hash.h"
 
-static void init_uniform(uint64_t h, float scale, float *weights, uint32_t dim)
+/* hash_unit() by way of an int32, which is exact and which every vector can make a float of. */
+SIMD_INLINE void uniform(uint64_t h, float scale, float *weights, uint32_t dim)
 {
-    for (uint32_t i = 0; i < dim; i++)
-        weights[i] = (2.0f * hash_unit(hash_mix2(h, i)) - 1.0f) * scale;
+    const uint64_t mixed = hash_mix(h);
+
+    for (uint32_t i = 0; i < dim; i++) {
+        int32_t upper = (int32_t)(hash_mix(mixed ^ i) >> 40);
+
+        weights[i] = (2.0f * ((float)upper * 0x1p-24f) - 1.0f) * scale;
+    }
 }
+
+#define UNIFORM_BUILD(suffix, target)                                                          \
+    target static void uniform_##suffix(uint64_t h, float scale, float *weights, uint32_t dim) \
+    {                                                                                          \
+        uniform(h, scale, weights, dim);                                                       \
+    }
+
+UNIFORM_BUILD(plain, SIMD_TARGET_PLAIN)
+UNIFORM_BUILD(avx2, SIMD_TARGET_AVX2)
+UNIFORM_BUILD(avx512, SIMD_TARGET_AVX512)
+
+static void (*const uniform_builds[SIMD_END])(uint64_t, float, float *, uint32_t) = {
+    [SIMD_PLAIN] = uniform_plain,
+    [SIMD_AVX2] = uniform_avx2,
+    [SIMD_AVX512] = uniform_avx512,
+};
 
 /* Box and Muller 1958. In double, so that the last bit of a library's sine does not reach the
  * float. */
@@ -28,13 +50,14 @@ static void init_normal(uint64_t h, float scale, float *weights, uint32_t dim)
     }
 }
 
-void init_row(const struct table_spec *spec, uint64_t key, float *weights)
+void init_row_build(const struct table_spec *spec, uint64_t key, enum simd build,
+                    float *weights)
 {
     uint64_t h = hash_mix2(spec->seed, key);
 
     switch (spec->init) {
     case SPEC_INIT_UNIFORM:
-        init_uniform(h, spec->init_scale, weights, spec->dim);
+        uniform_builds[build](h, spec->init_scale, weights, spec->dim);
         break;
     case SPEC_INIT_NORMAL:
         init_normal(h, spec->init_scale, weights, spec->dim);
@@ -44,4 +67,9 @@ void init_row(const struct table_spec *spec, uint64_t key, float *weights)
         memset(weights, 0, spec->dim * sizeof *weights);
         break;
     }
+}
+
+void init_row(const struct table_spec *spec, uint64_t key, float *weights)
+{
+    init_row_build(spec, key, simd_best(), weights);
 }

@@ -8,9 +8,14 @@
 #ifndef SERVER_CORE_INIT_H
 #define SERVER_CORE_INIT_H
 
+#include "common/simd.h"
 #include "proto/spec.h"
 
 /* weights: spec->dim floats. */
 void init_row(const struct table_spec *spec, uint64_t key, float *weights);
+
+/* In one build, all of which give the same bits, for those who compare them; simd_runs(build). */
+void init_row_build(const struct table_spec *spec, uint64_t key, enum simd build,
+                    float *weights);
 
 #endif

@@ -5,7 +5,7 @@
  *     s <- s + g^2
  *     w <- w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
  */
-#include "server/core/optim.h"
+#include "server/core/optim_builds.h"
 
 #include <math.h>
 
@@ -30,8 +30,8 @@ static void init(const float *restrict w, float *restrict sums, uint32_t dim,
         sums[i] = p->initial_accumulator;
 }
 
-static void step(float *restrict w, float *restrict sums, const float *restrict g, uint32_t dim,
-                 const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict sums, const float *restrict g,
+                      uint32_t dim, const struct optim_step *s)
 {
     const float rate = s->derived[RATE], eps = s->params->epsilon, wd = s->params->weight_decay;
 
@@ -43,8 +43,4 @@ static void step(float *restrict w, float *restrict sums, const float *restrict 
     }
 }
 
-const struct optim optim_adagrad = { .id = SPEC_ADAGRAD,
-                                     .state_floats = state_floats,
-                                     .prepare = prepare,
-                                     .init = init,
-                                     .step = step };
+OPTIM_BUILDS(adagrad, SPEC_ADAGRAD, prepare)

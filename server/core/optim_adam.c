@@ -10,7 +10,7 @@
  * On sparse tables rows that a push does not name keep their moments, while t goes on: it is
  * the table's.
  */
-#include "server/core/optim.h"
+#include "server/core/optim_builds.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,8 +51,8 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     memset(state, 0, 2 * dim * sizeof *state);
 }
 
-static void step(float *restrict w, float *restrict state, const float *restrict g,
-                 uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
+                      uint32_t dim, const struct optim_step *s)
 {
     const float b1 = s->derived[BETA1], rest1 = s->derived[REST1], b2 = s->derived[BETA2];
     const float rest2 = s->derived[REST2], rate = s->derived[RATE],
@@ -70,8 +70,4 @@ static void step(float *restrict w, float *restrict state, const float *restrict
     }
 }
 
-const struct optim optim_adam = { .id = SPEC_ADAM,
-                                  .state_floats = state_floats,
-                                  .prepare = prepare,
-                                  .init = init,
-                                  .step = step };
+OPTIM_BUILDS(adam, SPEC_ADAM, prepare)

@@ -2,16 +2,29 @@
 
 #include <math.h>
 
-/* To add an optimizer: write optim_NAME.c, name it in optim.h and here. */
-static const struct optim *const catalog[] = {
-    [SPEC_SGD] = &optim_sgd,         [SPEC_MOMENTUM] = &optim_momentum,
-    [SPEC_ADAGRAD] = &optim_adagrad, [SPEC_ROWWISE_ADAGRAD] = &optim_rowwise_adagrad,
-    [SPEC_ADAM] = &optim_adam,       [SPEC_FTRL] = &optim_ftrl,
+#include "server/core/optim_builds.h"
+
+#define BUILDS_OF(name)                                                   \
+    {                                                                     \
+        [SIMD_PLAIN] = &optim_##name, [SIMD_AVX2] = &optim_##name##_avx2, \
+        [SIMD_AVX512] = &optim_##name##_avx512                            \
+    }
+
+/* To add an optimizer: write optim_NAME.c, name it in optim.h, optim_builds.h and here. */
+static const struct optim *const catalog[][SIMD_END] = {
+    [SPEC_SGD] = BUILDS_OF(sgd),         [SPEC_MOMENTUM] = BUILDS_OF(momentum),
+    [SPEC_ADAGRAD] = BUILDS_OF(adagrad), [SPEC_ROWWISE_ADAGRAD] = BUILDS_OF(rowwise_adagrad),
+    [SPEC_ADAM] = BUILDS_OF(adam),       [SPEC_FTRL] = BUILDS_OF(ftrl),
 };
+
+const struct optim *optim_build(enum spec_optim id, enum simd build)
+{
+    return catalog[id][build];
+}
 
 const struct optim *optim_find(enum spec_optim id)
 {
-    return (size_t)id < COUNT_OF(catalog) ? catalog[id] : NULL;
+    return (size_t)id < COUNT_OF(catalog) ? catalog[id][simd_best()] : NULL;
 }
 
 static double decay(const struct lr_schedule *schedule, uint64_t clock)

@@ -11,7 +11,7 @@
  * The weights are a function of z and n, so a start at w0 needs the z that gives w0: the last
  * line solved for z.
  */
-#include "server/core/optim.h"
+#include "server/core/optim_builds.h"
 
 #include <math.h>
 
@@ -33,8 +33,8 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     }
 }
 
-static void step(float *restrict w, float *restrict state, const float *restrict g,
-                 uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
+                      uint32_t dim, const struct optim_step *s)
 {
     const struct optim_params *p = s->params;
     const float alpha = p->learning_rate, beta = p->ftrl_beta, l1 = p->ftrl_l1, l2 = p->ftrl_l2;
@@ -53,6 +53,4 @@ static void step(float *restrict w, float *restrict state, const float *restrict
     }
 }
 
-const struct optim optim_ftrl = {
-    .id = SPEC_FTRL, .state_floats = state_floats, .init = init, .step = step
-};
+OPTIM_BUILDS(ftrl, SPEC_FTRL, NULL)

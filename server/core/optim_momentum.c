@@ -4,7 +4,7 @@
  *     b <- mu * b + g     b = 0 at first, so that the first step's b is g
  *     w <- w - lr * b     or, with Nesterov's look-ahead, w - lr * (g + mu * b)
  */
-#include "server/core/optim.h"
+#include "server/core/optim_builds.h"
 
 #include <string.h>
 
@@ -20,8 +20,8 @@ static void init(const float *restrict w, float *restrict b, uint32_t dim,
     memset(b, 0, dim * sizeof *b);
 }
 
-static void step(float *restrict w, float *restrict b, const float *restrict g, uint32_t dim,
-                 const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict b, const float *restrict g,
+                      uint32_t dim, const struct optim_step *s)
 {
     const float lr = s->lr, mu = s->params->momentum, wd = s->params->weight_decay;
     const bool ahead = s->params->nesterov > 0.0f;
@@ -36,6 +36,4 @@ static void step(float *restrict w, float *restrict b, const float *restrict g, 
     }
 }
 
-const struct optim optim_momentum = {
-    .id = SPEC_MOMENTUM, .state_floats = state_floats, .init = init, .step = step
-};
+OPTIM_BUILDS(momentum, SPEC_MOMENTUM, NULL)

@@ -1,5 +1,5 @@
 /* Plain gradient descent: w <- w - lr * g. */
-#include "server/core/optim.h"
+#include "server/core/optim_builds.h"
 
 static uint32_t state_floats(uint32_t dim)
 {
@@ -13,8 +13,8 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     (void)w, (void)state, (void)dim, (void)p;
 }
 
-static void step(float *restrict w, float *restrict state, const float *restrict g,
-                 uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
+                      uint32_t dim, const struct optim_step *s)
 {
     const float lr = s->lr, wd = s->params->weight_decay;
 
@@ -23,6 +23,4 @@ static void step(float *restrict w, float *restrict state, const float *restrict
         w[i] -= lr * (g[i] + wd * w[i]);
 }
 
-const struct optim optim_sgd = {
-    .id = SPEC_SGD, .state_floats = state_floats, .init = init, .step = step
-};
+OPTIM_BUILDS(sgd, SPEC_SGD, NULL)

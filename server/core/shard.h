@@ -28,6 +28,7 @@
 #include "common/histogram.h"
 #include "common/status.h"
 #include "common/thread_role.h"
+#include "proto/keys.h"
 #include "proto/section.h"
 #include "proto/spec.h"
 #include "server/core/roster.h"
@@ -39,7 +40,7 @@ struct shard;
 
 struct shard_config {
     uint32_t shard, n_shards;  /* this one, and how many the cluster has */
-    uint64_t memory_max_bytes; /* rows and their index, of all tables together; 0: no limit */
+    uint64_t memory_max_bytes; /* rows, index and sketches of all tables; 0: no limit */
     uint32_t lease_ms;         /* a worker that is silent for longer is dead */
     uint32_t join_ms;          /* how long the others wait for a worker that has never come */
     uint32_t park_ms;          /* the longest that a pull may be parked */
@@ -49,11 +50,16 @@ struct shard_config {
  * all pushes of one lock-step clock as one; assignments do not count. */
 struct shard_table {
     struct table_spec spec;
-    struct table *rows;  /* owned by the shard */
-    uint64_t n_pushes;   /* the optimizer's t, see below */
-    uint32_t row_floats; /* dim + state */
+    struct table *rows;                    /* owned by the shard */
+    uint64_t n_pushes;                     /* the optimizer's t, see below */
+    uint32_t payload_bytes, weights_bytes; /* of a row, and the weights' part of it */
     uint64_t rows_refused;
     uint64_t rows_pulled, rows_pushed;
+    /* Pushes of keys that were not admitted; rows that went: to make room, not pushed for
+     * idle_clocks, for ttl_s, too seldom. */
+    uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
+    uint64_t bytes_max;    /* this shard's part of the table's budget; 0: no limit of its own */
+    uint64_t sketch_bytes; /* of what counts keys that have no row yet */
 };
 
 struct shard_push_result {
@@ -80,6 +86,7 @@ struct shard_refusal {
 struct shard_counters {
     uint64_t pulls, pushes, pushes_repeated, pushes_refused, pushes_fenced, ticks;
     uint64_t rows_pulled, rows_pushed, rows_new, rows_refused;
+    uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
     uint64_t nan_pushes, combined_clocks;
     uint64_t value_bytes_in[CODEC_ID_END], value_bytes_out[CODEC_ID_END]; /* as encoded */
     uint64_t pushes_dropped; /* held for a clock that their worker did not end, or did again */
@@ -115,6 +122,36 @@ struct roster *shard_roster(struct shard *s) ON_SHARD;
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
+/*
+ * The same in slices of about SHARD_SLICE_BYTES of rows, so that a large push stalls nobody for
+ * longer than a slice. What a push is does not change: it is judged whole, and takes its place in
+ * the order of pushes (number, version, step count, tick) at one moment, before its first row
+ * changes. From then on whoever reads or changes a row that it has still to change gets that row
+ * changed first; so all see it as if it had happened at once. Only who is asked first for room,
+ * when a budget is full or keys are admitted by their count, may be another.
+ *
+ * One at a time is under way in a shard; smaller ones overtake it. *push, the bytes that it
+ * points to and *worker stay borrowed while it is. ret is filled, as of that moment, when all of
+ * its rows have changed; the status returned then is shard_push()'s.
+ */
+enum shard_push_state {
+    SHARD_PUSH_JUDGED,
+    SHARD_PUSH_UNDER_WAY, /* shard_push_more() goes on with it */
+    SHARD_PUSH_LATER /* too large to overtake the one under way: nothing done, begin again */
+};
+
+#define SHARD_SLICE_BYTES (512u << 10)
+
+int shard_push_begin(struct shard *s, struct worker *worker, const struct push *push,
+                     uint64_t now_ms, struct shard_push_result *ret,
+                     enum shard_push_state *ret_state) ON_SHARD MUST_CHECK;
+int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *ret,
+                    enum shard_push_state *ret_state) ON_SHARD MUST_CHECK;
+
+/* All that is left of the push under way, at once: before a worker joins or leaves, before a
+ * checkpoint, before its bytes go. shard_push_more() then tells how it was judged. */
+void shard_settle(struct shard *s) ON_SHARD;
+
 /* Counts a push that did not get so far: roster_find() says that its sender is fenced. */
 void shard_push_fenced(struct shard *s) ON_SHARD;
 
@@ -136,16 +173,40 @@ int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, 
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
     ON_SHARD MUST_CHECK;
 
+/* The same in slices: a pull being answered. Each row is read whole; between slices others
+ * change rows. *pull, the bytes that it points to and dst stay borrowed. */
+struct shard_pull_run {
+    const struct pull *pull;
+    uint64_t min_clock, version; /* when reading began: the answer holds at least these */
+    uint8_t *dst;                /* where the next row goes */
+    uint32_t section;            /* the one being read */
+    struct keys_reader keys;     /* of that section */
+    bool is_open;                /* `keys` has begun */
+    bool done;                   /* all rows are read: shard_pull_end() */
+};
+
+/* worker NULL: a reader, for whom min clock is 0. */
+void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
+                      uint8_t *dst, struct shard_pull_run *ret) ON_SHARD;
+/* One slice more. Refusals as shard_pull(). */
+int shard_pull_more(struct shard *s, struct shard_pull_run *run, struct err *err)
+    ON_SHARD MUST_CHECK;
+/* Counts a pull that was read to its end, as shard_pull() does. */
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_run *run)
+    ON_SHARD;
+/* Is one slice not enough? For a pull that shard_pull_plan() has passed. */
+bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
+
 /* Time passes: leases and join deadlines end, lock-step clocks that waited for the
  * dead are applied. True if a parked pull may have become ready. Also to be called
  * after roster_leave(). */
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
-/* Puts a row from a checkpoint in place (floats: row_floats of them). Keys of other shards: 0,
- * nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the dense table does not have);
- * PS_EBUDGET: no silent loss; -ENOMEM. */
-int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t version,
-                      uint64_t last_clock, const float *floats) ON_SHARD MUST_CHECK;
+/* Puts a row from a checkpoint in place; stamp as row_stamp(), payload: payload_bytes of the
+ * table. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the dense
+ * table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
+int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
+                      const void *payload) ON_SHARD MUST_CHECK;
 /* Counts only grow: what is there stands where it is greater. */
 void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
                           uint64_t version) ON_SHARD;

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "proto/keys.h"
+#include "server/core/shard_change.h"
 #include "server/core/shard_rows.h"
+#include "server/core/shard_sweep.h"
 
 /* One held section and how far the merge has come in it. */
 struct contribution {
@@ -29,6 +31,8 @@ struct clock_work {
     uint64_t n_keys;  /* of all contributions */
     uint64_t *merged; /* room for n_keys: the batches' keys */
     struct row **rows;
+    uint8_t *marks; /* each batch has whole bytes */
+    bool pins;
 };
 
 static uint64_t rank_samples(const struct shard_held *h, uint64_t clock)
@@ -95,7 +99,10 @@ static int reserve_scratch(struct shard *s, struct clock_work *work,
     work->batches = shard_scratch(&s->batches, n_sections, sizeof *work->batches);
     work->merged = shard_scratch(&s->keys, 2 * work->n_keys, sizeof *work->merged);
     work->rows = shard_scratch(&s->rows, work->n_keys, sizeof(struct row *));
-    return work->contributions && work->batches && work->merged && work->rows ? 0 : -ENOMEM;
+    work->marks = shard_scratch(&s->marks, work->n_keys / 8 + n_sections, 1);
+    return work->contributions && work->batches && work->merged && work->rows && work->marks
+               ? 0
+               : -ENOMEM;
 }
 
 static void gather(const struct shard *s, struct clock_work *work,
@@ -174,25 +181,42 @@ static uint32_t run_of(const struct clock_work *work, uint32_t first)
     return n;
 }
 
-/* One batch of rows for each table. */
-static int prepare(const struct shard *s, struct clock_work *work)
+/* One batch of rows for each table; returns how many rows are not there. */
+static uint64_t find_rows(struct shard *s, struct clock_work *work)
 {
-    uint64_t *merged = work->merged;
+    uint64_t *merged = work->merged, n_absent = 0;
     struct row **rows = work->rows;
-    int status = 0;
+    uint8_t *marks = work->marks;
 
-    for (uint32_t i = 0, n; i < work->n_contributions && !status; i += n) {
+    for (uint32_t i = 0, n; i < work->n_contributions; i += n) {
         struct shard_rows *b = &work->batches[work->n_batches++];
 
         n = run_of(work, i);
-        *b = (struct shard_rows){ .entry = work->contributions[i].entry,
-                                  .keys = merged,
-                                  .rows = rows };
+        *b = (struct shard_rows){
+            .entry = work->contributions[i].entry, .keys = merged, .rows = rows, .marks = marks
+        };
         b->n_keys = merge(&work->contributions[i], n, merged);
+        memset(marks, 0, b->n_keys / 8 + 1);
         merged += b->n_keys;
         rows += b->n_keys;
-        status = shard_rows_prepare(s, b);
+        marks += b->n_keys / 8 + 1;
+        n_absent += shard_rows_find(s, b, 0, b->n_keys);
     }
+    return n_absent;
+}
+
+/* Every key has its row, or none at all. */
+static int prepare(struct shard *s, struct clock_work *work)
+{
+    int status = 0;
+
+    work->pins = find_rows(s, work) > 0;
+    for (uint32_t i = 0; i < work->n_batches && work->pins; i++)
+        shard_rows_pin(&work->batches[i], 0, work->batches[i].n_keys);
+    for (uint32_t i = 0; i < work->n_batches && work->pins && !status; i++)
+        status = shard_rows_grow(s, &work->batches[i], 0, work->batches[i].n_keys);
+    for (uint32_t i = 0; i < work->n_batches && status; i++)
+        shard_rows_undo(s, &work->batches[i]);
     return status;
 }
 
@@ -232,7 +256,7 @@ static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64
     }
 }
 
-static void apply(struct shard *s, struct clock_work *work, uint64_t clock)
+static void apply(struct shard *s, struct clock_work *work, uint64_t run, uint64_t clock)
 {
     struct contribution *c = work->contributions;
 
@@ -243,29 +267,39 @@ static void apply(struct shard *s, struct clock_work *work, uint64_t clock)
             optim_step_at(b->entry->optim, spec, clock, ++b->entry->table.n_pushes);
         uint32_t n = run_of(work, (uint32_t)(c - work->contributions));
 
+        shard_sweep_note_push(b->entry, run, clock, s->version);
         for (uint32_t k = 0; k < b->n_keys; k++) {
             sum_rows(s, c, n, b->keys[k], spec->dim);
-            shard_rows_step(s, b, k, s->gradient, &step, clock);
+            shard_change_step(s, b->entry, b->rows[k], s->gradient, &step, s->version);
         }
+        if (work->pins)
+            shard_rows_unpin(s, b);
         c += n;
     }
 }
 
-int shard_combine(struct shard *s, const struct shard_held *first)
+static void trim(struct shard *s)
+{
+    struct buf *all[] = { &s->keys, &s->rows, &s->marks, &s->contributions, &s->batches };
+
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        shard_trim(all[i]);
+}
+
+int shard_combine(struct shard *s, const struct shard_held *first, uint64_t run)
 {
     struct clock_work work = { 0 };
     int status = reserve_scratch(s, &work, first);
 
-    if (status)
-        return status;
-    gather(s, &work, first);
-    status = prepare(s, &work);
-    if (status)
-        return status;
-    if (work.n_batches) {
+    if (!status) {
+        gather(s, &work, first);
+        status = prepare(s, &work);
+    }
+    if (!status && work.n_batches) {
         s->version++;
         s->counters.combined_clocks++;
-        apply(s, &work, first->clock);
+        apply(s, &work, run, first->clock);
     }
-    return 0;
+    trim(s);
+    return status;
 }

@@ -30,8 +30,8 @@ struct shard_held {
     struct section sections[]; /* their bytes stand behind them */
 };
 
-/* Applies the clock of `first`: it and those behind it with the same clock, which are sorted by
+/* Applies the clock of `first`, of run `run` of its job: it and those behind it with the same clock, which are sorted by
  * (rank, seq) and hold one incarnation of each rank. -ENOMEM: nothing has changed. */
-int shard_combine(struct shard *s, const struct shard_held *first) MUST_CHECK;
+int shard_combine(struct shard *s, const struct shard_held *first, uint64_t run) MUST_CHECK;
 
 #endif

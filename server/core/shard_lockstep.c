@@ -103,7 +103,7 @@ static uint8_t *copy_section(struct section *dst, const struct section *src, uin
     return bytes + src->key_bytes + src->value_bytes;
 }
 
-static struct shard_held *copy_push(const struct shard *s, const struct push *push,
+static struct shard_held *copy_push(const struct push *push, const struct shard_part *parts,
                                     size_t n_bytes, uint32_t n_sections)
 {
     struct shard_held *h = mem_try_alloc(n_bytes);
@@ -117,13 +117,14 @@ static struct shard_held *copy_push(const struct shard *s, const struct push *pu
     h->n_samples = push->n_samples;
     h->n_bytes = n_bytes;
     for (uint32_t i = 0; i < push->n_sections; i++)
-        if (s->parts[i].waits)
+        if (parts[i].waits)
             bytes = copy_section(&h->sections[h->n_sections++], &push->sections[i], bytes);
     return h;
 }
 
 int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
-                        const struct push *push, struct shard_held **ret_held, struct err *err)
+                        const struct push *push, const struct shard_part *parts,
+                        struct shard_held **ret_held, struct err *err)
 {
     size_t n_bytes = sizeof(struct shard_held);
     uint32_t n_sections = 0;
@@ -134,7 +135,7 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
     if (!job_is_held(s, worker->job) || push->clock < worker->clock)
         return 0;
     for (uint32_t i = 0; i < push->n_sections; i++) {
-        if (!s->parts[i].waits)
+        if (!parts[i].waits)
             continue;
         n_bytes += sizeof(struct section) + push->sections[i].key_bytes +
                    push->sections[i].value_bytes;
@@ -143,7 +144,7 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
     status = check_room(s, worker, push, n_bytes, err);
     if (status)
         return status;
-    *ret_held = copy_push(s, push, n_bytes, n_sections);
+    *ret_held = copy_push(push, parts, n_bytes, n_sections);
     return *ret_held ? 0 : -ENOMEM;
 }
 
@@ -251,7 +252,7 @@ static bool release_queue(struct shard *s, struct shard_queue *q)
     while (q->first && is_complete(q)) {
         uint64_t clock = q->first->clock;
 
-        if (drop_void(s, q) && shard_combine(s, q->first) != 0)
+        if (drop_void(s, q) && shard_combine(s, q->first, q->run) != 0)
             return any;
         while (q->first && q->first->clock == clock)
             free_first(s, &q->first);

@@ -22,11 +22,12 @@
 #define SHARD_HELD_PUSHES_MAX 1024u              /* of one worker */
 #define SHARD_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
 
-/* A copy of what s->parts says must wait; NULL when this job's pushes are not held. -ENOMEM
- * (with a sentence when the push is to come again once the others have caught up); PS_EBUDGET, PS_ETOOBIG with a sentence. */
+/* A copy of what `parts` say must wait; NULL when this job's pushes are not held. -ENOMEM (with a
+ * sentence when the push is to come again once the others have caught up); PS_EBUDGET,
+ * PS_ETOOBIG with a sentence. */
 int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
-                        const struct push *push, struct shard_held **ret_held, struct err *err)
-    MUST_CHECK;
+                        const struct push *push, const struct shard_part *parts,
+                        struct shard_held **ret_held, struct err *err) MUST_CHECK;
 
 /* Takes `held` (NULL is fine) into its queue. */
 void shard_lockstep_hold(struct shard *s, struct worker *worker, struct shard_held *held);

@@ -1,8 +1,6 @@
 /* Pulls (shard.h): planned, parked until the clocks allow, answered. */
-#include <errno.h>
 #include <inttypes.h>
 
-#include "server/core/init.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_section.h"
 
@@ -91,60 +89,6 @@ bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct
     return !has_lockstep(s, worker->job, pull) || !shard_lockstep_is_behind(s, worker->job);
 }
 
-/* Finds the section's rows in the scratch. The order of keys and whose they are is held here,
- * not in the plan: so a pull's keys are read once. */
-static int find_rows(struct shard *s, const struct shard_entry *entry,
-                     const struct section *section, uint64_t **ret_keys, struct row ***ret_rows,
-                     struct err *err)
-{
-    uint64_t *keys, wrong_key;
-    struct row **rows;
-    int status = shard_section_count(entry, section, err);
-
-    if (status)
-        return status;
-    keys = shard_scratch(&s->keys, section->n_keys, sizeof *keys);
-    rows = shard_scratch(&s->rows, section->n_keys, sizeof *rows);
-    if (!keys || !rows)
-        return err_set(err, -ENOMEM, "table %s: no memory for %" PRIu32 " keys",
-                       entry->table.spec.name, section->n_keys);
-    status = shard_section_keys(s, entry, section, keys, &wrong_key, err);
-    if (status)
-        return status;
-    table_find_batch(entry->table.rows, keys, section->n_keys, rows);
-    *ret_keys = keys;
-    *ret_rows = rows;
-    return 0;
-}
-
-static int read_section(struct shard *s, const struct section *section, uint8_t **dst,
-                        struct err *err)
-{
-    struct shard_entry *entry;
-    const struct codec *codec;
-    const struct table_spec *spec;
-    struct row **rows = NULL;
-    uint64_t *keys = NULL;
-    size_t row_bytes;
-    int status;
-
-    if ((status = shard_section_table(s, section, &entry, err)) != 0 ||
-        (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0 ||
-        (status = find_rows(s, entry, section, &keys, &rows, err)) != 0)
-        return status;
-    spec = &entry->table.spec;
-    for (uint32_t i = 0; i < section->n_keys; i++, *dst += row_bytes) {
-        const float *weights = s->values;
-
-        if (rows[i])
-            weights = rows[i]->floats;
-        else
-            init_row(spec, keys[i], s->values);
-        codec->encode(weights, spec->dim, section->k, *dst);
-    }
-    return 0;
-}
-
 /* What was really given is measured here, and not by what shard_pull_ready() let through. */
 static void count_staleness(const struct shard *s, const struct worker *worker,
                             const struct pull *pull, uint64_t min_clock)
@@ -171,20 +115,49 @@ static void count_sections(struct shard *s, const struct pull *pull)
     }
 }
 
+void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
+                      uint8_t *dst, struct shard_pull_run *ret)
+{
+    *ret = (struct shard_pull_run){ .pull = pull,
+                                    .min_clock = worker ? job_min_clock(worker->job) : 0,
+                                    .version = s->version,
+                                    .dst = dst,
+                                    .done = pull->n_sections == 0 };
+}
+
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_run *run)
+{
+    count_sections(s, run->pull);
+    if (worker)
+        count_staleness(s, worker, run->pull, run->min_clock);
+}
+
+bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+
+        if (entry)
+            n_bytes += (uint64_t)pull->sections[i].n_keys * shard_row_cost(entry);
+    }
+    return n_bytes > SHARD_SLICE_BYTES;
+}
+
 int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
 {
+    struct shard_pull_run run;
     int status = 0;
 
-    for (uint32_t i = 0; i < pull->n_sections && !status; i++)
-        status = read_section(s, &pull->sections[i], &dst, err);
-    shard_scratch_trim(s);
+    shard_pull_begin(s, worker, pull, dst, &run);
+    while (!run.done && !status)
+        status = shard_pull_more(s, &run, err);
     if (status)
         return status;
-    *ret_min_clock = worker ? job_min_clock(worker->job) : 0;
-    *ret_version = s->version;
-    count_sections(s, pull);
-    if (worker)
-        count_staleness(s, worker, pull, *ret_min_clock);
+    *ret_min_clock = run.min_clock;
+    *ret_version = run.version;
+    shard_pull_end(s, worker, &run);
     return 0;
 }

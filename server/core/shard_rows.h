@@ -1,24 +1,30 @@
 /*
- * The rows that a push is about to change: found, room made, and then changed.
- * shard_rows_prepare() may fail and changes no row; what comes after it cannot fail.
+ * The rows that a push is about to change: found, and made where they are not there yet.
+ *
+ * Growing one table may remove rows of this and others to make room (shard_grow.h), but none
+ * that is pinned: so all rows that a push has found are pinned before it grows.
  */
 #ifndef SERVER_CORE_SHARD_ROWS_H
 #define SERVER_CORE_SHARD_ROWS_H
 
 #include "server/core/shard_state.h"
 
-/* Finds b->keys, fills b->rows, and makes room for as many new rows as the memory budget allows
- * (b->n_new). -ENOMEM: no row has changed. */
-int shard_rows_prepare(const struct shard *s, struct shard_rows *b) MUST_CHECK;
+/* Fills b->rows[from .. from + n); returns how many are not there. What the push under way has
+ * still to change of them is changed first. */
+uint32_t shard_rows_find(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n);
 
-/* Scales the gradient down to the table's clip_norm, then one step of the optimizer on row i,
- * which is made first when it is not there, or left out and counted when it has no place in the
- * budget. */
-void shard_rows_step(struct shard *s, struct shard_rows *b, uint32_t i, float *gradient,
-                     const struct optim_step *step, uint64_t clock);
+/* Those of the range that are there. */
+void shard_rows_pin(struct shard_rows *b, uint32_t from, uint32_t n);
 
-/* Row i's weights become these; its optimizer state starts anew. Absent rows as above. */
-void shard_rows_assign(struct shard *s, struct shard_rows *b, uint32_t i, const float *weights,
-                       uint64_t clock);
+/* Asks for a row for each key of the range that has none; what is made is pinned and marked.
+ * -ENOMEM: shard_rows_undo(). */
+int shard_rows_grow(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n)
+    MUST_CHECK;
+
+/* The pins go, but those of the push under way stay. */
+void shard_rows_unpin(const struct shard *s, struct shard_rows *b);
+
+/* The pins go, and what was made: all is as it was. */
+void shard_rows_undo(struct shard *s, struct shard_rows *b);
 
 #endif

@@ -1,9 +1,7 @@
 #include "server/core/shard_section.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-#include "proto/keys.h"
 #include "proto/route.h"
 
 int shard_section_table(const struct shard *s, const struct section *section,
@@ -62,12 +60,29 @@ int shard_section_width(const struct shard_entry *entry, const struct section *s
 static int check_blocks(const struct shard_entry *entry, const uint64_t *keys, uint32_t n_keys,
                         uint64_t *ret_key, struct err *err)
 {
+    uint32_t i = 0;
+
     /* Ascending: the last one is the greatest. */
-    if (n_keys == 0 || keys[n_keys - 1] < entry->key_end)
+    if (!entry->key_end || n_keys == 0 || keys[n_keys - 1] < entry->key_end)
         return 0;
-    *ret_key = keys[n_keys - 1];
+    while (keys[i] < entry->key_end)
+        i++;
+    *ret_key = keys[i];
     return err_set(err, PS_ESHARD, "table %s has blocks 0 to %" PRIu64 ", not %" PRIu64,
-                   entry->table.spec.name, entry->key_end - 1, *ret_key);
+                   entry->table.spec.name, entry->key_end - 1, keys[i]);
+}
+
+static int refuse_owner(const struct shard *s, const struct shard_entry *entry,
+                        const uint64_t *keys, uint64_t *ret_key, struct err *err)
+{
+    uint32_t owner, i = 0;
+
+    while ((owner = route_shard(keys[i], entry->salt, s->config.n_shards)) == s->config.shard)
+        i++;
+    *ret_key = keys[i];
+    return err_set(err, PS_ESHARD,
+                   "table %s: key %" PRIu64 " belongs to shard %" PRIu32 ", this is %" PRIu32,
+                   entry->table.spec.name, keys[i], owner, s->config.shard);
 }
 
 static int check_owner(const struct shard *s, const struct shard_entry *entry,
@@ -75,72 +90,62 @@ static int check_owner(const struct shard *s, const struct shard_entry *entry,
                        struct err *err)
 {
     const uint32_t n_shards = s->config.n_shards, shard = s->config.shard;
+    uint32_t wrong = 0;
 
     if (n_shards == 1)
         return 0;
-    for (uint32_t i = 0; i < n_keys; i++) {
-        uint32_t owner = route_shard(keys[i], entry->salt, n_shards);
+    for (uint32_t i = 0; i < n_keys; i++)
+        wrong |= route_shard(keys[i], entry->salt, n_shards) ^ shard;
+    return wrong ? refuse_owner(s, entry, keys, ret_key, err) : 0;
+}
 
-        if (owner == shard)
-            continue;
-        *ret_key = keys[i];
-        return err_set(err, PS_ESHARD,
-                       "table %s: key %" PRIu64 " belongs to shard %" PRIu32
-                       ", this is %" PRIu32,
-                       entry->table.spec.name, keys[i], owner, shard);
-    }
-    return 0;
+static int refuse_keys(const struct shard_entry *entry, const struct section *section,
+                       int status, struct err *err)
+{
+    return err_set(err, status, "table %s: %s (%" PRIu32 " keys in %zu bytes)",
+                   entry->table.spec.name, status_text(status), section->n_keys,
+                   section->key_bytes);
+}
+
+int shard_section_open(const struct shard_entry *entry, const struct section *section,
+                       struct keys_reader *ret_reader, struct err *err)
+{
+    int status =
+        keys_reader_init(ret_reader, section->keys, section->key_bytes, section->n_keys);
+
+    return status ? refuse_keys(entry, section, status, err) : 0;
 }
 
 int shard_section_keys(const struct shard *s, const struct shard_entry *entry,
-                       const struct section *section, uint64_t *ret_keys, uint64_t *ret_key,
-                       struct err *err)
+                       const struct section *section, struct keys_reader *reader, uint32_t n,
+                       uint64_t *ret_keys, uint64_t *ret_key, struct err *err)
 {
-    int status = keys_decode(section->keys, section->key_bytes, section->n_keys, ret_keys);
+    int status = keys_reader_next(reader, n, ret_keys);
 
     if (status)
-        return err_set(err, status, "table %s: %s (%" PRIu32 " keys in %zu bytes)",
-                       entry->table.spec.name, status_text(status), section->n_keys,
-                       section->key_bytes);
-    if (entry->key_end)
-        status = check_blocks(entry, ret_keys, section->n_keys, ret_key, err);
-    return status ? status : check_owner(s, entry, ret_keys, section->n_keys, ret_key, err);
+        return refuse_keys(entry, section, status, err);
+    status = check_blocks(entry, ret_keys, n, ret_key, err);
+    return status ? status : check_owner(s, entry, ret_keys, n, ret_key, err);
 }
 
-/* NaN and Inf are the floats whose exponent bits are all 1. */
-static bool row_is_finite(const float *row, uint32_t dim)
-{
-    uint32_t bad = 0;
-
-    for (uint32_t i = 0; i < dim; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &row[i], sizeof bits);
-        bad |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
-    }
-    return bad == 0;
-}
-
-int shard_section_values(const struct shard_part *part, const uint64_t *keys, float *row,
+int shard_section_values(const struct shard_part *part, uint32_t from, uint32_t n,
                          uint64_t *ret_key, struct err *err)
 {
     const struct section *section = part->section;
     const struct table_spec *spec = &part->rows.entry->table.spec;
-    const uint8_t *src = section->values;
+    const uint8_t *src = section->values + from * part->row_bytes;
+    uint32_t i = from;
+    int status = 0;
 
-    for (uint32_t i = 0; i < section->n_keys; i++, src += part->row_bytes) {
-        if (part->codec->decode(src, spec->dim, section->k, row) != 0) {
-            *ret_key = keys[i];
-            return err_set(err, PS_ECODEC,
-                           "table %s: the row of key %" PRIu64 " is not what %s writes",
-                           spec->name, keys[i], part->codec->name);
-        }
-        if (!row_is_finite(row, spec->dim)) {
-            *ret_key = keys[i];
-            return err_set(err, PS_ENAN,
-                           "table %s: the row of key %" PRIu64 " holds NaN or infinity",
-                           spec->name, keys[i]);
-        }
-    }
-    return 0;
+    for (; i < from + n && !status; i++, src += part->row_bytes)
+        status = part->codec->check(src, spec->dim, section->k);
+    if (!status)
+        return 0;
+    *ret_key = part->rows.keys[i - 1];
+    if (status == PS_ENAN)
+        return err_set(err, status,
+                       "table %s: the row of key %" PRIu64 " holds NaN or infinity", spec->name,
+                       *ret_key);
+    return err_set(err, status, "table %s: the row of key %" PRIu64 " is not what %s writes",
+                   spec->name, *ret_key, part->codec->name);
 }

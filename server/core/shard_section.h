@@ -28,15 +28,19 @@ int shard_section_width(const struct shard_entry *entry, const struct section *s
                         const struct codec *codec, size_t row_bytes, struct err *err)
     MUST_CHECK;
 
-/* ret_keys[0 .. n_keys): ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,
+/* Begins to read the section's keys. PS_ECOUNT. */
+int shard_section_open(const struct shard_entry *entry, const struct section *section,
+                       struct keys_reader *ret_reader, struct err *err) MUST_CHECK;
+
+/* ret_keys[0 .. n): the next ones, ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,
  * PS_ESHARD; *ret_key is then the first wrong key where one is known. */
 int shard_section_keys(const struct shard *s, const struct shard_entry *entry,
-                       const struct section *section, uint64_t *ret_keys, uint64_t *ret_key,
-                       struct err *err) MUST_CHECK;
+                       const struct section *section, struct keys_reader *reader, uint32_t n,
+                       uint64_t *ret_keys, uint64_t *ret_key, struct err *err) MUST_CHECK;
 
-/* Every row of `values`, which have the right width, makes sense and is finite. keys: what
- * shard_section_keys() gave; row: room for dim floats. PS_ECODEC, PS_ENAN; *ret_key as above. */
-int shard_section_values(const struct shard_part *part, const uint64_t *keys, float *row,
+/* Rows [from, from + n) of the part's values, which have the right width, make sense and are
+ * finite; their keys stand in part->rows.keys. PS_ECODEC, PS_ENAN; *ret_key as above. */
+int shard_section_values(const struct shard_part *part, uint32_t from, uint32_t n,
                          uint64_t *ret_key, struct err *err) MUST_CHECK;
 
 #endif

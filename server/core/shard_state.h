@@ -1,24 +1,31 @@
 /*
  * What a shard is made of, for the files behind shard.h: shard_tables.c (life, tables),
- * shard_pull.c, shard_push.c, and below these shard_section.c (a section held against its
- * table), shard_rows.c (finding, making and changing rows), shard_lockstep.c (pushes that wait
- * for their clock), shard_combine.c (a clock that is complete).
+ * shard_push.c and shard_run.c (a push and its way), shard_pull.c and shard_read.c (a pull and its
+ * rows), and below these shard_section.c (a section held against its table), shard_lockstep.c
+ * (pushes that wait for their clock), shard_combine.c (a clock that is complete), shard_rows.c
+ * (rows found and made), shard_change.c (rows changed), shard_grow.c (does a key get a row?).
  *
  * Invariants:
  *   1. Every row's key routes to this shard; a dense table's keys are below n_blocks.
  *   2. No NaN and no Inf that a peer sent reaches a row.
  *   3. A worker's last_seq is the number of its last judged push; all before it are judged too.
  *   4. held_bytes is the sum of n_bytes over all held pushes of all queues.
+ *   5. A row that `large` has found and not yet changed is pinned; nobody sees it before it is
+ *      changed once `large` applies.
  */
 #ifndef SERVER_CORE_SHARD_STATE_H
 #define SERVER_CORE_SHARD_STATE_H
 
 #include "common/buf.h"
 #include "proto/codec_catalog.h"
+#include "proto/keys.h"
 #include "server/core/optim_catalog.h"
 #include "server/core/shard.h"
+#include "server/core/shard_turnover.h"
 
-#define SHARD_SCRATCH_KEEP_BYTES ((size_t)16 << 20) /* of each scratch buffer, between calls */
+#define SHARD_SCRATCH_KEEP_BYTES ((size_t)1 << 20) /* of each scratch buffer, between calls */
+#define SHARD_KEY_COST 128u /* bytes of a slice, at least, that a key takes */
+#define SHARD_CHUNK_MAX 128u
 
 /* A table and what its specification means to this shard. */
 struct shard_entry {
@@ -27,24 +34,70 @@ struct shard_entry {
     uint64_t salt;             /* for route_shard() */
     uint64_t key_end;          /* dense: number of blocks; sparse: 0, any key */
     uint64_t mark;             /* s->mark of the last push that named it */
+    struct budget budget;      /* of its rows, index and sketch; parent: the shard's */
+    struct shard_turnover turnover;
 };
 
-/* The rows of one table that a push is about to change. */
+/* The rows of one table that a push is about to change. The arrays are scratch of whoever works
+ * on them. */
 struct shard_rows {
     struct shard_entry *entry;
-    const uint64_t *keys; /* n_keys ascending; borrowed, like rows, from the shard's scratch */
-    struct row **rows;    /* NULL: not there */
+    enum section_op op;
+    uint64_t *keys;    /* n_keys ascending */
+    struct row **rows; /* NULL: not there */
+    uint8_t *marks;    /* a bit for each: made by this push; when it applies, changed already */
     uint32_t n_keys;
-    uint64_t n_new; /* of those that are not there so many may be made: there is room */
 };
 
 /* A section of a push under judgement. */
 struct shard_part {
     const struct section *section;
     const struct codec *codec;
-    size_t row_bytes;
-    bool waits; /* a gradient of a lock-step table: held until its clock is complete */
+    size_t row_bytes; /* as encoded */
+    bool waits;       /* a gradient of a lock-step table: held until its clock is complete */
     struct shard_rows rows;
+    uint32_t n_done;           /* rows that the phase is through with */
+    struct keys_reader reader; /* of the section's keys */
+    struct optim_step step;    /* of a gradient, once the push applies */
+};
+
+/* What is wrong with a push, and where. */
+struct shard_fault {
+    struct err err;
+    const struct shard_entry *entry; /* NULL: the push as a whole */
+    uint64_t key;
+};
+
+/*
+ * A push on its way, in slices:
+ *
+ *     IDLE     no push
+ *     CHECK    keys and values are held against the tables
+ *     FIND     rows are found, and pinned where others come in between
+ *     GROW     keys that have none get rows; only if there are such
+ *     APPLY    it has taken effect: version, number, tick are given; rows change, in any order
+ *     JUDGED   `result` says how
+ *
+ * A fault up to GROW leads to JUDGED, with nothing left behind but the refusal.
+ */
+enum shard_phase { SHARD_IDLE, SHARD_CHECK, SHARD_FIND, SHARD_GROW, SHARD_APPLY, SHARD_JUDGED };
+
+struct shard_held; /* shard_combine.h */
+
+struct shard_run {
+    enum shard_phase phase;
+    const struct push *push; /* borrowed, like the worker */
+    struct worker *worker;
+    uint32_t part; /* the phase is at this one of push->n_sections */
+    struct shard_part parts[SECTIONS_MAX];
+    bool pins; /* its rows are pinned */
+    uint64_t n_absent;
+    uint64_t version;        /* of the rows that it changes */
+    struct shard_held *held; /* between its copy and its place in the queue: owned */
+    struct shard_fault fault;
+    int status; /* shard_push()'s */
+    struct shard_push_result result;
+    struct buf keys, rows, marks; /* owned: the parts' arrays */
 };
 
 struct shard_queue; /* shard_lockstep.c */
@@ -55,6 +108,8 @@ struct shard {
     struct shard_entry *tables[SHARD_N_TABLES_MAX]; /* owned, by id */
     uint32_t n_tables;
     uint32_t n_bsp_tables; /* whose own mode is lock step, whatever the job's */
+    struct budget budget;  /* rows, index and sketches of all tables */
+    uint32_t sweeps_table; /* whose turn it is (shard_sweep.h) */
     uint64_t version;
     uint64_t mark;   /* counts pushes looked at */
     uint64_t n_gone; /* of the roster, when pulls were last told to look again */
@@ -63,26 +118,51 @@ struct shard {
     struct shard_queue *queues; /* owned */
     uint64_t held_bytes;
 
+    /* small: pushes that are judged in one call; large: the one that goes on in slices. */
+    struct shard_run small, large;
+
     /* Scratch of one call: grows to what it needs; what is large goes with the call. */
-    struct buf keys, rows, contributions, batches;
-    struct shard_part parts[SECTIONS_MAX];
+    struct buf keys, rows, marks, contributions, batches;
     float *gradient, *values; /* owned; SPEC_DIM_MAX each */
 };
 
 /* Room for n items at the beginning of a scratch buffer, or NULL. What was there is lost. */
 static inline void *shard_scratch(struct buf *b, uint64_t n, size_t item_bytes)
 {
-    return buf_reserve(b, (size_t)n * item_bytes);
+    return buf_reserve(b, (size_t)n * item_bytes + 1);
 }
 
-/* Gives back what a rare large message has made the scratch grow to. */
-static inline void shard_scratch_trim(struct shard *s)
+/* Gives back what a rare large message has made scratch grow to. */
+static inline void shard_trim(struct buf *b)
 {
-    struct buf *all[] = { &s->keys, &s->rows, &s->contributions, &s->batches };
+    if (b->cap_bytes > SHARD_SCRATCH_KEEP_BYTES)
+        buf_deinit(b);
+}
 
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        if (all[i]->cap_bytes > SHARD_SCRATCH_KEEP_BYTES)
-            buf_deinit(all[i]);
+static inline bool shard_mark_is_set(const struct shard_rows *b, uint32_t i)
+{
+    return b->marks[i / 8] >> i % 8 & 1;
+}
+
+static inline void shard_mark_set(struct shard_rows *b, uint32_t i)
+{
+    b->marks[i / 8] = (uint8_t)(b->marks[i / 8] | 1u << i % 8);
+}
+
+/* What a row costs of a slice, SHARD_SLICE_BYTES: its bytes, or as many as its key is worth. */
+static inline uint32_t shard_row_cost(const struct shard_entry *entry)
+{
+    uint32_t n_bytes = (uint32_t)sizeof(struct row) + entry->table.payload_bytes;
+
+    return n_bytes > SHARD_KEY_COST ? n_bytes : SHARD_KEY_COST;
+}
+
+/* Rows that are worked on together: they stay in the cache from one step to the next. */
+static inline uint32_t shard_chunk(const struct shard_entry *entry)
+{
+    uint32_t n = SHARD_SLICE_BYTES / 16 / shard_row_cost(entry);
+
+    return n < 1 ? 1 : n < SHARD_CHUNK_MAX ? n : SHARD_CHUNK_MAX;
 }
 
 static inline struct shard_entry *shard_entry_at(const struct shard *s, uint32_t id)
@@ -95,16 +175,6 @@ static inline enum spec_mode shard_mode_of(const struct shard_entry *entry,
                                            const struct job *job)
 {
     return entry->table.spec.mode == SPEC_MODE_JOB ? job->mode : entry->table.spec.mode;
-}
-
-/* Rows and their index, of all tables together. */
-static inline uint64_t shard_tables_bytes(const struct shard *s)
-{
-    uint64_t n_bytes = 0;
-
-    for (uint32_t i = 0; i < s->n_tables; i++)
-        n_bytes += table_bytes(s->tables[i]->table.rows);
-    return n_bytes;
 }
 
 #endif

@@ -6,7 +6,11 @@
 
 #include "common/mem.h"
 #include "proto/route.h"
+#include "server/core/shard_grow.h"
 #include "server/core/shard_lockstep.h"
+#include "server/core/shard_run.h"
+#include "server/core/shard_sweep.h"
+#include "server/core/weights.h"
 
 struct shard *shard_new(const struct shard_config *config)
 {
@@ -14,6 +18,7 @@ struct shard *shard_new(const struct shard_config *config)
 
     assert(config->n_shards > 0 && config->shard < config->n_shards);
     s->config = *config;
+    s->budget.max = config->memory_max_bytes;
     s->roster = roster_new(config->lease_ms, config->join_ms);
     s->gradient = mem_alloc(SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = mem_alloc(SPEC_DIM_MAX * sizeof *s->values);
@@ -27,11 +32,15 @@ void shard_free(struct shard *s)
     shard_lockstep_free(s);
     for (uint32_t i = 0; i < s->n_tables; i++) {
         table_free(s->tables[i]->table.rows);
+        shard_grow_deinit(s->tables[i]);
         free(s->tables[i]);
     }
     roster_free(s->roster);
+    shard_run_deinit(&s->small);
+    shard_run_deinit(&s->large);
     buf_deinit(&s->keys);
     buf_deinit(&s->rows);
+    buf_deinit(&s->marks);
     buf_deinit(&s->contributions);
     buf_deinit(&s->batches);
     free(s->gradient);
@@ -49,27 +58,43 @@ static uint32_t find_table(const struct shard *s, const char *name)
     return id;
 }
 
-static int make_table(struct shard *s, const struct table_spec *spec, struct err *err)
+static struct shard_entry *new_entry(struct shard *s, const struct table_spec *spec)
 {
     const struct optim *optim = optim_find(spec->optim);
+    struct shard_entry *entry = mem_try_alloc(sizeof *entry);
+
+    assert(optim); /* spec_check() has passed */
+    if (!entry)
+        return NULL;
+    entry->table.spec = *spec;
+    entry->table.weights_bytes = weights_bytes(spec->storage, spec->dim);
+    entry->table.payload_bytes =
+        entry->table.weights_bytes + optim->state_floats(spec->dim) * (uint32_t)sizeof(float);
+    entry->optim = optim;
+    entry->salt = spec_salt(spec);
+    entry->key_end = spec->kind == SPEC_DENSE ? spec_n_blocks(spec) : 0;
+    shard_grow_init(s, entry);
+    return entry;
+}
+
+static int make_table(struct shard *s, const struct table_spec *spec, struct err *err)
+{
     struct shard_entry *entry;
+    int status;
 
     if (s->n_tables == SHARD_N_TABLES_MAX)
         return err_set(err, -ENOSPC,
                        "table %s: this shard has %u tables, which is the most it can have",
                        spec->name, SHARD_N_TABLES_MAX);
-    assert(optim); /* spec_check() has passed */
-    entry = mem_try_alloc(sizeof *entry);
+    entry = new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
-    entry->table.spec = *spec;
-    entry->table.row_floats = spec->dim + optim->state_floats(spec->dim);
-    entry->optim = optim;
-    entry->salt = spec_salt(spec);
-    entry->key_end = spec->kind == SPEC_DENSE ? spec_n_blocks(spec) : 0;
-    if (table_new(&entry->table.rows, entry->table.row_floats) != 0) {
+    status = table_new(&entry->table.rows, entry->table.payload_bytes, 0, &entry->budget);
+    if (status) {
+        shard_grow_deinit(entry);
         free(entry);
-        return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
+        return err_set(err, status, "table %s: %s", spec->name,
+                       status == -ENOMEM ? "no memory" : status_text(status));
     }
     s->n_bsp_tables += spec->mode == SPEC_MODE_BSP;
     s->tables[s->n_tables++] = entry;
@@ -115,30 +140,23 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
 {
     bool any;
 
+    /* Whose push is under way has been heard of. */
+    if (shard_run_is_under_way(&s->large) && now_ms > s->large.worker->last_seen_ms)
+        s->large.worker->last_seen_ms = now_ms;
     (void)roster_advance(s->roster, now_ms);
     /* By this, or by leaving since the last time. */
     any = roster_n_gone(s->roster) != s->n_gone;
     s->n_gone = roster_n_gone(s->roster);
-    any = shard_lockstep_release(s) || any;
-    shard_scratch_trim(s);
-    return any;
+    shard_sweep(s, now_ms);
+    return shard_lockstep_release(s) || any;
 }
 
-/* Would one more row of this table break the budget? */
-static bool is_over_budget(const struct shard *s, const struct table *t)
-{
-    uint64_t max = s->config.memory_max_bytes;
-
-    return max && shard_tables_bytes(s) - table_bytes(t) + table_bytes_after(t, 1) > max;
-}
-
-int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t version,
-                      uint64_t last_clock, const float *floats)
+int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
+                      const void *payload)
 {
     struct shard_entry *entry = shard_entry_at(s, table_id);
     struct row *row;
-    bool is_new;
-    int status;
+    int status = 0;
 
     if (!entry)
         return PS_ENOTABLE;
@@ -147,14 +165,12 @@ int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t
     if (route_shard(key, entry->salt, s->config.n_shards) != s->config.shard)
         return 0;
     table_find_batch(entry->table.rows, &key, 1, &row);
-    if (!row && is_over_budget(s, entry->table.rows))
-        return PS_EBUDGET;
-    status = table_upsert(entry->table.rows, key, &row, &is_new);
+    if (!row)
+        status = shard_grow_restored(s, entry, key, &row);
     if (status)
         return status;
-    row->version = version;
-    row->last_clock = last_clock;
-    memcpy(row->floats, floats, entry->table.row_floats * sizeof *floats);
+    row->stamp = stamp & ~UINT64_C(0xff); /* no flags */
+    memcpy(row->floats, payload, entry->table.payload_bytes);
     return 0;
 }
 
@@ -176,7 +192,7 @@ uint64_t shard_version(const struct shard *s)
 
 uint64_t shard_bytes(const struct shard *s)
 {
-    return shard_tables_bytes(s) + s->held_bytes;
+    return s->budget.used + s->held_bytes;
 }
 
 const struct shard_counters *shard_counters(const struct shard *s)

@@ -1,63 +1,72 @@
 /*
  * One shard's slice of one table: key -> row.
  *
- * A row is a header and `row_floats` floats; what the floats mean (weights first, optimizer
- * state behind) is the caller's business. Rows are never moved and never removed, so a row
- * pointer and a row's number stay good for the table's life: that is what lets a checkpoint
- * walk the table in slices.
+ *     directory   the hash's skewed upper bits say which segment
+ *     segments    of 1024 lines of 64 bytes (fewer in a small table)
+ *                 line: [ 12 tags u8 | meta u32 | 12 row numbers u32 ]
+ *     slabs       of rows, by row number, in order of first use; numbers of removed rows are
+ *                 used again
+ *                 row:  [ key | stamp | weights, optimizer's state ]
  *
- *     slots   open-addressed, linear probing, at most 3/4 full
- *             [ row number + 1 | 32 bits of the key's hash ]   0 = empty
- *     slabs   of rows, filled in order of first use; the first has 16 KiB, each doubles what
- *             there is, up to 8 MiB
- *             [ key | version | clock | floats ... ]
+ * Lookups go in batches: all hashes, then all lines, then all rows, each asked for before it is
+ * read. A full segment splits in two; the skew makes segments fill one after another and not all
+ * at once, so that no request pays for the growth of a whole table (README.md, "The table").
+ * Rows never move: a row's pointer and number are good until it is removed.
  *
- * An empty table holds neither. A table holds at most 3 * 2^30 rows.
+ * Segments and rows lie in huge pages. Memory is taken from the budget before it is held.
  */
 #ifndef SERVER_CORE_TABLE_H
 #define SERVER_CORE_TABLE_H
 
-#include <stdbool.h>
-
 #include "common/base.h"
+#include "server/core/budget.h"
+#include "server/core/row.h"
 
 struct table;
 
-struct row {
-    uint64_t key;
-    uint64_t version;    /* shard-wide number of the push that last changed it; 0: none */
-    uint64_t last_clock; /* of that push */
-    float floats[];      /* weights, then optimizer state */
+struct table_facts {
+    uint64_t n_rows, n_removed; /* there now; ever removed */
+    uint64_t row_bytes;         /* of one row, its head included */
+    uint64_t index_bytes;       /* directory, segments, and what keeps the books */
+    uint64_t slab_bytes;        /* rows used or free to be used again, in whole pages */
+    uint64_t n_slots;           /* of the index */
+    uint64_t n_splits;          /* of segments, ever */
 };
 
-/* PS_OK, or -ENOMEM with *ret_table untouched. The caller owns the table. */
-int table_new(struct table **ret_table, uint32_t row_floats) MUST_CHECK;
+/* PS_OK, PS_EBUDGET or -ENOMEM with *ret_table untouched. The caller owns the table; `parent`
+ * (may be NULL) is borrowed for its life; max_bytes is the table's own limit, 0: none. */
+int table_new(struct table **ret_table, uint32_t payload_bytes, uint64_t max_bytes,
+              struct budget *parent) MUST_CHECK;
 
-/* Frees the table and every row. NULL is fine. */
+/* Frees the table and every row, and gives the budget back. NULL is fine. */
 void table_free(struct table *t);
 
 uint64_t table_n_rows(const struct table *t);
 
-/* Memory held: slots, slabs, bookkeeping. */
+/* Memory held, as taken from the budget. */
 uint64_t table_bytes(const struct table *t);
 
-/* What table_bytes() may become, at most, when n_new rows are added. */
-uint64_t table_bytes_after(const struct table *t, uint64_t n_new);
+void table_facts(const struct table *t, struct table_facts *ret);
 
-/* rows[i] = the row of keys[i], borrowed, or NULL; prefetched in a pipeline. */
+/* rows[i] = the row of keys[i], borrowed, or NULL. */
 void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_keys,
                       struct row **ret_rows);
 
-/* Makes room for n_new more rows: as many new keys may then be upserted without a failure.
- * -ENOMEM leaves the rows as they were. */
-int table_reserve(struct table *t, uint64_t n_new) MUST_CHECK;
+/* A row for `key`, which is not there: stamp 0, its payload not set. PS_EBUDGET or -ENOMEM: the
+ * table is as it was. Never moves a row. */
+int table_insert(struct table *t, uint64_t key, struct row **ret_row) MUST_CHECK;
 
-/* The row of `key`, its floats unset (and version 0, last_clock 0) if *ret_is_new. -ENOMEM
- * leaves the table as it was. */
-int table_upsert(struct table *t, uint64_t key, struct row **ret_row, bool *ret_is_new)
-    MUST_CHECK;
+/* Up to n_max rows that stand in the same part of the index as `key` does or would: with one of
+ * them removed the index has a place for `key`. Returns how many. */
+uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max);
 
-/* Row number i < table_n_rows(t), in order of first use. */
+/* The row is gone and its number free. Its memory is kept for new rows. */
+void table_remove(struct table *t, struct row *row);
+
+/* Row numbers are below this; some may be free. */
+uint64_t table_n_numbers(const struct table *t);
+
+/* The row of that number, or NULL where none is. i < table_n_numbers(t). */
 struct row *table_row(const struct table *t, uint64_t i);
 
 #endif

@@ -42,7 +42,8 @@ static void name_peer(struct connection *c)
 }
 
 /* Fails only before anything is read. */
-static int open_socket(struct connection *c, int fd, uint32_t frame_max_bytes)
+static int open_socket(struct connection *c, struct channel_hub *hub, int fd,
+                       uint32_t frame_max_bytes)
 {
     int status = uv_tcp_open(&c->tcp, fd);
 
@@ -54,16 +55,16 @@ static int open_socket(struct connection *c, int fd, uint32_t frame_max_bytes)
     (void)uv_tcp_nodelay(&c->tcp, 1);
     (void)uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     name_peer(c);
-    return channel_start(&c->channel, (uv_stream_t *)&c->tcp, frame_max_bytes, &channel_events,
-                         c);
+    return channel_start(&c->channel, (uv_stream_t *)&c->tcp, hub, frame_max_bytes,
+                         &channel_events, c);
 }
 
-int connection_new(uv_loop_t *loop, int fd, uint32_t frame_max_bytes, const struct hello *hello,
-                   const struct connection_events *events, void *owner,
-                   struct connection **ret_connection)
+int connection_new(struct channel_hub *hub, int fd, uint32_t frame_max_bytes,
+                   const struct hello *hello, const struct connection_events *events,
+                   void *owner, struct connection **ret_connection)
 {
     struct connection *c = mem_alloc(sizeof *c);
-    int status = uv_tcp_init(loop, &c->tcp);
+    int status = uv_tcp_init(hub->loop, &c->tcp);
 
     if (status) {
         close(fd);
@@ -73,7 +74,7 @@ int connection_new(uv_loop_t *loop, int fd, uint32_t frame_max_bytes, const stru
     c->events = events;
     c->owner = owner;
     c->hello = *hello;
-    status = open_socket(c, fd, frame_max_bytes);
+    status = open_socket(c, hub, fd, frame_max_bytes);
     if (status) {
         c->tcp.data = c;
         uv_close((uv_handle_t *)&c->tcp, on_stillborn);
@@ -86,6 +87,16 @@ int connection_new(uv_loop_t *loop, int fd, uint32_t frame_max_bytes, const stru
 int connection_send(struct connection *c, struct buf *frame)
 {
     return channel_send(&c->channel, frame);
+}
+
+void connection_hold(struct connection *c)
+{
+    channel_hold(&c->channel);
+}
+
+void connection_release(struct connection *c)
+{
+    channel_release(&c->channel);
 }
 
 void connection_close(struct connection *c)
@@ -111,12 +122,13 @@ static bool stands_still(struct connection_stall *stall, bool is_awaited, uint64
 
 bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)
 {
-    size_t queue_bytes = uv_stream_get_write_queue_size(c->channel.stream);
-    bool owes_us = c->channel.state == CHANNEL_OPEN && channel_mid_frame(&c->channel), is_slow;
+    size_t queue_bytes = channel_unsent_bytes(&c->channel);
+    bool is_slow;
 
     if (c->channel.state == CHANNEL_CLOSING)
         return false;
-    is_slow = stands_still(&c->in, owes_us, c->n_frames, now_ms, limit_ms);
+    is_slow = stands_still(&c->in, channel_mid_frame(&c->channel),
+                           c->n_frames + c->channel.n_turns_ended, now_ms, limit_ms);
     return stands_still(&c->out, queue_bytes > 0, c->channel.bytes_out - queue_bytes, now_ms,
                         limit_ms) ||
            is_slow;

@@ -61,12 +61,17 @@ struct connection {
 };
 
 /* Takes `fd`, an open stream socket, whatever is returned. */
-int connection_new(uv_loop_t *loop, int fd, uint32_t frame_max_bytes, const struct hello *hello,
-                   const struct connection_events *events, void *owner,
-                   struct connection **ret_connection) MUST_CHECK;
+int connection_new(struct channel_hub *hub, int fd, uint32_t frame_max_bytes,
+                   const struct hello *hello, const struct connection_events *events,
+                   void *owner, struct connection **ret_connection) MUST_CHECK;
 
 /* Takes the frame, as channel_send() does. */
 int connection_send(struct connection *c, struct buf *frame);
+
+/* Inside events.request: its frame is kept, and no other comes, until connection_release(); as
+ * channel_hold() and channel_release() say. */
+void connection_hold(struct connection *c);
+void connection_release(struct connection *c);
 
 void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);
@@ -74,7 +79,8 @@ void connection_fail(struct connection *c, int why);
 /*
  * To be asked a few times a second. True once a frame has been unfinished, or replies have
  * waited for a peer that reads none of them, for more than limit_ms. A peer that is idle
- * between frames is never slow.
+ * between frames is never slow, nor is one that waits for us: while its frame is held, or while
+ * it sends more than its turns let us read.
  */
 bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms);
 

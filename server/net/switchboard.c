@@ -67,7 +67,7 @@ int switchboard_open(struct switchboard *s, int fd, uint64_t request_id,
                      const struct hello *hello)
 {
     struct connection *c;
-    int status = connection_new(s->config.loop, fd, s->config.frame_max_bytes, hello,
+    int status = connection_new(s->config.hub, fd, s->config.frame_max_bytes, hello,
                                 &connection_events, s, &c);
 
     if (status)

@@ -11,7 +11,7 @@
 #include "server/net/connection.h"
 
 struct switchboard_config {
-    uv_loop_t *loop; /* borrowed */
+    struct channel_hub *hub; /* borrowed: the loop's */
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms; /* for an unfinished frame, or replies that nobody reads */
     const struct hello_reply *welcome;      /* borrowed: what a guest is told once it is in */

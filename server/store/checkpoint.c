@@ -293,7 +293,7 @@ static int load_tables(const struct part_reader *r, struct shard *shard, uint32_
             return err_set(err, status == PS_ESPEC ? PS_ECORRUPT : status, "%.110s: %.110s",
                            why.text[0] ? why.text : status_text(status), r->path);
         have = shard_table(shard, ids[i]);
-        assert(have->row_floats == t->row_floats); /* both are the catalog's */
+        assert(have->payload_bytes == t->payload_bytes); /* both are the catalog's */
         shard_restore_counts(shard, ids[i],
                              t->n_pushes > have->n_pushes ? t->n_pushes : have->n_pushes,
                              r->header.version > version ? r->header.version : version);
@@ -303,13 +303,13 @@ static int load_tables(const struct part_reader *r, struct shard *shard, uint32_
 
 static int load_rows(const struct part_rows *rows, struct shard *shard, uint32_t id) ON_SHARD
 {
-    uint64_t key, version, last_clock;
+    uint64_t key, stamp;
     int status = 0;
 
     for (uint32_t i = 0; i < rows->n_rows && !status; i++) {
-        const float *floats = part_read_row(rows, i, &key, &version, &last_clock);
+        const void *payload = part_read_row(rows, i, &key, &stamp);
 
-        status = shard_restore_row(shard, id, key, version, last_clock, floats);
+        status = shard_restore_row(shard, id, key, stamp, payload);
     }
     return status;
 }

@@ -4,11 +4,10 @@
 
 #include "common/crc.h"
 #include "server/core/optim_catalog.h"
+#include "server/core/weights.h"
 
 /* Floats are stored as they stand in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are little-endian");
-
-#define FORMAT_VERSION 1u
 
 static const char magic[8] = "PSDPART\n";
 static const char tag_table[4] = "TABL", tag_chunk[4] = "ROWS", tag_footer[4] = "END\n";
@@ -78,7 +77,19 @@ static void walk_schedule(struct pen *p, struct lr_schedule *schedule)
     f32(p, &schedule->decay_floor);
 }
 
-static void walk_table(struct pen *p, struct part_table *t)
+static void walk_limits(struct pen *p, struct spec_limits *limits)
+{
+    u32(p, &limits->admit_touches);
+    u64(p, &limits->admit_clocks);
+    u64(p, &limits->idle_clocks);
+    u32(p, &limits->ttl_s);
+    u32(p, &limits->rare_touches);
+    u64(p, &limits->rare_clocks);
+    ENUM_FIELD(p, limits->victims);
+    u64(p, &limits->max_bytes);
+}
+
+static void walk_table(struct pen *p, uint32_t format, struct part_table *t)
 {
     raw(p, t->spec.name, sizeof t->spec.name);
     ENUM_FIELD(p, t->spec.kind);
@@ -93,9 +104,15 @@ static void walk_table(struct pen *p, struct part_table *t)
     f32(p, &t->spec.clip_norm);
     ENUM_FIELD(p, t->spec.mode);
     u32(p, &t->spec.bound);
+    if (format > 1) {
+        ENUM_FIELD(p, t->spec.storage);
+        walk_limits(p, &t->spec.limits);
+    }
     u64(p, &t->n_pushes);
     u64(p, &t->n_rows);
-    u32(p, &t->row_floats);
+    u32(p, &t->payload_bytes);
+    if (format == 1) /* it told the floats, all of 4 bytes */
+        t->payload_bytes *= (uint32_t)sizeof(float);
 }
 
 /* Ends a record of n_bytes: the crc of all that stands before it. */
@@ -113,9 +130,9 @@ static bool is_sealed(const uint8_t *record, size_t n_bytes)
     return memcmp(record + n_bytes - sizeof crc, &crc, sizeof crc) == 0;
 }
 
-uint32_t part_rows_max(uint32_t row_floats)
+uint32_t part_rows_max(uint32_t format, uint32_t payload_bytes)
 {
-    uint32_t n_rows = PART_ROWS_MAX_BYTES / part_row_bytes(row_floats);
+    uint32_t n_rows = PART_ROWS_MAX_BYTES / part_row_bytes(format, payload_bytes);
 
     return n_rows ? n_rows : 1;
 }
@@ -132,7 +149,7 @@ void part_encode_header(uint8_t dst[static PART_HEADER_BYTES], const struct part
 {
     struct part_header copy = *header;
     struct pen p = { .at = dst };
-    uint32_t format = FORMAT_VERSION;
+    uint32_t format = PART_FORMAT;
 
     memcpy(p.at, magic, sizeof magic);
     p.at += sizeof magic;
@@ -146,20 +163,19 @@ const char *part_decode_header(const uint8_t src[static PART_HEADER_BYTES],
 {
     uint8_t copy[PART_HEADER_BYTES];
     struct pen p = { .at = copy + sizeof magic, .reads = true };
-    uint32_t format;
 
     memcpy(copy, src, sizeof copy);
     if (memcmp(copy, magic, sizeof magic) != 0)
         return "no psd checkpoint file: the magic is wrong";
-    u32(&p, &format);
-    if (format != FORMAT_VERSION)
-        return "the format version is not 1, the one that this program reads";
+    u32(&p, &ret->format);
+    if (ret->format != 1 && ret->format != PART_FORMAT)
+        return "the format version is neither 1 nor 2, those that this program reads";
     if (!is_sealed(src, PART_HEADER_BYTES))
         return "the header fails its checksum";
     walk_header(&p, ret);
     if (ret->n_tables > SHARD_N_TABLES_MAX)
         return "more tables than a shard can have";
-    if (ret->version > PART_COUNT_MAX || ret->number > PART_COUNT_MAX)
+    if (ret->version > ROW_VERSION_MAX || ret->number > PART_COUNT_MAX)
         return "a number in the header is out of range";
     return NULL;
 }
@@ -174,29 +190,37 @@ void part_encode_table(uint8_t dst[static PART_TABLE_BYTES], const struct part_t
     memcpy(copy.spec.name, table->spec.name, strnlen(table->spec.name, SPEC_NAME_MAX - 1));
     memcpy(p.at, tag_table, sizeof tag_table);
     p.at += sizeof tag_table;
-    walk_table(&p, &copy);
+    walk_table(&p, PART_FORMAT, &copy);
     seal(dst, PART_TABLE_BYTES);
 }
 
-const char *part_decode_table(const uint8_t src[static PART_TABLE_BYTES],
-                              struct part_table *ret, struct err *reason)
+/* What stands behind a row's head in memory. */
+static uint64_t payload_of(const struct table_spec *spec, const struct optim *optim)
+{
+    return weights_bytes(spec->storage, spec->dim) +
+           (uint64_t)optim->state_floats(spec->dim) * sizeof(float);
+}
+
+const char *part_decode_table(const uint8_t *src, uint32_t format, struct part_table *ret,
+                              struct err *reason)
 {
     uint8_t copy[PART_TABLE_BYTES];
     struct pen p = { .at = copy + sizeof tag_table, .reads = true };
     const struct optim *optim;
 
-    memcpy(copy, src, sizeof copy);
+    *ret = (struct part_table){ 0 };
+    memcpy(copy, src, part_table_bytes(format));
     if (memcmp(copy, tag_table, sizeof tag_table) != 0)
         return "no table record where one must be";
-    if (!is_sealed(src, PART_TABLE_BYTES))
+    if (!is_sealed(src, part_table_bytes(format)))
         return "a table record fails its checksum";
-    walk_table(&p, ret);
+    walk_table(&p, format, ret);
     if (ret->spec.name[SPEC_NAME_MAX - 1])
         return "a table's name has no end";
     if (spec_check(&ret->spec, reason) != 0)
         return reason->text;
     optim = optim_find(ret->spec.optim);
-    if (!optim || ret->row_floats != ret->spec.dim + optim->state_floats(ret->spec.dim))
+    if (!optim || ret->payload_bytes != payload_of(&ret->spec, optim))
         return "a table's rows are not as wide as its optimizer needs";
     if (ret->spec.kind == SPEC_DENSE && ret->n_rows > spec_n_blocks(&ret->spec))
         return "a dense table has more rows than blocks";
@@ -265,23 +289,23 @@ void part_encode_chunk(uint8_t dst[static PART_CHUNK_BYTES], const struct part_c
 }
 
 const char *part_decode_chunk(const uint8_t src[static PART_CHUNK_BYTES],
-                              const struct part_table *tables, uint32_t n_tables,
+                              const struct part_header *header, const struct part_table *tables,
                               struct part_chunk *ret)
 {
     uint8_t copy[PART_CHUNK_BYTES];
     struct pen p = { .at = copy + sizeof tag_chunk, .reads = true };
-    uint32_t row_floats;
+    uint32_t n_bytes;
 
     memcpy(copy, src, sizeof copy);
     if (memcmp(copy, tag_chunk, sizeof tag_chunk) != 0)
         return "neither rows nor the footer where one must be";
     walk_chunk(&p, ret);
-    if (ret->table >= n_tables)
+    if (ret->table >= header->n_tables)
         return "rows of a table that has no record";
-    row_floats = tables[ret->table].row_floats;
-    if (ret->n_rows == 0 || ret->n_rows > part_rows_max(row_floats))
+    n_bytes = tables[ret->table].payload_bytes;
+    if (ret->n_rows == 0 || ret->n_rows > part_rows_max(header->format, n_bytes))
         return "a count of rows is out of range";
-    if (ret->n_bytes != ret->n_rows * part_row_bytes(row_floats))
+    if (ret->n_bytes != ret->n_rows * part_row_bytes(header->format, n_bytes))
         return "a count of rows does not match their length";
     return NULL;
 }
@@ -292,18 +316,26 @@ bool part_chunk_is_whole(const uint8_t head[static PART_CHUNK_BYTES],
     return chunk->crc == chunk_crc(head, chunk, rows);
 }
 
-void part_encode_row(uint8_t *dst, const struct row *row, uint32_t row_floats)
+void part_encode_row(uint8_t *dst, const struct row *row, uint32_t payload_bytes)
 {
+    uint64_t stamp = row_stamp(row_version(row), row_touches(row), 0);
+
     memcpy(dst, &row->key, 8);
-    memcpy(dst + 8, &row->version, 8);
-    memcpy(dst + 16, &row->last_clock, 8);
-    memcpy(dst + PART_ROW_HEAD_BYTES, row->floats, row_floats * sizeof *row->floats);
+    memcpy(dst + 8, &stamp, 8);
+    memcpy(dst + PART_ROW_HEAD_BYTES, row->floats, payload_bytes);
 }
 
-void part_decode_row_head(const uint8_t *src, uint64_t *ret_key, uint64_t *ret_version,
-                          uint64_t *ret_last_clock)
+void part_decode_row_head(const uint8_t *src, uint32_t format, uint64_t *ret_key,
+                          uint64_t *ret_stamp)
 {
+    uint64_t version;
+
     memcpy(ret_key, src, 8);
-    memcpy(ret_version, src + 8, 8);
-    memcpy(ret_last_clock, src + 16, 8);
+    memcpy(ret_stamp, src + 8, 8);
+    if (format != 1) {
+        *ret_stamp &= ~UINT64_C(0xff);
+        return;
+    }
+    version = *ret_stamp < ROW_VERSION_MAX ? *ret_stamp : ROW_VERSION_MAX;
+    *ret_stamp = row_stamp(version, 0, 0);
 }

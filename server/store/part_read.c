@@ -51,7 +51,7 @@ static int take_header(struct part_reader *r)
     return 0;
 }
 
-/* One record; `chunk_bytes` grows to what a chunk of this table may hold. */
+/* One record; *chunk_bytes grows to what a chunk of this table may hold. */
 static int take_table(struct part_reader *r, uint32_t i, size_t *chunk_bytes)
 {
     uint8_t bytes[PART_TABLE_BYTES];
@@ -60,15 +60,17 @@ static int take_table(struct part_reader *r, uint32_t i, size_t *chunk_bytes)
     struct err why;
     const char *reason;
     size_t n_bytes;
-    int status = take(r, bytes, sizeof bytes);
+    uint32_t format = r->header.format;
+    int status = take(r, bytes, part_table_bytes(format));
 
     if (status)
         return status;
-    reason = part_decode_table(bytes, t, &why);
+    reason = part_decode_table(bytes, format, t, &why);
     if (reason)
         return corrupt(r, offset, reason);
     r->rows_left[i] = t->n_rows;
-    n_bytes = (size_t)part_rows_max(t->row_floats) * part_row_bytes(t->row_floats);
+    n_bytes = (size_t)part_rows_max(format, t->payload_bytes) *
+              part_row_bytes(format, t->payload_bytes);
     if (n_bytes > *chunk_bytes)
         *chunk_bytes = n_bytes;
     return 0;
@@ -138,17 +140,18 @@ static int take_footer(struct part_reader *r, uint8_t bytes[static PART_FOOTER_B
     return n == 0 ? 0 : corrupt(r, r->facts.n_bytes, "there are bytes behind the footer");
 }
 
-/* A dense table's keys count its blocks. */
-static const char *check_keys(const struct part_table *table, const struct part_rows *rows)
+/* A dense table's keys count its blocks, and no row is newer than its shard. */
+static const char *check_rows(const struct part_reader *r, const struct part_rows *rows)
 {
-    uint64_t key, version, last_clock;
+    const struct table_spec *spec = &r->tables[rows->table].spec;
+    uint64_t key, stamp;
 
-    if (table->spec.kind != SPEC_DENSE)
-        return NULL;
     for (uint32_t i = 0; i < rows->n_rows; i++) {
-        part_read_row(rows, i, &key, &version, &last_clock);
-        if (key >= spec_n_blocks(&table->spec))
+        part_read_row(rows, i, &key, &stamp);
+        if (spec->kind == SPEC_DENSE && key >= spec_n_blocks(spec))
             return "a dense table has a row behind its last block";
+        if (stamp >> 16 > r->header.version)
+            return "a row is newer than the shard";
     }
     return NULL;
 }
@@ -157,7 +160,7 @@ static int take_chunk(struct part_reader *r, const uint8_t *head, uint64_t offse
                       struct part_rows *ret)
 {
     struct part_chunk chunk;
-    const char *reason = part_decode_chunk(head, r->tables, r->header.n_tables, &chunk);
+    const char *reason = part_decode_chunk(head, &r->header, r->tables, &chunk);
     int status;
 
     if (reason)
@@ -165,7 +168,8 @@ static int take_chunk(struct part_reader *r, const uint8_t *head, uint64_t offse
     status = take(r, r->rows, chunk.n_bytes);
     if (status)
         return status;
-    *ret = (struct part_rows){ .table = chunk.table,
+    *ret = (struct part_rows){ .format = r->header.format,
+                               .table = chunk.table,
                                .n_rows = chunk.n_rows,
                                .row_bytes = chunk.n_bytes / chunk.n_rows,
                                .bytes = r->rows };
@@ -174,7 +178,7 @@ static int take_chunk(struct part_reader *r, const uint8_t *head, uint64_t offse
     else if (chunk.n_rows > r->rows_left[chunk.table])
         reason = "a table has more rows than its record says";
     else
-        reason = check_keys(&r->tables[chunk.table], ret);
+        reason = check_rows(r, ret);
     if (reason)
         return corrupt(r, offset, reason);
     r->rows_left[chunk.table] -= chunk.n_rows;
@@ -196,15 +200,14 @@ int part_read_rows(struct part_reader *r, struct part_rows *ret)
     return take_chunk(r, bytes, before.n_bytes, ret);
 }
 
-const float *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *ret_key,
-                           uint64_t *ret_version, uint64_t *ret_last_clock)
+const void *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *ret_key,
+                          uint64_t *ret_stamp)
 {
     const uint8_t *row = rows->bytes + (size_t)i * rows->row_bytes;
 
     assert(i < rows->n_rows);
-    part_decode_row_head(row, ret_key, ret_version, ret_last_clock);
-    /* malloc'ed start, sizes in fours. */
-    return (const float *)(const void *)(row + PART_ROW_HEAD_BYTES);
+    part_decode_row_head(row, rows->format, ret_key, ret_stamp);
+    return row + part_row_head_bytes(rows->format);
 }
 
 void part_read_close(struct part_reader *r)

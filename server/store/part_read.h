@@ -30,7 +30,7 @@ struct part_reader {
 };
 
 struct part_rows {
-    uint32_t table, n_rows, row_bytes;
+    uint32_t format, table, n_rows, row_bytes;
     const uint8_t *bytes; /* n_rows encoded rows; good until the next call */
 };
 
@@ -41,9 +41,9 @@ int part_read_open(struct part_reader *r, const struct file_ops *files, const ch
 /* 1: *ret holds a chunk; 0: the file is whole and has been read to its end; else a status. */
 int part_read_rows(struct part_reader *r, struct part_rows *ret) MUST_CHECK;
 
-/* Row i of a chunk. The floats are borrowed as long as the chunk. */
-const float *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *ret_key,
-                           uint64_t *ret_version, uint64_t *ret_last_clock);
+/* Row i of a chunk: its payload, borrowed as long as the chunk. */
+const void *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *ret_key,
+                          uint64_t *ret_stamp);
 
 void part_read_close(struct part_reader *r);
 

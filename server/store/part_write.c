@@ -49,7 +49,7 @@ static int put_head(struct writer *w, uint64_t number, uint32_t shard_index,
         part_encode_table(record, &(struct part_table){ .spec = t->spec,
                                                         .n_pushes = t->n_pushes,
                                                         .n_rows = table_n_rows(t->rows),
-                                                        .row_floats = t->row_floats });
+                                                        .payload_bytes = t->payload_bytes });
         status = put(w, record, sizeof record);
     }
     return status;
@@ -64,18 +64,31 @@ static int sync(struct writer *w)
                   : 0;
 }
 
-/* Rows first .. first + n_rows - 1 of table number `id`. */
-static int put_chunk(struct writer *w, const struct shard_table *table, uint32_t id,
-                     uint64_t first, uint32_t n_rows)
+/* The rows from number *at on, as many as a chunk takes; *at: where the next ones begin. */
+static uint32_t collect(struct writer *w, const struct shard_table *table, uint64_t *at)
 {
-    uint32_t row_bytes = part_row_bytes(table->row_floats);
+    uint32_t row_bytes = part_row_bytes(PART_FORMAT, table->payload_bytes);
+    uint32_t n_rows = 0, n_max = part_rows_max(PART_FORMAT, table->payload_bytes);
+    uint64_t n_numbers = table_n_numbers(table->rows);
+
+    for (; *at < n_numbers && n_rows < n_max; ++*at) {
+        const struct row *row = table_row(table->rows, *at);
+
+        if (row)
+            part_encode_row(w->rows + (size_t)n_rows++ * row_bytes, row, table->payload_bytes);
+    }
+    return n_rows;
+}
+
+/* The n_rows that collect() has encoded, of table number `id`. */
+static int put_chunk(struct writer *w, const struct shard_table *table, uint32_t id,
+                     uint32_t n_rows)
+{
+    uint32_t row_bytes = part_row_bytes(PART_FORMAT, table->payload_bytes);
     struct part_chunk chunk = { .table = id, .n_rows = n_rows, .n_bytes = n_rows * row_bytes };
     uint8_t head[PART_CHUNK_BYTES];
     int status;
 
-    for (uint32_t i = 0; i < n_rows; i++)
-        part_encode_row(w->rows + (size_t)i * row_bytes, table_row(table->rows, first + i),
-                        table->row_floats);
     part_encode_chunk(head, &chunk, w->rows);
     status = put(w, head, sizeof head);
     if (!status)
@@ -95,13 +108,11 @@ static int put_rows(struct writer *w, struct shard *shard) ON_SHARD
 
     for (uint32_t id = 0; id < n_tables && !status; id++) {
         const struct shard_table *table = shard_table(shard, id);
-        uint64_t n_rows = table_n_rows(table->rows);
-        uint32_t at_once = part_rows_max(table->row_floats), n;
+        uint64_t at = 0;
+        uint32_t n_rows;
 
-        for (uint64_t first = 0; first < n_rows && !status; first += n) {
-            n = n_rows - first < at_once ? (uint32_t)(n_rows - first) : at_once;
-            status = put_chunk(w, table, id, first, n);
-        }
+        while (!status && (n_rows = collect(w, table, &at)) != 0)
+            status = put_chunk(w, table, id, n_rows);
     }
     return status;
 }
@@ -124,8 +135,9 @@ static size_t chunk_bytes_max(struct shard *shard) ON_SHARD
     size_t max = 1;
 
     for (uint32_t i = 0; i < n_tables; i++) {
-        uint32_t row_floats = shard_table(shard, i)->row_floats;
-        size_t n_bytes = (size_t)part_rows_max(row_floats) * part_row_bytes(row_floats);
+        uint32_t payload_bytes = shard_table(shard, i)->payload_bytes;
+        size_t n_bytes = (size_t)part_rows_max(PART_FORMAT, payload_bytes) *
+                         part_row_bytes(PART_FORMAT, payload_bytes);
 
         max = n_bytes > max ? n_bytes : max;
     }

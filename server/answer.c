@@ -1,0 +1,105 @@
+#include "server/answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+struct answer *answer_new(void)
+{
+    return mem_try_alloc(sizeof(struct answer));
+}
+
+void answer_free(struct answer *a)
+{
+    if (!a)
+        return;
+    free(a->body);
+    buf_deinit(&a->unpacked);
+    buf_deinit(&a->out);
+    free(a);
+}
+
+static int send_out(struct answer_desk *desk, struct answer *a)
+{
+    int status = connection_send(a->connection, &a->out);
+
+    histogram_record(&desk->requests->latency_ns, uv_hrtime() - a->start_ns);
+    if (a->holds)
+        connection_release(a->connection);
+    a->holds = false;
+    return status;
+}
+
+int answer_refuse(struct answer_desk *desk, struct answer *a, int told, const char *sentence)
+{
+    struct pull_reply reply = { .status = told };
+    uint8_t *values;
+    int status;
+
+    snprintf(reply.text, sizeof reply.text, "%s", sentence);
+    err_set(&desk->last_refusal, told, "%s", sentence);
+    desk->requests->n_refused++;
+    channel_hub_give(a->connection->channel.hub, &a->out);
+    status = message_begin_pull_reply(&a->out, &reply, &values);
+    if (!status)
+        status = message_end_pull_reply(&a->out, a->request_id, false);
+    return status ? status : send_out(desk, a);
+}
+
+/* The reply's head, and room for its values. */
+static int open_reply(struct answer_desk *desk, struct answer *a, const size_t *value_bytes,
+                      uint8_t **ret_values) ON_SHARD
+{
+    struct pull_reply reply = { .n_sections = a->pull.n_sections };
+    size_t n_bytes = 0;
+    int status;
+
+    for (uint32_t i = 0; i < reply.n_sections; i++) {
+        reply.sections[i].value_bytes = value_bytes[i];
+        n_bytes += value_bytes[i];
+    }
+    reply.min_clock = a->worker ? job_min_clock(a->worker->job) : 0;
+    reply.version = shard_version(desk->shard);
+    /* Beside the values: the frame's header and head, a few bytes for each section. */
+    status = channel_hub_take(a->connection->channel.hub,
+                              n_bytes + FRAME_HEADER_BYTES + 64 + 8 * (size_t)reply.n_sections,
+                              &a->out);
+    return status ? status : message_begin_pull_reply(&a->out, &reply, ret_values);
+}
+
+int answer_begin(struct answer_desk *desk, struct answer *a, struct err *err)
+{
+    size_t value_bytes[SECTIONS_MAX];
+    uint8_t *values;
+    int status = shard_pull_plan(desk->shard, &a->pull, desk->frame_max_bytes - UINT16_MAX,
+                                 value_bytes, err);
+
+    if (status)
+        return status;
+    status = open_reply(desk, a, value_bytes, &values);
+    if (status)
+        return err_set(err, status, "%s", status_text(status));
+    shard_pull_begin(desk->shard, a->worker, &a->pull, values, &a->run);
+    return 0;
+}
+
+int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
+{
+    struct err err = { 0 };
+    int status = 0;
+
+    if (!a->run.done)
+        status = shard_pull_more(desk->shard, &a->run, &err);
+    *ret_done = status || a->run.done;
+    if (status)
+        return answer_refuse(desk, a, status, err.text);
+    if (!a->run.done)
+        return 0;
+    shard_pull_end(desk->shard, a->worker, &a->run);
+    status = message_end_pull_reply(&a->out, a->request_id, desk->compress);
+    if (status)
+        return answer_refuse(desk, a, status, status_text(status));
+    return send_out(desk, a);
+}

@@ -1,0 +1,54 @@
+/*
+ * One pull on its way to its answer, which is made in the buffer that goes to the socket: at
+ * once, or a slice at a time (shard.h).
+ *
+ *     answer_begin -> answer_more ... -> sent, or refused
+ */
+#ifndef SERVER_ANSWER_H
+#define SERVER_ANSWER_H
+
+#include "server/admin/report.h"
+#include "server/core/shard.h"
+#include "server/request.h"
+
+/* What is the same for all of a shard's answers. */
+struct answer_desk {
+    struct shard *shard; /* borrowed */
+    uint32_t frame_max_bytes;
+    bool compress;
+    struct report_requests *requests; /* borrowed: the counters of pulls */
+    struct err last_refusal;
+};
+
+struct answer {
+    struct answer *next;
+    struct connection *connection; /* borrowed; its owner is told before it goes */
+    uint64_t request_id, start_ns;
+    uint64_t since_ms, until_ms; /* parked, by the loop's clock */
+    struct worker *worker;       /* borrowed, like all of the roster's; NULL: a reader */
+    bool holds;                  /* its connection, until it is answered */
+    uint8_t *body;               /* owned, if the keys do not stand in a held frame */
+    size_t body_bytes;
+    struct buf unpacked; /* owned: the same, of a compressed body */
+    struct buf out;      /* owned: the reply being made */
+    struct pull pull;
+    struct shard_pull_run run;
+};
+
+/* NULL if there is no memory; answer_free() also while it is under way. */
+struct answer *answer_new(void) MUST_CHECK;
+void answer_free(struct answer *a);
+
+/* Begins to read the rows of a->pull. Not 0: why it is refused; nothing is to be undone. */
+int answer_begin(struct answer_desk *desk, struct answer *a, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+/* One slice more, and at the end the reply. *ret_done: it has been answered, or refused. Not 0:
+ * the connection cannot go on. */
+int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done) ON_SHARD MUST_CHECK;
+
+/* Says no instead; lets go of the connection. As above. */
+int answer_refuse(struct answer_desk *desk, struct answer *a, int told, const char *sentence)
+    ON_SHARD MUST_CHECK;
+
+#endif

@@ -1,0 +1,304 @@
+#include "server/core/shard_grow.h"
+
+#include "common/hash.h"
+#include "server/core/init.h"
+#include "server/core/weights.h"
+
+#define SAMPLE_ROWS 512u
+#define SAMPLE_SHARE 16u /* the hand takes the oldest 1/16 */
+#define HAND_STEPS 256u  /* of one call */
+#define NEAR_ROWS 64u
+#define AGE_PUSHES 8u /* of each row on average, between two halvings of touches */
+
+void shard_grow_init(struct shard *s, struct shard_entry *entry)
+{
+    const struct spec_limits *limits = &entry->table.spec.limits;
+    uint64_t max = limits->max_bytes / s->config.n_shards;
+
+    entry->table.bytes_max = limits->max_bytes && !max ? 1 : max;
+    entry->budget = (struct budget){ .parent = &s->budget, .max = entry->table.bytes_max };
+    entry->turnover = (struct shard_turnover){
+        .idle.span = limits->idle_clocks,
+        .ttl.span = (uint64_t)limits->ttl_s * 1000,
+    };
+}
+
+void shard_grow_deinit(struct shard_entry *entry)
+{
+    sketch_free(entry->turnover.sketch);
+    entry->turnover.sketch = NULL;
+}
+
+/* The sketch's generations follow the table's clock. */
+static void turn_sketch(struct shard_entry *entry)
+{
+    struct shard_turnover *v = &entry->turnover;
+    uint64_t admit_clocks = entry->table.spec.limits.admit_clocks;
+    uint64_t half = v->clock / (admit_clocks / 2 + admit_clocks % 2);
+
+    if (half == v->half)
+        return;
+    sketch_turn(v->sketch);
+    if (half - v->half > 1)
+        sketch_turn(v->sketch);
+    v->half = half;
+    entry->table.sketch_bytes = sketch_bytes(v->sketch);
+}
+
+/* PS_OK: the key gets a row; PS_EBUDGET: there is no place to count it; -ENOMEM. */
+static int admit(struct shard_entry *entry, uint64_t key, bool *ret_admitted)
+{
+    const struct spec_limits *limits = &entry->table.spec.limits;
+    struct shard_turnover *v = &entry->turnover;
+    int status;
+
+    *ret_admitted = true;
+    if (limits->admit_touches < 2)
+        return 0;
+    if (!v->sketch) {
+        status = sketch_new(&v->sketch, &entry->budget);
+        if (status)
+            return status;
+        entry->table.sketch_bytes = sketch_bytes(v->sketch);
+    }
+    turn_sketch(entry);
+    *ret_admitted = sketch_add(v->sketch, key) >= limits->admit_touches;
+    return 0;
+}
+
+/* --- who makes room --- */
+
+static bool may_go(const struct row *row)
+{
+    return !(row_flags(row) & ROW_PINNED) && row_version(row) != 0;
+}
+
+/* The less, the sooner it goes: by age, or by touches and then by age. */
+static uint64_t worth(const struct shard_entry *entry, const struct row *row)
+{
+    bool by_touches = entry->table.spec.limits.victims == SPEC_VICTIMS_RAREST;
+
+    return (by_touches ? (uint64_t)row_touches(row) << 48 : 0) | row_version(row);
+}
+
+/* Puts the item of rank `rank` in its place, the smaller ones before it (Hoare, "Find"). */
+static uint64_t select_rank(uint64_t *items, uint32_t n, uint32_t rank)
+{
+    uint32_t low = 0, high = n - 1;
+
+    while (low < high) {
+        uint64_t pivot = items[low + (high - low) / 2];
+        uint32_t i = low, j = high;
+
+        for (;; i++, j--) {
+            while (items[i] < pivot)
+                i++;
+            while (items[j] > pivot)
+                j--;
+            if (i >= j)
+                break;
+            uint64_t held = items[i];
+            items[i] = items[j];
+            items[j] = held;
+        }
+        if (rank <= j)
+            high = j;
+        else
+            low = j + 1;
+    }
+    return items[rank];
+}
+
+/* What was pushed often long ago must not stay for ever (TinyLFU, Einziger and others 2017).
+ * Under the rule of rare rows touches say something else, and the sweep resets them. */
+static void begin_to_age(struct shard_entry *entry)
+{
+    const struct spec_limits *limits = &entry->table.spec.limits;
+    struct shard_turnover *v = &entry->turnover;
+    uint64_t n_pushed = entry->table.rows_pushed;
+
+    if (limits->victims != SPEC_VICTIMS_RAREST || limits->rare_touches || v->age_left ||
+        (n_pushed - v->aged_at) / AGE_PUSHES < table_n_rows(entry->table.rows))
+        return;
+    v->aged_at = n_pushed;
+    v->age_left = table_n_numbers(entry->table.rows);
+}
+
+static void age(struct shard_turnover *v, struct row *row)
+{
+    if (!v->age_left)
+        return;
+    v->age_left--;
+    if (row)
+        row->stamp = row_stamp(row_version(row), row_touches(row) / 2, row_flags(row));
+}
+
+/* Looks at SAMPLE_ROWS row numbers, or all if there are no more: sets the hand's threshold, and
+ * returns the row that is worth least. NULL: none may go. */
+static struct row *sample(struct shard_entry *entry)
+{
+    struct shard_turnover *v = &entry->turnover;
+    struct table *t = entry->table.rows;
+    uint64_t n_numbers = table_n_numbers(t), worths[SAMPLE_ROWS];
+    uint64_t seed = hash_mix(v->n_thresholds++);
+    uint32_t n = 0;
+    struct row *least = NULL;
+
+    for (uint64_t i = 0; i < SAMPLE_ROWS && i < n_numbers; i++) {
+        uint64_t number = n_numbers <= SAMPLE_ROWS ? i : hash_mix2(seed, i) % n_numbers;
+        struct row *row = table_row(t, number);
+
+        if (!row || !may_go(row))
+            continue;
+        worths[n] = worth(entry, row);
+        if (!least || worths[n] < worth(entry, least))
+            least = row;
+        n++;
+    }
+    v->threshold = n ? select_rank(worths, n, n / SAMPLE_SHARE) : 0;
+    v->hand_left = n_numbers;
+    begin_to_age(entry);
+    return least;
+}
+
+/* The next row at or below the threshold; NULL when HAND_STEPS have met none, or the round with
+ * that threshold is over. */
+static struct row *walk(struct shard_entry *entry)
+{
+    struct shard_turnover *v = &entry->turnover;
+    struct table *t = entry->table.rows;
+    uint64_t n_numbers = table_n_numbers(t);
+
+    for (uint32_t i = 0; i < HAND_STEPS && v->hand_left; i++, v->hand_left--) {
+        struct row *row = table_row(t, v->hand);
+
+        v->hand = v->hand + 1 < n_numbers ? v->hand + 1 : 0;
+        if (row && may_go(row) && worth(entry, row) <= v->threshold)
+            return row;
+        age(v, row);
+    }
+    return NULL;
+}
+
+/* Of the rows in the key's part of the index. */
+static struct row *beside(struct shard_entry *entry, uint64_t key)
+{
+    struct row *rows[NEAR_ROWS], *least = NULL;
+    uint32_t n = table_near(entry->table.rows, key, rows, NEAR_ROWS);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (may_go(rows[i]) && (!least || worth(entry, rows[i]) < worth(entry, least)))
+            least = rows[i];
+    return least;
+}
+
+static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key)
+{
+    struct table *t = entry->table.rows;
+    struct row *row = NULL;
+
+    if (entry->table.spec.limits.victims == SPEC_VICTIMS_NONE)
+        return false;
+    /* With a number free it is the index that has no room: for this key, in its place. */
+    if (table_n_rows(t) < table_n_numbers(t))
+        row = beside(entry, key);
+    else if (table_n_rows(t))
+        row = walk(entry);
+    if (!row && table_n_rows(t) == table_n_numbers(t))
+        row = sample(entry);
+    if (!row)
+        return false;
+    table_remove(t, row);
+    entry->table.rows_evicted++;
+    s->counters.rows_evicted++;
+    return true;
+}
+
+/* Twice: the row that a victim leaves, and then the index. */
+static int insert(struct shard *s, struct shard_entry *entry, uint64_t key,
+                  struct row **ret_row)
+{
+    int status = table_insert(entry->table.rows, key, ret_row);
+
+    for (int i = 0; i < 2 && status == PS_EBUDGET && make_room(s, entry, key); i++)
+        status = table_insert(entry->table.rows, key, ret_row);
+    return status;
+}
+
+static void begin_row(struct shard *s, const struct shard_entry *entry, uint64_t key,
+                      struct row *row)
+{
+    const struct table_spec *spec = &entry->table.spec;
+    float *state = (float *)(void *)((char *)row->floats + entry->table.weights_bytes);
+
+    if (spec->storage == SPEC_FP32) {
+        init_row(spec, key, row->floats);
+        entry->optim->init(row->floats, state, spec->dim, &spec->params);
+        return;
+    }
+    init_row(spec, key, s->values);
+    weights_set(spec->storage, s->values, spec->dim, row->floats);
+    /* A state that follows from the weights follows from those that the row really has. */
+    weights_load(spec->storage, row->floats, spec->dim, s->values);
+    entry->optim->init(s->values, state, spec->dim, &spec->params);
+}
+
+static int refuse(struct shard *s, struct shard_entry *entry)
+{
+    entry->table.rows_refused++;
+    s->counters.rows_refused++;
+    return 0;
+}
+
+int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key,
+                        struct row **ret_row)
+{
+    struct row *row;
+    int status = insert(s, entry, key, &row);
+
+    if (!status) {
+        begin_row(s, entry, key, row);
+        s->counters.rows_new++;
+        *ret_row = row;
+        return 0;
+    }
+    *ret_row = NULL;
+    return status == PS_EBUDGET ? refuse(s, entry) : status;
+}
+
+int shard_grow(struct shard *s, struct shard_entry *entry, uint64_t key, struct row **ret_row)
+{
+    bool is_admitted;
+    int status = admit(entry, key, &is_admitted);
+
+    *ret_row = NULL;
+    if (status)
+        return status == PS_EBUDGET ? refuse(s, entry) : status;
+    if (!is_admitted) {
+        entry->table.rows_unadmitted++;
+        s->counters.rows_unadmitted++;
+        return 0;
+    }
+    return shard_grow_assigned(s, entry, key, ret_row);
+}
+
+int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
+                        struct row **ret_row)
+{
+    const uint64_t of_shard = s->budget.max, of_table = entry->budget.max;
+    int status;
+
+    s->budget.max += of_shard / 32;
+    entry->budget.max += of_table / 32;
+    status = table_insert(entry->table.rows, key, ret_row);
+    s->budget.max = of_shard;
+    entry->budget.max = of_table;
+    return status;
+}
+
+void shard_grow_undo(struct shard *s, struct shard_entry *entry, struct row *row)
+{
+    (void)s;
+    if (row_version(row) == 0)
+        table_remove(entry->table.rows, row);
+}

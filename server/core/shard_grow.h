@@ -1,0 +1,46 @@
+/*
+ * A key that has no row is pushed to: does it get one? Asked once for each absent key of a push,
+ * in order, before a weight has changed. In between stand the admission filter, the budgets, and
+ * who makes room when they are full (spec.h, struct spec_limits).
+ *
+ * Who makes room, in the table that needs it: a hand walks the row numbers and takes rows of the
+ * oldest (or rarest) sixteenth, as a sample of the rows says where that ends; each new row pays
+ * for a few of its steps. Where the hand meets none for long, the oldest of a new sample goes.
+ * Where not a row but the index wants the memory, it is the oldest of the rows beside the key.
+ *
+ * So what goes depends on the rows that a shard has, and not on its keys alone: under a budget
+ * two shards and one do not end in the same weights.
+ */
+#ifndef SERVER_CORE_SHARD_GROW_H
+#define SERVER_CORE_SHARD_GROW_H
+
+#include "server/core/shard_state.h"
+
+/* Sets entry->budget and entry->turnover by its specification, before it has a table. */
+void shard_grow_init(struct shard *s, struct shard_entry *entry);
+
+/* Gives back what shard_grow() has made beside rows. */
+void shard_grow_deinit(struct shard_entry *entry);
+
+/* *ret_row: a new row, its weights and state as they begin (stamp 0); or NULL when the key is
+ * not admitted yet or has no place in the budget. All is counted here. -ENOMEM: neither, though
+ * others may have made room. Other rows may go, but none that is ROW_PINNED or whose version is
+ * 0: whoever holds rows across this call has pinned them. */
+int shard_grow(struct shard *s, struct shard_entry *entry, uint64_t key, struct row **ret_row)
+    MUST_CHECK;
+
+/* The same for a key that is set and not learnt: it is not asked how often it came. */
+int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key,
+                        struct row **ret_row) MUST_CHECK;
+
+/* A row for a checkpoint's: its payload is not set, nobody makes room, nothing is counted. A
+ * table that filled its budget may need a little more when it is built in another order, so 1/32
+ * more than the budgets is allowed. PS_EBUDGET, -ENOMEM. */
+int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
+                        struct row **ret_row) MUST_CHECK;
+
+/* The push that asked for it is not applied after all: the row goes as it came, unless another
+ * push has changed it meanwhile. */
+void shard_grow_undo(struct shard *s, struct shard_entry *entry, struct row *row);
+
+#endif

@@ -1,0 +1,177 @@
+/*
+ * shard_pull_more() of shard.h: rows are read, and encoded where the answer will leave from.
+ *
+ * A chunk of keys is found while the one before it has still to be encoded, and each of its rows
+ * is asked for when one of those is done: so what finding has asked for is on its way for as long
+ * as a chunk takes, and near when its turn comes.
+ */
+#include <string.h>
+
+#include "server/core/init.h"
+#include "server/core/shard_change.h"
+#include "server/core/shard_section.h"
+#include "server/core/weights.h"
+
+/* Of one row; behind that the hardware has seen where it goes. */
+#define PREFETCH_BYTES_MAX 1024u
+
+/* A section, and what its rows are read with. */
+struct view {
+    const struct shard_entry *entry;
+    const struct section *section;
+    const struct codec *codec;
+    size_t row_bytes; /* as encoded */
+    bool copies;      /* rows are stored as they travel */
+};
+
+struct chunk {
+    uint32_t n;
+    uint64_t keys[SHARD_CHUNK_MAX];
+    struct row *rows[SHARD_CHUNK_MAX];
+};
+
+static bool travels_as_stored(enum spec_storage storage, enum codec_id codec)
+{
+    return (storage == SPEC_FP32 && codec == CODEC_FP32) ||
+           (storage == SPEC_BF16 && codec == CODEC_BF16) ||
+           (storage == SPEC_FP16 && codec == CODEC_FP16);
+}
+
+static int view_section(const struct shard *s, struct shard_pull_run *run, struct view *ret,
+                        struct err *err)
+{
+    const struct section *section = &run->pull->sections[run->section];
+    struct shard_entry *entry;
+    int status = shard_section_table(s, section, &entry, err);
+
+    if (status)
+        return status;
+    *ret = (struct view){ .entry = entry, .section = section };
+    status = shard_section_codec(entry, section, &ret->codec, &ret->row_bytes, err);
+    if (status)
+        return status;
+    ret->copies = travels_as_stored(entry->table.spec.storage, ret->codec->id);
+    if (run->is_open)
+        return 0;
+    run->is_open = true;
+    return shard_section_open(entry, section, &run->keys, err);
+}
+
+/* The order of keys and whose they are is held here, not in the plan: so a pull's keys are read
+ * once. */
+static int fetch(struct shard *s, struct shard_pull_run *run, const struct view *v,
+                 struct chunk *ret, struct err *err)
+{
+    uint32_t n = shard_chunk(v->entry);
+    uint64_t wrong_key;
+    int status;
+
+    ret->n = n < run->keys.n_left ? n : run->keys.n_left;
+    status = shard_section_keys(s, v->entry, v->section, &run->keys, ret->n, ret->keys,
+                                &wrong_key, err);
+    if (status)
+        return status;
+    shard_change_first(s, v->entry, ret->keys, ret->n);
+    table_find_batch(v->entry->table.rows, ret->keys, ret->n, ret->rows);
+    return 0;
+}
+
+/* A row's weights as they are stored, or would be if it were there. */
+static const void *payload_of(struct shard *s, const struct view *v, uint64_t key,
+                              const struct row *row)
+{
+    const struct table_spec *spec = &v->entry->table.spec;
+
+    if (row)
+        return row->floats;
+    init_row(spec, key, s->values);
+    if (spec->storage == SPEC_FP32)
+        return s->values;
+    weights_set(spec->storage, s->values, spec->dim, s->gradient);
+    return s->gradient;
+}
+
+static void encode(struct shard *s, const struct view *v, const void *payload, uint8_t *dst)
+{
+    const struct table_spec *spec = &v->entry->table.spec;
+    const float *weights = payload;
+
+    if (v->copies) {
+        memcpy(dst, payload, v->row_bytes);
+        return;
+    }
+    if (spec->storage != SPEC_FP32) {
+        weights_load(spec->storage, payload, spec->dim, s->values);
+        weights = s->values;
+    }
+    v->codec->encode(weights, spec->dim, v->section->k, dst);
+}
+
+/* Nearer than finding it has brought it; all but the first line, which that has read. */
+static void prefetch_row(const struct row *row, size_t n_bytes)
+{
+    const char *bytes = (const char *)row;
+
+    for (size_t at = 64; at < n_bytes; at += 64)
+        __builtin_prefetch(bytes + at, 0);
+    __builtin_prefetch(bytes + n_bytes - 1, 0);
+}
+
+static void emit(struct shard *s, struct shard_pull_run *run, const struct view *v,
+                 const struct chunk *c, const struct chunk *next)
+{
+    size_t n_bytes = sizeof(struct row) + v->entry->table.weights_bytes;
+
+    if (n_bytes > PREFETCH_BYTES_MAX)
+        n_bytes = PREFETCH_BYTES_MAX;
+    for (uint32_t i = 0; i < c->n; i++, run->dst += v->row_bytes) {
+        if (i < next->n && next->rows[i])
+            prefetch_row(next->rows[i], n_bytes);
+        encode(s, v, payload_of(s, v, c->keys[i], c->rows[i]), run->dst);
+    }
+}
+
+/* Of one section, for about *n_bytes of rows. */
+static int read_section(struct shard *s, struct shard_pull_run *run, const struct view *v,
+                        uint64_t *n_bytes, struct err *err)
+{
+    const uint32_t cost = shard_row_cost(v->entry);
+    struct chunk chunks[2];
+    uint32_t at = 0;
+    int status = fetch(s, run, v, &chunks[0], err);
+
+    while (!status && chunks[at].n) {
+        struct chunk *next = &chunks[1 - at];
+        uint64_t used = (uint64_t)chunks[at].n * cost;
+
+        *n_bytes -= used < *n_bytes ? used : *n_bytes;
+        next->n = 0;
+        if (*n_bytes && run->keys.n_left)
+            status = fetch(s, run, v, next, err);
+        if (!status)
+            emit(s, run, v, &chunks[at], next);
+        at = 1 - at;
+    }
+    return status;
+}
+
+int shard_pull_more(struct shard *s, struct shard_pull_run *run, struct err *err)
+{
+    uint64_t n_bytes = SHARD_SLICE_BYTES;
+
+    while (!run->done && n_bytes) {
+        struct view v;
+        int status = view_section(s, run, &v, err);
+
+        if (!status)
+            status = read_section(s, run, &v, &n_bytes, err);
+        if (status)
+            return status;
+        if (run->keys.n_left)
+            continue;
+        run->is_open = false;
+        run->section++;
+        run->done = run->section == run->pull->n_sections;
+    }
+    return 0;
+}

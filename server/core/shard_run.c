@@ -1,0 +1,346 @@
+#include "server/core/shard_run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/core/shard_change.h"
+#include "server/core/shard_rows.h"
+#include "server/core/shard_section.h"
+#include "server/core/shard_verdict.h"
+
+bool shard_run_is_large(const struct shard *s, const struct push *push)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < push->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, push->sections[i].table_id);
+
+        if (entry)
+            n_bytes += (uint64_t)push->sections[i].n_keys * shard_row_cost(entry);
+    }
+    return n_bytes > SHARD_SLICE_BYTES;
+}
+
+/* --- before the first chunk: the sections against their tables --- */
+
+/* The section's bytes against its table, before any room is made for its keys. */
+static int check_size(const struct shard_entry *entry, struct shard_part *part, struct err *err)
+{
+    const struct section *section = part->section;
+    int status = shard_section_codec(entry, section, &part->codec, &part->row_bytes, err);
+
+    if (!status)
+        status = shard_section_count(entry, section, err);
+    if (!status)
+        status = shard_section_width(entry, section, part->codec, part->row_bytes, err);
+    return status ? status : shard_section_open(entry, section, &part->reader, err);
+}
+
+static int check_table(struct shard *s, struct shard_run *run, struct shard_part *part)
+{
+    const struct section *section = part->section;
+    struct shard_fault *fault = &run->fault;
+    struct shard_entry *entry;
+    int status = shard_section_table(s, section, &entry, &fault->err);
+
+    if (status)
+        return status;
+    fault->entry = entry;
+    part->rows =
+        (struct shard_rows){ .entry = entry, .op = section->op, .n_keys = section->n_keys };
+    part->waits = section->op == SECTION_GRADIENT &&
+                  shard_mode_of(entry, run->worker->job) == SPEC_MODE_BSP;
+    if (section->op != SECTION_GRADIENT && section->op != SECTION_ASSIGN)
+        return err_set(&fault->err, PS_EPROTO,
+                       "table %s: operation number %u; expected 0 (gradient) or 1 (assign)",
+                       entry->table.spec.name, (unsigned)section->op);
+    if (entry->mark == s->mark)
+        return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
+                       entry->table.spec.name);
+    entry->mark = s->mark;
+    return check_size(entry, part, &fault->err);
+}
+
+/* Asked again before it takes effect: the worker may have been moved up meanwhile. */
+static int check_clock(struct shard_run *run)
+{
+    const struct push *push = run->push;
+    const struct worker *worker = run->worker;
+
+    for (uint32_t i = 0; i < push->n_sections && push->clock < worker->clock; i++) {
+        if (!run->parts[i].waits)
+            continue;
+        run->fault.entry = run->parts[i].rows.entry;
+        return err_set(&run->fault.err, PS_EPROTO,
+                       "table %s: a gradient of clock %" PRIu64
+                       " after the worker has finished it (its clock is %" PRIu64 ")",
+                       run->fault.entry->table.spec.name, push->clock, worker->clock);
+    }
+    return 0;
+}
+
+static int check_tables(struct shard *s, struct shard_run *run)
+{
+    const struct push *push = run->push;
+    int status = 0;
+
+    s->mark++;
+    if (push->clock >= ROSTER_CLOCK_END)
+        return err_set(&run->fault.err, PS_EPROTO, "clock %" PRIu64 " is out of range",
+                       push->clock);
+    for (uint32_t i = 0; i < push->n_sections && !status; i++) {
+        run->parts[i].section = &push->sections[i];
+        run->parts[i].n_done = 0;
+        status = check_table(s, run, &run->parts[i]);
+    }
+    return status ? status : check_clock(run);
+}
+
+/* Gives every part its arrays. */
+static int reserve(struct shard_run *run)
+{
+    uint64_t n_keys = 0, *keys;
+    uint32_t n_sections = run->push->n_sections;
+    struct row **rows;
+    uint8_t *marks;
+
+    for (uint32_t i = 0; i < n_sections; i++)
+        n_keys += run->push->sections[i].n_keys;
+    keys = shard_scratch(&run->keys, n_keys, sizeof *keys);
+    rows = shard_scratch(&run->rows, n_keys, sizeof *rows);
+    marks = shard_scratch(&run->marks, n_keys / 8 + n_sections, 1);
+    if (!keys || !rows || !marks)
+        return -ENOMEM;
+    memset(marks, 0, n_keys / 8 + n_sections);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        struct shard_rows *b = &run->parts[i].rows;
+
+        b->keys = keys;
+        b->rows = rows;
+        b->marks = marks;
+        keys += b->n_keys;
+        rows += b->n_keys;
+        marks += b->n_keys / 8 + 1;
+    }
+    return 0;
+}
+
+/* --- chunks --- */
+
+static int check_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n)
+{
+    struct shard_fault *fault = &run->fault;
+    const struct shard_entry *entry = part->rows.entry;
+    uint32_t from = part->n_done;
+    int status;
+
+    fault->entry = entry;
+    memset(part->rows.rows + from, 0, n * sizeof *part->rows.rows);
+    status = shard_section_keys(s, entry, part->section, &part->reader, n,
+                                part->rows.keys + from, &fault->key, &fault->err);
+    return status ? status : shard_section_values(part, from, n, &fault->key, &fault->err);
+}
+
+static int find_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                      uint32_t n)
+{
+    run->n_absent += shard_rows_find(s, &part->rows, part->n_done, n);
+    if (run->pins)
+        shard_rows_pin(&part->rows, part->n_done, n);
+    return 0;
+}
+
+static int grow_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                      uint32_t n)
+{
+    uint64_t n_refused = s->counters.rows_refused;
+    int status = shard_rows_grow(s, &part->rows, part->n_done, n);
+
+    run->result.rows_refused += s->counters.rows_refused - n_refused;
+    return status;
+}
+
+static int apply_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n)
+{
+    shard_change_part(s, run, part, part->n_done, n);
+    return 0;
+}
+
+/* One chunk of the part that the phase is at, if it has one; returns what that costs. */
+static uint64_t work_chunk(struct shard *s, struct shard_run *run, int *ret_status)
+{
+    static int (*const work[])(struct shard * s, struct shard_run * run,
+                               struct shard_part * part, uint32_t n) = {
+        [SHARD_CHECK] = check_chunk,
+        [SHARD_FIND] = find_chunk,
+        [SHARD_GROW] = grow_chunk,
+        [SHARD_APPLY] = apply_chunk,
+    };
+    struct shard_part *part = &run->parts[run->part];
+    uint32_t n = part->rows.n_keys - part->n_done, chunk = shard_chunk(part->rows.entry);
+
+    if (n > chunk)
+        n = chunk;
+    if (n == 0 || (part->waits && run->phase != SHARD_CHECK)) {
+        run->part++;
+        return 0;
+    }
+    *ret_status = work[run->phase](s, run, part, n);
+    part->n_done += n;
+    return (uint64_t)n * shard_row_cost(part->rows.entry);
+}
+
+/* --- from phase to phase --- */
+
+static void trim(struct shard_run *run)
+{
+    shard_trim(&run->keys);
+    shard_trim(&run->rows);
+    shard_trim(&run->marks);
+}
+
+/* Nothing of it is left behind. */
+static void fail(struct shard *s, struct shard_run *run, int status)
+{
+    enum shard_phase was = run->phase;
+
+    run->phase = SHARD_JUDGED; /* its rows are not waited for any more */
+    for (uint32_t i = 0; i < run->push->n_sections && was > SHARD_CHECK; i++)
+        if (!run->parts[i].waits)
+            shard_rows_undo(s, &run->parts[i].rows);
+    shard_verdict_refuse(s, run, status);
+    trim(run);
+}
+
+static void enter(struct shard_run *run, enum shard_phase phase)
+{
+    run->phase = phase;
+    run->part = 0;
+    for (uint32_t i = 0; i < run->push->n_sections; i++)
+        run->parts[i].n_done = 0;
+}
+
+static void pin_all(struct shard_run *run)
+{
+    for (uint32_t i = 0; i < run->push->n_sections && !run->pins; i++)
+        if (!run->parts[i].waits)
+            shard_rows_pin(&run->parts[i].rows, 0, run->parts[i].rows.n_keys);
+    run->pins = true;
+}
+
+/* In slices, others have come in between: is all as it was when it began? */
+static int check_again(struct shard_run *run)
+{
+    bool is_repeated;
+    int status = shard_verdict_turn(run->worker, run->push, &is_repeated, &run->fault.err);
+
+    if (!status && is_repeated)
+        status = err_set(&run->fault.err, PS_ESEQ, "push number %" PRIu64 " came twice at once",
+                         run->push->seq);
+    return status ? status : check_clock(run);
+}
+
+/* From here on a mark says that the row has changed. */
+static void clear_marks(struct shard_run *run)
+{
+    for (uint32_t i = 0; i < run->push->n_sections; i++)
+        memset(run->parts[i].rows.marks, 0, run->parts[i].rows.n_keys / 8 + 1);
+}
+
+static void take_effect(struct shard *s, struct shard_run *run)
+{
+    int status = check_again(run);
+
+    if (!status)
+        status = shard_verdict_prepare(s, run);
+    if (status) {
+        fail(s, run, status);
+        return;
+    }
+    clear_marks(run);
+    shard_verdict_accept(s, run);
+    run->part = 0;
+}
+
+static void next_phase(struct shard *s, struct shard_run *run)
+{
+    switch (run->phase) {
+    case SHARD_CHECK:
+        enter(run, SHARD_FIND);
+        return;
+    case SHARD_FIND:
+        if (run->n_absent == 0) {
+            take_effect(s, run);
+            return;
+        }
+        pin_all(run);
+        enter(run, SHARD_GROW);
+        return;
+    case SHARD_GROW:
+        take_effect(s, run);
+        return;
+    case SHARD_APPLY:
+        run->phase = SHARD_JUDGED;
+        trim(run);
+        return;
+    case SHARD_IDLE:
+    case SHARD_JUDGED:
+        return;
+    }
+}
+
+void shard_run_begin(struct shard *s, struct shard_run *run, struct worker *worker,
+                     const struct push *push)
+{
+    int status;
+
+    run->push = push;
+    run->worker = worker;
+    run->pins = run == &s->large;
+    run->n_absent = 0;
+    run->fault = (struct shard_fault){ 0 };
+    run->status = 0;
+    run->result = (struct shard_push_result){ 0 };
+    run->phase = SHARD_CHECK;
+    run->part = 0;
+    status = check_tables(s, run);
+    if (!status)
+        status = reserve(run);
+    if (status)
+        fail(s, run, status);
+}
+
+void shard_run_more(struct shard *s, struct shard_run *run, uint64_t n_bytes)
+{
+    int status = 0;
+
+    while (shard_run_is_under_way(run) && n_bytes) {
+        uint64_t cost = 0;
+
+        if (run->part == run->push->n_sections)
+            next_phase(s, run);
+        else
+            cost = work_chunk(s, run, &status);
+        if (status)
+            fail(s, run, status);
+        n_bytes -= cost < n_bytes ? cost : n_bytes;
+        status = 0;
+    }
+}
+
+void shard_run_end(struct shard_run *run)
+{
+    run->phase = SHARD_IDLE;
+    run->push = NULL;
+    run->worker = NULL;
+}
+
+void shard_run_deinit(struct shard_run *run)
+{
+    buf_deinit(&run->keys);
+    buf_deinit(&run->rows);
+    buf_deinit(&run->marks);
+}

@@ -1,0 +1,180 @@
+#include "server/core/shard_verdict.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/core/shard_change.h"
+#include "server/core/shard_lockstep.h"
+#include "server/core/shard_rows.h"
+#include "server/core/shard_sweep.h"
+
+int shard_verdict_turn(const struct worker *worker, const struct push *push, bool *ret_repeated,
+                       struct err *err)
+{
+    *ret_repeated = false;
+    if (!worker)
+        return err_set(err, PS_ENOJOIN, "%s", status_text(PS_ENOJOIN));
+    if (worker->state != WORKER_LIVE)
+        return err_set(err, PS_EFENCED, "job %s: rank %" PRIu32 " is %s", worker->job->name,
+                       worker->rank, worker_state_name(worker->state));
+    if (push->seq == 0)
+        return err_set(err, PS_ESEQ, "push number 0: numbers begin with 1");
+    *ret_repeated = push->seq <= worker->last_seq;
+    if (push->seq > worker->last_seq && push->seq - worker->last_seq > 1)
+        return err_set(err, PS_ESEQ, "push number %" PRIu64 " came, %" PRIu64 " is next",
+                       push->seq, worker->last_seq + 1);
+    return 0;
+}
+
+void shard_verdict_tell(const struct shard *s, const struct worker *worker,
+                        const struct err *err, struct shard_push_result *ret)
+{
+    ret->status = err->status;
+    memcpy(ret->text, err->text, sizeof ret->text - 1);
+    ret->min_clock = worker ? job_min_clock(worker->job) : 0;
+    ret->version = s->version;
+}
+
+void shard_verdict_repeat(struct shard *s, const struct worker *worker, const struct push *push,
+                          struct shard_push_result *ret)
+{
+    struct err err = { 0 };
+
+    s->counters.pushes_repeated++;
+    if (push->seq == worker->refused_seq)
+        err_set(&err, worker->refused_status, "%s (judged before)",
+                status_text(worker->refused_status));
+    *ret = (struct shard_push_result){ .repeated = true };
+    shard_verdict_tell(s, worker, &err, ret);
+}
+
+static void note_refusal(struct shard *s, const struct shard_run *run)
+{
+    const struct shard_fault *fault = &run->fault;
+    struct shard_refusal *refusal = &s->refusal;
+
+    s->counters.pushes_refused++;
+    s->counters.nan_pushes += fault->err.status == PS_ENAN;
+    *refusal = (struct shard_refusal){ .n = refusal->n + 1,
+                                       .status = fault->err.status,
+                                       .key = fault->key,
+                                       .clock = run->push->clock };
+    memcpy(refusal->text, fault->err.text, sizeof refusal->text - 1);
+    memcpy(refusal->worker, run->worker->name, sizeof refusal->worker);
+    if (fault->entry)
+        memcpy(refusal->table, fault->entry->table.spec.name, sizeof refusal->table);
+}
+
+static void take_number(struct shard *s, struct shard_run *run)
+{
+    run->worker->last_seq = run->push->seq;
+    s->counters.pushes++;
+}
+
+static void tick(struct shard *s, struct worker *worker, const struct push *push)
+{
+    if (!push->tick || push->clock >= ROSTER_CLOCK_END)
+        return;
+    if (push->clock + 1 > worker->clock)
+        worker->clock = push->clock + 1;
+    s->counters.ticks++;
+    shard_lockstep_tick(s, worker, push->clock);
+}
+
+/* The end of its step, and what that completes. */
+static void end_step(struct shard *s, struct shard_run *run)
+{
+    uint64_t n_refused = s->counters.rows_refused;
+
+    tick(s, run->worker, run->push);
+    (void)shard_lockstep_release(s);
+    run->result.rows_refused += s->counters.rows_refused - n_refused;
+}
+
+static bool is_unjudged(int status)
+{
+    return status == -ENOMEM || status == PS_EFENCED || status == PS_ESEQ ||
+           status == PS_ENOJOIN;
+}
+
+void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
+{
+    struct shard_fault *fault = &run->fault;
+
+    if (status == -ENOMEM && fault->err.status != -ENOMEM)
+        err_set(&fault->err, -ENOMEM, "no memory for push number %" PRIu64, run->push->seq);
+    s->counters.pushes_fenced += status == PS_EFENCED;
+    if (is_unjudged(status)) {
+        run->status = status;
+    } else {
+        take_number(s, run);
+        run->worker->refused_seq = run->push->seq;
+        run->worker->refused_status = status;
+        note_refusal(s, run);
+        end_step(s, run);
+    }
+    shard_verdict_tell(s, run->worker, &fault->err, &run->result);
+}
+
+static void count_sections(struct shard *s, const struct shard_run *run)
+{
+    for (uint32_t i = 0; i < run->push->n_sections; i++) {
+        const struct section *section = &run->push->sections[i];
+
+        run->parts[i].rows.entry->table.rows_pushed += section->n_keys;
+        s->counters.rows_pushed += section->n_keys;
+        s->counters.value_bytes_in[section->codec] += section->value_bytes;
+    }
+}
+
+/* Its place in the order of pushes: one version for all that does not wait, one step of each
+ * table's count. */
+static void take_place(struct shard *s, struct shard_run *run)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < run->push->n_sections; i++)
+        any = any || !run->parts[i].waits;
+    s->version += any;
+    for (uint32_t i = 0; i < run->push->n_sections; i++) {
+        struct shard_part *part = &run->parts[i];
+        struct shard_entry *entry = part->rows.entry;
+
+        part->n_done = 0;
+        if (part->waits || part->section->op != SECTION_GRADIENT)
+            continue;
+        part->step = optim_step_at(entry->optim, &entry->table.spec, run->push->clock,
+                                   ++entry->table.n_pushes);
+        shard_sweep_note_push(entry, run->worker->job->run, run->push->clock, s->version);
+    }
+    run->version = s->version;
+}
+
+static void change_now(struct shard *s, struct shard_run *run)
+{
+    shard_change_all(s, run);
+    for (uint32_t i = 0; i < run->push->n_sections && run->pins; i++)
+        if (!run->parts[i].waits)
+            shard_rows_unpin(s, &run->parts[i].rows);
+}
+
+int shard_verdict_prepare(struct shard *s, struct shard_run *run)
+{
+    run->fault.entry = NULL;
+    return shard_lockstep_copy(s, run->worker, run->push, run->parts, &run->held,
+                               &run->fault.err);
+}
+
+void shard_verdict_accept(struct shard *s, struct shard_run *run)
+{
+    take_number(s, run);
+    count_sections(s, run);
+    take_place(s, run);
+    run->phase = SHARD_APPLY;
+    if (run != &s->large)
+        change_now(s, run);
+    shard_lockstep_hold(s, run->worker, run->held);
+    end_step(s, run);
+    shard_verdict_tell(s, run->worker, &run->fault.err, &run->result);
+}

@@ -1,0 +1,97 @@
+#include "server/core/table_slab.h"
+
+#include <stdlib.h>
+
+#include "server/core/table_mem.h"
+
+#define HUGE_BYTES (UINT64_C(2) << 20)
+#define LAST_BYTES ((size_t)64 << 20)
+
+/* log2 of the largest power of two of things that n_bytes hold; 0 if they hold none. */
+static uint32_t things_shift(size_t n_bytes, size_t thing_bytes)
+{
+    uint32_t shift = 0;
+
+    while (((size_t)2 << shift) * thing_bytes <= n_bytes)
+        shift++;
+    return shift;
+}
+
+void table_slab_init(struct table_slabs *s, size_t thing_bytes, size_t first_bytes,
+                     struct budget *parent)
+{
+    *s = (struct table_slabs){ .thing_bytes = thing_bytes,
+                               .first_shift = things_shift(first_bytes, thing_bytes),
+                               .last_shift = things_shift(LAST_BYTES, thing_bytes),
+                               .budget = { .parent = parent } };
+}
+
+static size_t slab_bytes(const struct table_slabs *s, uint32_t slab)
+{
+    uint32_t shift = s->first_shift + (slab ? slab - 1 : 0);
+
+    return s->thing_bytes << (shift < s->last_shift ? shift : s->last_shift);
+}
+
+/* What a slab costs of which n things have been used. */
+static uint64_t held_bytes(const struct table_slabs *s, uint32_t slab, uint64_t n)
+{
+    uint64_t whole = table_mem_whole_pages(slab_bytes(s, slab));
+    uint64_t used = (n * s->thing_bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+
+    if (n == 0)
+        return 0;
+    return whole < HUGE_BYTES || used > whole ? whole : used;
+}
+
+void table_slab_deinit(struct table_slabs *s)
+{
+    for (uint32_t i = 0; i < s->n_slabs; i++)
+        pages_free(s->slabs[i], slab_bytes(s, i));
+    free(s->slabs);
+    budget_give(&s->budget, s->budget.used);
+}
+
+/* Room for one more pointer. */
+static int grow_list(struct table_slabs *s)
+{
+    uint32_t cap = s->slabs_cap ? s->slabs_cap * 2 : 8;
+    void *list = s->slabs;
+    int status;
+
+    if (s->n_slabs < s->slabs_cap)
+        return 0;
+    status = table_mem_grow(&s->budget, &list, s->slabs_cap * sizeof *s->slabs,
+                            cap * sizeof *s->slabs);
+    if (status)
+        return status;
+    s->slabs = list;
+    s->slabs_cap = cap;
+    return 0;
+}
+
+int table_slab_next(struct table_slabs *s, uint64_t *ret_number)
+{
+    uint64_t at, cost;
+    uint32_t slab = (uint32_t)table_slab_of(s, s->n_things, &at);
+    int status = 0;
+
+    if (slab == s->n_slabs)
+        status = grow_list(s);
+    if (status)
+        return status;
+    cost = held_bytes(s, slab, at + 1) - held_bytes(s, slab, at);
+    status = cost ? budget_take(&s->budget, cost) : 0;
+    if (status)
+        return status;
+    if (slab == s->n_slabs) {
+        s->slabs[slab] = pages_alloc(slab_bytes(s, slab));
+        if (!s->slabs[slab]) {
+            budget_give(&s->budget, cost);
+            return -ENOMEM;
+        }
+        s->n_slabs++;
+    }
+    *ret_number = s->n_things++;
+    return 0;
+}

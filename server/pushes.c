@@ -1,0 +1,271 @@
+#include "server/pushes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
+
+/* A push and whom to answer. */
+struct asked {
+    struct asked *next;
+    struct connection *connection; /* borrowed; pushes_drop() comes before it goes */
+    uint64_t request_id, start_ns;
+    struct buf unpacked; /* owned: the body of a compressed one */
+    bool under_way, holds;
+    struct push push; /* its sections point into the frame, or into `unpacked` */
+};
+
+struct pushes {
+    struct pushes_config config;
+    struct asked *first;  /* owned: under way, or the next to be; behind it who waits */
+    struct asked **last;  /* where the next one waits */
+    struct asked *asking; /* owned: the one being read; NULL: to be made */
+};
+
+struct pushes *pushes_new(const struct pushes_config *config)
+{
+    struct pushes *p = mem_alloc(sizeof *p);
+
+    p->config = *config;
+    p->last = &p->first;
+    return p;
+}
+
+static void free_asked(struct asked *a)
+{
+    if (!a)
+        return;
+    buf_deinit(&a->unpacked);
+    free(a);
+}
+
+void pushes_free(struct pushes *p)
+{
+    struct asked *next;
+
+    if (!p)
+        return;
+    for (struct asked *a = p->first; a; a = next) {
+        next = a->next;
+        free_asked(a);
+    }
+    free_asked(p->asking);
+    free(p);
+}
+
+bool pushes_are_under_way(const struct pushes *p)
+{
+    return p->first != NULL;
+}
+
+/* Who pushes; its lease is renewed. */
+static int find_worker(struct pushes *p, const struct asked *a, uint64_t now_ms,
+                       struct worker **ret_worker) ON_SHARD
+{
+    const struct connection_worker *who = &a->connection->worker;
+    int status = PS_ENOJOIN;
+
+    if (who->joined)
+        status = roster_find(shard_roster(p->config.shard), who->job, who->rank,
+                             who->incarnation, now_ms, ret_worker);
+    if (status == PS_EFENCED)
+        shard_push_fenced(p->config.shard);
+    return status;
+}
+
+/* Replies; told: what judging returned. */
+static int answer(struct pushes *p, struct asked *a, int told,
+                  const struct shard_push_result *result)
+{
+    struct push_reply answer = { .status = told ? told : result->status,
+                                 .seq = a->push.seq,
+                                 .min_clock = result->min_clock,
+                                 .version = result->version,
+                                 .rows_refused = result->rows_refused,
+                                 .repeated = result->repeated };
+    struct buf out = { 0 };
+    int status;
+
+    if (answer.status)
+        snprintf(answer.text, sizeof answer.text, "%s",
+                 result->text[0] ? result->text : status_text(answer.status));
+    status = channel_hub_take(a->connection->channel.hub, 1, &out);
+    if (!status)
+        status = message_write_push_reply(&out, a->request_id, &answer);
+    if (status)
+        buf_deinit(&out);
+    else
+        status = connection_send(a->connection, &out);
+    if (a->holds)
+        connection_release(a->connection);
+    a->holds = false;
+    p->config.requests->n_refused += answer.status != 0;
+    histogram_record(&p->config.requests->latency_ns, uv_hrtime() - a->start_ns);
+    p->config.on_answered(p->config.owner, a->connection, &answer, a->push.seq && a->push.tick);
+    return status;
+}
+
+/* --- the line --- */
+
+static void line_up(struct pushes *p, struct asked *a)
+{
+    /* The one under way goes before those that wait. */
+    struct asked **at = a->under_way ? &p->first : p->last;
+
+    a->next = *at;
+    *at = a;
+    if (!a->next)
+        p->last = &a->next;
+}
+
+static struct asked *leave_line(struct pushes *p, struct asked **at)
+{
+    struct asked *a = *at;
+
+    *at = a->next;
+    if (!*at)
+        p->last = at;
+    return a;
+}
+
+/* Begins with the first, or goes on with it. True once it has been judged: *ret_told. */
+static bool judge_first(struct pushes *p, uint64_t now_ms, int *ret_told,
+                        struct shard_push_result *ret) ON_SHARD
+{
+    enum shard_push_state state = SHARD_PUSH_JUDGED;
+    struct asked *a = p->first;
+    struct worker *worker;
+
+    *ret = (struct shard_push_result){ 0 };
+    if (a->under_way) {
+        *ret_told = shard_push_more(p->config.shard, now_ms, ret, &state);
+    } else {
+        *ret_told = find_worker(p, a, now_ms, &worker);
+        if (!*ret_told)
+            *ret_told =
+                shard_push_begin(p->config.shard, worker, &a->push, now_ms, ret, &state);
+        a->under_way = state == SHARD_PUSH_UNDER_WAY;
+    }
+    return state == SHARD_PUSH_JUDGED;
+}
+
+void pushes_more(struct pushes *p, uint64_t now_ms)
+{
+    struct shard_push_result result;
+    struct asked *a;
+    int told, status;
+
+    if (!p->first || !judge_first(p, now_ms, &told, &result))
+        return;
+    a = leave_line(p, &p->first);
+    status = answer(p, a, told, &result);
+    if (status)
+        connection_fail(a->connection, status);
+    free_asked(a);
+}
+
+/* --- what the service calls --- */
+
+/* p->asking, for this request; the push in it is still to be read. */
+static int take_asking(struct pushes *p, const struct request *r)
+{
+    struct asked *a;
+
+    if (!p->asking)
+        p->asking = mem_try_alloc(sizeof *p->asking);
+    a = p->asking;
+    if (!a)
+        return -ENOMEM;
+    a->connection = r->connection;
+    a->request_id = r->header->request_id;
+    a->start_ns = r->start_ns;
+    a->push.seq = 0;
+    return 0;
+}
+
+static int judge(struct pushes *p, const struct request *r, struct shard_push_result *ret,
+                 enum shard_push_state *ret_state) ON_SHARD
+{
+    struct asked *a = p->asking;
+    struct worker *worker;
+    int status = r->body_status;
+
+    *ret = (struct shard_push_result){ 0 };
+    *ret_state = SHARD_PUSH_JUDGED;
+    if (!status)
+        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status)
+        status = find_worker(p, a, r->now_ms, &worker);
+    if (status)
+        return status;
+    return shard_push_begin(p->config.shard, worker, &a->push, r->now_ms, ret, ret_state);
+}
+
+int pushes_ask(struct pushes *p, const struct request *r)
+{
+    struct shard_push_result result;
+    enum shard_push_state state;
+    struct asked *a;
+    int told, status = take_asking(p, r);
+
+    if (status)
+        return status;
+    a = p->asking;
+    told = judge(p, r, &result, &state);
+    if (state == SHARD_PUSH_JUDGED)
+        return answer(p, a, told, &result);
+    p->asking = NULL;
+    request_keep(r, &a->unpacked);
+    a->holds = true;
+    a->under_way = state == SHARD_PUSH_UNDER_WAY;
+    line_up(p, a);
+    return 0;
+}
+
+void pushes_renew_leases(struct pushes *p, uint64_t now_ms)
+{
+    for (const struct asked *a = p->first; a; a = a->next) {
+        struct worker *worker;
+
+        if (!a->under_way) /* else shard_advance() knows */
+            (void)!find_worker(p, a, now_ms, &worker);
+    }
+}
+
+/* The one under way, all at once. */
+static void finish_first(struct pushes *p, uint64_t now_ms) ON_SHARD
+{
+    shard_settle(p->config.shard);
+    pushes_more(p, now_ms);
+}
+
+void pushes_drop(struct pushes *p, struct connection *c, uint64_t now_ms)
+{
+    struct asked **at = &p->first;
+
+    if (p->first && p->first->under_way && p->first->connection == c)
+        finish_first(p, now_ms);
+    while (*at) {
+        if ((*at)->connection == c)
+            free_asked(leave_line(p, at));
+        else
+            at = &(*at)->next;
+    }
+}
+
+void pushes_stop(struct pushes *p, uint64_t now_ms)
+{
+    const struct shard_push_result nothing = { 0 };
+
+    if (p->first && p->first->under_way)
+        finish_first(p, now_ms);
+    while (p->first) {
+        struct asked *a = leave_line(p, &p->first);
+        int status = answer(p, a, PS_ESTOPPING, &nothing);
+
+        if (status)
+            connection_fail(a->connection, status);
+        free_asked(a);
+    }
+}
