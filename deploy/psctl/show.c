@@ -192,11 +192,24 @@ static void show_status(const struct show *s)
     show_shards(s);
 }
 
+/* A limit of 0 is none. */
+static void add_memory(struct grid *g, double n_bytes, double max)
+{
+    char held[CELL_MAX], limit[CELL_MAX];
+
+    format_bytes(held, n_bytes);
+    if (max > 0)
+        grid_add(g, "%s of %s", held, format_bytes(limit, max));
+    else
+        grid_add(g, "%s", held);
+}
+
 static void show_tables(const struct show *s)
 {
-    static const char *const heads[] = { "<TABLE", "<KIND",  "DIM",    "<OPTIMIZER",
-                                         "RATE",   "<MODE",  "ROWS",   "MEMORY",
-                                         "PUSHES", "PULLED", "PUSHED", "REFUSED" };
+    static const char *const heads[] = { "<TABLE", "<KIND",    "DIM",          "<OPTIMIZER",
+                                         "RATE",   "<MODE",    "<STORED",      "ROWS",
+                                         "MEMORY", "OVERHEAD", "PUSHES",       "PULLED",
+                                         "PUSHED", "REMOVED",  "NOT ADMITTED", "REFUSED" };
     char cell[CELL_MAX];
     struct grid g;
     const cJSON *t;
@@ -214,11 +227,15 @@ static void show_tables(const struct show *s)
         grid_add(&g, "%s", text(t, "optimizer"));
         grid_add(&g, "%g", number(t, "learning_rate"));
         grid_add(&g, "%s", text(t, "mode"));
+        grid_add(&g, "%s", text(t, "storage"));
         grid_add(&g, "%s", format_count(cell, number(t, "rows")));
-        grid_add(&g, "%s", format_bytes(cell, number(t, "bytes")));
+        add_memory(&g, number(t, "bytes"), number(t, "bytes_max"));
+        grid_add(&g, "%.1f B", number(t, "overhead_bytes_per_row"));
         grid_add(&g, "%s", format_count(cell, number(t, "pushes")));
         grid_add(&g, "%s", format_count(cell, number(t, "rows_pulled")));
         grid_add(&g, "%s", format_count(cell, number(t, "rows_pushed")));
+        grid_add(&g, "%s", format_count(cell, number(t, "rows_removed")));
+        grid_add(&g, "%s", format_count(cell, number(t, "rows_unadmitted")));
         grid_add(&g, "%s", format_count(cell, number(t, "rows_refused")));
     }
     grid_finish(&g, s->out);

@@ -1,17 +1,24 @@
 /*
- * psbench pull|push|mix: how much psd takes. A closed loop: N connections, each with `depth`
- * requests in flight, all on one thread of this program; a request goes to one shard, with
- * keys of that shard. README.md has the figures.
+ * psbench pull|push|mix|grow: how much psd takes, and how much its machine would allow. N
+ * connections, each with up to `depth` requests in flight, all on one thread of this program; a
+ * request goes to one shard, with keys of that shard. psbench local: the same shards in this
+ * process. README.md tells how to read the figures.
  */
 #include "tests/bench/psbench_types.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/mem.h"
-#include "proto/spec.h"
+#include "tests/bench/psbench_cases.h"
+#include "tests/bench/psbench_core.h"
+#include "tests/bench/psbench_cpu.h"
+#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_limits.h"
+#include "tests/bench/psbench_local.h"
 #include "tests/bench/psbench_report.h"
 #include "tests/bench/psbench_run.h"
 
@@ -21,72 +28,178 @@
 static const struct setting rows[] = {
     { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070", "any node of the cluster", AT(server), 0, 0 },
     { "server", "token", SETTING_TEXT, "TEXT", "", "the cluster's secret", AT(token), 0, 0 },
-    { "server", "server-pid", SETTING_U32, "PID", "0", "a psd on this machine, whose CPU time is to be reported",
-      AT(server_pid), 0, 0 },
-    { "load", "keys-per-request", SETTING_U32, "N", "1000", "unique keys in each request", AT(keys_per_request), 1, 1000000 },
-    { "load", "dim", SETTING_U32, "D", "16", "floats in a row; the table is psbench/D", AT(dim), 1, SPEC_DIM_MAX },
+    { "server", "server-pid", SETTING_U32, "PID", "0",
+      "the psd whose CPU time is to be reported; 0: the one that answers, if it is on this machine", AT(server_pid), 0, 0 },
+    { "load", "keys-per-request", SETTING_LIST, "N", "1000", "unique keys in each request", AT(keys), 0, 0 },
+    { "load", "dim", SETTING_U32, "D", "16", "floats in a row", AT(dim), 1, SPEC_DIM_MAX },
     { "load", "rows", SETTING_U64, "N", "1000000", "rows in the table", AT(rows), 1, UINT64_C(1) << 40 },
-    { "load", "depth", SETTING_U32, "N", "4", "requests in flight on each connection", AT(depth), 1, 4096 },
+    { "load", "depth", SETTING_U32, "N", "0",
+      "requests in flight on each connection; 0: up to 4, fewer if they have more than 1000 keys", AT(depth_wanted), 0, 4096 },
     { "load", "connections", SETTING_U32, "N", "4", "dealt out to the shards in turn", AT(connections), 1, 4096 },
+    { "load", "pull-share", SETTING_FLOAT, "X", "0.5", "mix: pulls among the requests", AT(pull_share), 0, 1 },
+    { "load", "rate", SETTING_FLOAT, "N", "0",
+      "requests/s over all connections, sent when they are due (open loop); 0: each answer brings the next (closed loop)",
+      AT(rate), 0, 100000000 },
+    { "load", "arrivals", SETTING_CHOICE, "poisson|fixed", "poisson", "with a rate: when requests are due", AT(arrivals), 0, 0 },
     { "load", "zipf", SETTING_FLOAT, "A", "0", "row number i is asked for in proportion to 1 / i^A; 0: uniform",
       AT(zipf), 0, 10 },
-    { "load", "codec", SETTING_CHOICE, "fp32|bf16|fp16|int8|onebit|topk", "fp32",
-      "of the values; pulls are fp32 where it needs feedback", AT(codec), 0, 0 },
-    { "load", "optimizer", SETTING_CHOICE, "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl", "adagrad",
-      "of the table, if it is not there yet", AT(optimizer), 0, 0 },
+    { "load", "codec", SETTING_LIST, "NAME", "fp32",
+      "of the values: fp32, bf16, fp16, int8, onebit, topk; pulls are fp32 where it needs feedback", AT(codecs), 0, 0 },
     { "load", "compress", SETTING_FLAG, "", "no", "zstd on requests where it pays", AT(compress), 0, 0 },
-    { "load", "seed", SETTING_U64, "N", "1", "of the keys", AT(seed), 0, 0 },
-    { "run", "seconds", SETTING_U32, "S", "10", "to measure", AT(seconds), 1, 86400 },
-    { "run", "warmup", SETTING_U32, "S", "2", "before that", AT(warmup_seconds), 0, 86400 },
-    { "run", "no-fill", SETTING_FLAG, "", "no", "the rows are there already, or are to come with the pushes", AT(no_fill), 0, 0 },
+    { "load", "seed", SETTING_U64, "N", "1", "of the keys and arrivals", AT(seed), 0, 0 },
+    { "table", "optimizer", SETTING_CHOICE, "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl", "adagrad",
+      "of the table psbench/DIM/OPTIMIZER/STORAGE, which is made if it is not there", AT(optimizer), 0, 0 },
+    { "table", "storage", SETTING_CHOICE, "fp32|bf16|fp16", "fp32", "of its weights", AT(storage), 0, 0 },
+    { "table", "no-fill", SETTING_FLAG, "", "no", "the rows are there already, or are to come with the pushes", AT(no_fill), 0, 0 },
+    { "run", "seconds", SETTING_FLOAT, "S", "10", "to measure", AT(seconds), 0, 86400 },
+    { "run", "warmup", SETTING_FLOAT, "S", "2", "before that", AT(warmup_seconds), 0, 86400 },
+    { "run", "limits", SETTING_FLAG, "", "no", "also measure what bare sockets and the bare table can do", AT(limits), 0, 0 },
+    { "run", "rounds", SETTING_U32, "N", "3", "with limits, or local: measurements of each, of which the medians count",
+      AT(rounds), 1, PSBENCH_ROUNDS_MAX },
+    { "run", "threads", SETTING_TEXT, "N,N", "1,2", "local: numbers of shards to compare", AT(threads), 0, 0 },
+    { "run", "client-cpu", SETTING_TEXT, "N", "", "the core that this program runs on; empty: any", AT(client_cpu), 0, 0 },
+    { "run", "server-cpu", SETTING_TEXT, "N", "", "the core that psd runs on, for the limits; empty: any", AT(server_cpu), 0, 0 },
     { "run", "json", SETTING_TEXT, "FILE", "", "append the result as one line", AT(json), 0, 0 },
 };
 /* clang-format on */
 
 static const struct settings_table table = {
     .program = "psbench",
-    .usage = "psbench pull|push|mix [options]",
-    .about = "Measures psd: a closed loop of requests over several connections, as "
-             "redis-benchmark does it. The job and the "
-             "tables that it makes are called psbench.",
+    .usage = "psbench pull|push|mix|grow [options] | psbench local pull|push|mix [options]",
+    .about =
+        "Measures psd, as redis-benchmark does redis: requests over several connections, in "
+        "a closed loop or at a given rate.\n"
+        "pull, push, mix: of rows that are there.\n"
+        "grow: pushes of rows that are not there yet, to a new table, until it has all of "
+        "them; then the same once more.\n"
+        "local: no server; shards on threads of this process, and how their number tells.\n"
+        "Several loads, codecs and numbers of keys, with commas, are measured one after the "
+        "other. The job and the tables that psbench makes are called psbench.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
 
-static int run(const struct psbench_settings *settings)
+static int check(const struct psbench_settings *s, struct err *err)
 {
-    struct psbench_counts *counts = mem_alloc(sizeof *counts);
-    struct err err = { 0 };
-    int status = psbench_run(settings, counts, &err);
+    bool grows = false;
+    int cpu, status;
 
+    for (uint32_t i = 0; i < s->n_loads; i++)
+        grows |= s->loads[i] == PSBENCH_GROW;
+    if (s->seconds <= 0)
+        return err_set(err, PS_ESETTING, "seconds: found 0, expected more");
+    if (s->limits && (grows || s->local))
+        return err_set(err, PS_ESETTING, "limits: are those of pull, push and mix to a server");
+    if (s->limits && s->rate > 0)
+        return err_set(err, PS_ESETTING, "limits: are those of a closed loop; leave out rate");
+    if (s->local && grows)
+        return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
+    status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
+    return status ? status : psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
+}
+
+/* The load, once; grow once more; or in rounds with the limits, whose table is kept. */
+static int measure(struct psbench_findings *f, struct psbench_counts counts[static 2],
+                   struct psbench_limits *limits, struct psbench_core **core, struct err *err)
+{
+    const struct psbench_settings *s = f->settings;
+    struct psbench_pools pools = { 0 };
+    int status;
+
+    f->counts = counts;
+    if (s->limits) {
+        f->limits = limits;
+        status = psbench_limits_run(s, &pools, core, counts, limits, err);
+    } else {
+        status = psbench_run(s, &pools, counts, err);
+    }
+    if (!status && s->load == PSBENCH_GROW) {
+        f->again = &counts[1];
+        status = psbench_run(s, &pools, &counts[1], err);
+    }
+    psbench_pools_deinit(&pools);
+    return status;
+}
+
+static int run_case(struct psbench_settings *s, struct psbench_core **core, struct err *err)
+{
+    struct psbench_counts *counts = mem_alloc(2 * sizeof *counts);
+    struct psbench_findings findings = { .settings = s };
+    struct psbench_limits limits;
+    int status;
+
+    if (s->local) {
+        free(counts);
+        return psbench_local_run(s, err);
+    }
+    counts[0].server_pid = counts[1].server_pid = s->server_pid;
+    status = measure(&findings, counts, &limits, core, err);
     if (!status) {
-        psbench_report_print(settings, counts, stdout);
-        if (settings->json[0])
-            status = psbench_report_json(settings, counts, &err);
+        psbench_report_print(&findings, stdout);
+        fflush(stdout);
+        if (s->json[0])
+            status = psbench_report_json(&findings, err);
+    }
+    if (!status && counts[0].n_errors)
+        status = err_set(err, -EIO, "%llu requests were refused",
+                         (unsigned long long)counts[0].n_errors);
+    free(counts);
+    return status;
+}
+
+/* The rows are there once a case has filled the table. */
+static int run_cases(struct psbench_settings *s, const struct psbench_case *cases, uint32_t n,
+                     struct err *err)
+{
+    struct psbench_core *core = NULL;
+    int cpu, status = psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
+
+    if (!status && !s->local)
+        status = psbench_cpu_pin(cpu, err);
+    if (!s->local && !s->server_pid)
+        s->server_pid = psbench_greet_find_pid(s);
+    for (uint32_t i = 0; i < n && !status; i++) {
+        psbench_cases_choose(&cases[i], s);
+        status = run_case(s, &core, err);
+        s->no_fill |= s->load != PSBENCH_GROW;
+    }
+    psbench_core_free(core);
+    return status;
+}
+
+static int run(struct psbench_settings *s)
+{
+    struct psbench_case *cases = mem_alloc(PSBENCH_CASES_MAX * sizeof *cases);
+    struct err err = { 0 };
+    uint32_t n;
+    int status = check(s, &err), code = 2;
+
+    if (!status)
+        status = psbench_cases_list(s, cases, &n, &err);
+    if (!status) {
+        code = 1;
+        status = run_cases(s, cases, n, &err);
     }
     if (status)
         fprintf(stderr, "psbench: %s\n", err.text);
-    else if (counts->n_errors)
-        status = -1;
-    free(counts);
-    return status ? 1 : 0;
+    free(cases);
+    return status ? code : 0;
 }
 
-/* The first word, if it is a load: *ret_first is where the flags begin. */
-static bool take_load(int argc, char **argv, struct psbench_settings *settings, int *ret_first)
+/* "local" and the loads, as far as they are there: *ret_first is where the flags begin. */
+static const char *take_words(int argc, char **argv, struct psbench_settings *s, int *ret_first)
 {
-    int load;
+    int at = 1;
 
-    *ret_first = 1;
-    if (argc < 2 || argv[1][0] == '-')
-        return false;
-    *ret_first = 2;
-    for (load = PSBENCH_PULL; load <= PSBENCH_MIX; load++)
-        if (strcmp(argv[1], psbench_report_load_name((enum psbench_load)load)) == 0) {
-            settings->load = (enum psbench_load)load;
-            return true;
-        }
-    return false;
+    if (argc > at && strcmp(argv[at], "local") == 0) {
+        s->local = true;
+        at++;
+    }
+    *ret_first = at;
+    if (argc <= at || argv[at][0] == '-')
+        return "";
+    *ret_first = at + 1;
+    return argv[at];
 }
 
 int main(int argc, char **argv)
@@ -95,9 +208,13 @@ int main(int argc, char **argv)
     enum settings_action action = SETTINGS_RUN;
     struct err err = { 0 };
     int first, code = 0;
-    bool has_load = take_load(argc, argv, settings, &first);
+    const char *loads = take_words(argc, argv, settings, &first);
+    int status = settings_load(&table, argc, argv, first, settings, &action, &err);
 
-    if (settings_load(&table, argc, argv, first, settings, &action, &err)) {
+    if (!status && action != SETTINGS_HELP && action != SETTINGS_VERSION &&
+        action != SETTINGS_PRINT_CONFIG)
+        status = psbench_cases_loads(loads, settings, &err);
+    if (status) {
         fprintf(stderr, "psbench: %s\n", err.text);
         code = 2;
     } else if (action == SETTINGS_HELP) {
@@ -106,12 +223,6 @@ int main(int argc, char **argv)
         printf("psbench %s\n", PS_VERSION);
     } else if (action == SETTINGS_PRINT_CONFIG) {
         settings_print_config(&table, settings, stdout);
-    } else if (!has_load) {
-        fprintf(stderr,
-                "psbench: what to do? expected pull, push or mix%s%s%s; see psbench --help\n",
-                first == 2 ? ", found \"" : "", first == 2 ? argv[1] : "",
-                first == 2 ? "\"" : "");
-        code = 2;
     } else if (action == SETTINGS_RUN) {
         code = run(settings);
     }

@@ -2,15 +2,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/hash.h"
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
-#include "proto/keys.h"
-#include "proto/route.h"
+#include "tests/bench/psbench_cpu.h"
+#include "tests/bench/psbench_fill.h"
+#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_pace.h"
+#include "tests/bench/psbench_slots.h"
 
-#define FILL_KEYS 4096u
 #define CONTROL_ID UINT64_MAX /* hello, join, table, leave */
 #define BEAT_ID (UINT64_MAX - 1)
 
@@ -30,15 +30,15 @@ enum phase {
 struct psbench_conn {
     struct psbench_conn_config config;
     enum phase phase;
-    struct dial *dial; /* owned */
-    uint64_t *sent_ns; /* owned, [depth]: when the request in this slot left */
-    uint32_t in_flight, next_set;
-    uint64_t seq, next_row, n_turns;
+    struct dial *dial;         /* owned */
+    struct psbench_fill *fill; /* owned; NULL once the rows are there */
+    struct psbench_slots slots;
+    struct psbench_pace pace;
+    uint32_t next_set;
+    double pulls_owed; /* mix: a pull is next when this reaches 1 */
+    uint64_t seq;
     struct push push; /* one section; the table's number is known after NAMING */
     struct pull pull;
-    uint64_t *fill_keys; /* owned, FILL_KEYS, as what follows */
-    uint8_t *fill_key_bytes;
-    uint8_t *fill_values;
     struct buf body;
     struct pull_reply answer;
 };
@@ -57,44 +57,31 @@ static void fail(struct psbench_conn *c, const char *what, const char *why)
 
 static void send_frame(struct psbench_conn *c, int status, struct buf *frame)
 {
-    size_t n_bytes = buf_len(frame);
-
     if (!status)
         status = dial_send(c->dial, frame);
     buf_deinit(frame);
     if (status)
         fail(c, "sending", dial_why(status));
-    else if (*c->config.measuring)
-        c->config.counts->bytes_out += n_bytes;
 }
 
 static void on_connected(void *owner)
 {
     struct psbench_conn *c = owner;
-    struct hello hello = { .version_min = PROTO_VERSION_MIN,
-                           .version_max = PROTO_VERSION_MAX,
-                           .role = "worker",
-                           .shard = c->config.shard_on_node,
-                           .map_id = c->config.map_id,
-                           .name = "psbench" };
     struct buf frame = { 0 };
+    struct hello hello;
 
-    memcpy(hello.token, c->config.settings->token,
-           strnlen(c->config.settings->token, sizeof hello.token - 1));
+    psbench_greet_hello(c->config.settings, &hello);
+    hello.shard = c->config.shard_on_node;
+    hello.map_id = c->config.map_id;
     c->phase = GREETING;
     send_frame(c, message_write_hello(&frame, CONTROL_ID, &hello), &frame);
 }
 
 static int take_hello(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
-    struct join join = { .job = "psbench",
-                         .rank = c->config.rank,
-                         .n_workers = c->config.n_ranks,
-                         .incarnation = c->config.incarnation,
-                         .mode = SPEC_MODE_ASYNC,
-                         .name = "psbench" };
     struct hello_reply *r = mem_alloc(sizeof *r);
     struct buf frame = { 0 };
+    struct join join;
     int status = message_read_hello_reply(h, head, r);
 
     if (!status && r->status) {
@@ -103,6 +90,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
         if (r->frame_max_bytes)
             dial_set_frame_max(c->dial, r->frame_max_bytes);
         c->phase = JOINING;
+        psbench_greet_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
         send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);
     }
     free(r);
@@ -111,14 +99,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
 
 static int take_join(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
-    const struct psbench_settings *s = c->config.settings;
-    struct table_request request = { .spec = { .kind = SPEC_SPARSE,
-                                               .dim = s->dim,
-                                               .seed = 1,
-                                               .init = SPEC_INIT_UNIFORM,
-                                               .init_scale = 0.01f,
-                                               .optim = (enum spec_optim)s->optimizer,
-                                               .mode = SPEC_MODE_JOB } };
+    struct table_request request;
     struct buf frame = { 0 };
     struct join_reply r;
     int status = message_read_join_reply(h, head, &r);
@@ -128,8 +109,7 @@ static int take_join(struct psbench_conn *c, const struct frame_header *h, const
             fail(c, "joining", r.text);
         return status;
     }
-    request.spec.params = spec_optim_defaults(request.spec.optim);
-    snprintf(request.spec.name, sizeof request.spec.name, "psbench/%u", s->dim);
+    psbench_greet_table(c->config.settings, &request);
     c->push.clock = c->pull.clock = r.clock;
     c->phase = NAMING;
     send_frame(c, message_write_table(&frame, CONTROL_ID, &request), &frame);
@@ -142,50 +122,21 @@ static void become_idle(struct psbench_conn *c)
     c->config.idle(c->config.owner);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The next rows of this connection's share: every n_ranks-th, if the shard owns it. */
-static uint32_t next_fill(struct psbench_conn *c)
-{
-    uint32_t n = 0;
-    uint64_t key;
-
-    for (; c->next_row <= c->config.settings->rows && n < FILL_KEYS;
-         c->next_row += c->config.n_ranks) {
-        key = hash_mix(c->next_row);
-        if (route_shard(key, 0, c->config.n_shards) == c->config.shard)
-            c->fill_keys[n++] = key;
-    }
-    qsort(c->fill_keys, n, sizeof *c->fill_keys, compare_keys);
-    return n;
-}
-
 /* One push at a time; the answer brings the next. */
 static void fill(struct psbench_conn *c)
 {
     struct section *s = &c->push.sections[0];
     struct section kept = *s;
-    uint32_t n = c->config.settings->no_fill ? 0 : next_fill(c);
     struct buf frame = { 0 };
 
-    if (!n) {
+    if (!c->fill || !psbench_fill_next(c->fill, s)) {
+        psbench_fill_free(c->fill);
+        c->fill = NULL;
         become_idle(c);
         return;
     }
-    s->codec = CODEC_FP32;
-    s->k = 0;
-    s->n_keys = n;
-    s->keys = c->fill_key_bytes;
-    s->key_bytes = keys_encode(c->fill_keys, n, c->fill_key_bytes);
-    s->values = c->fill_values;
-    s->value_bytes = (size_t)n * c->config.settings->dim * sizeof(float);
     c->push.seq = ++c->seq;
-    c->config.counts->n_filled += n;
+    c->config.counts->n_filled += s->n_keys;
     send_frame(c, message_write_push(&frame, 0, &c->push, false), &frame);
     *s = kept;
     c->push.clock++;
@@ -208,41 +159,108 @@ static int take_table(struct psbench_conn *c, const struct frame_header *h, cons
     return 0;
 }
 
+/* grow sends every set once, in order; the other loads go round, from different places. */
+static bool is_over(const struct psbench_conn *c)
+{
+    return c->config.settings->load == PSBENCH_GROW && c->next_set >= c->config.pool->n_sets;
+}
+
 static void next_keys(struct psbench_conn *c, struct section *s)
 {
     const struct psbench_pool *p = c->config.pool;
-    uint32_t i = c->next_set++ % p->n_sets;
+    bool grows = c->config.settings->load == PSBENCH_GROW;
 
-    s->keys = buf_front(&p->bytes) + p->starts[i];
-    s->key_bytes = p->starts[i + 1] - p->starts[i];
-    s->n_keys = c->config.settings->keys_per_request;
+    s->keys = psbench_pool_set(p, c->next_set % p->n_sets, &s->key_bytes);
+    s->n_keys = p->n_keys;
+    c->next_set += grows ? c->config.n_ranks : 1;
 }
 
-/* mix: push what was pulled, as a trainer does. */
-static bool is_push_next(struct psbench_conn *c)
+static enum psbench_kind next_kind(struct psbench_conn *c)
 {
-    if (c->config.settings->load == PSBENCH_MIX)
-        return c->n_turns++ % 2;
-    return c->config.settings->load == PSBENCH_PUSH;
+    const struct psbench_settings *s = c->config.settings;
+
+    if (s->load != PSBENCH_MIX)
+        return s->load == PSBENCH_PULL ? PSBENCH_IS_PULL : PSBENCH_IS_PUSH;
+    c->pulls_owed += (double)s->pull_share;
+    if (c->pulls_owed < 1)
+        return PSBENCH_IS_PUSH;
+    c->pulls_owed--;
+    return PSBENCH_IS_PULL;
 }
 
-static void send_request(struct psbench_conn *c, uint32_t slot)
+/* What the server uses is that of one request only if there is no other. */
+static bool is_alone(const struct psbench_conn *c)
 {
+    return c->config.settings->load == PSBENCH_GROW && c->config.n_conns == 1 &&
+           c->slots.depth == 1 && c->config.counts->server_pid;
+}
+
+static void count_work(struct psbench_conn *c, const struct psbench_slot *slot)
+{
+    double seconds = psbench_cpu_of_process(c->config.counts->server_pid) - slot->server_cpu;
+
+    if (slot->server_cpu >= 0 && seconds >= 0)
+        histogram_record(&c->config.counts->work_ns, (uint64_t)(seconds * 1e9));
+}
+
+static void send_request(struct psbench_conn *c, uint64_t due_ns)
+{
+    uint32_t number = psbench_slots_take(&c->slots);
+    struct psbench_slot *slot = &c->slots.items[number];
+    bool compress = c->config.settings->compress;
     struct buf frame = { 0 };
     int status;
 
-    c->sent_ns[slot] = uv_hrtime();
-    if (is_push_next(c)) {
+    slot->due_ns = due_ns;
+    slot->kind = next_kind(c);
+    if (slot->kind == PSBENCH_IS_PUSH) {
         next_keys(c, &c->push.sections[0]);
         c->push.seq = ++c->seq;
-        status = message_write_push(&frame, slot, &c->push, c->config.settings->compress);
+        status = message_write_push(&frame, number, &c->push, compress);
         c->pull.clock = ++c->push.clock;
     } else {
         next_keys(c, &c->pull.sections[0]);
-        status = message_write_pull(&frame, slot, &c->pull, c->config.settings->compress);
+        status = message_write_pull(&frame, number, &c->pull, compress);
     }
-    c->in_flight++;
+    slot->n_bytes = buf_len(&frame);
+    if (is_alone(c))
+        slot->server_cpu = psbench_cpu_of_process(c->config.counts->server_pid);
     send_frame(c, status, &frame);
+}
+
+/* Open loop: is what happens at due_ns to be measured? */
+static bool is_in_window(const struct psbench_conn *c, uint64_t ns)
+{
+    const struct psbench_window *w = c->config.window;
+
+    return w->start_ns && ns >= w->start_ns && (!w->end_ns || ns < w->end_ns);
+}
+
+/* How long after it could have been sent a request leaves: ours, not the server's. */
+static void count_late(struct psbench_conn *c, uint64_t due_ns, uint64_t now_ns)
+{
+    uint64_t could_ns = due_ns > c->slots.freed_ns ? due_ns : c->slots.freed_ns;
+
+    if (is_in_window(c, due_ns))
+        histogram_record(&c->config.counts->late_ns, now_ns - could_ns);
+}
+
+/* Sends what is due and has a slot. */
+static void send_due(struct psbench_conn *c)
+{
+    uint64_t now_ns = uv_hrtime(), due_ns;
+
+    while (c->phase == LOADING && c->slots.n_free && !is_over(c)) {
+        due_ns = psbench_pace_due(&c->pace, now_ns);
+        if (due_ns > now_ns)
+            return;
+        if (c->pace.open_loop) {
+            count_late(c, due_ns, now_ns);
+            psbench_pace_next(&c->pace);
+        }
+        send_request(c, due_ns);
+        now_ns = uv_hrtime();
+    }
 }
 
 static void count_error(struct psbench_conn *c, int status, const char *text)
@@ -254,24 +272,31 @@ static void count_error(struct psbench_conn *c, int status, const char *text)
                  text[0] ? text : status_text(status));
 }
 
-/* An answer to the request in `slot` of the load. */
-static int take_answer(struct psbench_conn *c, uint64_t slot, int status, const char *text)
+static int take_answer(struct psbench_conn *c, const struct frame_header *h, int status,
+                       const char *text)
 {
+    uint64_t n_bytes = FRAME_HEADER_BYTES + (uint64_t)h->head_bytes + h->body_bytes;
     struct psbench_counts *counts = c->config.counts;
+    uint64_t now_ns = uv_hrtime();
+    const struct psbench_slot *slot;
 
-    if (slot >= c->config.settings->depth || !c->in_flight)
+    if (!psbench_slots_give(&c->slots, h->request_id, now_ns))
         return PS_EPROTO;
-    c->in_flight--;
-    if (*c->config.measuring) {
+    slot = &c->slots.items[h->request_id];
+    if (is_in_window(c, now_ns)) {
         if (status)
             count_error(c, status, text);
-        counts->n_requests++;
-        counts->n_rows += status ? 0 : c->config.settings->keys_per_request;
-        histogram_record(&counts->latency_ns, uv_hrtime() - c->sent_ns[slot]);
+        if (is_alone(c))
+            count_work(c, slot);
+        psbench_slots_count(slot, now_ns, n_bytes,
+                            status ? 0 : c->config.settings->keys_per_request, counts);
     }
-    if (c->phase == LOADING)
-        send_request(c, (uint32_t)slot);
-    else if (!c->in_flight)
+    if (is_in_window(c, c->pace.open_loop ? slot->due_ns : now_ns))
+        histogram_record(&counts->latency_ns, now_ns - slot->due_ns);
+    send_due(c);
+    if (is_over(c) && c->phase == LOADING)
+        c->phase = DRAINING;
+    if (c->phase == DRAINING && c->slots.n_free == c->slots.depth)
         become_idle(c);
     return 0;
 }
@@ -283,8 +308,9 @@ static int take_push(struct psbench_conn *c, const struct frame_header *h, const
 
     if (status)
         return status;
+    c->config.counts->n_rows_refused += r.rows_refused;
     if (c->phase != FILLING)
-        return take_answer(c, h->request_id, r.status, r.text);
+        return take_answer(c, h, r.status, r.text);
     if (r.status)
         fail(c, "filling the table", r.text[0] ? r.text : status_text(r.status));
     else
@@ -304,7 +330,7 @@ static int take_pull(struct psbench_conn *c, const struct frame_header *h, const
         return status;
     if (!c->answer.status && c->answer.n_sections != 1)
         return PS_ECOUNT;
-    return take_answer(c, h->request_id, c->answer.status, c->answer.text);
+    return take_answer(c, h, c->answer.status, c->answer.text);
 }
 
 static int take(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head,
@@ -333,12 +359,8 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
                     const uint8_t *body)
 {
     struct psbench_conn *c = owner;
-    int status;
+    int status = take(c, header, head, body);
 
-    if (*c->config.measuring)
-        c->config.counts->bytes_in +=
-            FRAME_HEADER_BYTES + (uint64_t)header->head_bytes + header->body_bytes;
-    status = take(c, header, head, body);
     if (status)
         fail(c, frame_type_name(header->type), status_text(status));
     return 0;
@@ -355,29 +377,35 @@ static void on_closed(void *owner, int why)
 
 static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
 
-struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config)
+/* What all requests have in common. */
+static void make_sections(struct psbench_conn *c)
 {
-    struct psbench_conn *c = mem_alloc(sizeof *c);
-    const struct psbench_settings *s = config->settings;
+    const struct psbench_settings *s = c->config.settings;
     struct section *push = &c->push.sections[0], *pull = &c->pull.sections[0];
-    int status;
 
-    c->config = *config;
-    c->sent_ns = mem_alloc(s->depth * sizeof *c->sent_ns);
-    c->fill_keys = mem_alloc(FILL_KEYS * sizeof *c->fill_keys);
-    c->fill_key_bytes = mem_alloc((size_t)FILL_KEYS * KEYS_BYTES_MAX);
-    c->fill_values = mem_alloc((size_t)FILL_KEYS * s->dim * sizeof(float));
-    c->next_row = config->rank + 1;
-    c->next_set = config->rank * (config->pool->n_sets / config->n_ranks);
     c->push.n_samples = 1;
     c->push.tick = true;
     c->push.n_sections = c->pull.n_sections = 1;
     push->codec = (enum codec_id)s->codec;
-    push->k = s->codec == CODEC_TOPK ? (s->dim >= 10 ? s->dim / 10 : 1) : 0;
-    push->values = config->pool->values;
-    push->value_bytes = config->pool->value_bytes;
+    push->k = psbench_greet_k(s);
+    push->values = c->config.pool->values;
+    push->value_bytes = c->config.pool->value_bytes;
     pull->codec = codec_by_id((uint32_t)s->codec)->feedback ? CODEC_FP32 : push->codec;
-    status = dial_new(config->loop, &config->address, &dial_events, c, &c->dial);
+}
+
+struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config)
+{
+    struct psbench_conn *c = mem_alloc(sizeof *c);
+    const struct psbench_settings *s = config->settings;
+    int status;
+
+    c->config = *config;
+    psbench_slots_init(&c->slots, s->depth);
+    if (!s->no_fill && s->load != PSBENCH_GROW)
+        c->fill =
+            psbench_fill_new(s, config->shard, config->n_shards, config->rank, config->n_ranks);
+    make_sections(c);
+    status = dial_new(config->hub, &config->address, &dial_events, c, &c->dial);
     if (status)
         fail(c, "the connection", dial_why(status));
     return c;
@@ -388,27 +416,50 @@ void psbench_conn_free(struct psbench_conn *c)
     if (!c)
         return;
     dial_drop(c->dial);
-    free(c->sent_ns);
-    free(c->fill_keys);
-    free(c->fill_key_bytes);
-    free(c->fill_values);
+    psbench_slots_deinit(&c->slots);
+    psbench_fill_free(c->fill);
     buf_deinit(&c->body);
     free(c);
 }
 
 void psbench_conn_load(struct psbench_conn *c)
 {
-    uint32_t slot;
+    const struct psbench_conn_config *cfg = &c->config;
+    uint32_t n_sets = cfg->pool->n_sets;
 
     c->phase = LOADING;
-    for (slot = 0; slot < c->config.settings->depth && c->phase == LOADING; slot++)
-        send_request(c, slot);
+    c->next_set = cfg->settings->load == PSBENCH_GROW
+                      ? cfg->rank
+                      : (uint32_t)((uint64_t)n_sets * cfg->rank / cfg->n_ranks);
+    psbench_pace_start(&c->pace, cfg->settings, cfg->number, cfg->n_conns, uv_hrtime());
+    send_due(c);
+    if (c->phase == LOADING && is_over(c))
+        psbench_conn_drain(c);
+}
+
+void psbench_conn_turn(struct psbench_conn *c)
+{
+    send_due(c);
+}
+
+static void count_unsent(void *owner, uint64_t due_ns)
+{
+    struct psbench_conn *c = owner;
+
+    if (!is_in_window(c, due_ns))
+        return;
+    c->config.counts->n_unsent++;
+    histogram_record(&c->config.counts->latency_ns, c->config.window->end_ns - due_ns);
 }
 
 void psbench_conn_drain(struct psbench_conn *c)
 {
-    if (c->phase == LOADING)
-        c->phase = DRAINING;
+    if (c->phase != LOADING)
+        return;
+    psbench_pace_unsent(&c->pace, c->config.window->end_ns, count_unsent, c);
+    c->phase = DRAINING;
+    if (c->slots.n_free == c->slots.depth)
+        become_idle(c);
 }
 
 void psbench_conn_beat(struct psbench_conn *c)

@@ -4,7 +4,9 @@
  *     DIALING -> GREETING -> JOINING -> NAMING -> FILLING -> IDLE
  *     IDLE -> LOADING -> DRAINING -> IDLE -> LEAVING -> GONE
  *
- * While LOADING, `depth` requests are in flight, and each answer brings the next request.
+ * While LOADING, up to `depth` requests are in flight: in the closed loop each answer brings the
+ * next request, in the open loop each is sent when it is due (psbench_pace.h). `grow` drains by
+ * itself when every set has been sent.
  */
 #ifndef TESTS_BENCH_PSBENCH_CONN_H
 #define TESTS_BENCH_PSBENCH_CONN_H
@@ -18,13 +20,20 @@
 
 struct psbench_conn;
 
+/* What is measured: in the closed loop the answers that come between start and end, in the open
+ * loop the requests that are due then. 0: not yet. */
+struct psbench_window {
+    uint64_t start_ns, end_ns;
+};
+
 struct psbench_conn_config {
-    uv_loop_t *loop; /* borrowed, as all here */
+    struct channel_hub *hub; /* borrowed, as all here */
     const struct psbench_settings *settings;
     struct psbench_counts *counts;
     const struct psbench_pool *pool; /* the shard's */
-    const bool *measuring;
+    const struct psbench_window *window;
     struct address address;
+    uint32_t number, n_conns;                /* of all */
     uint32_t shard, n_shards, shard_on_node; /* the first: of the cluster */
     uint32_t rank, n_ranks;                  /* among the connections to this shard */
     uint64_t map_id, incarnation;
@@ -38,6 +47,11 @@ struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config);
 void psbench_conn_free(struct psbench_conn *c);
 
 void psbench_conn_load(struct psbench_conn *c);
+
+/* Open loop: sends what is due by now. To be called all the time. */
+void psbench_conn_turn(struct psbench_conn *c);
+
+/* No more requests. */
 void psbench_conn_drain(struct psbench_conn *c);
 void psbench_conn_leave(struct psbench_conn *c);
 

@@ -1,68 +1,120 @@
 #include "tests/bench/psbench_pool.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
 #include "proto/keys.h"
-#include "proto/route.h"
+#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_keys.h"
 #include "tests/bench/psbench_zipf.h"
 
-#define KEYS_MAX (4u << 20) /* of all sets */
-#define SETS_MAX 1024u
+#define POOL_KEYS_MAX (UINT64_C(32) << 20) /* where every row is in it once */
+#define DRAWN_KEYS_MAX (UINT64_C(4) << 20) /* where sets are random, and so many for a row */
+#define DRAWN_EACH 4u
 #define SETS_MIN 8u
+#define DRAWS_MAX 64u /* then a steep law has no more different rows to give: uniform ones */
 
-static int compare_keys(const void *a, const void *b)
+/* What the sets of one shard are made of. */
+struct source {
+    const struct psbench_settings *settings;
+    uint32_t shard, n_shards;
+    uint64_t *all; /* owned: every key of the shard, once; NULL: sets are drawn */
+    uint64_t n_all, n_taken;
+    struct psbench_zipf zipf, uniform;
+};
+
+static bool is_every_row_once(const struct psbench_settings *s)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
+    return s->load == PSBENCH_GROW || (s->zipf == 0 && s->rows <= POOL_KEYS_MAX);
 }
 
-static uint32_t sort_unique(uint64_t *keys, uint32_t n)
+/* At least one set of unique keys, without drawing for ever. */
+static int check_rows(const struct source *src, struct err *err)
 {
-    uint32_t i, n_unique = 0;
+    const struct psbench_settings *s = src->settings;
+    uint64_t want = s->keys_per_request * (s->load == PSBENCH_GROW ? UINT64_C(1) : UINT64_C(2));
+    uint64_t *keys = mem_alloc(want * sizeof *keys), row = 1;
+    uint32_t n =
+        psbench_keys_next(&row, s->rows, 1, src->shard, src->n_shards, keys, (uint32_t)want);
 
-    qsort(keys, n, sizeof *keys, compare_keys);
-    for (i = 0; i < n; i++)
-        if (!n_unique || keys[i] != keys[n_unique - 1])
-            keys[n_unique++] = keys[i];
-    return n_unique;
+    free(keys);
+    if (n == want)
+        return 0;
+    return err_set(err, -EINVAL,
+                   "rows: %llu are too few for requests of %u keys on each of %u shards",
+                   (unsigned long long)s->rows, s->keys_per_request, src->n_shards);
 }
 
-static uint64_t rows_of_shard(uint64_t rows, uint32_t shard, uint32_t n_shards, uint64_t enough)
+static int source_init(struct source *src, struct err *err)
 {
-    uint64_t i, n = 0;
+    const struct psbench_settings *s = src->settings;
+    uint64_t row = 1, seed = hash_mix2(s->seed, src->shard);
+    int status = check_rows(src, err);
 
-    for (i = 1; i <= rows && n < enough; i++)
-        n += route_shard(hash_mix(i), 0, n_shards) == shard;
-    return n;
+    if (status)
+        return status;
+    psbench_zipf_init(&src->zipf, s->rows, (double)s->zipf, seed);
+    psbench_zipf_init(&src->uniform, s->rows, 0, seed);
+    if (!is_every_row_once(s))
+        return 0;
+    src->all = s->rows < UINT32_MAX ? mem_try_alloc(s->rows * sizeof *src->all) : NULL;
+    if (!src->all)
+        return err_set(err, -ENOMEM, "rows: no memory for the keys of %llu",
+                       (unsigned long long)s->rows);
+    src->n_all = psbench_keys_next(&row, s->rows, 1, src->shard, src->n_shards, src->all,
+                                   (uint32_t)s->rows);
+    if (s->load != PSBENCH_GROW)
+        psbench_keys_shuffle(src->all, src->n_all, seed);
+    return 0;
 }
 
-/* As many unique keys of the shard as a request has. */
-static void draw_set(struct psbench_zipf *z, uint64_t *keys, uint32_t want, uint32_t shard,
-                     uint32_t n_shards)
+static uint32_t n_sets_of(const struct source *src)
 {
-    uint32_t n = 0;
+    const struct psbench_settings *s = src->settings;
+    uint64_t n_keys =
+        s->rows < DRAWN_KEYS_MAX / DRAWN_EACH ? s->rows * DRAWN_EACH : DRAWN_KEYS_MAX;
+    uint32_t n;
+
+    if (src->all)
+        return (uint32_t)(src->n_all / s->keys_per_request);
+    n = (uint32_t)(n_keys / s->keys_per_request);
+    return n < SETS_MIN ? SETS_MIN : n;
+}
+
+/* A set of unique keys, sorted. */
+static void make_set(struct source *src, uint64_t *keys, uint64_t *scratch)
+{
+    uint32_t want = src->settings->keys_per_request, n = 0, n_draws;
+    struct psbench_zipf *law = &src->zipf;
     uint64_t key;
 
-    while (n < want) {
+    if (src->all) {
+        memcpy(keys, src->all + src->n_taken, want * sizeof *keys);
+        src->n_taken += want;
+        psbench_keys_sort(keys, want, scratch);
+        return;
+    }
+    for (n_draws = 0; n < want; n_draws++) {
+        if (n_draws == DRAWS_MAX)
+            law = &src->uniform;
         while (n < want) {
-            key = hash_mix(psbench_zipf_draw(z));
-            if (route_shard(key, 0, n_shards) == shard)
+            key = hash_mix(psbench_zipf_draw(law));
+            if (route_shard(key, 0, src->n_shards) == src->shard)
                 keys[n++] = key;
         }
-        n = sort_unique(keys, n);
+        psbench_keys_sort(keys, n, scratch);
+        n = psbench_keys_unique(keys, n);
     }
 }
 
 static void make_values(struct psbench_pool *p, const struct psbench_settings *s)
 {
     const struct codec *codec = codec_by_id((uint32_t)s->codec);
-    uint32_t k = s->dim >= 10 ? s->dim / 10 : 1, i, j;
+    uint32_t k = psbench_greet_k(s), i, j;
     size_t row_bytes = codec->row_bytes(s->dim, k);
     float *row = mem_alloc(s->dim * sizeof *row);
 
@@ -76,44 +128,96 @@ static void make_values(struct psbench_pool *p, const struct psbench_settings *s
     free(row);
 }
 
-int psbench_pool_init(struct psbench_pool *p, const struct psbench_settings *s, uint32_t shard,
-                      uint32_t n_shards, struct err *err)
+static int make_sets(struct psbench_pool *p, struct source *src, struct err *err)
 {
-    uint32_t n_keys = s->keys_per_request, i;
-    struct psbench_zipf z;
-    uint64_t *keys;
+    uint64_t *keys = mem_alloc(2 * (size_t)p->n_keys * sizeof *keys);
+    int status = 0;
     uint8_t *dst;
+    uint32_t i;
     size_t n;
 
-    *p = (struct psbench_pool){ .n_sets = KEYS_MAX / n_keys };
-    if (rows_of_shard(s->rows, shard, n_shards, 2 * (uint64_t)n_keys) < 2 * (uint64_t)n_keys)
-        return err_set(err, -EINVAL,
-                       "rows: %llu are too few for requests of %u keys on each of %u shards",
-                       (unsigned long long)s->rows, n_keys, n_shards);
-    p->n_sets = p->n_sets > SETS_MAX ? SETS_MAX : p->n_sets < SETS_MIN ? SETS_MIN : p->n_sets;
-    p->starts = mem_alloc((p->n_sets + 1) * sizeof *p->starts);
-    keys = mem_alloc(n_keys * sizeof *keys);
-    psbench_zipf_init(&z, s->rows, (double)s->zipf, hash_mix2(s->seed, shard));
-    for (i = 0; i < p->n_sets; i++) {
-        draw_set(&z, keys, n_keys, shard, n_shards);
-        dst = buf_reserve(&p->bytes, (size_t)n_keys * KEYS_BYTES_MAX);
+    for (i = 0; i < p->n_sets && !status; i++) {
+        make_set(src, keys, keys + p->n_keys);
+        dst = buf_reserve(&p->bytes, (size_t)p->n_keys * KEYS_BYTES_MAX);
         if (!dst) {
-            free(keys);
-            return err_set(err, -ENOMEM, "no memory for the requests");
+            status = err_set(err, -ENOMEM, "no memory for the requests");
+            break;
         }
-        n = keys_encode(keys, n_keys, dst);
+        n = keys_encode(keys, p->n_keys, dst);
         buf_commit(&p->bytes, n);
         p->starts[i + 1] = p->starts[i] + n;
     }
     free(keys);
-    make_values(p, s);
+    return status;
+}
+
+static int pool_init(struct psbench_pool *p, const struct psbench_settings *s, uint32_t shard,
+                     uint32_t n_shards, struct err *err)
+{
+    struct source src = { .settings = s, .shard = shard, .n_shards = n_shards };
+    int status = source_init(&src, err);
+
+    if (!status) {
+        p->n_keys = s->keys_per_request;
+        p->n_sets = n_sets_of(&src);
+        p->starts = mem_alloc(((size_t)p->n_sets + 1) * sizeof *p->starts);
+        status = make_sets(p, &src, err);
+    }
+    if (!status)
+        make_values(p, s);
+    free(src.all);
+    return status;
+}
+
+int psbench_pools_init(struct psbench_pools *p, const struct psbench_settings *s,
+                       uint32_t n_shards, struct err *err)
+{
+    uint32_t i;
+    int status;
+
+    if (p->items)
+        return p->n == n_shards
+                   ? 0
+                   : err_set(err, -EINVAL, "the cluster had %u shards, now %u", p->n, n_shards);
+    p->n = n_shards;
+    p->items = mem_alloc(n_shards * sizeof *p->items);
+    for (i = 0; i < n_shards && (s->local || i < s->connections); i++) {
+        status = pool_init(&p->items[i], s, i, n_shards, err);
+        if (status)
+            return status;
+    }
     return 0;
 }
 
-void psbench_pool_deinit(struct psbench_pool *p)
+void psbench_pools_deinit(struct psbench_pools *p)
 {
-    buf_deinit(&p->bytes);
-    free(p->starts);
-    free(p->values);
-    *p = (struct psbench_pool){ 0 };
+    for (uint32_t i = 0; i < p->n; i++) {
+        buf_deinit(&p->items[i].bytes);
+        free(p->items[i].starts);
+        free(p->items[i].values);
+    }
+    free(p->items);
+    *p = (struct psbench_pools){ 0 };
+}
+
+const uint8_t *psbench_pool_set(const struct psbench_pool *p, uint32_t i, size_t *ret_bytes)
+{
+    *ret_bytes = p->starts[i + 1] - p->starts[i];
+    return buf_front(&p->bytes) + p->starts[i];
+}
+
+uint64_t *psbench_pool_decode(const struct psbench_pool *p)
+{
+    uint64_t *keys = mem_try_alloc((size_t)p->n_sets * p->n_keys * sizeof *keys);
+    size_t n_bytes;
+    uint32_t i;
+    int status;
+
+    for (i = 0; keys && i < p->n_sets; i++) {
+        const uint8_t *bytes = psbench_pool_set(p, i, &n_bytes);
+
+        status = keys_decode(bytes, n_bytes, p->n_keys, keys + (size_t)i * p->n_keys);
+        assert(!status);
+    }
+    return keys;
 }

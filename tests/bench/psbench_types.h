@@ -8,26 +8,65 @@
 
 #include "common/histogram.h"
 #include "common/settings.h"
+#include "proto/spec.h"
 
-enum psbench_load { PSBENCH_PULL, PSBENCH_PUSH, PSBENCH_MIX };
+#define PSBENCH_WORST_MAX 8u
+#define PSBENCH_ROUNDS_MAX 99u
+
+enum psbench_load { PSBENCH_PULL, PSBENCH_PUSH, PSBENCH_MIX, PSBENCH_GROW, PSBENCH_LOAD_END };
+
+/* What one request does: mix sends both. */
+enum psbench_kind { PSBENCH_IS_PULL, PSBENCH_IS_PUSH, PSBENCH_KIND_END };
 
 struct psbench_settings {
-    enum psbench_load load;
+    bool local; /* psbench local: no server, shards in this process */
+    enum psbench_load loads[PSBENCH_LOAD_END];
+    uint32_t n_loads;
+    struct setting_list keys, codecs;
     char server[SETTINGS_TEXT_MAX], token[SETTINGS_TEXT_MAX], json[SETTINGS_TEXT_MAX];
-    uint32_t keys_per_request, dim, depth, connections, seconds, warmup_seconds, server_pid;
+    char server_cpu[SETTINGS_TEXT_MAX], client_cpu[SETTINGS_TEXT_MAX];
+    char threads[SETTINGS_TEXT_MAX];
+    uint32_t dim, depth_wanted, connections, server_pid, rounds;
     uint64_t rows, seed;
     float zipf; /* 0: uniform */
-    int codec;  /* enum codec_id */
-    int optimizer;
-    bool compress, no_fill;
+    float pull_share, seconds, warmup_seconds, rate;
+    int arrivals; /* enum psbench_arrivals */
+    int optimizer, storage;
+    bool compress, no_fill, limits;
+
+    /* One case of those that were asked for (psbench_cases.h). */
+    enum psbench_load load;
+    int codec; /* enum codec_id */
+    uint32_t keys_per_request, depth;
+    char table[SPEC_NAME_MAX]; /* its name */
 };
 
-/* Of the measured seconds. */
+enum psbench_arrivals { PSBENCH_POISSON, PSBENCH_FIXED };
+
+/* One slow request: how many rows the table had been sent until then. */
+struct psbench_worst {
+    uint64_t latency_ns, rows_before;
+};
+
+/* One kind of request, its answers. */
+struct psbench_traffic {
+    uint64_t n_requests, bytes_in, bytes_out;
+};
+
+/* Of the measured seconds; of several rounds, the sum. A request counts with its answer. */
 struct psbench_counts {
-    uint64_t n_requests, n_rows, n_errors, bytes_in, bytes_out, n_filled;
+    struct psbench_traffic traffic[PSBENCH_KIND_END];
+    uint64_t n_rows, n_errors, n_filled;
+    uint64_t n_rows_refused; /* new rows that found no place in the server's budget */
+    uint64_t n_unsent; /* open loop: due, but never sent, as depth was used up to the end */
     struct histogram latency_ns;
-    double seconds, server_cpu_seconds; /* the latter negative when not known */
-    uint32_t n_shards;
+    struct histogram late_ns; /* open loop: from when a request was due and could be sent */
+    /* grow, one request at a time, and the server's pid known: its CPU time for each. What
+     * other programs take away from it does not count. */
+    struct histogram work_ns;
+    struct psbench_worst worst[PSBENCH_WORST_MAX];          /* the slowest first */
+    double seconds, client_cpu_seconds, server_cpu_seconds; /* the last negative: not known */
+    uint32_t n_shards, server_pid;
     char first_error[256];
 };
 

@@ -57,8 +57,12 @@ static inline struct shard_report *fixture_shard(uint32_t s)
     r->made_mono_ms = 10000 - 100;
     r->shard = 2 + s;
     r->bytes = 1000;
+    r->tables_bytes = 900;
+    r->memory_max_bytes = 5000;
+    r->cpu_us = 12000345 + s;
     r->version = 50 + s;
     r->counters.pulls = 20;
+    r->counters.rows_evicted = 5;
     r->counters.value_bytes_in[CODEC_INT8] = 300;
     r->counters.value_bytes_out[CODEC_FP32] = 400;
     r->net.malformed_frames = 1;
@@ -73,7 +77,23 @@ static inline struct shard_report *fixture_shard(uint32_t s)
     r->tables[0].spec.dim = 16;
     r->tables[0].spec.optim = SPEC_ADAGRAD;
     r->tables[0].spec.params.learning_rate = 0.01f;
+    r->tables[0].spec.storage = SPEC_BF16;
+    r->tables[0].spec.limits = (struct spec_limits){ .idle_clocks = 70,
+                                                     .victims = SPEC_VICTIMS_OLDEST,
+                                                     .max_bytes = 8 };
     r->tables[0].n_rows = 500;
+    r->tables[0].slab_bytes = 500 * 120;
+    r->tables[0].index_bytes = 500 * 8;
+    r->tables[0].sketch_bytes = 64;
+    r->tables[0].payload_bytes = 104;
+    r->tables[0].row_bytes = 120;
+    r->tables[0].bytes_max = 4;
+    r->tables[0].n_removed = 9;
+    r->tables[0].rows_evicted = 5;
+    r->tables[0].rows_idle = 3;
+    r->tables[0].rows_expired = 1;
+    r->tables[0].rows_rare = 0;
+    r->tables[0].rows_unadmitted = 77;
     r->tables[0].n_pushes = 30 + s;
     snprintf(r->tables[1].spec.name, SPEC_NAME_MAX, "top\\w\"");
     r->tables[1].n_rows = 3;

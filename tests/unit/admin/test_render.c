@@ -74,6 +74,11 @@ static void stats_show_each_shard_and_their_total(void **state)
     assert_number(json, "totals.requests.pull.max_ns", 1000000);
     assert_true(at(json, "totals.requests.pull.p50_ns")->valuedouble >= 500000);
     assert_true(at(json, "totals.requests.pull.p99_ns")->valuedouble <= 1000000);
+    assert_number(json, "totals.tables_bytes", 1800);
+    assert_number(json, "totals.memory_max_bytes", 10000);
+    assert_number(json, "totals.counters.rows_evicted", 10);
+    assert_number(json, "shards.0.cpu_seconds", 12.000345);
+    assert_number(json, "totals.cpu_seconds", 24.000691);
     assert_number(json, "totals.codecs.int8.bytes_in", 600);
     assert_number(json, "totals.codecs.fp32.bytes_out", 800);
     assert_number(json, "totals.net.malformed_frames", 2);
@@ -90,6 +95,37 @@ static void stats_show_each_shard_and_their_total(void **state)
     assert_int_equal(cJSON_GetArraySize(at(json, "jobs.0.workers")), 2);
     assert_text(json, "jobs.0.workers.1.state", worker_state_name(WORKER_DEAD));
     assert_int_equal(cJSON_GetArraySize(at(json, "waits")), 3);
+    cJSON_Delete(json);
+    fixture_deinit(&f);
+}
+
+static void a_table_tells_its_memory_and_which_rows_come_and_go(void **state)
+{
+    struct fixture f;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "tables");
+    assert_text(json, "tables.0.storage", "bf16");
+    assert_number(json, "tables.0.limits.idle_clocks", 70);
+    assert_number(json, "tables.0.limits.ttl_s", 0);
+    assert_text(json, "tables.0.limits.victims", "oldest");
+    assert_number(json, "tables.0.limits.max_bytes", 8);
+    assert_number(json, "tables.0.slab_bytes", 120000);
+    assert_number(json, "tables.0.index_bytes", 8000);
+    assert_number(json, "tables.0.sketch_bytes", 128);
+    assert_number(json, "tables.0.bytes_max", 8);
+    assert_number(json, "tables.0.row_bytes", 120);
+    assert_number(json, "tables.0.payload_bytes", 104);
+    assert_number(json, "tables.0.overhead_bytes_per_row", 24);
+    assert_number(json, "tables.1.overhead_bytes_per_row", 0);
+    assert_number(json, "tables.0.rows_removed", 18);
+    assert_number(json, "tables.0.rows_evicted", 10);
+    assert_number(json, "tables.0.rows_idle", 6);
+    assert_number(json, "tables.0.rows_expired", 2);
+    assert_number(json, "tables.0.rows_rare", 0);
+    assert_number(json, "tables.0.rows_unadmitted", 154);
     cJSON_Delete(json);
     fixture_deinit(&f);
 }
@@ -218,6 +254,13 @@ static void metrics_hold_what_stats_hold(void **state)
         "\npsd_refused_greetings_total{shard=\"door\"} 3\n",
         "\npsd_malformed_frames_total{shard=\"3\"} 1\n",
         "\npsd_healthy 1\n",
+        "\npsd_shard_tables_bytes{shard=\"2\"} 900\n",
+        "\npsd_shard_cpu_seconds_total{shard=\"3\"} 12.000346\n",
+        "\npsd_rows_evicted_total{shard=\"3\"} 5\n",
+        "\npsd_table_index_bytes{shard=\"2\",table=\"emb\"} 4000\n",
+        "\npsd_table_row_overhead_bytes{shard=\"2\",table=\"emb\"} 24.000\n",
+        "\npsd_table_rows_idle_total{shard=\"2\",table=\"emb\"} 3\n",
+        "\npsd_table_rows_removed_total{shard=\"2\",table=\"emb\"} 9\n",
     };
     struct fixture f;
     char *text;
@@ -264,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stats_show_each_shard_and_their_total),
+        cmocka_unit_test(a_table_tells_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),

@@ -70,6 +70,7 @@ struct fake {
     int port;
     uv_thread_t thread;
     uv_loop_t loop;
+    struct channel_hub hub;
     uv_tcp_t listener;
     uv_async_t stop;
     uv_sem_t started;

@@ -368,8 +368,8 @@ static inline void fake_on_connection(uv_stream_t *listener, int status)
     c->fake = f;
     uv_tcp_init(&f->loop, &c->tcp);
     assert(uv_accept(listener, (uv_stream_t *)&c->tcp) == 0);
-    assert(channel_start(&c->channel, (uv_stream_t *)&c->tcp, FRAME_MAX_BYTES_DEFAULT, &events,
-                         c) == 0);
+    assert(channel_start(&c->channel, (uv_stream_t *)&c->tcp, &f->hub, FRAME_MAX_BYTES_DEFAULT,
+                         &events, c) == 0);
     c->next = f->first;
     f->first = c;
 }
@@ -383,6 +383,7 @@ static inline void fake_on_stop(uv_async_t *async)
     uv_close((uv_handle_t *)&f->listener, NULL);
     for (c = f->first; c; c = c->next)
         channel_close(&c->channel);
+    channel_hub_close(&f->hub);
 }
 
 static inline void fake_run(void *arg)
@@ -395,6 +396,7 @@ static inline void fake_run(void *arg)
     uv_sem_post(&f->started);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert(uv_loop_close(&f->loop) == 0);
+    channel_hub_deinit(&f->hub);
 }
 
 static inline struct fake *fake_start(const struct fake_plan *plan)
@@ -405,6 +407,7 @@ static inline struct fake *fake_start(const struct fake_plan *plan)
 
     f->plan = *plan;
     assert(uv_loop_init(&f->loop) == 0);
+    channel_hub_init(&f->hub, &f->loop);
     assert(uv_async_init(&f->loop, &f->stop, fake_on_stop) == 0);
     assert(uv_tcp_init(&f->loop, &f->listener) == 0);
     assert(uv_ip4_addr("127.0.0.1", plan->port, &address) == 0);

@@ -15,6 +15,7 @@
 
 struct rig {
     uv_loop_t loop;
+    struct channel_hub hub;
     uv_timer_t pulse; /* so that the loop never sleeps for good */
     struct fake *f;
     struct link *link;
@@ -136,6 +137,7 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
 
     *rig = (struct rig){ .now_ms = 1000000 };
     assert_int_equal(uv_loop_init(&rig->loop), 0);
+    channel_hub_init(&rig->hub, &rig->loop);
     uv_timer_init(&rig->loop, &rig->pulse);
     uv_timer_start(&rig->pulse, on_pulse, 1, 1);
     rig->f = fake_start(plan);
@@ -146,7 +148,7 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
         (struct hello){ .version_min = 1, .version_max = 1, .role = "worker", .map_id = 42 };
     config.join =
         (struct join){ .job = "j", .n_workers = 1, .incarnation = 7, .mode = SPEC_MODE_ASYNC };
-    rig->link = link_new(&rig->loop, &config, &events, rig);
+    rig->link = link_new(&rig->hub, &config, &events, rig);
 }
 
 static void tear_down(struct rig *rig)
@@ -156,8 +158,10 @@ static void tear_down(struct rig *rig)
     fake_free(rig->f);
     link_free(rig->link);
     uv_close((uv_handle_t *)&rig->pulse, NULL);
+    channel_hub_close(&rig->hub);
     uv_run(&rig->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&rig->loop), 0);
+    channel_hub_deinit(&rig->hub);
 }
 
 static void pass_ms(struct rig *rig, uint64_t ms)
@@ -427,7 +431,7 @@ static void a_request_without_memory_goes_out_on_the_next_connection(void **stat
         assert_int_equal(rig.f->shards[0].n_applied, 1);
         tear_down(&rig);
     }
-    assert_true(k > 2);
+    assert_true(k > 1); /* the pull takes the buffer that the push has left */
 }
 #endif
 

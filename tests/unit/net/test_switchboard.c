@@ -14,12 +14,14 @@
 /* A switchboard with one connection, whose other end is the test's. */
 struct fixture {
     uv_loop_t loop;
+    struct channel_hub hub;
     struct switchboard board;
     struct hello_reply welcome;
     struct connection *connection;
     struct peer peer;
     uint32_t n_requests, n_closed;
     int why, answer; /* what the request handler returns */
+    bool holds;      /* each request */
 };
 
 static int on_request(void *owner, struct connection *c, const struct frame_header *header,
@@ -32,6 +34,8 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
     (void)body;
     assert_ptr_equal(c, f->connection);
     f->n_requests++;
+    if (f->holds)
+        connection_hold(c);
     return f->answer;
 }
 
@@ -51,7 +55,7 @@ static void set_up(struct fixture *f)
     struct hello hello = {
         .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
     };
-    struct switchboard_config config = { .loop = &f->loop,
+    struct switchboard_config config = { .hub = &f->hub,
                                          .frame_max_bytes = 1 << 20,
                                          .frame_timeout_ms = LIMIT_MS,
                                          .welcome = &f->welcome,
@@ -65,6 +69,7 @@ static void set_up(struct fixture *f)
                                         .map_id = 77,
                                         .nodes = { "here:1" } } };
     assert_int_equal(uv_loop_init(&f->loop), 0);
+    channel_hub_init(&f->hub, &f->loop);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
     switchboard_init(&f->board, &config);
     assert_int_equal(switchboard_open(&f->board, ends[0], 5, &hello), 0);
@@ -88,9 +93,12 @@ static void tear_down(struct fixture *f)
 {
     peer_close(&f->peer);
     uv_run(&f->loop, UV_RUN_DEFAULT);
+    channel_hub_close(&f->hub);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(f->n_closed, 1);
     assert_null(f->board.first);
     assert_int_equal(uv_loop_close(&f->loop), 0);
+    channel_hub_deinit(&f->hub);
 }
 
 static void send_beat(struct fixture *f)
@@ -178,6 +186,57 @@ static void a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not(vo
     assert_int_equal(f.why, UV_ETIMEDOUT);
 }
 
+static void a_peer_that_waits_for_us_is_not_slow(void **state)
+{
+    struct buf all = { 0 };
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    welcome(&f);
+    f.holds = true;
+    assert_int_equal(message_write_beat(&all, 1, 0), 0);
+    assert_int_equal(message_write_beat(&all, 2, 0), 0);
+    peer_send_bytes(&f.peer, buf_front(&all), buf_len(&all) - 1); /* the second is unfinished */
+    while (f.n_requests < 1)
+        peer_turn(&f.peer);
+    for (uint64_t now_ms = 1; now_ms < 20 * LIMIT_MS; now_ms += LIMIT_MS)
+        switchboard_sweep(&f.board, now_ms);
+    assert_int_equal(count(&f).slow, 0);
+    connection_release(f.connection);
+    while (!channel_mid_frame(&f.connection->channel))
+        peer_turn(&f.peer);
+    switchboard_sweep(&f.board, 100000); /* its time begins here */
+    switchboard_sweep(&f.board, 100000 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 0);
+    switchboard_sweep(&f.board, 100001 + LIMIT_MS);
+    assert_int_equal(count(&f).slow, 1);
+    tear_down(&f);
+    buf_deinit(&all);
+}
+
+/* A frame that takes many turns is not unfinished for lack of bytes. */
+static void a_peer_that_fills_its_turns_is_not_slow(void **state)
+{
+    struct fixture f;
+    struct buf frame = { 0 };
+
+    (void)state;
+    set_up(&f);
+    welcome(&f);
+    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    peer_send_bytes(&f.peer, buf_front(&frame), 10);
+    while (!channel_mid_frame(&f.connection->channel))
+        peer_turn(&f.peer);
+    for (uint64_t now_ms = 1; now_ms < 20 * LIMIT_MS; now_ms += LIMIT_MS) {
+        switchboard_sweep(&f.board, now_ms);
+        f.connection->channel.n_turns_ended++; /* as the channel counts it */
+    }
+    assert_int_equal(count(&f).slow, 0);
+    tear_down(&f);
+    buf_deinit(&frame);
+}
+
 static void a_peer_that_reads_none_of_its_replies_is_slow(void **state)
 {
     struct status_reply reply = { 0 };
@@ -224,6 +283,8 @@ int main(void)
         cmocka_unit_test(a_guest_is_welcomed_and_its_requests_are_counted_and_served),
         cmocka_unit_test(a_request_that_may_not_come_ends_the_connection_as_malformed),
         cmocka_unit_test(a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not),
+        cmocka_unit_test(a_peer_that_waits_for_us_is_not_slow),
+        cmocka_unit_test(a_peer_that_fills_its_turns_is_not_slow),
         cmocka_unit_test(a_peer_that_reads_none_of_its_replies_is_slow),
         cmocka_unit_test(closing_all_lets_replies_out_first),
     };

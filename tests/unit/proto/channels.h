@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "common/crc.h"
 #include "common/status.h"
 #include "proto/channel.h"
 #include "proto/message.h"
@@ -25,23 +26,33 @@ enum channels_what {
     KEEP,
     REFUSE,
     CLOSE,
+    REPLY,
     REPLY_AND_CLOSE,
     REPLY_AND_REFUSE,
-    DETACH,
+    HOLD,
     REPLY_BIG
+};
+
+struct channels_loop {
+    uv_loop_t loop;
+    struct channel_hub hub;
 };
 
 /* A channel on one end of a socket pair; the test holds the other end's fd. */
 struct channels {
-    uv_loop_t loop;
+    struct channels_loop *on, own; /* `on` is its own, or another's */
     uv_pipe_t pipe;
     struct channel *channel; /* on the heap, so that a touch after its end is seen */
     uv_os_sock_t peer;
     enum channels_what what;
+    struct channels *releases; /* whose held frame is released when a frame comes here */
     size_t big_bytes;
-    bool mid_frame;
     int n_frames, n_closed, why;
     uint64_t last_clock;
+    uint64_t body_bytes; /* of all frames */
+    uint32_t body_crc;   /* one behind the other */
+    struct frame_header header;
+    const uint8_t *head, *body; /* of the held frame, else NULL */
 };
 
 static inline struct buf channels_beat(uint64_t clock)
@@ -71,6 +82,12 @@ static inline void channels_reply(struct channels *f, size_t n_bytes)
     assert_null(b.bytes);
 }
 
+static inline void channels_release(struct channels *f)
+{
+    f->head = f->body = NULL;
+    channel_release(f->channel);
+}
+
 static inline int channels_on_frame(void *owner, const struct frame_header *header,
                                     const uint8_t *head, const uint8_t *body)
 {
@@ -78,20 +95,24 @@ static inline int channels_on_frame(void *owner, const struct frame_header *head
 
     assert_int_equal(f->n_closed, 0);
     f->n_frames++;
-    f->mid_frame = channel_mid_frame(f->channel);
+    assert_false(channel_mid_frame(f->channel));
+    f->body_bytes += header->body_bytes;
+    f->body_crc = crc_extend(f->body_crc, body, header->body_bytes);
     if (header->type == FRAME_BEAT)
         assert_int_equal(message_read_beat(header, head, &f->last_clock), 0);
-    if (f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE || f->what == REPLY_BIG)
+    if (f->what == REPLY || f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE ||
+        f->what == REPLY_BIG)
         channels_reply(f, f->what == REPLY_BIG ? f->big_bytes : 0);
     if (f->what == CLOSE || f->what == REPLY_AND_CLOSE)
         channel_close(f->channel);
-    if (f->what == DETACH) {
-        channel_detach(f->channel);
-        free(f->channel);
-        f->channel = NULL;
-        /* What was lent for the call still stands. */
-        assert_int_equal(message_read_beat(header, head, &f->last_clock), 0);
+    if (f->what == HOLD) {
+        channel_hold(f->channel);
+        f->header = *header;
+        f->head = head;
+        f->body = body;
     }
+    if (f->releases && f->releases->head)
+        channels_release(f->releases);
     assert_ptr_equal(body, head + header->head_bytes);
     return f->what == REFUSE || f->what == REPLY_AND_REFUSE ? PS_EGREETING : 0;
 }
@@ -102,25 +123,58 @@ static inline void channels_on_closed(void *owner, int why)
 
     f->n_closed++;
     f->why = why;
+    if (f->head && f->header.type == FRAME_BEAT) /* what is held still stands */
+        assert_int_equal(message_read_beat(&f->header, f->head, &f->last_clock), 0);
     free(f->channel);
     f->channel = NULL;
 }
 
 static const struct channel_events channels_events = { channels_on_frame, channels_on_closed };
 
-static inline void channels_set_up(struct channels *f, enum channels_what what)
+static inline void channels_loop_init(struct channels_loop *on)
+{
+    assert_int_equal(uv_loop_init(&on->loop), 0);
+    channel_hub_init(&on->hub, &on->loop);
+}
+
+static inline void channels_loop_deinit(struct channels_loop *on)
+{
+    channel_hub_close(&on->hub);
+    uv_run(&on->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&on->loop), 0);
+    channel_hub_deinit(&on->hub);
+}
+
+static inline void channels_open(struct channels *f, struct channels_loop *on, int type,
+                                 enum channels_what what)
 {
     uv_os_sock_t ends[2];
 
-    *f = (struct channels){ .what = what, .channel = malloc(sizeof *f->channel) };
-    assert_int_equal(uv_loop_init(&f->loop), 0);
-    assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE),
-                     0);
-    assert_int_equal(uv_pipe_init(&f->loop, &f->pipe, 0), 0);
+    f->on = on;
+    f->what = what;
+    f->channel = malloc(sizeof *f->channel);
+    assert_int_equal(uv_socketpair(type, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE), 0);
+    assert_int_equal(uv_pipe_init(&on->loop, &f->pipe, 0), 0);
     assert_int_equal(uv_pipe_open(&f->pipe, ends[0]), 0);
-    assert_int_equal(
-        channel_start(f->channel, (uv_stream_t *)&f->pipe, FRAME_MAX, &channels_events, f), 0);
+    assert_int_equal(channel_start(f->channel, (uv_stream_t *)&f->pipe, &on->hub, FRAME_MAX,
+                                   &channels_events, f),
+                     0);
     f->peer = ends[1];
+}
+
+static inline void channels_set_up(struct channels *f, enum channels_what what)
+{
+    *f = (struct channels){ 0 };
+    channels_loop_init(&f->own);
+    channels_open(f, &f->own, SOCK_STREAM, what);
+}
+
+/* On the loop of `host`, which is torn down after this one. */
+static inline void channels_join(struct channels *f, struct channels *host,
+                                 enum channels_what what)
+{
+    *f = (struct channels){ 0 };
+    channels_open(f, host->on, SOCK_STREAM, what);
 }
 
 static inline void channels_hang_up(struct channels *f)
@@ -129,20 +183,28 @@ static inline void channels_hang_up(struct channels *f)
     f->peer = -1;
 }
 
+static inline void channels_turn(struct channels *f)
+{
+    for (int i = 0; i < 4; i++)
+        uv_run(&f->on->loop, UV_RUN_NOWAIT);
+}
+
 /* The peer hangs up, if it has not; the channel must then have closed exactly once. */
 static inline void channels_tear_down(struct channels *f)
 {
     if (f->peer >= 0)
         channels_hang_up(f);
-    uv_run(&f->loop, UV_RUN_DEFAULT);
+    if (f->head && f->channel) /* it does not read, and so would not notice */
+        channel_close(f->channel);
+    if (f->on != &f->own) {
+        while (!f->n_closed)
+            uv_run(&f->on->loop, UV_RUN_ONCE);
+        assert_int_equal(f->n_closed, 1);
+        return;
+    }
+    uv_run(&f->on->loop, UV_RUN_DEFAULT);
     assert_int_equal(f->n_closed, 1);
-    assert_int_equal(uv_loop_close(&f->loop), 0);
-}
-
-static inline void channels_turn(struct channels *f)
-{
-    for (int i = 0; i < 4; i++)
-        uv_run(&f->loop, UV_RUN_NOWAIT);
+    channels_loop_deinit(f->on);
 }
 
 static inline void channels_write(struct channels *f, const void *bytes, size_t n_bytes)

@@ -70,6 +70,15 @@ static inline struct table_spec messages_spec(void)
         .clip_norm = 3e38f,
         .mode = SPEC_MODE_BSP,
         .bound = UINT32_MAX - 5,
+        .storage = SPEC_FP16,
+        .limits = { .admit_touches = UINT32_MAX - 6,
+                    .rare_touches = UINT32_MAX - 7,
+                    .admit_clocks = UINT64_MAX - 8,
+                    .idle_clocks = UINT64_MAX - 9,
+                    .rare_clocks = UINT64_MAX - 10,
+                    .ttl_s = UINT32_MAX - 11,
+                    .victims = SPEC_VICTIMS_RAREST,
+                    .max_bytes = UINT64_MAX - 12 },
     };
 
     messages_text(s.name, sizeof s.name);

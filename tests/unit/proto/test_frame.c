@@ -146,6 +146,26 @@ static void a_flipped_bit_anywhere_fails_the_crc(void **state)
     assert_int_equal(frame_verify(bytes, &h), PS_ECORRUPT);
 }
 
+static void the_crc_may_be_taken_in_any_pieces(void **state)
+{
+    uint8_t bytes[FRAME_HEADER_BYTES + 5];
+    struct frame_header h;
+
+    (void)state;
+    encode_beat(bytes);
+    assert_int_equal(frame_decode(bytes, MAX_BYTES, &h), 0);
+    for (size_t i = FRAME_HEADER_BYTES; i <= sizeof bytes; i++) {
+        for (size_t k = i; k <= sizeof bytes; k++) {
+            struct frame_crc crc = { 0 };
+
+            frame_crc_extend(&crc, bytes, i);
+            frame_crc_extend(&crc, bytes, k);
+            frame_crc_extend(&crc, bytes, sizeof bytes);
+            assert_int_equal(crc.crc, h.crc);
+        }
+    }
+}
+
 static void types_have_names(void **state)
 {
     (void)state;
@@ -165,6 +185,7 @@ int main(void)
         cmocka_unit_test(every_unknown_flag_is_refused),
         cmocka_unit_test(lengths_past_the_limit_are_refused),
         cmocka_unit_test(a_flipped_bit_anywhere_fails_the_crc),
+        cmocka_unit_test(the_crc_may_be_taken_in_any_pieces),
         cmocka_unit_test(types_have_names),
     };
 

@@ -171,6 +171,79 @@ static void any_bytes_are_read_or_refused(void **state)
     }
 }
 
+/* One number after the other, by multiplication: the definition in plain words. */
+static int twin_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys)
+{
+    uint64_t key = 0;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n_keys; i++) {
+        uint64_t step = 0, unit = 1;
+        unsigned n = 0;
+
+        do {
+            if (at == n_bytes || n == KEYS_BYTES_MAX || (n == 9 && src[at] > 1))
+                return PS_ECOUNT;
+            step += src[at] % 128 * unit;
+            unit *= 128;
+            n++;
+        } while (src[at++] >= 128);
+        if (n > 1 && src[at - 1] == 0)
+            return PS_ECOUNT;
+        if (key + step < key || (step == 0 && i))
+            return PS_EORDER;
+        ret_keys[i] = key += step;
+    }
+    return at == n_bytes ? 0 : PS_ECOUNT;
+}
+
+static int decode_in_pieces(uint64_t seed, const uint8_t *src, size_t n_bytes, uint32_t n_keys,
+                            uint64_t *ret_keys)
+{
+    struct keys_reader r;
+    int status = keys_reader_init(&r, src, n_bytes, n_keys);
+
+    for (uint32_t i = 0, n; i < n_keys && !status; i += n) {
+        n = 1 + (uint32_t)(hash_mix2(seed, i) % 30);
+        n = n < n_keys - i ? n : n_keys - i;
+        status = keys_reader_next(&r, n, ret_keys + i);
+    }
+    return status;
+}
+
+/* Of all lengths, mixed or alike, whole or with a byte that is another. */
+static void reading_in_pieces_is_reading_byte_by_byte(void **state)
+{
+    enum { N = 200 };
+    static uint64_t keys[N], want[N], got[N];
+    static uint8_t bytes[N * KEYS_BYTES_MAX];
+
+    (void)state;
+    for (uint64_t round = 0; round < 20000; round++) {
+        uint32_t n_keys = 1 + (uint32_t)(hash_mix2(1, round) % N);
+        unsigned bits = 1 + (unsigned)(hash_mix2(2, round) % 56), mixed = (unsigned)(round % 3);
+        uint8_t *exact;
+        size_t n_bytes;
+        int status;
+
+        for (uint32_t i = 0; i < n_keys; i++)
+            keys[i] = (i ? keys[i - 1] : 0) + 1 +
+                      (hash_mix2(round, i) >>
+                       (64 - (mixed ? 1 + (bits + i * i * mixed) % bits : bits)));
+        n_bytes = keys_encode(keys, n_keys, bytes);
+        if (round % 2)
+            bytes[hash_mix2(3, round) % n_bytes] = (uint8_t)hash_mix2(4, round);
+        exact = malloc(n_bytes); /* nothing is read beyond it */
+        memcpy(exact, bytes, n_bytes);
+        status = twin_decode(exact, n_bytes, n_keys, want);
+        assert_int_equal(keys_decode(exact, n_bytes, n_keys, got), status);
+        assert_true(status || memcmp(got, want, n_keys * sizeof *got) == 0);
+        assert_int_equal(decode_in_pieces(round, exact, n_bytes, n_keys, got), status);
+        assert_true(status || memcmp(got, want, n_keys * sizeof *got) == 0);
+        free(exact);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +252,7 @@ int main(void)
         cmocka_unit_test(malformed_keys_are_refused),
         cmocka_unit_test(a_count_that_lies_is_refused_before_the_keys_are_touched),
         cmocka_unit_test(any_bytes_are_read_or_refused),
+        cmocka_unit_test(reading_in_pieces_is_reading_byte_by_byte),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void table_and_its_reply_come_back(void **state)
 static void enums_out_of_range_are_refused(void **state)
 {
     (void)state;
-    for (int which = 0; which < 5; which++) {
+    for (int which = 0; which < 7; which++) {
         struct table_request m = { .spec = messages_spec() }, got;
         struct buf b = { 0 };
         struct messages_frame f;
@@ -134,6 +134,10 @@ static void enums_out_of_range_are_refused(void **state)
             m.spec.schedule.decay = SPEC_DECAY_END;
         if (which == 4)
             m.spec.mode = SPEC_MODE_END;
+        if (which == 5)
+            m.spec.storage = SPEC_STORAGE_END;
+        if (which == 6)
+            m.spec.limits.victims = (enum spec_victims)UINT32_MAX;
         assert_int_equal(message_write_table(&b, 2, &m), 0);
         f = messages_open(&b);
         assert_int_equal(message_read_table(&f.header, f.head, &got), PS_EPROTO);

@@ -117,6 +117,16 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     REFUSED((spec.optim = SPEC_ADAGRAD, spec.params.epsilon = 0), "epsilon", "divides");
     REFUSED((spec.optim = SPEC_ADAM, spec.params.epsilon = 0), "epsilon", "divides");
     REFUSED((spec.kind = SPEC_DENSE), "n_floats", "dense");
+    REFUSED(spec.storage = SPEC_STORAGE_END, "storage", "fp16");
+    REFUSED(spec.limits.victims = SPEC_VICTIMS_END, "victims", "rarest");
+    REFUSED(spec.limits.admit_touches = 16, "admit_touches", "16");
+    REFUSED(spec.limits.rare_touches = 256, "rare_touches", "256");
+    REFUSED(spec.limits.admit_touches = 2, "admit_clocks", "0");
+    REFUSED(spec.limits.admit_clocks = 7, "admit_touches", "7");
+    REFUSED((spec.limits.admit_touches = 1, spec.limits.admit_clocks = 7), "admit_touches",
+            "1");
+    REFUSED(spec.limits.rare_touches = 3, "rare_clocks", "3");
+    REFUSED(spec.limits.rare_clocks = 9, "rare_touches", "9");
     REFUSED((spec.kind = SPEC_DENSE, spec.n_floats = UINT64_MAX), "n_floats",
             "18446744073709551615");
 #undef REFUSED
@@ -126,6 +136,52 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     spec.params.learning_rate = FLT_MAX;
     spec.seed = UINT64_MAX;
     assert_int_equal(spec_check(&spec, NULL), 0);
+}
+
+static void rows_of_a_sparse_table_come_and_go_by_its_limits(void **state)
+{
+    struct table_spec spec = sparse();
+
+    (void)state;
+    spec.limits = (struct spec_limits){ .admit_touches = 1 };
+    assert_int_equal(spec_check(&spec, NULL), 0);
+    spec.limits = (struct spec_limits){ .admit_touches = SPEC_ADMIT_MAX,
+                                        .admit_clocks = UINT64_MAX,
+                                        .idle_clocks = UINT64_MAX,
+                                        .ttl_s = UINT32_MAX,
+                                        .rare_touches = SPEC_RARE_MAX,
+                                        .rare_clocks = UINT64_MAX,
+                                        .victims = SPEC_VICTIMS_RAREST,
+                                        .max_bytes = UINT64_MAX };
+    assert_int_equal(spec_check(&spec, NULL), 0);
+}
+
+static void a_dense_table_has_no_limits_but_any_storage(void **state)
+{
+    const struct {
+        const char *name;
+        struct spec_limits limits;
+    } all[] = {
+        { "admit_touches", { .admit_touches = 1 } },
+        { "admit_clocks", { .admit_clocks = 1 } },
+        { "idle_clocks", { .idle_clocks = 1 } },
+        { "ttl_s", { .ttl_s = 1 } },
+        { "rare_touches", { .rare_touches = 1 } },
+        { "rare_clocks", { .rare_clocks = 1 } },
+        { "victims", { .victims = 1 } },
+        { "max_bytes", { .max_bytes = 1 } },
+    };
+    struct table_spec spec = dense();
+
+    (void)state;
+    for (unsigned storage = 0; storage < SPEC_STORAGE_END; storage++) {
+        spec.storage = (enum spec_storage)storage;
+        assert_int_equal(spec_check(&spec, NULL), 0);
+    }
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        spec.limits = all[i].limits;
+        assert_refused(&spec, all[i].name, "dense");
+    }
 }
 
 static void nan_and_infinity_are_out_of_every_range(void **state)
@@ -168,7 +224,7 @@ static bool is_padding(size_t at)
           offsetof(struct table_spec, schedule) },
         { offsetof(struct table_spec, schedule.decay) + 4,
           offsetof(struct table_spec, schedule.decay_start) },
-        { offsetof(struct table_spec, bound) + 4, sizeof(struct table_spec) },
+        { offsetof(struct table_spec, storage) + 4, offsetof(struct table_spec, limits) },
     };
 
     for (size_t i = 0; i < COUNT_OF(holes); i++)
@@ -211,6 +267,10 @@ static void a_difference_is_told_with_both_values(void **state)
     assert_int_equal(spec_same(&have, &want, &err), PS_ESPEC);
     assert_string_equal(err.text, "table emb: optimizer is adagrad here, ftrl was asked for");
     want = have;
+    want.limits.victims = SPEC_VICTIMS_RAREST;
+    assert_int_equal(spec_same(&have, &want, &err), PS_ESPEC);
+    assert_string_equal(err.text, "table emb: victims is none here, rarest was asked for");
+    want = have;
     want.params.learning_rate = nextafterf(0.01f, 1);
     assert_int_equal(spec_same(&have, &want, &err), PS_ESPEC);
     assert_string_equal(err.text,
@@ -240,6 +300,10 @@ static void names_and_numbers_match_both_ways(void **state)
     for (unsigned i = 0; i < SPEC_MODE_END; i++)
         assert_int_equal(spec_mode_find(spec_mode_name((enum spec_mode)i)), i);
     assert_string_equal(spec_kind_name(SPEC_DENSE), "dense");
+    assert_string_equal(spec_storage_name(SPEC_BF16), "bf16");
+    assert_null(spec_storage_name(SPEC_STORAGE_END));
+    assert_string_equal(spec_victims_name(SPEC_VICTIMS_OLDEST), "oldest");
+    assert_null(spec_victims_name(SPEC_VICTIMS_END));
     assert_null(spec_kind_name(SPEC_KIND_END));
     assert_null(spec_optim_name((enum spec_optim)99));
     assert_int_equal(spec_optim_find("rmsprop"), -1);
@@ -320,6 +384,8 @@ int main(void)
         cmocka_unit_test(defaults_of_every_optimizer_pass),
         cmocka_unit_test(names_are_printable_ascii_without_blanks),
         cmocka_unit_test(numbers_out_of_range_are_refused_by_name),
+        cmocka_unit_test(rows_of_a_sparse_table_come_and_go_by_its_limits),
+        cmocka_unit_test(a_dense_table_has_no_limits_but_any_storage),
         cmocka_unit_test(nan_and_infinity_are_out_of_every_range),
         cmocka_unit_test(every_field_that_differs_is_found),
         cmocka_unit_test(a_difference_is_told_with_both_values),

@@ -128,14 +128,14 @@ static void tear_down(struct fixture *f)
     uv_sem_destroy(&f->gate);
 }
 
-struct answer {
+struct told {
     int n;
     struct keeper_record last;
 };
 
 static void on_done(void *arg, const struct keeper_record *record)
 {
-    struct answer *answer = arg;
+    struct told *answer = arg;
 
     answer->n++;
     answer->last = *record;
@@ -149,7 +149,7 @@ static void run_until(struct fixture *f, const uint64_t *counter, uint64_t n)
 
 static void wishes_share_the_next_one_while_one_is_under_way(void **state)
 {
-    struct answer first = { 0 }, later = { 0 };
+    struct told first = { 0 }, later = { 0 };
     const struct keeper_record *record;
     struct fixture f;
 
@@ -174,7 +174,7 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 {
     uint64_t start_ms = reporter_mono_ms(), end_ms;
     const struct keeper_record *record;
-    struct answer answer = { 0 };
+    struct told answer = { 0 };
     struct fixture f;
 
     (void)state;
@@ -198,7 +198,7 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **state)
 {
     const struct keeper_record *record;
-    struct answer answer = { 0 };
+    struct told answer = { 0 };
     struct fixture f;
 
     (void)state;
@@ -315,7 +315,7 @@ static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
 {
     struct settings settings = { .data_dir = DATA_DIR };
     struct mail mail = { .run = make_table };
-    struct answer answer = { 0 };
+    struct told answer = { 0 };
     struct shard_thread *thread;
     struct restore_config config;
     struct bulletin_sheet *sheet;

@@ -43,6 +43,22 @@ static const struct table_spec specs[] = {
       .init = SPEC_INIT_ZERO,
       .optim = SPEC_ADAGRAD,
       .mode = SPEC_MODE_JOB },
+    { .name = "half",
+      .kind = SPEC_SPARSE,
+      .dim = 3, /* 6 bytes of weights, 2 of padding */
+      .seed = 43,
+      .init = SPEC_INIT_NORMAL,
+      .init_scale = 0.5f,
+      .optim = SPEC_ROWWISE_ADAGRAD,
+      .storage = SPEC_BF16,
+      .limits = { .admit_touches = 3,
+                  .rare_touches = 4,
+                  .admit_clocks = 1000,
+                  .idle_clocks = 2000,
+                  .rare_clocks = 3000,
+                  .ttl_s = 86400,
+                  .victims = SPEC_VICTIMS_OLDEST,
+                  .max_bytes = UINT64_C(1) << 40 } },
 };
 
 static inline struct table_spec fixture_spec(uint32_t i)
@@ -63,23 +79,29 @@ static inline struct shard *fixture_shard(uint32_t index, uint32_t n_shards)
                                              .park_ms = 1000 });
 }
 
-/* `salt` makes states differ. Row i of the sparse table has a scattered key; of the dense one
+static inline uint64_t fixture_n_rows(uint32_t t, uint32_t n_sparse)
+{
+    struct table_spec spec = fixture_spec(t);
+
+    return t == 0 ? n_sparse : t == 1 ? spec_n_blocks(&spec) : n_sparse / 100;
+}
+
+/* `salt` makes states differ. Row i of a sparse table has a scattered key; of the dense one
  * it is block i. */
 static inline void fixture_fill(struct shard *shard, uint32_t n_sparse, uint64_t salt)
 {
-    float floats[64];
+    uint8_t payload[256];
     uint32_t id;
 
     for (uint32_t t = 0; t < COUNT_OF(specs); t++) {
         struct table_spec spec = fixture_spec(t);
-        uint64_t n_rows = t == 0 ? n_sparse : spec_n_blocks(&spec);
 
         assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
-        for (uint64_t i = 0; i < n_rows; i++) {
-            for (uint32_t f = 0; f < shard_table(shard, id)->row_floats; f++)
-                floats[f] = hash_unit(hash_mix2(hash_mix2(salt, i), f)) - 0.5f;
-            assert_int_equal(shard_restore_row(shard, id, t == 0 ? hash_mix(i) : i, 1 + i % 90,
-                                               i % 13, floats),
+        for (uint64_t i = 0; i < fixture_n_rows(t, n_sparse); i++) {
+            for (uint32_t b = 0; b < shard_table(shard, id)->payload_bytes; b++)
+                payload[b] = (uint8_t)hash_mix2(hash_mix2(salt, i), b);
+            assert_int_equal(shard_restore_row(shard, id, t == 1 ? i : hash_mix(i),
+                                               row_stamp(1 + i % 90, i % 256, 0), payload),
                              0);
         }
         shard_restore_counts(shard, id, 100 + t, 91);
@@ -131,7 +153,7 @@ struct dump_row {
     uint32_t table;
     uint64_t key;
     const struct row *row;
-    uint32_t row_floats;
+    uint32_t payload_bytes;
 };
 
 static inline int dump_order(const void *a, const void *b)
@@ -147,15 +169,16 @@ static inline void dump_table(FILE *out, const struct shard_table *t)
 {
     fwrite(t->spec.name, 1, strlen(t->spec.name) + 1, out);
     fwrite(&t->spec.params, 1, sizeof t->spec.params, out);
-    fprintf(out, "%d %u %llu %llu %d %g %d %u %d %llu %llu %g %g %g %d %u %llu %u\n",
+    fwrite(&t->spec.limits, 1, sizeof t->spec.limits, out);
+    fprintf(out, "%d %u %llu %llu %d %g %d %u %d %llu %llu %g %g %g %d %u %d %llu %u\n",
             (int)t->spec.kind, t->spec.dim, (unsigned long long)t->spec.n_floats,
             (unsigned long long)t->spec.seed, (int)t->spec.init, (double)t->spec.init_scale,
             (int)t->spec.optim, t->spec.schedule.warmup_clocks, (int)t->spec.schedule.decay,
             (unsigned long long)t->spec.schedule.decay_start,
             (unsigned long long)t->spec.schedule.decay_clocks,
             (double)t->spec.schedule.decay_rate, (double)t->spec.schedule.decay_floor,
-            (double)t->spec.clip_norm, (int)t->spec.mode, t->spec.bound,
-            (unsigned long long)t->n_pushes, t->row_floats);
+            (double)t->spec.clip_norm, (int)t->spec.mode, t->spec.bound, (int)t->spec.storage,
+            (unsigned long long)t->n_pushes, t->payload_bytes);
 }
 
 /* All that the shards hold, in an order that does not depend on how many they are: two equal
@@ -171,14 +194,16 @@ static inline char *fixture_dump(struct shard **shards, uint32_t n_shards, size_
         dump_table(out, shard_table(shards[0], t));
         for (uint32_t s = 0; s < n_shards; s++) {
             const struct shard_table *table = shard_table(shards[s], t);
-            uint64_t n = table_n_rows(table->rows);
+            uint64_t n = table_n_numbers(table->rows);
 
             assert_string_equal(table->spec.name, shard_table(shards[0], t)->spec.name);
             rows = realloc(rows, (n_rows + n + 1) * sizeof *rows);
             for (uint64_t i = 0; i < n; i++) {
                 struct row *row = table_row(table->rows, i);
 
-                rows[n_rows++] = (struct dump_row){ t, row->key, row, table->row_floats };
+                if (row)
+                    rows[n_rows++] =
+                        (struct dump_row){ t, row->key, row, table->payload_bytes };
             }
         }
     }
@@ -186,7 +211,7 @@ static inline char *fixture_dump(struct shard **shards, uint32_t n_shards, size_
     for (size_t i = 0; i < n_rows; i++) {
         fwrite(&rows[i].table, 1, sizeof rows[i].table, out);
         fwrite(rows[i].row, 1, sizeof(struct row), out);
-        fwrite(rows[i].row->floats, sizeof(float), rows[i].row_floats, out);
+        fwrite(rows[i].row->floats, 1, rows[i].payload_bytes, out);
     }
     fclose(out);
     free(rows);

@@ -1,0 +1,216 @@
+#!/usr/bin/python3
+"""The figures of server/README.md, "The hot path": one shard on one core, psbench on another.
+
+    tests/bench/hotpath.py build/release/bin                    # about ten minutes, 12 GiB of memory
+    tests/bench/hotpath.py build/release/bin --quick            # under two minutes, small tables: does it all run?
+    tests/bench/hotpath.py build/release/bin --json FILE        # also everything that was measured
+
+Starts every psd itself, with nothing kept on disk, and prints markdown.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+READY = re.compile(r"psd ready: listening on (\S+), http (\S+),")
+KEYS = [1000, 10000, 50000]
+CODECS = ["fp32", "int8"]
+TABLE = ["--optimizer", "rowwise_adagrad", "--storage", "fp32"]
+STATE_FLOATS = 1  # of row-wise Adagrad
+
+
+def say(line=""):
+    print(line, flush=True)
+
+
+def table(head, rows):
+    say("| " + " | ".join(head) + " |")
+    say("|" + " --- |" * len(head))
+    for row in rows:
+        say("| " + " | ".join(row) + " |")
+    say()
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.scratch = pathlib.Path(options.scratch)
+        self.lines = []
+
+    @contextlib.contextmanager
+    def psd(self):
+        """A fresh one, on the server's core."""
+        o = self.options
+        with open(self.scratch / "psd.log", "w+") as log:
+            psd = subprocess.Popen(
+                ["taskset", "-c", o.server_cpu, f"{o.bin}/psd", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                 "--shards", "1", "--data-dir", ""], stderr=log)
+            try:
+                while not (match := READY.search((self.scratch / "psd.log").read_text())):
+                    if psd.poll() is not None:
+                        sys.exit((self.scratch / "psd.log").read_text())
+                    time.sleep(0.05)
+                self.server, self.http = match[1], match[2]
+                yield
+            finally:
+                psd.terminate()
+                psd.wait()
+
+    def psbench(self, *args):
+        """One JSON object for each case."""
+        o = self.options
+        out = self.scratch / "psbench.jsonl"
+        out.write_text("")
+        command = [f"{o.bin}/psbench", *map(str, args), "--json", str(out)]
+        if args[0] != "local":
+            command += ["--server", self.server, "--server-cpu", o.server_cpu, "--client-cpu", o.client_cpu]
+        if subprocess.run(command, stdout=sys.stderr).returncode:
+            sys.exit(" ".join(command))
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        self.lines += lines
+        return lines
+
+    def overhead(self, dim):
+        """Bytes held for a row beyond its weights and state, by psd's own count."""
+        time.sleep(1)
+        with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
+            totals = json.load(page)["totals"]
+        return totals["bytes"] / totals["rows"] - 4 * (dim + STATE_FLOATS), totals["rows"]
+
+
+def limits_of_dim(bench, dim):
+    o = bench.options
+    return bench.psbench("pull,push", "--dim", dim, "--rows", o.rows, "--codec", ",".join(CODECS),
+                         "--keys-per-request", ",".join(map(str, o.keys)), "--seconds", o.seconds, "--warmup", 0.2,
+                         "--limits", "--rounds", o.rounds, *TABLE)
+
+
+def open_loops_of_dim(bench, dim, found):
+    """Half of the measured peak of 1,000 keys, fp32."""
+    o = bench.options
+    for load in ["pull", "push"]:
+        peak = next(case["limits"]["actual_rows_per_s"]["median"] for case in found
+                    if case["load"] == load and case["codec"] == "fp32" and case["keys_per_request"] == o.keys[0])
+        yield from bench.psbench(load, "--dim", dim, "--rows", o.rows, "--no-fill", "--keys-per-request", o.keys[0],
+                                 "--rate", peak / o.keys[0] / 2, "--seconds", 3 * o.seconds, "--warmup", 0.5, *TABLE)
+
+
+def show_limits(cases):
+    say("## Actual against the serial limit 1 / (1/a + 1/b)")
+    say()
+    say("M rows/s; a: the same bytes between bare libuv sockets; b: the same operations on a bare table in one thread.")
+    say()
+
+    def row(case):
+        limits = case["limits"]
+        m = [f"{limits[name]['median'] / 1e6:.2f}" for name in
+             ["actual_rows_per_s", "wire_rows_per_s", "table_rows_per_s", "serial_rows_per_s"]]
+        ratio = limits["ratio"]
+        cpu = case["server_cpu_s_per_million_rows"]
+        return [case["load"], str(case["dim"]), f"{case['keys_per_request']:,}", case["codec"],
+                f"{case['connections']} x {case['depth']}", *m,
+                f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})", f"{cpu:.3f}" if cpu else "-"]
+
+    table(["load", "dim", "keys", "codec", "in flight", "actual", "a", "b", "serial limit", "actual / limit",
+           "server CPU s / M rows"], [row(case) for case in cases])
+
+
+def show_open_loops(cases):
+    say("## Open loop at half of the peak, Poisson arrivals")
+    say()
+    table(["load", "dim", "keys", "requests/s", "p50 us", "p99 us", "p99.9 us", "max us", "sent late, p99 us"],
+          [[case["load"], str(case["dim"]), f"{case['keys_per_request']:,}", f"{case['requests_per_s']:.0f}",
+            *(f"{case[name]:.0f}" for name in ["p50_us", "p99_us", "p999_us", "max_us", "late_p99_us"])]
+           for case in cases])
+
+
+def show_grow(case):
+    grow = case["grow"]
+    say(f"## Growth from nothing to {case['rows']:,} rows, dim {case['dim']}, {case['keys_per_request']:,} keys a push")
+    say()
+    names = ["p50_us", "p99_us", "p999_us", "max_us", "worst_beyond_median_us"]
+    kinds = {"new": "a push of new rows", "again": "the same rows once more",
+             "server_cpu_new": "server CPU time, new rows", "server_cpu_again": "server CPU time, once more"}
+    table(["", "p50 us", "p99 us", "p99.9 us", "worst us", "worst beyond the median us"],
+          [[text] + [f"{grow[kind][name]:.0f}" for name in names] for kind, text in kinds.items() if kind in grow])
+    worst = ", ".join(f"{w['us']:.0f} us at {w['rows_before'] / 1e6:.2f} M" for w in grow["worst"][:4])
+    say(f"The slowest: {worst}.")
+    say()
+
+
+def show_local(cases):
+    say("## Shards in one process, no sockets")
+    say()
+    table(["load", "dim", "shards", "M rows/s", "x"],
+          [[case["load"], str(case["dim"]), str(n["threads"]), f"{n['rows_per_s']['median'] / 1e6:.2f}",
+            f"{n['ratio']['median']:.2f} ({n['ratio']['min']:.2f} to {n['ratio']['max']:.2f})"]
+           for case in cases for n in case["threads"]])
+
+
+def read_options():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("bin", help="the folder of psd and psbench")
+    p.add_argument("--quick", action="store_true", help="small tables, short rounds: a smoke test")
+    p.add_argument("--json", metavar="FILE", help="write everything that was measured")
+    p.add_argument("--rows", type=int, default=10_000_000, help="resident in the table [%(default)s]")
+    p.add_argument("--grow-rows", type=int, default=20_000_000, help="of the table that grows [%(default)s]")
+    p.add_argument("--local-rows", type=int, default=4_000_000, help="over all shards, without sockets [%(default)s]")
+    p.add_argument("--seconds", type=float, default=0.7, help="of each measurement [%(default)s]")
+    p.add_argument("--rounds", type=int, default=3, help="of which the median counts [%(default)s]")
+    p.add_argument("--dims", default="16,64", help="[%(default)s]")
+    p.add_argument("--server-cpu", default="0", help="psd's core [%(default)s]")
+    p.add_argument("--client-cpu", default="1", help="psbench's core [%(default)s]")
+    o = p.parse_args()
+    o.keys = KEYS
+    if o.quick:
+        o.rows, o.grow_rows, o.local_rows, o.seconds, o.rounds, o.keys = 200_000, 300_000, 200_000, 0.2, 1, KEYS[:2]
+    return o
+
+
+def machine(line):
+    return {"cpu": line["cpu_model"], "cores": line["cores"], "kernel": platform.release(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}
+
+
+def main():
+    o = read_options()
+    limits, loops, overheads = [], [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        o.scratch = scratch
+        bench = Bench(o)
+        for dim in map(int, o.dims.split(",")):
+            with bench.psd():
+                found = limits_of_dim(bench, dim)
+                limits += found
+                loops += open_loops_of_dim(bench, dim, found)
+                overheads.append((dim, *bench.overhead(dim)))
+        with bench.psd():
+            (grow,) = bench.psbench("grow", "--dim", 64, "--rows", o.grow_rows, "--connections", 1, "--depth", 1, *TABLE)
+        local = bench.psbench("local", "pull,push", "--dim", 64, "--rows", o.local_rows, "--seconds", o.seconds,
+                              "--rounds", o.rounds, "--threads", "1,2", *TABLE)
+    about = {**machine(local[0]), "rows": o.rows, "server_cpu": o.server_cpu, "client_cpu": o.client_cpu}
+    say(", ".join(f"{name} {value}" for name, value in about.items()))
+    say()
+    show_limits(limits)
+    show_open_loops(loops)
+    show_grow(grow)
+    show_local(local)
+    for dim, n_bytes, rows in overheads:
+        say(f"Dim {dim}: {n_bytes:.1f} bytes a row beyond weights and state, at {rows:,} rows.")
+    if o.json:
+        found = {**about, "limits": limits, "open_loop": loops, "grow": grow, "local": local,
+                 "overhead_bytes_per_row": {dim: n_bytes for dim, n_bytes, _ in overheads}}
+        pathlib.Path(o.json).write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

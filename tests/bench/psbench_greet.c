@@ -1,0 +1,106 @@
+#include "tests/bench/psbench_greet.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "proto/codec.h"
+#include "worker/client/address.h"
+#include "worker/client/ps.h"
+
+#define ASK_MS 5000u
+
+void psbench_greet_hello(const struct psbench_settings *s, struct hello *ret)
+{
+    *ret = (struct hello){ .version_min = PROTO_VERSION_MIN,
+                           .version_max = PROTO_VERSION_MAX,
+                           .role = "worker",
+                           .name = "psbench" };
+    memcpy(ret->token, s->token, strnlen(s->token, sizeof ret->token - 1));
+}
+
+void psbench_greet_join(uint32_t rank, uint32_t n_ranks, uint64_t incarnation, struct join *ret)
+{
+    *ret = (struct join){ .job = "psbench",
+                          .rank = rank,
+                          .n_workers = n_ranks,
+                          .incarnation = incarnation,
+                          .mode = SPEC_MODE_ASYNC,
+                          .name = "psbench" };
+}
+
+void psbench_greet_table(const struct psbench_settings *s, struct table_request *ret)
+{
+    *ret = (struct table_request){ .spec = { .kind = SPEC_SPARSE,
+                                             .dim = s->dim,
+                                             .seed = 1,
+                                             .init = SPEC_INIT_UNIFORM,
+                                             .init_scale = 0.01f,
+                                             .optim = (enum spec_optim)s->optimizer,
+                                             .storage = (enum spec_storage)s->storage,
+                                             .mode = SPEC_MODE_JOB } };
+    ret->spec.params = spec_optim_defaults(ret->spec.optim);
+    memcpy(ret->spec.name, s->table, sizeof ret->spec.name);
+}
+
+uint64_t psbench_greet_unix_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void psbench_greet_name_table(struct psbench_settings *s)
+{
+    int n = snprintf(s->table, sizeof s->table, "psbench/%u/%s/%s", s->dim,
+                     spec_optim_name((enum spec_optim)s->optimizer),
+                     spec_storage_name((enum spec_storage)s->storage));
+
+    if (s->load == PSBENCH_GROW && n > 0)
+        snprintf(s->table + n, sizeof s->table - (size_t)n, "/%" PRIu64,
+                 psbench_greet_unix_ms());
+}
+
+static bool is_here(const char *server)
+{
+    struct address address;
+    uint32_t n;
+
+    return !address_list(server, 1, &address, &n, NULL) &&
+           (strncmp(address.host, "127.", 4) == 0 || strcmp(address.host, "::1") == 0 ||
+            strcmp(address.host, "localhost") == 0);
+}
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+uint32_t psbench_greet_find_pid(const struct psbench_settings *s)
+{
+    char *text = NULL;
+    cJSON *json;
+    uint32_t pid = 0;
+
+    if (!is_here(s->server) || ps_admin(s->server, s->token, "status", "", ASK_MS, &text, NULL))
+        return 0;
+    json = cJSON_Parse(text);
+    if (number(json, "n_nodes") == 1)
+        pid = (uint32_t)number(json, "pid");
+    cJSON_Delete(json);
+    free(text);
+    return pid;
+}
+
+uint32_t psbench_greet_k(const struct psbench_settings *s)
+{
+    if (s->codec != CODEC_TOPK)
+        return 0;
+    return s->dim >= 10 ? s->dim / 10 : 1;
+}

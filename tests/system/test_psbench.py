@@ -1,0 +1,155 @@
+"""psbench as its users meet it: every load runs, the JSON says what was measured, wrong words are refused."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import BIN, eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+SMALL = ["--rows", "20000", "--keys-per-request", "100", "--dim", "8", "--seconds", "0.3", "--warmup", "0.1"]
+EVERYWHERE = {"event", "load", "local", "unix_ms", "cpu_model", "cores", "keys_per_request", "dim", "rows", "zipf",
+              "pull_share", "connections", "depth", "rate", "arrivals", "codec", "optimizer", "storage", "compress"}
+MEASURED = {"shards", "seconds", "requests", "rows_per_s", "requests_per_s", "gb_per_s", "bytes_in", "bytes_out",
+            "p50_us", "p99_us", "p999_us", "max_us", "errors", "rows_refused", "unsent", "late_p99_us",
+            "late_max_us", "server_cpu_s_per_million_rows", "client_busy"}
+
+
+def psbench(*args):
+    return subprocess.run([str(BIN / "psbench"), *args], capture_output=True, text=True, timeout=100)
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Runs psbench; the JSON lines that it wrote."""
+    def run(*args):
+        out = tmp_path / "out.jsonl"
+        got = psbench(*args, "--json", str(out))
+        assert got.returncode == 0, got.stderr
+        assert got.stderr == ""
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        out.unlink()
+        return lines
+    return run
+
+
+def at(psd):
+    return ["--server", f"127.0.0.1:{psd.port}"]
+
+
+@pytest.mark.parametrize("load", ["pull", "push", "mix"])
+def test_every_load_tells_what_it_measured(start_psd, measure, load):
+    psd = start_psd("--shards", "2", data=False)
+    (line,) = measure(load, *at(psd), *SMALL, "--codec", "int8", "--zipf", "0.9")
+    assert set(line) == EVERYWHERE | MEASURED
+    assert line["load"] == load and line["codec"] == "int8" and line["shards"] == 2 and line["errors"] == 0
+    assert line["requests"] > 0 and 0 < line["p50_us"] <= line["p99_us"] <= line["p999_us"] <= line["max_us"]
+    assert line["rows_per_s"] == pytest.approx(line["requests_per_s"] * 100, rel=1e-3)
+    assert line["server_cpu_s_per_million_rows"] > 0  # it found the process by itself
+    eventually(lambda: psd.admin()["totals"]["rows"] == 20000)
+    eventually(lambda: (psd.admin()["totals"]["counters"]["pulls"] > 0) == (load != "push"))
+
+
+def test_loads_codecs_and_keys_are_combined(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    lines = measure("pull,push", *at(psd), *SMALL, "--codec", "fp32,onebit", "--keys-per-request", "50",
+                    "--seconds", "0.1")
+    assert [(line["load"], line["codec"], line["keys_per_request"]) for line in lines] == [
+        (load, codec, keys) for load in ["pull", "push"] for codec in ["fp32", "onebit"] for keys in [100, 50]]
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "fixed"])
+def test_an_open_loop_sends_at_its_rate(start_psd, measure, arrivals):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("pull", *at(psd), *SMALL, "--rate", "200", "--arrivals", arrivals, "--seconds", "1")
+    assert line["arrivals"] == arrivals and line["rate"] == 200
+    assert 120 < line["requests"] + line["unsent"] < 280
+
+
+def test_an_open_loop_counts_requests_that_could_not_be_sent(start_psd, measure):
+    """More than any server answers: latency is that of the backlog, and not of the lucky ones."""
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("pull", *at(psd), *SMALL, "--rate", "3000000", "--seconds", "0.5", "--connections", "1",
+                      "--depth", "1")
+    assert line["unsent"] > line["requests"]
+    assert line["p50_us"] > 100_000
+
+
+def test_growth_is_told_apart_from_the_rows_own_work(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("grow", *at(psd), *SMALL, "--connections", "2")
+    assert set(line) == EVERYWHERE | MEASURED | {"grow"}
+    assert set(line["grow"]) == {"new", "again", "worst"}
+    assert line["requests"] == 200
+    slowest = [worst["us"] for worst in line["grow"]["worst"]]
+    assert slowest == sorted(slowest, reverse=True) and slowest[0] == line["max_us"]
+    eventually(lambda: psd.admin()["totals"]["counters"]["pushes"] == 400)  # and once more
+    assert psd.admin()["totals"]["rows"] == 20000
+
+
+def test_the_servers_work_is_seen_where_requests_go_one_at_a_time(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("grow", *at(psd), *SMALL, "--connections", "1", "--depth", "1")
+    assert set(line["grow"]) == {"new", "again", "server_cpu_new", "server_cpu_again", "worst"}
+    assert 0 < line["grow"]["server_cpu_new"]["p50_us"] <= line["grow"]["server_cpu_new"]["max_us"]
+
+
+def test_limits_stand_beside_the_actual_rate(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    lines = measure("pull,push", *at(psd), *SMALL, "--limits", "--rounds", "1", "--optimizer", "rowwise_adagrad")
+    for line in lines:
+        assert set(line) == EVERYWHERE | MEASURED | {"limits"}
+        actual, wire, table, serial, ratio = (line["limits"][name]["median"] for name in [
+            "actual_rows_per_s", "wire_rows_per_s", "table_rows_per_s", "serial_rows_per_s", "ratio"])
+        assert actual == pytest.approx(line["rows_per_s"], rel=1e-3)
+        assert serial == pytest.approx(1 / (1 / wire + 1 / table), rel=1e-3)
+        assert ratio == pytest.approx(actual / serial, abs=1e-3)
+
+
+def test_limits_are_those_of_one_shard(start_psd):
+    psd = start_psd("--shards", "2", data=False)
+    got = psbench("pull", *at(psd), *SMALL, "--limits")
+    assert got.returncode == 1
+    assert got.stderr == "psbench: limits: are those of one core, but the server has 2 shards\n"
+
+
+def test_shards_run_without_a_server(measure):
+    (line,) = measure("local", "mix", *SMALL, "--threads", "1,2", "--rounds", "2", "--storage", "bf16")
+    assert set(line) == EVERYWHERE | {"threads"} and line["local"] and line["storage"] == "bf16"
+    assert [case["threads"] for case in line["threads"]] == [1, 2]
+    assert line["threads"][0]["ratio"]["median"] == 1
+    assert all(rate > 0 for case in line["threads"] for rate in case["each"])
+
+
+@pytest.mark.parametrize("args, sentence", [
+    ([], "what to do? expected pull, push, mix or grow"),
+    (["pul"], 'what to do? found "pul"'),
+    (["local"], "what to do? expected pull"),
+    (["pull", "--codec", "int9"], 'codec: found "int9", expected fp32'),
+    (["pull", "--keys-per-request", "10,0"], 'keys-per-request: found "0"'),
+    (["pull", "--seconds", "0"], "seconds: found 0, expected more"),
+    (["pull", "--pull-share", "2"], "pull-share"),
+    (["pull", "--client-cpu", "first"], 'client-cpu: found "first"'),
+    (["grow", "--limits"], "limits: are those of pull, push and mix"),
+    (["pull", "--limits", "--rate", "5"], "limits: are those of a closed loop"),
+    (["local", "grow"], "local: found grow"),
+    (["pull", "--rats", "5"], "rats"),
+])
+def test_wrong_words_are_refused(args, sentence):
+    got = psbench(*args)
+    assert got.returncode == 2
+    assert got.stderr.startswith("psbench: ") and sentence in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_rows_that_find_no_room_are_told(start_psd, measure):
+    psd = start_psd("--shards", "1", "--memory-max", "1M", data=False)
+    (line,) = measure("push", *at(psd), *SMALL, "--dim", "64")
+    assert line["rows_refused"] > 0
+
+
+def test_too_few_rows_are_told(start_psd):
+    psd = start_psd("--shards", "1", data=False)
+    got = psbench("pull", *at(psd), "--rows", "100")
+    assert got.returncode == 1
+    assert "rows: 100 are too few for requests of 1000 keys" in got.stderr

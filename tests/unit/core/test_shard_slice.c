@@ -1,0 +1,302 @@
+/* One push that goes on in slices: what is seen of it meanwhile, and what it leaves behind when
+ * it fails. */
+#include <errno.h>
+#include <math.h>
+
+#include "fixture.h"
+#include "server/core/shard_state.h"
+
+#define DIM 64u
+enum { N = 6000 };
+
+struct lone {
+    struct shard *s;
+    struct worker *w;
+    uint32_t table;
+    struct push *push;
+};
+
+static struct lone lone_push_of(uint64_t memory_max_bytes, enum spec_victims victims)
+{
+    static uint64_t keys[N];
+    static float values[N * DIM];
+    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD);
+    struct lone l = { .s = make_shard(0, 1, memory_max_bytes) };
+
+    spec.limits.victims = victims;
+    l.table = make_table(l.s, &spec);
+    l.w = join(l.s, SPEC_MODE_ASYNC, 0, 0, 2);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = 3 * (uint64_t)i;
+    for (uint32_t i = 0; i < N * DIM; i++)
+        values[i] = 1;
+    l.push = next_push(l.w, 0);
+    add_gradient(l.push, l.table, DIM, keys, N, values);
+    return l;
+}
+
+static struct lone lone_push(void)
+{
+    return lone_push_of(0, SPEC_VICTIMS_NONE);
+}
+
+static void end_lone(struct lone *l)
+{
+    enter_shard();
+    free_push(l->push);
+    shard_free(l->s);
+}
+
+/* To the end; returns the number of slices. */
+static uint32_t push_in_slices(struct lone *l, int *ret_status, struct shard_push_result *ret)
+{
+    enum shard_push_state state;
+    uint32_t n = 1;
+
+    enter_shard();
+    *ret_status = shard_push_begin(l->s, l->w, l->push, 0, ret, &state);
+    for (; state != SHARD_PUSH_JUDGED; n++)
+        *ret_status = shard_push_more(l->s, 0, ret, &state);
+    return n;
+}
+
+static void a_fault_in_the_last_row_leaves_nothing_behind(void **state)
+{
+    struct lone l = lone_push();
+    struct shard_push_result result;
+    uint64_t n_bytes;
+    int status;
+    uint8_t *last = (uint8_t *)(uintptr_t)l.push->sections[0].values +
+                    l.push->sections[0].value_bytes - sizeof(float);
+
+    (void)state;
+    enter_shard();
+    n_bytes = shard_bytes(l.s);
+    memcpy(last, &(float){ INFINITY }, sizeof(float));
+    assert_true(push_in_slices(&l, &status, &result) > 2);
+    assert_int_equal(status, 0);
+    assert_int_equal(result.status, PS_ENAN);
+    assert_int_equal(shard_last_refusal(l.s)->key, 3 * (N - 1));
+    assert_int_equal(l.w->last_seq, 1);
+    assert_int_equal(l.w->clock, 1);
+    assert_int_equal(table_n_rows(shard_table(l.s, l.table)->rows), 0);
+    assert_int_equal(shard_bytes(l.s), n_bytes);
+    assert_int_equal(shard_version(l.s), 0);
+    end_lone(&l);
+}
+
+/* Only one that has its row changed already has seen the push. */
+static void who_comes_while_a_push_applies_sees_all_of_it(void **state)
+{
+    static const uint64_t last = 3 * (N - 1);
+    struct lone l = lone_push();
+    struct shard_push_result result;
+    enum shard_push_state push_state;
+    float before[DIM], after[DIM];
+
+    (void)state;
+    enter_shard();
+    read_weights(l.s, l.table, &last, 1, before);
+    assert_int_equal(shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state), 0);
+    while (l.s->large.phase != SHARD_APPLY) {
+        read_weights(l.s, l.table, &last, 1, after);
+        assert_floats_equal(after, before, DIM);
+        assert_int_equal(l.w->last_seq, 0);
+        assert_int_equal(shard_push_more(l.s, 0, &result, &push_state), 0);
+    }
+    assert_int_equal(l.w->last_seq, 1);
+    assert_int_equal(l.w->clock, 1);
+    assert_false(row_version(find_row(l.s, l.table, last)));
+    read_weights(l.s, l.table, &last, 1, after);
+    assert_true(after[0] != before[0]);
+    assert_int_equal(row_version(find_row(l.s, l.table, last)), 1);
+    shard_settle(l.s);
+    read_weights(l.s, l.table, &last, 1, before);
+    assert_floats_equal(after, before, DIM); /* and not twice */
+    assert_int_equal(shard_push_more(l.s, 0, &result, &push_state), 0);
+    assert_int_equal(push_state, SHARD_PUSH_JUDGED);
+    assert_int_equal(result.version, 1);
+    end_lone(&l);
+}
+
+static void whose_push_is_under_way_does_not_die(void **state)
+{
+    struct lone l = lone_push();
+    struct shard_push_result result;
+    enum shard_push_state push_state;
+    struct worker *other = join(l.s, SPEC_MODE_ASYNC, 0, 1, 2);
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state), 0);
+    assert_int_equal(push_state, SHARD_PUSH_UNDER_WAY);
+    assert_true(shard_advance(l.s, 10 * LEASE_MS));
+    assert_int_equal(l.w->state, WORKER_LIVE);
+    assert_int_equal(other->state, WORKER_DEAD);
+    shard_settle(l.s);
+    assert_int_equal(shard_push_more(l.s, 10 * LEASE_MS, &result, &push_state), 0);
+    assert_int_equal(result.status, 0);
+    shard_advance(l.s, 20 * LEASE_MS + 1);
+    assert_int_equal(l.w->state, WORKER_DEAD);
+    end_lone(&l);
+}
+
+/* In every slice before it takes effect: the worker's rank is another's. */
+static void who_is_replaced_before_it_takes_effect_changes_nothing(void **state)
+{
+    (void)state;
+    enter_shard();
+    for (uint32_t n_slices = 0;; n_slices++) {
+        struct lone l = lone_push();
+        struct shard_push_result result;
+        enum shard_push_state push_state;
+        int status = shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state);
+
+        for (uint32_t i = 0; i < n_slices && l.s->large.phase < SHARD_APPLY; i++)
+            status = shard_push_more(l.s, 0, &result, &push_state);
+        if (l.s->large.phase >= SHARD_APPLY) {
+            assert_true(n_slices > 5);
+            end_lone(&l);
+            return;
+        }
+        roster_leave(shard_roster(l.s), l.w);
+        shard_settle(l.s);
+        status = shard_push_more(l.s, 0, &result, &push_state);
+        assert_int_equal(status, PS_EFENCED);
+        assert_int_equal(result.status, PS_EFENCED);
+        assert_int_equal(table_n_rows(shard_table(l.s, l.table)->rows), 0);
+        assert_int_equal(shard_version(l.s), 0);
+        assert_int_equal(l.w->last_seq, 0);
+        assert_int_equal(shard_counters(l.s)->pushes_fenced, 1);
+        end_lone(&l);
+    }
+}
+
+static void assert_nothing_pinned(const struct lone *l)
+{
+    const struct table *rows = l->s->tables[l->table]->table.rows;
+
+    for (uint64_t i = 0; i < table_n_numbers(rows); i++)
+        assert_false(table_row(rows, i) && row_flags(table_row(rows, i)) & ROW_PINNED);
+}
+
+static void what_has_no_place_is_left_out_in_slices_too(void **state)
+{
+    struct lone l = lone_push_of(2000000, SPEC_VICTIMS_NONE);
+    struct shard_push_result result;
+    uint64_t n_rows;
+    int status;
+
+    (void)state;
+    enter_shard();
+    assert_true(push_in_slices(&l, &status, &result) > 2);
+    n_rows = table_n_rows(shard_table(l.s, l.table)->rows);
+    assert_true(status == 0 && result.status == 0 && n_rows > 1000 && n_rows < N);
+    assert_int_equal(result.rows_refused, N - n_rows);
+    assert_int_equal(row_version(find_row(l.s, l.table, 0)), 1);
+    assert_null(find_row(l.s, l.table, 3 * (N - 1)));
+    assert_true(shard_bytes(l.s) <= 2000000);
+    assert_nothing_pinned(&l);
+    end_lone(&l);
+}
+
+/* Every row that the push under way has found, and not changed yet, is still there. */
+static uint64_t assert_found_rows_stay(const struct lone *l)
+{
+    const struct shard_part *part = &l->s->large.parts[0];
+    const struct shard_rows *b = &part->rows;
+    uint64_t n = 0;
+
+    if (l->s->large.phase < SHARD_FIND || l->s->large.phase > SHARD_APPLY)
+        return 0;
+    for (uint32_t i = l->s->large.phase == SHARD_APPLY ? part->n_done : 0; i < N; i++) {
+        if (b->rows[i])
+            assert_ptr_equal(find_row(l->s, l->table, b->keys[i]), b->rows[i]);
+        n += b->rows[i] != NULL;
+    }
+    return n;
+}
+
+/* Between the slices another worker's pushes fill the table. */
+static void rows_that_a_push_has_found_do_not_make_room_for_others(void **state)
+{
+    enum { N_OTHERS = 400 };
+    static uint64_t keys[N_OTHERS];
+    static float values[N_OTHERS * DIM];
+    struct lone l = lone_push_of(2000000, SPEC_VICTIMS_OLDEST);
+    struct worker *other = join(l.s, SPEC_MODE_ASYNC, 0, 1, 2);
+    struct shard_push_result result;
+    enum shard_push_state push_state, other_state;
+    uint64_t n_found = 0;
+    int status;
+
+    (void)state;
+    enter_shard();
+    status = shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state);
+    for (uint64_t clock = 0; push_state != SHARD_PUSH_JUDGED; clock++) {
+        struct push *push = next_push(other, clock);
+
+        for (uint32_t i = 0; i < N_OTHERS; i++) /* new ones, and some of the large push's */
+            keys[i] = i < 100 ? 3 * (100 * clock + i) : 1000000 * (clock + 1) + i;
+        add_gradient(push, l.table, DIM, keys, N_OTHERS, values);
+        assert_int_equal(shard_push_begin(l.s, other, push, 0, &result, &other_state), 0);
+        assert_true(other_state == SHARD_PUSH_JUDGED && result.status == 0);
+        free_push(push);
+        n_found += assert_found_rows_stay(&l);
+        status = shard_push_more(l.s, 0, &result, &push_state);
+    }
+    assert_true(status == 0 && result.status == 0 && n_found > N);
+    assert_true(shard_table(l.s, l.table)->rows_evicted > 0);
+    assert_true(shard_bytes(l.s) <= 2000000);
+    assert_nothing_pinned(&l);
+    end_lone(&l);
+}
+
+#ifdef PS_FAULTS
+static void a_push_in_slices_without_memory_changes_nothing(void **state)
+{
+    int status = -1;
+    long k;
+
+    (void)state;
+    enter_shard();
+    for (k = 0; status != 0; k++) {
+        struct lone l = lone_push();
+        struct shard_push_result result;
+
+        mem_fail_after(k);
+        push_in_slices(&l, &status, &result);
+        mem_fail_after(-1);
+        assert_int_equal(result.status, status);
+        if (status) {
+            assert_int_equal(status, -ENOMEM);
+            assert_int_equal(l.w->last_seq, 0);
+            assert_int_equal(shard_version(l.s), 0);
+            assert_int_equal(table_n_rows(shard_table(l.s, l.table)->rows), 0);
+            assert_true(push_in_slices(&l, &status, &result) > 2);
+            assert_int_equal(status, 0);
+            assert_int_equal(table_n_rows(shard_table(l.s, l.table)->rows), N);
+            status = -1;
+        }
+        end_lone(&l);
+    }
+    assert_true(k > 3);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fault_in_the_last_row_leaves_nothing_behind),
+        cmocka_unit_test(who_comes_while_a_push_applies_sees_all_of_it),
+        cmocka_unit_test(whose_push_is_under_way_does_not_die),
+        cmocka_unit_test(who_is_replaced_before_it_takes_effect_changes_nothing),
+        cmocka_unit_test(what_has_no_place_is_left_out_in_slices_too),
+        cmocka_unit_test(rows_that_a_push_has_found_do_not_make_room_for_others),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_push_in_slices_without_memory_changes_nothing),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,376 @@
+/* Pushes and pulls that go on in slices, while others come in between: against a twin that gets
+ * the same requests whole, each at the moment at which it took effect. */
+#include <math.h>
+
+#include "fixture.h"
+#include "server/core/shard_state.h"
+
+enum { N_TABLES = 6, N_WORKERS = 4, N_KEYS_MAX = 9000, DIM_MAX = 512, N_PULLS = 2 };
+
+/* What is asked of a table: a large push or pull is one of n_large keys below n_keys. */
+static const struct {
+    uint32_t dim, n_keys, n_large;
+    enum spec_optim optim;
+    enum spec_storage storage;
+    enum spec_mode mode;
+    float clip_norm;
+} kinds[N_TABLES] = {
+    { 4, 12000, 9000, SPEC_ADAGRAD, SPEC_FP32, SPEC_MODE_JOB, 0 },
+    { 300, 900, 600, SPEC_ADAM, SPEC_BF16, SPEC_MODE_JOB, 0 },
+    { 512, 1200, 800, SPEC_ROWWISE_ADAGRAD, SPEC_FP16, SPEC_MODE_JOB, 0 },
+    { 64, 9000, 4000, SPEC_FTRL, SPEC_FP32, SPEC_MODE_JOB, 0.5f },
+    { 256, 800, 700, SPEC_MOMENTUM, SPEC_FP32, SPEC_MODE_JOB, 0 }, /* dense */
+    { 33, 5000, 4500, SPEC_SGD, SPEC_BF16, SPEC_MODE_BSP, 0 },
+};
+
+/* A push of a worker that has not been answered. */
+struct asked {
+    struct push *push; /* NULL: none */
+    bool mirrored;     /* the twin has had it, and said `want` */
+    struct shard_push_result want;
+    int want_status;
+};
+
+struct reading {
+    struct pull *pull; /* NULL: none */
+    struct shard_pull_run run;
+    uint32_t table;
+    uint64_t *keys;
+    uint8_t *bytes;
+    size_t row_bytes;
+};
+
+struct pair {
+    struct dice dice;
+    uint32_t n_tables;
+    struct shard *s, *twin;
+    struct worker *workers[N_WORKERS], *twins[N_WORKERS];
+    struct asked asked[N_WORKERS];
+    uint32_t under_way; /* whose push is in slices; N_WORKERS: nobody's */
+    struct reading readings[N_PULLS];
+    uint64_t n_large, n_later, n_overtaken, n_refused;
+};
+
+static uint32_t pick_keys(struct dice *d, uint32_t table, uint32_t n_wanted, uint64_t *keys)
+{
+    uint64_t n_keys = kinds[table].n_keys;
+    uint32_t n = 0;
+
+    for (uint64_t key = 0; key < n_keys && n < n_wanted; key++)
+        if (roll(d, n_keys - key) < n_wanted - n)
+            keys[n++] = key;
+    return n;
+}
+
+static enum codec_id pick_codec(struct dice *d)
+{
+    return (enum codec_id)roll(d, CODEC_ID_END);
+}
+
+static void add_random(struct pair *p, struct push *push, uint32_t table, uint32_t n_wanted)
+{
+    static uint64_t keys[N_KEYS_MAX];
+    static float values[4000 * 300];
+    uint32_t dim = kinds[table].dim, n = pick_keys(&p->dice, table, n_wanted, keys);
+    enum section_op op = roll(&p->dice, 8) ? SECTION_GRADIENT : SECTION_ASSIGN;
+
+    assert_true((uint64_t)n * dim <= COUNT_OF(values));
+    for (uint32_t i = 0; i < n * dim; i++)
+        values[i] = roll_float(&p->dice);
+    if (n && roll(&p->dice, 10) == 0)
+        values[roll(&p->dice, (uint64_t)n * dim)] = NAN;
+    add_section(push, table, op, pick_codec(&p->dice), dim, keys, n, values);
+}
+
+/* Of one to three tables; of the first two workers' one is mostly large. */
+static struct push *random_push(struct pair *p, uint32_t rank)
+{
+    struct push *push = next_push(p->workers[rank], p->workers[rank]->clock);
+    uint32_t first = (uint32_t)roll(&p->dice, p->n_tables), n = 1 + (uint32_t)roll(&p->dice, 3);
+
+    push->tick = roll(&p->dice, 2) == 0;
+    push->n_samples = 1 + (uint32_t)roll(&p->dice, 5);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t table = (first + i) % p->n_tables;
+        bool large = i == 0 && rank < 2 && roll(&p->dice, 4);
+
+        add_random(p, push, table, large ? kinds[table].n_large : (uint32_t)roll(&p->dice, 60));
+    }
+    return push;
+}
+
+static void assert_told(const struct shard_push_result *got,
+                        const struct shard_push_result *want)
+{
+    assert_int_equal(got->status, want->status);
+    assert_string_equal(got->text, want->text);
+    assert_int_equal(got->repeated, want->repeated);
+    assert_int_equal(got->min_clock, want->min_clock);
+    assert_int_equal(got->version, want->version);
+    assert_int_equal(got->rows_refused, want->rows_refused);
+}
+
+static void mirror(struct pair *p, uint32_t rank)
+{
+    struct asked *a = &p->asked[rank];
+
+    a->want_status = shard_push(p->twin, p->twins[rank], a->push, 0, &a->want);
+    a->mirrored = true;
+}
+
+/* Has the push under way taken its place in the order? Then the twin gets it now. */
+static void follow(struct pair *p)
+{
+    if (p->under_way < N_WORKERS && !p->asked[p->under_way].mirrored &&
+        p->s->large.phase >= SHARD_APPLY)
+        mirror(p, p->under_way);
+}
+
+static void told(struct pair *p, uint32_t rank, int status, const struct shard_push_result *got)
+{
+    struct asked *a = &p->asked[rank];
+
+    if (!a->mirrored)
+        mirror(p, rank);
+    assert_int_equal(status, a->want_status);
+    assert_told(got, &a->want);
+    p->n_refused += got->status != 0;
+    free_push(a->push);
+    *a = (struct asked){ 0 };
+}
+
+static void begin(struct pair *p, uint32_t rank)
+{
+    struct asked *a = &p->asked[rank];
+    struct shard_push_result result;
+    enum shard_push_state state;
+    int status;
+
+    if (rank == p->under_way)
+        return;
+    if (!a->push)
+        a->push = random_push(p, rank);
+    status = shard_push_begin(p->s, p->workers[rank], a->push, 0, &result, &state);
+    follow(p);
+    p->n_overtaken += state == SHARD_PUSH_JUDGED && p->under_way < N_WORKERS;
+    p->n_later += state == SHARD_PUSH_LATER;
+    if (state == SHARD_PUSH_JUDGED)
+        told(p, rank, status, &result);
+    if (state != SHARD_PUSH_UNDER_WAY)
+        return;
+    p->under_way = rank;
+    p->n_large++;
+    follow(p);
+}
+
+static void go_on(struct pair *p)
+{
+    struct shard_push_result result;
+    enum shard_push_state state;
+    uint32_t rank = p->under_way;
+    int status;
+
+    if (rank == N_WORKERS)
+        return;
+    status = shard_push_more(p->s, 0, &result, &state);
+    if (state == SHARD_PUSH_JUDGED)
+        p->under_way = N_WORKERS;
+    follow(p);
+    if (state == SHARD_PUSH_JUDGED)
+        told(p, rank, status, &result);
+}
+
+/* Rows [from, to) as the twin has them now. */
+static void assert_read(struct pair *p, const struct reading *r, uint32_t from, uint32_t to)
+{
+    struct pull *pull = make_pull(r->pull->clock, r->table, r->keys + from, to - from);
+    uint8_t *want = malloc((to - from) * r->row_bytes + 1);
+    uint64_t min_clock, version;
+    struct err err;
+
+    assert_non_null(want);
+    pull->sections[0].codec = r->pull->sections[0].codec;
+    pull->sections[0].k = r->pull->sections[0].k;
+    assert_int_equal(shard_pull(p->twin, NULL, pull, want, &min_clock, &version, &err), 0);
+    assert_memory_equal(r->bytes + from * r->row_bytes, want, (to - from) * r->row_bytes);
+    free(want);
+    free_pull(pull);
+}
+
+static void begin_reading(struct pair *p, struct reading *r)
+{
+    uint32_t n;
+    const struct codec *codec;
+    enum codec_id id = pick_codec(&p->dice);
+
+    r->table = (uint32_t)roll(&p->dice, p->n_tables);
+    r->keys = malloc(N_KEYS_MAX * sizeof *r->keys);
+    n = pick_keys(&p->dice, r->table, kinds[r->table].n_large, r->keys);
+    r->pull = make_pull(0, r->table, r->keys, n);
+    r->pull->sections[0].codec = id;
+    r->pull->sections[0].k = id == CODEC_TOPK ? 3 : 0;
+    codec = codec_by_id((uint32_t)id);
+    r->row_bytes = codec->row_bytes(kinds[r->table].dim, r->pull->sections[0].k);
+    r->bytes = malloc(n * r->row_bytes + 1);
+    assert_true(shard_pull_is_large(p->s, r->pull));
+    shard_pull_begin(p->s, NULL, r->pull, r->bytes, &r->run);
+}
+
+static void end_reading(struct pair *p, struct reading *r)
+{
+    shard_pull_end(p->s, NULL, &r->run);
+    free_pull(r->pull);
+    free(r->keys);
+    free(r->bytes);
+    *r = (struct reading){ 0 };
+}
+
+static void read_on(struct pair *p, struct reading *r)
+{
+    uint32_t from;
+    struct err err = { 0 };
+
+    if (!r->pull)
+        begin_reading(p, r);
+    from = r->run.is_open ? r->pull->sections[0].n_keys - r->run.keys.n_left : 0;
+    assert_int_equal(shard_pull_more(p->s, &r->run, &err), 0);
+    assert_read(p, r, from, r->pull->sections[0].n_keys - r->run.keys.n_left);
+    if (r->run.done)
+        end_reading(p, r);
+}
+
+static void assert_same_rows(struct pair *p, uint32_t table)
+{
+    uint32_t n_bytes = shard_table(p->s, table)->payload_bytes;
+
+    assert_int_equal(table_n_rows(shard_table(p->s, table)->rows),
+                     table_n_rows(shard_table(p->twin, table)->rows));
+    assert_int_equal(shard_table(p->s, table)->n_pushes, shard_table(p->twin, table)->n_pushes);
+    assert_int_equal(shard_table(p->s, table)->rows_pushed,
+                     shard_table(p->twin, table)->rows_pushed);
+    for (uint64_t key = 0; key < kinds[table].n_keys; key++) {
+        const struct row *row = find_row(p->s, table, key),
+                         *want = find_row(p->twin, table, key);
+
+        assert_int_equal(row != NULL, want != NULL);
+        if (!row)
+            continue;
+        assert_true(row->stamp == want->stamp); /* version, touches, and nothing is pinned */
+        assert_memory_equal(row->floats, want->floats, n_bytes);
+    }
+}
+
+static void assert_same(struct pair *p)
+{
+    shard_settle(p->s);
+    follow(p);
+    for (uint32_t i = 0; i < p->n_tables; i++)
+        assert_same_rows(p, i);
+    assert_int_equal(shard_version(p->s), shard_version(p->twin));
+    p->twin->counters.pulls = p->s->counters.pulls; /* the twin was asked in pieces */
+    p->twin->counters.rows_pulled = p->s->counters.rows_pulled;
+    memcpy(p->twin->counters.value_bytes_out, p->s->counters.value_bytes_out,
+           sizeof p->s->counters.value_bytes_out);
+    assert_memory_equal(shard_counters(p->s), shard_counters(p->twin),
+                        sizeof(struct shard_counters));
+    assert_int_equal(p->s->refusal.n, p->twin->refusal.n);
+    assert_string_equal(p->s->refusal.text, p->twin->refusal.text);
+    for (uint32_t i = 0; i < N_WORKERS; i++) {
+        assert_int_equal(p->workers[i]->last_seq, p->twins[i]->last_seq);
+        assert_int_equal(p->workers[i]->clock, p->twins[i]->clock);
+    }
+}
+
+static void set_up(struct pair *p, uint32_t n_tables, struct dice dice)
+{
+    *p = (struct pair){ .dice = dice, .n_tables = n_tables, .under_way = N_WORKERS };
+    enter_shard();
+    p->s = make_shard(0, 1, 0);
+    p->twin = make_shard(0, 1, 0);
+    for (uint32_t i = 0; i < n_tables; i++) {
+        struct table_spec spec = sparse_spec("", kinds[i].dim, kinds[i].optim);
+
+        if (i == 4)
+            spec = dense_spec("", kinds[i].dim, kinds[i].dim * (uint64_t)kinds[i].n_keys,
+                              kinds[i].optim);
+        snprintf(spec.name, sizeof spec.name, "t%u", i);
+        spec.storage = kinds[i].storage;
+        spec.mode = kinds[i].mode;
+        spec.clip_norm = kinds[i].clip_norm;
+        assert_int_equal(make_table(p->s, &spec), i);
+        assert_int_equal(make_table(p->twin, &spec), i);
+    }
+    for (uint32_t rank = 0; rank < N_WORKERS; rank++) {
+        p->workers[rank] = join(p->s, SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
+        p->twins[rank] = join(p->twin, SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
+    }
+}
+
+static void tear_down(struct pair *p)
+{
+    enter_shard();
+    while (p->under_way < N_WORKERS)
+        go_on(p);
+    assert_same(p);
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        if (p->asked[i].push)
+            free_push(p->asked[i].push);
+    for (uint32_t i = 0; i < N_PULLS; i++)
+        while (p->readings[i].pull)
+            read_on(p, &p->readings[i]);
+    shard_free(p->s);
+    shard_free(p->twin);
+}
+
+static void run_pair(uint32_t n_tables, const char *name)
+{
+    struct pair p;
+
+    enter_shard();
+    set_up(&p, n_tables, dice_of_this_run(name));
+    for (uint32_t i = 0; i < 1500; i++) {
+        switch (roll(&p.dice, 8)) {
+        case 0:
+        case 1:
+        case 2:
+            begin(&p, (uint32_t)roll(&p.dice, N_WORKERS));
+            break;
+        case 3:
+            read_on(&p, &p.readings[roll(&p.dice, N_PULLS)]);
+            break;
+        case 4:
+            if (roll(&p.dice, 20) == 0)
+                assert_same(&p);
+            break;
+        default:
+            go_on(&p);
+        }
+    }
+    print_message("%llu in slices, %llu came later, %llu overtook, %llu refused\n",
+                  (unsigned long long)p.n_large, (unsigned long long)p.n_later,
+                  (unsigned long long)p.n_overtaken, (unsigned long long)p.n_refused);
+    assert_true(p.n_large > 5 && p.n_later > 0 && p.n_overtaken > 20 && p.n_refused > 0);
+    tear_down(&p);
+}
+
+static void slices_end_in_the_same_bits_as_whole_pushes(void **state)
+{
+    (void)state;
+    run_pair(5, "slices");
+}
+
+static void slices_leave_lock_step_as_it_is(void **state)
+{
+    (void)state;
+    run_pair(6, "slices and lock step");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_end_in_the_same_bits_as_whole_pushes),
+        cmocka_unit_test(slices_leave_lock_step_as_it_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/*
+ * A service over a real shard, its clients being socket pairs: what the loop of a shard thread
+ * does, without the thread.
+ */
+#ifndef TESTS_UNIT_PSD_SERVING_H
+#define TESTS_UNIT_PSD_SERVING_H
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "common/mem.h"
+#include "proto/keys.h"
+#include "server/net/switchboard.h"
+#include "server/service.h"
+#include "tests/unit/net/peer.h"
+
+#define DIM 4u
+#define SERVING_FRAME_MAX_BYTES (64u << 20)
+
+struct fixture {
+    uv_loop_t loop;
+    struct channel_hub hub;
+    struct shard *shard;
+    struct service *service;
+    struct switchboard board;
+    struct hello_reply welcome;
+};
+
+static inline void set_up(struct fixture *f)
+{
+    struct shard_config core = {
+        .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000
+    };
+    struct service_config service = { .loop = &f->loop,
+                                      .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
+                                      .lease_ms = 10000,
+                                      .park_max_ms = 10000 };
+    struct switchboard_config board = { .hub = &f->hub,
+                                        .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
+                                        .frame_timeout_ms = 10000,
+                                        .welcome = &f->welcome,
+                                        .events = &service_events };
+
+    *f = (struct fixture){
+        .welcome = { .version = 1, .n_nodes = 1, .shards_per_node = 1, .nodes = { "here:1" } }
+    };
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    channel_hub_init(&f->hub, &f->loop);
+    f->shard = shard_new(&core);
+    service.shard = f->shard;
+    f->service = service_new(&service);
+    board.owner = f->service;
+    switchboard_init(&f->board, &board);
+}
+
+static inline void tear_down(struct fixture *f)
+{
+    enter_shard();
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    service_stop(f->service);
+    channel_hub_close(&f->hub);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    channel_hub_deinit(&f->hub);
+    service_free(f->service);
+    shard_free(f->shard);
+}
+
+static inline struct peer client(struct fixture *f, const char *role)
+{
+    struct hello hello = { .version_min = 1, .version_max = 1, .name = "client" };
+    struct peer p = { .loop = &f->loop };
+    int ends[2];
+
+    snprintf(hello.role, sizeof hello.role, "%s", role);
+    assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
+    assert_int_equal(switchboard_open(&f->board, ends[0], 1, &hello), 0);
+    p.fd = ends[1];
+    assert_true(peer_receive(&p));
+    assert_int_equal(p.header.type, FRAME_HELLO_REPLY);
+    return p;
+}
+
+static inline uint32_t ask_table(struct peer *p, const char *name)
+{
+    struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
+    struct table_reply reply;
+    struct buf frame = { 0 };
+
+    snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
+    assert_int_equal(message_write_table(&frame, 2, &asked), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(message_read_table_reply(&p->header, p->head, &reply), 0);
+    assert_int_equal(reply.status, 0);
+    return reply.table_id;
+}
+
+static inline struct join_reply join_job(struct peer *p, uint32_t rank, uint64_t incarnation)
+{
+    struct join asked = { .job = "job",
+                          .rank = rank,
+                          .n_workers = 2,
+                          .incarnation = incarnation,
+                          .mode = SPEC_MODE_BSP,
+                          .name = "client" };
+    struct join_reply reply;
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(message_read_join_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static inline int beat(struct peer *p)
+{
+    struct status_reply reply;
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_beat(&frame, 50, 0), 0);
+    peer_send(p, &frame);
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_BEAT_REPLY);
+    assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
+    return reply.status;
+}
+
+#endif

@@ -1,0 +1,351 @@
+/* Requests of more than a slice: others are answered meanwhile, and what they change does not
+ * depend on it. */
+#include "server/core/shard_state.h"
+#include "serving.h"
+
+enum { N_KEYS = 40000 }; /* ten slices and more */
+
+static uint64_t keys[N_KEYS];
+static uint8_t key_bytes[(size_t)N_KEYS * KEYS_BYTES_MAX];
+static float gradient[N_KEYS * DIM];
+
+static struct section section_of(uint32_t n_keys)
+{
+    for (uint32_t i = 0; i < n_keys; i++)
+        keys[i] = i;
+    return (struct section){ .n_keys = n_keys,
+                             .keys = key_bytes,
+                             .key_bytes = keys_encode(keys, n_keys, key_bytes) };
+}
+
+static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compress)
+{
+    struct push push = {
+        .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true, .n_sections = 1
+    };
+    struct buf frame = { 0 };
+
+    for (uint32_t i = 0; i < n_keys * DIM; i++)
+        gradient[i] = 1;
+    push.sections[0] = section_of(n_keys);
+    push.sections[0].values = (const uint8_t *)gradient;
+    push.sections[0].value_bytes = n_keys * DIM * sizeof *gradient;
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, compress), 0);
+    peer_send(p, &frame);
+}
+
+static struct push_reply hear_push(struct peer *p, uint64_t seq)
+{
+    struct push_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
+    assert_int_equal(p->header.request_id, 100 + seq);
+    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static void ask_pull(struct peer *p, uint64_t request_id, uint64_t clock, uint32_t n_keys)
+{
+    struct pull pull = { .clock = clock, .n_sections = 1, .sections = { section_of(n_keys) } };
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
+    peer_send(p, &frame);
+}
+
+static struct pull_reply hear_pull(struct peer *p, uint64_t request_id)
+{
+    struct pull_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PULL_REPLY);
+    assert_int_equal(p->header.request_id, request_id);
+    assert_int_equal(
+        message_read_pull_reply(&p->header, p->head, p->body, p->header.body_bytes, &reply), 0);
+    return reply;
+}
+
+/* Has anything come for this peer? */
+static bool has_heard(const struct peer *p)
+{
+    uint8_t byte;
+
+    return recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+static void wait_until_held(struct peer *p, const struct fixture *f, uint32_t n_held)
+{
+    uint32_t n;
+
+    do {
+        n = 0;
+        peer_turn(p);
+        for (const struct connection *c = f->board.first; c; c = c->next)
+            n += c->channel.held;
+    } while (n < n_held);
+}
+
+static void add_workers(struct fixture *f, struct peer *ret_peers, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        ret_peers[i] = client(f, "worker");
+        assert_int_equal(ask_table(&ret_peers[i], "t"), 0);
+        assert_int_equal(join_job(&ret_peers[i], i, 1).status, 0);
+    }
+}
+
+static uint64_t n_rows(struct fixture *f)
+{
+    enter_shard();
+    return table_n_rows(shard_table(f->shard, 0)->rows);
+}
+
+static void a_small_request_passes_a_large_push(void **state)
+{
+    struct fixture f;
+    struct peer p[2], reader;
+
+    (void)state;
+    set_up(&f);
+    add_workers(&f, p, 2);
+    reader = client(&f, "reader");
+    ask_push(&p[0], 1, N_KEYS, false);
+    wait_until_held(&p[0], &f, 1);
+    ask_pull(&reader, 60, 0, 10);
+    assert_int_equal(hear_pull(&reader, 60).status, 0);
+    assert_false(has_heard(&p[0]));
+    assert_int_equal(f.shard->large.push->seq, 1); /* still under way */
+    assert_int_equal(hear_push(&p[0], 1).status, 0);
+    assert_int_equal(n_rows(&f), 0); /* lock step: it waits for the other worker */
+    ask_push(&p[1], 1, 1, false);
+    assert_int_equal(hear_push(&p[1], 1).status, 0);
+    assert_int_equal(n_rows(&f), N_KEYS);
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+static void a_small_request_passes_a_large_pull(void **state)
+{
+    struct pull_reply reply;
+    struct fixture f;
+    struct peer worker, reader, other;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    reader = client(&f, "reader");
+    other = client(&f, "reader");
+    ask_table(&worker, "t");
+    ask_pull(&reader, 60, 0, N_KEYS);
+    ask_pull(&reader, 61, 0, 1); /* behind it on its own connection: waits */
+    wait_until_held(&reader, &f, 1);
+    ask_pull(&other, 62, 0, 10);
+    assert_int_equal(hear_pull(&other, 62).status, 0);
+    assert_false(has_heard(&reader));
+    reply = hear_pull(&reader, 60);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.sections[0].value_bytes, N_KEYS * DIM * sizeof(float));
+    assert_int_equal(hear_pull(&reader, 61).status, 0);
+    peer_close(&worker);
+    peer_close(&reader);
+    peer_close(&other);
+    tear_down(&f);
+}
+
+/* The third is compressed: its body is unpacked, and goes with it. */
+static void large_pushes_come_one_after_the_other(void **state)
+{
+    static const float after[DIM] = { -1, -1, -1, -1 };
+    struct pull_reply reply;
+    struct fixture f;
+    struct peer p[2], reader;
+
+    (void)state;
+    set_up(&f);
+    add_workers(&f, p, 2);
+    reader = client(&f, "reader");
+    for (uint64_t seq = 1; seq <= 2; seq++) {
+        for (size_t i = 0; i < 2; i++)
+            ask_push(&p[i], seq, N_KEYS, seq == 2 && i == 1);
+        wait_until_held(&p[0], &f, 2);
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(hear_push(&p[i], seq).status, 0);
+        assert_int_equal(shard_table(f.shard, 0)->n_pushes, seq);
+    }
+    ask_pull(&reader, 60, 0, N_KEYS);
+    reply = hear_pull(&reader, 60);
+    assert_int_equal(reply.status, 0);
+    for (uint32_t i = 0; i < DIM; i++) {
+        float value;
+
+        memcpy(&value, reply.sections[0].values + i * sizeof value, sizeof value);
+        assert_true(value == 2 * after[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+/* Of the pushes of two connections that close one is under way, and judged; the other's is not,
+ * and its worker may send it again. */
+static void a_push_whose_connection_closes_is_judged_or_was_never_there(void **state)
+{
+    struct join_reply joined;
+    struct fixture f;
+    struct peer p[2];
+
+    (void)state;
+    set_up(&f);
+    add_workers(&f, p, 2);
+    for (size_t i = 0; i < 2; i++)
+        ask_push(&p[i], 1, N_KEYS, false);
+    wait_until_held(&p[0], &f, 2);
+    enter_shard();
+    switchboard_close_all(&f.board);
+    while (f.board.first)
+        uv_run(&f.loop, UV_RUN_ONCE);
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    p[0] = client(&f, "worker");
+    joined = join_job(&p[0], 0, 1);
+    assert_int_equal(joined.status, 0);
+    assert_true(joined.resumed);
+    assert_int_equal(joined.last_applied, 1);
+    p[1] = client(&f, "worker");
+    assert_int_equal(join_job(&p[1], 1, 1).last_applied, 0);
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    tear_down(&f);
+}
+
+static void a_pull_whose_connection_closes_is_dropped(void **state)
+{
+    struct fixture f;
+    struct peer worker, reader;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    reader = client(&f, "reader");
+    ask_table(&worker, "t");
+    ask_pull(&reader, 60, 0, N_KEYS);
+    wait_until_held(&reader, &f, 1);
+    peer_close(&reader);
+    while (f.board.first->next)
+        uv_run(&f.loop, UV_RUN_ONCE);
+    assert_int_equal(beat(&worker), PS_ENOJOIN); /* others are served */
+    peer_close(&worker);
+    tear_down(&f);
+}
+
+static void a_parked_pull_that_is_ready_is_answered_in_slices(void **state)
+{
+    struct fixture f;
+    struct peer p[2], reader;
+
+    (void)state;
+    set_up(&f);
+    add_workers(&f, p, 2);
+    reader = client(&f, "reader");
+    ask_push(&p[0], 1, 1, false);
+    assert_int_equal(hear_push(&p[0], 1).status, 0);
+    ask_pull(&p[0], 60, 1, N_KEYS);
+    ask_pull(&p[0], 61, 1, N_KEYS);
+    assert_int_equal(beat(&p[0]), 0);
+    ask_push(&p[1], 1, 1, false);
+    assert_int_equal(hear_push(&p[1], 1).status, 0);
+    ask_pull(&reader, 62, 0, 1);
+    assert_int_equal(hear_pull(&reader, 62).status, 0);
+    assert_false(has_heard(&p[0]));
+    assert_int_equal(hear_pull(&p[0], 60).min_clock, 1);
+    assert_int_equal(hear_pull(&p[0], 61).status, 0);
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+static void a_service_that_stops_judges_what_is_under_way(void **state)
+{
+    struct fixture f;
+    struct peer p[2], reader;
+
+    (void)state;
+    set_up(&f);
+    add_workers(&f, p, 2);
+    reader = client(&f, "reader");
+    for (size_t i = 0; i < 2; i++)
+        ask_push(&p[i], 1, N_KEYS, false);
+    ask_pull(&reader, 60, 0, N_KEYS);
+    wait_until_held(&p[0], &f, 3);
+    enter_shard();
+    service_stop(f.service);
+    switchboard_close_all(&f.board);
+    assert_int_equal(hear_pull(&reader, 60).status, PS_ESTOPPING);
+    assert_int_equal(hear_push(&p[0], 1).status, 0);
+    assert_int_equal(hear_push(&p[1], 1).status, PS_ESTOPPING);
+    for (size_t i = 0; i < 2; i++)
+        peer_close(&p[i]);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+#ifdef PS_FAULTS
+/* Whichever allocation fails, who asked gets an answer or the end of the stream, and others are
+ * served. */
+static void every_allocation_that_fails_is_a_refusal_or_the_end(void **state)
+{
+    bool is_through = false;
+
+    (void)state;
+    for (long k = 0; !is_through; k++) {
+        struct service_counts counts;
+        struct fixture f;
+        struct peer p[2], reader;
+
+        assert_true(k < 1000);
+        set_up(&f);
+        add_workers(&f, p, 2);
+        reader = client(&f, "reader");
+        ask_push(&p[0], 1, N_KEYS, true);
+        ask_pull(&reader, 60, 0, N_KEYS);
+        mem_fail_after(k);
+        for (uint32_t i = 0; i < 100; i++)
+            uv_run(&f.loop, UV_RUN_NOWAIT);
+        mem_fail_after(-1);
+        service_count(f.service, &counts);
+        is_through = counts.refused == 0 && f.board.first && f.board.first->next &&
+                     f.board.first->next->next;
+        ask_push(&p[1], 1, 1, false);
+        if (peer_receive(&p[1]))
+            assert_int_equal(p[1].header.type, FRAME_PUSH_REPLY);
+        for (size_t i = 0; i < 2; i++)
+            peer_close(&p[i]);
+        peer_close(&reader);
+        tear_down(&f);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_small_request_passes_a_large_push),
+        cmocka_unit_test(a_small_request_passes_a_large_pull),
+        cmocka_unit_test(large_pushes_come_one_after_the_other),
+        cmocka_unit_test(a_push_whose_connection_closes_is_judged_or_was_never_there),
+        cmocka_unit_test(a_pull_whose_connection_closes_is_dropped),
+        cmocka_unit_test(a_parked_pull_that_is_ready_is_answered_in_slices),
+        cmocka_unit_test(a_service_that_stops_judges_what_is_under_way),
+#ifdef PS_FAULTS
+        cmocka_unit_test(every_allocation_that_fails_is_a_refusal_or_the_end),
+#endif
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
