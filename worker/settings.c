@@ -61,6 +61,8 @@ static const struct setting rows[] = {
         "what the workers of a job divide: rows, a batch each in turn, or whole files"),
     ROW("data", "bad-rows-max", SETTING_U64, bad_rows_max, "N", "1000", 0, 0,
         "malformed rows that are skipped before the job stops"),
+    ROW("data", "data-cache", SETTING_TEXT, data_cache, "DIR", "", 0, 0,
+        "keep the parsed rows there: later passes and runs read them instead of the text"),
 
     ROW("job", "job", SETTING_TEXT, job, "NAME", "job", 0, 0,
         "name of the training run; its tables are NAME/..."),
@@ -109,6 +111,24 @@ static const struct setting rows[] = {
         "how embedding rows start"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0.05", 0, 0,
         "half width of uniform, standard deviation of normal"),
+    ROW("model", "table-storage", SETTING_CHOICE, table_storage, "fp32|bf16|fp16", "fp32", 0, 0,
+        "how embedding weights lie in the servers' memory; optimizer state is fp32"),
+    ROW("model", "table-max", SETTING_BYTES, table_max_bytes, "BYTES", "0", 0, 0,
+        "memory of an embedding table over all shards; 0: as the servers allow"),
+    ROW("model", "table-full", SETTING_CHOICE, table_full, "refuse|oldest|rarest", "refuse", 0, 0,
+        "when memory is full: refuse new rows, or drop those pushed longest ago, or least"),
+    ROW("model", "admit-touches", SETTING_U32, admit_touches, "N", "1", 0, SPEC_ADMIT_MAX,
+        "a key gets a row at its N-th push within admit-clocks"),
+    ROW("model", "admit-clocks", SETTING_U64, admit_clocks, "CLOCKS", "0", 0, 0,
+        "window of admit-touches"),
+    ROW("model", "idle-clocks", SETTING_U64, idle_clocks, "CLOCKS", "0", 0, 0,
+        "drop rows not pushed for so many clocks; 0: never"),
+    ROW("model", "ttl", SETTING_MS, ttl_ms, "TIME", "0", 0, UINT64_C(4294967295000),
+        "drop rows not pushed for so long, in whole seconds; 0: never"),
+    ROW("model", "rare-touches", SETTING_U32, rare_touches, "N", "0", 0, SPEC_RARE_MAX,
+        "drop rows with fewer pushes in rare-clocks; 0: none"),
+    ROW("model", "rare-clocks", SETTING_U64, rare_clocks, "CLOCKS", "0", 0, 0,
+        "window of rare-touches"),
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
         "samples of a mini-batch, for each worker"),
@@ -304,6 +324,20 @@ static int check_layers(const struct settings *s, struct err *err)
     return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
 }
 
+/* The servers' own judgement, before any is asked. */
+static int check_limits(const struct settings *s, struct err *err)
+{
+    const struct table_spec spec = {
+        .name = "emb", .dim = s->dim, .optim = SPEC_SGD, .limits = settings_limits(s)
+    };
+    struct err why = { 0 };
+    int status = want(err, s->ttl_ms % 1000 == 0, "--ttl: whole seconds are expected");
+
+    if (!status && spec_check(&spec, &why))
+        status = err_set(err, PS_ESETTING, "%s", why.text);
+    return status;
+}
+
 int settings_check(const struct settings *s, const char *command, struct err *err)
 {
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
@@ -311,6 +345,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 
     if (!status)
         status = check_layers(s, err);
+    if (!status)
+        status = check_limits(s, err);
     if (!status)
         status = want(err, s->device != DEVICE_CUDA,
                       "--device: cuda is not in this build; use cpu or auto");
@@ -381,6 +417,18 @@ struct optim_params settings_optim_params(const struct settings *s, bool dense)
     p.ftrl_l1 = s->ftrl_l1;
     p.ftrl_l2 = s->ftrl_l2;
     return p;
+}
+
+struct spec_limits settings_limits(const struct settings *s)
+{
+    return (struct spec_limits){ .admit_touches = s->admit_touches,
+                                 .admit_clocks = s->admit_clocks,
+                                 .idle_clocks = s->idle_clocks,
+                                 .ttl_s = (uint32_t)(s->ttl_ms / 1000),
+                                 .rare_touches = s->rare_touches,
+                                 .rare_clocks = s->rare_clocks,
+                                 .victims = (enum spec_victims)s->table_full,
+                                 .max_bytes = s->table_max_bytes };
 }
 
 struct lr_schedule settings_schedule(const struct settings *s)

@@ -26,7 +26,7 @@ struct settings {
     char categorical[SETTINGS_TEXT_MAX], ignore[SETTINGS_TEXT_MAX],
         bucketise[SETTINGS_TEXT_MAX];
     char missing[SETTINGS_TEXT_MAX], inner_separator[SETTINGS_TEXT_MAX];
-    char quote[SETTINGS_TEXT_MAX];
+    char quote[SETTINGS_TEXT_MAX], data_cache[SETTINGS_TEXT_MAX];
     bool header, labelled;
     int missing_as, numeric_as, share;
     float valid_fraction;
@@ -46,6 +46,9 @@ struct settings {
     float dropout, l2_dense, l2_embedding;
     int init;
     float init_scale;
+    int table_storage, table_full;
+    uint64_t table_max_bytes, admit_clocks, idle_clocks, ttl_ms, rare_clocks;
+    uint32_t admit_touches, rare_touches;
     /* training */
     uint32_t batch, epochs, early_stop;
     uint64_t seed, eval_every;
@@ -89,5 +92,7 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
 enum spec_optim settings_optim(const struct settings *s, bool dense);
 struct optim_params settings_optim_params(const struct settings *s, bool dense);
 struct lr_schedule settings_schedule(const struct settings *s);
+/* Which rows of the embedding tables come and go. */
+struct spec_limits settings_limits(const struct settings *s);
 
 #endif

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/hash.h"
+#include "common/log.h"
 #include "worker/data/moments.h"
 
 #define MOMENTS_ROWS 100000u
@@ -133,6 +134,12 @@ int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct
                            ret_std, err);
 }
 
+static void warn(void *arg, const char *sentence)
+{
+    (void)arg;
+    log_warn("%s", sentence);
+}
+
 int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed **ret,
                struct err *err)
 {
@@ -152,6 +159,8 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
         .labelled = u->labelled,
+        .data_cache = s->data_cache,
+        .on_notice = warn,
     };
 
     return feed_open(&options, ret, err);

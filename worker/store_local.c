@@ -1,7 +1,7 @@
 /*
  * The trainer's tables inside this process: one shard of server/core, fed with the same encoded
- * bytes that a server would get, so that what a codec loses is lost here too. No network, no
- * thread, no clock: time stands still, so no lease ends.
+ * bytes that a server would get, so that what a codec loses is lost here too. No network and no
+ * thread; time passes only for the tables' own rules (--ttl), and no lease ends.
  */
 #include "common/file.h"
 #include "common/mem.h"
@@ -24,7 +24,7 @@ struct local {
     char job[SPEC_NAME_MAX];
     uint32_t ids[PS_TABLES_MAX]; /* the shard's number of the store's table 0, 1, 2 ... */
     uint32_t n_tables;
-    uint64_t seq;
+    uint64_t seq, begun_ms;
     struct push push; /* scratch */
     struct pull pull;
     struct buf in, out;                    /* owned: encoded request and answer */
@@ -141,6 +141,14 @@ static int pull_wait(struct store *s, struct err *err)
                   : 0;
 }
 
+static uint64_t mono_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
                 const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
@@ -169,6 +177,7 @@ static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
     l->stats.rows_refused += result.rows_refused;
     for (uint32_t i = 0; i < n; i++)
         l->stats.rows_pushed += sections[i].n_keys;
+    (void)shard_advance(l->shard, mono_ms() - l->begun_ms);
     return result.status ? err_set(err, result.status, "%s", result.text) : 0;
 }
 
@@ -270,6 +279,7 @@ int store_local_open(const char *job, const char *checkpoint_dir, struct store *
     enter_shard();
     l->store.ops = &ops;
     snprintf(l->job, sizeof l->job, "%s", job);
+    l->begun_ms = mono_ms();
     l->shard = shard_new(&config);
     l->encoder = encoder_new(1);
     if (checkpoint_dir)

@@ -91,6 +91,8 @@ static struct table_spec sparse_spec(const struct tables *t, const char *name, u
         .clip_norm = t->s->clip_norm,
         .mode = (enum spec_mode)t->s->embedding_mode,
         .bound = t->s->embedding_mode == SPEC_MODE_SSP ? t->s->embedding_staleness : 0,
+        .storage = (enum spec_storage)t->s->table_storage,
+        .limits = settings_limits(t->s),
     };
 
     name_table(t, &spec, name);

@@ -19,7 +19,7 @@
 #define KEEPALIVE_S 10
 
 struct dial {
-    uv_loop_t *loop;                  /* borrowed */
+    struct channel_hub *hub;          /* borrowed */
     const struct dial_events *events; /* borrowed, static */
     void *owner;                      /* borrowed until dropped */
     bool dropped;
@@ -84,8 +84,8 @@ static void on_connected(uv_connect_t *connect, int status)
     if (!status && !d->dropped) {
         uv_tcp_nodelay(&d->tcp, 1);
         uv_tcp_keepalive(&d->tcp, 1, KEEPALIVE_S);
-        status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, FRAME_MAX_BYTES_DEFAULT,
-                               &channel_events, d);
+        status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, d->hub,
+                               FRAME_MAX_BYTES_DEFAULT, &channel_events, d);
         if (!status) {
             d->open = true;
             d->channel.reads_always = true; /* what is sent is bounded by the client's window */
@@ -103,7 +103,7 @@ static void start_connect(struct dial *d, const struct sockaddr *address)
 {
     int status;
 
-    uv_tcp_init(d->loop, &d->tcp);
+    uv_tcp_init(d->hub->loop, &d->tcp);
     status = uv_tcp_connect(&d->connect, &d->tcp, address, on_connected);
     if (status) {
         d->why = status;
@@ -137,19 +137,19 @@ static int resolve_name(struct dial *d, const struct address *address)
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP };
 
     d->resolving = true;
-    return uv_getaddrinfo(d->loop, &d->resolve, on_resolved, address->host, address->port,
+    return uv_getaddrinfo(d->hub->loop, &d->resolve, on_resolved, address->host, address->port,
                           &hints);
 }
 
-int dial_new(uv_loop_t *loop, const struct address *address, const struct dial_events *events,
-             void *owner, struct dial **ret)
+int dial_new(struct channel_hub *hub, const struct address *address,
+             const struct dial_events *events, void *owner, struct dial **ret)
 {
     struct dial *d = mem_alloc(sizeof *d);
     int port = (int)strtol(address->port, NULL, 10), status;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
 
-    d->loop = loop;
+    d->hub = hub;
     d->events = events;
     d->owner = owner;
     if (uv_ip4_addr(address->host, port, &v4) == 0) {

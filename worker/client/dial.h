@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "common/buf.h"
+#include "proto/channel_hub.h"
 #include "proto/frame.h"
 #include "worker/client/address.h"
 
@@ -31,8 +32,8 @@ struct dial_events {
 
 /* Starts an attempt. `address` is copied. No event comes from inside this call. A numeric
  * address needs no resolver. */
-int dial_new(uv_loop_t *loop, const struct address *address, const struct dial_events *events,
-             void *owner, struct dial **ret) MUST_CHECK;
+int dial_new(struct channel_hub *hub, const struct address *address,
+             const struct dial_events *events, void *owner, struct dial **ret) MUST_CHECK;
 
 /* Sends one whole frame and leaves *frame empty. Only after events.connected. When it fails,
  * events.closed follows. */

@@ -29,7 +29,7 @@ struct member {
 };
 
 struct fleet {
-    uv_loop_t *loop;                  /* borrowed */
+    struct channel_hub *hub;          /* borrowed */
     const struct ps_options *options; /* borrowed */
     struct desk *desk;                /* borrowed */
     struct seek *seek;                /* owned; NULL once the links are made */
@@ -336,7 +336,7 @@ static void on_found(void *owner, const struct address *address, const struct he
     desk_set_shards(fleet->desk, n_shards);
     for (i = 0; i < n_shards; i++) {
         config = make_link_config(fleet, i, i % r->shards_per_node, r->map_id);
-        fleet->members[i].link = link_new(fleet->loop, &config, &link_events, fleet);
+        fleet->members[i].link = link_new(fleet->hub, &config, &link_events, fleet);
     }
     fleet->n_shards = n_shards;
 }
@@ -348,19 +348,19 @@ static void on_not_found(void *owner, int status, const char *sentence)
 
 static const struct seek_events seek_events = { on_found, notice, on_not_found };
 
-struct fleet *fleet_new(uv_loop_t *loop, const struct ps_options *options,
+struct fleet *fleet_new(struct channel_hub *hub, const struct ps_options *options,
                         const struct address *servers, uint32_t n_servers, struct desk *desk)
 {
     struct fleet *fleet = mem_alloc(sizeof *fleet);
     struct hello hello;
 
-    fleet->loop = loop;
+    fleet->hub = hub;
     fleet->options = options;
     fleet->desk = desk;
     fleet->incarnation = unix_ms();
     hello = make_hello(fleet);
     fleet->seek =
-        seek_new(loop, servers, n_servers, &hello, options->connect_ms, &seek_events, fleet);
+        seek_new(hub, servers, n_servers, &hello, options->connect_ms, &seek_events, fleet);
     return fleet;
 }
 

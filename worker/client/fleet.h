@@ -8,6 +8,7 @@
 #ifndef WORKER_CLIENT_FLEET_H
 #define WORKER_CLIENT_FLEET_H
 
+#include "proto/channel_hub.h"
 #include "worker/client/address.h"
 #include "worker/client/desk.h"
 #include "worker/client/parcel.h"
@@ -17,7 +18,7 @@ struct fleet;
 
 /* Starts at the first fleet_tick(). options (no zeros where a default is meant) and desk are
  * borrowed. */
-struct fleet *fleet_new(uv_loop_t *loop, const struct ps_options *options,
+struct fleet *fleet_new(struct channel_hub *hub, const struct ps_options *options,
                         const struct address *servers, uint32_t n_servers, struct desk *desk);
 
 /* Drops all links; what is ordered later comes to nothing. The loop needs to run on until libuv

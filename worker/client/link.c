@@ -43,7 +43,7 @@ static void start_dial(struct link *l)
     int status;
 
     link_state_set(l, LINK_DIALING);
-    status = dial_new(l->loop, &l->config.address, &dial_events, l, &l->dial);
+    status = dial_new(l->hub, &l->config.address, &dial_events, l, &l->dial);
     if (status)
         link_state_lose(l, dial_why(status));
 }
@@ -114,12 +114,12 @@ void link_tick(struct link *l, uint64_t now_ms)
         tick_away(l);
 }
 
-struct link *link_new(uv_loop_t *loop, const struct link_config *config,
+struct link *link_new(struct channel_hub *hub, const struct link_config *config,
                       const struct link_events *events, void *owner)
 {
     struct link *l = mem_alloc(sizeof *l);
 
-    l->loop = loop;
+    l->hub = hub;
     l->config = *config;
     l->events = events;
     l->owner = owner;

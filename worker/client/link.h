@@ -23,14 +23,13 @@
 #ifndef WORKER_CLIENT_LINK_H
 #define WORKER_CLIENT_LINK_H
 
-#include <uv.h>
-
+#include "proto/channel_hub.h"
 #include "worker/client/link_owner.h"
 
 struct link;
 
 /* Starts to connect at the next link_tick(). `config` is copied. */
-struct link *link_new(uv_loop_t *loop, const struct link_config *config,
+struct link *link_new(struct channel_hub *hub, const struct link_config *config,
                       const struct link_events *events, void *owner);
 
 /* Drops everything; no event follows. The loop needs to run on until libuv is through with the

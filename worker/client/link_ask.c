@@ -1,5 +1,9 @@
 #include "worker/client/link_ask.h"
 
+/* About what a frame has beside its body; one that has more grows its buffer. */
+#define HEAD_BYTES 256u
+#define SECTION_HEAD_BYTES 48u
+
 void link_ask_hello(struct link *l)
 {
     struct buf frame = { 0 };
@@ -38,6 +42,14 @@ void link_ask_table(struct link *l, struct name *name)
     link_state_send(l, "a table", status, &frame);
 }
 
+/* A buffer for the parcel's frame, from those that come back from the socket. */
+static int take_room(struct link *l, const struct parcel *p, struct buf *ret)
+{
+    size_t head_bytes = HEAD_BYTES + p->n_sections * SECTION_HEAD_BYTES;
+
+    return channel_hub_take(l->hub, head_bytes + buf_len(&p->bytes), ret);
+}
+
 void link_ask_push(struct link *l, struct parcel *p)
 {
     struct buf frame = { 0 };
@@ -46,8 +58,10 @@ void link_ask_push(struct link *l, struct parcel *p)
     if (l->phase != LINK_READY)
         return;
     p->request_id = ++l->last_request_id;
-    status =
-        parcel_write_push(p, l->names.shard_ids, p->request_id, l->config.compress, &frame);
+    status = take_room(l, p, &frame);
+    if (!status)
+        status =
+            parcel_write_push(p, l->names.shard_ids, p->request_id, l->config.compress, &frame);
     link_state_send(l, "a push", status, &frame);
 }
 
@@ -62,8 +76,10 @@ void link_ask_pull(struct link *l)
     if (l->phase != LINK_READY)
         return;
     p->request_id = ++l->last_request_id;
-    status = parcel_write_pull(p, l->names.shard_ids, p->request_id, l->config.compress,
-                               left_ms, &frame);
+    status = take_room(l, p, &frame);
+    if (!status)
+        status = parcel_write_pull(p, l->names.shard_ids, p->request_id, l->config.compress,
+                                   left_ms, &frame);
     link_state_send(l, "a pull", status, &frame);
 }
 

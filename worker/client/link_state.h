@@ -25,7 +25,7 @@ enum link_phase {
 };
 
 struct link {
-    uv_loop_t *loop;                  /* borrowed */
+    struct channel_hub *hub;          /* borrowed */
     const struct link_events *events; /* borrowed, static */
     void *owner;                      /* borrowed */
     struct link_config config;

@@ -20,6 +20,7 @@ struct net {
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
+    struct channel_hub hub;
     struct mailbox mailbox;
 };
 
@@ -46,6 +47,7 @@ static void stop(struct net *net)
 {
     fleet_stop(net->fleet);
     uv_close((uv_handle_t *)&net->timer, NULL);
+    channel_hub_close(&net->hub);
     mailbox_close(&net->mailbox);
 }
 
@@ -169,6 +171,7 @@ static void run(void *arg)
     status = uv_loop_close(&net->loop);
     assert(status == 0);
     (void)status;
+    channel_hub_deinit(&net->hub);
 }
 
 static char *copy_text(const char *text)
@@ -198,6 +201,7 @@ static int start(struct net *net)
         uv_loop_close(&net->loop);
         return status;
     }
+    channel_hub_init(&net->hub, &net->loop);
     uv_timer_init(&net->loop, &net->timer);
     uv_timer_start(&net->timer, on_tick, 0, TICK_MS);
     status = uv_thread_create(&net->thread, run, net);
@@ -206,6 +210,7 @@ static int start(struct net *net)
     stop(net);
     uv_run(&net->loop, UV_RUN_DEFAULT);
     uv_loop_close(&net->loop);
+    channel_hub_deinit(&net->hub);
     mailbox_deinit(&net->mailbox);
     return status;
 }
@@ -226,7 +231,7 @@ int net_new(const struct ps_options *options, struct desk *desk, struct net **re
     status = address_list(options->servers ? options->servers : "", SEEK_SERVERS_MAX, servers,
                           &n_servers, err);
     if (!status) {
-        net->fleet = fleet_new(&net->loop, &net->options, servers, n_servers, desk);
+        net->fleet = fleet_new(&net->hub, &net->options, servers, n_servers, desk);
         status = start(net);
         if (status)
             err_set(err, status, "the network thread cannot start: %s", status_text(status));

@@ -17,6 +17,7 @@
 struct question {
     uv_loop_t loop;
     uv_timer_t timer;
+    struct channel_hub hub;
     struct dial *dial; /* owned; NULL once over */
     struct hello hello;
     struct admin admin;
@@ -40,6 +41,7 @@ static void end(struct question *q, int status, const char *text)
     dial_drop(q->dial);
     q->dial = NULL;
     uv_close((uv_handle_t *)&q->timer, NULL);
+    channel_hub_close(&q->hub);
 }
 
 static void send_frame(struct question *q, int status, struct buf *frame)
@@ -140,13 +142,15 @@ static int ask(struct question *q)
 
     if (status)
         return err_set(q->err, status, "psd at %s: %s", q->address.text, status_text(status));
+    channel_hub_init(&q->hub, &q->loop);
     uv_timer_init(&q->loop, &q->timer);
     uv_timer_start(&q->timer, on_timeout, q->timeout_ms, 0);
-    status = dial_new(&q->loop, &q->address, &dial_events, q, &q->dial);
+    status = dial_new(&q->hub, &q->address, &dial_events, q, &q->dial);
     if (status)
         end(q, status, dial_why(status));
     uv_run(&q->loop, UV_RUN_DEFAULT);
     uv_loop_close(&q->loop);
+    channel_hub_deinit(&q->hub);
     return q->status;
 }
 

@@ -17,7 +17,7 @@
 #define ROUND_MAX_MS 1000u
 
 struct seek {
-    uv_loop_t *loop;                  /* borrowed */
+    struct channel_hub *hub;          /* borrowed */
     const struct seek_events *events; /* borrowed, static */
     void *owner;                      /* borrowed */
     struct address servers[SEEK_SERVERS_MAX];
@@ -30,13 +30,13 @@ struct seek {
     uint64_t request_id;
 };
 
-struct seek *seek_new(uv_loop_t *loop, const struct address *servers, uint32_t n_servers,
-                      const struct hello *hello, uint32_t limit_ms,
+struct seek *seek_new(struct channel_hub *hub, const struct address *servers,
+                      uint32_t n_servers, const struct hello *hello, uint32_t limit_ms,
                       const struct seek_events *events, void *owner)
 {
     struct seek *s = mem_alloc(sizeof *s);
 
-    s->loop = loop;
+    s->hub = hub;
     s->events = events;
     s->owner = owner;
     memcpy(s->servers, servers, n_servers * sizeof *servers);
@@ -173,7 +173,7 @@ void seek_tick(struct seek *s, uint64_t now_ms)
             next(s, "no answer to the greeting");
     } else if (now_ms >= s->next_ms) {
         s->attempt_ms = now_ms;
-        status = dial_new(s->loop, &s->servers[s->at], &dial_events, s, &s->dial);
+        status = dial_new(s->hub, &s->servers[s->at], &dial_events, s, &s->dial);
         if (status)
             next(s, dial_why(status));
     }

@@ -7,8 +7,7 @@
 #ifndef WORKER_CLIENT_SEEK_H
 #define WORKER_CLIENT_SEEK_H
 
-#include <uv.h>
-
+#include "proto/channel_hub.h"
 #include "proto/message.h"
 #include "worker/client/address.h"
 
@@ -27,8 +26,8 @@ struct seek_events {
 
 /* Starts at the first seek_tick(). Everything is copied; hello->shard and map_id are set here.
  */
-struct seek *seek_new(uv_loop_t *loop, const struct address *servers, uint32_t n_servers,
-                      const struct hello *hello, uint32_t limit_ms,
+struct seek *seek_new(struct channel_hub *hub, const struct address *servers,
+                      uint32_t n_servers, const struct hello *hello, uint32_t limit_ms,
                       const struct seek_events *events, void *owner);
 
 /* No event follows. The loop needs to run on until libuv is through. NULL is fine. */

@@ -2,10 +2,12 @@
  * What a device must be able to do: the arithmetic of the model, op for op. compute_cpu is one
  * table of these; another device is another table.
  *
- * The CPU's op is the definition: plain loops in a fixed order of sums, except the three matrix
- * products, which are OpenBLAS's. Another device is held to it by tests. An op may return
- * before it is done; the ops of one compute run in the order in which they were called, and a
- * failure of any is told by the next wait().
+ * The CPU's op is the definition: a fixed order of sums, whatever the number of threads,
+ * without fused multiply-adds; except the three matrix products, whose order is their kernel's
+ * (cpu_tiles.h; OpenBLAS on processors that have none). Another device is held to it by tests.
+ * An op may return before it is done; the ops of one compute run in the order in which they
+ * were called, and a failure of any is told by the next wait(). A compute is used by one thread
+ * at a time.
  *
  * Pointers are memory of that device, matrices are row-major without gaps unless an ld (floats
  * from one row to the next) says so, outputs do not overlap inputs unless "in place" is said. n
@@ -20,6 +22,34 @@
 #include "common/status.h"
 
 struct compute;
+
+#define COMPUTE_THREADS_MAX 64u
+
+/*
+ * How matrix products are made; sums, and everything that is kept, are fp32.
+ *
+ *     COMPUTE_FP32   by the device's best kernel
+ *     COMPUTE_BF16   inputs rounded to bf16, to nearest even; as COMPUTE_FP32 where the device
+ *                    cannot, and describe() says so
+ *     COMPUTE_BLAS   by the device's library, to compare with
+ */
+enum compute_products { COMPUTE_FP32, COMPUTE_BF16, COMPUTE_BLAS };
+
+struct compute_options {
+    /* That share an op, the caller's among them: 1 to COMPUTE_THREADS_MAX. */
+    uint32_t n_threads;
+    enum compute_products products;
+};
+
+/* Samples of a block, of n. Sums over samples that say so run in each block from 0,
+ * ascending, and then over the blocks, ascending. It depends on n alone: 64 to 256, a
+ * multiple of 32. */
+static inline uint32_t compute_block(uint32_t n)
+{
+    const uint32_t eighth = ((n + 7) / 8 + 31) / 32 * 32;
+
+    return eighth < 64 ? 64 : eighth > 256 ? 256 : eighth;
+}
 
 enum compute_act { COMPUTE_LINEAR, COMPUTE_RELU };
 
@@ -98,11 +128,16 @@ struct dropout {
 struct compute_ops {
     const char *name;
 
-    int (*open)(struct compute **ret_c, struct err *err);
+    /* PS_ESETTING and a sentence, or the errno of a thread that does not start. */
+    int (*open)(const struct compute_options *options, struct compute **ret_c, struct err *err);
     void (*close)(struct compute *c); /* NULL is fine */
 
     /* Library, kernels and threads, for the log. Lives as long as c. */
     const char *(*describe)(const struct compute *c);
+
+    /* Room for ops on up to n_max samples, and for linear ops of this shape; a call adds to the
+     * calls before it. Due before the first of the linear and loss ops. -ENOMEM. */
+    int (*reserve)(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out);
 
     /* Until everything asked for is done. The first failure since the last wait, or 0. */
     int (*wait)(struct compute *c);
@@ -111,13 +146,11 @@ struct compute_ops {
     void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,
                            float *y, uint32_t ldy);
 
-    /* dy [n][out] becomes the gradient before `mask` (in place; NULL: no mask); then
-     *     dx [n][in] = dy W                                   NULL: not wanted
-     *     dw [out][in] = dy^T X                               NULL, with db: not wanted
-     *     db [out] = sum of dy over samples, ascending */
-    void (*linear_backward)(struct compute *c, const struct linear *l,
-                            const struct relu_mask *mask, float *dy, float *dx, float *dw,
-                            float *db);
+    /* dx [n][in] = dy W, then through `mask`              NULL: not wanted; no mask
+     * dw [out][in] = dy^T X                               NULL, with db: not wanted
+     * db [out] = sum of dy over samples, in blocks */
+    void (*linear_backward)(struct compute *c, const struct linear *l, const float *dy,
+                            float *dx, const struct relu_mask *mask, float *dw, float *db);
 
     /* mean, var, inv_std: of x; as kept. */
     void (*norm_batch)(struct compute *c, const struct norm *nm, const float *x);
@@ -150,7 +183,8 @@ struct compute_ops {
                       float *dweights);
 
     /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the
-     * pairs alone, summed over j ascending; a diagonal pair counts twice. */
+     * pairs alone, summed over j ascending, without j = i unless `self`: a diagonal pair counts
+     * twice. */
     void (*interact_forward)(struct compute *c, const struct interact *it, const float *t,
                              float *r);
     void (*interact_backward)(struct compute *c, const struct interact *it, const float *t,
@@ -159,16 +193,16 @@ struct compute_ops {
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
 
-    /* *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double in sample
-     * order; ready after wait() */
-    void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, double *ret);
+    /* dz = (1 / (1 + exp(-z)) - y) / n
+     * *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double, in blocks;
+     * ready after wait() */
+    void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                 double *ret);
 
-    /* dz = (1 / (1 + exp(-z)) - y) / n */
-    void (*loss_grad)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz);
-
-    /* sum [n][width] = a (+ b unless NULL) */
+    /* sum [n][width] = a (+ b unless NULL), then through `mask` (NULL: none) */
     void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,
-                     uint32_t lda, const float *b, uint32_t ldb, float *sum);
+                     uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                     float *sum);
 
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);

@@ -1,35 +1,133 @@
 #include "worker/compute/compute.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/mem.h"
+#include "common/pages.h"
 #include "worker/compute/cpu.h"
 #include "worker/compute/cpu_gemm.h"
+#include "worker/compute/cpu_tiles_catalog.h"
 
-struct compute {
-    char text[96];
-};
-
-static int cpu_open(struct compute **ret_c, struct err *err)
+static void scratch_free(struct cpu_scratch *s)
 {
-    struct compute *c = mem_alloc(sizeof *c);
+    pages_free(s->bytes, s->n_bytes);
+    *s = (struct cpu_scratch){ 0 };
+}
 
-    (void)err;
-    snprintf(c->text, sizeof c->text, "cpu: OpenBLAS with %s kernels, pinned to 1 thread",
-             cpu_gemm_pin());
-    *ret_c = c;
+static int scratch_reserve(struct cpu_scratch *s, size_t n_bytes)
+{
+    void *bytes;
+
+    if (n_bytes <= s->n_bytes)
+        return 0;
+    bytes = pages_alloc(n_bytes);
+    if (!bytes)
+        return -ENOMEM;
+    scratch_free(s);
+    *s = (struct cpu_scratch){ bytes, n_bytes };
     return 0;
+}
+
+static void describe(struct compute *c, const struct compute_options *o, const char *openblas)
+{
+    const bool no_bf16 =
+        o->products == COMPUTE_BF16 && !(c->tiles && c->tiles->products == COMPUTE_BF16);
+    char products[64];
+
+    if (c->tiles)
+        snprintf(products, sizeof products, "%s products by %s",
+                 c->tiles->products == COMPUTE_BF16 ? "bf16" : "fp32", c->tiles->name);
+    else
+        snprintf(products, sizeof products, "fp32 products by OpenBLAS with %s kernels",
+                 openblas);
+    snprintf(c->text, sizeof c->text, "cpu: %s%s, %u thread%s",
+             no_bf16 ? "no bf16 without AVX512-BF16: " : "", products, o->n_threads,
+             o->n_threads == 1 ? "" : "s");
 }
 
 static void cpu_close(struct compute *c)
 {
+    if (!c)
+        return;
+    for (uint32_t i = 0; c->pool && i < cpu_pool_n_threads(c->pool); i++) {
+        scratch_free(&c->block_tiles[i]);
+        scratch_free(&c->sums[i]);
+    }
+    scratch_free(&c->db_parts);
+    scratch_free(&c->loss_parts);
+    scratch_free(&c->weights);
+    scratch_free(&c->x_tiles);
+    scratch_free(&c->dy_tiles);
+    free(c->block_tiles);
+    free(c->sums);
+    cpu_pool_free(c->pool);
     free(c);
+}
+
+static int cpu_open(const struct compute_options *o, struct compute **ret_c, struct err *err)
+{
+    struct compute *c;
+    int status;
+
+    if (o->n_threads < 1 || o->n_threads > COMPUTE_THREADS_MAX)
+        return err_set(err, PS_ESETTING, "compute: threads is %u, expected 1 to %u",
+                       o->n_threads, COMPUTE_THREADS_MAX);
+    c = mem_alloc(sizeof *c);
+    c->tiles = cpu_tiles_catalog_best(o->products);
+    if (!c->tiles && o->products == COMPUTE_BF16)
+        c->tiles = cpu_tiles_catalog_best(COMPUTE_FP32);
+    describe(c, o, cpu_gemm_pin());
+    c->block_tiles = mem_alloc(o->n_threads * sizeof *c->block_tiles);
+    c->sums = mem_alloc(o->n_threads * sizeof *c->sums);
+    status = cpu_pool_new(o->n_threads, &c->pool);
+    if (status) {
+        cpu_close(c);
+        return err_set(err, status, "compute: cannot start %u threads: %s", o->n_threads,
+                       status_text(status));
+    }
+    *ret_c = c;
+    return 0;
 }
 
 static const char *cpu_describe(const struct compute *c)
 {
     return c->text;
+}
+
+static size_t up_to(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static int reserve_tiles(struct compute *c, size_t n_max, size_t in, size_t out)
+{
+    const size_t wide = up_to(in > out ? in : out, 32), block = 256;
+    const size_t number = c->tiles->tile / CPU_TILES_BF16 * sizeof(uint16_t);
+    int status = scratch_reserve(&c->weights, up_to(in, 32) * up_to(out, 32) * number);
+
+    if (!status)
+        status = scratch_reserve(&c->x_tiles, up_to(n_max, 32) * up_to(in, 16) * number);
+    if (!status)
+        status = scratch_reserve(&c->dy_tiles, up_to(n_max, 32) * up_to(out, 16) * number);
+    for (uint32_t i = 0; i < cpu_pool_n_threads(c->pool) && !status; i++) {
+        status = scratch_reserve(&c->block_tiles[i], block * wide * number);
+        if (!status)
+            status = scratch_reserve(&c->sums[i], CPU_DW_ROWS * wide * sizeof(float));
+    }
+    return status;
+}
+
+/* Of any n <= n_max there are 8 blocks, or as many as of n_max. */
+static int cpu_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
+{
+    const size_t n_blocks = n_max > 2048 ? cpu_ceil_div(n_max, 256) : 8;
+    int status = scratch_reserve(&c->db_parts, n_blocks * out * sizeof(float));
+
+    if (!status)
+        status = scratch_reserve(&c->loss_parts, n_blocks * sizeof(double));
+    return status || !c->tiles ? status : reserve_tiles(c, n_max, in, out);
 }
 
 /* Every op is done when it returns, and none can fail. */
@@ -44,6 +142,7 @@ const struct compute_ops compute_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .reserve = cpu_reserve,
     .wait = cpu_wait,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
@@ -60,7 +159,6 @@ const struct compute_ops compute_cpu = {
     .interact_backward = cpu_interact_backward,
     .prob = cpu_loss_prob,
     .loss = cpu_loss_mean,
-    .loss_grad = cpu_loss_grad,
     .add_rows = cpu_rows_add,
     .axpy = cpu_rows_axpy,
 };

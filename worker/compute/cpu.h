@@ -1,8 +1,18 @@
-/* The CPU's ops, for the table in compute_cpu.c. Their contract stands in compute.h. */
+/*
+ * The CPU's ops, for the table in compute_cpu.c, and what they share. Their contract stands in
+ * compute.h.
+ *
+ * An op cuts its work into tasks whose number and borders depend on its shape alone, and the
+ * pool runs them: so the bits do not depend on the number of threads.
+ */
 #ifndef WORKER_COMPUTE_CPU_H
 #define WORKER_COMPUTE_CPU_H
 
+#include <assert.h>
+
 #include "worker/compute/compute.h"
+#include "worker/compute/cpu_pool.h"
+#include "worker/compute/cpu_tiles.h"
 
 /* A loop compiled for three generations of vector units, picked when the program starts. All
  * give the same bits: no sum is reordered and no product fused (-ffp-contract=off). Sanitizers
@@ -25,11 +35,80 @@
 #define CPU_LANES 16u
 typedef float cpu_lanes __attribute__((vector_size(64), aligned(4), may_alias));
 
+/* Memory that grows when a larger layer is announced. */
+struct cpu_scratch {
+    void *bytes; /* owned */
+    size_t n_bytes;
+};
+
+struct compute {
+    struct cpu_pool *pool;         /* owned */
+    const struct cpu_tiles *tiles; /* borrowed; NULL: products by OpenBLAS */
+    struct cpu_scratch db_parts; /* float [blocks][out]: bias gradients of blocks of samples */
+    struct cpu_scratch loss_parts; /* double [blocks] */
+
+    /* Products with kernels of our own alone; layouts in cpu_tiles.h. */
+    struct cpu_scratch weights; /* tiles of W, for the op in progress */
+    struct cpu_scratch x_tiles, dy_tiles;
+    struct cpu_scratch *block_tiles,
+        *sums; /* owned, one a thread: a block of samples; products */
+    char text[160];
+};
+
+/* s, which has room for n_bytes: reserve() has been told. */
+static inline void *cpu_scratch_of(const struct cpu_scratch *s, size_t n_bytes)
+{
+    assert(n_bytes <= s->n_bytes);
+    return s->bytes;
+}
+
+static inline void cpu_run(struct compute *c, uint32_t n_tasks, cpu_pool_task *task, void *job)
+{
+    cpu_pool_run(c->pool, n_tasks, task, job);
+}
+
+static inline uint32_t cpu_min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint32_t cpu_ceil_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Rows `first` to `end` of task i, of tasks of `size` rows. */
+struct cpu_range {
+    uint32_t first, end;
+};
+
+static inline struct cpu_range cpu_range_of(uint32_t i, uint32_t size, uint32_t n)
+{
+    return (struct cpu_range){ i * size, cpu_min(n, (i + 1) * size) };
+}
+
+/* The mask from row `first` on; of NULL: anything. */
+static inline struct relu_mask cpu_mask_at(const struct relu_mask *mask, uint32_t first)
+{
+    return mask ? (struct relu_mask){ mask->y + (size_t)first * mask->ldy, mask->ldy,
+                                      mask->scale }
+                : (struct relu_mask){ 0 };
+}
+
+/* Samples of a task of an op whose samples have nothing to do with each other. */
+#define CPU_SAMPLES 64u
+
+/* Rows of a weight gradient that a task computes at most, with kernels of our own. */
+#define CPU_DW_ROWS 128u
+
 void cpu_linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
                         float *y, uint32_t ldy);
-void cpu_linear_backward(struct compute *c, const struct linear *l,
-                         const struct relu_mask *mask, float *dy, float *dx, float *dw,
-                         float *db);
+void cpu_linear_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,
+                         const struct relu_mask *mask, float *dw, float *db);
+void cpu_linear_tiles_forward(struct compute *c, const struct linear *l, enum compute_act act,
+                              float *y, uint32_t ldy);
+void cpu_linear_tiles_backward(struct compute *c, const struct linear *l, const float *dy,
+                               float *dx, const struct relu_mask *mask, float *dw, float *db);
 void cpu_norm_batch(struct compute *c, const struct norm *nm, const float *x);
 void cpu_norm_running(struct compute *c, const struct norm *nm);
 void cpu_norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
@@ -48,11 +127,11 @@ void cpu_interact_forward(struct compute *c, const struct interact *it, const fl
 void cpu_interact_backward(struct compute *c, const struct interact *it, const float *t,
                            const float *dr, float *dt);
 void cpu_loss_prob(struct compute *c, uint32_t n, const float *z, float *p);
-void cpu_loss_mean(struct compute *c, uint32_t n, const float *z, const float *y, double *ret);
-void cpu_loss_grad(struct compute *c, uint32_t n, const float *z, const float *y, float *dz);
+void cpu_loss_mean(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                   double *ret);
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y);
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,
-                  const float *b, uint32_t ldb, float *sum);
+                  const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum);
 void cpu_rows_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 
 #endif

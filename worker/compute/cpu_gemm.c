@@ -26,12 +26,12 @@ void cpu_gemm_dx(uint32_t n, uint32_t in, uint32_t out, const float *dy, const f
                     (blasint)in);
 }
 
-void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *x,
-                 float *dw)
+void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, uint32_t ldy,
+                 const float *x, float *dw)
 {
     if (n)
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)out, (blasint)in,
-                    (blasint)n, 1.0f, dy, (blasint)out, x, (blasint)in, 0.0f, dw, (blasint)in);
+                    (blasint)n, 1.0f, dy, (blasint)ldy, x, (blasint)in, 0.0f, dw, (blasint)in);
     else
         memset(dw, 0, (size_t)out * in * sizeof *dw);
 }

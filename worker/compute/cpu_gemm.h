@@ -4,7 +4,7 @@
  * OpenBLAS runs on the caller's thread alone: its own pool spins and would take the cores that
  * the reader, the network and the servers beside it need (a factor of 3 at batch 128), and with
  * one thread the order of sums, so every bit of the result, is the same in each run on one kind
- * of processor.
+ * of processor. Several threads may call at once.
  */
 #ifndef WORKER_COMPUTE_CPU_GEMM_H
 #define WORKER_COMPUTE_CPU_GEMM_H
@@ -23,8 +23,8 @@ void cpu_gemm_forward(uint32_t n, uint32_t in, uint32_t out, const float *x, con
 void cpu_gemm_dx(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *w,
                  float *dx);
 
-/* dw [out][in] = dy [n][out]^T . x [n][in] */
-void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, const float *x,
-                 float *dw);
+/* dw [out][in] = dy [n][out]^T . x [n][in]; 0 of no samples */
+void cpu_gemm_dw(uint32_t n, uint32_t in, uint32_t out, const float *dy, uint32_t ldy,
+                 const float *x, float *dw);
 
 #endif

@@ -1,39 +1,69 @@
 /* Sigmoid and binary cross-entropy in the fused form, which neither overflows nor saturates.
  * One value a sample: double costs nothing here. */
-#include "worker/compute/cpu.h"
-
 #include <math.h>
 
-static double sigmoid(double z)
-{
-    const double e = exp(-fabs(z));
+#include "worker/compute/cpu.h"
 
+/* 1 / (1 + exp(-z)), of e = exp(-|z|) */
+static double sigmoid(double z, double e)
+{
     return z < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+
+struct job {
+    uint32_t n, block;
+    const float *z, *y;
+    float *p, *dz;
+    double *sums; /* one a block */
+};
+
+static void prob_block(void *job, uint32_t task, uint32_t thread)
+{
+    const struct job *j = job;
+    const struct cpu_range r = cpu_range_of(task, j->block, j->n);
+
+    (void)thread;
+    for (uint32_t s = r.first; s < r.end; s++) {
+        const double z = (double)j->z[s];
+
+        j->p[s] = (float)sigmoid(z, exp(-fabs(z)));
+    }
 }
 
 void cpu_loss_prob(struct compute *c, uint32_t n, const float *z, float *p)
 {
-    (void)c;
-    for (uint32_t s = 0; s < n; s++)
-        p[s] = (float)sigmoid((double)z[s]);
+    struct job job = { .n = n, .block = CPU_SAMPLES, .z = z, .p = p };
+
+    cpu_run(c, cpu_ceil_div(n, job.block), prob_block, &job);
 }
 
-void cpu_loss_mean(struct compute *c, uint32_t n, const float *z, const float *y, double *ret)
+static void loss_block(void *job, uint32_t task, uint32_t thread)
 {
+    const struct job *j = job;
+    const struct cpu_range r = cpu_range_of(task, j->block, j->n);
     double sum = 0;
 
-    (void)c;
-    for (uint32_t s = 0; s < n; s++) {
-        const double v = (double)z[s];
+    (void)thread;
+    for (uint32_t s = r.first; s < r.end; s++) {
+        const double z = (double)j->z[s], y = (double)j->y[s], e = exp(-fabs(z));
 
-        sum += (v > 0 ? v : 0) - v * (double)y[s] + log1p(exp(-fabs(v)));
+        sum += (z > 0 ? z : 0) - z * y + log1p(e);
+        j->dz[s] = (float)((sigmoid(z, e) - y) / j->n);
     }
-    *ret = n ? sum / n : 0;
+    j->sums[task] = sum;
 }
 
-void cpu_loss_grad(struct compute *c, uint32_t n, const float *z, const float *y, float *dz)
+void cpu_loss_mean(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                   double *ret)
 {
-    (void)c;
-    for (uint32_t s = 0; s < n; s++)
-        dz[s] = (float)((sigmoid((double)z[s]) - (double)y[s]) / n);
+    struct job job = {
+        .n = n, .block = compute_block(n), .z = z, .y = y, .dz = dz, .sums = c->loss_parts.bytes
+    };
+    const uint32_t n_blocks = cpu_ceil_div(n, job.block);
+    double sum = 0;
+
+    cpu_run(c, n_blocks, loss_block, &job);
+    for (uint32_t i = 0; i < n_blocks; i++)
+        sum += job.sums[i];
+    *ret = n ? sum / n : 0;
 }

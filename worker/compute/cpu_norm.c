@@ -2,10 +2,11 @@
  * Batch normalisation. Columns are taken CPU_LANES at a time, with sums over samples,
  * ascending, in double; past the last column lanes hold 0.
  */
-#include "worker/compute/cpu.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "worker/compute/cpu.h"
+#include "worker/compute/cpu_epilogue.h"
 
 typedef double double_lanes
     __attribute__((vector_size(CPU_LANES * sizeof(double)), aligned(8)));
@@ -62,11 +63,31 @@ CPU_CLONES static void batch_columns(const float *x, uint32_t n, uint32_t width,
     }
 }
 
+struct job {
+    const struct norm *nm;
+    const float *x;
+    float *y, *dy;
+    uint32_t ldy;
+    float least; /* of y */
+    const struct relu_mask *mask;
+    const struct norm_grads *grads;
+};
+
+static void batch_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct job *j = job;
+    const struct norm *nm = j->nm;
+    const uint32_t o = task * CPU_LANES;
+
+    (void)thread;
+    batch_columns(j->x + o, nm->n, nm->width, lanes(nm->width, o), nm->mean + o, nm->var + o);
+}
+
 void cpu_norm_batch(struct compute *c, const struct norm *nm, const float *x)
 {
-    (void)c;
-    for (uint32_t o = 0; o < nm->width; o += CPU_LANES)
-        batch_columns(x + o, nm->n, nm->width, lanes(nm->width, o), nm->mean + o, nm->var + o);
+    struct job job = { .nm = nm, .x = x };
+
+    cpu_run(c, cpu_ceil_div(nm->width, CPU_LANES), batch_task, &job);
     for (uint32_t o = 0; o < nm->width; o++)
         nm->inv_std[o] = inverse_std(nm->var[o]);
 }
@@ -98,23 +119,36 @@ CPU_CLONES static void apply_row(const struct norm *nm, float least, const float
     }
 }
 
+static void apply_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct job *j = job;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->nm->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        apply_row(j->nm, j->least, j->x + s * j->nm->width, j->y + s * j->ldy);
+}
+
 void cpu_norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
                     const float *x, float *y, uint32_t ldy)
 {
-    (void)c;
-    for (size_t s = 0; s < nm->n; s++)
-        apply_row(nm, act == COMPUTE_RELU ? 0.0f : -INFINITY, x + s * nm->width, y + s * ldy);
+    struct job job = {
+        .nm = nm, .x = x, .y = y, .ldy = ldy, .least = act == COMPUTE_RELU ? 0.0f : -INFINITY
+    };
+
+    cpu_run(c, cpu_ceil_div(nm->n, CPU_SAMPLES), apply_task, &job);
 }
 
-CPU_CLONES static void apply_mask(uint32_t n, uint32_t width, const struct relu_mask *mask,
-                                  float *restrict dy)
+static void mask_task(void *job, uint32_t task, uint32_t thread)
 {
-    const float *restrict y = mask->y;
-    const float scale = mask->scale;
+    const struct job *j = job;
+    const uint32_t width = j->nm->width;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->nm->n);
+    const struct relu_mask mask = cpu_mask_at(j->mask, r.first);
+    float *dy = j->dy + (size_t)r.first * width;
 
-    for (uint32_t s = 0; s < n; s++, y += mask->ldy, dy += width)
-        for (uint32_t o = 0; o < width; o++)
-            dy[o] = y[o] > 0.0f ? dy[o] * scale : 0.0f;
+    (void)thread;
+    cpu_epilogue_mask(r.end - r.first, width, dy, width, &mask, dy, width);
 }
 
 /* Of columns o ..:  dx = (1 + gamma) inv_std (dy - (sum dy + xhat sum(dy xhat)) / n) */
@@ -151,16 +185,23 @@ CPU_CLONES static void backward_columns(const struct norm *nm, const float *x, u
     }
 }
 
+static void backward_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct job *j = job;
+
+    (void)thread;
+    backward_columns(j->nm, j->x, task * CPU_LANES, j->dy, j->grads);
+}
+
 void cpu_norm_backward(struct compute *c, const struct norm *nm, const struct relu_mask *mask,
                        const float *x, float *dy, const struct norm_grads *grads)
 {
     const float unbias = nm->n > 1 ? (float)nm->n / (float)(nm->n - 1) : 1.0f;
+    struct job job = { .nm = nm, .x = x, .dy = dy, .mask = mask, .grads = grads };
 
-    (void)c;
     if (mask)
-        apply_mask(nm->n, nm->width, mask, dy);
-    for (uint32_t o = 0; o < nm->width; o += CPU_LANES)
-        backward_columns(nm, x, o, dy, grads);
+        cpu_run(c, cpu_ceil_div(nm->n, CPU_SAMPLES), mask_task, &job);
+    cpu_run(c, cpu_ceil_div(nm->width, CPU_LANES), backward_task, &job);
     for (uint32_t o = 0; o < nm->width; o++) {
         grads->running_mean[o] =
             nm->n ? COMPUTE_NORM_MOMENTUM * (nm->running_mean[o] - nm->mean[o]) : 0;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,23 +10,31 @@
 
 #define N_DIGITS 8u
 #define N_DIGIT_VALUES 256u
+#define BUCKET_MAX 32u
 
-/* A unique key and the number it got when it was first seen. */
-struct pair {
+/* A unique key: its number, in order of first sight, and how often it is there. */
+struct item {
     uint64_t key;
-    uint64_t first_seen;
+    uint32_t number, count;
+};
+
+/* Of a unique key, by its number: its place among the sorted, and where in `order` its next
+ * position goes. */
+struct place {
+    uint32_t rank, next;
 };
 
 /*
  * batch_dedup's working memory, one block, for n_keys keys:
  *
- *     pairs     [n_keys] struct pair
- *     swap      [n_keys] struct pair   the other side of each radix pass
- *     slots     [n_slots] u32          hash index: 1 + first_seen, 0 for empty;
- *                                      a power of two, at least 2 n_keys
+ *     items     [n_keys] struct item
+ *     swap      [n_keys] struct item   the other side of each pass of a sort
+ *     slots     [n_slots] u32          hash index: 1 + number, 0 for empty; a power of two, at
+ *                                      least 2 n_keys; then the counts of a sort, then
+ *               [n_unique] struct place
  */
 struct scratch {
-    struct pair *pairs, *swap;
+    struct item *items, *swap;
     uint32_t *slots;
     uint32_t n_slots;
     unsigned shift; /* of a 64-bit hash, to a slot */
@@ -67,6 +76,8 @@ void batch_deinit(struct batch *b)
     free(b->keys);
     free(b->row_of);
     free(b->unique);
+    free(b->order);
+    free(b->order_starts);
     free(b->scratch);
     *b = (struct batch){ 0 };
 }
@@ -92,7 +103,9 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more)
         cap = UINT32_MAX - 1;
     if (resize((void **)&b->keys, cap, sizeof *b->keys) ||
         resize((void **)&b->row_of, cap, sizeof *b->row_of) ||
-        resize((void **)&b->unique, cap, sizeof *b->unique))
+        resize((void **)&b->unique, cap, sizeof *b->unique) ||
+        resize((void **)&b->order, cap, sizeof *b->order) ||
+        resize((void **)&b->order_starts, cap + 1, sizeof *b->order_starts))
         return -ENOMEM;
     b->keys_cap = (uint32_t)cap;
     return 0;
@@ -101,21 +114,21 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more)
 /* Lays the block out for b->n_keys keys, larger when they have become more. */
 static int prepare(struct batch *b, struct scratch *ret)
 {
-    size_t pairs_bytes = b->n_keys * sizeof(struct pair), want;
+    size_t items_bytes = b->n_keys * sizeof(struct item), want;
     unsigned bits = 4;
 
     while ((UINT64_C(1) << bits) < 2 * (uint64_t)b->n_keys)
         bits++;
     if (bits > 31)
         return -ENOMEM;
-    want = 2 * pairs_bytes + (sizeof(uint32_t) << bits);
+    want = 2 * items_bytes + (sizeof(uint32_t) << bits);
     if (want > b->scratch_bytes) {
         if (resize(&b->scratch, want, 1))
             return -ENOMEM;
         b->scratch_bytes = want;
     }
-    ret->pairs = b->scratch;
-    ret->swap = ret->pairs + b->n_keys;
+    ret->items = b->scratch;
+    ret->swap = ret->items + b->n_keys;
     ret->slots = (uint32_t *)(void *)(ret->swap + b->n_keys);
     ret->n_slots = UINT32_C(1) << bits;
     ret->shift = 64 - bits;
@@ -123,63 +136,90 @@ static int prepare(struct batch *b, struct scratch *ret)
     return 0;
 }
 
-/* Fills pairs with each key once and row_of with the key's number in order of first sight;
- * returns how many. */
+/* Fills items with each key once and row_of with the key's number; returns how many. */
 static uint32_t number_keys(struct batch *b, const struct scratch *s)
 {
-    uint32_t n = 0, mask = s->n_slots - 1;
+    uint32_t n = 0, mask = s->n_slots - 1, *row_of = b->row_of, *slots = s->slots;
+    struct item *items = s->items;
 
     for (uint32_t i = 0; i < b->n_keys; i++) {
         uint64_t key = b->keys[i];
-        uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> s->shift);
+        uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> s->shift), found;
 
-        while (s->slots[at] && s->pairs[s->slots[at] - 1].key != key)
+        while ((found = slots[at]) != 0 && items[found - 1].key != key)
             at = (at + 1) & mask;
-        if (!s->slots[at]) {
-            s->pairs[n] = (struct pair){ .key = key, .first_seen = n };
-            s->slots[at] = ++n;
+        if (!found) {
+            items[n] = (struct item){ .key = key, .number = n };
+            slots[at] = found = ++n;
         }
-        b->row_of[i] = s->slots[at] - 1;
+        items[found - 1].count++;
+        row_of[i] = found - 1;
     }
     return n;
 }
 
-static void count_digits(const struct pair *pairs, uint32_t n,
-                         uint32_t counts[N_DIGITS][N_DIGIT_VALUES])
+/* One pass of a radix sort: `from` to `to`, in order of the digit, equal digits as they stood.
+ * counts become the digits' ends. */
+static void scatter(const struct item *from, struct item *to, uint32_t n, unsigned shift,
+                    uint32_t mask, uint32_t *counts)
 {
-    memset(counts, 0, sizeof(uint32_t) * N_DIGITS * N_DIGIT_VALUES);
-    for (uint32_t i = 0; i < n; i++)
-        for (unsigned d = 0; d < N_DIGITS; d++)
-            counts[d][pairs[i].key >> (8 * d) & 0xff]++;
-}
+    uint32_t sum = 0;
 
-/* One pass of the radix sort: `from` to `to`, in order of digit d, equal
- * digits as they stood. */
-static void scatter(const struct pair *from, struct pair *to, uint32_t n, unsigned d,
-                    const uint32_t counts[N_DIGIT_VALUES])
-{
-    uint32_t next[N_DIGIT_VALUES], sum = 0;
+    for (uint32_t v = 0; v <= mask; v++) {
+        uint32_t count = counts[v];
 
-    for (unsigned v = 0; v < N_DIGIT_VALUES; v++) {
-        next[v] = sum;
-        sum += counts[v];
+        counts[v] = sum;
+        sum += count;
     }
     for (uint32_t i = 0; i < n; i++)
-        to[next[from[i].key >> (8 * d) & 0xff]++] = from[i];
+        to[counts[from[i].key >> shift & mask]++] = from[i];
 }
 
-/* Sorts s->pairs by key; they may end on either side. Least digit first; a digit that all keys
- * share costs nothing. */
-static const struct pair *sort_pairs(const struct scratch *s, uint32_t n)
+/*
+ * Keys are hashes as a rule, and so their upper bits spread them evenly: one pass over as many
+ * buckets as there are keys, and what is out of order in a bucket is moved in place. False when a bucket is
+ * too large for that.
+ */
+static bool sort_hashes(const struct scratch *s, uint32_t n)
 {
-    uint32_t counts[N_DIGITS][N_DIGIT_VALUES];
-    struct pair *from = s->pairs, *to = s->swap, *other;
+    unsigned bits = 1;
+    uint32_t *counts = s->slots, largest = 0, mask;
 
-    count_digits(from, n, counts);
+    while (UINT64_C(1) << bits < n)
+        bits++;
+    mask = (UINT32_C(1) << bits) - 1;
+    memset(counts, 0, (mask + 1) * sizeof *counts);
+    for (uint32_t i = 0; i < n; i++)
+        counts[s->items[i].key >> (64 - bits)]++;
+    for (uint32_t v = 0; v <= mask; v++)
+        largest = counts[v] > largest ? counts[v] : largest;
+    if (largest > BUCKET_MAX)
+        return false;
+    scatter(s->items, s->swap, n, 64 - bits, mask, counts);
+    for (uint32_t i = 1; i < n; i++) {
+        struct item moved = s->swap[i];
+        uint32_t to = i;
+
+        for (; to > 0 && s->swap[to - 1].key > moved.key; to--)
+            s->swap[to] = s->swap[to - 1];
+        s->swap[to] = moved;
+    }
+    return true;
+}
+
+/* Any keys, least digit first; a digit that all keys share costs nothing. */
+static const struct item *sort_any(const struct scratch *s, uint32_t n)
+{
+    uint32_t counts[N_DIGITS][N_DIGIT_VALUES] = { 0 };
+    struct item *from = s->items, *to = s->swap, *other;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned d = 0; d < N_DIGITS; d++)
+            counts[d][from[i].key >> (8 * d) & 0xff]++;
     for (unsigned d = 0; d < N_DIGITS; d++) {
         if (counts[d][from[0].key >> (8 * d) & 0xff] == n)
             continue;
-        scatter(from, to, n, d, counts[d]);
+        scatter(from, to, n, 8 * d, 0xff, counts[d]);
         other = from;
         from = to;
         to = other;
@@ -187,24 +227,45 @@ static const struct pair *sort_pairs(const struct scratch *s, uint32_t n)
     return from;
 }
 
+static void write_unique(struct batch *b, const struct item *sorted, struct place *places)
+{
+    uint32_t n_before = 0;
+
+    for (uint32_t i = 0; i < b->n_unique; i++) {
+        b->unique[i] = sorted[i].key;
+        b->order_starts[i] = n_before;
+        places[sorted[i].number] = (struct place){ i, n_before };
+        n_before += sorted[i].count;
+    }
+    b->order_starts[b->n_unique] = n_before;
+}
+
+static void write_positions(struct batch *b, struct place *places)
+{
+    for (uint32_t i = 0; i < b->n_keys; i++) {
+        struct place *place = &places[b->row_of[i]];
+
+        b->row_of[i] = place->rank;
+        b->order[place->next++] = i;
+    }
+}
+
 int batch_dedup(struct batch *b)
 {
-    const struct pair *sorted;
+    const struct item *sorted;
+    struct place *places;
     struct scratch s;
 
     b->n_unique = 0;
+    b->order_starts[0] = 0;
     if (b->n_keys == 0)
         return 0;
     if (prepare(b, &s))
         return -ENOMEM;
     b->n_unique = number_keys(b, &s);
-    sorted = sort_pairs(&s, b->n_unique);
-    /* The index is done with; its room, at least as long, takes the rank of each number. */
-    for (uint32_t i = 0; i < b->n_unique; i++) {
-        b->unique[i] = sorted[i].key;
-        s.slots[sorted[i].first_seen] = i;
-    }
-    for (uint32_t i = 0; i < b->n_keys; i++)
-        b->row_of[i] = s.slots[b->row_of[i]];
+    sorted = sort_hashes(&s, b->n_unique) ? s.swap : sort_any(&s, b->n_unique);
+    places = (struct place *)(void *)s.slots;
+    write_unique(b, sorted, places);
+    write_positions(b, places);
     return 0;
 }

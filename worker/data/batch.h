@@ -11,6 +11,13 @@
  * and what dedup adds (batch_dedup):
  *     unique    [n_unique]           ascending
  *     row_of    [starts[last]]       keys[i] == unique[row_of[i]]
+ *     order     [starts[last]]       the positions of keys, grouped by unique key: those of
+ *     order_starts [n_unique + 1]    unique[u] are order[order_starts[u]] ..
+ *                                    order[order_starts[u + 1] - 1], ascending
+ *
+ * So a sum over all uses of a row, such as its gradient, is one run through `order`, each row
+ * written once, and the rows can be divided among threads; the terms of a row come in the order
+ * of the bags, as they do in a run over row_of. Only batch_dedup() fills them.
  */
 #ifndef WORKER_DATA_BATCH_H
 #define WORKER_DATA_BATCH_H
@@ -19,13 +26,15 @@
 
 struct batch {
     uint32_t n_max, n_numeric, n_fields;
-    uint32_t n;       /* samples in it */
-    float *label;     /* owned, n_max */
-    float *numeric;   /* owned, n_max x n_numeric */
-    uint32_t *starts; /* owned, n_max * n_fields + 1 */
-    uint64_t *keys;   /* owned, keys_cap */
-    uint32_t *row_of; /* owned, keys_cap */
-    uint64_t *unique; /* owned, keys_cap */
+    uint32_t n;             /* samples in it */
+    float *label;           /* owned, n_max */
+    float *numeric;         /* owned, n_max x n_numeric */
+    uint32_t *starts;       /* owned, n_max * n_fields + 1 */
+    uint64_t *keys;         /* owned, keys_cap */
+    uint32_t *row_of;       /* owned, keys_cap */
+    uint64_t *unique;       /* owned, keys_cap */
+    uint32_t *order;        /* owned, keys_cap */
+    uint32_t *order_starts; /* owned, keys_cap + 1 */
     uint32_t n_keys, keys_cap, n_unique;
     uint64_t number; /* of the batch in its pass, from 0 */
     void *scratch;   /* owned: batch_dedup's */
@@ -41,7 +50,7 @@ void batch_clear(struct batch *b);
 /* Makes room for n_more keys; -ENOMEM. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
 
-/* Fills unique, n_unique, row_of. -ENOMEM. */
+/* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */
 int batch_dedup(struct batch *b) MUST_CHECK;
 
 #endif

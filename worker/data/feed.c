@@ -20,6 +20,14 @@ struct place {
     struct feed_counts counts;
 };
 
+#define NOTICES_MAX 8u /* that wait for the caller; more of them are dropped */
+#define NOTICE_BYTES 352u
+
+struct notices {
+    uint32_t n;
+    char text[NOTICES_MAX][NOTICE_BYTES];
+};
+
 /*
  * The queue is a ring of places: n_taken .. n_filled - 1 hold batches (the oldest may be with
  * the caller), the thread fills place n_filled. A batch is only touched by the side that its
@@ -34,6 +42,9 @@ struct feed {
     bool ended;                 /* under the lock: nothing more will be filled */
     struct err failure;         /* under the lock: status 0, or why it ended */
     struct feed_counts at_end;  /* under the lock, once ended */
+    struct notices notices;     /* under the lock: of the thread's, for the caller */
+    void (*on_notice)(void *arg, const char *sentence);
+    void *notice_arg; /* borrowed */
     atomic_bool stop;
     bool lent;                 /* the caller's alone: the batch at n_taken is with it */
     struct feed_counts counts; /* the caller's alone */
@@ -72,6 +83,16 @@ static void announce_end(struct feed *f, int status, const struct err *why)
         f->failure = *why;
     pass_counts(f->pass, &f->at_end);
     pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void keep_notice(void *arg, const char *sentence)
+{
+    struct feed *f = arg;
+
+    pthread_mutex_lock(&f->lock);
+    if (f->notices.n < NOTICES_MAX)
+        snprintf(f->notices.text[f->notices.n++], NOTICE_BYTES, "%s", sentence);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -135,6 +156,7 @@ static int init_places(struct feed *f, const struct feed_options *o, struct err 
 
 int feed_open(const struct feed_options *options, struct feed **ret_feed, struct err *err)
 {
+    struct feed_options own = *options;
     int status = check_options(options, err);
     struct feed *f;
 
@@ -147,8 +169,12 @@ int feed_open(const struct feed_options *options, struct feed **ret_feed, struct
     pthread_cond_init(&f->changed, NULL);
     f->n_places = options->queue + 1;
     status = init_places(f, options, err);
+    f->on_notice = options->on_notice;
+    f->notice_arg = options->notice_arg;
+    own.on_notice = keep_notice;
+    own.notice_arg = f;
     if (!status)
-        status = pass_new(options, &f->stop, &f->pass, err);
+        status = pass_new(&own, &f->stop, &f->pass, err);
     if (!status && (status = -pthread_create(&f->thread, NULL, fill_batches, f)) != 0)
         err_set(err, status, "cannot start the reading thread: %s", strerror(-status));
     if (status) {
@@ -169,8 +195,15 @@ static void give_back(struct feed *f)
     pthread_cond_signal(&f->changed);
 }
 
+static void tell_notices(struct feed *f, const struct notices *notices)
+{
+    for (uint32_t i = 0; i < notices->n && f->on_notice; i++)
+        f->on_notice(f->notice_arg, notices->text[i]);
+}
+
 int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
 {
+    struct notices notices;
     struct place *place;
     int status = 0;
 
@@ -183,7 +216,11 @@ int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
     if (!place && f->failure.status)
         status = err_set(err, f->failure.status, "%s", f->failure.text);
     f->counts = place ? place->counts : f->at_end;
+    notices.n = f->notices.n;
+    memcpy(notices.text, f->notices.text, notices.n * sizeof *notices.text);
+    f->notices.n = 0;
     pthread_mutex_unlock(&f->lock);
+    tell_notices(f, &notices);
     *ret_batch = place ? &place->batch : NULL;
     return status;
 }

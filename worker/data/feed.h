@@ -3,6 +3,9 @@
  * within a bounded window, cuts batches; a thread of its own fills them ahead through a bounded
  * queue.
  *
+ * With a cache (feed_options.h) later passes over a file read its parsed rows instead of its text;
+ * the batches are the same bit for bit.
+ *
  * A malformed row is counted and skipped; past `bad_rows_max` the feed ends with a sentence
  * that names file and line. The order of rows is a pure function of (files, seed, epoch, rank,
  * n_ranks).
@@ -39,7 +42,7 @@ int feed_open(const struct feed_options *options, struct feed **ret_feed, struct
 
 /*
  * The next batch, deduplicated, borrowed until the next call; NULL at the end. Waits for the
- * thread, which waits for the disk alone. An error comes behind all batches read before it, and
+ * thread, which waits for the disk alone. Tells the thread's notices. An error comes behind all batches read before it, and
  * again from every later call.
  */
 int feed_next(struct feed *f, struct batch **ret_batch, struct err *err) MUST_CHECK;

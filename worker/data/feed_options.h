@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "common/file.h"
 #include "worker/data/schema.h"
 
 /* Which rows of the files, in file order over all files; malformed ones count, header and empty
@@ -33,13 +34,24 @@ struct feed_options {
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
     uint32_t queue;        /* batches read ahead, at least 1 */
     bool labelled;         /* false: the files have no label column (predict) */
+    /* A folder for the parsed rows of each file, made if it is not there: written by the first
+     * pass over the file, also for the rows of other ranks, and read instead of the text by the
+     * passes after it. NULL or "": none. */
+    const char *data_cache;
+    const struct file_ops *cache_files; /* where that folder is; NULL: file_os */
+    /* What the caller's user should know though it stops nothing: the cache could not be
+     * written, or is damaged and is written anew. From inside feed_next() or pass_fill(), on
+     * the caller's thread; may be NULL. */
+    void (*on_notice)(void *arg, const char *sentence);
+    void *notice_arg; /* borrowed */
 };
 
 /* What the batches handed out so far took. */
 struct feed_counts {
     uint64_t rows;     /* samples in them */
     uint64_t bad_rows; /* malformed rows passed over on the way */
-    uint64_t bytes;    /* of text, unpacked, also what was only read past */
+    uint64_t bytes;    /* of text, unpacked, also what was only read past or was cached */
+    uint64_t cached;   /* rows that a cache gave, also those read past */
 };
 
 #endif

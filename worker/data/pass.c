@@ -6,20 +6,18 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
-#include "worker/data/reader.h"
+#include "worker/data/rows.h"
 #include "worker/data/shuffle.h"
-
-#define SHOWN_PATH_MAX 90u
 
 struct pass {
     struct feed_options options;
-    const struct row_plan *plan; /* borrowed */
-    const atomic_bool *stop;     /* borrowed */
-    struct shuffle *window;      /* owned; NULL: file order */
-    struct reader *reader;       /* owned; of file next_file - 1; NULL between files */
+    const atomic_bool *stop; /* borrowed */
+    struct shuffle *window;  /* owned, of records; NULL: file order */
+    struct rows *rows;       /* owned; of file next_file - 1; NULL between files */
     uint32_t next_file;
-    uint64_t n_rows;                  /* of the files so far: the number of the next one */
-    uint64_t n_batches, bytes_before; /* bytes of the files that are closed */
+    uint64_t n_rows; /* of the files so far: the number of the next one */
+    uint64_t n_batches;
+    uint64_t bytes_before, cached_before; /* of the files that are closed */
     struct feed_counts counts;
     bool drained; /* the files have no more */
 };
@@ -34,8 +32,6 @@ int pass_new(const struct feed_options *options, const atomic_bool *stop,
         return err_set(err, -ENOMEM, "no memory to read data");
     p->options = *options;
     p->stop = stop;
-    p->plan = options->labelled ? schema_plan(options->schema)
-                                : schema_plan_unlabelled(options->schema);
     if (options->shuffle_rows > 1 && shuffle_new(options->shuffle_rows, seed, &p->window)) {
         pass_free(p);
         return err_set(err, -ENOMEM, "no memory to shuffle %u rows", options->shuffle_rows);
@@ -49,23 +45,15 @@ void pass_free(struct pass *p)
     if (!p)
         return;
     shuffle_free(p->window);
-    reader_close(p->reader);
+    rows_close(p->rows);
     free(p);
 }
 
 void pass_counts(const struct pass *p, struct feed_counts *ret)
 {
     *ret = p->counts;
-    ret->bytes = p->bytes_before + (p->reader ? reader_bytes(p->reader) : 0);
-}
-
-/* The end of a path that is too long for a sentence. */
-static const char *shown_path(const struct pass *p, uint32_t file)
-{
-    const char *path = p->options.paths[file];
-    size_t len = strlen(path);
-
-    return len > SHOWN_PATH_MAX ? path + len - SHOWN_PATH_MAX : path;
+    ret->bytes = p->bytes_before + (p->rows ? rows_text_bytes(p->rows) : 0);
+    ret->cached = p->cached_before + (p->rows ? rows_n_cached(p->rows) : 0);
 }
 
 static bool stopped(const struct pass *p)
@@ -88,56 +76,46 @@ static bool may_skip(const struct pass *p, uint32_t file)
     return !is_my_file(p, file) && range->first_row == 0 && range->end_row == 0;
 }
 
-static int check_header(struct pass *p, struct err *err)
-{
-    struct reader_line line;
-    struct err why;
-    int status = reader_next(p->reader, &line, err);
-
-    if (status || !line.bytes)
-        return status;
-    status = row_check_header(p->plan, line.bytes, line.len, &why);
-    return status ? err_set(err, status, "%s: header: %s", shown_path(p, p->next_file - 1),
-                            why.text)
-                  : 0;
-}
-
 static int open_file(struct pass *p, struct err *err)
 {
-    int status = reader_open(p->options.paths[p->next_file], &p->reader, err);
+    int status = rows_open(&p->options, p->options.paths[p->next_file], p->stop, &p->rows, err);
 
-    if (status)
-        return status;
-    p->next_file++;
-    return schema_has_header(p->options.schema) ? check_header(p, err) : 0;
+    p->next_file += status == 0;
+    return status;
 }
 
-static void close_file(struct pass *p)
+/* What its rows_finish() reads is not counted: no row of it was asked for. */
+static int close_file(struct pass *p, struct err *err)
 {
-    p->bytes_before += reader_bytes(p->reader);
-    reader_close(p->reader);
-    p->reader = NULL;
+    int status;
+
+    p->bytes_before += rows_text_bytes(p->rows);
+    p->cached_before += rows_n_cached(p->rows);
+    status = rows_finish(p->rows, err);
+    rows_close(p->rows);
+    p->rows = NULL;
+    return status;
 }
 
-/* The next row of any file, in order; bytes NULL behind the last. */
-static int next_row(struct pass *p, struct reader_line *ret, struct err *err)
+/* To the next row of any file, in order; false behind the last. */
+static int next_row(struct pass *p, bool *ret_there, struct err *err)
 {
     int status = 0;
 
-    *ret = (struct reader_line){ 0 };
+    *ret_there = false;
     while (!status && !stopped(p)) {
-        if (!p->reader && p->next_file == p->options.n_paths)
+        if (!p->rows && p->next_file == p->options.n_paths)
             return 0;
-        if (!p->reader && may_skip(p, p->next_file)) {
+        if (!p->rows && may_skip(p, p->next_file)) {
             p->next_file++;
             continue;
         }
-        if (!p->reader && (status = open_file(p, err)) != 0)
+        if (!p->rows && (status = open_file(p, err)) != 0)
             return status;
-        status = reader_next(p->reader, ret, err);
-        if (status || ret->bytes)
+        status = rows_next(p->rows, ret_there, err);
+        if (status || *ret_there)
             return status;
-        close_file(p);
+        status = close_file(p, err);
     }
     return status;
 }
@@ -155,98 +133,126 @@ static bool is_mine(const struct pass *p, uint64_t row)
     return (row - o->range.first_row) / o->batch % o->n_ranks == o->rank;
 }
 
-static int count_bad(struct pass *p, const struct shuffle_line *line, const char *why,
+static int count_bad(struct pass *p, uint32_t file, const struct rows_refusal *refusal,
                      struct err *err)
 {
     if (++p->counts.bad_rows <= p->options.bad_rows_max)
         return 0;
     return err_set(err, PS_EDATA, "%s:%llu: %s; %llu malformed rows so far, limit %llu",
-                   shown_path(p, line->file), (unsigned long long)line->number, why,
-                   (unsigned long long)p->counts.bad_rows,
+                   rows_shown_path(p->options.paths[file]), (unsigned long long)refusal->line,
+                   refusal->why.text, (unsigned long long)p->counts.bad_rows,
                    (unsigned long long)p->options.bad_rows_max);
 }
 
-/* The next row of this rank, in file order; bytes NULL behind the last. */
-static int next_own(struct pass *p, struct shuffle_line *ret, struct err *err)
+/* To the next row of this rank, in file order; false behind the last. */
+static int next_own(struct pass *p, bool *ret_there, struct err *err)
 {
-    struct reader_line line;
     int status;
 
-    for (;;) {
-        *ret = (struct shuffle_line){ 0 };
+    do {
+        *ret_there = false;
         if (p->options.range.end_row && p->n_rows >= p->options.range.end_row)
-            return 0;
-        status = next_row(p, &line, err);
-        if (status || !line.bytes)
+            return p->rows ? close_file(p, err) : 0;
+        status = next_row(p, ret_there, err);
+        if (status || !*ret_there)
             return status;
-        if (!is_mine(p, p->n_rows++))
-            continue;
-        *ret = (struct shuffle_line){ .bytes = line.bytes,
-                                      .len = line.len,
-                                      .number = line.number,
-                                      .file = p->next_file - 1 };
-        if (!line.too_long)
-            return 0;
-        status = count_bad(p, ret, "the line is longer than 1 MiB", err);
-        if (status)
-            return status;
-    }
+    } while (!is_mine(p, p->n_rows++));
+    return 0;
 }
 
-/* The same, through the window. */
+/* What came of adding a row to the batch. */
+static int judge(struct pass *p, int status, uint32_t file, const struct rows_refusal *refusal,
+                 struct err *err)
+{
+    if (status == PS_EDATA)
+        return count_bad(p, file, refusal, err);
+    if (status)
+        return err_set(err, status, "no memory for a batch of %u rows", p->options.batch);
+    p->counts.rows++;
+    return 0;
+}
+
+/* Straight from the file to the batch. */
+static int add_next(struct pass *p, struct batch *b, bool *ret_there, struct err *err)
+{
+    struct rows_refusal refusal;
+    int status = next_own(p, ret_there, err);
+
+    if (status || !*ret_there)
+        return status;
+    status = rows_add(p->rows, b, &refusal);
+    return judge(p, status, p->next_file - 1, &refusal, err);
+}
+
+/* ---- the window ---- */
+
+/* Puts the row at hand into the window; `ret` has what fell out, or bytes NULL. A line that is
+ * too long never gets in. */
+static int put(struct pass *p, struct shuffle_line *ret, struct err *err)
+{
+    struct rows_refusal refusal;
+    const struct record *record;
+    struct shuffle_line in;
+    int status = rows_record(p->rows, &record);
+
+    *ret = (struct shuffle_line){ 0 };
+    if (!status && record->kind == RECORD_TOO_LONG)
+        return judge(p, rows_add_record(record, NULL, &refusal), p->next_file - 1, &refusal,
+                     err);
+    if (!status) {
+        in = (struct shuffle_line){ .bytes = (char *)(uintptr_t)record, /* only copied */
+                                    .len = record->n_bytes,
+                                    .file = p->next_file - 1 };
+        status = shuffle_put(p->window, &in, ret);
+    }
+    return status
+               ? err_set(err, -ENOMEM, "no memory to shuffle %u rows", p->options.shuffle_rows)
+               : 0;
+}
+
 static int next_shuffled(struct pass *p, struct shuffle_line *ret, struct err *err)
 {
-    struct shuffle_line in;
-    int status;
+    bool there;
 
-    if (!p->window)
-        return next_own(p, ret, err);
+    *ret = (struct shuffle_line){ 0 };
     while (!p->drained) {
-        status = next_own(p, &in, err);
-        if (status)
+        int status = next_own(p, &there, err);
+
+        if (!status && there)
+            status = put(p, ret, err);
+        if (status || ret->bytes)
             return status;
-        p->drained = !in.bytes;
-        if (p->drained)
-            break;
-        if (shuffle_put(p->window, &in, ret))
-            return err_set(err, -ENOMEM, "no memory to shuffle %u rows",
-                           p->options.shuffle_rows);
-        if (ret->bytes)
-            return 0;
+        p->drained = !there;
     }
     shuffle_drain(p->window, ret);
     return 0;
 }
 
-static int add_row(struct pass *p, const struct shuffle_line *line, struct batch *b,
-                   struct err *err)
+static int add_shuffled(struct pass *p, struct batch *b, bool *ret_there, struct err *err)
 {
-    struct err why;
-    int status = row_parse(p->plan, line->bytes, line->len, b, &why);
+    struct rows_refusal refusal;
+    struct shuffle_line line;
+    int status = next_shuffled(p, &line, err);
 
-    if (status == PS_EDATA)
-        return count_bad(p, line, why.text, err);
-    if (status)
-        return err_set(err, status, "no memory for a batch of %u rows", b->n_max);
-    p->counts.rows++;
-    return 0;
+    *ret_there = line.bytes != NULL;
+    if (status || !*ret_there)
+        return status;
+    status = rows_add_record((const struct record *)(const void *)line.bytes, b, &refusal);
+    return judge(p, status, line.file, &refusal, err);
 }
+
+/* ---- batches ---- */
 
 int pass_fill(struct pass *p, struct batch *b, struct err *err)
 {
-    struct shuffle_line line;
-    int status;
+    bool there = true;
+    int status = 0;
 
     batch_clear(b);
-    while (b->n < b->n_max) {
-        status = next_shuffled(p, &line, err);
-        if (!status && !line.bytes)
-            break;
-        if (!status)
-            status = add_row(p, &line, b, err);
-        if (status)
-            return status;
-    }
+    while (b->n < b->n_max && there && !status)
+        status = p->window ? add_shuffled(p, b, &there, err) : add_next(p, b, &there, err);
+    if (status)
+        return status;
     if (stopped(p) || (p->options.drop_last && b->n < b->n_max)) {
         p->counts.rows -= b->n;
         batch_clear(b);

@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "worker/data/columns.h"
 #include "worker/data/reader.h"
+#include "worker/data/row_quick.h"
 
 #define DELIMITER_MAX 16u /* bytes, with NUL */
 #define CRITEO_N_NUMERIC 13u
@@ -30,6 +31,7 @@ struct schema {
     struct row_span *positive;                        /* owned, into label_positive */
     float *mean, *std;                                /* owned */
     float *log1p_table;                               /* owned */
+    struct row_quick *quick;                          /* owned; NULL where it does not fit */
 };
 
 static const char *or_empty(const char *text)
@@ -330,6 +332,9 @@ static int plan_numbers(struct schema *s, enum schema_numeric numeric_as, struct
     p->mean = s->mean;
     p->std = s->std;
     p->log1p_table = s->log1p_table;
+    if (row_quick_fits(p) && !(s->quick = row_quick_new(p, simd_best())))
+        return no_memory(err);
+    p->quick = s->quick;
     return 0;
 }
 
@@ -419,6 +424,7 @@ void schema_free(struct schema *s)
     free(s->mean);
     free(s->std);
     free(s->log1p_table);
+    free(s->quick);
     free(s);
 }
 

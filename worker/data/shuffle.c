@@ -2,20 +2,27 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/pages.h"
+
+#define BLOCK_LINE_MAX 4096u /* bytes */
 
 struct slot {
-    struct shuffle_line line; /* bytes: owned */
+    struct shuffle_line line; /* bytes: in the block; owned if cap_bytes is more than there */
     size_t cap_bytes;
 };
 
 struct shuffle {
     uint64_t seed, n_draws;
-    uint32_t n, n_max;
+    uint32_t n, n_max, n_cut;
+    size_t
+        room_bytes; /* of a line in the block: what the first one needed, to a multiple of 64 */
+    char *block;    /* owned; NULL: every line has memory of its own */
     struct slot out;     /* handed out last; its memory takes the next line */
     struct slot slots[]; /* [n_max], n of them full */
 };
@@ -33,13 +40,27 @@ int shuffle_new(uint32_t n_max, uint64_t seed, struct shuffle **ret_shuffle)
     return 0;
 }
 
+static size_t block_bytes(const struct shuffle *s)
+{
+    return ((size_t)s->n_max + 1) * s->room_bytes;
+}
+
+static bool is_owned(const struct shuffle *s, const struct slot *slot)
+{
+    return slot->line.bytes && (!s->block || slot->cap_bytes > s->room_bytes);
+}
+
 void shuffle_free(struct shuffle *s)
 {
     if (!s)
         return;
     for (uint32_t i = 0; i < s->n_max; i++)
-        free(s->slots[i].line.bytes);
-    free(s->out.line.bytes);
+        if (is_owned(s, &s->slots[i]))
+            free(s->slots[i].line.bytes);
+    if (is_owned(s, &s->out))
+        free(s->out.line.bytes);
+    if (s->block)
+        pages_free(s->block, block_bytes(s));
     free(s);
 }
 
@@ -50,17 +71,41 @@ static uint32_t draw(struct shuffle *s)
     return (uint32_t)((hash_mix2(s->seed, s->n_draws++) >> 32) * s->n >> 32);
 }
 
-static int copy_line(struct slot *to, const struct shuffle_line *from)
+/* A window of lines of about one length is one block of large pages: it is read at random. If
+ * there is none to be had, lines have memory of their own. */
+static void make_block(struct shuffle *s, size_t len)
 {
-    if (from->len + 1 > to->cap_bytes) {
-        size_t cap = from->len + from->len / 4 + 16;
-        char *bytes = mem_try_realloc(to->line.bytes, cap);
+    s->room_bytes = (len + 63) / 64 * 64;
+    if (s->room_bytes <= BLOCK_LINE_MAX && s->room_bytes > 0)
+        s->block = pages_alloc(block_bytes(s));
+}
 
-        if (!bytes)
-            return -ENOMEM;
-        to->line.bytes = bytes;
-        to->cap_bytes = cap;
+/* More room than there is. What was there is lost. */
+static int make_room(struct shuffle *s, struct slot *to, size_t len)
+{
+    size_t cap = len + (to->cap_bytes ? len / 4 : 0) + 1;
+    char *bytes;
+
+    if (s->room_bytes == 0)
+        make_block(s, len);
+    if (s->block && !to->line.bytes && len <= s->room_bytes) {
+        to->line.bytes = s->block + s->n_cut++ * s->room_bytes;
+        to->cap_bytes = s->room_bytes;
+        return 0;
     }
+    cap = cap > s->room_bytes ? cap : s->room_bytes + 1;
+    bytes = mem_try_realloc(is_owned(s, to) ? to->line.bytes : NULL, cap);
+    if (!bytes)
+        return -ENOMEM;
+    to->line.bytes = bytes;
+    to->cap_bytes = cap;
+    return 0;
+}
+
+static int copy_line(struct shuffle *s, struct slot *to, const struct shuffle_line *from)
+{
+    if ((from->len > to->cap_bytes || !to->line.bytes) && make_room(s, to, from->len))
+        return -ENOMEM;
     memcpy(to->line.bytes, from->bytes, from->len);
     to->line.len = from->len;
     to->line.number = from->number;
@@ -80,12 +125,12 @@ int shuffle_put(struct shuffle *s, const struct shuffle_line *in, struct shuffle
 {
     *ret_out = (struct shuffle_line){ 0 };
     if (s->n < s->n_max) {
-        if (copy_line(&s->slots[s->n], in))
+        if (copy_line(s, &s->slots[s->n], in))
             return -ENOMEM;
         s->n++;
         return 0;
     }
-    if (copy_line(&s->out, in))
+    if (copy_line(s, &s->out, in))
         return -ENOMEM;
     exchange(&s->out, &s->slots[draw(s)]);
     *ret_out = s->out.line;

@@ -7,6 +7,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/pages.h"
 #include "worker/model/dlrm_state.h"
 
 /* Shapes and tensors; no memory yet. */
@@ -41,52 +42,61 @@ static void plan(struct dlrm *m)
     m->bottom.c = m->top.c = m->c;
 }
 
-static float *alloc_floats(size_t n)
+static size_t tensor_bytes(const struct dlrm *m)
 {
-    return mem_try_alloc(n * sizeof(float));
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_tensors; i++)
+        n += m->tensors[i].n_floats;
+    return n * sizeof(float);
+}
+
+/* Of n_max samples of `width` floats. */
+static size_t sample_bytes(const struct dlrm *m, size_t width)
+{
+    return m->config.batch_max * width * sizeof(float);
+}
+
+static size_t t_bytes(const struct dlrm *m)
+{
+    return sample_bytes(m, (size_t)m->n_vectors * m->config.dim);
 }
 
 static int alloc_tensors(struct dlrm *m)
 {
-    size_t total = 0;
+    size_t at = 0;
 
-    for (uint32_t i = 0; i < m->n_tensors; i++)
-        total += m->tensors[i].n_floats;
-    m->values = alloc_floats(total);
+    m->values = pages_alloc(tensor_bytes(m));
     if (!m->values)
         return -ENOMEM;
-    m->grads = alloc_floats(total);
+    m->grads = pages_alloc(tensor_bytes(m));
     if (!m->grads)
         return -ENOMEM;
-    total = 0;
     for (uint32_t i = 0; i < m->n_tensors; i++) {
-        m->tensors[i].values = m->values + total;
-        m->tensors[i].grads = m->grads + total;
-        total += m->tensors[i].n_floats;
+        m->tensors[i].values = m->values + at;
+        m->tensors[i].grads = m->grads + at;
+        at += m->tensors[i].n_floats;
     }
     return 0;
 }
 
 static int alloc_vectors(struct dlrm *m)
 {
-    const size_t t = (size_t)m->config.batch_max * m->n_vectors * m->config.dim;
-    const size_t r = (size_t)m->config.batch_max * m->r_width;
-
-    m->t = alloc_floats(t);
+    m->t = pages_alloc(t_bytes(m));
     if (!m->t)
         return -ENOMEM;
-    m->dt = alloc_floats(t);
+    m->dt = pages_alloc(t_bytes(m));
     if (!m->dt)
         return -ENOMEM;
-    m->probs = alloc_floats(m->config.batch_max);
+    m->probs = pages_alloc(sample_bytes(m, 1));
     if (!m->probs)
         return -ENOMEM;
     if (!m->pairs)
         return 0;
-    m->r = alloc_floats(r);
+    m->r = pages_alloc(sample_bytes(m, m->r_width));
     if (!m->r)
         return -ENOMEM;
-    m->dr = alloc_floats(r);
+    m->dr = pages_alloc(sample_bytes(m, m->r_width));
     return m->dr ? 0 : -ENOMEM;
 }
 
@@ -107,6 +117,14 @@ static int alloc_all(struct dlrm *m)
 
 int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct err *err)
 {
+    return dlrm_new_on(&compute_cpu, config, ret_model, err);
+}
+
+int dlrm_new_on(const struct compute_ops *ops, const struct dlrm_config *config,
+                struct dlrm **ret_model, struct err *err)
+{
+    const struct compute_options options = { config->n_threads ? config->n_threads : 1,
+                                             config->bf16 ? COMPUTE_BF16 : COMPUTE_FP32 };
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 
@@ -114,8 +132,8 @@ int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct e
         return status;
     m = mem_alloc(sizeof *m);
     m->config = *config;
-    m->ops = &compute_cpu;
-    status = m->ops->open(&m->c, err);
+    m->ops = ops;
+    status = m->ops->open(&options, &m->c, err);
     if (status) {
         dlrm_free(m);
         return status;
@@ -139,13 +157,13 @@ void dlrm_free(struct dlrm *m)
         return;
     mlp_deinit(&m->bottom);
     mlp_deinit(&m->top);
-    free(m->values);
-    free(m->grads);
-    free(m->t);
-    free(m->dt);
-    free(m->r);
-    free(m->dr);
-    free(m->probs);
+    pages_free(m->values, tensor_bytes(m));
+    pages_free(m->grads, tensor_bytes(m));
+    pages_free(m->t, t_bytes(m));
+    pages_free(m->dt, t_bytes(m));
+    pages_free(m->r, sample_bytes(m, m->r_width));
+    pages_free(m->dr, sample_bytes(m, m->r_width));
+    pages_free(m->probs, sample_bytes(m, 1));
     free(m->peeked);
     m->ops->close(m->c);
     free(m);
@@ -201,6 +219,7 @@ int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
     assert(batch->n_numeric == m->config.n_numeric && batch->n_fields == m->config.n_fields);
     m->n = batch->n;
     m->trained = training;
+    m->graded = false;
     if (m->config.n_numeric)
         mlp_forward(&m->bottom, m->n, batch->numeric, pass, 0);
     m->ops->bag_sum(m->c, &bags, rows, m->t + dense_floats(m), m->n_vectors * m->config.dim);
@@ -223,12 +242,14 @@ const float *dlrm_logits(const struct dlrm *m)
     return m->top.layers[m->top.n_layers - 1].y;
 }
 
-double dlrm_loss(const struct dlrm *m, const struct batch *batch)
+double dlrm_loss(struct dlrm *m, const struct batch *batch)
 {
+    const struct mlp_layer *head = mlp_last(&m->top);
     double loss = 0;
 
     assert(batch->n == m->n);
-    m->ops->loss(m->c, m->n, dlrm_logits(m), batch->label, &loss);
+    m->ops->loss(m->c, m->n, head->y, batch->label, head->dy, &loss);
+    m->graded = true;
     return m->ops->wait(m->c) ? (double)NAN : loss;
 }
 
@@ -236,16 +257,19 @@ double dlrm_loss(const struct dlrm *m, const struct batch *batch)
 static void backward_vectors(struct dlrm *m, const struct bags *bags, float *row_grads)
 {
     const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
+    const struct mlp_layer *last;
+    struct relu_mask mask;
 
     if (m->config.n_fields)
         m->ops->bag_grad(m->c, bags, m->dt + dense_floats(m), ld, row_grads);
     if (!m->config.n_numeric)
         return;
+    last = mlp_last(&m->bottom);
     if (m->pairs)
-        m->ops->add_rows(m->c, m->n, dim, m->dr, m->r_width, m->dt, ld,
-                         mlp_last(&m->bottom)->dy);
+        m->ops->add_rows(m->c, m->n, dim, m->dr, m->r_width, m->dt, ld, mlp_mask(last, &mask),
+                         last->dy);
     else
-        m->ops->add_rows(m->c, m->n, dim, m->dt, ld, NULL, 0, mlp_last(&m->bottom)->dy);
+        m->ops->add_rows(m->c, m->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
     mlp_backward(&m->bottom, m->n, NULL);
 }
 
@@ -274,7 +298,8 @@ int dlrm_backward(struct dlrm *m, const struct batch *batch, const float *rows,
 
     assert(m->trained && batch->n == m->n && !wide == !m->config.wide && !wide_grads == !wide);
     m->trained = false;
-    m->ops->loss_grad(m->c, m->n, head->y, batch->label, head->dy);
+    if (!m->graded)
+        (void)dlrm_loss(m, batch);
     if (wide)
         m->ops->wide_grad(m->c, &bags, head->dy, wide_grads);
     mlp_backward(&m->top, m->n, m->pairs ? m->dr : m->dt);

@@ -25,6 +25,7 @@
 
 #include "common/status.h"
 #include "proto/spec.h"
+#include "worker/compute/compute.h"
 #include "worker/data/batch.h"
 #include "worker/model/dlrm_config.h"
 #include "worker/model/dlrm_tensor.h"
@@ -34,6 +35,10 @@ struct dlrm;
 /* PS_ESETTING with a sentence, -ENOMEM. Everything that steps need is allocated here. */
 int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct err *err)
     MUST_CHECK;
+
+/* The same on a device of the caller's choice. ops are borrowed for life. */
+int dlrm_new_on(const struct compute_ops *ops, const struct dlrm_config *config,
+                struct dlrm **ret_model, struct err *err) MUST_CHECK;
 void dlrm_free(struct dlrm *m);
 
 /* Device, library and threads that compute, for the log. Lives as long as m. */
@@ -52,9 +57,9 @@ int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
 const float *dlrm_probs(const struct dlrm *m);
 const float *dlrm_logits(const struct dlrm *m);
 
-/* Mean loss over the batch of the last forward (without L2), in double, sums in sample
- * order. */
-double dlrm_loss(const struct dlrm *m, const struct batch *batch);
+/* Mean loss over the batch of the last forward (without L2), in double, sums in blocks
+ * (compute.h). Makes the logits' gradients too, so that a backward that follows need not. */
+double dlrm_loss(struct dlrm *m, const struct batch *batch);
 
 /* Gradients of the mean loss: every tensor's grads; row_grads [n_unique][dim]; wide_grads
  * [n_unique], NULL unless config.wide. After a training forward of the same batch, once. */

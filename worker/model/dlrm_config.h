@@ -8,6 +8,7 @@
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_BATCH_MAX (1u << 20)
+#define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
 
 struct dlrm_config {
@@ -23,6 +24,10 @@ struct dlrm_config {
     float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
     float l2_rows;  /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
     uint64_t seed;  /* dropout */
+
+    uint32_t
+        n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
+    bool bf16;     /* matrix products of inputs rounded to bf16, where the processor can */
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was

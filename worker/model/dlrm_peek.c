@@ -23,7 +23,7 @@ static const float *columns(struct dlrm *m, const float *from, uint32_t ld, uint
     float *to = answer(m, (size_t)m->n * width);
 
     if (to)
-        m->ops->add_rows(m->c, m->n, width, from, ld, NULL, 0, to);
+        m->ops->add_rows(m->c, m->n, width, from, ld, NULL, 0, NULL, to);
     *ret_n = m->n * width;
     return to;
 }
@@ -56,13 +56,13 @@ static const float *peek_d_out(struct dlrm *m, const struct mlp *mlp, uint32_t i
         const struct linear linear = { m->n,    next->in,        next->out,
                                        next->x, next->w->values, next->b->values };
 
-        m->ops->linear_backward(m->c, &linear, NULL, next->dy, to, NULL, NULL);
+        m->ops->linear_backward(m->c, &linear, next->dy, to, NULL, NULL, NULL);
     } else if (mlp == &m->top) {
-        m->ops->add_rows(m->c, m->n, l->out, l->dy, l->out, NULL, 0, to);
+        m->ops->add_rows(m->c, m->n, l->out, l->dy, l->out, NULL, 0, NULL, to);
     } else if (m->pairs) {
-        m->ops->add_rows(m->c, m->n, l->out, m->dr, m->r_width, m->dt, ld, to);
+        m->ops->add_rows(m->c, m->n, l->out, m->dr, m->r_width, m->dt, ld, NULL, to);
     } else {
-        m->ops->add_rows(m->c, m->n, l->out, m->dt, ld, NULL, 0, to);
+        m->ops->add_rows(m->c, m->n, l->out, m->dt, ld, NULL, 0, NULL, to);
     }
     return to;
 }

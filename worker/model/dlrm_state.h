@@ -28,6 +28,7 @@ struct dlrm {
     float *peeked;          /* owned: dlrm_peek()'s answer */
     uint32_t n;             /* samples of the last forward */
     bool trained;           /* it was a training one: backward may follow */
+    bool graded;            /* the logits' gradients are made */
 };
 
 #endif

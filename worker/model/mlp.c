@@ -4,10 +4,9 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/pages.h"
 
 static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_tensors,
                                       const char *mlp, uint32_t layer, const char *what)
@@ -78,23 +77,31 @@ void mlp_place_output(struct mlp *mlp, float *y, uint32_t ldy)
     mlp_last(mlp)->ldy = ldy;
 }
 
-static int alloc_layer(struct mlp_layer *l, size_t n_max)
+static size_t layer_bytes(const struct mlp *mlp, const struct mlp_layer *l)
 {
-    const size_t bytes = n_max * l->out * sizeof(float);
+    return (size_t)mlp->n_max * l->out * sizeof(float);
+}
 
+static size_t stats_bytes(const struct mlp_layer *l)
+{
+    return 3 * (size_t)l->out * sizeof(float);
+}
+
+static int alloc_layer(const struct mlp *mlp, struct mlp_layer *l)
+{
     if (!l->y)
-        l->y = l->own_y = mem_try_alloc(bytes);
+        l->y = l->own_y = pages_alloc(layer_bytes(mlp, l));
     if (!l->y)
         return -ENOMEM;
-    l->dy = mem_try_alloc(bytes);
+    l->dy = pages_alloc(layer_bytes(mlp, l));
     if (!l->dy)
         return -ENOMEM;
     if (!l->gamma)
         return 0;
-    l->pre = mem_try_alloc(bytes);
+    l->pre = pages_alloc(layer_bytes(mlp, l));
     if (!l->pre)
         return -ENOMEM;
-    l->stats = mem_try_alloc(3 * (size_t)l->out * sizeof(float));
+    l->stats = pages_alloc(stats_bytes(l));
     return l->stats ? 0 : -ENOMEM;
 }
 
@@ -102,18 +109,26 @@ int mlp_alloc(struct mlp *mlp, uint32_t n_max)
 {
     int status = 0;
 
-    for (uint32_t i = 0; i < mlp->n_layers && !status; i++)
-        status = alloc_layer(&mlp->layers[i], n_max);
+    mlp->n_max = n_max;
+    for (uint32_t i = 0; i < mlp->n_layers && !status; i++) {
+        struct mlp_layer *l = &mlp->layers[i];
+
+        status = alloc_layer(mlp, l);
+        if (!status)
+            status = mlp->ops->reserve(mlp->c, n_max, l->in, l->out);
+    }
     return status;
 }
 
 void mlp_deinit(struct mlp *mlp)
 {
     for (uint32_t i = 0; i < mlp->n_layers; i++) {
-        free(mlp->layers[i].own_y);
-        free(mlp->layers[i].dy);
-        free(mlp->layers[i].pre);
-        free(mlp->layers[i].stats);
+        const struct mlp_layer *l = &mlp->layers[i];
+
+        pages_free(l->own_y, layer_bytes(mlp, l));
+        pages_free(l->dy, layer_bytes(mlp, l));
+        pages_free(l->pre, layer_bytes(mlp, l));
+        pages_free(l->stats, stats_bytes(l));
     }
     *mlp = (struct mlp){ 0 };
 }
@@ -175,26 +190,39 @@ void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass
     }
 }
 
-static void backward_layer(const struct mlp *mlp, const struct mlp_layer *l, uint32_t n,
-                           float *dx)
+static bool has_relu(const struct mlp_layer *l)
 {
-    const struct relu_mask relu = { l->y, l->ldy, keep_scale(l) };
-    const struct relu_mask *mask = l->act == COMPUTE_RELU ? &relu : NULL;
-    const struct linear linear = linear_of(l, n);
+    return l->act == COMPUTE_RELU;
+}
 
-    if (l->gamma) {
-        const struct norm nm = norm_of(l, n);
+/* With a norm in between, ReLU's way back is the norm's business. */
+const struct relu_mask *mlp_mask(const struct mlp_layer *l, struct relu_mask *mask)
+{
+    *mask = (struct relu_mask){ l->y, l->ldy, keep_scale(l) };
+    return has_relu(l) && !l->gamma ? mask : NULL;
+}
 
-        mlp->ops->norm_backward(mlp->c, &nm, mask, l->pre, l->dy,
-                                &(struct norm_grads){ l->gamma->grads, l->beta->grads,
-                                                      l->mean->grads, l->var->grads });
-        mask = NULL;
-    }
-    mlp->ops->linear_backward(mlp->c, &linear, mask, l->dy, dx, l->w->grads, l->b->grads);
+static void backward_norm(const struct mlp *mlp, const struct mlp_layer *l, uint32_t n)
+{
+    const struct relu_mask mask = { l->y, l->ldy, keep_scale(l) };
+    const struct norm nm = norm_of(l, n);
+
+    mlp->ops->norm_backward(
+        mlp->c, &nm, has_relu(l) ? &mask : NULL, l->pre, l->dy,
+        &(struct norm_grads){ l->gamma->grads, l->beta->grads, l->mean->grads, l->var->grads });
 }
 
 void mlp_backward(struct mlp *mlp, uint32_t n, float *dx)
 {
-    for (uint32_t i = mlp->n_layers; i-- > 0;)
-        backward_layer(mlp, &mlp->layers[i], n, i ? mlp->layers[i - 1].dy : dx);
+    for (uint32_t i = mlp->n_layers; i-- > 0;) {
+        const struct mlp_layer *l = &mlp->layers[i], *below = i ? l - 1 : NULL;
+        const struct linear linear = linear_of(l, n);
+        struct relu_mask mask;
+
+        if (l->gamma)
+            backward_norm(mlp, l, n);
+        mlp->ops->linear_backward(mlp->c, &linear, l->dy, below ? below->dy : dx,
+                                  below ? mlp_mask(below, &mask) : NULL, l->w->grads,
+                                  l->b->grads);
+    }
 }

@@ -7,7 +7,8 @@
  *
  *     pre    [n][out]        the product, before the norm; only of a layer with one
  *     y      [n][out], ldy   after ReLU and dropout
- *     dy     [n][out]        gradient of y, and after backward that of the product
+ *     dy     [n][out]        gradient of the product; of a layer with a norm that of y, until
+ *                            backward has made it the product's
  */
 #ifndef WORKER_MODEL_MLP_H
 #define WORKER_MODEL_MLP_H
@@ -36,7 +37,7 @@ struct mlp_layer {
 struct mlp {
     const struct compute_ops *ops;
     struct compute *c; /* borrowed */
-    uint32_t n_layers;
+    uint32_t n_layers, n_max;
     struct mlp_layer layers[MLP_LAYERS_MAX];
 };
 
@@ -57,7 +58,7 @@ void mlp_init(struct mlp *mlp, const struct mlp_plan *plan, struct dlrm_tensor *
 /* The last layer writes to y, whose rows are ldy floats apart. Before mlp_alloc. */
 void mlp_place_output(struct mlp *mlp, float *y, uint32_t ldy);
 
-/* Buffers for n_max samples. -ENOMEM; mlp_deinit is then due all the same. */
+/* Buffers for n_max samples, and the device's. -ENOMEM; mlp_deinit is then due all the same. */
 int mlp_alloc(struct mlp *mlp, uint32_t n_max) MUST_CHECK;
 
 /* Accepts a zeroed struct. */
@@ -69,8 +70,12 @@ struct mlp_layer *mlp_last(struct mlp *mlp);
  * each step. */
 void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass, uint64_t key);
 
-/* After a training forward. The last layer's dy holds the gradient of its y. Fills the tensors'
- * grads, and dx unless NULL. */
+/* What a gradient of l's y must go through to become l's dy: who writes it applies it on the
+ * way. *mask holds the answer; NULL: nothing. */
+const struct relu_mask *mlp_mask(const struct mlp_layer *l, struct relu_mask *mask);
+
+/* After a training forward. The last layer's dy is filled. Fills the tensors' grads, and dx
+ * unless NULL. */
 void mlp_backward(struct mlp *mlp, uint32_t n, float *dx);
 
 #endif

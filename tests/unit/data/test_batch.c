@@ -34,6 +34,15 @@ static void check_against_twin(const struct batch *b)
         assert_true(b->row_of[i] < n);
         assert_true(b->unique[b->row_of[i]] == b->keys[i]);
     }
+    assert_int_equal(b->order_starts[0], 0);
+    assert_int_equal(b->order_starts[n], b->n_keys);
+    for (uint32_t u = 0; u < n; u++) {
+        assert_true(b->order_starts[u] < b->order_starts[u + 1]);
+        for (uint32_t i = b->order_starts[u]; i < b->order_starts[u + 1]; i++) {
+            assert_int_equal(b->row_of[b->order[i]], u);
+            assert_true(i == b->order_starts[u] || b->order[i - 1] < b->order[i]);
+        }
+    }
     free(sorted);
 }
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <xxhash.h>
 
 #include "worker/data/feed.h"
 #include "worker/data/moments.h"
@@ -107,6 +108,82 @@ static void criteo_has_the_fingerprint_of_the_golden_trace(void **state)
     assert_int_equal(tail.rows, 11000);
     print_message("criteo, zstd, batches of 128 with unique keys: %.0f MB/s of text\n",
                   (double)all.bytes / ((double)all.seconds_ns * 1e-3));
+    schema_free(s);
+}
+
+static void add_bits(uint64_t *digest, const void *bytes, size_t n_bytes)
+{
+    *digest = XXH3_64bits_withSeed(bytes, n_bytes, *digest);
+}
+
+/* Of every bit of every batch of a pass. */
+static uint64_t digest_of(const struct feed_options *options, struct feed_counts *counts)
+{
+    uint64_t digest = 0;
+    struct batch *b;
+    struct feed *f;
+    struct err err;
+
+    if (feed_open(options, &f, &err))
+        fail_msg("%s", err.text);
+    for (;;) {
+        if (feed_next(f, &b, &err))
+            fail_msg("%s", err.text);
+        if (!b)
+            break;
+        add_bits(&digest, b->label, b->n * sizeof *b->label);
+        add_bits(&digest, b->numeric, (size_t)b->n * b->n_numeric * sizeof *b->numeric);
+        add_bits(&digest, b->starts, ((size_t)b->n * b->n_fields + 1) * sizeof *b->starts);
+        add_bits(&digest, b->keys, b->n_keys * sizeof *b->keys);
+        add_bits(&digest, b->unique, b->n_unique * sizeof *b->unique);
+        add_bits(&digest, b->row_of, b->n_keys * sizeof *b->row_of);
+    }
+    feed_counts(f, counts);
+    feed_close(f);
+    return digest;
+}
+
+/* The digests are of what the plain way of reading rows gave, before there was another, and
+ * before there was a cache. */
+static void criteo_ends_in_the_same_bits_by_every_way(void **state)
+{
+    static const struct {
+        uint32_t window, batch, n_ranks;
+        uint64_t digest;
+    } passes[] = { { 0, 2048, 1, UINT64_C(0xbb946ba4186ebeef) },
+                   { 10000, 2048, 1, UINT64_C(0xdf7fe5ff94f7c4e7) },
+                   { 1000, 77, 3, UINT64_C(0x6c1fba83a7fa5934) } };
+    struct schema *s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
+    struct fixture_folder folder;
+    char path[FIXTURE_PATH_MAX];
+    struct feed_counts counts;
+
+    (void)state;
+    shared("criteo/criteo_dev_110000.tsv.zst", path);
+    fixture_folder_new(&folder);
+    for (size_t i = 0; i < COUNT_OF(passes); i++) {
+        struct feed_options options = { .schema = s,
+                                        .paths = (char *[]){ path },
+                                        .n_paths = 1,
+                                        .n_ranks = passes[i].n_ranks,
+                                        .rank = passes[i].n_ranks / 2,
+                                        .by_rows = true,
+                                        .batch = passes[i].batch,
+                                        .shuffle_rows = passes[i].window,
+                                        .seed = 7,
+                                        .queue = 4,
+                                        .labelled = true };
+
+        assert_true(digest_of(&options, &counts) == passes[i].digest);
+        assert_int_equal(counts.cached, 0);
+        options.data_cache = folder.path;
+        assert_true(digest_of(&options, &counts) == passes[i].digest);
+        assert_int_equal(counts.cached, i == 0 ? 0 : 110000);
+        assert_true(digest_of(&options, &counts) == passes[i].digest);
+        assert_int_equal(counts.cached, 110000);
+        assert_int_equal(counts.bytes, 26741589);
+    }
+    fixture_folder_free(&folder);
     schema_free(s);
 }
 
@@ -220,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(criteo_has_the_fingerprint_of_the_golden_trace),
+        cmocka_unit_test(criteo_ends_in_the_same_bits_by_every_way),
         cmocka_unit_test(criteo_without_labels_is_read_by_either_preset),
         cmocka_unit_test(the_terabyte_logs_are_read_by_the_same_preset),
         cmocka_unit_test(avazu_has_names_and_no_numeric_column),

@@ -1,0 +1,86 @@
+/*
+ * Matrix products by kernels of our own: C [m][n] = or += A [m][k] . B [k][n].
+ *
+ * Inputs are fp32 arrays, packed into tiles of 16 x 32 numbers as the kernel reads them:
+ *
+ *                  fp32, 2 KiB                   bf16, 1 KiB
+ *     tile of A    [32 k][16 rows of A]          [16 rows of A][32 k]
+ *     tile of B    [32 k][16 columns of B]       [16 pairs of k][16 columns of B][2: k, k + 1]
+ *     panel        the tiles of 16 rows of A, or of 16 columns of B, k ascending
+ *
+ * For bf16 they are rounded on the way, to nearest even; what is too small for a normal number
+ * becomes 0. Past an array's end tiles hold 0, which adds nothing. A source array may stand
+ * either way:
+ *
+ *     rows     16 rows of the source, cut along k          A, or B^T turned over
+ *     pairs    32 rows of the source, which are k          B, or A^T turned over
+ *
+ * The order of sums is the kernel's, as OpenBLAS's is, so that last bits differ between kinds
+ * of processors:
+ *
+ *     fma           c = fma(a, b, c), k ascending
+ *     amx           each 32 k: even and odd k summed apart, from 0, ascending; c += even + odd
+ *     avx512_bf16   each pair of k: c += odd product, c += even product
+ *
+ * The last two round to nearest and take denormals for 0, going in and coming out; products of
+ * two bf16 numbers are exact in their fused multiply-adds. Beside each kernel stands its plain
+ * version, which is its definition and its test.
+ */
+#ifndef WORKER_COMPUTE_CPU_TILES_H
+#define WORKER_COMPUTE_CPU_TILES_H
+
+#include <stdbool.h>
+
+#include "worker/compute/compute.h"
+
+#define CPU_TILES_ROWS 16u  /* of a panel */
+#define CPU_TILES_DEPTH 32u /* k of a tile */
+
+/* Tiles are counted in uint16_t, whatever is in them. */
+#define CPU_TILES_BF16 (CPU_TILES_ROWS * CPU_TILES_DEPTH)
+#define CPU_TILES_FP32 (2 * CPU_TILES_BF16)
+
+enum cpu_tiles_turn { CPU_TILES_STRAIGHT, CPU_TILES_TURNED };
+enum cpu_tiles_start { CPU_TILES_SET, CPU_TILES_ADD }; /* c = or c += */
+
+/* n_rows x n_cols floats at src, rows ld floats apart. */
+struct cpu_tiles_source {
+    const float *src;
+    size_t ld;
+    uint32_t n_rows, n_cols;
+};
+
+/* n panels, `stride` from one to the next. */
+struct cpu_tiles_panels {
+    const uint16_t *tiles;
+    size_t stride;
+    uint32_t n;
+};
+
+/* c [16 a->n][16 b->n], rows ldc floats apart, = or += the products over n_k tiles. */
+typedef void cpu_tiles_multiply(const struct cpu_tiles_panels *a,
+                                const struct cpu_tiles_panels *b, uint32_t n_k,
+                                enum cpu_tiles_start start, float *c, size_t ldc);
+
+/* At most 16 rows -> one panel; turned: of B. */
+typedef void cpu_tiles_rows(const struct cpu_tiles_source *s, enum cpu_tiles_turn turn,
+                            uint16_t *tiles);
+
+/* At most 32 rows -> one tile for each 16 columns, `stride` apart; turned: of A. */
+typedef void cpu_tiles_pairs(const struct cpu_tiles_source *s, enum cpu_tiles_turn turn,
+                             uint16_t *tiles, size_t stride);
+
+struct cpu_tiles {
+    const char *name;
+    enum compute_products products;
+    uint32_t tile; /* uint16_t of one */
+
+    /* Whether this processor and its kernel, which is asked to permit it, run it. */
+    bool (*runs)(void);
+
+    cpu_tiles_rows *rows, *rows_plain;
+    cpu_tiles_pairs *pairs, *pairs_plain;
+    cpu_tiles_multiply *multiply, *multiply_plain;
+};
+
+#endif
