@@ -49,8 +49,7 @@ static uint32_t crc_of(const uint8_t *header, const uint8_t *head, size_t head_b
     return crc;
 }
 
-void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
-                  const uint8_t *head, const uint8_t *body)
+void frame_open(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header)
 {
     memcpy(dst, magic, sizeof magic);
     dst[4] = (uint8_t)header->type;
@@ -58,7 +57,19 @@ void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_hea
     put_le(dst + 6, header->head_bytes, 2);
     put_le(dst + 8, header->body_bytes, 4);
     put_le(dst + 12, header->request_id, 8);
-    put_le(dst + CRC_AT, crc_of(dst, head, header->head_bytes, body, header->body_bytes), 4);
+    put_le(dst + CRC_AT, 0, 4);
+}
+
+void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc)
+{
+    put_le(dst + CRC_AT, crc, 4);
+}
+
+void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
+                  const uint8_t *head, const uint8_t *body)
+{
+    frame_open(dst, header);
+    frame_close(dst, crc_of(dst, head, header->head_bytes, body, header->body_bytes));
 }
 
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes)

@@ -70,6 +70,11 @@ const char *frame_type_name(unsigned type);
 void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
                   const uint8_t *head, const uint8_t *body);
 
+/* The same around a body that is still being written: all of the header but its crc, so that the
+ * crc can be taken piece by piece (frame_crc_extend()), and then the crc. */
+void frame_open(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header);
+void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc);
+
 /* Could these first bytes (any number of them) begin a frame? So that a peer that speaks
  * something else is told apart before a whole header has come. */
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes);

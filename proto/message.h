@@ -152,13 +152,19 @@ int message_write_push(struct buf *out, uint64_t request_id, const struct push *
 
 /*
  * A pull's reply is filled in place: begin reserves header, head and body in `out` and returns
- * where the values of section i go (value_bytes[i] each, one behind the other); end writes what
- * is only then known (header, crc, compression). A refused pull has n_sections 0. On failure of
- * either *out is empty.
+ * where the values of section i go (value_bytes[i] each, one behind the other). Then one of
+ *
+ *     sum ... -> end    the crc is taken while values are near (`end`: behind the last one that is
+ *                       written; sum may be left out); *crc begins as zeroes
+ *     pack              with zstd where that pays
+ *
+ * A refused pull has n_sections 0. When begin fails *out is empty.
  */
-int message_begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
-    MUST_CHECK;
-int message_end_pull_reply(struct buf *out, uint64_t request_id, bool compress) MUST_CHECK;
+int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                             uint8_t **ret_values) MUST_CHECK;
+void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc);
+void message_end_pull_reply(struct buf *out, struct frame_crc *crc);
+void message_pack_pull_reply(struct buf *out);
 
 int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)
     MUST_CHECK;

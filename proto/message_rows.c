@@ -258,23 +258,12 @@ int message_read_push_reply(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__push_reply__descriptor, h, head, take_push_reply, ret);
 }
 
-/*
- * Between begin and end, the reply stands in *out with its head and body where they will stay,
- * so that the values are written once and never moved. The header's 24 bytes, of which only end
- * knows the crc, keep the lengths until then.
- *
- *     | struct lengths, in 24 bytes | head | values of section 0 | values of section 1 | ...
- */
-struct lengths {
-    uint32_t head_bytes, body_bytes;
-};
-
-static int begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
+static int begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                            uint8_t **ret_values)
 {
-    struct frame_header header = { .type = FRAME_PULL_REPLY };
+    struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
     Ps__PullReply head = PS__PULL_REPLY__INIT;
     uint32_t value_bytes[SECTIONS_MAX];
-    struct lengths lengths;
     size_t body_bytes = 0;
     int status;
 
@@ -291,37 +280,58 @@ static int begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t
     head.n_value_bytes = m->n_sections;
     head.value_bytes = value_bytes;
     status = message_head_open(out, &head.base, body_bytes, &header, ret_values);
-    if (status)
-        return status;
-    lengths = (struct lengths){ header.head_bytes, header.body_bytes };
-    memcpy(*ret_values - lengths.head_bytes - FRAME_HEADER_BYTES, &lengths, sizeof lengths);
-    return 0;
+    if (!status)
+        frame_open(*ret_values - header.head_bytes - FRAME_HEADER_BYTES, &header);
+    return status;
 }
 
-int message_begin_pull_reply(struct buf *out, const struct pull_reply *m, uint8_t **ret_values)
+int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                             uint8_t **ret_values)
 {
     int status;
 
     assert(buf_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
-    status = begin_pull_reply(out, m, ret_values);
+    status = begin_pull_reply(out, request_id, m, ret_values);
     if (status)
         buf_deinit(out);
     return status;
 }
 
-int message_end_pull_reply(struct buf *out, uint64_t request_id, bool compress)
+void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc)
 {
-    struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
-    uint8_t *frame = out->bytes + out->end;
-    struct lengths lengths;
+    const uint8_t *frame = out->bytes + out->end;
 
-    assert(buf_len(out) == 0 && out->bytes);
-    memcpy(&lengths, frame, sizeof lengths);
-    header.head_bytes = (uint16_t)lengths.head_bytes;
-    header.body_bytes = lengths.body_bytes;
+    frame_crc_extend(crc, frame, (size_t)(end - frame));
+}
+
+/* The header as begin has written it. */
+static struct frame_header header_of(const uint8_t *frame)
+{
+    struct frame_header header;
+    int status = frame_decode(frame, UINT32_MAX, &header);
+
+    assert(!status);
+    return header;
+}
+
+void message_end_pull_reply(struct buf *out, struct frame_crc *crc)
+{
+    uint8_t *frame = out->bytes + out->end;
+    struct frame_header header = header_of(frame);
+    size_t n_bytes = FRAME_HEADER_BYTES + (size_t)header.head_bytes + header.body_bytes;
+
+    frame_crc_extend(crc, frame, n_bytes);
+    frame_close(frame, crc->crc);
+    buf_commit(out, n_bytes);
+}
+
+void message_pack_pull_reply(struct buf *out)
+{
+    uint8_t *frame = out->bytes + out->end;
+    struct frame_header header = header_of(frame);
+
     message_head_seal(out, &header, frame + FRAME_HEADER_BYTES + header.head_bytes,
-                      compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
-    return 0;
+                      MESSAGE_TRY_ZSTD);
 }
 
 static int take_pull_reply(const void *message, void *cutter)

@@ -42,10 +42,12 @@ int answer_refuse(struct answer_desk *desk, struct answer *a, int told, const ch
     err_set(&desk->last_refusal, told, "%s", sentence);
     desk->requests->n_refused++;
     channel_hub_give(a->connection->channel.hub, &a->out);
-    status = message_begin_pull_reply(&a->out, &reply, &values);
-    if (!status)
-        status = message_end_pull_reply(&a->out, a->request_id, false);
-    return status ? status : send_out(desk, a);
+    status = message_begin_pull_reply(&a->out, a->request_id, &reply, &values);
+    if (status)
+        return status;
+    a->crc = (struct frame_crc){ 0 };
+    message_end_pull_reply(&a->out, &a->crc);
+    return send_out(desk, a);
 }
 
 /* The reply's head, and room for its values. */
@@ -62,11 +64,13 @@ static int open_reply(struct answer_desk *desk, struct answer *a, const size_t *
     }
     reply.min_clock = a->worker ? job_min_clock(a->worker->job) : 0;
     reply.version = shard_version(desk->shard);
+    a->crc = (struct frame_crc){ 0 };
     /* Beside the values: the frame's header and head, a few bytes for each section. */
     status = channel_hub_take(a->connection->channel.hub,
                               n_bytes + FRAME_HEADER_BYTES + 64 + 8 * (size_t)reply.n_sections,
                               &a->out);
-    return status ? status : message_begin_pull_reply(&a->out, &reply, ret_values);
+    return status ? status
+                  : message_begin_pull_reply(&a->out, a->request_id, &reply, ret_values);
 }
 
 int answer_begin(struct answer_desk *desk, struct answer *a, struct err *err)
@@ -95,11 +99,14 @@ int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
     *ret_done = status || a->run.done;
     if (status)
         return answer_refuse(desk, a, status, err.text);
+    if (!desk->compress)
+        message_sum_pull_reply(&a->out, a->run.dst, &a->crc);
     if (!a->run.done)
         return 0;
     shard_pull_end(desk->shard, a->worker, &a->run);
-    status = message_end_pull_reply(&a->out, a->request_id, desk->compress);
-    if (status)
-        return answer_refuse(desk, a, status, status_text(status));
+    if (desk->compress)
+        message_pack_pull_reply(&a->out);
+    else
+        message_end_pull_reply(&a->out, &a->crc);
     return send_out(desk, a);
 }

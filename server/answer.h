@@ -29,8 +29,9 @@ struct answer {
     bool holds;                  /* its connection, until it is answered */
     uint8_t *body;               /* owned, if the keys do not stand in a held frame */
     size_t body_bytes;
-    struct buf unpacked; /* owned: the same, of a compressed body */
-    struct buf out;      /* owned: the reply being made */
+    struct buf unpacked;  /* owned: the same, of a compressed body */
+    struct buf out;       /* owned: the reply being made */
+    struct frame_crc crc; /* of it, as far as it is made */
     struct pull pull;
     struct shard_pull_run run;
 };

@@ -3,7 +3,7 @@
  *
  *     directory   the hash's skewed upper bits say which segment
  *     segments    of 1024 lines of 64 bytes (fewer in a small table)
- *                 line: [ 12 tags u8 | meta u32 | 12 row numbers u32 ]
+ *                 line: [ 12 tags u8 | n_passed u32 | 12 row numbers u32 ]
  *     slabs       of rows, by row number, in order of first use; numbers of removed rows are
  *                 used again
  *                 row:  [ key | stamp | weights, optimizer's state ]

@@ -216,6 +216,29 @@ static int make_room(struct table_index *x, const struct table_slabs *rows, uint
     return status ? status : split(x, rows, hash);
 }
 
+/*
+ * Where keys come and go, ever more stand far from home: what was displaced stays so when its
+ * place is free again. Then all keys are dealt out anew; half a millisecond at most, and paid by
+ * the thousands of keys that have come and gone since the last time.
+ */
+static void tidy(struct table_index *x, const struct table_slabs *rows,
+                 struct table_segment *segment)
+{
+    struct table_segment to = { .lines_shift = segment->lines_shift, .depth = segment->depth };
+    uint64_t n_lines = table_segment_n_lines(segment);
+
+    if (segment->n_passed <= n_lines || segment->n_taken < n_lines ||
+        segment->n_passed <= 2 * (uint64_t)segment->n_dealt)
+        return;
+    segment->n_taken = 0; /* without memory it is tried again after as many */
+    if (lines_new(x, to.lines_shift, &to.lines) != 0)
+        return;
+    deal(rows, segment, &to, 0);
+    to.n_dealt = to.n_passed;
+    lines_give(x, segment->lines, segment->lines_shift);
+    *segment = to;
+}
+
 int table_grow_reserve(struct table_index *x, const struct table_slabs *rows, uint64_t key)
 {
     const struct table_segment *segment;
@@ -224,13 +247,12 @@ int table_grow_reserve(struct table_index *x, const struct table_slabs *rows, ui
 
     if (!x->n_segments)
         return status;
-    for (;;) {
+    tidy(x, rows, table_index_segment(x, hash));
+    while (!status) {
         segment = table_index_segment(x, hash);
-        /* Without memory a segment may be filled to its last place. */
-        if (segment->n_keys < (status ? table_segment_n_places(segment) : keys_max(segment)))
+        if (segment->n_keys < keys_max(segment))
             return 0;
-        if (status)
-            return status;
         status = make_room(x, rows, hash);
     }
+    return status;
 }

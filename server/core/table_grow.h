@@ -7,8 +7,8 @@
  *     that would make the directory      gets twice the lines: keys that agree in so many bits
  *     larger than 16 x the segments      were chosen by somebody
  *
- * All keys of one segment are dealt out anew, which costs half a millisecond at most; no growth
- * costs more, except that of the last kind.
+ * All keys of the one segment are dealt out anew, which reads the head of each of its 12,000 rows:
+ * well under a millisecond. No growth costs more, except that of the last kind.
  */
 #ifndef SERVER_CORE_TABLE_GROW_H
 #define SERVER_CORE_TABLE_GROW_H

@@ -193,10 +193,12 @@ uint32_t table_index_take(struct table_index *x, const struct table_slabs *rows,
                 continue;
             line->tags[i] = 0;
             segment->n_keys--;
+            segment->n_taken++;
             return line->numbers[i];
         }
         assert(line->n_passed > 0); /* it stands further on */
         line->n_passed--;
+        segment->n_passed--;
         at += table_segment_step(hash);
     }
 }

@@ -5,7 +5,7 @@
  *     x = 2 (1 - 2^-u),  u and x in [0, 1)
  *
  * where u is 32 bits of the key's hash. A full segment becomes two, by the next bit of x
- * (table_grow.h). The skew from u to x puts twice as many keys to one end of x as to the other, and
+ * (table_grow.h). The skew from u to x leads twice as many keys to one end of x as to the other, and
  * just so many between that splits come one after another, as many with each million keys, and
  * the share of places in use stays what it is: ln 2 of what a segment holds when it splits. Without
  * it all segments would fill at the same moment.

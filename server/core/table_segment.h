@@ -19,7 +19,7 @@
 #define SERVER_CORE_TABLE_SEGMENT_H
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include "common/base.h"
@@ -36,6 +36,9 @@ struct table_line {
 struct table_segment {
     struct table_line *lines; /* owned by the index */
     uint32_t n_keys;
+    uint32_t n_passed;   /* of all lines */
+    uint32_t n_dealt;    /* n_passed when all keys were last dealt out; 0: they never were */
+    uint32_t n_taken;    /* keys taken out since */
     uint8_t lines_shift; /* log2 of the number of lines */
     uint8_t depth;       /* how many upper bits of x all its keys share (table_index.h) */
 };
@@ -105,6 +108,7 @@ static inline void table_segment_put(struct table_segment *segment, uint64_t has
 
     while (!(empty = table_segment_match(line, 0))) {
         line->n_passed++;
+        segment->n_passed++;
         at += table_segment_step(hash);
         line = table_segment_line(segment, at);
     }

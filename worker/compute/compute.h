@@ -29,8 +29,8 @@ struct compute;
  * How matrix products are made; sums, and everything that is kept, are fp32.
  *
  *     COMPUTE_FP32   by the device's best kernel
- *     COMPUTE_BF16   inputs rounded to bf16, to nearest even; as COMPUTE_FP32 where the device
- *                    cannot, and describe() says so
+ *     COMPUTE_BF16   inputs rounded to bf16, to nearest even, but of layers of one output; as
+ *                    COMPUTE_FP32 where the device cannot, and describe() says so
  *     COMPUTE_BLAS   by the device's library, to compare with
  */
 enum compute_products { COMPUTE_FP32, COMPUTE_BF16, COMPUTE_BLAS };

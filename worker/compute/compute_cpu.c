@@ -122,8 +122,9 @@ static int reserve_tiles(struct compute *c, size_t n_max, size_t in, size_t out)
 /* Of any n <= n_max there are 8 blocks, or as many as of n_max. */
 static int cpu_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
 {
+    const size_t n_sums = out == 1 ? (size_t)in + 1 : out;
     const size_t n_blocks = n_max > 2048 ? cpu_ceil_div(n_max, 256) : 8;
-    int status = scratch_reserve(&c->db_parts, n_blocks * out * sizeof(float));
+    int status = scratch_reserve(&c->db_parts, n_blocks * n_sums * sizeof(float));
 
     if (!status)
         status = scratch_reserve(&c->loss_parts, n_blocks * sizeof(double));

@@ -44,7 +44,8 @@ struct cpu_scratch {
 struct compute {
     struct cpu_pool *pool;         /* owned */
     const struct cpu_tiles *tiles; /* borrowed; NULL: products by OpenBLAS */
-    struct cpu_scratch db_parts; /* float [blocks][out]: bias gradients of blocks of samples */
+    struct cpu_scratch
+        db_parts; /* float [blocks][]: gradients of blocks of samples, to be summed */
     struct cpu_scratch loss_parts; /* double [blocks] */
 
     /* Products with kernels of our own alone; layouts in cpu_tiles.h. */
@@ -105,6 +106,10 @@ void cpu_linear_forward(struct compute *c, const struct linear *l, enum compute_
                         float *y, uint32_t ldy);
 void cpu_linear_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,
                          const struct relu_mask *mask, float *dw, float *db);
+void cpu_head_forward(struct compute *c, const struct linear *l, enum compute_act act, float *y,
+                      uint32_t ldy);
+void cpu_head_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,
+                       const struct relu_mask *mask, float *dw, float *db);
 void cpu_linear_tiles_forward(struct compute *c, const struct linear *l, enum compute_act act,
                               float *y, uint32_t ldy);
 void cpu_linear_tiles_backward(struct compute *c, const struct linear *l, const float *dy,

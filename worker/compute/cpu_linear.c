@@ -31,7 +31,9 @@ void cpu_linear_forward(struct compute *c, const struct linear *l, enum compute_
 {
     struct forward job = { l, act, y, ldy, compute_block(l->n) };
 
-    if (c->tiles)
+    if (l->out == 1)
+        cpu_head_forward(c, l, act, y, ldy);
+    else if (c->tiles)
         cpu_linear_tiles_forward(c, l, act, y, ldy);
     else
         cpu_run(c, cpu_ceil_div(l->n, job.block), forward_block, &job);
@@ -104,6 +106,10 @@ void cpu_linear_backward(struct compute *c, const struct linear *l, const float 
                             .block = block,
                             .dw_rows = dw_rows_of(l->out) };
 
+    if (l->out == 1) {
+        cpu_head_backward(c, l, dy, dx, mask, dw, db);
+        return;
+    }
     if (c->tiles) {
         cpu_linear_tiles_backward(c, l, dy, dx, mask, dw, db);
         return;

@@ -212,7 +212,7 @@ static inline int fake_pull(struct fake_conn *c, const struct frame_header *h,
     for (i = 0; i < r.n_sections; i++)
         r.sections[i].value_bytes = pull->sections[i].n_keys * FAKE_DIM * sizeof(float);
     if (!status)
-        status = message_begin_pull_reply(out, &r, values);
+        status = message_begin_pull_reply(out, h->request_id, &r, values);
     for (i = 0; i < r.n_sections && !status; i++) {
         status = keys_decode(pull->sections[i].keys, pull->sections[i].key_bytes,
                              pull->sections[i].n_keys, keys);
@@ -221,7 +221,9 @@ static inline int fake_pull(struct fake_conn *c, const struct frame_header *h,
                               values[i] + k * FAKE_DIM * sizeof(float));
     }
     free(pull);
-    return status ? status : message_end_pull_reply(out, h->request_id, true);
+    if (!status)
+        message_pack_pull_reply(out);
+    return status;
 }
 
 static inline int fake_status(const struct fake_conn *c, const struct frame_header *h,

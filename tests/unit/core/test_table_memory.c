@@ -97,25 +97,26 @@ static void a_row_near_by_makes_room_when_the_budget_is_full(void **state)
     table_free(t);
 }
 
-/* 512 lines have 6144 places, of which 24 are kept free as long as there is memory for more lines. */
-static void the_index_is_filled_to_its_last_place_before_a_key_is_refused(void **state)
+/* 512 lines have 6144 places, of which 24 are kept free: the last ones are far to find. */
+static void the_index_is_filled_before_a_key_is_refused(void **state)
 {
     struct budget shard = { 0 };
     struct table *t = make_rows(0, 0, &shard);
     struct table_facts facts;
+    struct row *row;
     uint64_t n;
     int status;
 
     (void)state;
-    for (n = 0; n < 6120; n++)
+    for (n = 0; n < 6000; n++)
         insert(t, n);
     shard.max = shard.used;
-    for (struct row *row; !(status = table_insert(t, n, &row)); n++)
+    for (; !(status = table_insert(t, n, &row)); n++)
         assert_ptr_equal(find(t, n), row);
     assert_int_equal(status, PS_EBUDGET);
     table_facts(t, &facts);
     assert_int_equal(facts.n_slots, 6144);
-    assert_int_equal(n, 6144);
+    assert_int_equal(n, 6120);
     assert_null(find(t, n));
     check_whole(t);
     shard.max = 0;
@@ -126,24 +127,24 @@ static void the_index_is_filled_to_its_last_place_before_a_key_is_refused(void *
     table_free(t);
 }
 
-/* All 64 lines are full and have been passed by some key: nothing but their number ends a search. */
-static void a_search_ends_where_no_place_is_free(void **state)
+/* All 64 lines have been passed by some key: nothing but their number ends a search. */
+static void a_search_ends_where_every_line_was_passed(void **state)
 {
-    struct budget shard = { 0 };
-    struct table *t = make_rows(0, 0, &shard);
+    struct table *t = make_rows(0, 0, NULL);
     uint64_t last_line = 63 * 3; /* of the way with steps of 3, which is tag 1's, from line 0 */
 
     (void)state;
-    for (uint64_t i = 0; i < 764; i++)
+    for (uint64_t i = 0; i < 765; i++)
         insert(t, unmix(i << 52 | 1));
-    shard.max = shard.used;
-    for (uint64_t i = 764; i < 768; i++)
-        insert(t, unmix(i << 52 | 1));
-    table_remove(t, find(t, unmix(1)));
-    insert(t, unmix(last_line << 8 | 1));
+    for (uint64_t i = 0; i < 4; i++)
+        table_remove(t, find(t, unmix(i << 52 | 1)));
+    /* Three fill the last line, the fourth passes it. */
+    for (uint64_t i = 0; i < 4; i++)
+        insert(t, unmix(i << 52 | last_line << 8 | 1));
     assert_null(find(t, unmix(1)));
     assert_null(find(t, unmix(7)));
-    assert_non_null(find(t, unmix(last_line << 8 | 1)));
+    for (uint64_t i = 0; i < 4; i++)
+        assert_non_null(find(t, unmix(i << 52 | last_line << 8 | 1)));
     check_whole(t);
     table_free(t);
 }
@@ -212,8 +213,8 @@ int main(void)
         cmocka_unit_test(takes_from_every_budget_just_what_it_holds),
         cmocka_unit_test(is_left_as_it_was_by_a_full_budget),
         cmocka_unit_test(a_row_near_by_makes_room_when_the_budget_is_full),
-        cmocka_unit_test(the_index_is_filled_to_its_last_place_before_a_key_is_refused),
-        cmocka_unit_test(a_search_ends_where_no_place_is_free),
+        cmocka_unit_test(the_index_is_filled_before_a_key_is_refused),
+        cmocka_unit_test(a_search_ends_where_every_line_was_passed),
         cmocka_unit_test(rows_that_could_never_be_held_are_refused),
 #ifdef PS_FAULTS
         cmocka_unit_test(is_left_as_it_was_by_every_failed_allocation),

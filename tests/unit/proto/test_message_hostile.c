@@ -66,6 +66,7 @@ static int write_rows(struct buf *b, unsigned type)
     static struct pull pull;
     static struct pull_reply pull_reply;
     uint8_t *bytes = messages_bytes(4096, 100), *values;
+    struct frame_crc crc = { 0 };
     size_t n;
     int status;
 
@@ -80,9 +81,10 @@ static int write_rows(struct buf *b, unsigned type)
     } else if (type == FRAME_PUSH) {
         status = message_write_push(b, 1, &push, false);
     } else {
-        assert_int_equal(message_begin_pull_reply(b, &pull_reply, &values), 0);
+        assert_int_equal(message_begin_pull_reply(b, 1, &pull_reply, &values), 0);
         memset(values, 7, 40);
-        status = message_end_pull_reply(b, 1, false);
+        message_end_pull_reply(b, &crc);
+        status = 0;
     }
     free(bytes);
     return status;

@@ -83,6 +83,7 @@ static void pull_reply_is_filled_in_place(void **state)
     (void)state;
     for (unsigned compress = 0; compress < 2; compress++) {
         struct buf b = { 0 };
+        struct frame_crc crc = { 0 };
         struct messages_frame f;
         uint8_t *values, *at;
 
@@ -91,12 +92,18 @@ static void pull_reply_is_filled_in_place(void **state)
         };
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
             m.sections[i].value_bytes = sizes[i];
-        assert_int_equal(message_begin_pull_reply(&b, &m, &values), 0);
+        assert_int_equal(message_begin_pull_reply(&b, 99, &m, &values), 0);
         at = values;
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
-            for (size_t k = 0; k < sizes[i]; k++)
+            for (size_t k = 0; k < sizes[i]; k++) {
                 *at++ = (uint8_t)(i + k / 7);
-        assert_int_equal(message_end_pull_reply(&b, 99, compress), 0);
+                if (k % 1000 == 999 && !compress)
+                    message_sum_pull_reply(&b, at, &crc);
+            }
+        if (compress)
+            message_pack_pull_reply(&b);
+        else
+            message_end_pull_reply(&b, &crc);
         f = messages_open(&b);
         assert_int_equal(f.header.type, FRAME_PULL_REPLY);
         assert_int_equal(f.header.flags, compress ? FRAME_ZSTD : 0);
@@ -123,8 +130,8 @@ static void a_refused_pull_has_no_sections(void **state)
 
     (void)state;
     m = (struct pull_reply){ .status = PS_EDEADLINE, .text = "parked for 30 s" };
-    assert_int_equal(message_begin_pull_reply(&b, &m, &values), 0);
-    assert_int_equal(message_end_pull_reply(&b, 1, true), 0);
+    assert_int_equal(message_begin_pull_reply(&b, 1, &m, &values), 0);
+    message_pack_pull_reply(&b);
     f = messages_open(&b);
     assert_int_equal(message_read_pull_reply(&f.header, f.head, f.body, f.body_bytes, &got), 0);
     assert_true(got.status == PS_EDEADLINE && got.n_sections == 0);
@@ -292,13 +299,13 @@ static void every_failing_allocation_of_a_pull_reply_leaves_nothing(void **state
     m = (struct pull_reply){ .n_sections = 1 };
     m.sections[0].value_bytes = 100000;
     mem_fail_after(0);
-    assert_int_equal(message_begin_pull_reply(&b, &m, &values), -ENOMEM);
+    assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), -ENOMEM);
     mem_fail_after(-1);
     assert_null(b.bytes);
-    assert_int_equal(message_begin_pull_reply(&b, &m, &values), 0);
+    assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), 0);
     memset(values, 0, 100000);
     mem_fail_after(0);
-    assert_int_equal(message_end_pull_reply(&b, 3, true), 0);
+    message_pack_pull_reply(&b);
     mem_fail_after(-1);
     assert_true(buf_len(&b) > 100000);
     buf_deinit(&b);
