@@ -17,6 +17,11 @@ void pages_free(void *pages, size_t n_bytes)
     free(pages);
 }
 
+void pages_touch(void *pages, size_t n_bytes)
+{
+    (void)pages, (void)n_bytes;
+}
+
 #else
 
 #include <sys/mman.h>
@@ -60,6 +65,12 @@ void pages_free(void *pages, size_t n_bytes)
 {
     if (pages)
         munmap(pages, n_bytes);
+}
+
+void pages_touch(void *pages, size_t n_bytes)
+{
+    (void)madvise(pages, n_bytes,
+                  MADV_POPULATE_WRITE); /* Linux 5.14; before, nothing happens */
 }
 
 #endif

@@ -17,4 +17,8 @@ void *pages_alloc(size_t n_bytes) MUST_CHECK;
 /* n_bytes: as it was asked for. NULL is fine. */
 void pages_free(void *pages, size_t n_bytes);
 
+/* Lets the kernel find and clear this part of such memory now, from whatever thread: what is there
+ * stays, and whoever writes to it first later need not wait. Only a hint. */
+void pages_touch(void *pages, size_t n_bytes);
+
 #endif

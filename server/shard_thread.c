@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "server/ahead.h"
 #include "server/reporter.h"
 
 #define TICK_MS 50u
@@ -25,7 +26,8 @@ struct shard_thread {
     struct channel_hub hub;
     struct mailbox mailbox;
     struct bulletin bulletin;
-    struct shard *shard;     /* owned, by the thread */
+    struct shard *shard; /* owned, by the thread */
+    struct ahead ahead;
     struct service *service; /* owned, by the thread */
     struct switchboard switchboard;
     struct mail drain, stop;
@@ -75,6 +77,7 @@ static void on_tick(uv_timer_t *timer)
 
     enter_shard();
     service_tick(t->service);
+    ahead_tick(&t->ahead);
     switchboard_sweep(&t->switchboard, uv_now(&t->loop));
     count_gone(t);
     shard_thread_progress(t);
@@ -117,6 +120,7 @@ static void on_stop(struct mail *mail, void *owner)
     struct shard_thread *t = owner;
 
     on_drain(mail, owner);
+    ahead_stop(&t->ahead);
     uv_close((uv_handle_t *)&t->timer, NULL);
     channel_hub_close(&t->hub);
     mailbox_close(&t->mailbox);
@@ -139,6 +143,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                               .events = &service_events };
 
     t->shard = shard_new(&t->config.core);
+    ahead_init(&t->ahead, &t->loop, t->shard);
     service.shard = t->shard;
     t->service = service_new(&service);
     switchboard.owner = t->service;

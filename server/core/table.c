@@ -133,6 +133,14 @@ void table_remove(struct table *t, struct row *row)
     t->n_removed++;
 }
 
+bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes)
+{
+    uint64_t n_segments = t->n_rows ? t->index.n_segments * n_rows / t->n_rows + 1 : 0;
+
+    return table_slab_ahead(&t->rows, n_rows, ret_pages, ret_bytes) ||
+           table_slab_ahead(&t->index.lines, n_segments, ret_pages, ret_bytes);
+}
+
 uint64_t table_n_numbers(const struct table *t)
 {
     return t->rows.n_things;

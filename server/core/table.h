@@ -18,6 +18,8 @@
 #ifndef SERVER_CORE_TABLE_H
 #define SERVER_CORE_TABLE_H
 
+#include <stdbool.h>
+
 #include "common/base.h"
 #include "server/core/budget.h"
 #include "server/core/row.h"
@@ -62,6 +64,12 @@ uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, 
 
 /* The row is gone and its number free. Its memory is kept for new rows. */
 void table_remove(struct table *t, struct row *row);
+
+/* Memory that about n_rows new rows will be the first to touch, of the rows or of the index, within
+ * the budgets; each part of it is named once. For pages_touch(), from any thread as long as the
+ * table lives: a huge page is cleared when it is first touched, which takes from a fraction of a
+ * millisecond to many (on virtual machines). False: there is none. */
+bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes);
 
 /* Row numbers are below this; some may be free. */
 uint64_t table_n_numbers(const struct table *t);

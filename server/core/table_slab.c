@@ -70,28 +70,73 @@ static int grow_list(struct table_slabs *s)
     return 0;
 }
 
+/* The next slab is mapped; what of it is used is taken from the budget thing by thing. */
+static int map_next(struct table_slabs *s)
+{
+    int status = grow_list(s);
+
+    if (status)
+        return status;
+    s->slabs[s->n_slabs] = pages_alloc(slab_bytes(s, s->n_slabs));
+    if (!s->slabs[s->n_slabs])
+        return -ENOMEM;
+    s->n_slabs++;
+    return 0;
+}
+
 int table_slab_next(struct table_slabs *s, uint64_t *ret_number)
 {
     uint64_t at, cost;
     uint32_t slab = (uint32_t)table_slab_of(s, s->n_things, &at);
-    int status = 0;
+    int status;
 
-    if (slab == s->n_slabs)
-        status = grow_list(s);
-    if (status)
-        return status;
     cost = held_bytes(s, slab, at + 1) - held_bytes(s, slab, at);
     status = cost ? budget_take(&s->budget, cost) : 0;
     if (status)
         return status;
-    if (slab == s->n_slabs) {
-        s->slabs[slab] = pages_alloc(slab_bytes(s, slab));
-        if (!s->slabs[slab]) {
-            budget_give(&s->budget, cost);
-            return -ENOMEM;
-        }
-        s->n_slabs++;
+    if (slab == s->n_slabs)
+        status = map_next(s);
+    if (status) {
+        budget_give(&s->budget, cost);
+        return status;
     }
     *ret_number = s->n_things++;
     return 0;
+}
+
+/* How much more the budgets allow, at most n_bytes. */
+static uint64_t room(const struct budget *b, uint64_t n_bytes)
+{
+    for (; b; b = b->parent) {
+        uint64_t left = b->max > b->used ? b->max - b->used : 0;
+
+        if (b->max && left < n_bytes)
+            n_bytes = left;
+    }
+    return n_bytes;
+}
+
+bool table_slab_ahead(struct table_slabs *s, uint64_t n_things, void **ret_pages,
+                      size_t *ret_bytes)
+{
+    uint64_t from = s->n_ahead > s->n_things ? s->n_ahead : s->n_things, at, start, end;
+    uint64_t want = room(&s->budget, n_things * s->thing_bytes) & ~(HUGE_BYTES - 1);
+    uint64_t have = (from - s->n_things) * s->thing_bytes, more;
+    uint32_t slab;
+
+    if (!s->n_slabs || have >= want)
+        return false;
+    more = (want - have + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+    slab = (uint32_t)table_slab_of(s, from, &at);
+    if (slab_bytes(s, slab) < HUGE_BYTES || (slab == s->n_slabs && map_next(s)))
+        return false;
+    start = (at * s->thing_bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+    end = start + more < slab_bytes(s, slab) ? start + more : slab_bytes(s, slab);
+    /* The first thing of which not all is named; behind the slab's last, the next slab's first. */
+    s->n_ahead = from - at + end / s->thing_bytes;
+    if (start >= end)
+        return false;
+    *ret_pages = s->slabs[slab] + start;
+    *ret_bytes = end - start;
+    return true;
 }

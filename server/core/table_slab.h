@@ -11,6 +11,8 @@
 #ifndef SERVER_CORE_TABLE_SLAB_H
 #define SERVER_CORE_TABLE_SLAB_H
 
+#include <stdbool.h>
+
 #include "server/core/budget.h"
 
 struct table_slabs {
@@ -19,6 +21,7 @@ struct table_slabs {
     uint32_t first_shift, last_shift;
     size_t thing_bytes;
     uint64_t n_things;    /* numbers given out */
+    uint64_t n_ahead;     /* below this the pages have been named by table_slab_ahead() */
     struct budget budget; /* used: what all this holds */
 };
 
@@ -32,6 +35,10 @@ void table_slab_deinit(struct table_slabs *s);
 
 /* *ret_number: that of a new thing, zeroed. PS_EBUDGET or -ENOMEM: there is none. */
 int table_slab_next(struct table_slabs *s, uint64_t *ret_number) MUST_CHECK;
+
+/* As table_ahead(). */
+bool table_slab_ahead(struct table_slabs *s, uint64_t n_things, void **ret_pages,
+                      size_t *ret_bytes);
 
 /* Which slab thing i stands in, and where in it. */
 static inline uint64_t table_slab_of(const struct table_slabs *s, uint64_t i, uint64_t *ret_at)

@@ -163,6 +163,41 @@ static void rows_that_could_never_be_held_are_refused(void **state)
     assert_int_equal(shard.used, 0);
 }
 
+/* What is named lies ahead, once, and costs nothing until it is used. */
+static void memory_ahead_is_named_once_and_within_the_budget(void **state)
+{
+    struct budget shard = { 0 };
+    struct table *t = make_rows(1000, 0, &shard);
+    uint64_t n = 0, before, named = 0;
+    size_t n_bytes;
+    void *pages;
+
+    (void)state;
+    assert_false(table_ahead(t, 10000, &pages, &n_bytes));
+    while (table_bytes(t) < 20 << 20)
+        insert(t, n++);
+    before = table_bytes(t);
+    while (table_ahead(t, 20000, &pages, &n_bytes)) {
+        assert_true(n_bytes > 0);
+        memset(pages, 0, n_bytes); /* nobody else's */
+        named += n_bytes;
+    }
+    assert_in_range(named, 14 << 20, 24 << 20);
+    assert_true(table_bytes(t) - before < 4096); /* a list may have grown */
+    assert_false(table_ahead(t, 20000, &pages, &n_bytes));
+    check_whole(t);
+    for (uint64_t i = 0; i < 10000; i++)
+        insert(t, n++);
+    assert_true(table_ahead(t, 20000, &pages, &n_bytes));
+    shard.max = shard.used + (1 << 20);
+    assert_false(table_ahead(t, 1 << 20, &pages, &n_bytes));
+    check_whole(t);
+    for (uint64_t i = 0; i < n; i++)
+        assert_non_null(find(t, i));
+    table_free(t);
+    assert_int_equal(shard.used, 0);
+}
+
 #ifdef PS_FAULTS
 /* Fails the first allocation, then the second, and so on, until one run needs no more than that.
  * After each, what went in must be there and nothing else, and the table must still grow. */
@@ -216,6 +251,7 @@ int main(void)
         cmocka_unit_test(the_index_is_filled_before_a_key_is_refused),
         cmocka_unit_test(a_search_ends_where_every_line_was_passed),
         cmocka_unit_test(rows_that_could_never_be_held_are_refused),
+        cmocka_unit_test(memory_ahead_is_named_once_and_within_the_budget),
 #ifdef PS_FAULTS
         cmocka_unit_test(is_left_as_it_was_by_every_failed_allocation),
 #endif
