@@ -160,7 +160,7 @@ clean:                        ## remove build/
 	rm -rf $(BUILD)
 
 help:                         ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 .PHONY: bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:

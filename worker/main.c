@@ -218,7 +218,11 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     if (!status)
         status = tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                              r->store, &r->tables, err);
-    return status ? status : moments_from_tables(r, err);
+    if (!status)
+        status = moments_from_tables(r, err);
+    if (!status)
+        log_info("computing on %s", dlrm_device(r->setup.model));
+    return status;
 }
 
 static int eval(struct run *r, struct err *err)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/model/dlrm_config.h"
+
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
     { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
@@ -202,6 +204,10 @@ static const struct setting rows[] = {
 
     ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0,
         "where the model computes"),
+    ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
+        "threads that share a step on the CPU; they change no result"),
+    ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|bf16", "fp32", 0, 0,
+        "matrix products take inputs rounded so, where the processor can; sums are fp32"),
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
         "one JSON object a line: progress, validation, result; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,

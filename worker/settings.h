@@ -15,6 +15,7 @@
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_BF16 };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
 
 struct settings {
@@ -68,6 +69,8 @@ struct settings {
     uint64_t window_bytes;
     /* machine and output */
     int device;
+    uint32_t threads;
+    int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
     char log_level[SETTINGS_TEXT_MAX];

@@ -113,6 +113,8 @@ int setup_model(struct setup *u, struct err *err)
         .l2_dense = s->l2_dense,
         .l2_rows = s->l2_embedding,
         .seed = s->seed,
+        .n_threads = s->threads,
+        .bf16 = s->compute == COMPUTE_IN_BF16,
     };
     int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);

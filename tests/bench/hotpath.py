@@ -108,6 +108,7 @@ def show_limits(cases):
     say("## Actual against the serial limit 1 / (1/a + 1/b)")
     say()
     say("M rows/s; a: the same bytes between bare libuv sockets; b: the same operations on a bare table in one thread.")
+    say("Waiting: what psbench does while it has nothing to do, then what both ends of a do; of each, the better in a try.")
     say()
 
     def row(case):
@@ -117,10 +118,11 @@ def show_limits(cases):
         ratio = limits["ratio"]
         cpu = case["server_cpu_s_per_million_rows"]
         return [case["load"], str(case["dim"]), f"{case['keys_per_request']:,}", case["codec"],
-                f"{case['connections']} x {case['depth']}", *m,
+                f"{case['connections']} x {case['depth']}",
+                ", ".join("spins" if spins else "sleeps" for spins in [case["client_spins"], limits["wire_spins"]]), *m,
                 f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})", f"{cpu:.3f}" if cpu else "-"]
 
-    table(["load", "dim", "keys", "codec", "in flight", "actual", "a", "b", "serial limit", "actual / limit",
+    table(["load", "dim", "keys", "codec", "in flight", "waiting", "actual", "a", "b", "serial limit", "actual / limit",
            "server CPU s / M rows"], [row(case) for case in cases])
 
 

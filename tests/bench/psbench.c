@@ -41,6 +41,9 @@ static const struct setting rows[] = {
       "requests/s over all connections, sent when they are due (open loop); 0: each answer brings the next (closed loop)",
       AT(rate), 0, 100000000 },
     { "load", "arrivals", SETTING_CHOICE, "poisson|fixed", "poisson", "with a rate: when requests are due", AT(arrivals), 0, 0 },
+    { "load", "spin", SETTING_FLAG, "", "no",
+      "poll without sleeping: costs a core, spares the server the wake-ups; an open loop always does, limits try both",
+      AT(spin), 0, 0 },
     { "load", "zipf", SETTING_FLOAT, "A", "0", "row number i is asked for in proportion to 1 / i^A; 0: uniform",
       AT(zipf), 0, 10 },
     { "load", "codec", SETTING_LIST, "NAME", "fp32",
@@ -94,6 +97,8 @@ static int check(const struct psbench_settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "limits: are those of a closed loop; leave out rate");
     if (s->local && grows)
         return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
+    if (s->local && s->spin)
+        return err_set(err, PS_ESETTING, "spin: is for answers of a server; leave out local");
     status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
     return status ? status : psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
 }

@@ -76,6 +76,7 @@ static void put_cpu(cJSON *line, const struct psbench_counts *c)
     else
         put_short(line, name, c->server_cpu_seconds * 1e6 / (double)c->n_rows);
     put_short(line, "client_busy", c->client_cpu_seconds / c->seconds);
+    cJSON_AddBoolToObject(line, "client_spins", c->spins);
 }
 
 static void put_counts(cJSON *line, const struct psbench_counts *c)
@@ -142,6 +143,8 @@ static void put_limits(cJSON *line, const struct psbench_limits *l)
     psbench_report_spread(limits, "table_rows_per_s", &l->table);
     psbench_report_spread(limits, "serial_rows_per_s", &l->serial);
     psbench_report_spread(limits, "ratio", &l->ratio);
+    put_short(limits, "try_sleeps_rows_per_s", l->try_sleeps);
+    put_short(limits, "try_spins_rows_per_s", l->try_spins);
     put(limits, "wire_read_bytes", l->read_bytes);
     cJSON_AddBoolToObject(limits, "wire_spins", l->spins);
     put_short(limits, "wire_server_busy", l->wire_server_busy);

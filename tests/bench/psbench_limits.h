@@ -5,7 +5,8 @@
  *
  *     serial limit = 1 / (1 / wire + 1 / table)        rows a second of one core that does both
  *
- * Both limits first try out how they are reached best. The pools hold the load's own keys, so
+ * All three first try out how they are reached best; psbench itself, whether it sleeps between
+ * answers or spins, unless settings->spin says so. The pools hold the load's own keys, so
  * server and bare table touch rows in the same order.
  */
 #ifndef TESTS_BENCH_PSBENCH_LIMITS_H
@@ -25,6 +26,8 @@ struct psbench_limits {
     struct psbench_spread ratio;                       /* actual / serial, of each round */
     double wire_server_busy, wire_client_busy;         /* of a core */
     uint32_t read_bytes, chunk, ahead, n_rounds;
+    /* What the load did in the tries while psbench slept, and while it spun; 0: not tried. */
+    double try_sleeps, try_spins;
     bool spins;                 /* the bare sockets' programs */
     int server_cpu, client_cpu; /* -1: wherever */
 };

@@ -71,10 +71,11 @@ static void print_head(const struct psbench_settings *s, const struct psbench_co
     fprintf(out, ", %u connections x depth %u to %u shards, %s, ", s->connections, s->depth,
             c->n_shards, codec_by_id((uint32_t)s->codec)->name);
     if (s->rate > 0)
-        fprintf(out, "open loop, %g requests/s, %s\n", (double)s->rate,
+        fprintf(out, "open loop, %g requests/s, %s", (double)s->rate,
                 s->arrivals == PSBENCH_POISSON ? "Poisson" : "evenly spaced");
     else
-        fprintf(out, "closed loop\n");
+        fprintf(out, "closed loop");
+    fprintf(out, ", psbench %s\n", c->spins ? "spins" : "sleeps between answers");
 }
 
 static void print_grow(const struct psbench_counts *c, const struct psbench_counts *again,
@@ -111,6 +112,9 @@ static void print_limits(const struct psbench_limits *l, FILE *out)
     print_spread("b: table, one thread", &l->table, 1e6, out);
     print_spread("serial limit 1/(1/a + 1/b)", &l->serial, 1e6, out);
     print_spread("actual / serial limit", &l->ratio, 1, out);
+    if (l->try_sleeps > 0 || l->try_spins > 0)
+        fprintf(out, "  psbench tried first: %.3f asleep between answers, %.3f spinning\n",
+                l->try_sleeps / 1e6, l->try_spins / 1e6);
     fprintf(out,
             "  a reads %u KiB at a time and %s, its server %.0f%% and client %.0f%% busy; b in "
             "chunks of %u, %u rows ahead; ",

@@ -27,8 +27,10 @@ struct run {
     uv_loop_t loop;
     struct channel_hub hub;
     uv_timer_t timer;
-    uv_idle_t spin; /* open loop: what is due is looked for all the time; a timer knows
-                     * milliseconds only */
+    /* While it is active, the loop does not sleep. Open loop: what is due is looked for all the
+     * time, as a timer knows milliseconds only. Closed loop: the server does not pay for waking
+     * us with its answers. */
+    uv_idle_t spin;
     enum stage stage;
     struct seek *seek;           /* owned; NULL once found */
     struct psbench_conn **conns; /* owned, n_conns */
@@ -114,7 +116,10 @@ static void stop_measuring(struct run *r)
 
 static void on_spin(uv_idle_t *spin)
 {
-    for_each(CONTAINER_OF(spin, struct run, spin), psbench_conn_turn);
+    struct run *r = CONTAINER_OF(spin, struct run, spin);
+
+    if (r->settings->rate > 0) /* in the closed loop, answers bring the requests */
+        for_each(r, psbench_conn_turn);
 }
 
 static void start_load(struct run *r)
@@ -123,7 +128,8 @@ static void start_load(struct run *r)
         start_measuring(r);
     else
         set_stage(r, WARMING);
-    if (r->settings->rate > 0)
+    r->counts->spins = r->settings->spin || r->settings->rate > 0;
+    if (r->counts->spins)
         uv_idle_start(&r->spin, on_spin);
     for_each(r, psbench_conn_load);
 }

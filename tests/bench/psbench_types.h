@@ -33,6 +33,7 @@ struct psbench_settings {
     int arrivals; /* enum psbench_arrivals */
     int optimizer, storage;
     bool compress, no_fill, limits;
+    bool spin; /* also in the closed loop */
 
     /* One case of those that were asked for (psbench_cases.h). */
     enum psbench_load load;
@@ -67,6 +68,7 @@ struct psbench_counts {
     struct psbench_worst worst[PSBENCH_WORST_MAX];          /* the slowest first */
     double seconds, client_cpu_seconds, server_cpu_seconds; /* the last negative: not known */
     uint32_t n_shards, server_pid;
+    bool spins; /* psbench did not sleep while it had nothing to do */
     char first_error[256];
 };
 

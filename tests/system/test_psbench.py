@@ -13,7 +13,7 @@ EVERYWHERE = {"event", "load", "local", "unix_ms", "cpu_model", "cores", "keys_p
               "pull_share", "connections", "depth", "rate", "arrivals", "codec", "optimizer", "storage", "compress"}
 MEASURED = {"shards", "seconds", "requests", "rows_per_s", "requests_per_s", "gb_per_s", "bytes_in", "bytes_out",
             "p50_us", "p99_us", "p999_us", "max_us", "errors", "rows_refused", "unsent", "late_p99_us",
-            "late_max_us", "server_cpu_s_per_million_rows", "client_busy"}
+            "late_max_us", "server_cpu_s_per_million_rows", "client_busy", "client_spins"}
 
 
 def psbench(*args):
@@ -76,6 +76,32 @@ def test_an_open_loop_counts_requests_that_could_not_be_sent(start_psd, measure)
     assert line["p50_us"] > 100_000
 
 
+def test_a_client_that_spins_does_not_sleep(start_psd, measure):
+    """Small frames that are much work for the server: asleep it uses little of its core, spinning all it gets."""
+    psd = start_psd("--shards", "1", data=False)
+    slow = ["push", *at(psd), "--codec", "onebit", "--rows", "20000", "--keys-per-request", "10000", "--dim", "64",
+            "--connections", "1", "--depth", "1", "--seconds", "0.5", "--warmup", "0.1"]
+    (asleep,) = measure(*slow)
+    (spinning,) = measure(*slow, "--spin")
+    assert not asleep["client_spins"] and spinning["client_spins"]
+    assert spinning["client_busy"] > 1.5 * asleep["client_busy"]
+    assert spinning["requests"] > 0 and spinning["errors"] == 0
+
+
+def test_an_open_loop_spins_anyway(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("pull", *at(psd), *SMALL, "--rate", "200")
+    assert line["client_spins"]
+
+
+@pytest.mark.parametrize("load", ["grow", "mix"])
+def test_loads_end_while_the_client_spins(start_psd, measure, load):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure(load, *at(psd), *SMALL, "--spin")
+    assert line["client_spins"] and line["errors"] == 0
+    assert load == "mix" or line["requests"] == 200
+
+
 def test_growth_is_told_apart_from_the_rows_own_work(start_psd, measure):
     psd = start_psd("--shards", "1", data=False)
     (line,) = measure("grow", *at(psd), *SMALL, "--connections", "2")
@@ -107,6 +133,21 @@ def test_limits_stand_beside_the_actual_rate(start_psd, measure):
         assert ratio == pytest.approx(actual / serial, abs=1e-3)
 
 
+def test_limits_are_measured_with_the_better_way_to_wait(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("pull", *at(psd), *SMALL, "--limits", "--rounds", "1")
+    asleep, spinning = (line["limits"][name] for name in ["try_sleeps_rows_per_s", "try_spins_rows_per_s"])
+    assert asleep > 0 and spinning > 0
+    assert line["client_spins"] == (spinning > asleep)
+
+
+def test_limits_with_spin_are_measured_so(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    (line,) = measure("pull", *at(psd), *SMALL, "--limits", "--rounds", "1", "--spin")
+    assert line["client_spins"]
+    assert line["limits"]["try_sleeps_rows_per_s"] == line["limits"]["try_spins_rows_per_s"] == 0
+
+
 def test_limits_are_those_of_one_shard(start_psd):
     psd = start_psd("--shards", "2", data=False)
     got = psbench("pull", *at(psd), *SMALL, "--limits")
@@ -134,6 +175,7 @@ def test_shards_run_without_a_server(measure):
     (["grow", "--limits"], "limits: are those of pull, push and mix"),
     (["pull", "--limits", "--rate", "5"], "limits: are those of a closed loop"),
     (["local", "grow"], "local: found grow"),
+    (["local", "pull", "--spin"], "spin: is for answers of a server"),
     (["pull", "--rats", "5"], "rats"),
 ])
 def test_wrong_words_are_refused(args, sentence):

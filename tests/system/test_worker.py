@@ -154,6 +154,34 @@ def test_every_switch_learns(psds, tmp_path, flags):
     assert r["auc"] > 0.6, r["auc"]
 
 
+def test_threads_change_no_result(tmp_path):
+    log = synth(tmp_path / "log.tsv", 6000, cardinality=50)
+    flags = ("--data", log, "--format", "criteo", "--bottom", "64", "--top", "128,32", "--dim", "8", "--batch", "300")
+    judged = {}
+    for n in (1, 2):
+        model = tmp_path / f"model{n}"
+        out, err = finish(psworker("train", *flags, "--valid-fraction", "0.2", "--local", "--save", model, "--threads", n, "--json", "-"))
+        trained = result(out)
+        assert f", {n} thread" in err  # the log says how many compute
+        judged[n] = [(r["auc"], r["logloss"]) for r in (trained, *(evaluate(*flags, "--checkpoint", model, "--threads", t)
+                                                                   for t in (1, 2)))]
+        assert judged[n][1] == judged[n][2]
+    assert judged[1] == judged[2]
+    p = [predictions(*flags, "--labelled", "--checkpoint", tmp_path / "model1", "--threads", n) for n in (1, 2)]
+    assert len(p[0]) == 6000 and p[0] == p[1]
+
+
+def test_bf16_products_learn_as_well(tmp_path):
+    """Where the processor has no bf16, the log says so, and the result is that of fp32."""
+    flags = (*ADULT, "--valid", ADULT_TEST, "--epochs", 1, "--local")
+    want = train(*flags)
+    out, err = finish(psworker("train", *flags, "--compute", "bf16", "--json", "-"))
+    got, has_bf16 = result(out), "bf16 products by" in err
+    assert abs(got["auc"] - want["auc"]) < 0.02
+    assert has_bf16 or "no bf16" in err
+    assert has_bf16 == ((got["auc"], got["logloss"]) != (want["auc"], want["logloss"]))
+
+
 def test_standardised_columns_are_read_back_the_same_way(psds, tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("y,a,b,c\n" + "".join(f"{i % 2},{1000 + 7 * (i % 2) + i % 5},{i % 3},t{i % 11}\n" for i in range(2000)))
