@@ -69,8 +69,14 @@ void pages_free(void *pages, size_t n_bytes)
 
 void pages_touch(void *pages, size_t n_bytes)
 {
-    (void)madvise(pages, n_bytes,
-                  MADV_POPULATE_WRITE); /* Linux 5.14; before, nothing happens */
+    uint8_t *at = pages;
+
+    /* Piece by piece: meanwhile no other thread can map or unmap. Before Linux 5.14 nothing
+     * happens. */
+    for (size_t n; n_bytes; at += n, n_bytes -= n) {
+        n = n_bytes < HUGE_BYTES ? n_bytes : HUGE_BYTES;
+        (void)madvise(at, n, MADV_POPULATE_WRITE);
+    }
 }
 
 #endif

@@ -5,8 +5,8 @@
  * shard's thread finds the page there.
  *
  * How far ahead: AHEAD_TICKS times as much as the table grew between two ticks, at least three huge
- * pages, at most AHEAD_BYTES_MAX, and never beyond the budgets. A table that does not grow costs
- * nothing.
+ * pages, at most AHEAD_BYTES_MAX; under a budget, which counts what is used, not at all. A table that
+ * does not grow costs nothing.
  */
 #ifndef SERVER_AHEAD_H
 #define SERVER_AHEAD_H
@@ -16,7 +16,7 @@
 #include "server/core/shard.h"
 
 #define AHEAD_TICKS 4u
-#define AHEAD_BYTES_MAX (UINT64_C(64) << 20)
+#define AHEAD_BYTES_MAX (UINT64_C(16) << 20)
 
 struct ahead {
     uv_loop_t *loop; /* borrowed, like the shard */

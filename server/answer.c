@@ -64,6 +64,7 @@ static int open_reply(struct answer_desk *desk, struct answer *a, const size_t *
     }
     reply.min_clock = a->worker ? job_min_clock(a->worker->job) : 0;
     reply.version = shard_version(desk->shard);
+    a->job_run = a->worker ? a->worker->job->run : 0;
     a->crc = (struct frame_crc){ 0 };
     /* Beside the values: the frame's header and head, a few bytes for each section. */
     status = channel_hub_take(a->connection->channel.hub,
@@ -103,7 +104,9 @@ int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
         message_sum_pull_reply(&a->out, a->run.dst, &a->crc);
     if (!a->run.done)
         return 0;
-    shard_pull_end(desk->shard, a->worker, &a->run);
+    /* The staleness of a run that has ended is not the next one's. */
+    shard_pull_end(desk->shard,
+                   a->worker && a->worker->job->run == a->job_run ? a->worker : NULL, &a->run);
     if (desk->compress)
         message_pack_pull_reply(&a->out);
     else

@@ -25,6 +25,7 @@ struct answer {
     struct connection *connection; /* borrowed; its owner is told before it goes */
     uint64_t request_id, start_ns;
     uint64_t since_ms, until_ms; /* parked, by the loop's clock */
+    uint64_t job_run;            /* of the worker's job, when the answer was begun */
     struct worker *worker;       /* borrowed, like all of the roster's; NULL: a reader */
     bool holds;                  /* its connection, until it is answered */
     uint8_t *body;               /* owned, if the keys do not stand in a held frame */

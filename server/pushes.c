@@ -150,19 +150,26 @@ static bool judge_first(struct pushes *p, uint64_t now_ms, int *ret_told,
     return state == SHARD_PUSH_JUDGED;
 }
 
-void pushes_more(struct pushes *p, uint64_t now_ms)
+static void tell_first(struct pushes *p, int told, const struct shard_push_result *result)
+    ON_SHARD
 {
-    struct shard_push_result result;
-    struct asked *a;
-    int told, status;
+    struct asked *a = leave_line(p, &p->first);
+    int status = answer(p, a, told, result);
 
-    if (!p->first || !judge_first(p, now_ms, &told, &result))
-        return;
-    a = leave_line(p, &p->first);
-    status = answer(p, a, told, &result);
     if (status)
         connection_fail(a->connection, status);
     free_asked(a);
+}
+
+void pushes_more(struct pushes *p, uint64_t now_ms)
+{
+    struct shard_push_result result;
+    int told;
+
+    /* The next in line begins before control goes back to the loop: whose push has just been
+     * judged may have sent another one, which must not get ahead. */
+    while (p->first && judge_first(p, now_ms, &told, &result))
+        tell_first(p, told, &result);
 }
 
 /* --- what the service calls --- */
@@ -236,8 +243,12 @@ void pushes_renew_leases(struct pushes *p, uint64_t now_ms)
 /* The one under way, all at once. */
 static void finish_first(struct pushes *p, uint64_t now_ms) ON_SHARD
 {
+    struct shard_push_result result;
+    int told;
+
     shard_settle(p->config.shard);
-    pushes_more(p, now_ms);
+    if (judge_first(p, now_ms, &told, &result))
+        tell_first(p, told, &result);
 }
 
 void pushes_drop(struct pushes *p, struct connection *c, uint64_t now_ms)

@@ -197,15 +197,20 @@ static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key)
     struct table *t = entry->table.rows;
     struct row *row = NULL;
 
-    if (entry->table.spec.limits.victims == SPEC_VICTIMS_NONE)
+    /* Where one of a push's new rows finds nobody who may go, as its own rows fill the table, the
+     * others would look in vain, too. */
+    if (entry->table.spec.limits.victims == SPEC_VICTIMS_NONE ||
+        (s->mark && entry->turnover.barren == s->mark))
         return false;
     /* With a number free it is the index that has no room: for this key, in its place. */
     if (table_n_rows(t) < table_n_numbers(t))
         row = beside(entry, key);
     else if (table_n_rows(t))
         row = walk(entry);
-    if (!row && table_n_rows(t) == table_n_numbers(t))
+    if (!row && table_n_rows(t) == table_n_numbers(t)) {
         row = sample(entry);
+        entry->turnover.barren = row ? 0 : s->mark;
+    }
     if (!row)
         return false;
     table_remove(t, row);

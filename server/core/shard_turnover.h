@@ -9,7 +9,7 @@
 #include "server/core/horizon.h"
 #include "server/core/sketch.h"
 
-#define SHARD_TURNOVER_RUNS 4u
+#define SHARD_TURNOVER_RUNS 16u
 
 /* A run of a job and the greatest clock that it has pushed. */
 struct shard_turnover_run {
@@ -30,6 +30,7 @@ struct shard_turnover {
     /* The hand that looks for victims: the next row number; at or below what they go; how many
      * numbers are left of its round with that threshold; how often one was chosen. */
     uint64_t hand, threshold, hand_left, n_thresholds;
+    uint64_t barren; /* the push (s->mark) for which nobody was found who may go */
     /* Touches are halved, once for every so many pushes of each row: when the table's
      * rows_pushed was so much that began last; numbers that the hand has still to do. */
     uint64_t aged_at, age_left;

@@ -10,7 +10,7 @@
  *
  * Lookups go in batches: all hashes, then all lines, then all rows, each asked for before it is
  * read. A full segment splits in two; the skew makes segments fill one after another and not all
- * at once, so that no request pays for the growth of a whole table (README.md, "The table").
+ * at once, so that no request pays for the growth of a whole table (server/README.md, "The engine").
  * Rows never move: a row's pointer and number are good until it is removed.
  *
  * Segments and rows lie in huge pages. Memory is taken from the budget before it is held.
@@ -65,8 +65,8 @@ uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, 
 /* The row is gone and its number free. Its memory is kept for new rows. */
 void table_remove(struct table *t, struct row *row);
 
-/* Memory that about n_rows new rows will be the first to touch, of the rows or of the index, within
- * the budgets; each part of it is named once. For pages_touch(), from any thread as long as the
+/* Memory that about n_rows new rows will be the first to touch, of the rows or of the index; each
+ * part of it is named once. It is not held yet, so where there is a budget none is named. For pages_touch(), from any thread as long as the
  * table lives: a huge page is cleared when it is first touched, which takes from a fraction of a
  * millisecond to many (on virtual machines). False: there is none. */
 bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes);

@@ -104,27 +104,22 @@ int table_slab_next(struct table_slabs *s, uint64_t *ret_number)
     return 0;
 }
 
-/* How much more the budgets allow, at most n_bytes. */
-static uint64_t room(const struct budget *b, uint64_t n_bytes)
+static bool is_limited(const struct budget *b)
 {
-    for (; b; b = b->parent) {
-        uint64_t left = b->max > b->used ? b->max - b->used : 0;
-
-        if (b->max && left < n_bytes)
-            n_bytes = left;
-    }
-    return n_bytes;
+    while (b && !b->max)
+        b = b->parent;
+    return b != NULL;
 }
 
 bool table_slab_ahead(struct table_slabs *s, uint64_t n_things, void **ret_pages,
                       size_t *ret_bytes)
 {
     uint64_t from = s->n_ahead > s->n_things ? s->n_ahead : s->n_things, at, start, end;
-    uint64_t want = room(&s->budget, n_things * s->thing_bytes) & ~(HUGE_BYTES - 1);
+    uint64_t want = (n_things * s->thing_bytes) & ~(HUGE_BYTES - 1);
     uint64_t have = (from - s->n_things) * s->thing_bytes, more;
     uint32_t slab;
 
-    if (!s->n_slabs || have >= want)
+    if (!s->n_slabs || have >= want || is_limited(&s->budget))
         return false;
     more = (want - have + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
     slab = (uint32_t)table_slab_of(s, from, &at);
