@@ -12,6 +12,14 @@ def table(node, holds=lambda t: True):
     return wait_for("a report", lambda: next((t for t in node.stats()["tables"] if t["name"] == "job/emb" and holds(t)), None))
 
 
+def every_shard_reports(node, pushes):
+    """Shards report one by one, and a table's pushes in /stats are those of the first that had them all."""
+    def all_do():
+        lines = [l for l in node.get("/metrics").splitlines() if l.startswith("psd_table_pushes_total{") and "job/emb" in l]
+        return lines and all(float(l.split()[-1]) == pushes for l in lines)
+    wait_for("every shard's report", all_do)
+
+
 @pytest.fixture(scope="module")
 def many_keys(tmp_path_factory):
     """Far more keys than the budgets below have room for."""
@@ -24,7 +32,8 @@ def test_a_small_table_trains_on_and_memory_stays_within_its_budget(psds, many_k
     before = node.stats()["rss_bytes"]
     r = train("--data", many_keys, "--servers", node.address, *SMALL, "--table-max", "8M", "--table-full", full)
     assert r["samples"] == 12000
-    t = table(node, lambda t: t["pushes"] == 188)
+    every_shard_reports(node, 188)
+    t = table(node)
     assert t["bytes_max"] == 8 * MIB and 0.5 * t["bytes_max"] < t["bytes"] <= t["bytes_max"]
     assert t["limits"]["max_bytes"] == 8 * MIB and t["limits"]["victims"] == ("none" if full == "refuse" else full)
     gone = t["rows_refused"] if full == "refuse" else t["rows_evicted"]
@@ -55,7 +64,8 @@ def test_rows_come_late_and_go_again(psds, tmp_path):
              "--ttl", "1h")
     everything = train("--data", log, "--local", *SMALL, "--save", tmp_path / "all")
     train("--data", log, "--servers", node.address, *SMALL, *flags)
-    t = table(node, lambda t: t["pushes"] == 188)
+    every_shard_reports(node, 188)
+    t = table(node)
     assert t["limits"] == {"admit_touches": 2, "admit_clocks": 100, "idle_clocks": 60, "ttl_s": 3600, "rare_touches": 2,
                            "rare_clocks": 80, "victims": "none", "max_bytes": 0}
     assert everything["samples"] == 12000
