@@ -31,11 +31,11 @@ void log_queue_deinit(struct log_queue *q)
 /* Keeps it for later, up to a quarter of what may wait: fresh memory costs more than the copy. */
 static void keep_spare(struct log_queue *q, struct log_block *block)
 {
+    log_block_clear(block);
     if (q->spare_bytes + block->cap_bytes > q->max_bytes / 4) {
         log_block_free(block);
         return;
     }
-    log_block_clear(block);
     block->next = q->spare;
     q->spare = block;
     q->spare_bytes += block->cap_bytes;

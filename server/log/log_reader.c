@@ -384,6 +384,10 @@ static int find_start(struct log_reader *r)
         return 0;
     }
     if (r->all.firsts[0] > r->from) {
+        int status = log_segment_path(r->dir, r->all.firsts[0], r->end.path, r->err);
+
+        if (status)
+            return status;
         end_at(r, LOG_DAMAGED, 0, "the log begins behind the record that is needed");
         return 0;
     }
