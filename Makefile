@@ -66,6 +66,7 @@ $(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call lib
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
+$(B)/bin/bench-log: $(B)/tests/bench-log/bench_log.o $(call libs,$(link.log))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
@@ -154,6 +155,9 @@ bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against
 bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
 	@$< $(FILE)
 
+bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the disk takes; DIR= for the disk
+	@$< $(DIR)
+
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
 
@@ -163,7 +167,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: bench-log bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

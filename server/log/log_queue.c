@@ -10,8 +10,8 @@ void log_queue_init(struct log_queue *q, const struct log_queue_config *config)
 {
     *q = (struct log_queue){ .durability = config->durability,
                              .next_number = config->next_number,
-                             .block_bytes = config->block_bytes ? config->block_bytes
-                                                                : BLOCK_BYTES,
+                             .block_bytes =
+                                 config->block_bytes ? config->block_bytes : BLOCK_BYTES,
                              .max_bytes = config->max_bytes ? config->max_bytes : MAX_BYTES };
     assert(q->next_number > 0);
     q->progress.written = q->progress.durable = q->next_number - 1;
@@ -107,8 +107,7 @@ static struct log_block *open_block(struct log_queue *q, size_t n_bytes, uint64_
     return q->open;
 }
 
-uint64_t log_queue_append(struct log_queue *q, const struct log_record *record,
-                          uint64_t now_ms)
+uint64_t log_queue_append(struct log_queue *q, const struct log_record *record, uint64_t now_ms)
 {
     struct log_record numbered = *record;
     size_t n_bytes;

@@ -1,7 +1,7 @@
 /*
  * What the shard's thread sees of its log: a bounded line of blocks that wait to be written.
  *
- *     reserve -> append -> [ block | block | open block ]  --meet-->  writer  --meet-->  spare
+ *     reserve -> append -> [ block | block | open block ]  --take-->  writer  --tell-->  spare
  *
  * Appending is a copy into memory. Nothing here does I/O, waits or locks; log_thread.h puts a lock
  * around it, and a simulation calls it as it is.
@@ -32,13 +32,13 @@ enum log_queue_state { LOG_QUEUE_OPEN, LOG_QUEUE_FULL, LOG_QUEUE_DROPS };
 
 enum log_writer_state { LOG_WRITER_OK, LOG_WRITER_FAILED };
 
-/* What the writer has done, as of the last meeting. */
+/* What the writer has done, as it last told. */
 struct log_progress {
     uint64_t written, durable; /* all records up to these numbers */
     enum log_writer_state state;
-    struct err err;        /* the failure; status 0 while OK */
+    struct err err; /* the failure; status 0 while OK */
     uint64_t failed_since_ms;
-    uint64_t n_failures;   /* so far */
+    uint64_t n_failures;                                             /* so far */
     uint64_t n_syncs, n_writes, n_segments, raw_bytes, stored_bytes; /* so far */
 };
 

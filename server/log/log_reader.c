@@ -40,10 +40,9 @@ struct log_reader {
 
 const char *log_verdict_name(enum log_verdict verdict)
 {
-    static const char *const names[] = { [LOG_CLEAN] = "clean",
-                                         [LOG_TORN] = "torn",
-                                         [LOG_GAP] = "gap",
-                                         [LOG_DAMAGED] = "damaged" };
+    static const char *const names[] = {
+        [LOG_CLEAN] = "clean", [LOG_TORN] = "torn", [LOG_GAP] = "gap", [LOG_DAMAGED] = "damaged"
+    };
 
     return (size_t)verdict < COUNT_OF(names) ? names[verdict] : "unknown";
 }
@@ -127,7 +126,8 @@ static void end_at(struct log_reader *r, enum log_verdict verdict, uint64_t offs
     r->state = READER_ENDED;
     if (verdict == LOG_CLEAN)
         return;
-    err_set(&text, 0, "the push log is %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
+    err_set(&text, 0,
+            "the push log is %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
             log_verdict_name(verdict), r->end.reached, why, offset, r->end.path);
     memcpy(r->end.text, text.text, sizeof r->end.text);
 }
@@ -167,7 +167,8 @@ static int promised_behind(struct log_reader *r, uint64_t *ret, bool *ret_gap)
         if (status || buf_len(&r->in) < LOG_SEGMENT_HEADER_BYTES ||
             log_segment_decode(buf_front(&r->in), &segment))
             continue;
-        *ret_gap = i == r->at + 1 && segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
+        *ret_gap =
+            i == r->at + 1 && segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
         if (segment.durable > *ret)
             *ret = segment.durable;
     }

@@ -28,11 +28,11 @@ enum log_verdict { LOG_CLEAN, LOG_TORN, LOG_GAP, LOG_DAMAGED };
 
 struct log_end {
     enum log_verdict verdict;
-    uint64_t last;           /* the last record that was read; from - 1: none */
-    uint64_t reached;        /* the last one that is there: below `last` where the log ends before
+    uint64_t last;    /* the last record that was read; from - 1: none */
+    uint64_t reached; /* the last one that is there: below `last` where the log ends before
                                 `from`, as it may when a checkpoint is newer than the log */
-    uint64_t version;        /* of that one; 0: none */
-    uint64_t durable;        /* the greatest number that the log says was durable */
+    uint64_t version; /* of that one; 0: none */
+    uint64_t durable; /* the greatest number that the log says was durable */
     char path[LOG_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;
     uint32_t n_unread; /* segments behind, which no reader reaches */

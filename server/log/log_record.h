@@ -28,13 +28,13 @@
 #define LOG_RECORD_HEADER_BYTES 40u
 #define LOG_RECORD_BYTES_MAX (UINT64_C(1) << 30) /* header, payload and padding of one record */
 
-#define LOG_RECORD_LIST(X)        \
-    X(LOG_PUSH, 1, "push")        \
-    X(LOG_TABLE, 2, "table")      \
-    X(LOG_JOIN, 3, "join")        \
-    X(LOG_GONE, 4, "gone")        \
-    X(LOG_REACH, 5, "reach")      \
-    X(LOG_COMBINE, 6, "combine")  \
+#define LOG_RECORD_LIST(X)       \
+    X(LOG_PUSH, 1, "push")       \
+    X(LOG_TABLE, 2, "table")     \
+    X(LOG_JOIN, 3, "join")       \
+    X(LOG_GONE, 4, "gone")       \
+    X(LOG_REACH, 5, "reach")     \
+    X(LOG_COMBINE, 6, "combine") \
     X(LOG_ROWS, 7, "rows")
 
 enum log_record_type {

@@ -96,10 +96,9 @@ static struct news *new_news(const struct log_thread_config *config)
 {
     struct news *news = mem_alloc(sizeof *news);
 
-    *news = (struct news){ .mail.run = on_mail,
-                           .on_news = config->on_news,
-                           .owner = config->owner,
-                           .n_users = 1 };
+    *news = (struct news){
+        .mail.run = on_mail, .on_news = config->on_news, .owner = config->owner, .n_users = 1
+    };
     if (uv_mutex_init(&news->lock) != 0)
         abort();
     return news;
@@ -117,14 +116,21 @@ static bool is_news(const struct log_thread *t, const struct log_progress *was,
            is->state != was->state || t->queue.state != was_state;
 }
 
-/* Under the lock: blocks there and back. True if there is news. */
-static bool meet(struct log_thread *t)
+/* What has been done. Without the lock. */
+static void tell(struct log_thread *t)
 {
-    struct log_progress was = t->queue.progress;
-    enum log_queue_state was_state = t->queue.state;
+    struct log_progress was;
+    enum log_queue_state was_state;
+    bool posts;
 
-    log_writer_meet(t->writer, &t->queue);
-    return is_news(t, &was, was_state);
+    uv_mutex_lock(&t->lock);
+    was = t->queue.progress;
+    was_state = t->queue.state;
+    log_writer_tell(t->writer, &t->queue);
+    posts = is_news(t, &was, was_state);
+    uv_mutex_unlock(&t->lock);
+    if (posts)
+        post_news(t);
 }
 
 /* Is there enough to get up for? */
@@ -193,21 +199,13 @@ static void run(void *arg)
     bool goes_on = true;
 
     while (goes_on) {
-        bool is_told;
-
         uv_mutex_lock(&t->lock);
         wait_for_work(t, due_ms);
         goes_on = take_wishes(t);
-        is_told = meet(t);
+        log_writer_take(t->writer, &t->queue);
         uv_mutex_unlock(&t->lock);
-        if (is_told)
-            post_news(t);
         log_writer_work(t->writer, now_ms(), unix_now_ms(), &due_ms);
-        uv_mutex_lock(&t->lock);
-        is_told = meet(t);
-        uv_mutex_unlock(&t->lock);
-        if (is_told)
-            post_news(t);
+        tell(t);
     }
     t->closed = log_writer_close(t->writer, now_ms(), unix_now_ms());
 }

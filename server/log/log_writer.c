@@ -27,7 +27,7 @@ struct log_writer {
     uint64_t n_bytes; /* of the segment */
     bool unsynced;
     uint64_t unsynced_bytes; /* written since the last sync */
-    uint64_t version; /* of the last record written */
+    uint64_t version;        /* of the last record written */
     uint32_t n_zstd_skips;
     struct buf scratch;
 
@@ -61,7 +61,7 @@ static void release_until(struct log_writer *w, uint64_t number)
     }
 }
 
-void log_writer_meet(struct log_writer *w, struct log_queue *q)
+void log_writer_take(struct log_writer *w, struct log_queue *q)
 {
     struct log_block *taken = log_queue_take(q);
 
@@ -70,6 +70,10 @@ void log_writer_meet(struct log_writer *w, struct log_queue *q)
     *w->last = taken;
     while (*w->last)
         w->last = &(*w->last)->next;
+}
+
+void log_writer_tell(struct log_writer *w, struct log_queue *q)
+{
     log_queue_give_back(q, w->released, &w->progress);
     w->released = NULL;
 }

@@ -3,10 +3,11 @@
  * syncs, and says up to which record all is on the disk. A state machine on one thread, with files
  * and time as arguments: log_thread.h runs it, a simulation can.
  *
- *     loop:  log_writer_meet(w, queue)         under the queue's lock; moves pointers
+ *     loop:  log_writer_take(w, queue)         under the queue's lock; moves pointers
  *            log_writer_work(w, now_ms, ...)   writes and syncs what is due
+ *            log_writer_tell(w, queue)         under the lock again
  *
- *     block:  waiting -> kept, unwritten -> kept, written -> released (given back at a meeting)
+ *     block:  waiting -> kept, unwritten -> kept, written -> released, told
  *                                     none: ^            ^ async, fsync: when it was synced
  *
  *     state    on                                           then
@@ -40,9 +41,10 @@ struct log_writer_config {
     struct log_identity identity;
     enum log_durability durability;
     enum log_zstd zstd;
-    uint32_t interval_ms;   /* async: a record is synced this long after it was taken; 0: 1000 */
-    uint32_t retry_ms;      /* after a failure; 0: 1000 */
-    uint64_t segment_bytes; /* a segment that has as many is the last one's predecessor; 0: 64 MiB */
+    uint32_t interval_ms; /* async: a record is synced this long after it was taken; 0: 1000 */
+    uint32_t retry_ms;    /* after a failure; 0: 1000 */
+    uint64_t
+        segment_bytes; /* a segment that has as many is the last one's predecessor; 0: 64 MiB */
 };
 
 /*
@@ -56,8 +58,11 @@ int log_writer_open(const struct log_writer_config *config, const struct log_end
 /* NULL is fine. Kept records are gone with it: log_writer_close() before. */
 void log_writer_free(struct log_writer *w);
 
-/* Takes what the queue has, gives back what is not needed, tells the progress. */
-void log_writer_meet(struct log_writer *w, struct log_queue *q);
+/* Takes what the queue has: to be followed by log_writer_work(). */
+void log_writer_take(struct log_writer *w, struct log_queue *q);
+
+/* Gives back the blocks that are not needed, and tells the progress. */
+void log_writer_tell(struct log_writer *w, struct log_queue *q);
 
 /* Does what is due at now_ms (monotonic). *ret_due_ms: when there will be more to do, if nothing
  * comes; UINT64_MAX: never. */
@@ -67,7 +72,7 @@ void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
 /* The next log_writer_work() tries again, whatever the time. */
 void log_writer_retry(struct log_writer *w);
 
-/* Writes all there is, syncs it (async, fsync), and says in the file that it was closed.
+/* Writes all that was taken, syncs it (async, fsync), and says in the file that it was closed.
  * Failure: as progress->err. */
 int log_writer_close(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms) MUST_CHECK;
 

@@ -15,7 +15,7 @@
 #include "server/log/log_writer.h"
 #include "tests/support/crash_files.h"
 
-#define DIR "data"
+#define LOG_DIR "data"
 
 static const struct log_identity fixture_identity = {
     .node = 2, .shard = 5, .n_shards = 8, .map_id = 99
@@ -151,7 +151,7 @@ static inline struct log_writer_config fixture_config(const struct file_ops *fil
                                                       enum log_durability durability)
 {
     return (struct log_writer_config){ .files = files,
-                                       .dir = DIR,
+                                       .dir = LOG_DIR,
                                        .identity = fixture_identity,
                                        .durability = durability,
                                        .zstd = LOG_ZSTD_WHERE_IT_PAYS,
@@ -167,7 +167,7 @@ static inline int fixture_read(const struct file_ops *files, uint64_t from, stru
     const struct log_record *record;
     struct err err = { 0 };
     uint64_t next = from;
-    int status = log_reader_open(files, DIR, &fixture_identity, from, &r, &err);
+    int status = log_reader_open(files, LOG_DIR, &fixture_identity, from, &r, &err);
 
     if (status) {
         assert_true(err.text[0] != '\0');
@@ -200,11 +200,10 @@ static inline int fixture_open(struct fixture_log *l, const struct log_writer_co
         assert_true(err.text[0] != '\0');
         l->writer = NULL;
     }
-    log_queue_init(&l->queue,
-                   &(struct log_queue_config){ .durability = config->durability,
-                                               .next_number = end->last + 1,
-                                               .block_bytes = 2000,
-                                               .max_bytes = 40000 });
+    log_queue_init(&l->queue, &(struct log_queue_config){ .durability = config->durability,
+                                                          .next_number = end->last + 1,
+                                                          .block_bytes = 2000,
+                                                          .max_bytes = 40000 });
     l->now_ms = 1000;
     return status;
 }
@@ -238,9 +237,9 @@ static inline int fixture_append(struct fixture_log *l)
 
 static inline void fixture_work(struct fixture_log *l)
 {
-    log_writer_meet(l->writer, &l->queue);
+    log_writer_take(l->writer, &l->queue);
     log_writer_work(l->writer, l->now_ms, 1700000000000, &l->due_ms);
-    log_writer_meet(l->writer, &l->queue);
+    log_writer_tell(l->writer, &l->queue);
 }
 
 #endif

@@ -38,11 +38,11 @@ static int bad_write_all(void *state, int fd, const void *src, size_t n_bytes)
     return d->files.ops.write_all(d->files.ops.state, fd, src, n_bytes);
 }
 
-#define PASS_1(name, type)                         \
-    static int bad_##name(void *state, type a)     \
-    {                                              \
-        struct bad_disk *d = state;                \
-        return d->files.ops.name(&d->files, a);    \
+#define PASS_1(name, type)                      \
+    static int bad_##name(void *state, type a)  \
+    {                                           \
+        struct bad_disk *d = state;             \
+        return d->files.ops.name(&d->files, a); \
     }
 #define PASS_2(name, type_a, type_b)                       \
     static int bad_##name(void *state, type_a a, type_b b) \
@@ -163,7 +163,7 @@ static uint64_t read_from(struct bad_disk *d)
     struct err err;
     uint64_t from = 1;
 
-    assert_int_equal(log_segment_list(&d->ops, DIR, &all, &err), 0);
+    assert_int_equal(log_segment_list(&d->ops, LOG_DIR, &all, &err), 0);
     if (all.n && all.firsts[0] <= 20)
         from = all.firsts[0];
     free(all.firsts);

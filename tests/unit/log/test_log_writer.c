@@ -142,7 +142,7 @@ static void a_cut_removes_what_is_below_and_nothing_else(void **state)
         assert_int_equal(fixture_read(&c.ops, number, &end), 0);
         assert_int_equal(end.verdict, LOG_CLEAN);
         assert_int_equal(end.last, 300);
-        assert_int_equal(log_segment_list(&c.ops, DIR, &all, &err), 0);
+        assert_int_equal(log_segment_list(&c.ops, LOG_DIR, &all, &err), 0);
         assert_true(all.firsts[0] <= number);
         assert_true(all.n == 1 || all.firsts[1] > number);
         free(all.firsts);
@@ -213,9 +213,9 @@ static void a_log_of_another_shard_is_refused(void **state)
     (void)state;
     start(&l, &c, LOG_FSYNC);
     other.shard++;
-    assert_int_equal(log_reader_open(&c.ops, DIR, &other, 1, &r, &err), PS_ECLUSTER);
+    assert_int_equal(log_reader_open(&c.ops, LOG_DIR, &other, 1, &r, &err), PS_ECLUSTER);
     assert_non_null(strstr(err.text, "expected shard 6 of 8"));
-    assert_int_equal(log_reader_open(&c.ops, DIR, NULL, 1, &r, &err), 0);
+    assert_int_equal(log_reader_open(&c.ops, LOG_DIR, NULL, 1, &r, &err), 0);
     assert_int_equal(log_reader_identity(r)->map_id, 99);
     log_reader_free(r);
     stop(&l, &c);
