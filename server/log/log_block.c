@@ -16,11 +16,13 @@ static const char magic[4] = "BLK\n";
 
 struct log_block *log_block_new(size_t cap_bytes)
 {
-    struct log_block *block = mem_try_alloc(sizeof *block + LOG_BLOCK_HEADER_BYTES + cap_bytes);
+    /* Not zeroed: it is written before it is read. */
+    struct log_block *block =
+        mem_try_realloc(NULL, sizeof *block + LOG_BLOCK_HEADER_BYTES + cap_bytes);
 
     if (!block)
         return NULL;
-    block->cap_bytes = cap_bytes;
+    *block = (struct log_block){ .cap_bytes = cap_bytes };
     log_block_clear(block);
     return block;
 }
@@ -72,7 +74,7 @@ static void encode_head(uint8_t *dst, uint32_t segment_crc, const struct log_blo
 /* In *scratch behind the room for a header; its length, or 0 where it does not pay. */
 static size_t compress(struct log_block *block, struct buf *scratch)
 {
-    size_t room = block->n_bytes - block->n_bytes / 16, n;
+    size_t room = block->n_bytes - block->n_bytes / 8, n;
     uint8_t *dst;
 
     if (!scratch || block->n_bytes < ZSTD_BYTES_MIN)

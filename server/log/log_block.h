@@ -70,7 +70,7 @@ void log_block_add(struct log_block *block, const struct log_record *record, siz
 
 /*
  * The bytes to write, header and padding included: in the block itself, or, where zstd makes them
- * at least 1/16 less and `scratch` is given, in *scratch. May be called again, for another
+ * at least 1/8 less and `scratch` is given, in *scratch. May be called again, for another
  * segment. Without memory for zstd the records go as they are.
  */
 void log_block_seal(struct log_block *block, uint32_t segment_crc, uint64_t durable,

@@ -28,17 +28,17 @@ void log_queue_deinit(struct log_queue *q)
 
 /* --- blocks that are empty --- */
 
-/* Keeps it for later, up to a quarter of what may wait: fresh memory costs more than the copy. */
-static void keep_spare(struct log_queue *q, struct log_block *block)
+/* Keeps it for later, up to half of what may wait: fresh memory costs more than the copy. False:
+ * it is the caller's to free. */
+static bool keep_spare(struct log_queue *q, struct log_block *block)
 {
     log_block_clear(block);
-    if (q->spare_bytes + block->cap_bytes > q->max_bytes / 4) {
-        log_block_free(block);
-        return;
-    }
+    if (q->spare_bytes + block->cap_bytes > q->max_bytes / 2)
+        return false;
     block->next = q->spare;
     q->spare = block;
     q->spare_bytes += block->cap_bytes;
+    return true;
 }
 
 static struct log_block *take_spare(struct log_queue *q, size_t n_bytes)
@@ -84,8 +84,8 @@ int log_queue_reserve(struct log_queue *q, size_t n_bytes)
     block = take_spare(q, n_bytes);
     if (!block)
         return -ENOMEM;
-    if (q->next)
-        keep_spare(q, q->next);
+    if (q->next && !keep_spare(q, q->next))
+        log_block_free(q->next);
     q->next = block;
     return 0;
 }
@@ -142,16 +142,22 @@ struct log_block *log_queue_take(struct log_queue *q)
     return first;
 }
 
-void log_queue_give_back(struct log_queue *q, struct log_block *first,
-                         const struct log_progress *progress)
+struct log_block *log_queue_give_back(struct log_queue *q, struct log_block *first,
+                                      const struct log_progress *progress)
 {
+    struct log_block *surplus = NULL;
+
     while (first) {
         struct log_block *next = first->next;
 
         q->held_bytes -= first->cap_bytes;
-        keep_spare(q, first);
+        if (!keep_spare(q, first)) {
+            first->next = surplus;
+            surplus = first;
+        }
         first = next;
     }
     q->progress = *progress;
     judge_state(q);
+    return surplus;
 }

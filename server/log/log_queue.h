@@ -85,8 +85,9 @@ uint64_t log_queue_acknowledged(const struct log_queue *q);
 /* For the writer: the blocks that have records, oldest first, or NULL. Takes them. */
 struct log_block *log_queue_take(struct log_queue *q);
 
-/* For the writer: blocks that it needs no more, and what it has done. */
-void log_queue_give_back(struct log_queue *q, struct log_block *first,
-                         const struct log_progress *progress);
+/* For the writer: blocks that it needs no more, and what it has done. Returns those that are of no
+ * use here either: the writer's to free, when nobody waits for it. */
+struct log_block *log_queue_give_back(struct log_queue *q, struct log_block *first,
+                                      const struct log_progress *progress) MUST_CHECK;
 
 #endif

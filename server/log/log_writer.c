@@ -20,6 +20,7 @@ struct log_writer {
     struct log_block *first, **last; /* owned: kept */
     struct log_block *unwritten;     /* of the kept ones, the first that is not in the file */
     struct log_block *released;      /* owned: to be given back */
+    struct log_block *surplus;       /* owned: to be freed */
 
     int fd; /* -1: no segment is open */
     struct log_segment segment;
@@ -74,7 +75,11 @@ void log_writer_take(struct log_writer *w, struct log_queue *q)
 
 void log_writer_tell(struct log_writer *w, struct log_queue *q)
 {
-    log_queue_give_back(q, w->released, &w->progress);
+    struct log_block **last = &w->surplus;
+
+    while (*last)
+        last = &(*last)->next;
+    *last = log_queue_give_back(q, w->released, &w->progress);
     w->released = NULL;
 }
 
@@ -274,6 +279,8 @@ static int work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
 void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
                      uint64_t *ret_due_ms)
 {
+    log_block_free(w->surplus);
+    w->surplus = NULL;
     w->err = &w->progress.err;
     if (w->progress.state == LOG_WRITER_OK || now_ms >= w->retry_at_ms)
         (void)!work(w, now_ms, unix_ms);
@@ -436,6 +443,7 @@ void log_writer_free(struct log_writer *w)
     drop_file(w);
     log_block_free(w->first);
     log_block_free(w->released);
+    log_block_free(w->surplus);
     buf_deinit(&w->scratch);
     free(w);
 }

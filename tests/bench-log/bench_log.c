@@ -15,12 +15,13 @@
 #include "server/log/log_thread.h"
 
 #define DIM 16u
+#define POOL_BYTES ((size_t)32 << 20)
 #define BYTES_TOTAL (UINT64_C(192) << 20)
 
 struct pushes {
     const char *name;
     struct push push;
-    uint8_t *bytes; /* owned */
+    uint8_t *keys, *values; /* owned, POOL_BYTES: each push takes another part of them */
 };
 
 static uint64_t now_ns(void)
@@ -34,36 +35,41 @@ static void die(const char *what, const struct err *err)
     exit(1);
 }
 
-/* n_keys sorted keys, 6 bytes each as they are delta-coded of 10 M, and rows of that many bytes:
- * gradients of a normal kind in fp32, or noise as int8 leaves it. */
+/* n_keys keys of 10 M as they are delta-coded, and rows of that many bytes: gradients of a normal
+ * kind in fp32, or noise, as int8 leaves it. */
 static struct pushes make(const char *name, uint32_t n_keys, uint32_t row_bytes)
 {
-    struct pushes p = { .name = name };
-    size_t key_bytes = (size_t)n_keys * 3, value_bytes = (size_t)n_keys * row_bytes;
+    struct pushes p = { .name = name,
+                        .keys = malloc(POOL_BYTES),
+                        .values = malloc(POOL_BYTES) };
 
-    p.bytes = malloc(key_bytes + value_bytes);
-    if (!p.bytes)
+    if (!p.keys || !p.values)
         exit(1);
-    for (size_t i = 0; i < key_bytes; i++)
-        p.bytes[i] = (uint8_t)(i % 3 == 2 ? 1 : hash_mix(i));
-    for (size_t i = 0; i < value_bytes; i++)
-        p.bytes[key_bytes + i] = (uint8_t)hash_mix2(i, 7);
-    for (size_t i = 0; row_bytes == 4 * DIM && i < value_bytes / 4; i++) {
+    for (size_t i = 0; i < POOL_BYTES; i++)
+        p.keys[i] = (uint8_t)(i % 2 ? 0x80 | hash_mix(i) % 20 : hash_mix(i));
+    for (size_t i = 0; i < POOL_BYTES / 4; i++) {
         uint64_t h = hash_mix2(i, 9);
         float g = ((float)(h & 0xffff) + (float)(h >> 16 & 0xffff) + (float)(h >> 32 & 0xffff) -
                    98302.5f) *
                   1e-8f;
 
-        memcpy(p.bytes + key_bytes + 4 * i, &g, 4);
+        memcpy(p.values + 4 * i, row_bytes == 4 * DIM ? (void *)&g : (void *)&h, 4);
     }
     p.push = (struct push){ .seq = 1, .n_samples = 2048, .tick = true, .n_sections = 1 };
     p.push.sections[0] = (struct section){ .codec = CODEC_INT8,
                                            .n_keys = n_keys,
-                                           .keys = p.bytes,
-                                           .key_bytes = key_bytes,
-                                           .values = p.bytes + key_bytes,
-                                           .value_bytes = value_bytes };
+                                           .key_bytes = (size_t)n_keys * 2,
+                                           .value_bytes = (size_t)n_keys * row_bytes };
     return p;
+}
+
+/* The push number i: other bytes than those before. */
+static void turn(struct pushes *p, uint64_t i)
+{
+    struct section *s = &p->push.sections[0];
+
+    s->keys = p->keys + i * 7919 * 64 % (POOL_BYTES - s->key_bytes);
+    s->values = p->values + i * s->value_bytes / 4 * 4 % (POOL_BYTES - s->value_bytes);
 }
 
 static int remove_one(void *arg, const char *name)
@@ -145,7 +151,7 @@ static uint64_t append(struct bench *b, const struct log_record *r)
 }
 
 /* As many as fit BYTES_TOTAL, as fast as the log takes them. */
-static void run_stream(const struct pushes *p, const char *root, enum log_durability durability,
+static void run_stream(struct pushes *p, const char *root, enum log_durability durability,
                        enum log_zstd zstd)
 {
     struct log_record r = { .type = LOG_PUSH, .push = { { "job", 0, 1 }, 0, &p->push } };
@@ -155,7 +161,7 @@ static void run_stream(const struct pushes *p, const char *root, enum log_durabi
     struct log_view view;
     struct bench b;
 
-    n = n < 20000 ? n : 20000;
+    n = n < 200000 ? n : 200000;
     ns = calloc(n, sizeof *ns);
     start(&b, root, durability, zstd);
     begin = now_ns();
@@ -164,13 +170,15 @@ static void run_stream(const struct pushes *p, const char *root, enum log_durabi
 
         wait_for_room(&b, &view);
         waited += now_ns() - from;
+        turn(p, i);
         from = now_ns();
         (void)append(&b, &r);
         ns[i] = now_ns() - from;
     }
     do
         log_thread_view(b.log, &view);
-    while ((durability == LOG_NONE ? view.progress.written : view.progress.durable) < n);
+    while (view.progress.written < n);
+    stop(&b); /* and synced */
     end = now_ns();
     qsort(ns, n, sizeof *ns, by_size);
     printf("%-14s %6.0f KiB  %-6s %-5s  append p50 %7.0f ns (%5.1f ns/KiB)  p99 %8.0f ns  "
@@ -181,12 +189,11 @@ static void run_stream(const struct pushes *p, const char *root, enum log_durabi
            (double)n * (double)n_bytes / 1e6 / ((double)(end - begin) / 1e9),
            100.0 * (double)view.progress.stored_bytes / (double)view.progress.raw_bytes,
            view.progress.n_syncs, 100.0 * (double)waited / (double)(end - begin));
-    stop(&b);
     free(ns);
 }
 
 /* Groups of n pushes, each group when the one before is durable: what a reply waits. */
-static void run_groups(const struct pushes *p, const char *root, uint32_t n_group)
+static void run_groups(struct pushes *p, const char *root, uint32_t n_group)
 {
     enum { N = 200 };
     struct log_record r = { .type = LOG_PUSH, .push = { { "job", 0, 1 }, 0, &p->push } };
@@ -199,8 +206,10 @@ static void run_groups(const struct pushes *p, const char *root, uint32_t n_grou
     for (uint32_t i = 0; i < N; i++) {
         uint64_t from = now_ns(), number = 0;
 
-        for (uint32_t k = 0; k < n_group; k++)
+        for (uint32_t k = 0; k < n_group; k++) {
+            turn(p, number);
             number = append(&b, &r);
+        }
         for (log_thread_view(b.log, &view); view.acknowledged < number;
              log_thread_view(b.log, &view))
             uv_run(&b.loop, UV_RUN_NOWAIT);
@@ -227,7 +236,9 @@ int main(int argc, char **argv)
                 run_stream(&all[i], root, d, z);
     for (uint32_t n = 1; n <= 16; n *= 4)
         run_groups(&all[1], root, n);
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        free(all[i].bytes);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        free(all[i].keys);
+        free(all[i].values);
+    }
     return 0;
 }
