@@ -135,16 +135,17 @@ static void append(struct fixture_log *l, uint32_t n)
 
 /* A little of everything. Stops when the process is dead. 0 if the log could be opened. */
 static int live(struct fixture_log *l, struct bad_disk *d, enum log_durability durability,
-                uint64_t *ret_promised)
+                uint64_t from, uint64_t *ret_promised)
 {
     const struct log_writer_config config = fixture_config(&d->ops, durability);
     struct log_end end;
-    int status = fixture_read(&d->ops, 1, &end);
+    int status = fixture_read(&d->ops, from, &end);
 
     if (!status)
         status = fixture_open(l, &config, &end);
     if (status)
         return status;
+    *ret_promised = durability == LOG_NONE ? 0 : end.last; /* told to workers as applied */
     for (uint32_t i = 0; i < 24 && !d->files.dead; i++) {
         append(l, 4 + i % 5);
         fixture_work(l);
@@ -210,7 +211,7 @@ static bool crash_at(enum log_durability durability, enum fault fault, long k, u
     d.files.fail_at = k;
     d.files.torn = fault == FAULT_TORN || fault == FAULT_TORN_DEATH;
     d.files.dies = fault == FAULT_DEATH || fault == FAULT_TORN_DEATH;
-    (void)live(&l, &d, durability, &at_least);
+    (void)live(&l, &d, durability, 1, &at_least);
     met = d.files.n_ops > k;
     fixture_free(&l);
     assert_int_equal(crash_files_n_open(&d.files), 0);
@@ -234,6 +235,44 @@ static void a_crash_at_any_operation_loses_nothing_that_was_promised(void **stat
             }
 }
 
+/* Lives that end in any way, one after another on one disk: what any of them has promised is there
+ * in the end. */
+static void many_crashes_in_a_row_lose_nothing_that_was_promised(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        enum log_durability durability = seed % 2 ? LOG_ASYNC : LOG_FSYNC;
+        uint64_t at_least = 0, promise;
+        struct bad_disk d;
+        struct log_end end;
+
+        bad_disk_init(&d);
+        for (uint64_t i = 0; i < 8; i++) {
+            uint64_t dice = hash_mix2(seed, i), from = read_from(&d);
+            struct fixture_log l = { 0 };
+
+            crash_files_heal(&d.files);
+            promise = 0;
+            d.files.fail_at = (long)(dice % 90);
+            d.files.torn = dice >> 20 & 1;
+            d.files.dies = dice >> 21 & 1;
+            (void)live(&l, &d, durability, from, &promise);
+            fixture_free(&l);
+            if (dice >> 22 & 1)
+                power_cut(&d, dice >> 23 & 1 ? dice : 0, durability);
+            crash_files_heal(&d.files);
+            at_least = promise > at_least ? promise : at_least;
+            assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
+            if (end.verdict == LOG_DAMAGED || end.verdict == LOG_GAP || end.last < at_least)
+                fail_msg("seed %llu, life %llu: %s, last %llu, promised %llu: %s",
+                         (unsigned long long)seed, (unsigned long long)i,
+                         log_verdict_name(end.verdict), (unsigned long long)end.last,
+                         (unsigned long long)at_least, end.text);
+        }
+        crash_files_deinit(&d.files);
+    }
+}
+
 /* The process lives on: what failed is done again elsewhere, and nothing is missing. */
 static bool error_at(enum log_durability durability, enum fault fault, long k)
 {
@@ -247,7 +286,7 @@ static bool error_at(enum log_durability durability, enum fault fault, long k)
     bad_disk_init(&d);
     d.files.fail_at = k;
     d.files.torn = fault == FAULT_TORN;
-    status = live(&l, &d, durability, &at_least);
+    status = live(&l, &d, durability, 1, &at_least);
     met = d.files.n_ops > k;
     crash_files_heal(&d.files);
     if (!status) {
@@ -293,7 +332,7 @@ static void under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it(void *
 
     (void)state;
     bad_disk_init(&d);
-    assert_int_equal(live(&l, &d, LOG_FSYNC, &at_least), 0);
+    assert_int_equal(live(&l, &d, LOG_FSYNC, 1, &at_least), 0);
     was = log_queue_acknowledged(&l.queue);
     d.full = true;
     while (l.queue.state == LOG_QUEUE_OPEN) {
@@ -330,7 +369,7 @@ static void training_goes_on_over_a_full_disk_and_the_gap_is_told(void **state)
         uint64_t at_least = 0, behind;
 
         bad_disk_init(&d);
-        assert_int_equal(live(&l, &d, durability, &at_least), 0);
+        assert_int_equal(live(&l, &d, durability, 1, &at_least), 0);
         d.full = true;
         while (l.queue.n_dropped < 10) {
             append(&l, 1);
@@ -405,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_any_operation_loses_nothing_that_was_promised),
+        cmocka_unit_test(many_crashes_in_a_row_lose_nothing_that_was_promised),
         cmocka_unit_test(an_error_at_any_operation_is_mended_and_nothing_is_missing),
         cmocka_unit_test(under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it),
         cmocka_unit_test(training_goes_on_over_a_full_disk_and_the_gap_is_told),

@@ -250,6 +250,31 @@ static void a_log_that_ends_before_the_checkpoint_goes_on_behind_it(void **state
     stop(&l, &c);
 }
 
+/* The process dies with records that are written and not synced. The next one tells workers that they
+ * were applied, so then they must be durable, although nothing was appended since. */
+static void what_a_start_has_read_is_durable_from_then_on(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    struct log_end end;
+    const struct log_writer_config config = fixture_config(&c.ops, LOG_ASYNC);
+
+    (void)state;
+    start(&l, &c, LOG_ASYNC);
+    append_n(&l, 9);
+    fixture_work(&l);
+    assert_int_equal(log_writer_progress(l.writer)->durable, 0);
+    fixture_free(&l);
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    assert_int_equal(log_writer_progress(l.writer)->durable, 9);
+    fixture_free(&l);
+    crash_files_power_cut(&c);
+    assert_int_equal(fixture_read(&c.ops, 1, &end), 0);
+    assert_int_equal(end.verdict, LOG_CLEAN);
+    assert_int_equal(end.last, 9);
+    crash_files_deinit(&c);
+}
+
 /* Against a twin that is a number: what was written, and what of it was synced. */
 static void random_runs_lose_nothing_that_they_must_keep(void **state)
 {
@@ -304,6 +329,7 @@ int main(void)
         cmocka_unit_test(keys_and_floats_are_compressed_and_noise_is_not),
         cmocka_unit_test(a_log_of_another_shard_is_refused),
         cmocka_unit_test(a_log_that_ends_before_the_checkpoint_goes_on_behind_it),
+        cmocka_unit_test(what_a_start_has_read_is_durable_from_then_on),
         cmocka_unit_test(random_runs_lose_nothing_that_they_must_keep),
     };
 
