@@ -92,10 +92,11 @@ static void prefetch_row(const struct row *row, size_t n_bytes)
 
 /* Rows of a part, not always one behind the other. */
 struct chunk {
-    uint32_t n;
+    uint32_t n, end;                  /* n places, below `end` */
     uint32_t places[SHARD_CHUNK_MAX]; /* in the part */
     uint64_t keys[SHARD_CHUNK_MAX];
     struct row *rows[SHARD_CHUNK_MAX];
+    struct table_group group;
 };
 
 static void add_place(struct chunk *c, const struct shard_rows *b, uint32_t place)
@@ -118,9 +119,9 @@ static void change_row(struct shard *s, struct shard_part *part, uint32_t place,
         assign(s, entry, row, s->gradient, version);
 }
 
-/* Rows are found, made and changed while they are near. */
-static void change_rows(struct shard *s, struct shard_run *run, struct shard_part *part,
-                        struct chunk *c)
+/* Rows that have been asked for are found or made, and changed while they are near. */
+static void change_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                         struct chunk *c)
 {
     struct shard_entry *entry = part->rows.entry;
     size_t n_bytes = sizeof(struct row) + entry->table.payload_bytes;
@@ -128,6 +129,7 @@ static void change_rows(struct shard *s, struct shard_run *run, struct shard_par
 
     if (n_bytes > PREFETCH_BYTES_MAX)
         n_bytes = PREFETCH_BYTES_MAX;
+    table_group_end(entry->table.rows, &c->group);
     shard_grow_rows(s, entry, part->section->op, run->version, c->keys, c->n, c->rows);
     run->result.rows_refused += s->counters.rows_refused - n_refused;
     for (uint32_t i = 0; i < c->n; i++) {
@@ -138,20 +140,46 @@ static void change_rows(struct shard *s, struct shard_run *run, struct shard_par
     }
 }
 
-void shard_change_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
-                        uint32_t n)
+/* Rows [from, end) but those that have been changed before their turn. */
+static void begin_chunk(const struct shard_part *part, struct chunk *c, uint32_t from,
+                        uint32_t end)
+{
+    const struct shard_rows *b = &part->rows;
+
+    c->n = 0;
+    c->end = end;
+    for (uint32_t i = from; i < end; i++)
+        if (!b->marks || !shard_mark_is_set(b, i))
+            add_place(c, b, i);
+    table_group_begin(b->entry->table.rows, &c->group, c->keys, c->n, c->rows);
+}
+
+void shard_change_rows(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n)
 {
     struct shard_rows *b = &part->rows;
-    struct chunk c;
+    uint32_t at = b->n_done, end = at + n, size = shard_chunk(b->entry);
+    uint32_t n_chunks = n / size + (n % size != 0);
+    struct chunk chunks[3];
 
-    if (run != &s->large)
-        shard_change_first(s, b->entry, b->keys + b->n_done, n);
-    c.n = 0;
-    for (uint32_t i = b->n_done; i < b->n_done + n; i++)
-        if (!b->marks || !shard_mark_is_set(b, i))
-            add_place(&c, b, i);
-    change_rows(s, run, part, &c);
-    b->n_done += n;
+    for (uint32_t i = at; run != &s->large && i < end; i += size)
+        shard_change_first(s, b->entry, b->keys + i, end - i < size ? end - i : size);
+    /* In step k chunk k asks for its lines, the one before for its rows, and the one before that,
+     * for which memory has had all that time, changes. */
+    for (uint32_t k = 0; k < n_chunks + 2; k++) {
+        if (k < n_chunks) {
+            uint32_t next = end - at < size ? end : at + size;
+
+            begin_chunk(part, &chunks[k % 3], at, next);
+            at = next;
+        }
+        if (k >= 1 && k - 1 < n_chunks)
+            table_group_ask(b->entry->table.rows, &chunks[(k - 1) % 3].group);
+        if (k >= 2) {
+            change_chunk(s, run, part, &chunks[(k - 2) % 3]);
+            b->n_done = chunks[(k - 2) % 3].end;
+        }
+    }
 }
 
 /* Which part of the push is of this table and does not wait; n_sections if none is. */
@@ -179,7 +207,9 @@ static void change_first(struct shard *s, struct shard_part *part, const uint64_
         if (b->keys[at] == keys[i] && !shard_mark_is_set(b, at))
             add_place(&c, b, at);
     }
-    change_rows(s, &s->large, part, &c);
+    table_group_begin(b->entry->table.rows, &c.group, c.keys, c.n, c.rows);
+    table_group_ask(b->entry->table.rows, &c.group);
+    change_chunk(s, &s->large, part, &c);
     for (uint32_t i = 0; i < c.n; i++)
         shard_mark_set(b, c.places[i]);
 }
@@ -201,12 +231,8 @@ void shard_change_all(struct shard *s, struct shard_run *run)
 {
     for (uint32_t i = 0; i < run->push->n_sections; i++) {
         struct shard_part *part = &run->parts[i];
-        uint32_t n_max = shard_chunk(part->rows.entry);
 
-        while (!part->waits && part->rows.n_done < part->rows.n_keys) {
-            uint32_t n = part->rows.n_keys - part->rows.n_done;
-
-            shard_change_chunk(s, run, part, n < n_max ? n : n_max);
-        }
+        if (!part->waits)
+            shard_change_rows(s, run, part, part->rows.n_keys - part->rows.n_done);
     }
 }

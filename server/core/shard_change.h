@@ -14,10 +14,9 @@
 void shard_change_step(struct shard *s, const struct shard_entry *entry, struct row *row,
                        float *gradient, const struct optim_step *step, uint64_t version);
 
-/* The next n rows of the part, at most SHARD_CHUNK_MAX, found or made; its bytes have been
- * checked. */
-void shard_change_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
-                        uint32_t n);
+/* The next n rows of the part, found or made. Its bytes have been checked. */
+void shard_change_rows(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n);
 
 /* Those of these ascending keys that the large push under way has still to change. */
 void shard_change_first(struct shard *s, const struct shard_entry *entry, const uint64_t *keys,

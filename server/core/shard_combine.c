@@ -234,6 +234,7 @@ static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
     struct row *rows[SHARD_CHUNK_MAX];
 
     shard_change_first(s, b->entry, keys, n);
+    table_find_batch(b->entry->table.rows, keys, n, rows);
     shard_grow_rows(s, b->entry, SECTION_GRADIENT, s->version, keys, n, rows);
     for (uint32_t i = 0; i < n; i++) {
         sum_rows(s, c, n_c, keys[i], b->entry->table.spec.dim);

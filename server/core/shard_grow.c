@@ -278,12 +278,11 @@ static struct row *grow(struct shard *s, struct shard_entry *entry, enum section
 }
 
 void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
-                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **ret_rows)
+                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows)
 {
-    table_find_batch(entry->table.rows, keys, n, ret_rows);
     for (uint32_t i = 0; i < n; i++)
-        if (!ret_rows[i])
-            ret_rows[i] = grow(s, entry, op, version, keys[i]);
+        if (!rows[i])
+            rows[i] = grow(s, entry, op, version, keys[i]);
 }
 
 int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,

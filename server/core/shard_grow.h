@@ -19,17 +19,17 @@
 /* Sets entry->budget and entry->turnover by its specification, before it has a table. */
 void shard_grow_init(struct shard *s, struct shard_entry *entry);
 
-/* Gives back what shard_grow() has made beside rows. */
+/* Gives back what shard_grow_rows() has made beside rows. */
 void shard_grow_deinit(struct shard_entry *entry);
 
-/* rows[i] = the row of keys[i], found or made for push number `version`: a new one has its
- * weights and state as they begin, and stamp 0. NULL: the key is not admitted yet, or there is no
- * place for it in the budget or in memory; which of these is counted. At most SHARD_CHUNK_MAX.
+/* Where rows[i] is NULL, a row for keys[i] is asked for, for push number `version`: a new one has
+ * its weights and state as they begin, and stamp 0. It stays NULL where the key is not admitted
+ * yet, or there is no place for it in the budget or in memory; which of these is counted.
  * Other rows may go to make room, but none that that push has changed, or that any push has
  * still to change (shard_rows.h). A key that is set (SECTION_ASSIGN) and not learnt is not asked
  * how often it came. */
 void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
-                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **ret_rows);
+                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);
 
 /* A row for a checkpoint's: its payload is not set, nobody makes room, nothing is counted. A
  * table that filled its budget may need a little more when it is built in another order, so 1/32

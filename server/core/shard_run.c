@@ -142,23 +142,25 @@ static int check_chunk(struct shard *s, struct shard_run *run, struct shard_part
     return status;
 }
 
-/* One chunk of the part that the phase is at, if it has one; returns what that costs. */
-static uint64_t work_chunk(struct shard *s, struct shard_run *run, int *ret_status)
+/* Of the part that the phase is at, if it has rows left: about so many bytes of them. Returns
+ * what that costs. */
+static uint64_t work(struct shard *s, struct shard_run *run, uint64_t n_bytes, int *ret_status)
 {
     struct shard_part *part = &run->parts[run->part];
-    uint32_t n = part->rows.n_keys - part->rows.n_done, chunk = shard_chunk(part->rows.entry);
+    uint32_t cost = shard_row_cost(part->rows.entry), chunk = shard_chunk(part->rows.entry);
+    uint32_t n_left = part->rows.n_keys - part->rows.n_done;
+    uint64_t n = run->phase == SHARD_CHECK || n_bytes / cost < chunk ? chunk : n_bytes / cost;
 
-    if (n > chunk)
-        n = chunk;
+    n = n < n_left ? n : n_left;
     if (n == 0 || (part->waits && run->phase != SHARD_CHECK)) {
         run->part++;
         return 0;
     }
     if (run->phase == SHARD_CHECK)
-        *ret_status = check_chunk(s, run, part, n);
+        *ret_status = check_chunk(s, run, part, (uint32_t)n);
     else
-        shard_change_chunk(s, run, part, n);
-    return (uint64_t)n * shard_row_cost(part->rows.entry);
+        shard_change_rows(s, run, part, (uint32_t)n);
+    return n * cost;
 }
 
 /* --- from phase to phase --- */
@@ -253,7 +255,7 @@ void shard_run_more(struct shard *s, struct shard_run *run, uint64_t n_bytes)
         if (run->part == run->push->n_sections)
             next_phase(s, run);
         else
-            cost = work_chunk(s, run, &status);
+            cost = work(s, run, n_bytes, &status);
         if (status)
             fail(s, run, status);
         n_bytes -= cost < n_bytes ? cost : n_bytes;

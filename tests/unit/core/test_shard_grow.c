@@ -14,7 +14,7 @@ static struct shard_entry *entry_of(struct shard *s, const struct table_spec *sp
 /* As a push of its own does that has no other row. */
 static struct row *grow(struct shard *s, struct shard_entry *entry, uint64_t key)
 {
-    struct row *row;
+    struct row *row = NULL;
 
     shard_grow_rows(s, entry, SECTION_GRADIENT, UINT64_MAX, &key, 1, &row);
     return row;
