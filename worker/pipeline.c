@@ -350,7 +350,7 @@ static int look_ahead(struct pipeline *p, struct err *err)
 
 static int next_here(struct pipeline *p, struct err *err)
 {
-    int status = p->n_fetched < p->n_allowed ? fetch_here(p, err) : 0;
+    int status = may_fetch(p) ? fetch_here(p, err) : 0;
 
     return status || p->n_fetched == p->n_computed ? status : look_ahead(p, err);
 }
@@ -436,17 +436,26 @@ void pipeline_allow(struct pipeline *p, uint64_t n_more)
     pthread_mutex_unlock(&p->lock);
 }
 
-void pipeline_restart(struct pipeline *p, uint64_t clock)
+/* The store is told last: what a stage has in hand when it hears of it must not get through to
+ * the new incarnation. */
+uint64_t pipeline_restart(struct pipeline *p)
 {
+    uint64_t clock, resumed_at;
+
     pthread_mutex_lock(&p->lock);
     while (p->fetching || p->delivering)
         pthread_cond_wait(&p->changed, &p->lock);
+    resumed_at = p->store->ops->resume(p->store);
+    clock = p->first_clock + p->n_delivered;
+    if (clock < resumed_at)
+        clock = resumed_at;
     p->failure.status = 0;
     p->deliver_failed = false;
     p->n_fetched = p->n_computed = p->n_delivered;
     p->first_clock = clock - p->n_delivered;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
+    return clock;
 }
 
 /* The fetch thread may be in a pull that a shard has parked. */

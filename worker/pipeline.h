@@ -67,8 +67,10 @@ int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
 /* n_more batches may be fetched. */
 void pipeline_allow(struct pipeline *p, uint64_t n_more);
 
-/* After PS_EFENCED from anything: what was not delivered is done anew, from this clock on. */
-void pipeline_restart(struct pipeline *p, uint64_t clock);
+/* After PS_EFENCED from anything: waits until no stage is at work, lets the store go on
+ * (store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
+ * where the others are, or where this worker was if that is further. */
+uint64_t pipeline_restart(struct pipeline *p);
 
 /* Ends the epoch: a pull under way is dropped, what was computed is delivered. The failure, if
  * there was one, told before or not. */

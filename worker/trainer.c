@@ -16,12 +16,9 @@ static bool validates(const struct trainer *t)
  * batches at hand, at the clock where the others are. */
 static void catch_up(struct trainer *t)
 {
-    uint64_t clock = t->store->ops->resume(t->store);
-
+    t->clock = pipeline_restart(t->pipeline);
     log_warn("this worker had been declared dead and joined again; it goes on at clock %llu",
-             (unsigned long long)clock);
-    t->clock = clock > t->clock ? clock : t->clock;
-    pipeline_restart(t->pipeline, t->clock);
+             (unsigned long long)t->clock);
 }
 
 static int gradients(struct trainer *t, struct slot *slot, struct err *err)
