@@ -79,7 +79,7 @@ static const struct setting rows[] = {
         "asynchronous, bounded staleness, or lock step"),
     ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000,
         "bound of --mode ssp"),
-    ROW("job", "ahead", SETTING_U32, ahead, "N", "2", 0, 64,
+    ROW("job", "ahead", SETTING_U32, ahead, "N", "1", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows; 0: none"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
         "tables inside this process instead of on servers"),
