@@ -86,6 +86,7 @@ int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *
     put_sections(m->sections, m->n_sections, &sections);
     head.clock = m->clock;
     head.deadline_ms = m->deadline_ms;
+    head.unfinished = m->unfinished;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
     return write_sections(out, &header, &head.base, m->sections, m->n_sections,
@@ -184,7 +185,10 @@ static int take_pull(const void *message, void *cutter)
     struct cutter *cut = cutter;
     struct pull *m = cut->ret;
 
+    if (head->unfinished > head->clock)
+        return PS_ECOUNT;
     m->clock = head->clock;
+    m->unfinished = head->unfinished;
     m->deadline_ms = head->deadline_ms;
     return take_sections(head->sections, head->n_sections, no_values, cut, m->sections,
                          &m->n_sections);

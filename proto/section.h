@@ -46,7 +46,8 @@ struct push {
 
 /* One question for rows. */
 struct pull {
-    uint64_t clock;       /* steps that the worker has finished */
+    uint64_t clock;       /* of the step that the rows are for, 0-based */
+    uint64_t unfinished;  /* steps before it that the worker has not finished */
     uint32_t deadline_ms; /* how long the shard may park it; 0: the shard's own limit */
     uint32_t n_sections;
     struct section sections[SECTIONS_MAX];

@@ -123,8 +123,10 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
     struct metrics_result result;
     int status = r->store->ops->leave(r->store, err);
 
-    if (status == PS_EFENCED) /* joined again meanwhile: say goodbye as the new incarnation */
+    if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */
+        (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
+    }
     r->store->ops->stats(r->store, &t->state.store);
     if (!status && !t->state.samples && !t->stopped)
         status = err_set(err, PS_EDATA,

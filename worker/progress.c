@@ -21,6 +21,7 @@ struct progress {
     double started, paused_at, paused; /* seconds */
     double last_report;
     uint64_t last_samples;
+    struct stages last_stages;
     double last_loss, last_auc; /* auc: 0 before the first validation */
 };
 
@@ -88,6 +89,20 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
     put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
 }
 
+/* Share of the time that each stage was busy; those that were it most come first in a person's
+ * mind, so that one is named. */
+static void put_stages(FILE *out, const struct stages *s, double seconds)
+{
+    uint64_t wall_ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+    char name[32];
+
+    for (uint32_t i = 0; i < STAGES_N; i++) {
+        snprintf(name, sizeof name, "busy_%s", stages_name((enum stage)i));
+        put_number(out, name, stages_share(s, (enum stage)i, wall_ns));
+    }
+    fprintf(out, ",\"bottleneck\":\"%s\"", stages_name(stages_bottleneck(s)));
+}
+
 static void put_metrics(FILE *out, const struct metrics_result *m)
 {
     put_number(out, "auc", m ? m->auc : NAN);
@@ -136,11 +151,14 @@ static void draw_bar(struct progress *p, const struct progress_state *s, double 
 
 void progress_step(struct progress *p, struct progress_state *state)
 {
-    double now = now_s(), rate;
+    double now = now_s(), lasted = now - p->last_report, rate;
+    struct stages stages;
 
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
-    rate = (double)(state->samples - p->last_samples) / (now - p->last_report);
+    rate = (double)(state->samples - p->last_samples) / lasted;
+    stages = stages_since(&state->stages, &p->last_stages);
+    p->last_stages = state->stages;
     if (state->loss_n)
         p->last_loss = state->loss_sum / (double)state->loss_n;
     state->loss_sum = 0;
@@ -162,6 +180,7 @@ void progress_step(struct progress *p, struct progress_state *state)
         return;
     fputs("{\"event\":\"progress\"", p->json);
     put_state(p->json, state, rate, p->last_loss);
+    put_stages(p->json, &stages, lasted);
     fputs("}\n", p->json);
     fflush(p->json);
 }
@@ -186,6 +205,16 @@ void progress_validation(struct progress *p, const struct progress_state *state,
     fflush(p->json);
 }
 
+static void tell_bottleneck(const struct progress_state *state, double seconds)
+{
+    char text[STAGES_SENTENCE_BYTES];
+
+    if (!state->step || !(seconds > 0))
+        return;
+    stages_sentence(&state->stages, (uint64_t)(seconds * 1e9), text, sizeof text);
+    log_info("%s", text);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -196,6 +225,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     clear_bar(p);
     if (stopped)
         log_info("stopped early: %s", stopped);
+    tell_bottleneck(state, seconds);
     if (state->step)
         log_info("trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
                  "wire%s",
@@ -212,6 +242,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     fputs("{\"event\":\"result\"", p->json);
     put_state(p->json, state, rate, loss);
     put_number(p->json, "seconds", seconds);
+    put_stages(p->json, &state->stages, seconds);
     put_metrics(p->json, valid);
     put_count(p->json, "bytes_in", state->store.bytes_in);
     put_count(p->json, "bytes_out", state->store.bytes_out);

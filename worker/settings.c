@@ -79,6 +79,8 @@ static const struct setting rows[] = {
         "asynchronous, bounded staleness, or lock step"),
     ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000,
         "bound of --mode ssp"),
+    ROW("job", "ahead", SETTING_U32, ahead, "N", "1", 0, 64,
+        "batches pulled while earlier ones compute, where the bound allows; 0: none"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
         "tables inside this process instead of on servers"),
     ROW("job", "connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, 86400000,
@@ -423,6 +425,34 @@ struct optim_params settings_optim_params(const struct settings *s, bool dense)
     p.ftrl_l1 = s->ftrl_l1;
     p.ftrl_l2 = s->ftrl_l2;
     return p;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How far a pull of tables in this mode may be ahead of this worker's own pushes. */
+static uint32_t bound_of(const struct settings *s, int table_mode, uint32_t table_bound)
+{
+    enum spec_mode mode = (enum spec_mode)table_mode;
+    uint32_t bound = table_bound;
+
+    if (mode == SPEC_MODE_JOB) {
+        mode = (enum spec_mode)(s->mode + SPEC_MODE_ASYNC);
+        bound = s->staleness;
+    }
+    if (mode == SPEC_MODE_BSP)
+        return 0;
+    return mode == SPEC_MODE_SSP ? bound : UINT32_MAX;
+}
+
+uint32_t settings_ahead(const struct settings *s)
+{
+    uint32_t sparse = bound_of(s, s->embedding_mode, s->embedding_staleness);
+    uint32_t dense = bound_of(s, s->dense_mode, s->dense_staleness);
+
+    return least(s->ahead, least(sparse, dense));
 }
 
 struct spec_limits settings_limits(const struct settings *s)

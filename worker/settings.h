@@ -35,7 +35,7 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
-    uint32_t workers, rank, staleness;
+    uint32_t workers, rank, staleness, ahead;
     int mode;
     bool local;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
@@ -94,6 +94,9 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
 /* The optimizer and its parameters, of the embedding or the dense tables. */
 enum spec_optim settings_optim(const struct settings *s, bool dense);
 struct optim_params settings_optim_params(const struct settings *s, bool dense);
+/* Batches that may be pulled before the push of the one before them: --ahead, and never more than
+ * the strictest bound of the tables. */
+uint32_t settings_ahead(const struct settings *s);
 struct lr_schedule settings_schedule(const struct settings *s);
 /* Which rows of the embedding tables come and go. */
 struct spec_limits settings_limits(const struct settings *s);

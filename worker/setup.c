@@ -9,6 +9,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "worker/data/moments.h"
+#include "worker/pipeline.h"
 
 #define MOMENTS_ROWS 100000u
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
@@ -160,6 +161,7 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
+        .lend = training ? pipeline_slots_of(settings_ahead(s) + 1) : 1,
         .labelled = u->labelled,
         .data_cache = s->data_cache,
         .on_notice = warn,

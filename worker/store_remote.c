@@ -69,8 +69,29 @@ static void close_store(struct store *s)
     free(s);
 }
 
-static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
-                                      flush, leave,      clock_of,   stats,     close_store };
+static uint64_t resume(struct store *s)
+{
+    return ps_resume(client(s));
+}
+
+static void cancel(struct store *s)
+{
+    ps_pull_cancel(client(s));
+}
+
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = flush,
+                                      .leave = leave,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .close = close_store,
+                                      .resume = resume,
+                                      .cancel = cancel,
+                                      .overlaps = true };
 
 int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)
 {

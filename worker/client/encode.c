@@ -22,13 +22,19 @@ struct table_info {
     struct residual residual;
 };
 
+/* One section's keys of one shard. */
+struct key_room {
+    uint64_t *keys; /* owned */
+    uint64_t cap;
+};
+
+/* What pushes touch and what pulls touch are apart, as two threads do the two. */
 struct encoder {
     uint32_t n_shards, n_tables;
-    struct table_info *tables; /* owned, PS_TABLES_MAX */
+    struct table_info *tables; /* owned, PS_TABLES_MAX; the residuals are the pushes' */
     struct deal push, pull;    /* of the last request each */
-    uint64_t *keys;            /* owned: one section's keys of one shard */
-    uint64_t cap_keys;
-    float *scratch; /* owned: 2 rows of dim_max floats */
+    struct key_room push_keys, pull_keys;
+    float *scratch; /* owned: 2 rows of dim_max floats; the pushes' */
     uint32_t dim_max;
 };
 
@@ -55,7 +61,8 @@ void encoder_free(struct encoder *e)
     deal_deinit(&e->push);
     deal_deinit(&e->pull);
     free(e->tables);
-    free(e->keys);
+    free(e->push_keys.keys);
+    free(e->pull_keys.keys);
     free(e->scratch);
     free(e);
 }
@@ -85,39 +92,39 @@ static struct table_info *table_of(struct encoder *e, uint32_t table)
     return &e->tables[table];
 }
 
-static int reserve_keys(struct encoder *e, uint64_t n_keys)
+static int reserve_keys(struct key_room *room, uint64_t n_keys)
 {
     uint64_t *keys;
 
-    if (n_keys <= e->cap_keys)
+    if (n_keys <= room->cap)
         return 0;
-    keys = mem_try_realloc(e->keys, n_keys * sizeof *keys);
+    keys = mem_try_realloc(room->keys, n_keys * sizeof *keys);
     if (!keys)
         return -ENOMEM;
-    e->keys = keys;
-    e->cap_keys = n_keys;
+    room->keys = keys;
+    room->cap = n_keys;
     return 0;
 }
 
-/* The shard's keys of one section, one behind the other in e->keys. */
-static void gather_keys(struct encoder *e, const uint64_t *keys, struct deal_group g)
+/* The shard's keys of one section, one behind the other. */
+static void gather_keys(const struct key_room *room, const uint64_t *keys, struct deal_group g)
 {
     uint32_t i;
 
     for (i = 0; i < g.n; i++)
-        e->keys[i] = keys[g.numbers[i]];
+        room->keys[i] = keys[g.numbers[i]];
 }
 
 /* Appends the group's keys to `out`, which has room, and notes them in the section. */
-static void put_keys(struct encoder *e, const uint64_t *keys, struct deal_group g,
+static void put_keys(const struct key_room *room, const uint64_t *keys, struct deal_group g,
                      struct buf *out, struct section *ret)
 {
     uint8_t *dst = out->bytes + out->end;
 
-    gather_keys(e, keys, g);
+    gather_keys(room, keys, g);
     ret->n_keys = g.n;
     ret->keys = dst;
-    ret->key_bytes = keys_encode(e->keys, g.n, dst);
+    ret->key_bytes = keys_encode(room->keys, g.n, dst);
     buf_commit(out, ret->key_bytes);
 }
 
@@ -238,7 +245,7 @@ static int prepare_push(struct encoder *e, const struct ps_push_section *section
 
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (deal_begin(&e->push, n, n_keys) || reserve_keys(e, n_keys))
+    if (deal_begin(&e->push, n, n_keys) || reserve_keys(&e->push_keys, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++) {
         deal_add(&e->push, sections[i].keys, sections[i].n_keys,
@@ -281,7 +288,8 @@ int encoder_push(struct encoder *e, const struct ps_push_section *sections, uint
                                      .op = sections[i].op,
                                      .codec = f.codec->id,
                                      .k = f.k };
-            put_keys(e, sections[i].keys, deal_group(&e->push, i, shard), &bufs[shard], out);
+            put_keys(&e->push_keys, sections[i].keys, deal_group(&e->push, i, shard),
+                     &bufs[shard], out);
             put_values(e, &sections[i], &f, deal_group(&e->push, i, shard), &bufs[shard], out);
         }
     }
@@ -299,7 +307,7 @@ static int prepare_pull(struct encoder *e, const struct ps_pull_section *section
 
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (deal_begin(&e->pull, n, n_keys) || reserve_keys(e, n_keys))
+    if (deal_begin(&e->pull, n, n_keys) || reserve_keys(&e->pull_keys, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
         deal_add(&e->pull, sections[i].keys, sections[i].n_keys,
@@ -330,7 +338,8 @@ int encoder_pull(struct encoder *e, const struct ps_pull_section *sections, uint
             out = &pulls[shard].sections[i];
             *out =
                 (struct section){ .table_id = sections[i].table, .codec = sections[i].codec };
-            put_keys(e, sections[i].keys, deal_group(&e->pull, i, shard), &bufs[shard], out);
+            put_keys(&e->pull_keys, sections[i].keys, deal_group(&e->pull, i, shard),
+                     &bufs[shard], out);
         }
         pulls[shard].n_sections = n;
     }

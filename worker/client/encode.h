@@ -3,6 +3,9 @@
  * values, and keeps what lossy codecs with feedback lose (the residuals) until the row's next
  * push. Also the other way for pulls. Used by the network client and by --local alike, so that
  * both send the same bytes.
+ *
+ * Pushes (encoder_push(), encoder_residuals()) and pulls (encoder_pull(), encoder_pulled())
+ * share nothing that changes: one thread may do the former while another does the latter.
  */
 #ifndef WORKER_CLIENT_ENCODE_H
 #define WORKER_CLIENT_ENCODE_H
