@@ -454,13 +454,23 @@ uint64_t ps_clock(const struct ps_client *c)
     return desk_clock(&c->desk);
 }
 
+struct encoder *ps_encoder(const struct ps_client *c)
+{
+    return c->encoder;
+}
+
 void ps_stats(const struct ps_client *c, struct ps_stats *ret)
 {
+    struct encoder_residuals owed;
+
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
                               .pushes = c->n_pushes,
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns };
     net_stats(c->net, ret);
-    encoder_residuals(c->encoder, &ret->residual_rows, &ret->residual_bytes);
+    encoder_residuals(c->encoder, &owed);
+    ret->residual_rows = owed.n_rows;
+    ret->residual_bytes = owed.n_bytes;
+    ret->residual_settled = owed.n_settled;
 }

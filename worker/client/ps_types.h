@@ -63,6 +63,7 @@ struct ps_stats {
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting */
     uint64_t residual_rows,
         residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
+    uint64_t residual_settled; /* rows sent in full to make room for others' residuals */
 };
 
 #endif
