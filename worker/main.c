@@ -121,8 +121,10 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
 {
     bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_asked(r->stop);
     struct metrics_result result;
-    int status = r->store->ops->leave(r->store, err);
+    int status = tables_end(r->tables, err);
 
+    if (!status)
+        status = r->store->ops->leave(r->store, err);
     if (status == PS_EFENCED) /* joined again meanwhile: say goodbye as the new incarnation */
         status = r->store->ops->leave(r->store, err);
     r->store->ops->stats(r->store, &t->state.store);

@@ -63,14 +63,20 @@ static void stats(const struct store *s, struct ps_stats *ret)
     ps_stats(client(s), ret);
 }
 
+static struct encoder *encoder(const struct store *s)
+{
+    return ps_encoder(client(s));
+}
+
 static void close_store(struct store *s)
 {
     ps_close(client(s));
     free(s);
 }
 
-static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
-                                      flush, leave,      clock_of,   stats,     close_store };
+static const struct store_ops ops = { table, table_find, pull_start, pull_wait,
+                                      push,  flush,      leave,      clock_of,
+                                      stats, encoder,    close_store };
 
 int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)
 {

@@ -6,6 +6,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "worker/wire.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
 #define CONTROL_FLOATS 3
@@ -26,6 +27,7 @@ struct tables {
     const struct settings *s;
     struct dlrm *model;  /* borrowed */
     struct store *store; /* borrowed */
+    struct wire *wire;   /* owned: how all this travels */
     uint32_t dim, n_numeric;
     uint32_t emb, wide;
     bool has_wide;
@@ -191,7 +193,7 @@ static int open_sparse(struct tables *t, get_table *get, struct err *err)
 static struct ps_pull_section ask_dense(const struct tables *t, const struct dense *d)
 {
     /* Moments and the stop flag must come as they are. */
-    enum codec_id codec = d->tensor ? (enum codec_id)t->s->dense_pull_codec : CODEC_FP32;
+    enum codec_id codec = d->tensor ? wire_codec(t->wire, CHOICE_DENSE_PULL) : CODEC_FP32;
 
     return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, d->values };
 }
@@ -203,6 +205,15 @@ static int read_alone(struct tables *t, struct dense *d, struct err *err)
     int status = t->store->ops->pull_start(t->store, 0, &section, 1, err);
 
     return status ? status : t->store->ops->pull_wait(t->store, err);
+}
+
+static uint64_t n_dense_floats(const struct tables *t)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        n += t->dense[i].spec.n_floats;
+    return n;
 }
 
 static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
@@ -234,6 +245,8 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
             status = read_alone(t, &t->control, err);
         t->control_start = status ? 0 : t->control.values[0];
     }
+    if (!status)
+        status = wire_new(s, store, n_dense_floats(t), get == make, &t->wire, err);
     if (status) {
         tables_free(t);
         return status;
@@ -270,6 +283,7 @@ void tables_free(struct tables *t)
         return;
     for (uint32_t i = 0; i < t->n_dense; i++)
         dense_deinit(&t->dense[i]);
+    wire_free(t->wire);
     dense_deinit(&t->moments);
     dense_deinit(&t->control);
     free(t->rows);
@@ -310,18 +324,16 @@ static uint32_t ask(struct tables *t, const struct batch *batch, enum tables_wan
     uint32_t n = 0;
 
     if (want & TABLES_ROWS) {
-        out[n++] = (struct ps_pull_section){ t->emb, (enum codec_id)t->s->pull_codec,
+        out[n++] = (struct ps_pull_section){ t->emb, wire_codec(t->wire, CHOICE_ROWS_PULL),
                                              batch->n_unique, batch->unique, t->rows };
         if (t->has_wide)
-            out[n++] = (struct ps_pull_section){ t->wide, CODEC_FP32, batch->n_unique,
-                                                 batch->unique, t->wide_rows };
+            out[n++] = (struct ps_pull_section){ t->wide, wire_codec(t->wire, CHOICE_WIDE_PULL),
+                                                 batch->n_unique, batch->unique, t->wide_rows };
     }
-    if (want & TABLES_DENSE) {
-        for (uint32_t i = 0; i < t->n_dense; i++)
-            out[n++] = ask_dense(t, &t->dense[i]);
-        if (t->has_control)
-            out[n++] = ask_dense(t, &t->control);
-    }
+    for (uint32_t i = 0; i < t->n_dense && want & TABLES_DENSE; i++)
+        out[n++] = ask_dense(t, &t->dense[i]);
+    if (t->has_control && batch)
+        out[n++] = ask_dense(t, &t->control);
     return n;
 }
 
@@ -334,12 +346,17 @@ int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
 
     if (status)
         return status;
+    if (want == TABLES_ALL && !wire_wants_dense(t->wire, clock))
+        want = TABLES_ROWS;
     n = ask(t, batch, want, sections);
     status = t->store->ops->pull_start(t->store, clock, sections, n, err);
     if (!status)
         status = t->store->ops->pull_wait(t->store, err);
-    if (status || !(want & TABLES_DENSE))
+    if (status)
         return status;
+    wire_pulled(t->wire, want & TABLES_DENSE);
+    if (!(want & TABLES_DENSE))
+        return 0;
     for (uint32_t i = 0; i < t->n_dense; i++)
         if (t->dense[i].padded)
             memcpy(t->dense[i].tensor->values, t->dense[i].values,
@@ -349,15 +366,14 @@ int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
 
 static struct ps_push_section tell_dense(const struct tables *t, const struct dense *d)
 {
-    int codec = t->s->dense_push_codec ? t->s->dense_push_codec - 1 : t->s->push_codec;
-
     if (d->padded)
         memcpy(d->grads, d->tensor->grads, d->spec.n_floats * sizeof(float));
     return (struct ps_push_section){ .table = d->id,
                                      .op = SECTION_GRADIENT,
                                      .topk_fraction = t->s->topk,
-                                     .codec = d->tensor->statistic ? CODEC_FP32
-                                                                   : (enum codec_id)codec,
+                                     .codec = d->tensor->statistic
+                                                  ? CODEC_FP32
+                                                  : wire_codec(t->wire, CHOICE_DENSE_PUSH),
                                      .n_keys = d->n_blocks,
                                      .keys = d->keys,
                                      .values = d->grads };
@@ -370,21 +386,27 @@ int tables_push(struct tables *t, const struct batch *batch, uint64_t clock, str
 
     sections[n++] = (struct ps_push_section){ .table = t->emb,
                                               .op = SECTION_GRADIENT,
-                                              .codec = (enum codec_id)t->s->push_codec,
+                                              .codec = wire_codec(t->wire, CHOICE_ROWS_PUSH),
                                               .topk_fraction = t->s->topk,
                                               .n_keys = batch->n_unique,
                                               .keys = batch->unique,
                                               .values = t->row_grads };
     if (t->has_wide)
-        sections[n++] = (struct ps_push_section){ .table = t->wide,
-                                                  .op = SECTION_GRADIENT,
-                                                  .codec = CODEC_FP32,
-                                                  .n_keys = batch->n_unique,
-                                                  .keys = batch->unique,
-                                                  .values = t->wide_grads };
+        sections[n++] =
+            (struct ps_push_section){ .table = t->wide,
+                                      .op = SECTION_GRADIENT,
+                                      .codec = wire_codec(t->wire, CHOICE_WIDE_PUSH),
+                                      .n_keys = batch->n_unique,
+                                      .keys = batch->unique,
+                                      .values = t->wide_grads };
     for (uint32_t i = 0; i < t->n_dense; i++)
         sections[n++] = tell_dense(t, &t->dense[i]);
-    return t->store->ops->push(t->store, clock, batch->n, true, sections, n, err);
+    return wire_push(t->wire, clock, batch->n, batch->n_unique, sections, n, err);
+}
+
+int tables_end(struct tables *t, struct err *err)
+{
+    return t ? wire_end(t->wire, err) : 0;
 }
 
 const float *tables_rows(const struct tables *t)

@@ -45,6 +45,9 @@ int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
 int tables_push(struct tables *t, const struct batch *batch, uint64_t clock, struct err *err)
     MUST_CHECK;
 
+/* The clean end of a run: what must outlive it beside the tables is written. NULL is fine. */
+int tables_end(struct tables *t, struct err *err) MUST_CHECK;
+
 /* [n_unique][dim] and [n_unique] (NULL without --wide): pulled weights, and where backward
  * writes. Good until the next pull. */
 const float *tables_rows(const struct tables *t);

@@ -35,6 +35,7 @@ struct ps_client {
         uint32_t n;
         uint64_t deadline_ns;
     } pull;
+    uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
     uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, park_ns;
 };
 
@@ -316,8 +317,11 @@ static int decode_answer(struct ps_client *c, uint32_t shard, struct err *err)
     }
     status =
         encoder_pulled(c->encoder, c->pull.sections, c->pull.n, shard, values, value_bytes);
-    if (!status)
+    if (!status) {
+        if (shard == 0 || reply->min_clock < c->pulled_clock)
+            c->pulled_clock = reply->min_clock;
         return 0;
+    }
     net_shard_name(c->net, shard, name, sizeof name);
     return err_set(err, status, "%s answered a pull with rows that cannot be read: %s", name,
                    status_text(status));
@@ -467,6 +471,7 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .pushes = c->n_pushes,
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
+                              .pulled_clock = c->pulled_clock,
                               .park_ns = c->park_ns };
     net_stats(c->net, ret);
     encoder_residuals(c->encoder, &owed);

@@ -59,6 +59,7 @@ struct ps_stats {
     uint64_t pulls, pushes, rows_pulled, rows_pushed, rows_refused, reconnects, resent_pushes,
         rejoins;
     uint64_t min_clock;     /* lowest that an answer carried last */
+    uint64_t pulled_clock;  /* the same of the last pull that was answered */
     uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting */
     uint64_t residual_rows,

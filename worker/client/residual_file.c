@@ -224,8 +224,8 @@ static int scan(struct reader *r, uint8_t *chunk, uint8_t tail[FOOTER_BYTES], ui
     uint32_t crc = 0;
 
     for (;;) {
-        int64_t n = r->files->read(r->files->state, r->fd, chunk + n_kept,
-                                   CHUNK_BYTES - FOOTER_BYTES);
+        int64_t n =
+            r->files->read(r->files->state, r->fd, chunk + n_kept, CHUNK_BYTES - FOOTER_BYTES);
 
         if (n < 0)
             return err_set(r->err, (int)n, "%s cannot be read: %s", r->path,
@@ -251,7 +251,7 @@ static int scan(struct reader *r, uint8_t *chunk, uint8_t tail[FOOTER_BYTES], ui
 static int verify(struct reader *r)
 {
     uint8_t *chunk = mem_try_alloc(CHUNK_BYTES), tail[FOOTER_BYTES];
-    uint32_t crc, want_crc;
+    uint32_t crc = 0, want_crc;
     uint64_t want_bytes;
     int status;
 
@@ -369,9 +369,9 @@ static int open_file(struct reader *r)
     r->n_bytes = 0;
     if (status == -ENOENT)
         return err_set(r->err, -ENOENT, "there is no %s", r->path);
-    return status ? err_set(r->err, status, "%s cannot be read: %s", r->path,
-                            status_text(status))
-                  : 0;
+    return status
+               ? err_set(r->err, status, "%s cannot be read: %s", r->path, status_text(status))
+               : 0;
 }
 
 static int check_file(struct reader *r)
