@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "proto/codec_catalog.h"
 #include "proto/keys.h"
 #include "worker/client/deal.h"
+#include "worker/client/row_format.h"
 #include "worker/client/settle.h"
 
 struct table_info {
@@ -30,10 +30,11 @@ struct encoder {
     uint32_t n_shards, n_tables;
     struct table_info *tables; /* owned, PS_TABLES_MAX */
     struct deal push, pull;    /* of the last request each */
-    struct ps_push_section *sections; /* owned, SECTIONS_MAX: the push at hand, as it goes out */
-    uint64_t residual_max_bytes;      /* of a sparse table; 0: no bound */
-    uint64_t n_settled;               /* rows */
-    uint64_t *keys;            /* owned: one section's keys of one shard */
+    struct ps_push_section
+        *sections;               /* owned, SECTIONS_MAX: the push at hand, as it goes out */
+    uint64_t residual_max_bytes; /* of a sparse table; 0: no bound */
+    uint64_t n_settled;          /* rows */
+    uint64_t *keys;              /* owned: one section's keys of one shard */
     uint64_t cap_keys;
     float *scratch; /* owned: 2 rows of dim_max floats */
     uint32_t dim_max;
@@ -149,91 +150,15 @@ static void put_keys(struct encoder *e, const uint64_t *keys, struct deal_group 
     buf_commit(out, ret->key_bytes);
 }
 
-/* A section without its place: which codec, how many of a row's values, how many bytes a row
- * takes. */
-struct row_format {
-    const struct codec *codec;
-    uint32_t dim, k;
-    size_t row_bytes;
-    struct residual *residual; /* keeps what is lost; NULL: nothing is kept */
-    struct residual *owed;     /* from when the codec kept it; NULL: nothing */
-};
-
-static uint32_t topk_k(uint32_t dim, float fraction)
-{
-    float k = floorf((float)dim * fraction);
-
-    if (!(k >= 1.0f))
-        return 1;
-    return k < (float)dim ? (uint32_t)k : dim;
-}
-
 static struct row_format push_format(struct encoder *e, const struct ps_push_section *s)
 {
     struct table_info *t = table_of(e, s->table);
-    struct row_format f = { .dim = t->dim };
+    struct row_format f;
 
-    f.codec = codec_by_id(s->op == SECTION_ASSIGN ? CODEC_FP32 : s->codec);
-    assert(f.codec);
-    if (f.codec->id == CODEC_TOPK)
-        f.k = topk_k(t->dim, s->topk_fraction);
-    if (f.codec->feedback)
-        f.residual = &t->residual;
-    else if (s->op == SECTION_GRADIENT && t->residual.n_rows && !t->is_settling)
-        f.owed = &t->residual;
-    f.row_bytes = f.codec->row_bytes(f.dim, f.k);
+    row_format_init(&f, s, t->dim, &t->residual);
+    if (t->is_settling) /* what is owed is in the values */
+        f.owed = NULL;
     return f;
-}
-
-static bool all_finite(const float *x, uint32_t n)
-{
-    uint32_t i;
-
-    for (i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return false;
-    return true;
-}
-
-/* A row that holds NaN or infinity goes out as NaN all over: no codec then hides it from the
- * server, who refuses it, and what is owed to the row stays clean. */
-static void encode_poison(struct encoder *e, const struct row_format *f, uint8_t *dst)
-{
-    uint32_t i;
-
-    for (i = 0; i < f->dim; i++)
-        e->scratch[i] = NAN;
-    f->codec->encode(e->scratch, f->dim, f->k, dst);
-}
-
-/* The table's codec keeps nothing now, but did: the row's next push brings what it is owed. */
-static bool put_owed(struct encoder *e, const struct row_format *f, uint64_t key,
-                     const float *values, uint8_t *dst)
-{
-    const float *owed = f->owed ? residual_find(f->owed, key) : NULL;
-    uint32_t i;
-
-    if (!owed)
-        return false;
-    for (i = 0; i < f->dim; i++)
-        e->scratch[i] = values[i] + owed[i];
-    f->codec->encode(e->scratch, f->dim, f->k, dst);
-    residual_remove(f->owed, key);
-    return true;
-}
-
-static void put_row(struct encoder *e, const struct row_format *f, uint64_t key,
-                    const float *values, uint8_t *dst)
-{
-    if (put_owed(e, f, key, values, dst))
-        return;
-    if (!f->residual)
-        f->codec->encode(values, f->dim, f->k, dst);
-    else if (!all_finite(values, f->dim))
-        encode_poison(e, f, dst);
-    else
-        codec_encode_feedback(f->codec, values, residual_row(f->residual, key), f->dim, f->k,
-                              e->scratch, dst);
 }
 
 static void put_values(struct encoder *e, const struct ps_push_section *s,
@@ -247,7 +172,7 @@ static void put_values(struct encoder *e, const struct ps_push_section *s,
     ret->value_bytes = g.n * f->row_bytes;
     for (i = 0; i < g.n; i++, dst += f->row_bytes) {
         at = g.numbers[i];
-        put_row(e, f, s->keys[at], s->values + (size_t)at * f->dim, dst);
+        row_format_put(f, s->keys[at], s->values + (size_t)at * f->dim, e->scratch, dst);
     }
     buf_commit(out, ret->value_bytes);
 }
@@ -280,8 +205,8 @@ static int settle_section(struct encoder *e, struct ps_push_section *s)
     struct table_info *t = table_of(e, s->table);
     const struct codec *codec = codec_by_id(s->codec);
 
-    t->is_settling = s->op == SECTION_GRADIENT && codec && codec->feedback &&
-                     settle_is_due(&t->residual, s);
+    t->is_settling =
+        s->op == SECTION_GRADIENT && codec && codec->feedback && settle_is_due(&t->residual, s);
     if (!t->is_settling)
         return 0;
     if (settle_prepare(&t->settle, &t->residual, s))
@@ -340,7 +265,8 @@ static int prepare_push(struct encoder *e, const struct ps_push_section *given, 
         deal_add(&e->push, sections[i].keys, sections[i].n_keys,
                  table_of(e, sections[i].table)->salt);
         f = push_format(e, &sections[i]);
-        if (f.residual && residual_reserve(f.residual, new_rows(f.residual, sections[i].n_keys)))
+        if (f.residual &&
+            residual_reserve(f.residual, new_rows(f.residual, sections[i].n_keys)))
             return -ENOMEM;
     }
     for (i = 0; i < e->n_shards; i++)
@@ -372,6 +298,7 @@ int encoder_push(struct encoder *e, const struct ps_push_section *given, uint32_
         f = push_format(e, &sections[i]);
         if (sections[i].op == SECTION_ASSIGN)
             forget_residuals(e, &sections[i]);
+        row_format_touch(&f, sections[i].keys, sections[i].n_keys);
         for (shard = 0; shard < e->n_shards; shard++) {
             out = &pushes[shard].sections[i];
             *out = (struct section){ .table_id = sections[i].table,

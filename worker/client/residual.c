@@ -179,7 +179,7 @@ float *residual_row(struct residual *r, uint64_t key)
     return r->floats + (size_t)row * r->dim;
 }
 
-const float *residual_find(const struct residual *r, uint64_t key)
+float *residual_find(const struct residual *r, uint64_t key)
 {
     uint32_t i;
 

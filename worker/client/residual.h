@@ -42,7 +42,7 @@ int residual_reserve(struct residual *r, uint32_t n_more) MUST_CHECK;
 float *residual_row(struct residual *r, uint64_t key);
 
 /* The row of `key`, or NULL; its age stays. Good as long. */
-const float *residual_find(const struct residual *r, uint64_t key);
+float *residual_find(const struct residual *r, uint64_t key);
 
 /* How many of the keys have no row. */
 uint32_t residual_n_absent(const struct residual *r, const uint64_t *keys, uint32_t n_keys);

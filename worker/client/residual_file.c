@@ -118,11 +118,15 @@ static int put_footer(struct writer *w)
 
 static int put_all(struct writer *w, const struct residual_file *f, struct encoder *e)
 {
-    uint32_t n_tables = encoder_n_tables(e), i;
-    int status = put_header(w, f, n_tables), closed;
+    uint32_t n_tables = 0, i;
+    int status, closed;
 
-    for (i = 0; i < n_tables && !status; i++)
-        status = put_table(w, encoder_table_name(e, i), encoder_residual(e, i));
+    for (i = 0; i < encoder_n_tables(e); i++)
+        n_tables += encoder_residual(e, i)->n_rows > 0;
+    status = put_header(w, f, n_tables);
+    for (i = 0; i < encoder_n_tables(e) && !status; i++)
+        if (encoder_residual(e, i)->n_rows)
+            status = put_table(w, encoder_table_name(e, i), encoder_residual(e, i));
     if (!status)
         status = put_footer(w);
     if (!status)
@@ -270,16 +274,16 @@ static int verify(struct reader *r)
     return 0;
 }
 
-static int get_header(struct reader *r, uint32_t n_tables, struct residual_file *ret)
+static int get_header(struct reader *r, uint32_t *ret_n_tables, struct residual_file *ret)
 {
     uint8_t at[HEADER_BYTES];
-    uint32_t version, found, rank, is_ended;
+    uint32_t version, rank, is_ended;
     int status = get(r, at, sizeof at);
 
     if (status)
         return status;
     memcpy(&version, at + 8, 4);
-    memcpy(&found, at + 12, 4);
+    memcpy(ret_n_tables, at + 12, 4);
     memcpy(&rank, at + 24, 4);
     memcpy(&is_ended, at + 28, 4);
     if (memcmp(at, magic, sizeof magic) != 0 || version != VERSION)
@@ -290,9 +294,6 @@ static int get_header(struct reader *r, uint32_t n_tables, struct residual_file 
         return err_set(r->err, PS_ESPEC,
                        "%s is of job \"%.63s\", rank %u; this is job \"%s\", rank %u", r->path,
                        (const char *)at + 32, rank, ret->job, ret->rank);
-    if (found != n_tables)
-        return err_set(r->err, PS_ESPEC, "%s is of another model: it has %u tables, not %u",
-                       r->path, found, n_tables);
     memcpy(&ret->clock, at + 16, 8);
     ret->is_ended = is_ended != 0;
     return 0;
@@ -320,41 +321,61 @@ static int get_row(struct reader *r, struct residual *into)
     return status;
 }
 
-static int get_table(struct reader *r, const char *name, struct residual *into)
+/* The table of that name, the last if it was asked for twice; n_tables if there is none. */
+static uint32_t find_table(const struct encoder *e, const char *name)
+{
+    uint32_t n_tables = encoder_n_tables(e), i = n_tables;
+
+    while (i-- > 0)
+        if (strncmp(encoder_table_name(e, i), name, SPEC_NAME_MAX) == 0)
+            return i;
+    return n_tables;
+}
+
+static int get_rows(struct reader *r, struct residual *into, uint64_t n_rows)
+{
+    int status = 0;
+
+    if (n_rows == 0 || into->n_rows ||
+        n_rows > r->n_left / (sizeof(uint64_t) + into->dim * sizeof(float)))
+        return err_set(r->err, PS_ECORRUPT, "%s is damaged: %llu rows cannot stand there",
+                       r->path, (unsigned long long)n_rows);
+    if (n_rows > UINT32_MAX || residual_reserve(into, (uint32_t)n_rows))
+        return err_set(r->err, -ENOMEM, "no memory for %llu residuals out of %s",
+                       (unsigned long long)n_rows, r->path);
+    for (; n_rows && !status; n_rows--)
+        status = get_row(r, into);
+    return status;
+}
+
+static int get_table(struct reader *r, const struct encoder *e, struct residual *into)
 {
     uint8_t at[TABLE_BYTES];
-    uint64_t n_rows, i;
-    uint32_t dim;
+    const char *name = (const char *)at;
+    uint64_t n_rows;
+    uint32_t dim, i;
     int status = get(r, at, sizeof at);
 
     if (status)
         return status;
     memcpy(&dim, at + 128, 4);
     memcpy(&n_rows, at + 136, 8);
-    if (strncmp((const char *)at, name, SPEC_NAME_MAX) != 0 || dim != into->dim)
-        return err_set(
-            r->err, PS_ESPEC,
-            "%s is of another model: it has table \"%.127s\" of dim %u, not %s of dim %u",
-            r->path, (const char *)at, dim, name, into->dim);
-    if (n_rows > r->n_left / (sizeof(uint64_t) + dim * sizeof(float)))
-        return err_set(r->err, PS_ECORRUPT, "%s is damaged: %llu rows cannot stand in it",
-                       r->path, (unsigned long long)n_rows);
-    if (residual_reserve(into, (uint32_t)n_rows))
-        return err_set(r->err, -ENOMEM, "no memory for %llu residuals out of %s",
-                       (unsigned long long)n_rows, r->path);
-    for (i = 0; i < n_rows && !status; i++)
-        status = get_row(r, into);
-    return status;
+    i = find_table(e, name);
+    if (i == encoder_n_tables(e) || dim != into[i].dim)
+        return err_set(r->err, PS_ESPEC,
+                       "%s is of another model: this one has no table \"%.127s\" of dim %u",
+                       r->path, name, dim);
+    return get_rows(r, &into[i], n_rows);
 }
 
 static int get_all(struct reader *r, struct encoder *e, struct residual *into,
                    struct residual_file *ret)
 {
-    uint32_t n_tables = encoder_n_tables(e), i;
-    int status = get_header(r, n_tables, ret);
+    uint32_t n_tables;
+    int status = get_header(r, &n_tables, ret);
 
-    for (i = 0; i < n_tables && !status; i++)
-        status = get_table(r, encoder_table_name(e, i), &into[i]);
+    for (; !status && n_tables; n_tables--)
+        status = get_table(r, e, into);
     if (!status && r->n_left)
         status = err_set(r->err, PS_ECORRUPT, "%s is damaged: it goes on after its last row",
                          r->path);

@@ -4,7 +4,7 @@
  *     offset  bytes  header
  *     0       8      "psdowed\n"
  *     8       4      version, 1
- *     12      4      n_tables
+ *     12      4      n_tables that are owed anything
  *     16      8      clock: steps that the worker had finished
  *     24      4      rank of the worker
  *     28      4      1: written at the end of a run; 0: while it ran
@@ -46,8 +46,8 @@ int residual_file_path(const char *dir, const char *job, uint32_t rank,
 /* Makes `dir` if need be, and writes what all tables of `e` owe. On failure the file is the one
  * before, or, if the last step failed, the new one. */
 int residual_file_write(const struct file_ops *files, const char *dir,
-                        const struct residual_file *f, struct encoder *e,
-                        struct err *err) MUST_CHECK;
+                        const struct residual_file *f, struct encoder *e, struct err *err)
+    MUST_CHECK;
 
 /* Fills the residuals of `e`, which has all its tables and owes nothing yet; ret->job and rank
  * say whose file is expected, the rest is filled. Nothing changes unless all went well.

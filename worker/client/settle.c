@@ -6,8 +6,8 @@
 
 #include "common/mem.h"
 
-#define BATCHES 16u                     /* so many pushes like this one find room afterwards */
-#define BYTES_MAX (UINT64_C(8) << 20)   /* of the rows that go with one push */
+#define BATCHES 16u                   /* so many pushes like this one find room afterwards */
+#define BYTES_MAX (UINT64_C(8) << 20) /* of the rows that go with one push */
 
 void settle_deinit(struct settle *s)
 {

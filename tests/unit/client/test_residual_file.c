@@ -25,9 +25,7 @@ static const struct residual_file mine = { .job = "ctr", .rank = 2, .clock = 77 
 static struct encoder *make(uint32_t dim)
 {
     struct table_spec emb = { .name = "ctr/emb", .kind = SPEC_SPARSE, .dim = dim };
-    struct table_spec top = {
-        .name = "ctr/top", .kind = SPEC_DENSE, .dim = 5, .n_floats = 40
-    };
+    struct table_spec top = { .name = "ctr/top", .kind = SPEC_DENSE, .dim = 5, .n_floats = 40 };
     struct encoder *e = encoder_new(2);
 
     assert_int_equal(encoder_add_table(e, 0, &emb), 0);
@@ -161,15 +159,16 @@ static void a_whole_file_that_lies_is_refused(void **state)
         size_t n;
         int status;
     } lies[] = {
-        { 0, 0, 1, PS_ESPEC },                     /* magic */
-        { 8, 2, 4, PS_ESPEC },                     /* version */
-        { 12, 3, 4, PS_ESPEC },                    /* tables */
-        { 24, 1, 4, PS_ESPEC },                    /* rank */
-        { 32, 'x', 1, PS_ESPEC },                  /* job */
-        { 96, 'x', 1, PS_ESPEC },                  /* table */
-        { 96 + 128, 4, 4, PS_ESPEC },              /* dim */
-        { 96 + 136, UINT64_MAX, 8, PS_ECORRUPT },  /* rows */
-        { 96 + 136, 1, 8, PS_ESPEC },              /* fewer rows: a table begins too early */
+        { 0, 0, 1, PS_ESPEC },                        /* magic */
+        { 8, 2, 4, PS_ESPEC },                        /* version */
+        { 12, 3, 4, PS_ECORRUPT },                    /* tables: one too many, */
+        { 12, 1, 4, PS_ECORRUPT },                    /* and one too few */
+        { 24, 1, 4, PS_ESPEC },                       /* rank */
+        { 32, 'x', 1, PS_ESPEC },                     /* job */
+        { 96, 'x', 1, PS_ESPEC },                     /* table */
+        { 96 + 128, 4, 4, PS_ESPEC },                 /* dim */
+        { 96 + 136, UINT64_MAX, 8, PS_ECORRUPT },     /* rows */
+        { 96 + 136, 1, 8, PS_ESPEC },                 /* fewer rows: a table begins too early */
         { 96 + 144 + 8, 0x7f800000, 4, PS_ECORRUPT }, /* infinity */
     };
     struct encoder *e = make_full(5, 12), *got = make(3), *none = make(3);

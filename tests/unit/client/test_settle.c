@@ -71,11 +71,9 @@ static void make_step(struct step *s, uint64_t seed, enum codec_id codec)
         s->keys[n] = key_of(i);
     for (i = 0; i < n * DIM; i++)
         s->grads[i] = (float)(int)(hash_mix2(seed ^ 77, i) % 17) - 8;
-    s->section = (struct ps_push_section){ .codec = codec,
-                                           .topk_fraction = 0.25f,
-                                           .n_keys = n,
-                                           .keys = s->keys,
-                                           .values = s->grads };
+    s->section = (struct ps_push_section){
+        .codec = codec, .topk_fraction = 0.25f, .n_keys = n, .keys = s->keys, .values = s->grads
+    };
 }
 
 /* Adds what one shard gets to rig->sent. */
@@ -123,8 +121,8 @@ static double difference(struct rig *rig)
         const float *owed = residual_find(r, key_of(i));
 
         for (uint32_t j = 0; j < DIM; j++)
-            worst = fmax(worst, fabs(rig->sent[i][j] + (owed ? (double)owed[j] : 0) -
-                                     rig->given[i][j]));
+            worst = fmax(
+                worst, fabs(rig->sent[i][j] + (owed ? (double)owed[j] : 0) - rig->given[i][j]));
     }
     return worst;
 }
@@ -162,6 +160,41 @@ static void what_is_sent_and_what_is_owed_are_the_gradients_under_any_bound(void
         /* 300 pushes, each rounded once, of sums below 32. */
         check_run(seed + i, bounds[i], onebit, COUNT_OF(onebit), 300 * 32 * 0x1p-24);
     }
+}
+
+/* Which rows go is the batches' doing, not the shards': one encoder for each number of them. */
+static void what_is_owed_does_not_depend_on_the_number_of_shards(void **state)
+{
+    struct table_spec spec = { .name = "emb", .kind = SPEC_SPARSE, .dim = DIM };
+    struct encoder *e[2] = { encoder_new(1), encoder_new(N_SHARDS) };
+    struct push *pushes = mem_alloc(N_SHARDS * sizeof *pushes);
+    struct encoder_residuals owed[2];
+    struct step s;
+
+    (void)state;
+    for (int j = 0; j < 2; j++) {
+        encoder_bound_residuals(e[j], 9000);
+        assert_int_equal(encoder_add_table(e[j], 0, &spec), 0);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        make_step(&s, i, CODEC_TOPK);
+        for (int j = 0; j < 2; j++) {
+            struct buf bufs[N_SHARDS] = { 0 };
+
+            assert_int_equal(encoder_push(e[j], &s.section, 1, bufs, pushes), 0);
+            encoder_residuals(e[j], &owed[j]);
+            for (uint32_t k = 0; k < N_SHARDS; k++)
+                buf_deinit(&bufs[k]);
+        }
+        assert_memory_equal(&owed[0], &owed[1], sizeof owed[0]);
+        for (uint32_t k = 0; k < N_KEYS; k++)
+            assert_int_equal(residual_find(encoder_residual(e[0], 0), key_of(k)) != NULL,
+                             residual_find(encoder_residual(e[1], 0), key_of(k)) != NULL);
+    }
+    assert_true(owed[0].n_settled > 0);
+    encoder_free(e[0]);
+    encoder_free(e[1]);
+    free(pushes);
 }
 
 static void the_rows_owed_for_longest_go_first_and_make_room_for_many_pushes(void **state)
@@ -267,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_sent_and_what_is_owed_are_the_gradients_under_any_bound),
+        cmocka_unit_test(what_is_owed_does_not_depend_on_the_number_of_shards),
         cmocka_unit_test(the_rows_owed_for_longest_go_first_and_make_room_for_many_pushes),
         cmocka_unit_test(a_bound_below_one_batch_sends_all_in_full),
         cmocka_unit_test(blocks_of_dense_tables_keep_theirs_whatever_the_bound),

@@ -16,15 +16,21 @@
 /* Criteo's DLRM at batch 128: 2000 rows of 16, 465 blocks of 1024. */
 static struct choice_input criteo(double bytes_per_s, double compute_s)
 {
-    struct choice_input in = {
-        .rtt_s = 200e-6, .bytes_per_s = bytes_per_s, .compute_s = compute_s,
-        .key_bytes = 28000, .refresh_max = 1,
-        .encode_s = { [CODEC_FP32] = 0.1e-9, [CODEC_BF16] = 0.2e-9, [CODEC_FP16] = 0.2e-9,
-                      [CODEC_INT8] = 0.3e-9, [CODEC_ONEBIT] = 0.6e-9, [CODEC_TOPK] = 2e-9 }
-    };
+    struct choice_input in = { .rtt_s = 200e-6,
+                               .bytes_per_s = bytes_per_s,
+                               .compute_s = compute_s,
+                               .key_bytes = 28000,
+                               .refresh_max = 1,
+                               .encode_s = { [CODEC_FP32] = 0.1e-9,
+                                             [CODEC_BF16] = 0.2e-9,
+                                             [CODEC_FP16] = 0.2e-9,
+                                             [CODEC_INT8] = 0.3e-9,
+                                             [CODEC_ONEBIT] = 0.6e-9,
+                                             [CODEC_TOPK] = 2e-9 } };
 
     for (int i = 0; i < CHOICE_SLOT_END; i++)
-        in.flows[i] = (struct choice_flow){ .is_free = true, .dim = 16, .k = 1, .n_rows = 2000 };
+        in.flows[i] =
+            (struct choice_flow){ .is_free = true, .dim = 16, .k = 1, .n_rows = 2000 };
     in.flows[CHOICE_WIDE_PUSH].n_rows = in.flows[CHOICE_WIDE_PULL].n_rows = 0;
     for (int i = CHOICE_DENSE_PUSH; i <= CHOICE_DENSE_PULL; i++) {
         in.flows[i].dim = 1024;
@@ -230,10 +236,9 @@ static void tables_in_this_process_have_no_link_and_fp32(void **state)
 static void dense_gradients_warm_up_once_over_all_runs(void **state)
 {
     struct run run;
-    struct codecs_options o = { .has_link = true,
-                                .warmup_steps = 5,
-                                .warmup_codec = CODEC_BF16,
-                                .steps_before = 3 };
+    struct codecs_options o = {
+        .has_link = true, .warmup_steps = 5, .warmup_codec = CODEC_BF16, .steps_before = 3
+    };
 
     (void)state;
     start(&run, o);
