@@ -5,7 +5,8 @@
  *     wire = round trip + bytes / link rate;  step = compute + encode + wire
  *            (where the wire overlaps the rest: the greater of both)
  *
- * The order of safety is fp32, bf16, int8, onebit with feedback. A level is taken only if it
+ * The order of safety is fp32, bf16, int8, then what has feedback: onebit for rows, topk for dense
+ * tables, after a warm-up. A level is taken only if it
  * makes the step shorter by CHOICE_GAIN; then each direction goes back towards fp32 as far as
  * that costs next to nothing. So a fast link stays at fp32, and a slow one pays with what is
  * lost only where the bytes are.
@@ -69,7 +70,7 @@ void choice_make(const struct choice_input *in, struct choice *ret);
 bool choice_adapt(const struct choice_input *in, struct choice *now);
 
 /* "link 96.0 Mbit/s, 0.30 ms away; 4.1 ms of wire against 2.3 ms of compute a step: rows int8
- * out, bf16 in; dense onebit out, fp32 in" */
+ * out, bf16 in; dense topk out, fp32 in" */
 void choice_tell(const struct choice_input *in, const struct choice *c,
                  char ret_text[CHOICE_TEXT_MAX]);
 

@@ -11,6 +11,8 @@ static double time_codec(const struct codecs_options *o, const struct codec *cod
 {
     float values[TIMED_DIM], residual[TIMED_DIM] = { 0 }, scratch[2 * TIMED_DIM];
     uint8_t bytes[4 * TIMED_DIM + 64];
+    const struct choice_flow *dense = &o->flows[CHOICE_DENSE_PUSH];
+    uint32_t k = 1 + dense->k * (TIMED_DIM - 1) / (dense->dim + 1);
     double best = 0;
 
     for (uint32_t i = 0; i < TIMED_DIM; i++)
@@ -20,9 +22,9 @@ static double time_codec(const struct codecs_options *o, const struct codec *cod
 
         for (uint32_t i = 0; i < TIMED_ROWS; i++) {
             if (codec->feedback)
-                codec_encode_feedback(codec, values, residual, TIMED_DIM, 1, scratch, bytes);
+                codec_encode_feedback(codec, values, residual, TIMED_DIM, k, scratch, bytes);
             else
-                codec->encode(values, TIMED_DIM, 1, bytes);
+                codec->encode(values, TIMED_DIM, k, bytes);
         }
         took = o->now_s(o->arg) - since;
         best = turn == 0 || took < best ? took : best;

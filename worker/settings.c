@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "worker/model/dlrm_config.h"
-#include "worker/settings_wire.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
@@ -203,7 +202,7 @@ static const struct setting rows[] = {
     ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how dense tables travel"),
     ROW("wire", "dense-push-warmup", SETTING_U64, dense_push_warmup, "STEPS", "0", 0, 0,
-        "onebit and topk begin after so many steps of dense-push-warmup-codec"),
+        "onebit and topk begin after so many steps of dense-push-warmup-codec; with auto 32 if 0"),
     ROW("wire", "dense-push-warmup-codec", SETTING_CHOICE, dense_push_warmup_codec, PLAIN_CODECS,
         "bf16", 0, 0, "until then"),
     ROW("wire", "dense-refresh", SETTING_TEXT, dense_refresh, "STEPS|auto", "1", 0, 0,
@@ -309,7 +308,6 @@ static int check_numbers(const struct settings *s, struct err *err)
 
 static int check_train(const struct settings *s, struct err *err)
 {
-    uint32_t refresh;
     int status = want(err, s->data.n > 0,
                       "--data: what to train on is missing; name a file or a directory");
 
@@ -335,8 +333,6 @@ static int check_train(const struct settings *s, struct err *err)
             want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
                  "--early-stop needs validation rows: give --valid, --valid-fraction or "
                  "--train-rows");
-    if (!status)
-        status = settings_wire_refresh(s, &refresh, err);
     if (!status)
         status = want(err, !s->checkpoint[0],
                       "--checkpoint is for eval and predict; psd itself starts from "

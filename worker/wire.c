@@ -9,6 +9,7 @@
 #include "worker/settings_wire.h"
 #include "worker/state.h"
 
+#define WARMUP_AUTO 32u      /* steps; without them topk costs 0.0016 of AUC on Criteo's logs */
 #define REFRESH_ASYNC_MAX 8u /* asynchronous: there is no bound to tell */
 
 struct wire {
@@ -76,6 +77,8 @@ static struct codecs_options make_options(const struct wire *w, uint64_t n_dense
     set_flow(s, CHOICE_WIDE_PUSH, 0, s->wide, &o.flows[CHOICE_WIDE_PUSH]);
     set_flow(s, CHOICE_WIDE_PULL, 0, s->wide, &o.flows[CHOICE_WIDE_PULL]);
     set_flow(s, CHOICE_DENSE_PUSH, n_blocks, SPEC_DENSE_BLOCK, &o.flows[CHOICE_DENSE_PUSH]);
+    if (o.flows[CHOICE_DENSE_PUSH].is_free && !o.warmup_steps)
+        o.warmup_steps = WARMUP_AUTO;
     set_flow(s, CHOICE_DENSE_PULL, n_blocks, SPEC_DENSE_BLOCK, &o.flows[CHOICE_DENSE_PULL]);
     if (settings_wire_refresh(s, &o.refresh, NULL))
         o.refresh = 1;

@@ -35,6 +35,7 @@ static struct choice_input criteo(double bytes_per_s, double compute_s)
     for (int i = CHOICE_DENSE_PUSH; i <= CHOICE_DENSE_PULL; i++) {
         in.flows[i].dim = 1024;
         in.flows[i].n_rows = 465;
+        in.flows[i].k = 10;
     }
     return in;
 }
@@ -52,7 +53,7 @@ static void a_fast_link_keeps_fp32_and_a_slow_one_goes_down_to_one_bit(void **st
     in = criteo(100 * MBIT, 4e-3);
     choice_make(&in, &c);
     assert_int_equal(c.codecs[CHOICE_ROWS_PUSH], CODEC_ONEBIT);
-    assert_int_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_ONEBIT);
+    assert_int_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_TOPK);
     assert_int_equal(c.codecs[CHOICE_ROWS_PULL], CODEC_INT8);
     assert_int_equal(c.codecs[CHOICE_DENSE_PULL], CODEC_INT8);
 }
@@ -71,13 +72,13 @@ static void what_would_not_make_the_step_shorter_is_not_lost(void **state)
     in.compute_s = 20e-3;
     choice_make(&in, &c);
     assert_int_not_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_FP32);
-    assert_int_not_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_ONEBIT);
+    assert_int_not_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_TOPK);
     in = criteo(100 * MBIT, 4e-3);
     in.flows[CHOICE_ROWS_PUSH].n_rows = in.flows[CHOICE_ROWS_PULL].n_rows = 3;
     choice_make(&in, &c);
     assert_int_equal(c.codecs[CHOICE_ROWS_PUSH], CODEC_FP32);
     assert_int_equal(c.codecs[CHOICE_ROWS_PULL], CODEC_FP32);
-    assert_int_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_ONEBIT);
+    assert_int_equal(c.codecs[CHOICE_DENSE_PUSH], CODEC_TOPK);
 }
 
 static void what_the_settings_say_stays(void **state)
@@ -180,7 +181,7 @@ static void start(struct run *run, struct codecs_options o)
 static void step(struct run *run, double bytes_per_s)
 {
     size_t rows = codec_by_id(codecs_at(&run->c, CHOICE_ROWS_PUSH))->row_bytes(16, 1),
-           dense = codec_by_id(codecs_at(&run->c, CHOICE_DENSE_PUSH))->row_bytes(1024, 1);
+           dense = codec_by_id(codecs_at(&run->c, CHOICE_DENSE_PUSH))->row_bytes(1024, 10);
     struct codecs_step s = { .n_rows = 2000, .compute_s = 4e-3 };
 
     run->bytes_in +=
@@ -206,7 +207,7 @@ static void a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only(voi
     assert_int_equal(run.n_notices, 1);
     assert_non_null(strstr(run.notice, "link 96 Mbit/s, 0.30 ms away; "));
     assert_non_null(strstr(run.notice, " against 4.0 ms of compute a step: rows onebit out, "
-                                       "int8 in; dense onebit out, int8 in"));
+                                       "int8 in; dense topk out, int8 in"));
     for (uint32_t i = 0; i < 3 * CODECS_EVERY; i++)
         step(&run, 80 * MBIT);
     assert_int_equal(run.n_notices, 1);
@@ -218,7 +219,7 @@ static void a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only(voi
     for (uint32_t i = 0; i < 2 * CODECS_EVERY; i++)
         step(&run, 96 * MBIT);
     assert_int_equal(run.n_notices, 3);
-    assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH), CODEC_ONEBIT);
+    assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH), CODEC_TOPK);
 }
 
 static void tables_in_this_process_have_no_link_and_fp32(void **state)
