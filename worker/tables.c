@@ -346,7 +346,7 @@ int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
 
     if (status)
         return status;
-    if (want == TABLES_ALL && !wire_wants_dense(t->wire, clock))
+    if (want == TABLES_STEP && !wire_wants_dense(t->wire, clock))
         want = TABLES_ROWS;
     n = ask(t, batch, want, sections);
     status = t->store->ops->pull_start(t->store, clock, sections, n, err);

@@ -33,8 +33,9 @@ bool tables_exist(const struct settings *s, struct store *store);
 
 void tables_free(struct tables *t);
 
-/* What a pull brings beside the batch's rows. */
-enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3 };
+/* What a pull brings. A step's: dense tables only if those pulled before are no longer good
+ * (wire.h). */
+enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3, TABLES_STEP = 7 };
 
 /* Asks for the batch's unique rows and the model's arrays at `clock`, and waits. rows and wide
  * (tables_rows()) then hold the answers. */

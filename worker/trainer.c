@@ -48,7 +48,7 @@ static int gradients(struct trainer *t, const struct batch *batch, struct err *e
 /* One mini-batch, once. */
 static int attempt(struct trainer *t, const struct batch *batch, struct err *err)
 {
-    int status = tables_pull(t->tables, batch, t->clock, TABLES_ALL, err);
+    int status = tables_pull(t->tables, batch, t->clock, TABLES_STEP, err);
 
     if (!status && tables_stopped(t->tables, t->clock)) {
         t->stopped = "the validation AUC no longer rises";

@@ -1,4 +1,5 @@
 """How tables travel: what lossy codecs owe outlives a restart, and codecs are chosen for the link."""
+import json
 import re
 import signal
 
@@ -111,6 +112,11 @@ def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_
         assert r["staleness_max"] <= 4
     assert got["4"] < got["1"] * 0.8
     assert got["100"] > got["1"] * 0.1, "the bound of 4 ends it after 5 steps"
+    # A validation sees what the tables hold, not what the steps use.
+    out, _ = finish(worker(node, data, "--mode", "async", "--dense-refresh", 50, "--train-rows", 50 * BATCH, "--eval-every", 50,
+                           "--job", "validates"))
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [e["auc"] for e in events if e["event"] == "validation"] == [result(out)["auc"]]
     _, err = finish(worker(node, data, "--dense-refresh", 2), status=2)
     assert "--dense-refresh goes with --mode ssp or async" in err
     _, err = finish(worker(node, data, *ssp, "--dense-refresh", "often"), status=2)
