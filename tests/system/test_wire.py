@@ -113,7 +113,7 @@ def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_
     assert got["4"] < got["1"] * 0.8
     assert got["100"] > got["1"] * 0.1, "the bound of 4 ends it after 5 steps"
     # A validation sees what the tables hold, not what the steps use.
-    out, _ = finish(worker(node, data, "--mode", "async", "--dense-refresh", 50, "--train-rows", 50 * BATCH, "--eval-every", 50,
+    out, _ = finish(worker(node, data, "--mode", "async", "--dense-refresh", 99, "--train-rows", 50 * BATCH, "--eval-every", 50,
                            "--job", "validates"))
     events = [json.loads(line) for line in out.splitlines()]
     assert [e["auc"] for e in events if e["event"] == "validation"] == [result(out)["auc"]]
