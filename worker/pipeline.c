@@ -175,6 +175,8 @@ int pipeline_done(struct pipeline *p, struct err *err)
     pipeline_state_spend(&p->compute_ns, p->computing_since_ns);
     pthread_mutex_lock(&p->lock);
     assert(p->n_computed < p->n_fetched);
+    pipeline_state_slot(p, p->n_computed)->compute_ns =
+        pipeline_state_now_ns() - p->computing_since_ns;
     p->n_computed++;
     pthread_cond_broadcast(&p->changed);
     status = pipeline_state_tell_failure(p, err);
@@ -200,6 +202,7 @@ uint64_t pipeline_restart(struct pipeline *p)
     while (p->fetching || p->delivering)
         pthread_cond_wait(&p->changed, &p->lock);
     resumed_at = p->store->ops->resume(p->store);
+    tables_restart(p->tables);
     clock = p->first_clock + p->n_delivered;
     if (clock < resumed_at)
         clock = resumed_at;

@@ -31,7 +31,7 @@ int pipeline_state_fetch(struct pipeline *p, struct slot *slot, uint64_t clock, 
     int status;
 
     slot->clock = clock;
-    status = tables_pull(p->tables, slot, TABLES_ALL, err);
+    status = tables_pull(p->tables, slot, TABLES_STEP, err);
     pipeline_state_spend(&p->fetch_ns, since_ns);
     return status;
 }

@@ -249,6 +249,9 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "rows_pulled", state->store.rows_pulled);
     put_count(p->json, "rows_pushed", state->store.rows_pushed);
     put_count(p->json, "rows_refused", state->store.rows_refused);
+    put_count(p->json, "residual_rows", state->store.residual_rows);
+    put_count(p->json, "residual_bytes", state->store.residual_bytes);
+    put_count(p->json, "residual_settled", state->store.residual_settled);
     put_count(p->json, "reconnects", state->store.reconnects);
     put_count(p->json, "resent_pushes", state->store.resent_pushes);
     put_count(p->json, "rejoins", state->store.rejoins);

@@ -13,8 +13,10 @@
 #define MODES "async|ssp|bsp"
 #define TABLE_MODES "job|async|ssp|bsp"
 #define OPTIMIZERS "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
-#define CODECS "fp32|bf16|fp16|int8|onebit|topk"
-#define PULL_CODECS "fp32|bf16|fp16|int8"
+#define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
+#define PULL_CODECS "fp32|bf16|fp16|int8|auto"
+#define PLAIN_CODECS "fp32|bf16|fp16|int8"
+#define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
     ROW("data", "data", SETTING_LIST, data, "PATH", "", 0, 0,
@@ -190,17 +192,33 @@ static const struct setting rows[] = {
         "stop after N validations without a better AUC; 0: never"),
 
     ROW("wire", "push-codec", SETTING_CHOICE, push_codec, CODECS, "fp32", 0, 0,
-        "how gradients of embedding rows travel"),
+        "how gradients of embedding rows travel; auto: as the link wants it"),
     ROW("wire", "pull-codec", SETTING_CHOICE, pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how embedding rows travel"),
+    ROW("wire", "wide-push-codec", SETTING_CHOICE, wide_push_codec, WIDE_CODECS, "fp32", 0, 0,
+        "how gradients of first-order weights travel"),
+    ROW("wire", "wide-pull-codec", SETTING_CHOICE, wide_pull_codec, WIDE_CODECS, "fp32", 0, 0,
+        "how first-order weights travel"),
     ROW("wire", "dense-push-codec", SETTING_CHOICE, dense_push_codec, "same|" CODECS, "same",
         0, 0, "how gradients of dense tables travel; same: as --push-codec"),
     ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how dense tables travel"),
+    ROW("wire", "dense-push-warmup", SETTING_U64, dense_push_warmup, "STEPS", "0", 0, 0,
+        "onebit and topk begin after so many steps of dense-push-warmup-codec; with auto 32 if 0"),
+    ROW("wire", "dense-push-warmup-codec", SETTING_CHOICE, dense_push_warmup_codec, PLAIN_CODECS,
+        "bf16", 0, 0, "until then"),
+    ROW("wire", "dense-refresh", SETTING_TEXT, dense_refresh, "STEPS|auto", "1", 0, 0,
+        "pull dense tables every so many steps, within the bound; not in lock step"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0,
         "compress messages where it pays"),
+    ROW("wire", "residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0,
+        "memory for what onebit and topk owe to an embedding table's rows; 0: as it comes"),
+    ROW("wire", "state-dir", SETTING_TEXT, state_dir, "DIR", "", 0, 0,
+        "keep there what is owed, so that a restart loses none of it"),
+    ROW("wire", "state-every", SETTING_U64, state_every, "STEPS", "1000", 0, 0,
+        "write it this often, beside the end of a run; 0: only then"),
     ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX,
         "unacknowledged pushes that may be under way"),
 

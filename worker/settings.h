@@ -63,7 +63,12 @@ struct settings {
     uint64_t decay_start, decay_clocks;
     float decay_rate, decay_floor;
     /* wire */
-    int push_codec, pull_codec, dense_push_codec, dense_pull_codec;
+    int push_codec, pull_codec, wide_push_codec, wide_pull_codec, dense_push_codec,
+        dense_pull_codec; /* numbers in their lists: settings_wire.h */
+    uint64_t dense_push_warmup;
+    int dense_push_warmup_codec;
+    char dense_refresh[SETTINGS_TEXT_MAX], state_dir[SETTINGS_TEXT_MAX];
+    uint64_t residual_max_bytes, state_every;
     float topk;
     bool zstd;
     uint64_t window_bytes;

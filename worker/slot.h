@@ -32,6 +32,7 @@ struct slot {
     float *wide, *wide_grads;   /* owned, rows_cap; NULL without --wide */
     float *dense, *dense_grads; /* owned */
     bool has_dense;             /* its own pull brought them */
+    uint64_t compute_ns;        /* what computing it took */
     float control[SLOT_CONTROL_FLOATS];
 };
 

@@ -33,6 +33,8 @@ struct store_ops {
     int (*leave)(struct store *s, struct err *err);
     uint64_t (*clock)(const struct store *s);
     void (*stats)(const struct store *s, struct ps_stats *ret);
+    /* Whose residuals are this run's; the store's. Touched by the thread that pushes. */
+    struct encoder *(*encoder)(const struct store *s);
     void (*close)(struct store *s);
     uint64_t (*resume)(struct store *s);
 

@@ -196,7 +196,20 @@ static uint64_t clock_of(const struct store *s)
 
 static void stats(const struct store *s, struct ps_stats *ret)
 {
-    *ret = ((const struct local *)(const void *)s)->stats;
+    const struct local *l = (const struct local *)(const void *)s;
+    struct encoder_residuals owed;
+
+    encoder_residuals(l->encoder, &owed);
+    *ret = l->stats;
+    ret->residual_rows = owed.n_rows;
+    ret->residual_bytes = owed.n_bytes;
+    ret->residual_settled = owed.n_settled;
+    ret->pulled_clock = UINT64_MAX; /* a pull sees every push */
+}
+
+static struct encoder *encoder(const struct store *s)
+{
+    return ((const struct local *)(const void *)s)->encoder;
 }
 
 static void close_store(struct store *s)
@@ -226,6 +239,7 @@ static const struct store_ops ops = { .table = table,
                                       .leave = done,
                                       .clock = clock_of,
                                       .stats = stats,
+                                      .encoder = encoder,
                                       .close = close_store,
                                       .resume = resume };
 

@@ -63,6 +63,11 @@ static void stats(const struct store *s, struct ps_stats *ret)
     ps_stats(client(s), ret);
 }
 
+static struct encoder *encoder(const struct store *s)
+{
+    return ps_encoder(client(s));
+}
+
 static void close_store(struct store *s)
 {
     ps_close(client(s));
@@ -88,6 +93,7 @@ static const struct store_ops ops = { .table = table,
                                       .leave = leave,
                                       .clock = clock_of,
                                       .stats = stats,
+                                      .encoder = encoder,
                                       .close = close_store,
                                       .resume = resume,
                                       .cancel = cancel,

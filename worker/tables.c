@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/pages.h"
 #include "worker/tables_spec.h"
+#include "worker/wire.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
 #define LINE_FLOATS 16u /* in the slots each array begins on a cache line */
@@ -27,6 +28,7 @@ struct tables {
     const struct settings *s;
     struct dlrm *model;  /* borrowed */
     struct store *store; /* borrowed */
+    struct wire *wire;   /* owned: how all this travels */
     uint32_t dim, n_numeric;
     uint32_t emb, wide;
     bool has_wide;
@@ -132,7 +134,7 @@ static struct ps_pull_section ask_dense(const struct tables *t, const struct den
                                         float *dst)
 {
     /* Moments and the stop flag must come as they are. */
-    enum codec_id codec = d->tensor ? (enum codec_id)t->s->dense_pull_codec : CODEC_FP32;
+    enum codec_id codec = d->tensor ? wire_codec(t->wire, CHOICE_DENSE_PULL) : CODEC_FP32;
 
     return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, dst };
 }
@@ -144,6 +146,15 @@ static int read_alone(struct tables *t, struct dense *d, struct err *err)
     int status = t->store->ops->pull_start(t->store, 0, &section, 1, err);
 
     return status ? status : t->store->ops->pull_wait(t->store, err);
+}
+
+static uint64_t n_dense_floats(const struct tables *t)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        n += t->dense[i].spec.n_floats;
+    return n;
 }
 
 static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
@@ -175,6 +186,8 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
             status = read_alone(t, &t->control, err);
         t->control_start = status ? 0 : t->control.values[0];
     }
+    if (!status)
+        status = wire_new(s, store, n_dense_floats(t), get == make, &t->wire, err);
     if (status) {
         tables_free(t);
         return status;
@@ -211,6 +224,7 @@ void tables_free(struct tables *t)
         return;
     for (uint32_t i = 0; i < t->n_dense; i++)
         dense_deinit(&t->dense[i]);
+    wire_free(t->wire);
     dense_deinit(&t->moments);
     dense_deinit(&t->control);
     free(t);
@@ -304,12 +318,12 @@ static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
 {
     const struct batch *b = slot->batch;
 
-    out[0] = (struct ps_pull_section){ t->emb, (enum codec_id)t->s->pull_codec, b->n_unique,
-                                       b->unique, slot->rows };
+    out[0] = (struct ps_pull_section){ t->emb, wire_codec(t->wire, CHOICE_ROWS_PULL),
+                                       b->n_unique, b->unique, slot->rows };
     if (!t->has_wide)
         return 1;
-    out[1] =
-        (struct ps_pull_section){ t->wide, CODEC_FP32, b->n_unique, b->unique, slot->wide };
+    out[1] = (struct ps_pull_section){ t->wide, wire_codec(t->wire, CHOICE_WIDE_PULL),
+                                       b->n_unique, b->unique, slot->wide };
     return 2;
 }
 
@@ -320,26 +334,33 @@ static uint32_t ask_all_dense(const struct tables *t, struct slot *slot,
 
     for (uint32_t i = 0; i < t->n_dense; i++)
         out[n++] = ask_dense(t, &t->dense[i], slot->dense + t->dense[i].at);
-    if (t->has_control)
-        out[n++] = ask_dense(t, &t->control, slot->control);
     return n;
 }
 
 int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, struct err *err)
 {
     struct ps_pull_section sections[N_DENSE_MAX + 2];
+    bool is_step = want == TABLES_STEP;
     uint32_t n = 0;
     int status = reserve_rows(t, slot, err);
 
     if (status)
         return status;
+    if (is_step && !wire_wants_dense(t->wire, slot->clock))
+        want = TABLES_ROWS;
     if (want & TABLES_ROWS)
         n = ask_rows(t, slot, sections);
     if (want & TABLES_DENSE)
         n += ask_all_dense(t, slot, sections + n);
+    if (t->has_control && is_step)
+        sections[n++] = ask_dense(t, &t->control, slot->control);
     slot->has_dense = (want & TABLES_DENSE) != 0;
     status = t->store->ops->pull_start(t->store, slot->clock, sections, n, err);
-    return status ? status : t->store->ops->pull_wait(t->store, err);
+    if (!status)
+        status = t->store->ops->pull_wait(t->store, err);
+    if (!status && (is_step || slot->has_dense))
+        wire_pulled(t->wire, slot->has_dense);
+    return status;
 }
 
 int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
@@ -356,13 +377,12 @@ int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
 static struct ps_push_section tell_dense(const struct tables *t, const struct dense *d,
                                          const struct slot *slot)
 {
-    int codec = t->s->dense_push_codec ? t->s->dense_push_codec - 1 : t->s->push_codec;
-
     return (struct ps_push_section){ .table = d->id,
                                      .op = SECTION_GRADIENT,
                                      .topk_fraction = t->s->topk,
-                                     .codec = d->tensor->statistic ? CODEC_FP32
-                                                                   : (enum codec_id)codec,
+                                     .codec = d->tensor->statistic
+                                                  ? CODEC_FP32
+                                                  : wire_codec(t->wire, CHOICE_DENSE_PUSH),
                                      .n_keys = d->n_blocks,
                                      .keys = d->keys,
                                      .values = slot->dense_grads + d->at };
@@ -376,21 +396,32 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err)
 
     sections[n++] = (struct ps_push_section){ .table = t->emb,
                                               .op = SECTION_GRADIENT,
-                                              .codec = (enum codec_id)t->s->push_codec,
+                                              .codec = wire_codec(t->wire, CHOICE_ROWS_PUSH),
                                               .topk_fraction = t->s->topk,
                                               .n_keys = batch->n_unique,
                                               .keys = batch->unique,
                                               .values = slot->row_grads };
     if (t->has_wide)
-        sections[n++] = (struct ps_push_section){ .table = t->wide,
-                                                  .op = SECTION_GRADIENT,
-                                                  .codec = CODEC_FP32,
-                                                  .n_keys = batch->n_unique,
-                                                  .keys = batch->unique,
-                                                  .values = slot->wide_grads };
+        sections[n++] =
+            (struct ps_push_section){ .table = t->wide,
+                                      .op = SECTION_GRADIENT,
+                                      .codec = wire_codec(t->wire, CHOICE_WIDE_PUSH),
+                                      .n_keys = batch->n_unique,
+                                      .keys = batch->unique,
+                                      .values = slot->wide_grads };
     for (uint32_t i = 0; i < t->n_dense; i++)
         sections[n++] = tell_dense(t, &t->dense[i], slot);
-    return t->store->ops->push(t->store, slot->clock, batch->n, true, sections, n, err);
+    return wire_push(t->wire, slot, sections, n, err);
+}
+
+void tables_restart(struct tables *t)
+{
+    wire_forget(t->wire);
+}
+
+int tables_end(struct tables *t, struct err *err)
+{
+    return t ? wire_end(t->wire, err) : 0;
 }
 
 /* Sets a dense table outside the steps: no tick, no samples. */

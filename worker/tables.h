@@ -37,8 +37,9 @@ bool tables_exist(const struct settings *s, struct store *store);
 
 void tables_free(struct tables *t);
 
-/* What a pull brings beside the batch's rows. */
-enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3 };
+/* What a pull brings. A step's: dense tables only if those pulled before are no longer good
+ * (wire.h). */
+enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3, TABLES_STEP = 7 };
 
 /* Room for the model's arrays in an empty slot; deinit frees its arrays, and gives the model its
  * own ones back if it used the slot's. */
@@ -60,6 +61,12 @@ void tables_use(struct tables *t, struct slot *slot);
 
 /* Pushes the slot's gradients, and ticks. */
 int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;
+
+/* What was pulled and not computed is dropped: dense arrays may have been in it. */
+void tables_restart(struct tables *t);
+
+/* The clean end of a run: what must outlive it beside the tables is written. NULL is fine. */
+int tables_end(struct tables *t, struct err *err) MUST_CHECK;
 
 /* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */
 int tables_store_moments(struct tables *t, const float *mean, const float *std, struct err *err)

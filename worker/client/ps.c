@@ -39,7 +39,8 @@ struct ps_client {
     } pull;
     _Atomic uint64_t n_ticked; /* steps whose push the network thread has */
     _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, park_ns, room_ns;
-    _Atomic uint64_t residual_rows, residual_bytes;
+    _Atomic uint64_t residual_rows, residual_bytes, residual_settled;
+    _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -291,8 +292,11 @@ static int decode_answer(struct ps_client *c, uint32_t shard, struct err *err)
     }
     status =
         encoder_pulled(c->encoder, c->pull.sections, c->pull.n, shard, values, value_bytes);
-    if (!status)
+    if (!status) {
+        if (shard == 0 || reply->min_clock < c->pulled_clock)
+            c->pulled_clock = reply->min_clock;
         return 0;
+    }
     net_shard_name(c->net, shard, name, sizeof name);
     return err_set(err, status, "%s answered a pull with rows that cannot be read: %s", name,
                    status_text(status));
@@ -391,11 +395,12 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
 /* For ps_stats(), which may be another thread's. */
 static void note_residuals(struct ps_client *c)
 {
-    uint64_t n_rows, n_bytes;
+    struct encoder_residuals owed;
 
-    encoder_residuals(c->encoder, &n_rows, &n_bytes);
-    atomic_store_explicit(&c->residual_rows, n_rows, memory_order_relaxed);
-    atomic_store_explicit(&c->residual_bytes, n_bytes, memory_order_relaxed);
+    encoder_residuals(c->encoder, &owed);
+    atomic_store_explicit(&c->residual_rows, owed.n_rows, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_bytes, owed.n_bytes, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_settled, owed.n_settled, memory_order_relaxed);
 }
 
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
@@ -457,6 +462,11 @@ uint64_t ps_clock(const struct ps_client *c)
     return desk_clock(&c->desk);
 }
 
+struct encoder *ps_encoder(const struct ps_client *c)
+{
+    return c->encoder;
+}
+
 void ps_stats(const struct ps_client *c, struct ps_stats *ret)
 {
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
@@ -464,8 +474,10 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns,
+                              .pulled_clock = c->pulled_clock,
                               .room_ns = c->room_ns,
                               .residual_rows = c->residual_rows,
-                              .residual_bytes = c->residual_bytes };
+                              .residual_bytes = c->residual_bytes,
+                              .residual_settled = c->residual_settled };
     net_stats(c->net, ret);
 }

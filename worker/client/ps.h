@@ -87,6 +87,11 @@ uint64_t ps_clock(const struct ps_client *c);
 
 void ps_stats(const struct ps_client *c, struct ps_stats *ret);
 
+/* What turns pushes into bytes and keeps residuals (encode.h); the client's. To be touched only
+ * by the thread that pushes, between two pushes. */
+struct encoder;
+struct encoder *ps_encoder(const struct ps_client *c);
+
 /* Operator's question to one node: "status", "tables", "workers", "why", "checkpoint". JSON
  * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */
 int ps_admin(const char *server, const char *token, const char *command, const char *argument,

@@ -59,12 +59,14 @@ struct ps_stats {
     uint64_t pulls, pushes, rows_pulled, rows_pushed, rows_refused, reconnects, resent_pushes,
         rejoins;
     uint64_t min_clock;     /* lowest that an answer carried last */
+    uint64_t pulled_clock;  /* the same of the last pull that was answered */
     uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting for answers */
     uint64_t room_ns;       /* time that ps_push() spent waiting for room in the window */
     uint64_t net_ns;        /* CPU time of the network thread */
     uint64_t residual_rows,
         residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
+    uint64_t residual_settled; /* rows sent in full to make room for others' residuals */
 };
 
 #endif
