@@ -88,6 +88,14 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
     put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
 }
 
+static void put_cache(FILE *out, const struct ps_stats *s)
+{
+    put_count(out, "rows_asked", s->rows_asked);
+    put_count(out, "rows_cached", s->rows_cached);
+    put_count(out, "rows_pulled_again", s->rows_pulled_again);
+    put_count(out, "bytes_saved", s->bytes_saved);
+}
+
 static void put_metrics(FILE *out, const struct metrics_result *m)
 {
     put_number(out, "auc", m ? m->auc : NAN);
@@ -186,6 +194,17 @@ void progress_validation(struct progress *p, const struct progress_state *state,
     fflush(p->json);
 }
 
+static void tell_cache(const struct ps_stats *s)
+{
+    if (s->rows_asked)
+        log_info("the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
+                 "values did not travel",
+                 100 * (double)s->rows_cached / (double)s->rows_asked,
+                 (unsigned long long)s->rows_asked,
+                 100 * (double)s->rows_pulled_again / (double)s->rows_asked,
+                 (double)s->bytes_saved * 1e-6);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -201,6 +220,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
                  "wire%s",
                  (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
                  state->validates || valid ? "" : " (no validation rows were given)");
+    tell_cache(&state->store);
     if (state->bad_rows)
         log_warn("%llu malformed rows were skipped (--bad-rows-max)",
                  (unsigned long long)state->bad_rows);
@@ -218,6 +238,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "rows_pulled", state->store.rows_pulled);
     put_count(p->json, "rows_pushed", state->store.rows_pushed);
     put_count(p->json, "rows_refused", state->store.rows_refused);
+    put_cache(p->json, &state->store);
     put_count(p->json, "reconnects", state->store.reconnects);
     put_count(p->json, "resent_pushes", state->store.resent_pushes);
     put_count(p->json, "rejoins", state->store.rejoins);

@@ -195,6 +195,8 @@ static const struct setting rows[] = {
         0, 0, "how gradients of dense tables travel; same: as --push-codec"),
     ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how dense tables travel"),
+    ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
+        "rows kept exact in the only worker of a job, so that they are not pulled again; 0: off"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0,

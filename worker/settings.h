@@ -66,7 +66,7 @@ struct settings {
     int push_codec, pull_codec, dense_push_codec, dense_pull_codec;
     float topk;
     bool zstd;
-    uint64_t window_bytes;
+    uint64_t window_bytes, row_cache_bytes;
     /* machine and output */
     int device;
     uint32_t threads;

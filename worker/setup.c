@@ -9,6 +9,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "worker/data/moments.h"
+#include "worker/store_mirror.h"
 
 #define MOMENTS_ROWS 100000u
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
@@ -217,7 +218,14 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
     status = setup_token(s->token_file, token, err);
-    return status ? status : store_remote_open(&options, ret, err);
+    if (!status)
+        status = store_remote_open(&options, ret, err);
+    if (!status && training && s->workers == 1 && s->row_cache_bytes)
+        *ret = store_mirror_new(
+            *ret, &(struct store_mirror_options){ .max_bytes = s->row_cache_bytes,
+                                                  .mode = options.mode,
+                                                  .n_batches = 1 });
+    return status;
 }
 
 void setup_deinit(struct setup *u)

@@ -27,6 +27,14 @@ struct store_ops {
     int (*leave)(struct store *s, struct err *err);
     uint64_t (*clock)(const struct store *s);
     void (*stats)(const struct store *s, struct ps_stats *ret);
+    /* These rows are wanted next: what is not held of them may be pulled now, and no push that is
+     * still to be sent changes it. Its sections stay borrowed until the next pull_wait. May be
+     * NULL. What it returns is as of pull_start. */
+    int (*ahead)(struct store *s, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err);
+    /* For who holds a copy of the tables (store_mirror.c): every push is shown from here on. Returns
+     * how many shards there are. May be NULL. */
+    uint32_t (*set_tap)(struct store *s, const struct ps_tap *tap);
     void (*close)(struct store *s);
 };
 

@@ -211,8 +211,16 @@ static void close_store(struct store *s)
     free(l);
 }
 
-static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
-                                      done,  done,       clock_of,   stats,     close_store };
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = done,
+                                      .leave = done,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .close = close_store };
 
 /* `path` is one checkpoint, or a data directory with several. */
 static int find_checkpoint(const char *path, char ret_dir[CHECKPOINT_PATH_MAX],

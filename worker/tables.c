@@ -193,7 +193,7 @@ static struct ps_pull_section ask_dense(const struct tables *t, const struct den
     /* Moments and the stop flag must come as they are. */
     enum codec_id codec = d->tensor ? (enum codec_id)t->s->dense_pull_codec : CODEC_FP32;
 
-    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, d->values };
+    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, d->values, NULL };
 }
 
 /* One dense table, outside the steps. */
@@ -311,10 +311,10 @@ static uint32_t ask(struct tables *t, const struct batch *batch, enum tables_wan
 
     if (want & TABLES_ROWS) {
         out[n++] = (struct ps_pull_section){ t->emb, (enum codec_id)t->s->pull_codec,
-                                             batch->n_unique, batch->unique, t->rows };
+                                             batch->n_unique, batch->unique, t->rows, NULL };
         if (t->has_wide)
             out[n++] = (struct ps_pull_section){ t->wide, CODEC_FP32, batch->n_unique,
-                                                 batch->unique, t->wide_rows };
+                                                 batch->unique, t->wide_rows, NULL };
     }
     if (want & TABLES_DENSE) {
         for (uint32_t i = 0; i < t->n_dense; i++)

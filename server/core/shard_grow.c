@@ -230,7 +230,7 @@ static int insert(struct shard *s, struct shard_entry *entry, uint64_t key,
     return status;
 }
 
-static void begin_row(struct shard *s, const struct shard_entry *entry, uint64_t key,
+void shard_grow_begin(struct shard *s, const struct shard_entry *entry, uint64_t key,
                       struct row *row)
 {
     const struct table_spec *spec = &entry->table.spec;
@@ -262,7 +262,7 @@ int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key
     int status = insert(s, entry, key, &row);
 
     if (!status) {
-        begin_row(s, entry, key, row);
+        shard_grow_begin(s, entry, key, row);
         s->counters.rows_new++;
         *ret_row = row;
         return 0;

@@ -29,7 +29,11 @@ void shard_grow_deinit(struct shard_entry *entry);
 int shard_grow(struct shard *s, struct shard_entry *entry, uint64_t key, struct row **ret_row)
     MUST_CHECK;
 
-/* The same for a key that is set and not learnt: it is not asked how often it came. */
+/* The payload of a new row: its weights and state as they begin. */
+void shard_grow_begin(struct shard *s, const struct shard_entry *entry, uint64_t key,
+                      struct row *row);
+
+/* shard_grow() for a key that is set and not learnt: it is not asked how often it came. */
 int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key,
                         struct row **ret_row) MUST_CHECK;
 

@@ -25,6 +25,7 @@ struct ps_client {
     struct net *net;         /* owned */
     struct encoder *encoder; /* owned */
     uint32_t n_shards, n_tables;
+    struct ps_tap tap;
     struct buf *bufs;        /* owned, n_shards: what the encoder fills */
     struct push *pushes;     /* owned, n_shards */
     struct pull *pulls;      /* owned, n_shards */
@@ -382,6 +383,19 @@ int ps_pull_wait(struct ps_client *c, struct err *err)
 
 /* ---- push ---- */
 
+static uint64_t show_push(struct ps_client *c, uint32_t shard, uint64_t clock,
+                          uint32_t n_samples, bool tick)
+{
+    struct push *push = &c->pushes[shard];
+
+    if (!c->tap.push)
+        return 1;
+    push->clock = clock;
+    push->n_samples = n_samples;
+    push->tick = tick;
+    return c->tap.push(c->tap.arg, shard, push);
+}
+
 static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick)
 {
     uint64_t n_bytes = 0, epoch;
@@ -391,6 +405,7 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
         c->parcels[i]->clock = clock;
         c->parcels[i]->n_samples = n_samples;
         c->parcels[i]->tick = tick;
+        c->parcels[i]->n_versions = show_push(c, i, clock, n_samples, tick);
         n_bytes += buf_len(&c->bufs[i]);
         parcel_fill(c->parcels[i], &c->bufs[i], c->pushes[i].sections);
     }
@@ -448,6 +463,16 @@ int ps_leave(struct ps_client *c, struct err *err)
 }
 
 /* ---- what is known ---- */
+
+uint32_t ps_n_shards(const struct ps_client *c)
+{
+    return c->n_shards;
+}
+
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap)
+{
+    c->tap = *tap;
+}
 
 uint64_t ps_clock(const struct ps_client *c)
 {

@@ -1,0 +1,61 @@
+/* What a replica is made of, for replica.c (life, tables, pushes) and replica_rows.c (rows held,
+ * pulled, read). */
+#ifndef WORKER_MIRROR_REPLICA_STATE_H
+#define WORKER_MIRROR_REPLICA_STATE_H
+
+#include "common/buf.h"
+#include "server/core/shard.h"
+#include "worker/client/encode.h"
+#include "worker/mirror/gone.h"
+#include "worker/mirror/replica.h"
+#include "worker/mirror/room.h"
+
+#define REPLICA_NO_TABLE UINT32_MAX
+/* Touches of a row that is held: a push makes rows with fewer, by which they are told apart. */
+#define REPLICA_TOUCHES 2u
+/* Of a row, beside its own bytes: its place in the index, half filled. */
+#define REPLICA_INDEX_BYTES 11u
+
+/* One table of one shard. */
+struct replica_part {
+    struct room room;
+    bool counted; /* the server has said where its count stands */
+};
+
+/* The copy of one of the servers' shards. */
+struct replica_shard {
+    struct shard *shard;                      /* owned; NULL: no table is covered yet */
+    struct replica_part parts[PS_TABLES_MAX]; /* by the shard's number */
+    uint64_t seq;
+    uint64_t n_bytes; /* of rows that may go */
+};
+
+struct replica_table {
+    struct table_spec spec;
+    uint32_t id; /* in every shard; REPLICA_NO_TABLE: not covered */
+    uint32_t row_bytes;
+};
+
+struct replica {
+    struct replica_options options;
+    struct replica_shard *shards; /* owned, n_shards */
+    struct replica_table tables[PS_TABLES_MAX];
+    uint32_t n_tables;
+    struct encoder *encoder; /* owned: of replica_read() */
+    struct gone gone;
+    struct push push;   /* scratch */
+    struct pull *pulls; /* owned, as all below: scratch of replica_read(), n_shards */
+    struct buf *bufs, answer;
+};
+
+/* The row of `key` of a table that is covered, or NULL. */
+static inline struct row *replica_row(const struct replica_shard *s, uint32_t id, uint64_t key)
+    ON_SHARD
+{
+    struct row *row;
+
+    table_find_batch(shard_table(s->shard, id)->rows, &key, 1, &row);
+    return row;
+}
+
+#endif
