@@ -76,9 +76,8 @@ static struct pull_reply reply_of(const struct answer *a, uint64_t min_clock, ui
 static int open_reply(struct answer_desk *desk, struct answer *a, const size_t *value_bytes,
                       uint8_t **ret_values) ON_SHARD
 {
-    struct pull_reply reply =
-        reply_of(a, a->worker ? job_min_clock(a->worker->job) : 0, shard_version(desk->shard),
-                 value_bytes);
+    struct pull_reply reply = reply_of(a, a->worker ? job_min_clock(a->worker->job) : 0,
+                                       shard_version(desk->shard), value_bytes);
     size_t n_bytes = 0;
     int status;
 
@@ -112,8 +111,7 @@ int answer_begin(struct answer_desk *desk, struct answer *a, struct err *err)
 
 static void trim(struct answer *a)
 {
-    struct pull_reply reply =
-        reply_of(a, a->run.min_clock, a->run.version, a->run.value_bytes);
+    struct pull_reply reply = reply_of(a, a->run.min_clock, a->run.version, a->run.value_bytes);
 
     message_trim_pull_reply(&a->out, &reply);
 }

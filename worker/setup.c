@@ -222,9 +222,8 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
         status = store_remote_open(&options, ret, err);
     if (!status && training && s->workers == 1 && s->row_cache_bytes)
         *ret = store_mirror_new(
-            *ret, &(struct store_mirror_options){ .max_bytes = s->row_cache_bytes,
-                                                  .mode = options.mode,
-                                                  .n_batches = 1 });
+            *ret, &(struct store_mirror_options){
+                      .max_bytes = s->row_cache_bytes, .mode = options.mode, .n_batches = 1 });
     return status;
 }
 

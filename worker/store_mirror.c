@@ -6,12 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
-#include "worker/mirror/replica.h"
-
-#define N_DROPS_MAX 8u
+#include "worker/mirror/trust.h"
 
 /* A pull of what is not held. */
 struct fetch {
@@ -30,13 +27,7 @@ struct mirror {
     struct ps_state_sink sink;
     pthread_mutex_t lock;    /* the copy and the order of pulls and pushes; all below */
     struct replica *replica; /* owned */
-    bool off;                /* all is pulled plainly */
-    bool limited;            /* a server may leave rows out */
-    bool must_count;         /* somebody may have pushed */
-    int doubt;               /* why the copy is not to be believed; 0: it is */
-    uint32_t n_drops;        /* for what others did */
-    uint64_t generation;     /* how often it began anew */
-    struct ps_stats seen;    /* of inner, at the last look */
+    struct trust trust;
     struct fetch fetch;
     bool is_ahead; /* the fetch is of ahead() */
     struct {
@@ -53,70 +44,12 @@ static struct mirror *mirror_of(struct store *s)
     return (struct mirror *)(void *)s;
 }
 
-/* --- when the copy may not be used --- */
-
-static void drop(struct mirror *m) ON_SHARD
-{
-    struct err err;
-
-    m->doubt = 0;
-    m->must_count = false;
-    m->generation++;
-    if (replica_clear(m->replica, &err)) {
-        m->off = true;
-        log_warn("the row cache is off: %s", err.text);
-    }
-}
-
-static void drop_saying(struct mirror *m, const char *why) ON_SHARD
-{
-    m->off = ++m->n_drops >= N_DROPS_MAX;
-    log_warn("the row cache %s: %s", m->off ? "is off from here on" : "begins anew", why);
-    drop(m);
-}
-
-static void switch_off(struct mirror *m, const char *why) ON_SHARD
-{
-    log_warn("the row cache is off from here on: %s", why);
-    m->off = true;
-    drop(m);
-}
-
-static void settle_doubt(struct mirror *m) ON_SHARD
-{
-    if (m->doubt == PS_ESEQ)
-        drop_saying(m,
-                    "somebody else pushes to this job's tables, or a server has lost pushes");
-    else if (m->doubt == PS_ECOUNT)
-        switch_off(m, "a server does not send rows with their state");
-    else if (m->doubt == -EAGAIN)
-        drop(m);
-    else if (m->doubt)
-        switch_off(m, status_text(m->doubt));
-}
-
-/* What the last look at the servers' answers says. */
-static void look(struct mirror *m) ON_SHARD
-{
-    struct ps_stats now;
-
-    m->inner->ops->stats(m->inner, &now);
-    settle_doubt(m);
-    if (now.rejoins != m->seen.rejoins)
-        drop(m);
-    if (now.rows_refused != m->seen.rows_refused && !m->off)
-        switch_off(m, "a server has left rows out, for want of memory");
-    if (now.foreign != m->seen.foreign)
-        m->must_count = true;
-    m->seen = now;
-}
-
 /* After a call of inner's. */
 static int note(struct mirror *m, int status) ON_SHARD
 {
     if (status) {
         m->fetch.under_way = m->fetch.under_way && status != PS_EFENCED;
-        drop(m);
+        trust_drop(&m->trust);
     }
     return status;
 }
@@ -195,7 +128,7 @@ static void add_counts(struct mirror *m, const struct ps_pull_section *sections,
 static void compose(struct mirror *m, const struct ps_pull_section *sections, uint32_t n)
     ON_SHARD
 {
-    bool counts = m->must_count && !m->is_ahead;
+    bool counts = m->trust.must_count && !m->is_ahead;
     struct fetch *f = &m->fetch;
     uint64_t *keys = f->keys;
 
@@ -218,7 +151,7 @@ static void compose(struct mirror *m, const struct ps_pull_section *sections, ui
     if (!counts)
         return;
     add_counts(m, sections, n);
-    m->must_count = false;
+    m->trust.must_count = false;
 }
 
 /* The sink: one shard's rows of one section of the fetch. What is wrong with them is told when
@@ -236,9 +169,8 @@ static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
     status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
                           numbers, n, values, value_bytes, &flags);
     m->got_bytes += value_bytes;
-    m->limited = m->limited || flags & SECTION_STATE_LIMITED;
-    if (status && !m->doubt)
-        m->doubt = status;
+    m->trust.limited = m->trust.limited || flags & SECTION_STATE_LIMITED;
+    trust_doubt(&m->trust, status);
     pthread_mutex_unlock(&m->lock);
     return 0;
 }
@@ -263,7 +195,7 @@ static int wait_fetch(struct mirror *m, struct err *err) ON_SHARD
     m->fetch.under_way = false;
     m->is_ahead = false;
     note(m, status);
-    settle_doubt(m);
+    trust_settle(&m->trust);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
@@ -279,11 +211,13 @@ static int start_plain(struct mirror *m, struct err *err)
 
 static int start(struct mirror *m, struct err *err) ON_SHARD
 {
+    struct ps_stats now;
     int status;
 
-    look(m);
-    m->request.generation = m->generation;
-    if (m->off)
+    m->inner->ops->stats(m->inner, &now);
+    trust_look(&m->trust, &now);
+    m->request.generation = m->trust.generation;
+    if (m->trust.off)
         return start_plain(m, err);
     status = reserve(m, count_keys(m->request.sections, m->request.n), err);
     if (status)
@@ -299,7 +233,7 @@ static int end_earlier(struct mirror *m, struct err *err) ON_SHARD
 {
     int status = m->fetch.under_way ? wait_fetch(m, err) : 0;
 
-    if (!status && m->limited && !m->off)
+    if (!status && m->trust.limited && !m->trust.off)
         status = m->inner->ops->flush(m->inner, err);
     return status;
 }
@@ -344,7 +278,7 @@ static int answer(struct mirror *m, struct err *err) ON_SHARD
     int status = 0;
 
     pthread_mutex_lock(&m->lock);
-    is_held = !m->off && m->generation == m->request.generation;
+    is_held = !m->trust.off && m->trust.generation == m->request.generation;
     if (is_held)
         status = read_held(m, err);
     pthread_mutex_unlock(&m->lock);
@@ -375,8 +309,8 @@ static int ahead(struct store *s, const struct ps_pull_section *sections, uint32
 
     enter_shard();
     pthread_mutex_lock(&m->lock);
-    if (!m->off && !m->limited && !m->doubt && !m->fetch.under_way &&
-        m->generation == m->request.generation) {
+    if (!m->trust.off && !m->trust.limited && !m->trust.doubt && !m->fetch.under_way &&
+        m->trust.generation == m->request.generation) {
         status = reserve(m, count_keys(sections, n), err);
         m->is_ahead = !status;
         if (m->is_ahead) {
@@ -399,12 +333,13 @@ static uint64_t show(void *arg, uint32_t shard, const struct push *push)
     int status;
 
     enter_shard();
+    if (m->trust.off)
+        return n_versions;
     status = replica_push(m->replica, shard, push, &n_versions, &n_left_out);
     /* A row that is on its way here as it was before this push would miss it. */
     if (!status && n_left_out && m->fetch.under_way)
         status = -EAGAIN;
-    if (status && !m->doubt)
-        m->doubt = status;
+    trust_doubt(&m->trust, status);
     return n_versions;
 }
 
@@ -530,6 +465,7 @@ struct store *store_mirror_new(struct store *inner, const struct store_mirror_op
                                                         .mode = options->mode,
                                                         .max_bytes = options->max_bytes,
                                                         .n_turns = 2 * options->n_batches });
-    m->inner->ops->stats(m->inner, &m->seen);
+    m->trust.replica = m->replica;
+    m->inner->ops->stats(m->inner, &m->trust.seen);
     return &m->store;
 }

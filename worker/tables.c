@@ -310,10 +310,11 @@ static uint32_t ask(struct tables *t, const struct batch *batch, enum tables_wan
     uint32_t n = 0;
 
     if (want & TABLES_ROWS) {
-        out[n++] = (struct ps_pull_section){ t->emb, (enum codec_id)t->s->pull_codec,
-                                             batch->n_unique, batch->unique, t->rows, NULL };
+        out[n++] = (struct ps_pull_section){ t->emb,          (enum codec_id)t->s->pull_codec,
+                                             batch->n_unique, batch->unique,
+                                             t->rows,         NULL };
         if (t->has_wide)
-            out[n++] = (struct ps_pull_section){ t->wide, CODEC_FP32, batch->n_unique,
+            out[n++] = (struct ps_pull_section){ t->wide,       CODEC_FP32,   batch->n_unique,
                                                  batch->unique, t->wide_rows, NULL };
     }
     if (want & TABLES_DENSE) {

@@ -21,7 +21,7 @@ struct view {
     const struct section *section;
     const struct codec *codec;
     size_t row_bytes;
-    bool copies;      /* rows are stored as they travel */
+    bool copies; /* rows are stored as they travel */
 };
 
 struct chunk {

@@ -85,7 +85,8 @@ struct ps_stats {
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting */
     uint64_t residual_rows,
         residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
-    uint64_t foreign;   /* answers to pushes whose version told of somebody else's (struct ps_tap) */
+    uint64_t
+        foreign; /* answers to pushes whose version told of somebody else's (struct ps_tap) */
     /* What the cache of rows did (worker/store_mirror.c); zeroes without one. Rows asked for, those
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
