@@ -29,6 +29,8 @@
 #define SECTION_STATE_HEAD_BYTES 9u
 /* A flag: the shard has a limit of memory, so a push may leave rows out. */
 #define SECTION_STATE_LIMITED 1u
+/* Another: the shard has no row of the table yet. */
+#define SECTION_STATE_EMPTY 2u
 
 /* Bytes before the first row. */
 static inline size_t section_state_bytes(uint32_t n_keys)

@@ -44,12 +44,20 @@ static void put_bytes(struct shard_pull_run *run, const void *src, size_t n_byte
     run->value_bytes[run->section] += n_bytes;
 }
 
+static uint8_t state_flags(const struct shard *s, const struct shard_entry *entry)
+{
+    uint8_t limited = s->budget.max || entry->budget.max ? SECTION_STATE_LIMITED : 0;
+    uint8_t empty = table_n_rows(entry->table.rows) ? 0 : SECTION_STATE_EMPTY;
+
+    return limited | empty;
+}
+
 /* What stands before the rows, if they come with their state (section.h). */
 static void open_section(const struct shard *s, struct shard_pull_run *run,
                          const struct shard_entry *entry)
 {
     const struct section *section = &run->pull->sections[run->section];
-    uint8_t flags = s->budget.max || entry->budget.max ? SECTION_STATE_LIMITED : 0;
+    uint8_t flags = state_flags(s, entry);
     size_t n_bytes = section_state_bytes(section->n_keys) - SECTION_STATE_HEAD_BYTES;
 
     run->n_read = 0;

@@ -1,6 +1,6 @@
 /*
- * Which keys have gone, for the statistics: a Bloom filter of fixed size (Bloom, CACM 1970), so it
- * says yes of a key that has not now and then, and never no of one that has.
+ * Which keys have gone: a Bloom filter of fixed size (Bloom, CACM 1970), so it says yes of a key
+ * that has not now and then, and never no of one that has.
  */
 #ifndef WORKER_MIRROR_GONE_H
 #define WORKER_MIRROR_GONE_H
@@ -15,7 +15,8 @@
 #define GONE_HASHES 2u
 
 struct gone {
-    uint8_t *bits; /* owned; NULL: none has gone, or there is no memory to say so */
+    uint8_t *bits; /* owned; NULL: none has gone */
+    bool is_lost;  /* there is no memory for bits: any may have gone */
 };
 
 static inline void gone_deinit(struct gone *g)
@@ -28,6 +29,7 @@ static inline void gone_add(struct gone *g, uint64_t key)
 {
     if (!g->bits)
         g->bits = mem_try_alloc(GONE_BITS / 8);
+    g->is_lost = g->is_lost || !g->bits;
     for (uint32_t i = 0; g->bits && i < GONE_HASHES; i++) {
         uint64_t at = hash_mix2(key, i) % GONE_BITS;
 
@@ -44,7 +46,7 @@ static inline bool gone_has(const struct gone *g, uint64_t key)
 
         has = g->bits[at / 8] >> at % 8 & 1;
     }
-    return has;
+    return has || g->is_lost;
 }
 
 #endif

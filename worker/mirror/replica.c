@@ -174,9 +174,11 @@ static uint64_t count_versions(const struct replica *r, const struct push *push)
 }
 
 /* The rows that the push has made: they are not as the server's, of which nothing is known. */
-static uint64_t drop_new(struct replica_shard *s, const struct section *section) ON_SHARD
+static uint64_t drop_new(struct replica *r, struct shard *s, const struct section *section)
+    ON_SHARD
 {
-    struct table *rows = shard_table(s->shard, section->table_id)->rows;
+    const struct shard_table *table = shard_table(s, section->table_id);
+    struct table *rows = table->rows;
     struct row *found[KEYS_AT_A_TIME];
     uint64_t keys[KEYS_AT_A_TIME], n_dropped = 0;
     struct keys_reader reader;
@@ -190,6 +192,7 @@ static uint64_t drop_new(struct replica_shard *s, const struct section *section)
         for (uint32_t i = 0; i < n; i++)
             if (found[i] && row_touches(found[i]) < REPLICA_TOUCHES) {
                 table_remove(rows, found[i]);
+                replica_note_gone(r, &table->spec, keys[i]);
                 n_dropped++;
             }
     }
@@ -220,6 +223,6 @@ int replica_push(struct replica *r, uint32_t shard, const struct push *push,
         return status;
     for (uint32_t i = 0; i < r->push.n_sections && shard_counters(s->shard)->rows_new != n_new;
          i++)
-        *ret_left_out += drop_new(s, &r->push.sections[i]);
+        *ret_left_out += drop_new(r, s->shard, &r->push.sections[i]);
     return 0;
 }

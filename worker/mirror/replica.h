@@ -46,7 +46,9 @@ int replica_clear(struct replica *r, struct err *err) ON_SHARD MUST_CHECK;
 void replica_turn(struct replica *r) ON_SHARD;
 
 /* Those of the ascending keys that are not held, into ret_keys (which may be `keys`); those that
- * are will be wanted in this turn. Returns how many. */
+ * are will be wanted in this turn. A key that no server can have a row for is held from now on, as
+ * it begins: its table was empty when its count was learnt, and the row has never gone from here.
+ * Returns how many. */
 uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
                          uint64_t *ret_keys) ON_SHARD;
 

@@ -27,6 +27,51 @@ static void want(struct replica_shard *s, struct row *row) ON_SHARD
     row->stamp = row_stamp(shard_version(s->shard), REPLICA_TOUCHES, 0);
 }
 
+uint64_t replica_n_pushes(const struct replica *r, uint32_t shard, uint32_t table)
+{
+    return shard_table(r->shards[shard].shard, r->tables[table].id)->n_pushes;
+}
+
+/* --- rows come --- */
+
+static void make_room(struct replica *r, struct replica_shard *s, uint32_t table) ON_SHARD
+{
+    const struct replica_table *t = &r->tables[table];
+    struct table *rows = shard_table(s->shard, t->id)->rows;
+    uint64_t max = r->options.max_bytes / r->options.n_shards;
+    struct row *row;
+
+    while (s->n_bytes + t->row_bytes > max) {
+        row = room_victim(&s->parts[t->id].room, rows, keep_from(r, s));
+        if (!row)
+            return;
+        replica_note_gone(r, &t->spec, row->key);
+        table_remove(rows, row);
+        s->n_bytes -= t->row_bytes;
+    }
+}
+
+static int hold(struct replica *r, struct replica_shard *s, uint32_t table, uint64_t key,
+                const void *payload) ON_SHARD
+{
+    const struct replica_table *t = &r->tables[table];
+    uint64_t n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
+    int status;
+
+    if (t->spec.kind == SPEC_SPARSE) {
+        make_room(r, s, table);
+        n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
+    }
+    status = shard_restore_row(s->shard, t->id, key,
+                               row_stamp(shard_version(s->shard), REPLICA_TOUCHES, 0), payload);
+    if (!status && t->spec.kind == SPEC_SPARSE &&
+        table_n_rows(shard_table(s->shard, t->id)->rows) != n_rows)
+        s->n_bytes += t->row_bytes;
+    return status == PS_EBUDGET ? -ENOMEM : status;
+}
+
+/* --- which are held --- */
+
 #define BATCH 64u
 
 /* One shard's lookups in batches: keys of several shards are told apart by their order. */
@@ -50,10 +95,9 @@ static uint32_t missing_alone(struct replica_shard *s, uint32_t id, const uint64
     return n_missing;
 }
 
-uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
-                         uint64_t *ret_keys)
+static uint32_t not_held(struct replica *r, const struct replica_table *t, const uint64_t *keys,
+                         uint32_t n, uint64_t *ret_keys) ON_SHARD
 {
-    const struct replica_table *t = &r->tables[table];
     uint64_t salt = spec_salt(&t->spec);
     uint32_t n_missing = 0;
 
@@ -72,47 +116,26 @@ uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys
     return n_missing;
 }
 
-uint64_t replica_n_pushes(const struct replica *r, uint32_t shard, uint32_t table)
-{
-    return shard_table(r->shards[shard].shard, r->tables[table].id)->n_pushes;
-}
-
-/* --- rows come --- */
-
-static void make_room(struct replica *r, struct replica_shard *s, uint32_t table) ON_SHARD
+/* A row that the server cannot have begins here as it will there; no need to ask. */
+static bool begins_here(struct replica *r, uint32_t table, uint64_t key) ON_SHARD
 {
     const struct replica_table *t = &r->tables[table];
-    struct table *rows = shard_table(s->shard, t->id)->rows;
-    uint64_t max = r->options.max_bytes / r->options.n_shards;
-    struct row *row;
+    struct replica_shard *s =
+        &r->shards[route_shard(key, spec_salt(&t->spec), r->options.n_shards)];
 
-    while (s->n_bytes + t->row_bytes > max) {
-        row = room_victim(&s->parts[t->id].room, rows, keep_from(r, s));
-        if (!row)
-            return;
-        gone_add(&r->gone, row->key ^ spec_salt(&t->spec));
-        table_remove(rows, row);
-        s->n_bytes -= t->row_bytes;
-    }
+    return s->parts[t->id].complete && !replica_had(r, table, key) &&
+           hold(r, s, table, key, NULL) == 0;
 }
 
-static int hold(struct replica *r, struct replica_shard *s, uint32_t table, uint64_t key,
-                const void *payload) ON_SHARD
+uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
+                         uint64_t *ret_keys)
 {
-    const struct replica_table *t = &r->tables[table];
-    uint64_t n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
-    int status;
+    uint32_t n_absent = not_held(r, &r->tables[table], keys, n, ret_keys), n_missing = 0;
 
-    if (t->spec.kind == SPEC_SPARSE) {
-        make_room(r, s, table);
-        n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
-    }
-    status = shard_restore_row(s->shard, t->id, key,
-                               row_stamp(shard_version(s->shard), REPLICA_TOUCHES, 0), payload);
-    if (!status && t->spec.kind == SPEC_SPARSE &&
-        table_n_rows(shard_table(s->shard, t->id)->rows) != n_rows)
-        s->n_bytes += t->row_bytes;
-    return status == PS_EBUDGET ? -ENOMEM : status;
+    for (uint32_t i = 0; i < n_absent; i++)
+        if (!begins_here(r, table, ret_keys[i]))
+            ret_keys[n_missing++] = ret_keys[i];
+    return n_missing;
 }
 
 /* What one shard has sent, cut up. */
@@ -143,14 +166,16 @@ static int cut(const uint8_t *values, size_t value_bytes, uint32_t n, uint32_t p
 }
 
 /* Where the count stands: known, or learnt. */
-static int settle_count(struct replica_shard *s, struct replica_part *part, uint32_t id,
-                        uint64_t told, uint64_t when_sent) ON_SHARD
+static int settle_count(struct replica_shard *s, uint32_t id, uint64_t told, uint64_t when_sent,
+                        uint8_t flags) ON_SHARD
 {
+    struct replica_part *part = &s->parts[id];
     uint64_t since = shard_table(s->shard, id)->n_pushes - when_sent;
 
     if (part->counted)
         return told == when_sent ? 0 : PS_ESEQ;
     part->counted = true;
+    part->complete = flags & SECTION_STATE_EMPTY;
     shard_restore_counts(s->shard, id, told + since, 0);
     return 0;
 }
@@ -166,7 +191,7 @@ int replica_take(struct replica *r, const struct ps_pull_section *section, uint6
     int status = cut(values, value_bytes, n, payload_bytes, &a, ret_flags);
 
     if (!status)
-        status = settle_count(s, &s->parts[id], id, a.n_pushes, n_pushes);
+        status = settle_count(s, id, a.n_pushes, n_pushes, *ret_flags);
     for (uint32_t i = 0; i < n && !status; i++) {
         bool present = is_present(&a, i);
 

@@ -19,7 +19,8 @@
 /* One table of one shard. */
 struct replica_part {
     struct room room;
-    bool counted; /* the server has said where its count stands */
+    bool counted;  /* the server has said where its count stands */
+    bool complete; /* whatever row the server has is held, or has gone */
 };
 
 /* The copy of one of the servers' shards. */
@@ -47,6 +48,13 @@ struct replica {
     struct pull *pulls; /* owned, as all below: scratch of replica_read(), n_shards */
     struct buf *bufs, answer;
 };
+
+/* A row that the server may have is not held any more. */
+static inline void replica_note_gone(struct replica *r, const struct table_spec *spec,
+                                     uint64_t key)
+{
+    gone_add(&r->gone, key ^ spec_salt(spec));
+}
 
 /* The row of `key` of a table that is covered, or NULL. */
 static inline struct row *replica_row(const struct replica_shard *s, uint32_t id, uint64_t key)
