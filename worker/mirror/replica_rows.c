@@ -72,44 +72,47 @@ static int hold(struct replica *r, struct replica_shard *s, uint32_t table, uint
 
 /* --- which are held --- */
 
-#define BATCH 64u
+/* Keys that are looked up together. */
+#define BATCH 256u
 
-/* One shard's lookups in batches: keys of several shards are told apart by their order. */
-static uint32_t missing_alone(struct replica_shard *s, uint32_t id, const uint64_t *keys,
-                              uint32_t n, uint64_t *ret_keys) ON_SHARD
+/* rows[i] of those of the keys that are this shard's. */
+static void find_of_shard(const struct replica_shard *s, uint32_t id, uint32_t shard,
+                          const uint32_t *owners, const uint64_t *keys, uint32_t n,
+                          struct row **rows) ON_SHARD
 {
-    struct row *rows[BATCH];
-    uint32_t n_missing = 0;
+    uint64_t own_keys[BATCH];
+    uint32_t own[BATCH], n_own = 0;
+    struct row *found[BATCH];
 
-    for (uint32_t from = 0; from < n; from += BATCH) {
-        uint32_t n_batch = n - from < BATCH ? n - from : BATCH;
-
-        table_find_batch(shard_table(s->shard, id)->rows, keys + from, n_batch, rows);
-        for (uint32_t i = 0; i < n_batch; i++) {
-            if (rows[i])
-                want(s, rows[i]);
-            else
-                ret_keys[n_missing++] = keys[from + i];
-        }
+    for (uint32_t i = 0; i < n; i++) {
+        own[n_own] = i;
+        own_keys[n_own] = keys[i];
+        n_own += owners[i] == shard;
     }
-    return n_missing;
+    if (!n_own)
+        return;
+    table_find_batch(shard_table(s->shard, id)->rows, own_keys, n_own, found);
+    for (uint32_t i = 0; i < n_own; i++)
+        rows[own[i]] = found[i];
 }
 
+/* n <= BATCH. Returns how many are not held. */
 static uint32_t not_held(struct replica *r, const struct replica_table *t, const uint64_t *keys,
                          uint32_t n, uint64_t *ret_keys) ON_SHARD
 {
     uint64_t salt = spec_salt(&t->spec);
-    uint32_t n_missing = 0;
+    uint32_t owners[BATCH], n_missing = 0;
+    struct row *rows[BATCH];
 
-    if (r->options.n_shards == 1)
-        return missing_alone(&r->shards[0], t->id, keys, n, ret_keys);
+    for (uint32_t i = 0; i < n; i++)
+        owners[i] = route_shard(keys[i], salt, r->options.n_shards);
+    for (uint32_t shard = 0; shard < r->options.n_shards; shard++)
+        find_of_shard(&r->shards[shard], t->id, shard, owners, keys, n, rows);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t key = keys[i];
-        struct replica_shard *s = &r->shards[route_shard(key, salt, r->options.n_shards)];
-        struct row *row = replica_row(s, t->id, key);
 
-        if (row)
-            want(s, row);
+        if (rows[i])
+            want(&r->shards[owners[i]], rows[i]);
         else
             ret_keys[n_missing++] = key;
     }
@@ -130,8 +133,11 @@ static bool begins_here(struct replica *r, uint32_t table, uint64_t key) ON_SHAR
 uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
                          uint64_t *ret_keys)
 {
-    uint32_t n_absent = not_held(r, &r->tables[table], keys, n, ret_keys), n_missing = 0;
+    uint32_t n_absent = 0, n_missing = 0;
 
+    for (uint32_t from = 0; from < n; from += BATCH)
+        n_absent += not_held(r, &r->tables[table], keys + from,
+                             n - from < BATCH ? n - from : BATCH, ret_keys + n_absent);
     for (uint32_t i = 0; i < n_absent; i++)
         if (!begins_here(r, table, ret_keys[i]))
             ret_keys[n_missing++] = ret_keys[i];

@@ -56,14 +56,4 @@ static inline void replica_note_gone(struct replica *r, const struct table_spec 
     gone_add(&r->gone, key ^ spec_salt(spec));
 }
 
-/* The row of `key` of a table that is covered, or NULL. */
-static inline struct row *replica_row(const struct replica_shard *s, uint32_t id, uint64_t key)
-    ON_SHARD
-{
-    struct row *row;
-
-    table_find_batch(shard_table(s->shard, id)->rows, &key, 1, &row);
-    return row;
-}
-
 #endif
