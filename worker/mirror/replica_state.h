@@ -1,5 +1,5 @@
-/* What a replica is made of, for replica.c (life, tables, pushes) and replica_rows.c (rows held,
- * pulled, read). */
+/* What a replica is made of, for replica_tables.c (life, tables), replica_push.c and replica_rows.c
+ * (rows held, pulled, read): together they are behind replica.h. */
 #ifndef WORKER_MIRROR_REPLICA_STATE_H
 #define WORKER_MIRROR_REPLICA_STATE_H
 
@@ -11,6 +11,7 @@
 #include "worker/mirror/room.h"
 
 #define REPLICA_NO_TABLE UINT32_MAX
+#define REPLICA_JOB "replica" /* of the only worker */
 /* Touches of a row that is held: a push makes rows with fewer, by which they are told apart. */
 #define REPLICA_TOUCHES 2u
 /* Of a row, beside its own bytes: its place in the index, half filled. */

@@ -1,7 +1,7 @@
 /*
  * Who makes room in one table of a replica: the rows that were not wanted for longest, roughly.
  *
- * A row's version is the turn in which it was last wanted or pushed to (replica.c). A sample of the
+ * A row's version is the turn in which it was last wanted or pushed to (replica_rows.c). A sample of the
  * rows says where the oldest eighth ends; a hand walks the row numbers and takes what is not
  * younger, until it has gone round. So a new row costs a few looks at others, and nothing is kept
  * for each row.
