@@ -67,6 +67,7 @@ struct settings {
     float topk;
     bool zstd;
     uint64_t window_bytes, row_cache_bytes;
+    uint32_t reuse_clocks;
     /* machine and output */
     int device;
     uint32_t threads;

@@ -10,8 +10,10 @@
 #include "common/log.h"
 #include "worker/data/moments.h"
 #include "worker/store_mirror.h"
+#include "worker/store_reuse.h"
 
 #define MOMENTS_ROWS 100000u
+#define BATCHES_MAX 8u /* pulled and not pushed yet, beyond lock step */
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
 
 static void free_files(char **files, uint32_t n)
@@ -189,6 +191,25 @@ int setup_token(const char *path, char ret_token[128], struct err *err)
                : err_set(err, PS_ESETTING, "--token-file: the first line of %s is empty", path);
 }
 
+/* Exact for a job's only worker; with others, rows are reused within the bound. */
+static struct store *with_cache(const struct settings *s, struct store *store,
+                                const struct ps_options *options)
+{
+    const struct store_mirror_options exact = {
+        .max_bytes = s->row_cache_bytes,
+        .mode = options->mode,
+        .n_batches = options->mode == SPEC_MODE_BSP ? 1 : BATCHES_MAX,
+    };
+    const struct store_reuse_options bounded = { .max_bytes = s->row_cache_bytes,
+                                                 .mode = options->mode,
+                                                 .bound = options->bound,
+                                                 .reuse_clocks = s->reuse_clocks };
+
+    if (s->workers == 1)
+        return store_mirror_new(store, &exact);
+    return store_reuse_new(store, &bounded);
+}
+
 int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
                 void *arg, struct store **ret, struct err *err)
 {
@@ -220,10 +241,8 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
     status = setup_token(s->token_file, token, err);
     if (!status)
         status = store_remote_open(&options, ret, err);
-    if (!status && training && s->workers == 1 && s->row_cache_bytes)
-        *ret = store_mirror_new(
-            *ret, &(struct store_mirror_options){
-                      .max_bytes = s->row_cache_bytes, .mode = options.mode, .n_batches = 1 });
+    if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
+        *ret = with_cache(s, *ret, &options);
     return status;
 }
 
