@@ -231,11 +231,18 @@ static int start(struct mirror *m, struct err *err) ON_SHARD
  * before the copy is used. */
 static int end_earlier(struct mirror *m, struct err *err) ON_SHARD
 {
-    int status = m->fetch.under_way ? wait_fetch(m, err) : 0;
+    bool is_under_way, must_flush;
+    int status = 0;
 
-    if (!status && m->trust.limited && !m->trust.off)
-        status = m->inner->ops->flush(m->inner, err);
-    return status;
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (is_under_way)
+        status = wait_fetch(m, err);
+    pthread_mutex_lock(&m->lock);
+    must_flush = !status && m->trust.limited && !m->trust.off;
+    pthread_mutex_unlock(&m->lock);
+    return must_flush ? m->inner->ops->flush(m->inner, err) : status;
 }
 
 static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
@@ -291,12 +298,16 @@ static int answer(struct mirror *m, struct err *err) ON_SHARD
 static int pull_wait(struct store *s, struct err *err)
 {
     struct mirror *m = mirror_of(s);
+    bool is_under_way;
     int status = 0;
 
     enter_shard();
     if (m->request.plain)
         return m->inner->ops->pull_wait(m->inner, err);
-    if (m->fetch.under_way)
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (is_under_way)
         status = wait_fetch(m, err);
     return status ? status : answer(m, err);
 }
