@@ -38,7 +38,7 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 ROOMS    = common proto server/core server/net server/store server/log server/admin server \
-           worker/client worker/data worker/compute worker/model worker
+           worker/client worker/data worker/compute worker/model worker/mirror worker
 mains    = server/main.c worker/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -55,7 +55,7 @@ link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/model worker/compute worker/data worker/client server/store server/core proto common
+link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/store server/core proto common
 link.psd    = server server/net server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)

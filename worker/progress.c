@@ -103,6 +103,14 @@ static void put_stages(FILE *out, const struct stages *s, double seconds)
     fprintf(out, ",\"bottleneck\":\"%s\"", stages_name(stages_bottleneck(s)));
 }
 
+static void put_cache(FILE *out, const struct ps_stats *s)
+{
+    put_count(out, "rows_asked", s->rows_asked);
+    put_count(out, "rows_cached", s->rows_cached);
+    put_count(out, "rows_pulled_again", s->rows_pulled_again);
+    put_count(out, "bytes_saved", s->bytes_saved);
+}
+
 static void put_metrics(FILE *out, const struct metrics_result *m)
 {
     put_number(out, "auc", m ? m->auc : NAN);
@@ -215,6 +223,17 @@ static void tell_bottleneck(const struct progress_state *state, double seconds)
     log_info("%s", text);
 }
 
+static void tell_cache(const struct ps_stats *s)
+{
+    if (s->rows_asked)
+        log_info("the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
+                 "values did not travel",
+                 100 * (double)s->rows_cached / (double)s->rows_asked,
+                 (unsigned long long)s->rows_asked,
+                 100 * (double)s->rows_pulled_again / (double)s->rows_asked,
+                 (double)s->bytes_saved * 1e-6);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -231,6 +250,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
                  "wire%s",
                  (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
                  state->validates || valid ? "" : " (no validation rows were given)");
+    tell_cache(&state->store);
     if (state->bad_rows)
         log_warn("%llu malformed rows were skipped (--bad-rows-max)",
                  (unsigned long long)state->bad_rows);
@@ -252,6 +272,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "residual_rows", state->store.residual_rows);
     put_count(p->json, "residual_bytes", state->store.residual_bytes);
     put_count(p->json, "residual_settled", state->store.residual_settled);
+    put_cache(p->json, &state->store);
     put_count(p->json, "reconnects", state->store.reconnects);
     put_count(p->json, "resent_pushes", state->store.resent_pushes);
     put_count(p->json, "rejoins", state->store.rejoins);

@@ -71,7 +71,8 @@ struct settings {
     uint64_t residual_max_bytes, state_every;
     float topk;
     bool zstd;
-    uint64_t window_bytes;
+    uint64_t window_bytes, row_cache_bytes;
+    uint32_t reuse_clocks;
     /* machine and output */
     int device;
     uint32_t threads;

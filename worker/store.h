@@ -35,6 +35,9 @@ struct store_ops {
     void (*stats)(const struct store *s, struct ps_stats *ret);
     /* Whose residuals are this run's; the store's. Touched by the thread that pushes. */
     struct encoder *(*encoder)(const struct store *s);
+    /* For who holds a copy of the tables (store_mirror.c): every push is shown from here on. Returns
+     * how many shards there are. May be NULL. */
+    uint32_t (*set_tap)(struct store *s, const struct ps_tap *tap);
     void (*close)(struct store *s);
     uint64_t (*resume)(struct store *s);
 

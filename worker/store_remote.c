@@ -68,6 +68,12 @@ static struct encoder *encoder(const struct store *s)
     return ps_encoder(client(s));
 }
 
+static uint32_t set_tap(struct store *s, const struct ps_tap *tap)
+{
+    ps_set_tap(client(s), tap);
+    return ps_n_shards(client(s));
+}
+
 static void close_store(struct store *s)
 {
     ps_close(client(s));
@@ -94,6 +100,7 @@ static const struct store_ops ops = { .table = table,
                                       .clock = clock_of,
                                       .stats = stats,
                                       .encoder = encoder,
+                                      .set_tap = set_tap,
                                       .close = close_store,
                                       .resume = resume,
                                       .cancel = cancel,

@@ -136,7 +136,7 @@ static struct ps_pull_section ask_dense(const struct tables *t, const struct den
     /* Moments and the stop flag must come as they are. */
     enum codec_id codec = d->tensor ? wire_codec(t->wire, CHOICE_DENSE_PULL) : CODEC_FP32;
 
-    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, dst };
+    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, dst, NULL };
 }
 
 /* One dense table, outside the steps. */
@@ -318,12 +318,14 @@ static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
 {
     const struct batch *b = slot->batch;
 
-    out[0] = (struct ps_pull_section){ t->emb, wire_codec(t->wire, CHOICE_ROWS_PULL),
-                                       b->n_unique, b->unique, slot->rows };
+    out[0] = (struct ps_pull_section){ t->emb,      wire_codec(t->wire, CHOICE_ROWS_PULL),
+                                       b->n_unique, b->unique,
+                                       slot->rows,  NULL };
     if (!t->has_wide)
         return 1;
-    out[1] = (struct ps_pull_section){ t->wide, wire_codec(t->wire, CHOICE_WIDE_PULL),
-                                       b->n_unique, b->unique, slot->wide };
+    out[1] = (struct ps_pull_section){ t->wide,     wire_codec(t->wire, CHOICE_WIDE_PULL),
+                                       b->n_unique, b->unique,
+                                       slot->wide,  NULL };
     return 2;
 }
 

@@ -361,8 +361,9 @@ int encoder_pull(struct encoder *e, const struct ps_pull_section *sections, uint
     for (shard = 0; shard < e->n_shards; shard++) {
         for (i = 0; i < n; i++) {
             out = &pulls[shard].sections[i];
-            *out =
-                (struct section){ .table_id = sections[i].table, .codec = sections[i].codec };
+            *out = (struct section){ .table_id = sections[i].table,
+                                     .codec = sections[i].codec,
+                                     .state = sections[i].sink != NULL };
             put_keys(&e->pull_keys, sections[i].keys, deal_group(&e->pull, i, shard),
                      &bufs[shard], out);
         }
@@ -398,8 +399,12 @@ int encoder_pulled(struct encoder *e, const struct ps_pull_section *sections, ui
 
     assert(n == e->pull.n_sections);
     for (i = 0; i < n; i++) {
-        status = take_section(e, &sections[i], deal_group(&e->pull, i, shard), values[i],
-                              value_bytes[i]);
+        const struct ps_state_sink *sink = sections[i].sink;
+        struct deal_group g = deal_group(&e->pull, i, shard);
+
+        status = sink ? sink->take(sink->arg, &sections[i], shard, g.numbers, g.n, values[i],
+                                   value_bytes[i])
+                      : take_section(e, &sections[i], g, values[i], value_bytes[i]);
         if (status)
             return status;
     }

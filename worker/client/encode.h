@@ -41,7 +41,7 @@ int encoder_pull(struct encoder *e, const struct ps_pull_section *sections, uint
                  struct buf *bufs, struct pull *pulls) MUST_CHECK;
 
 /* Decodes one shard's answer to the last encoder_pull() into the dsts of the sections that were
- * asked. PS_ECOUNT / PS_ECODEC. */
+ * asked, or hands it to their sinks. PS_ECOUNT / PS_ECODEC, or what a sink says. */
 int encoder_pulled(struct encoder *e, const struct ps_pull_section *sections, uint32_t n,
                    uint32_t shard, const uint8_t *const *values, const size_t *value_bytes)
     MUST_CHECK;

@@ -31,6 +31,7 @@ struct ps_client {
     struct push *pushes; /* owned, n_shards */
     struct pull *pulls;  /* owned, n_shards */
     struct outbox push_out, pull_out;
+    struct ps_tap tap;
     struct {
         bool under_way;
         const struct ps_pull_section *sections; /* borrowed while under way */
@@ -372,6 +373,19 @@ uint64_t ps_resume(struct ps_client *c)
 
 /* ---- push ---- */
 
+static uint64_t show_push(struct ps_client *c, uint32_t shard, uint64_t clock,
+                          uint32_t n_samples, bool tick)
+{
+    struct push *push = &c->pushes[shard];
+
+    if (!c->tap.push)
+        return 1;
+    push->clock = clock;
+    push->n_samples = n_samples;
+    push->tick = tick;
+    return c->tap.push(c->tap.arg, shard, push);
+}
+
 static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick)
 {
     struct outbox *o = &c->push_out;
@@ -382,6 +396,7 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
         o->parcels[i]->clock = clock;
         o->parcels[i]->n_samples = n_samples;
         o->parcels[i]->tick = tick;
+        o->parcels[i]->n_versions = show_push(c, i, clock, n_samples, tick);
         n_bytes += buf_len(&o->bufs[i]);
         parcel_fill(o->parcels[i], &o->bufs[i], c->pushes[i].sections);
     }
@@ -456,6 +471,16 @@ int ps_leave(struct ps_client *c, struct err *err)
 }
 
 /* ---- what is known ---- */
+
+uint32_t ps_n_shards(const struct ps_client *c)
+{
+    return c->n_shards;
+}
+
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap)
+{
+    c->tap = *tap;
+}
 
 uint64_t ps_clock(const struct ps_client *c)
 {

@@ -85,6 +85,11 @@ int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
  * itself, drops what was under way, and says so in `rejoins`. */
 uint64_t ps_clock(const struct ps_client *c);
 
+uint32_t ps_n_shards(const struct ps_client *c);
+
+/* From the next push on; *tap is copied. */
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap);
+
 void ps_stats(const struct ps_client *c, struct ps_stats *ret);
 
 /* What turns pushes into bytes and keeps residuals (encode.h); the client's. To be touched only

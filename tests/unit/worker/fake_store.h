@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
+#include "worker/client/encode.h"
 #include "worker/store.h"
 
 #define FAKE_NEVER UINT64_MAX
@@ -36,6 +37,7 @@ struct fake_plan {
 
 struct fake {
     struct store store;
+    struct encoder *encoder; /* owned; nothing goes through it */
     struct fake_plan plan;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -229,6 +231,11 @@ static inline void fake_stats(const struct store *s, struct ps_stats *ret)
     *ret = (struct ps_stats){ 0 };
 }
 
+static inline struct encoder *fake_encoder(const struct store *s)
+{
+    return fake_of((struct store *)(uintptr_t)s)->encoder;
+}
+
 static inline void fake_cancel(struct store *s)
 {
     struct fake *f = fake_of(s);
@@ -254,7 +261,8 @@ static inline int fake_ahead(struct store *s, const struct ps_pull_section *sect
 #define FAKE_OPS                                                                              \
     .table = fake_table, .table_find = fake_table_find, .pull_start = fake_pull_start,        \
     .pull_wait = fake_pull_wait, .push = fake_push, .flush = fake_flush, .leave = fake_flush, \
-    .clock = fake_clock, .stats = fake_stats, .resume = fake_resume, .cancel = fake_cancel
+    .clock = fake_clock, .stats = fake_stats, .encoder = fake_encoder, .resume = fake_resume, \
+    .cancel = fake_cancel
 
 static const struct store_ops fake_overlaps = { FAKE_OPS, .overlaps = true };
 static const struct store_ops fake_serial = { FAKE_OPS, .ahead = fake_ahead };
@@ -262,7 +270,7 @@ static const struct store_ops fake_serial = { FAKE_OPS, .ahead = fake_ahead };
 static inline void fake_init(struct fake *f, const struct store_ops *ops,
                              const struct fake_plan *plan)
 {
-    *f = (struct fake){ .store.ops = ops, .plan = *plan };
+    *f = (struct fake){ .store.ops = ops, .plan = *plan, .encoder = encoder_new(1) };
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
 }
@@ -271,6 +279,7 @@ static inline void fake_deinit(struct fake *f)
 {
     if (f->broken)
         fail_msg("seed %llu: %s", (unsigned long long)f->plan.seed, f->how);
+    encoder_free(f->encoder);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
 }
