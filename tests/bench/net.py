@@ -30,7 +30,10 @@ def ip(*args, tool="ip"):
 
 
 def bits_of(rate):
-    number, unit = re.fullmatch(r"([0-9.]+)([kmg]?)bit", rate).groups()
+    match = re.fullmatch(r"([0-9.]+)([kmg]?)bit", rate)
+    if not match:
+        raise rig.Trouble(f"rate: found {rate}, expected such as 100mbit")
+    number, unit = match.groups()
     return float(number) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[unit]
 
 

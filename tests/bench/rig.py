@@ -195,6 +195,11 @@ class Rig:
             if psd in self.running:
                 self.running.remove(psd)
 
+    def status_of(self, process):
+        """None while it runs, else its exit status; finish() stays due."""
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended.si_status if ended else None
+
     def worker(self, command, flags, prefix=(), name="psworker"):
         """A psworker that runs, with its JSON lines and its log in files; settle it with result()."""
         lines, log = self.scratch / f"{name}.jsonl", self.scratch / f"{name}.log"
