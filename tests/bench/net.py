@@ -95,16 +95,18 @@ class Link:
                 ip("-n", name, "qdisc", "del", "dev", "wire0", "root", tool="tc")
         self.rate = rate
 
+    def sent(self, side):
+        """Bytes so far, with all headers. The kernel hands the veth segments by the dozen, under one header: what a network card would have put
+        before each of the others is added. Acknowledgements are as few as the bundles, which is how cards that bundle have it too."""
+        name = self.name[side]
+        sent = json.loads(ip("-n", name, "-s", "-j", "link", "show", "wire0"))[0]["stats64"]["tx"]
+        lines = [line.split() for line in ip("netns", "exec", name, "cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")]
+        segments = int(dict(zip(*lines))["OutSegs"])
+        return sent["bytes"] + HEADER_BYTES * max(segments - sent["packets"], 0)
+
     def bytes(self):
-        """Sent both ways so far, with all headers. The kernel hands the veth segments by the dozen, under one header: what a network card would
-        have put before each of the others is added."""
-        total = 0
-        for name in self.name.values():
-            sent = json.loads(ip("-n", name, "-s", "-j", "link", "show", "wire0"))[0]["stats64"]["tx"]
-            lines = [line.split() for line in ip("netns", "exec", name, "cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")]
-            segments = int(dict(zip(*lines))["OutSegs"])
-            total += sent["bytes"] + HEADER_BYTES * max(segments - sent["packets"], 0)
-        return total
+        """Both ways."""
+        return sum(map(self.sent, self.name))
 
 
 def settle(link, quiet_s=0.05, within_s=5):

@@ -20,7 +20,7 @@ def read_options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("rows", help="an .npz with numeric [n][13], ids [n][26], labels [n], n_train, n_ids")
     p.add_argument("--batch", type=int, default=2048, help="[%(default)s]")
-    p.add_argument("--steps", type=int, default=0, help="stop after so many, without a test; 0: one epoch [%(default)s]")
+    p.add_argument("--steps", type=int, default=0, help="stop after so many; 0: one epoch [%(default)s]")
     p.add_argument("--seed", type=int, default=1, help="[%(default)s]")
     p.add_argument("--lr", type=float, default=0.01, help="[%(default)s]")
     p.add_argument("--threads", type=int, default=1, help="[%(default)s]")
@@ -40,15 +40,16 @@ except ImportError as missing:
 class Bags(torch.nn.Module):
     """26 tables of their own, as facebookresearch/dlrm keeps them."""
 
-    def __init__(self, sizes, dim):
+    def __init__(self, table, sizes):
         super().__init__()
-        self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        self.bags = torch.nn.ModuleList(torch.nn.EmbeddingBag(int(n), dim, mode="sum", sparse=True) for n in sizes)
+        self.first = [int(end - n) for end, n in zip(np.cumsum(sizes), sizes)]
+        self.bags = torch.nn.ModuleList(torch.nn.EmbeddingBag.from_pretrained(part, freeze=False, mode="sum", sparse=True)
+                                        for part in table.split([int(n) for n in sizes]))
         self.weights = [bag.weight for bag in self.bags]
 
     def forward(self, ids):
         offsets = torch.arange(len(ids))
-        return torch.stack([bag(ids[:, i] - int(self.first[i]), offsets) for i, bag in enumerate(self.bags)], 1)
+        return torch.stack([bag(ids[:, i] - first, offsets) for i, (bag, first) in enumerate(zip(self.bags, self.first))], 1)
 
     def step(self):
         """The optimizer has them all."""
@@ -57,9 +58,9 @@ class Bags(torch.nn.Module):
 class One(torch.nn.Module):
     """All tables behind each other in one Embedding: the same function and the same Adagrad."""
 
-    def __init__(self, sizes, dim):
+    def __init__(self, table, _):
         super().__init__()
-        self.table = torch.nn.Embedding(int(sum(sizes)), dim, sparse=True)
+        self.table = torch.nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
         self.weights = [self.table.weight]
 
     def forward(self, ids):
@@ -72,10 +73,9 @@ class One(torch.nn.Module):
 class Rows(torch.nn.Module):
     """One table and no optimizer: a batch's unique rows are gathered once, and stepped in place."""
 
-    def __init__(self, sizes, dim, lr):
+    def __init__(self, table, lr):
         super().__init__()
-        self.table = torch.empty(int(sum(sizes)), dim)
-        self.state = torch.zeros_like(self.table)
+        self.table, self.state = table, torch.zeros_like(table)
         self.weights, self.lr = [], lr
 
     def forward(self, ids):
@@ -109,9 +109,8 @@ class Dlrm(torch.nn.Module):
         dim, n_fields = 16, 1 + len(sizes)
         self.bottom = torch.nn.Sequential(*mlp([13, 512, 256, 64, dim]))
         self.top = torch.nn.Sequential(*mlp([dim + n_fields * (n_fields - 1) // 2, 512, 256, 1])[:-1])
-        self.tables = {"bags": Bags, "one": One}[o.tables](sizes, dim) if o.tables != "rows" else Rows(sizes, dim, o.lr)
-        for weight in self.tables.weights or [self.tables.table]:
-            torch.nn.init.uniform_(weight, -0.05, 0.05)
+        table = torch.empty(int(sum(sizes)), dim).uniform_(-0.05, 0.05)
+        self.tables = Rows(table, o.lr) if o.tables == "rows" else {"bags": Bags, "one": One}[o.tables](table, sizes)
         i, j = np.tril_indices(n_fields, -1)
         self.pairs = torch.from_numpy(i * n_fields + j)
 
@@ -165,10 +164,9 @@ def main():
     numeric, ids, labels = (torch.from_numpy(file[name]) for name in ["numeric", "ids", "labels"])
     model = Dlrm(o, file["n_ids"])
     seconds, samples = train(o, model, numeric[:n_train], ids[:n_train], labels[:n_train])
-    result = {"samples_per_s": samples / seconds, "samples": samples, "seconds": seconds}
-    if not o.steps:
-        result |= test(model, numeric[n_train:], ids[n_train:], labels[n_train:])
-    result["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result = {"samples_per_s": samples / seconds, "samples": samples, "seconds": seconds,
+              **test(model, numeric[n_train:], ids[n_train:], labels[n_train:]),
+              "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     print(json.dumps({**vars(o), "torch": torch.__version__, **result}))
 
 
