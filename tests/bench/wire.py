@@ -24,7 +24,8 @@ INT8 = ["--push-codec", "int8"]
 BF16_PULLS = ["--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
 INT8_PULLS = ["--pull-codec", "int8", "--dense-pull-codec", "int8"]
 ONEBIT = ["--push-codec", "onebit"]
-AUTO = ["--push-codec", "auto", "--pull-codec", "auto"]
+AUTO = ["--push-codec", "auto", "--pull-codec", "auto", "--dense-pull-codec", "auto"]
+COUNTS = ["rows_asked", "rows_cached", "rows_pulled", "rows_pulled_again", "rows_pushed", "peak_memory_bytes"]
 CASES = [
     ("bf16 both ways", ["--push-codec", "bf16", *BF16_PULLS]),
     ("int8 pushes", INT8),
@@ -39,6 +40,7 @@ CACHE_CASES = [  # where psworker has a row cache, which is on unless it is told
     ("fp32, row cache", []),
     ("int8 pushes, row cache", INT8),
     ("int8 rows, 1-bit dense, row cache", [*INT8, "--dense-push-codec", "onebit"]),
+    ("int8 rows, 1-bit dense after 50 steps, row cache", [*INT8, "--dense-push-codec", "onebit", "--dense-push-warmup", "50"]),
     ("1-bit pushes, row cache", ONEBIT),
     ("auto", AUTO),
 ]
@@ -100,8 +102,7 @@ class Wire:
             test = self.rig.psworker("eval", ["--data", self.test, "--servers", address], worker)
         return {"samples": result["samples"], "seconds": seconds, "bytes": n_bytes, "bytes_per_sample": n_bytes / result["samples"],
                 "said_bytes_per_sample": result["wire_bytes_per_sample"], "auc": test["auc"], "logloss": test["logloss"],
-                "rows_pulled": result["rows_pulled"], "rows_pushed": result["rows_pushed"],
-                "peak_memory_bytes": result["peak_memory_bytes"]}
+                **{name: result[name] for name in COUNTS if name in result}}
 
     def head(self, n_rows):
         return rig.head(self.train, n_rows, self.rig.scratch / "head.tsv")
@@ -147,6 +148,9 @@ def compare(costs):
     for cost in costs:
         plain = next(c for c in costs if c["setting"] == PLAIN and c["batch"] == cost["batch"])
         cost["ratio"] = [a["bytes_per_sample"] / b["bytes_per_sample"] for a, b in zip(cost["runs"], plain["runs"])]
+        of_plain = plain["runs"][0]["rows_pulled"]
+        cost["rows_pulled_share"] = cost["runs"][0]["rows_pulled"] / of_plain
+        cost["rows_pulled_again_share"] = cost["runs"][0].get("rows_pulled_again", 0) / of_plain
         cost["auc_difference"] = [a["auc"] - b["auc"] for a, b in zip(cost["runs"], plain["runs"])]
 
 
@@ -165,11 +169,11 @@ def show_costs(costs):
     rig.say(f"{costs[0]['data']}, {costs[0]['train_rows']:,} rows, {len(costs[0]['seeds'])} seeds; AUC differences are those of the same seed.")
     rig.say()
     rig.table(["batch", "setting", "bytes a sample", "after the start", "plain / this", "test AUC", "AUC against plain",
-               "rows pulled a row pushed", "samples/s"],
+               "rows pulled / plain's", "pulled again / plain's pulls", "samples/s"],
               [[c["batch"], c["setting"], f"{statistics.mean(r['bytes_per_sample'] for r in c['runs']):,.0f}",
                 f"{c['steady_bytes_per_sample']:,.0f}", f"{1 / statistics.mean(c['ratio']):.1f}",
                 f"{statistics.mean(r['auc'] for r in c['runs']):.4f}", rig.mean_and_spread(c["auc_difference"], "{:+.4f}"),
-                f"{c['runs'][0]['rows_pulled'] / max(c['runs'][0]['rows_pushed'], 1):.2f}",
+                f"{c['rows_pulled_share']:.3f}", f"{c['rows_pulled_again_share']:.3f}" if "rows_pulled_again" in c["runs"][0] else "-",
                 f"{statistics.median(r['samples'] / r['seconds'] for r in c['runs']):,.0f}"] for c in costs])
 
 
