@@ -12,6 +12,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -123,6 +124,36 @@ def median_and_range(values, form="{:.2f}"):
     if not values:
         return "-"
     return f"{form.format(statistics.median(values))} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+# --- other programs ---
+
+def busy_s():
+    """CPU seconds of all cores since the machine started, with those that its host took (steal)."""
+    with open("/proc/stat") as f:
+        user, nice, system, _, _, irq, softirq, steal, *_ = map(int, f.readline().split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def own_s():
+    """CPU seconds of this process and those it has waited for."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def watched(run, *args):
+    """run(*args), which starts and ends its processes, with `others_share`: what other programs took of the machine's cores meanwhile. A figure is
+    worth what this leaves of it."""
+    busy, own, start = busy_s(), own_s(), time.monotonic()
+    result = run(*args)
+    cores_s = (time.monotonic() - start) * os.cpu_count()
+    return {**result, "others_share": max(busy_s() - busy - (own_s() - own), 0) / cores_s}
+
+
+def say_others(runs):
+    shares = [100 * run["others_share"] for run in runs]
+    say(f"Other programs took {statistics.median(shares):.0f} % of the cores in the median run, {max(shares):.0f} % in the worst.")
+    say()
 
 
 # --- processes ---

@@ -130,7 +130,7 @@ def measure(o, race):
     for i, seed in enumerate(o.seeds):
         for way in o.ways:
             for name, flags in MODES[i % len(MODES):] + MODES[:i % len(MODES)]:
-                got = race.run(flags, way, seed)
+                got = rig.watched(race.run, flags, way, seed)
                 runs.setdefault((way, name), []).append(got)
                 rig.note(f"seed {seed}, slow: {way}, {name}: {got['samples_per_s']:,.0f} samples/s, AUC {got['auc']:.4f}")
     return runs
@@ -154,6 +154,7 @@ def main():
     rig.say(f"{cases[0]['data']}, {o.workers} workers, batch {o.batch} each, {len(o.seeds)} seeds; a slow one is stopped for "
             f"{100 - 100 / o.slower:.0f} % of each {o.slice_ms:g} ms; in turn: {o.turn_ms:g} ms each.")
     rig.say()
+    rig.say_others([run for case in cases for run in case["runs"]])
     rig.table(["slow", "mode", "samples/s, all workers", "/ BSP", "test AUC", "AUC against BSP", "staleness max"],
               [[case["slow"], case["mode"], f"{statistics.median(r['samples_per_s'] for r in case['runs']):,.0f}",
                 rig.median_and_range(case["ratio"]), f"{statistics.mean(r['auc'] for r in case['runs']):.4f}",

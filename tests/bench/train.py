@@ -134,7 +134,7 @@ def measure(o, plan):
     runs = {name: [] for name, _, _ in plan}
     for i, seed in enumerate(o.seeds):
         for name, _, run in plan[i % len(plan):] + plan[:i % len(plan)]:
-            result = run(seed)
+            result = rig.watched(run, seed)
             runs[name].append(result)
             rig.note(f"seed {seed}: {name}: {result['samples_per_s']:.0f} samples/s, AUC {result['auc']:.4f}")
     return runs
@@ -164,6 +164,7 @@ def show(o, training, cases):
                 f"{statistics.mean(case['logloss']):.4f}",
                 "-" if TORCH in case["case"] else f"{statistics.median(case['wire_bytes_per_sample']):,.0f}",
                 f"{max(case['peak_memory_bytes']) / 1e6:.0f}"] for case in cases])
+    rig.say_others([run for case in cases for run in case["runs"]])
     for case in cases:
         if TORCH in case["case"]:
             rig.say(f"{case['case']}: the best setting was {case['threads']} threads, tables as {case['tables']}, "

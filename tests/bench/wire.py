@@ -111,7 +111,7 @@ class Wire:
         """A setting's bytes and AUC over all seeds, and what the start of the job and its first batch took of them."""
         runs = []
         for seed in self.o.seeds:
-            runs.append(self.run(flags, self.train, batch, seed))
+            runs.append(rig.watched(self.run, flags, self.train, batch, seed))
             rig.note(f"batch {batch}, seed {seed}: {name}: {runs[-1]['bytes_per_sample']:,.1f} bytes a sample, AUC {runs[-1]['auc']:.4f}")
         first = self.run(flags, self.head(batch), batch, self.o.seeds[0])
         steady = (runs[0]["bytes"] - first["bytes"]) / (runs[0]["samples"] - first["samples"])
@@ -133,7 +133,7 @@ class Wire:
         every = max(n_steps // 30, 1)
         steps = self.steps_to_target(flags, batch, seed, every) or n_steps
         while True:
-            run = self.run(flags, self.head(min(steps * batch, self.n_train)), batch, seed, rate)
+            run = rig.watched(self.run, flags, self.head(min(steps * batch, self.n_train)), batch, seed, rate)
             is_there = run["auc"] >= self.o.target_auc
             rig.note(f"{rate}, batch {batch}, seed {seed}: {name}: AUC {run['auc']:.4f} after {steps} steps, {run['seconds']:.1f} s")
             if is_there or steps >= n_steps:
@@ -166,8 +166,10 @@ def best_of(o, costs, batch):
 
 
 def show_costs(costs):
-    rig.say(f"{costs[0]['data']}, {costs[0]['train_rows']:,} rows, {len(costs[0]['seeds'])} seeds; AUC differences are those of the same seed.")
+    rig.say(f"{costs[0]['data']}, {costs[0]['train_rows']:,} rows, seeds {', '.join(map(str, costs[0]['seeds']))}; AUC differences are those "
+            "of the same seed.")
     rig.say()
+    rig.say_others([run for cost in costs for run in cost["runs"]])
     rig.table(["batch", "setting", "bytes a sample", "after the start", "plain / this", "test AUC", "AUC against plain",
                "rows pulled / plain's", "pulled again / plain's pulls", "samples/s"],
               [[c["batch"], c["setting"], f"{statistics.mean(r['bytes_per_sample'] for r in c['runs']):,.0f}",
@@ -191,6 +193,7 @@ def show_races(o, races):
         rows.append([race["rate"], race["batch"], race["race"], race["steps"], f"{statistics.median(seconds):.1f}",
                      f"{statistics.median(r['bytes'] * 8e-6 / r['seconds'] for r in mine):,.0f}",
                      "yes" if all(r["reached"] for r in mine) else "no", rig.median_and_range(gain, "{:.1f}")])
+    rig.say_others(races)
     rig.table(["link", "batch", "setting", "steps", "seconds", "Mbit/s, both ways", "reached", "plain / this"], rows)
 
 
