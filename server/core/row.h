@@ -19,7 +19,6 @@ struct row {
 #define ROW_TOUCHES_MAX 255u
 
 /* A row's flags. */
-#define ROW_PINNED 1u  /* a push in progress holds it: not to be removed */
 #define ROW_VISITED 2u /* the sweep has seen it: its touches count from then (shard_sweep.h) */
 #define ROW_FREE 4u    /* the table's own: no row is here, `key` leads to the next such place */
 

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/hash.h"
+#include "server/core/shard_grow.h"
+#include "server/core/shard_rows.h"
 #include "server/core/weights.h"
 
 /* Rows asked for before their turn: about what a miss takes. */
@@ -88,12 +90,26 @@ static void prefetch_row(const struct row *row, size_t n_bytes)
     __builtin_prefetch(bytes + n_bytes - 1, 1);
 }
 
-/* Row i, whose bytes are at src. */
-static void change(struct shard *s, struct shard_part *part, uint32_t i, const uint8_t *src,
-                   uint64_t version)
+/* Rows of a part, not always one behind the other. */
+struct chunk {
+    uint32_t n, end;                  /* n places, below `end` */
+    uint32_t places[SHARD_CHUNK_MAX]; /* in the part */
+    uint64_t keys[SHARD_CHUNK_MAX];
+    struct row *rows[SHARD_CHUNK_MAX];
+    struct table_group group;
+};
+
+static void add_place(struct chunk *c, const struct shard_rows *b, uint32_t place)
+{
+    c->places[c->n] = place;
+    c->keys[c->n++] = b->keys[place];
+}
+
+static void change_row(struct shard *s, struct shard_part *part, uint32_t place,
+                       struct row *row, uint64_t version)
 {
     const struct shard_entry *entry = part->rows.entry;
-    struct row *row = part->rows.rows[i];
+    const uint8_t *src = part->section->values + place * part->row_bytes;
     int status = part->codec->decode(src, entry->table.spec.dim, part->section->k, s->gradient);
 
     assert(!status); /* it was checked */
@@ -103,27 +119,70 @@ static void change(struct shard *s, struct shard_part *part, uint32_t i, const u
         assign(s, entry, row, s->gradient, version);
 }
 
-void shard_change_part(struct shard *s, const struct shard_run *run, struct shard_part *part,
-                       uint32_t from, uint32_t n)
+/* Rows that have been asked for are found or made, and changed while they are near. */
+static void change_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
+                         struct chunk *c)
 {
-    const struct shard_rows *b = &part->rows;
-    const uint8_t *src = part->section->values + from * part->row_bytes;
-    size_t n_bytes = sizeof(struct row) + b->entry->table.payload_bytes;
+    struct shard_entry *entry = part->rows.entry;
+    size_t n_bytes = sizeof(struct row) + entry->table.payload_bytes;
+    uint64_t n_refused = s->counters.rows_refused;
 
     if (n_bytes > PREFETCH_BYTES_MAX)
         n_bytes = PREFETCH_BYTES_MAX;
-    for (uint32_t i = from; i < from + n; i++, src += part->row_bytes) {
-        if (b->n_keys - i > AHEAD && b->rows[i + AHEAD])
-            prefetch_row(b->rows[i + AHEAD], n_bytes);
-        if (!b->rows[i] || shard_mark_is_set(b, i))
-            continue;
-        change(s, part, i, src, run->version);
-        if (run == &s->large)
-            b->rows[i]->stamp &= ~(uint64_t)ROW_PINNED;
+    table_group_end(entry->table.rows, &c->group);
+    shard_grow_rows(s, entry, part->section->op, run->version, c->keys, c->n, c->rows);
+    run->result.rows_refused += s->counters.rows_refused - n_refused;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (c->n - i > AHEAD && c->rows[i + AHEAD])
+            prefetch_row(c->rows[i + AHEAD], n_bytes);
+        if (c->rows[i])
+            change_row(s, part, c->places[i], c->rows[i], run->version);
     }
 }
 
-/* Which part of a push that is past its check is of this table; n_sections if none is. */
+/* Rows [from, end) but those that have been changed before their turn. */
+static void begin_chunk(const struct shard_part *part, struct chunk *c, uint32_t from,
+                        uint32_t end)
+{
+    const struct shard_rows *b = &part->rows;
+
+    c->n = 0;
+    c->end = end;
+    for (uint32_t i = from; i < end; i++)
+        if (!b->marks || !shard_mark_is_set(b, i))
+            add_place(c, b, i);
+    table_group_begin(b->entry->table.rows, &c->group, c->keys, c->n, c->rows);
+}
+
+void shard_change_rows(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n)
+{
+    struct shard_rows *b = &part->rows;
+    uint32_t at = b->n_done, end = at + n, size = shard_chunk(b->entry);
+    uint32_t n_chunks = n / size + (n % size != 0);
+    struct chunk chunks[3];
+
+    for (uint32_t i = at; run != &s->large && i < end; i += size)
+        shard_change_first(s, b->entry, b->keys + i, end - i < size ? end - i : size);
+    /* In step k chunk k asks for its lines, the one before for its rows, and the one before that,
+     * for which memory has had all that time, changes. */
+    for (uint32_t k = 0; k < n_chunks + 2; k++) {
+        if (k < n_chunks) {
+            uint32_t next = end - at < size ? end : at + size;
+
+            begin_chunk(part, &chunks[k % 3], at, next);
+            at = next;
+        }
+        if (k >= 1 && k - 1 < n_chunks)
+            table_group_ask(b->entry->table.rows, &chunks[(k - 1) % 3].group);
+        if (k >= 2) {
+            change_chunk(s, run, part, &chunks[(k - 2) % 3]);
+            b->n_done = chunks[(k - 2) % 3].end;
+        }
+    }
+}
+
+/* Which part of the push is of this table and does not wait; n_sections if none is. */
 static uint32_t part_of(const struct shard_run *run, const struct shard_entry *entry)
 {
     uint32_t i = 0;
@@ -134,40 +193,25 @@ static uint32_t part_of(const struct shard_run *run, const struct shard_entry *e
     return i;
 }
 
-/* The first of keys[at .. n) that is not below `key`. Gallops: what is asked for ascends. */
-static uint32_t lower_bound(const uint64_t *keys, uint32_t at, uint32_t n, uint64_t key)
-{
-    uint32_t stride = 1, end;
-
-    while (stride < n - at && keys[at + stride] < key)
-        stride *= 2;
-    end = stride < n - at ? at + stride : n;
-    at += stride / 2;
-    while (at < end) {
-        uint32_t middle = at + (end - at) / 2;
-
-        if (keys[middle] < key)
-            at = middle + 1;
-        else
-            end = middle;
-    }
-    return at;
-}
-
 static void change_first(struct shard *s, struct shard_part *part, const uint64_t *keys,
                          uint32_t n_keys)
 {
     struct shard_rows *b = &part->rows;
+    struct chunk c;
 
-    for (uint32_t i = 0, at = part->n_done; i < n_keys; i++) {
-        at = lower_bound(b->keys, at, b->n_keys, keys[i]);
+    c.n = 0;
+    for (uint32_t i = 0, at = b->n_done; i < n_keys; i++) {
+        at = shard_rows_bound(b, at, keys[i]);
         if (at == b->n_keys)
-            return;
-        if (b->keys[at] != keys[i] || shard_mark_is_set(b, at))
-            continue;
-        shard_change_part(s, &s->large, part, at, 1);
-        shard_mark_set(b, at);
+            break;
+        if (b->keys[at] == keys[i] && !shard_mark_is_set(b, at))
+            add_place(&c, b, at);
     }
+    table_group_begin(b->entry->table.rows, &c.group, c.keys, c.n, c.rows);
+    table_group_ask(b->entry->table.rows, &c.group);
+    change_chunk(s, &s->large, part, &c);
+    for (uint32_t i = 0; i < c.n; i++)
+        shard_mark_set(b, c.places[i]);
 }
 
 void shard_change_first(struct shard *s, const struct shard_entry *entry, const uint64_t *keys,
@@ -175,6 +219,7 @@ void shard_change_first(struct shard *s, const struct shard_entry *entry, const 
 {
     uint32_t i;
 
+    assert(n_keys <= SHARD_CHUNK_MAX);
     if (s->large.phase != SHARD_APPLY)
         return;
     i = part_of(&s->large, entry);
@@ -188,27 +233,6 @@ void shard_change_all(struct shard *s, struct shard_run *run)
         struct shard_part *part = &run->parts[i];
 
         if (!part->waits)
-            shard_change_part(s, run, part, part->n_done, part->rows.n_keys - part->n_done);
-        part->n_done = part->rows.n_keys;
+            shard_change_rows(s, run, part, part->rows.n_keys - part->rows.n_done);
     }
-}
-
-bool shard_change_awaits(const struct shard *s, const struct shard_entry *entry,
-                         const struct row *row)
-{
-    const struct shard_run *run = &s->large;
-    const struct shard_rows *b;
-    uint32_t i, at;
-
-    if (run->phase < SHARD_FIND || run->phase > SHARD_APPLY)
-        return false;
-    i = part_of(run, entry);
-    if (i == run->push->n_sections)
-        return false;
-    b = &run->parts[i].rows;
-    at = lower_bound(b->keys, 0, b->n_keys, row->key);
-    if (at == b->n_keys || b->rows[at] != row)
-        return false;
-    return run->phase != SHARD_APPLY ||
-           (at >= run->parts[i].n_done && !shard_mark_is_set(b, at));
 }

@@ -14,19 +14,15 @@
 void shard_change_step(struct shard *s, const struct shard_entry *entry, struct row *row,
                        float *gradient, const struct optim_step *step, uint64_t version);
 
-/* Rows [from, from + n) of the part that have not changed yet. Its bytes have been checked. */
-void shard_change_part(struct shard *s, const struct shard_run *run, struct shard_part *part,
-                       uint32_t from, uint32_t n);
+/* The next n rows of the part, found or made. Its bytes have been checked. */
+void shard_change_rows(struct shard *s, struct shard_run *run, struct shard_part *part,
+                       uint32_t n);
 
-/* Those of these ascending keys that the push under way has still to change. */
+/* Those of these ascending keys that the large push under way has still to change. */
 void shard_change_first(struct shard *s, const struct shard_entry *entry, const uint64_t *keys,
                         uint32_t n_keys);
 
 /* All that a push which has taken effect has still to change. */
 void shard_change_all(struct shard *s, struct shard_run *run);
-
-/* Has the push under way found this row, and not changed it yet? */
-bool shard_change_awaits(const struct shard *s, const struct shard_entry *entry,
-                         const struct row *row);
 
 #endif

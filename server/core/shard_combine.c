@@ -7,6 +7,7 @@
 
 #include "proto/keys.h"
 #include "server/core/shard_change.h"
+#include "server/core/shard_grow.h"
 #include "server/core/shard_rows.h"
 #include "server/core/shard_sweep.h"
 
@@ -30,9 +31,6 @@ struct clock_work {
     uint32_t n_batches;
     uint64_t n_keys;  /* of all contributions */
     uint64_t *merged; /* room for n_keys: the batches' keys */
-    struct row **rows;
-    uint8_t *marks; /* each batch has whole bytes */
-    bool pins;
 };
 
 static uint64_t rank_samples(const struct shard_held *h, uint64_t clock)
@@ -98,11 +96,7 @@ static int reserve_scratch(struct shard *s, struct clock_work *work,
         shard_scratch(&s->contributions, n_sections, sizeof *work->contributions);
     work->batches = shard_scratch(&s->batches, n_sections, sizeof *work->batches);
     work->merged = shard_scratch(&s->keys, 2 * work->n_keys, sizeof *work->merged);
-    work->rows = shard_scratch(&s->rows, work->n_keys, sizeof(struct row *));
-    work->marks = shard_scratch(&s->marks, work->n_keys / 8 + n_sections, 1);
-    return work->contributions && work->batches && work->merged && work->rows && work->marks
-               ? 0
-               : -ENOMEM;
+    return work->contributions && work->batches && work->merged ? 0 : -ENOMEM;
 }
 
 static void gather(const struct shard *s, struct clock_work *work,
@@ -181,43 +175,19 @@ static uint32_t run_of(const struct clock_work *work, uint32_t first)
     return n;
 }
 
-/* One batch of rows for each table; returns how many rows are not there. */
-static uint64_t find_rows(struct shard *s, struct clock_work *work)
+/* One batch of rows for each table. */
+static void make_batches(struct clock_work *work)
 {
-    uint64_t *merged = work->merged, n_absent = 0;
-    struct row **rows = work->rows;
-    uint8_t *marks = work->marks;
+    uint64_t *merged = work->merged;
 
     for (uint32_t i = 0, n; i < work->n_contributions; i += n) {
         struct shard_rows *b = &work->batches[work->n_batches++];
 
         n = run_of(work, i);
-        *b = (struct shard_rows){
-            .entry = work->contributions[i].entry, .keys = merged, .rows = rows, .marks = marks
-        };
+        *b = (struct shard_rows){ .entry = work->contributions[i].entry, .keys = merged };
         b->n_keys = merge(&work->contributions[i], n, merged);
-        memset(marks, 0, b->n_keys / 8 + 1);
         merged += b->n_keys;
-        rows += b->n_keys;
-        marks += b->n_keys / 8 + 1;
-        n_absent += shard_rows_find(s, b, 0, b->n_keys);
     }
-    return n_absent;
-}
-
-/* Every key has its row, or none at all. */
-static int prepare(struct shard *s, struct clock_work *work)
-{
-    int status = 0;
-
-    work->pins = find_rows(s, work) > 0;
-    for (uint32_t i = 0; i < work->n_batches && work->pins; i++)
-        shard_rows_pin(&work->batches[i], 0, work->batches[i].n_keys);
-    for (uint32_t i = 0; i < work->n_batches && work->pins && !status; i++)
-        status = shard_rows_grow(s, &work->batches[i], 0, work->batches[i].n_keys);
-    for (uint32_t i = 0; i < work->n_batches && status; i++)
-        shard_rows_undo(s, &work->batches[i]);
-    return status;
 }
 
 static void add_weighted(float *restrict sum, const float *restrict row, float weight,
@@ -256,31 +226,57 @@ static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64
     }
 }
 
+/* The next n rows of the batch, at most SHARD_CHUNK_MAX. */
+static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
+                        struct contribution *c, uint32_t n_c, const struct optim_step *step)
+{
+    const uint64_t *keys = b->keys + b->n_done;
+    struct row *rows[SHARD_CHUNK_MAX];
+
+    shard_change_first(s, b->entry, keys, n);
+    table_find_batch(b->entry->table.rows, keys, n, rows);
+    shard_grow_rows(s, b->entry, SECTION_GRADIENT, s->version, keys, n, rows);
+    for (uint32_t i = 0; i < n; i++) {
+        sum_rows(s, c, n_c, keys[i], b->entry->table.spec.dim);
+        shard_change_step(s, b->entry, rows[i], s->gradient, step, s->version);
+    }
+    b->n_done += n;
+}
+
+static void apply_batch(struct shard *s, struct shard_rows *b, struct contribution *c,
+                        uint32_t n_c, uint64_t clock)
+{
+    const struct optim_step step = optim_step_at(b->entry->optim, &b->entry->table.spec, clock,
+                                                 ++b->entry->table.n_pushes);
+    uint32_t chunk = shard_chunk(b->entry);
+
+    while (b->n_done < b->n_keys) {
+        uint32_t n = b->n_keys - b->n_done;
+
+        apply_chunk(s, b, n < chunk ? n : chunk, c, n_c, &step);
+    }
+}
+
 static void apply(struct shard *s, struct clock_work *work, uint64_t run, uint64_t clock)
 {
     struct contribution *c = work->contributions;
 
+    for (uint32_t i = 0; i < work->n_batches; i++)
+        shard_rows_begin(&work->batches[i]);
     for (uint32_t i = 0; i < work->n_batches; i++) {
         struct shard_rows *b = &work->batches[i];
-        const struct table_spec *spec = &b->entry->table.spec;
-        const struct optim_step step =
-            optim_step_at(b->entry->optim, spec, clock, ++b->entry->table.n_pushes);
         uint32_t n = run_of(work, (uint32_t)(c - work->contributions));
 
         shard_sweep_note_push(b->entry, run, clock, s->version);
-        for (uint32_t k = 0; k < b->n_keys; k++) {
-            sum_rows(s, c, n, b->keys[k], spec->dim);
-            shard_change_step(s, b->entry, b->rows[k], s->gradient, &step, s->version);
-        }
-        if (work->pins)
-            shard_rows_unpin(s, b);
+        apply_batch(s, b, c, n, clock);
+        shard_rows_end(b);
         c += n;
     }
 }
 
 static void trim(struct shard *s)
 {
-    struct buf *all[] = { &s->keys, &s->rows, &s->marks, &s->contributions, &s->batches };
+    struct buf *all[] = { &s->keys, &s->contributions, &s->batches };
 
     for (size_t i = 0; i < COUNT_OF(all); i++)
         shard_trim(all[i]);
@@ -293,9 +289,9 @@ int shard_combine(struct shard *s, const struct shard_held *first, uint64_t run)
 
     if (!status) {
         gather(s, &work, first);
-        status = prepare(s, &work);
+        make_batches(&work);
     }
-    if (!status && work.n_batches) {
+    if (work.n_batches) {
         s->version++;
         s->counters.combined_clocks++;
         apply(s, &work, run, first->clock);

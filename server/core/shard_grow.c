@@ -2,6 +2,7 @@
 
 #include "common/hash.h"
 #include "server/core/init.h"
+#include "server/core/shard_rows.h"
 #include "server/core/weights.h"
 
 #define SAMPLE_ROWS 512u
@@ -68,9 +69,11 @@ static int admit(struct shard_entry *entry, uint64_t key, bool *ret_admitted)
 
 /* --- who makes room --- */
 
-static bool may_go(const struct row *row)
+/* For a new row of push number `version`. One of version 0 has just been made. */
+static bool may_go(const struct shard_entry *entry, const struct row *row, uint64_t version)
 {
-    return !(row_flags(row) & ROW_PINNED) && row_version(row) != 0;
+    return row_version(row) != 0 && row_version(row) != version &&
+           !shard_rows_await(entry, row->key);
 }
 
 /* The less, the sooner it goes: by age, or by touches and then by age. */
@@ -135,7 +138,7 @@ static void age(struct shard_turnover *v, struct row *row)
 
 /* Looks at SAMPLE_ROWS row numbers, or all if there are no more: sets the hand's threshold, and
  * returns the row that is worth least. NULL: none may go. */
-static struct row *sample(struct shard_entry *entry)
+static struct row *sample(struct shard_entry *entry, uint64_t version)
 {
     struct shard_turnover *v = &entry->turnover;
     struct table *t = entry->table.rows;
@@ -148,7 +151,7 @@ static struct row *sample(struct shard_entry *entry)
         uint64_t number = n_numbers <= SAMPLE_ROWS ? i : hash_mix2(seed, i) % n_numbers;
         struct row *row = table_row(t, number);
 
-        if (!row || !may_go(row))
+        if (!row || !may_go(entry, row, version))
             continue;
         worths[n] = worth(entry, row);
         if (!least || worths[n] < worth(entry, least))
@@ -163,7 +166,7 @@ static struct row *sample(struct shard_entry *entry)
 
 /* The next row at or below the threshold; NULL when HAND_STEPS have met none, or the round with
  * that threshold is over. */
-static struct row *walk(struct shard_entry *entry)
+static struct row *walk(struct shard_entry *entry, uint64_t version)
 {
     struct shard_turnover *v = &entry->turnover;
     struct table *t = entry->table.rows;
@@ -173,7 +176,7 @@ static struct row *walk(struct shard_entry *entry)
         struct row *row = table_row(t, v->hand);
 
         v->hand = v->hand + 1 < n_numbers ? v->hand + 1 : 0;
-        if (row && may_go(row) && worth(entry, row) <= v->threshold)
+        if (row && worth(entry, row) <= v->threshold && may_go(entry, row, version))
             return row;
         age(v, row);
     }
@@ -181,18 +184,20 @@ static struct row *walk(struct shard_entry *entry)
 }
 
 /* Of the rows in the key's part of the index. */
-static struct row *beside(struct shard_entry *entry, uint64_t key)
+static struct row *beside(struct shard_entry *entry, uint64_t key, uint64_t version)
 {
     struct row *rows[NEAR_ROWS], *least = NULL;
     uint32_t n = table_near(entry->table.rows, key, rows, NEAR_ROWS);
 
     for (uint32_t i = 0; i < n; i++)
-        if (may_go(rows[i]) && (!least || worth(entry, rows[i]) < worth(entry, least)))
+        if (may_go(entry, rows[i], version) &&
+            (!least || worth(entry, rows[i]) < worth(entry, least)))
             least = rows[i];
     return least;
 }
 
-static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key)
+static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key,
+                      uint64_t version)
 {
     struct table *t = entry->table.rows;
     struct row *row = NULL;
@@ -204,11 +209,11 @@ static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key)
         return false;
     /* With a number free it is the index that has no room: for this key, in its place. */
     if (table_n_rows(t) < table_n_numbers(t))
-        row = beside(entry, key);
+        row = beside(entry, key, version);
     else if (table_n_rows(t))
-        row = walk(entry);
+        row = walk(entry, version);
     if (!row && table_n_rows(t) == table_n_numbers(t)) {
-        row = sample(entry);
+        row = sample(entry, version);
         entry->turnover.barren = row ? 0 : s->mark;
     }
     if (!row)
@@ -220,12 +225,12 @@ static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key)
 }
 
 /* Twice: the row that a victim leaves, and then the index. */
-static int insert(struct shard *s, struct shard_entry *entry, uint64_t key,
+static int insert(struct shard *s, struct shard_entry *entry, uint64_t key, uint64_t version,
                   struct row **ret_row)
 {
     int status = table_insert(entry->table.rows, key, ret_row);
 
-    for (int i = 0; i < 2 && status == PS_EBUDGET && make_room(s, entry, key); i++)
+    for (int i = 0; i < 2 && status == PS_EBUDGET && make_room(s, entry, key, version); i++)
         status = table_insert(entry->table.rows, key, ret_row);
     return status;
 }
@@ -248,43 +253,36 @@ static void begin_row(struct shard *s, const struct shard_entry *entry, uint64_t
     entry->optim->init(s->values, state, spec->dim, &spec->params);
 }
 
-static int refuse(struct shard *s, struct shard_entry *entry)
+static struct row *grow(struct shard *s, struct shard_entry *entry, enum section_op op,
+                        uint64_t version, uint64_t key)
 {
-    entry->table.rows_refused++;
-    s->counters.rows_refused++;
-    return 0;
-}
-
-int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key,
-                        struct row **ret_row)
-{
+    bool is_admitted = true;
     struct row *row;
-    int status = insert(s, entry, key, &row);
+    int status = op == SECTION_ASSIGN ? 0 : admit(entry, key, &is_admitted);
 
-    if (!status) {
-        begin_row(s, entry, key, row);
-        s->counters.rows_new++;
-        *ret_row = row;
-        return 0;
-    }
-    *ret_row = NULL;
-    return status == PS_EBUDGET ? refuse(s, entry) : status;
-}
-
-int shard_grow(struct shard *s, struct shard_entry *entry, uint64_t key, struct row **ret_row)
-{
-    bool is_admitted;
-    int status = admit(entry, key, &is_admitted);
-
-    *ret_row = NULL;
-    if (status)
-        return status == PS_EBUDGET ? refuse(s, entry) : status;
     if (!is_admitted) {
         entry->table.rows_unadmitted++;
         s->counters.rows_unadmitted++;
-        return 0;
+        return NULL;
     }
-    return shard_grow_assigned(s, entry, key, ret_row);
+    if (!status)
+        status = insert(s, entry, key, version, &row);
+    if (status) {
+        entry->table.rows_refused++;
+        s->counters.rows_refused++;
+        return NULL;
+    }
+    begin_row(s, entry, key, row);
+    s->counters.rows_new++;
+    return row;
+}
+
+void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
+                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!rows[i])
+            rows[i] = grow(s, entry, op, version, keys[i]);
 }
 
 int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
@@ -299,11 +297,4 @@ int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key
     s->budget.max = of_shard;
     entry->budget.max = of_table;
     return status;
-}
-
-void shard_grow_undo(struct shard *s, struct shard_entry *entry, struct row *row)
-{
-    (void)s;
-    if (row_version(row) == 0)
-        table_remove(entry->table.rows, row);
 }

@@ -1,7 +1,7 @@
 /*
- * A key that has no row is pushed to: does it get one? Asked once for each absent key of a push,
- * in order, before a weight has changed. In between stand the admission filter, the budgets, and
- * who makes room when they are full (spec.h, struct spec_limits).
+ * A key that has no row is pushed to: does it get one? Asked once for each absent key of a push.
+ * In between stand the admission filter, the budgets, and who makes room when they are full
+ * (spec.h, struct spec_limits).
  *
  * Who makes room, in the table that needs it: a hand walks the row numbers and takes rows of the
  * oldest (or rarest) sixteenth, as a sample of the rows says where that ends; each new row pays
@@ -19,28 +19,22 @@
 /* Sets entry->budget and entry->turnover by its specification, before it has a table. */
 void shard_grow_init(struct shard *s, struct shard_entry *entry);
 
-/* Gives back what shard_grow() has made beside rows. */
+/* Gives back what shard_grow_rows() has made beside rows. */
 void shard_grow_deinit(struct shard_entry *entry);
 
-/* *ret_row: a new row, its weights and state as they begin (stamp 0); or NULL when the key is
- * not admitted yet or has no place in the budget. All is counted here. -ENOMEM: neither, though
- * others may have made room. Other rows may go, but none that is ROW_PINNED or whose version is
- * 0: whoever holds rows across this call has pinned them. */
-int shard_grow(struct shard *s, struct shard_entry *entry, uint64_t key, struct row **ret_row)
-    MUST_CHECK;
-
-/* The same for a key that is set and not learnt: it is not asked how often it came. */
-int shard_grow_assigned(struct shard *s, struct shard_entry *entry, uint64_t key,
-                        struct row **ret_row) MUST_CHECK;
+/* Where rows[i] is NULL, a row for keys[i] is asked for, for push number `version`: a new one has
+ * its weights and state as they begin, and stamp 0. It stays NULL where the key is not admitted
+ * yet, or there is no place for it in the budget or in memory; which of these is counted.
+ * Other rows may go to make room, but none that that push has changed, or that any push has
+ * still to change (shard_rows.h). A key that is set (SECTION_ASSIGN) and not learnt is not asked
+ * how often it came. */
+void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
+                     uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);
 
 /* A row for a checkpoint's: its payload is not set, nobody makes room, nothing is counted. A
  * table that filled its budget may need a little more when it is built in another order, so 1/32
  * more than the budgets is allowed. PS_EBUDGET, -ENOMEM. */
 int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
                         struct row **ret_row) MUST_CHECK;
-
-/* The push that asked for it is not applied after all: the row goes as it came, unless another
- * push has changed it meanwhile. */
-void shard_grow_undo(struct shard *s, struct shard_entry *entry, struct row *row);
 
 #endif

@@ -1,77 +1,51 @@
 #include "server/core/shard_rows.h"
 
-#include "server/core/shard_change.h"
-#include "server/core/shard_grow.h"
+#include <assert.h>
 
-uint32_t shard_rows_find(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n)
+void shard_rows_begin(struct shard_rows *b)
 {
-    uint32_t n_absent = 0;
-
-    shard_change_first(s, b->entry, b->keys + from, n);
-    table_find_batch(b->entry->table.rows, b->keys + from, n, b->rows + from);
-    for (uint32_t i = from; i < from + n; i++)
-        n_absent += b->rows[i] == NULL;
-    return n_absent;
+    b->n_done = 0;
+    b->next = b->entry->changing;
+    b->entry->changing = b;
 }
 
-void shard_rows_pin(struct shard_rows *b, uint32_t from, uint32_t n)
+void shard_rows_end(struct shard_rows *b)
 {
-    for (uint32_t i = from; i < from + n; i++)
-        if (b->rows[i])
-            b->rows[i]->stamp |= ROW_PINNED;
-}
+    struct shard_rows **at = &b->entry->changing;
 
-/* Admission is for keys that are learned, and not for what somebody sets. */
-static int grow(struct shard *s, struct shard_rows *b, uint32_t i)
-{
-    if (b->op == SECTION_ASSIGN)
-        return shard_grow_assigned(s, b->entry, b->keys[i], &b->rows[i]);
-    return shard_grow(s, b->entry, b->keys[i], &b->rows[i]);
-}
-
-int shard_rows_grow(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n)
-{
-    for (uint32_t i = from; i < from + n; i++) {
-        int status;
-
-        if (b->rows[i])
-            continue;
-        /* Another push may have made it since it was looked for. */
-        table_find_batch(b->entry->table.rows, &b->keys[i], 1, &b->rows[i]);
-        if (!b->rows[i]) {
-            status = grow(s, b, i);
-            if (status)
-                return status;
-            if (!b->rows[i])
-                continue;
-            shard_mark_set(b, i);
-        }
-        b->rows[i]->stamp |= ROW_PINNED;
+    while (*at != b) {
+        assert(*at);
+        at = &(*at)->next;
     }
-    return 0;
+    *at = b->next;
 }
 
-static void unpin(const struct shard *s, const struct shard_rows *b, uint32_t i)
+uint32_t shard_rows_bound(const struct shard_rows *b, uint32_t at, uint64_t key)
 {
-    if (!shard_change_awaits(s, b->entry, b->rows[i]))
-        b->rows[i]->stamp &= ~(uint64_t)ROW_PINNED;
-}
+    uint32_t stride = 1, end;
 
-void shard_rows_unpin(const struct shard *s, struct shard_rows *b)
-{
-    for (uint32_t i = 0; i < b->n_keys; i++)
-        if (b->rows[i])
-            unpin(s, b, i);
-}
+    while (stride < b->n_keys - at && b->keys[at + stride] < key)
+        stride *= 2;
+    end = stride < b->n_keys - at ? at + stride : b->n_keys;
+    at += stride / 2;
+    while (at < end) {
+        uint32_t middle = at + (end - at) / 2;
 
-void shard_rows_undo(struct shard *s, struct shard_rows *b)
-{
-    for (uint32_t i = 0; i < b->n_keys; i++) {
-        if (!b->rows[i])
-            continue;
-        unpin(s, b, i);
-        if (shard_mark_is_set(b, i))
-            shard_grow_undo(s, b->entry, b->rows[i]);
-        b->rows[i] = NULL;
+        if (b->keys[middle] < key)
+            at = middle + 1;
+        else
+            end = middle;
     }
+    return at;
+}
+
+bool shard_rows_await(const struct shard_entry *entry, uint64_t key)
+{
+    for (const struct shard_rows *b = entry->changing; b; b = b->next) {
+        uint32_t at = shard_rows_bound(b, b->n_done, key);
+
+        if (at < b->n_keys && b->keys[at] == key && !(b->marks && shard_mark_is_set(b, at)))
+            return true;
+    }
+    return false;
 }

@@ -1,30 +1,22 @@
 /*
- * The rows that a push is about to change: found, and made where they are not there yet.
- *
- * Growing one table may remove rows of this and others to make room (shard_grow.h), but none
- * that is pinned: so all rows that a push has found are pinned before it grows.
+ * The rows that pushes are about to change: a push has taken effect before its last row has
+ * changed, and until then nobody may take such a row away (shard_grow.h, shard_sweep.h) or see
+ * it as it was (shard_change.h).
  */
 #ifndef SERVER_CORE_SHARD_ROWS_H
 #define SERVER_CORE_SHARD_ROWS_H
 
 #include "server/core/shard_state.h"
 
-/* Fills b->rows[from .. from + n); returns how many are not there. What the push under way has
- * still to change of them is changed first. */
-uint32_t shard_rows_find(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n);
+/* From here to the end b's keys are awaited by its table, those from b->n_done on that are not marked. */
+void shard_rows_begin(struct shard_rows *b);
+void shard_rows_end(struct shard_rows *b);
 
-/* Those of the range that are there. */
-void shard_rows_pin(struct shard_rows *b, uint32_t from, uint32_t n);
+/* Has a push still to change the row of that key? */
+bool shard_rows_await(const struct shard_entry *entry, uint64_t key);
 
-/* Asks for a row for each key of the range that has none; what is made is pinned and marked.
- * -ENOMEM: shard_rows_undo(). */
-int shard_rows_grow(struct shard *s, struct shard_rows *b, uint32_t from, uint32_t n)
-    MUST_CHECK;
-
-/* The pins go, but those of the push under way stay. */
-void shard_rows_unpin(const struct shard *s, struct shard_rows *b);
-
-/* The pins go, and what was made: all is as it was. */
-void shard_rows_undo(struct shard *s, struct shard_rows *b);
+/* The first of b->keys[at .. n_keys) that is not below `key`. Gallops: what is asked for in a
+ * row ascends. */
+uint32_t shard_rows_bound(const struct shard_rows *b, uint32_t at, uint64_t key);
 
 #endif

@@ -47,8 +47,7 @@ static int check_table(struct shard *s, struct shard_run *run, struct shard_part
     if (status)
         return status;
     fault->entry = entry;
-    part->rows =
-        (struct shard_rows){ .entry = entry, .op = section->op, .n_keys = section->n_keys };
+    part->rows = (struct shard_rows){ .entry = entry, .n_keys = section->n_keys };
     part->waits = section->op == SECTION_GRADIENT &&
                   shard_mode_of(entry, run->worker->job) == SPEC_MODE_BSP;
     if (section->op != SECTION_GRADIENT && section->op != SECTION_ASSIGN)
@@ -91,37 +90,35 @@ static int check_tables(struct shard *s, struct shard_run *run)
                        push->clock);
     for (uint32_t i = 0; i < push->n_sections && !status; i++) {
         run->parts[i].section = &push->sections[i];
-        run->parts[i].n_done = 0;
         status = check_table(s, run, &run->parts[i]);
     }
     return status ? status : check_clock(run);
 }
 
-/* Gives every part its arrays. */
-static int reserve(struct shard_run *run)
+/* Gives every part its arrays. Nobody comes in between where the push is small. */
+static int reserve(struct shard *s, struct shard_run *run)
 {
     uint64_t n_keys = 0, *keys;
     uint32_t n_sections = run->push->n_sections;
-    struct row **rows;
-    uint8_t *marks;
+    bool has_marks = run == &s->large;
+    uint8_t *marks = NULL;
 
     for (uint32_t i = 0; i < n_sections; i++)
         n_keys += run->push->sections[i].n_keys;
     keys = shard_scratch(&run->keys, n_keys, sizeof *keys);
-    rows = shard_scratch(&run->rows, n_keys, sizeof *rows);
-    marks = shard_scratch(&run->marks, n_keys / 8 + n_sections, 1);
-    if (!keys || !rows || !marks)
+    if (has_marks)
+        marks = shard_scratch(&run->marks, n_keys / 8 + n_sections, 1);
+    if (!keys || (has_marks && !marks))
         return -ENOMEM;
-    memset(marks, 0, n_keys / 8 + n_sections);
+    if (has_marks)
+        memset(marks, 0, n_keys / 8 + n_sections);
     for (uint32_t i = 0; i < n_sections; i++) {
         struct shard_rows *b = &run->parts[i].rows;
 
         b->keys = keys;
-        b->rows = rows;
         b->marks = marks;
         keys += b->n_keys;
-        rows += b->n_keys;
-        marks += b->n_keys / 8 + 1;
+        marks += has_marks ? b->n_keys / 8 + 1 : 0;
     }
     return 0;
 }
@@ -133,64 +130,37 @@ static int check_chunk(struct shard *s, struct shard_run *run, struct shard_part
 {
     struct shard_fault *fault = &run->fault;
     const struct shard_entry *entry = part->rows.entry;
-    uint32_t from = part->n_done;
+    uint32_t from = part->rows.n_done;
     int status;
 
     fault->entry = entry;
-    memset(part->rows.rows + from, 0, n * sizeof *part->rows.rows);
     status = shard_section_keys(s, entry, part->section, &part->reader, n,
                                 part->rows.keys + from, &fault->key, &fault->err);
-    return status ? status : shard_section_values(part, from, n, &fault->key, &fault->err);
-}
-
-static int find_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
-                      uint32_t n)
-{
-    run->n_absent += shard_rows_find(s, &part->rows, part->n_done, n);
-    if (run->pins)
-        shard_rows_pin(&part->rows, part->n_done, n);
-    return 0;
-}
-
-static int grow_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
-                      uint32_t n)
-{
-    uint64_t n_refused = s->counters.rows_refused;
-    int status = shard_rows_grow(s, &part->rows, part->n_done, n);
-
-    run->result.rows_refused += s->counters.rows_refused - n_refused;
+    if (!status)
+        status = shard_section_values(part, from, n, &fault->key, &fault->err);
+    part->rows.n_done += n;
     return status;
 }
 
-static int apply_chunk(struct shard *s, struct shard_run *run, struct shard_part *part,
-                       uint32_t n)
+/* Of the part that the phase is at, if it has rows left: about so many bytes of them. Returns
+ * what that costs. */
+static uint64_t work(struct shard *s, struct shard_run *run, uint64_t n_bytes, int *ret_status)
 {
-    shard_change_part(s, run, part, part->n_done, n);
-    return 0;
-}
-
-/* One chunk of the part that the phase is at, if it has one; returns what that costs. */
-static uint64_t work_chunk(struct shard *s, struct shard_run *run, int *ret_status)
-{
-    static int (*const work[])(struct shard * s, struct shard_run * run,
-                               struct shard_part * part, uint32_t n) = {
-        [SHARD_CHECK] = check_chunk,
-        [SHARD_FIND] = find_chunk,
-        [SHARD_GROW] = grow_chunk,
-        [SHARD_APPLY] = apply_chunk,
-    };
     struct shard_part *part = &run->parts[run->part];
-    uint32_t n = part->rows.n_keys - part->n_done, chunk = shard_chunk(part->rows.entry);
+    uint32_t cost = shard_row_cost(part->rows.entry), chunk = shard_chunk(part->rows.entry);
+    uint32_t n_left = part->rows.n_keys - part->rows.n_done;
+    uint64_t n = run->phase == SHARD_CHECK || n_bytes / cost < chunk ? chunk : n_bytes / cost;
 
-    if (n > chunk)
-        n = chunk;
+    n = n < n_left ? n : n_left;
     if (n == 0 || (part->waits && run->phase != SHARD_CHECK)) {
         run->part++;
         return 0;
     }
-    *ret_status = work[run->phase](s, run, part, n);
-    part->n_done += n;
-    return (uint64_t)n * shard_row_cost(part->rows.entry);
+    if (run->phase == SHARD_CHECK)
+        *ret_status = check_chunk(s, run, part, (uint32_t)n);
+    else
+        shard_change_rows(s, run, part, (uint32_t)n);
+    return n * cost;
 }
 
 /* --- from phase to phase --- */
@@ -198,37 +168,15 @@ static uint64_t work_chunk(struct shard *s, struct shard_run *run, int *ret_stat
 static void trim(struct shard_run *run)
 {
     shard_trim(&run->keys);
-    shard_trim(&run->rows);
     shard_trim(&run->marks);
 }
 
 /* Nothing of it is left behind. */
 static void fail(struct shard *s, struct shard_run *run, int status)
 {
-    enum shard_phase was = run->phase;
-
-    run->phase = SHARD_JUDGED; /* its rows are not waited for any more */
-    for (uint32_t i = 0; i < run->push->n_sections && was > SHARD_CHECK; i++)
-        if (!run->parts[i].waits)
-            shard_rows_undo(s, &run->parts[i].rows);
+    run->phase = SHARD_JUDGED;
     shard_verdict_refuse(s, run, status);
     trim(run);
-}
-
-static void enter(struct shard_run *run, enum shard_phase phase)
-{
-    run->phase = phase;
-    run->part = 0;
-    for (uint32_t i = 0; i < run->push->n_sections; i++)
-        run->parts[i].n_done = 0;
-}
-
-static void pin_all(struct shard_run *run)
-{
-    for (uint32_t i = 0; i < run->push->n_sections && !run->pins; i++)
-        if (!run->parts[i].waits)
-            shard_rows_pin(&run->parts[i].rows, 0, run->parts[i].rows.n_keys);
-    run->pins = true;
 }
 
 /* In slices, others have come in between: is all as it was when it began? */
@@ -243,13 +191,6 @@ static int check_again(struct shard_run *run)
     return status ? status : check_clock(run);
 }
 
-/* From here on a mark says that the row has changed. */
-static void clear_marks(struct shard_run *run)
-{
-    for (uint32_t i = 0; i < run->push->n_sections; i++)
-        memset(run->parts[i].rows.marks, 0, run->parts[i].rows.n_keys / 8 + 1);
-}
-
 static void take_effect(struct shard *s, struct shard_run *run)
 {
     int status = check_again(run);
@@ -260,36 +201,29 @@ static void take_effect(struct shard *s, struct shard_run *run)
         fail(s, run, status);
         return;
     }
-    clear_marks(run);
-    shard_verdict_accept(s, run);
+    for (uint32_t i = 0; i < run->push->n_sections; i++)
+        if (!run->parts[i].waits)
+            shard_rows_begin(&run->parts[i].rows);
+    run->phase = SHARD_APPLY;
     run->part = 0;
+    shard_verdict_accept(s, run);
+}
+
+static void end(struct shard_run *run)
+{
+    for (uint32_t i = 0; i < run->push->n_sections; i++)
+        if (!run->parts[i].waits)
+            shard_rows_end(&run->parts[i].rows);
+    run->phase = SHARD_JUDGED;
+    trim(run);
 }
 
 static void next_phase(struct shard *s, struct shard_run *run)
 {
-    switch (run->phase) {
-    case SHARD_CHECK:
-        enter(run, SHARD_FIND);
-        return;
-    case SHARD_FIND:
-        if (run->n_absent == 0) {
-            take_effect(s, run);
-            return;
-        }
-        pin_all(run);
-        enter(run, SHARD_GROW);
-        return;
-    case SHARD_GROW:
+    if (run->phase == SHARD_CHECK)
         take_effect(s, run);
-        return;
-    case SHARD_APPLY:
-        run->phase = SHARD_JUDGED;
-        trim(run);
-        return;
-    case SHARD_IDLE:
-    case SHARD_JUDGED:
-        return;
-    }
+    else
+        end(run);
 }
 
 void shard_run_begin(struct shard *s, struct shard_run *run, struct worker *worker,
@@ -299,8 +233,6 @@ void shard_run_begin(struct shard *s, struct shard_run *run, struct worker *work
 
     run->push = push;
     run->worker = worker;
-    run->pins = run == &s->large;
-    run->n_absent = 0;
     run->fault = (struct shard_fault){ 0 };
     run->status = 0;
     run->result = (struct shard_push_result){ 0 };
@@ -308,7 +240,7 @@ void shard_run_begin(struct shard *s, struct shard_run *run, struct worker *work
     run->part = 0;
     status = check_tables(s, run);
     if (!status)
-        status = reserve(run);
+        status = reserve(s, run);
     if (status)
         fail(s, run, status);
 }
@@ -323,7 +255,7 @@ void shard_run_more(struct shard *s, struct shard_run *run, uint64_t n_bytes)
         if (run->part == run->push->n_sections)
             next_phase(s, run);
         else
-            cost = work_chunk(s, run, &status);
+            cost = work(s, run, n_bytes, &status);
         if (status)
             fail(s, run, status);
         n_bytes -= cost < n_bytes ? cost : n_bytes;
@@ -341,6 +273,5 @@ void shard_run_end(struct shard_run *run)
 void shard_run_deinit(struct shard_run *run)
 {
     buf_deinit(&run->keys);
-    buf_deinit(&run->rows);
     buf_deinit(&run->marks);
 }

@@ -2,16 +2,16 @@
  * What a shard is made of, for the files behind shard.h: shard_tables.c (life, tables),
  * shard_push.c and shard_run.c (a push and its way), shard_pull.c and shard_read.c (a pull and its
  * rows), and below these shard_section.c (a section held against its table), shard_lockstep.c
- * (pushes that wait for their clock), shard_combine.c (a clock that is complete), shard_rows.c
- * (rows found and made), shard_change.c (rows changed), shard_grow.c (does a key get a row?).
+ * (pushes that wait for their clock), shard_combine.c (a clock that is complete), shard_change.c
+ * (rows changed), shard_grow.c (does a key get a row?), shard_rows.c (rows still to be changed).
  *
  * Invariants:
  *   1. Every row's key routes to this shard; a dense table's keys are below n_blocks.
  *   2. No NaN and no Inf that a peer sent reaches a row.
  *   3. A worker's last_seq is the number of its last judged push; all before it are judged too.
  *   4. held_bytes is the sum of n_bytes over all held pushes of all queues.
- *   5. A row that `large` has found and not yet changed is pinned; nobody sees it before it is
- *      changed once `large` applies.
+ *   5. A row that a push which has taken effect has still to change is not removed, and nobody sees
+ *      it before it is changed.
  */
 #ifndef SERVER_CORE_SHARD_STATE_H
 #define SERVER_CORE_SHARD_STATE_H
@@ -36,17 +36,17 @@ struct shard_entry {
     uint64_t mark;             /* s->mark of the last push that named it */
     struct budget budget;      /* of its rows, index and sketch; parent: the shard's */
     struct shard_turnover turnover;
+    struct shard_rows *changing; /* by pushes that have taken effect; borrowed */
 };
 
-/* The rows of one table that a push is about to change. The arrays are scratch of whoever works
- * on them. */
+/* The rows of one table that a push changes, in the order of their keys. The arrays are scratch
+ * of whoever works on them. */
 struct shard_rows {
     struct shard_entry *entry;
-    enum section_op op;
-    uint64_t *keys;    /* n_keys ascending */
-    struct row **rows; /* NULL: not there */
-    uint8_t *marks;    /* a bit for each: made by this push; when it applies, changed already */
-    uint32_t n_keys;
+    struct shard_rows *next; /* in entry->changing */
+    uint64_t *keys;          /* n_keys ascending */
+    uint8_t *marks; /* a bit for each that was changed before its turn; NULL where none is */
+    uint32_t n_keys, n_done;
 };
 
 /* A section of a push under judgement. */
@@ -55,8 +55,7 @@ struct shard_part {
     const struct codec *codec;
     size_t row_bytes; /* as encoded */
     bool waits;       /* a gradient of a lock-step table: held until its clock is complete */
-    struct shard_rows rows;
-    uint32_t n_done;           /* rows that the phase is through with */
+    struct shard_rows rows;    /* rows.n_done: those that the phase is through with */
     struct keys_reader reader; /* of the section's keys */
     struct optim_step step;    /* of a gradient, once the push applies */
 };
@@ -73,14 +72,14 @@ struct shard_fault {
  *
  *     IDLE     no push
  *     CHECK    keys and values are held against the tables
- *     FIND     rows are found, and pinned where others come in between
- *     GROW     keys that have none get rows; only if there are such
- *     APPLY    it has taken effect: version, number, tick are given; rows change, in any order
+ *     APPLY    it has taken effect: version, number, tick are given; rows are found or made,
+ *              and change, in any order
  *     JUDGED   `result` says how
  *
- * A fault up to GROW leads to JUDGED, with nothing left behind but the refusal.
+ * A fault in CHECK leads to JUDGED, with nothing left behind but the refusal. In APPLY there is
+ * none: a key for which there is no memory gets no row, and is counted.
  */
-enum shard_phase { SHARD_IDLE, SHARD_CHECK, SHARD_FIND, SHARD_GROW, SHARD_APPLY, SHARD_JUDGED };
+enum shard_phase { SHARD_IDLE, SHARD_CHECK, SHARD_APPLY, SHARD_JUDGED };
 
 struct shard_held; /* shard_combine.h */
 
@@ -90,14 +89,12 @@ struct shard_run {
     struct worker *worker;
     uint32_t part; /* the phase is at this one of push->n_sections */
     struct shard_part parts[SECTIONS_MAX];
-    bool pins; /* its rows are pinned */
-    uint64_t n_absent;
     uint64_t version;        /* of the rows that it changes */
     struct shard_held *held; /* between its copy and its place in the queue: owned */
     struct shard_fault fault;
     int status; /* shard_push()'s */
     struct shard_push_result result;
-    struct buf keys, rows, marks; /* owned: the parts' arrays */
+    struct buf keys, marks; /* owned: the parts' arrays */
 };
 
 struct shard_queue; /* shard_lockstep.c */
@@ -122,7 +119,7 @@ struct shard {
     struct shard_run small, large;
 
     /* Scratch of one call: grows to what it needs; what is large goes with the call. */
-    struct buf keys, rows, marks, contributions, batches;
+    struct buf keys, contributions, batches;
     float *gradient, *values; /* owned; SPEC_DIM_MAX each */
 };
 

@@ -1,5 +1,7 @@
 #include "server/core/shard_sweep.h"
 
+#include "server/core/shard_rows.h"
+
 /* This run's place; one that is new takes that of the oldest, whose numbers are the least. */
 static struct shard_turnover_run *find_run(struct shard_turnover *v, uint64_t run,
                                            uint64_t clock)
@@ -92,7 +94,7 @@ static bool judge(struct shard *s, struct shard_entry *entry, struct row *row, u
     struct shard_table *t = &entry->table;
     uint64_t version = row_version(row);
 
-    if (row_flags(row) & ROW_PINNED || version == 0)
+    if (version == 0 || shard_rows_await(entry, row->key))
         return false;
     if (version <= idle) {
         t->rows_idle++;

@@ -39,8 +39,6 @@ void shard_free(struct shard *s)
     shard_run_deinit(&s->small);
     shard_run_deinit(&s->large);
     buf_deinit(&s->keys);
-    buf_deinit(&s->rows);
-    buf_deinit(&s->marks);
     buf_deinit(&s->contributions);
     buf_deinit(&s->batches);
     free(s->gradient);

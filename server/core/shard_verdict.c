@@ -6,7 +6,6 @@
 
 #include "server/core/shard_change.h"
 #include "server/core/shard_lockstep.h"
-#include "server/core/shard_rows.h"
 #include "server/core/shard_sweep.h"
 
 int shard_verdict_turn(const struct worker *worker, const struct push *push, bool *ret_repeated,
@@ -141,7 +140,6 @@ static void take_place(struct shard *s, struct shard_run *run)
         struct shard_part *part = &run->parts[i];
         struct shard_entry *entry = part->rows.entry;
 
-        part->n_done = 0;
         if (part->waits || part->section->op != SECTION_GRADIENT)
             continue;
         part->step = optim_step_at(entry->optim, &entry->table.spec, run->push->clock,
@@ -149,14 +147,6 @@ static void take_place(struct shard *s, struct shard_run *run)
         shard_sweep_note_push(entry, run->worker->job->run, run->push->clock, s->version);
     }
     run->version = s->version;
-}
-
-static void change_now(struct shard *s, struct shard_run *run)
-{
-    shard_change_all(s, run);
-    for (uint32_t i = 0; i < run->push->n_sections && run->pins; i++)
-        if (!run->parts[i].waits)
-            shard_rows_unpin(s, &run->parts[i].rows);
 }
 
 int shard_verdict_prepare(struct shard *s, struct shard_run *run)
@@ -171,9 +161,8 @@ void shard_verdict_accept(struct shard *s, struct shard_run *run)
     take_number(s, run);
     count_sections(s, run);
     take_place(s, run);
-    run->phase = SHARD_APPLY;
     if (run != &s->large)
-        change_now(s, run);
+        shard_change_all(s, run);
     shard_lockstep_hold(s, run->worker, run->held);
     end_step(s, run);
     shard_verdict_tell(s, run->worker, &run->fault.err, &run->result);

@@ -22,6 +22,7 @@ struct table {
     uint64_t
         free; /* 1 + the number of the first free row; its key is the next such; 0: the end */
     uint64_t n_rows, n_removed;
+    uint64_t n_changes; /* of the index, and tries */
     struct budget budget;
 };
 
@@ -84,6 +85,31 @@ void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_ke
     table_index_find(&t->index, &t->rows, keys, n_keys, ret_rows);
 }
 
+void table_group_begin(const struct table *t, struct table_group *g, const uint64_t *keys,
+                       uint32_t n_keys, struct row **ret_rows)
+{
+    g->keys = keys;
+    g->rows = ret_rows;
+    g->n_keys = n_keys;
+    g->n_changes = t->n_changes;
+    if (t->index.n_segments)
+        table_index_ask_lines(&t->index, g);
+}
+
+void table_group_ask(const struct table *t, struct table_group *g)
+{
+    if (g->n_changes == t->n_changes && t->index.n_segments)
+        table_index_ask_rows(&t->index, &t->rows, g);
+}
+
+void table_group_end(const struct table *t, struct table_group *g)
+{
+    if (g->n_changes == t->n_changes && t->index.n_segments)
+        table_index_compare(&t->index, &t->rows, g);
+    else
+        table_find_batch(t, g->keys, g->n_keys, g->rows);
+}
+
 /* The last thing that can fail. */
 static int take_number(struct table *t, uint64_t *ret_number)
 {
@@ -102,8 +128,10 @@ int table_insert(struct table *t, uint64_t key, struct row **ret_row)
 {
     uint64_t number;
     struct row *row;
-    int status = table_grow_reserve(&t->index, &t->rows, key);
+    int status;
 
+    t->n_changes++;
+    status = table_grow_reserve(&t->index, &t->rows, key);
     if (!status)
         status = take_number(t, &number);
     if (status)
@@ -126,6 +154,7 @@ void table_remove(struct table *t, struct row *row)
 {
     uint32_t number = table_index_take(&t->index, &t->rows, row);
 
+    t->n_changes++;
     row->key = t->free;
     row->stamp = ROW_FREE;
     t->free = (uint64_t)number + 1;

@@ -23,6 +23,7 @@
 #include "common/base.h"
 #include "server/core/budget.h"
 #include "server/core/row.h"
+#include "server/core/table_group.h"
 
 struct table;
 
@@ -53,6 +54,16 @@ void table_facts(const struct table *t, struct table_facts *ret);
 /* rows[i] = the row of keys[i], borrowed, or NULL. */
 void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_keys,
                       struct row **ret_rows);
+
+/*
+ * The same for up to TABLE_GROUP_MAX keys in three steps, between which the caller does other work
+ * while memory is on its way: _begin asks for the lines of the index, _ask for the rows that these
+ * name, _end fills ret_rows. The table may change in between; keys and ret_rows stay borrowed.
+ */
+void table_group_begin(const struct table *t, struct table_group *g, const uint64_t *keys,
+                       uint32_t n_keys, struct row **ret_rows);
+void table_group_ask(const struct table *t, struct table_group *g);
+void table_group_end(const struct table *t, struct table_group *g);
 
 /* A row for `key`, which is not there: stamp 0, its payload not set. PS_EBUDGET or -ENOMEM: the
  * table is as it was. Never moves a row. */

@@ -6,19 +6,7 @@
 
 #include "server/core/table_mem.h"
 
-/* Keys looked up side by side, while as many are on their way before and behind them. */
-#define GROUP 128u
-
 #define PREFETCH_BYTES_MAX ((size_t)512) /* of a row; callers read all of it next */
-
-/* A group of keys on its way through the three rounds of a search. */
-struct group {
-    const uint64_t *keys; /* n_keys of them; borrowed */
-    struct row **rows;    /* borrowed: the answers */
-    uint32_t n_keys;
-    uint64_t hashes[GROUP];
-    const struct table_line *lines[GROUP]; /* where the search stands */
-};
 
 void table_index_init(struct table_index *x, struct budget *parent)
 {
@@ -40,8 +28,7 @@ void table_index_deinit(struct table_index *x)
     budget_give(&x->budget, x->budget.used);
 }
 
-/* Round one: asks for the lines. */
-static void ask_lines(const struct table_index *x, struct group *g)
+void table_index_ask_lines(const struct table_index *x, struct table_group *g)
 {
     for (uint32_t i = 0; i < g->n_keys; i++) {
         uint64_t hash = hash_mix(g->keys[i]);
@@ -55,7 +42,7 @@ static void ask_lines(const struct table_index *x, struct group *g)
 
 /* Key i's row, if this is its line, is asked for, whole; into the second cache, as there are more
  * rows under way than the first one holds. False: the line does not know the tag. */
-static inline bool ask_row(const struct table_slabs *rows, struct group *g, uint32_t i)
+static inline bool ask_row(const struct table_slabs *rows, struct table_group *g, uint32_t i)
 {
     const struct table_line *line = g->lines[i];
     uint32_t bits = table_segment_match(line, table_segment_tag(g->hashes[i]));
@@ -75,12 +62,11 @@ static inline bool ask_row(const struct table_slabs *rows, struct group *g, uint
     return true;
 }
 
-/* Round two: asks for the rows that the lines name. Keys that stand in a line further on take a
- * step, side by side, until none is left. */
-static void ask_rows(const struct table_index *x, const struct table_slabs *rows,
-                     struct group *g)
+/* Keys that stand in a line further on take a step, side by side, until none is left. */
+void table_index_ask_rows(const struct table_index *x, const struct table_slabs *rows,
+                          struct table_group *g)
 {
-    uint32_t left[GROUP], n_left = 0;
+    uint32_t left[TABLE_GROUP_MAX], n_left = 0;
 
     for (uint32_t i = 0; i < g->n_keys; i++)
         if (!ask_row(rows, g, i) && g->lines[i]->n_passed)
@@ -130,9 +116,9 @@ static struct row *find_one(const struct table_index *x, const struct table_slab
     return NULL;
 }
 
-/* Round three: a tag is not a key yet. */
-static void compare_keys(const struct table_index *x, const struct table_slabs *rows,
-                         struct group *g)
+/* A tag is not a key yet. */
+void table_index_compare(const struct table_index *x, const struct table_slabs *rows,
+                         struct table_group *g)
 {
     for (uint32_t i = 0; i < g->n_keys; i++)
         if (g->rows[i] && g->rows[i]->key != g->keys[i])
@@ -142,8 +128,8 @@ static void compare_keys(const struct table_index *x, const struct table_slabs *
 void table_index_find(const struct table_index *x, const struct table_slabs *rows,
                       const uint64_t *keys, uint32_t n_keys, struct row **ret_rows)
 {
-    uint32_t n_groups = n_keys / GROUP + (n_keys % GROUP != 0);
-    struct group groups[3];
+    uint32_t n_groups = n_keys / TABLE_GROUP_MAX + (n_keys % TABLE_GROUP_MAX != 0);
+    struct table_group groups[3];
 
     if (!x->n_segments) {
         for (uint32_t i = 0; i < n_keys; i++)
@@ -154,18 +140,18 @@ void table_index_find(const struct table_index *x, const struct table_slabs *row
      * compares keys. */
     for (uint32_t k = 0; k < n_groups + 2; k++) {
         if (k < n_groups) {
-            struct group *g = &groups[k % 3];
-            uint32_t first = k * GROUP;
+            struct table_group *g = &groups[k % 3];
+            uint32_t first = k * TABLE_GROUP_MAX;
 
             g->keys = keys + first;
             g->rows = ret_rows + first;
-            g->n_keys = n_keys - first < GROUP ? n_keys - first : GROUP;
-            ask_lines(x, g);
+            g->n_keys = n_keys - first < TABLE_GROUP_MAX ? n_keys - first : TABLE_GROUP_MAX;
+            table_index_ask_lines(x, g);
         }
         if (k >= 1 && k - 1 < n_groups)
-            ask_rows(x, rows, &groups[(k - 1) % 3]);
+            table_index_ask_rows(x, rows, &groups[(k - 1) % 3]);
         if (k >= 2)
-            compare_keys(x, rows, &groups[(k - 2) % 3]);
+            table_index_compare(x, rows, &groups[(k - 2) % 3]);
     }
 }
 

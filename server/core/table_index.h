@@ -13,7 +13,7 @@
 #ifndef SERVER_CORE_TABLE_INDEX_H
 #define SERVER_CORE_TABLE_INDEX_H
 
-#include "server/core/row.h"
+#include "server/core/table_group.h"
 #include "server/core/table_segment.h"
 #include "server/core/table_slab.h"
 
@@ -57,6 +57,14 @@ void table_index_deinit(struct table_index *x);
 /* rows[i] = the row of keys[i] or NULL. `rows` is where the row numbers lead. */
 void table_index_find(const struct table_index *x, const struct table_slabs *rows,
                       const uint64_t *keys, uint32_t n_keys, struct row **ret_rows);
+
+/* Its three rounds: the first asks for the lines of g's keys, the second for the rows that these
+ * name, the third compares keys. There must be a segment, and nothing may change in between. */
+void table_index_ask_lines(const struct table_index *x, struct table_group *g);
+void table_index_ask_rows(const struct table_index *x, const struct table_slabs *rows,
+                          struct table_group *g);
+void table_index_compare(const struct table_index *x, const struct table_slabs *rows,
+                         struct table_group *g);
 
 /* The key, which is not there, and for which table_grow_reserve() has made room, has this row. */
 void table_index_put(struct table_index *x, uint64_t key, uint32_t number);

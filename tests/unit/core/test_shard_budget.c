@@ -89,7 +89,6 @@ static void assert_whole(struct load *l)
         if (!row)
             continue;
         assert_true(find_row(l->s, l->table, row->key) == row);
-        assert_false(row_flags(row) & ROW_PINNED);
         n++;
     }
     assert_true(n == table_n_rows(t));
@@ -302,6 +301,35 @@ static void a_push_does_not_evict_its_own_rows(void **state)
     shard_free(l.s);
 }
 
+/* The oldest rows are those that the push comes to last. */
+static void rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_ones(void **state)
+{
+    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 64 << 10);
+    struct load l = load_new(&spec, 0);
+    uint64_t keys[BATCH], n_old = 0;
+
+    (void)state;
+    for (uint64_t k = 0; k < 100; k++)
+        keys[k] = 1000000 + k;
+    assert_int_equal(load_push(&l, keys, 100), 0);
+    for (uint64_t round = 0; round < 2; round++) {
+        for (uint64_t k = 0; k < 10; k++)
+            keys[k] = 1000 * round + k;
+        assert_int_equal(load_push(&l, keys, 10), 0);
+    }
+    for (uint64_t k = 0; k < BATCH; k++)
+        keys[k] = k < BATCH - 100 ? 100000 + k : 1000000 + k - (BATCH - 100);
+    for (uint32_t k = BATCH - 100; k < BATCH; k++)
+        n_old += find_row(l.s, l.table, keys[k]) != NULL;
+    assert_int_equal(n_old, 100);
+    assert_int_equal(load_push(&l, keys, BATCH), 0);
+    for (uint32_t k = BATCH - 100; k < BATCH; k++)
+        assert_int_equal(row_touches(find_row(l.s, l.table, keys[k])), 2);
+    assert_true(shard_counters(l.s)->rows_evicted > 0);
+    assert_whole(&l);
+    shard_free(l.s);
+}
+
 static void blocks_of_a_dense_table_stay_when_the_shard_is_full(void **state)
 {
     struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 0),
@@ -390,6 +418,8 @@ int main(void)
         cmocka_unit_test(rows_make_room_for_the_index_too),
         cmocka_unit_test(oldest_keeps_the_newest_rows_and_rarest_the_most_pushed),
         cmocka_unit_test(a_push_does_not_evict_its_own_rows),
+        cmocka_unit_test(
+            rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_ones),
         cmocka_unit_test(blocks_of_a_dense_table_stay_when_the_shard_is_full),
         cmocka_unit_test(a_table_that_comes_late_gets_what_is_left),
 #ifdef PS_FAULTS

@@ -1,4 +1,4 @@
-/* How a row begins, is taken back, and comes from a checkpoint. */
+/* How a row begins, and comes from a checkpoint. */
 #include "fixture.h"
 #include "server/core/init.h"
 #include "server/core/shard_grow.h"
@@ -9,6 +9,15 @@
 static struct shard_entry *entry_of(struct shard *s, const struct table_spec *spec)
 {
     return s->tables[make_table(s, spec)];
+}
+
+/* As a push of its own does that has no other row. */
+static struct row *grow(struct shard *s, struct shard_entry *entry, uint64_t key)
+{
+    struct row *row = NULL;
+
+    shard_grow_rows(s, entry, SECTION_GRADIENT, UINT64_MAX, &key, 1, &row);
+    return row;
 }
 
 static void
@@ -22,13 +31,13 @@ a_new_row_holds_its_initial_weights_as_stored_and_the_state_that_follows(void **
             float weights[DIM], want_state[2 * DIM];
             uint8_t stored[4 * DIM + 4] = { 0 };
             struct shard_entry *entry;
-            struct row *row = NULL;
+            struct row *row;
             uint32_t n_bytes, state_bytes;
 
             spec.storage = (enum spec_storage)storage;
             spec.params.initial_accumulator = 0.125f;
             entry = entry_of(s, &spec);
-            assert_int_equal(shard_grow(s, entry, 77, &row), 0);
+            row = grow(s, entry, 77);
             assert_non_null(row);
             assert_true(row->key == 77 && row->stamp == 0);
             n_bytes = weights_bytes(spec.storage, DIM);
@@ -44,24 +53,6 @@ a_new_row_holds_its_initial_weights_as_stored_and_the_state_that_follows(void **
             assert_int_equal(s->counters.rows_new, 1);
             shard_free(s);
         }
-}
-
-static void a_row_is_taken_back_unless_a_push_has_changed_it(void **state)
-{
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
-    struct shard *s = make_shard(0, 1, 0);
-    struct shard_entry *entry = entry_of(s, &spec);
-    struct row *row;
-
-    (void)state;
-    assert_int_equal(shard_grow(s, entry, 1, &row), 0);
-    shard_grow_undo(s, entry, row);
-    assert_null(find_row(s, 0, 1));
-    assert_int_equal(shard_grow(s, entry, 2, &row), 0);
-    row_touch(row, 5);
-    shard_grow_undo(s, entry, row);
-    assert_true(find_row(s, 0, 2) == row);
-    shard_free(s);
 }
 
 static void a_table_has_an_equal_part_of_its_budget_on_each_shard(void **state)
@@ -94,7 +85,7 @@ static void rows_that_filled_a_budget_fit_again_in_any_order(void **state)
         entry = entry_of(s, &spec);
         make_table(again, &spec);
         for (uint64_t i = 1; i < 3 * budgets[b] / 72; i++) {
-            assert_int_equal(shard_grow(s, entry, hash_mix(i), &row), 0);
+            row = grow(s, entry, hash_mix(i));
             assert_non_null(row);
             row_touch(row, i);
         }
@@ -119,7 +110,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             a_new_row_holds_its_initial_weights_as_stored_and_the_state_that_follows),
-        cmocka_unit_test(a_row_is_taken_back_unless_a_push_has_changed_it),
         cmocka_unit_test(a_table_has_an_equal_part_of_its_budget_on_each_shard),
         cmocka_unit_test(rows_that_filled_a_budget_fit_again_in_any_order),
     };

@@ -250,11 +250,12 @@ static void lock_step_ends_in_the_same_bits_in_any_order_on_any_number_of_shards
 /* The k-th allocation fails in the push that completes a clock. Either it is not
  * judged and nothing has changed; or it is, and the clock is combined later: until
  * then nobody may look. */
-static void a_clock_without_memory_is_combined_later(void **state)
+static void
+without_memory_a_clock_is_combined_later_or_lacks_rows_that_are_counted(void **state)
 {
     static float want[N_TABLES][N_KEYS][3 * DIM];
     struct run run = { .seed = 4, .n_clocks = 1 };
-    bool any_late = false, any_unjudged = false, faulty = true;
+    bool any_late = false, any_unjudged = false, any_lacking = false, faulty = true;
 
     (void)state;
     enter_shard();
@@ -275,11 +276,14 @@ static void a_clock_without_memory_is_combined_later(void **state)
         status = shard_push(s, c.workers[0][2], last, 0, &result);
         mem_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
-        faulty = status != 0 || shard_version(s) == 0;
+        faulty = status != 0 || shard_version(s) == 0 || result.rows_refused > 0;
         if (status) {
             any_unjudged = true;
             assert_int_equal(c.workers[0][2]->clock, 0);
             assert_int_equal(shard_push(s, c.workers[0][2], last, 0, &result), 0);
+        } else if (result.rows_refused > 0) {
+            any_lacking = true;
+            assert_int_equal(shard_counters(s)->rows_refused, result.rows_refused);
         } else if (faulty) {
             any_late = true;
             assert_false(has_row(&c, 0, 1) || has_row(&c, 1, 1));
@@ -287,12 +291,12 @@ static void a_clock_without_memory_is_combined_later(void **state)
             assert_true(shard_advance(s, 0));
         }
         assert_true(ready(s, c.workers[0][0], 1, 0));
-        for (uint32_t table = 0; table < N_TABLES; table++)
+        for (uint32_t table = 0; table < N_TABLES && !result.rows_refused; table++)
             assert_cluster_is(&c, table, want[table]);
         free_push(last);
         free_cluster(&c);
     }
-    assert_true(any_late && any_unjudged);
+    assert_true(any_late && any_unjudged && any_lacking);
 }
 #endif
 
@@ -301,7 +305,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lock_step_ends_in_the_same_bits_in_any_order_on_any_number_of_shards),
 #ifdef PS_FAULTS
-        cmocka_unit_test(a_clock_without_memory_is_combined_later),
+        cmocka_unit_test(
+            without_memory_a_clock_is_combined_later_or_lacks_rows_that_are_counted),
 #endif
     };
 

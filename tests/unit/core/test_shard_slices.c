@@ -255,7 +255,7 @@ static void assert_same_rows(struct pair *p, uint32_t table)
         assert_int_equal(row != NULL, want != NULL);
         if (!row)
             continue;
-        assert_true(row->stamp == want->stamp); /* version, touches, and nothing is pinned */
+        assert_true(row->stamp == want->stamp); /* version and touches */
         assert_memory_equal(row->floats, want->floats, n_bytes);
     }
 }

@@ -366,8 +366,8 @@ static void play(struct dice *dice, struct spec_limits limits)
                 keys[n++] = i;
             }
         push_keys(&g, clock, keys, n);
-        twin_turn(t, numbers, n); /* asked before the push has taken its place */
         t->clock = clock;
+        twin_turn(t, numbers, n);
         for (uint32_t i = 0; i < n; i++)
             twin_push(t, numbers[i], g.now_ms);
         advance(&g, 0);

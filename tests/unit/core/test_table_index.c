@@ -199,6 +199,49 @@ static void rows_near_a_key_stand_where_it_would(void **state)
     table_free(t);
 }
 
+/* A few rows come and go, or none; keys are few, so groups meet those that did. */
+static void churn(struct table *t, struct dice *dice, uint64_t n_keys)
+{
+    for (uint64_t n = roll(dice, 3) ? 0 : roll(dice, 20); n; n--) {
+        uint64_t key = roll(dice, n_keys);
+        struct row *row = find(t, key);
+
+        if (row)
+            table_remove(t, row);
+        else
+            insert(t, key);
+    }
+}
+
+static void a_lookup_in_steps_says_what_holds_at_its_last_step(void **state)
+{
+    struct dice dice = dice_of_this_run("table groups");
+
+    (void)state;
+    for (uint32_t round = 0; round < 20; round++) {
+        uint64_t n_keys = 1 + roll(&dice, 5000), keys[TABLE_GROUP_MAX];
+        struct row *rows[TABLE_GROUP_MAX];
+        struct table *t = make_rows(8, 0, NULL);
+        struct table_group g;
+
+        for (uint32_t i = 0; i < 500; i++) {
+            uint32_t n = (uint32_t)roll(&dice, TABLE_GROUP_MAX + 1);
+
+            for (uint32_t k = 0; k < n; k++)
+                keys[k] = roll(&dice, n_keys);
+            table_group_begin(t, &g, keys, n, rows);
+            churn(t, &dice, n_keys);
+            table_group_ask(t, &g);
+            churn(t, &dice, n_keys);
+            table_group_end(t, &g);
+            for (uint32_t k = 0; k < n; k++)
+                assert_ptr_equal(rows[k], find(t, keys[k]));
+        }
+        check_whole(t);
+        table_free(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +253,7 @@ int main(void)
         cmocka_unit_test(keys_that_share_a_prefix_cost_no_more_than_others),
         cmocka_unit_test(segments_split_one_after_another),
         cmocka_unit_test(rows_near_a_key_stand_where_it_would),
+        cmocka_unit_test(a_lookup_in_steps_says_what_holds_at_its_last_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
