@@ -178,7 +178,8 @@ def spread(values):
 def show_open_loops(cases):
     say("## Open loop at half of the peak, Poisson arrivals")
     say()
-    say(f"Medians of {len(cases[0])} runs, least and most; beside them what the kernel counted in each run, over all connections of the machine.")
+    say(f"Medians of {len(cases[0])} runs, least and most; beside them what the kernel counted in each run, over all connections of "
+        "the machine.")
     say()
     table(["load", "dim", "keys", "requests/s", "p50 us", "p99 us", "p99.9 us", "worst us", "sent late, p99 us", *NETSTAT],
           [[runs[0]["load"], str(runs[0]["dim"]), f"{runs[0]['keys_per_request']:,}",

@@ -96,8 +96,8 @@ class Link:
         self.rate = rate
 
     def sent(self, side):
-        """Bytes so far, with all headers. The kernel hands the veth segments by the dozen, under one header: what a network card would have put
-        before each of the others is added. Acknowledgements are as few as the bundles, which is how cards that bundle have it too."""
+        """Bytes so far, with all headers. The kernel hands the veth segments by the dozen, under one header: what a network card would
+        have put before each of the others is added. Acknowledgements are as few as the bundles, as with cards that bundle."""
         name = self.name[side]
         sent = json.loads(ip("-n", name, "-s", "-j", "link", "show", "wire0"))[0]["stats64"]["tx"]
         lines = [line.split() for line in ip("netns", "exec", name, "cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")]

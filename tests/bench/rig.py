@@ -142,8 +142,8 @@ def own_s():
 
 
 def watched(run, *args):
-    """run(*args), which starts and ends its processes, with `others_share`: what other programs took of the machine's cores meanwhile. A figure is
-    worth what this leaves of it."""
+    """run(*args), which starts and ends its processes, with `others_share`: what other programs took of the machine's cores meanwhile.
+    A figure is worth what this leaves of it."""
     busy, own, start = busy_s(), own_s(), time.monotonic()
     result = run(*args)
     cores_s = (time.monotonic() - start) * os.cpu_count()

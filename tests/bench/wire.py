@@ -108,11 +108,12 @@ class Wire:
         return rig.head(self.train, n_rows, self.rig.scratch / "head.tsv")
 
     def cost(self, name, flags, batch):
-        """A setting's bytes and AUC over all seeds, and what the start of the job and its first batch took of them."""
+        """A setting's bytes and AUC over all seeds, and its bytes without the start of the job and the first batch."""
         runs = []
         for seed in self.o.seeds:
             runs.append(rig.watched(self.run, flags, self.train, batch, seed))
-            rig.note(f"batch {batch}, seed {seed}: {name}: {runs[-1]['bytes_per_sample']:,.1f} bytes a sample, AUC {runs[-1]['auc']:.4f}")
+            rig.note(f"batch {batch}, seed {seed}: {name}: {runs[-1]['bytes_per_sample']:,.1f} bytes a sample, "
+                     f"AUC {runs[-1]['auc']:.4f}")
         first = self.run(flags, self.head(batch), batch, self.o.seeds[0])
         steady = (runs[0]["bytes"] - first["bytes"]) / (runs[0]["samples"] - first["samples"])
         return {"setting": name, "flags": flags, "batch": batch, "data": self.rig.data_name, "train_rows": self.n_train,
@@ -166,8 +167,8 @@ def best_of(o, costs, batch):
 
 
 def show_costs(costs):
-    rig.say(f"{costs[0]['data']}, {costs[0]['train_rows']:,} rows, seeds {', '.join(map(str, costs[0]['seeds']))}; AUC differences are those "
-            "of the same seed.")
+    seeds = ", ".join(map(str, costs[0]["seeds"]))
+    rig.say(f"{costs[0]['data']}, {costs[0]['train_rows']:,} rows, seeds {seeds}; AUC differences are those of the same seed.")
     rig.say()
     rig.say_others([run for cost in costs for run in cost["runs"]])
     rig.table(["batch", "setting", "bytes a sample", "after the start", "plain / this", "test AUC", "AUC against plain",

@@ -181,6 +181,20 @@ def test_stragglers_are_measured_in_each_mode(tmp_path):
     assert len(rows_of(said)) == len(lines)
 
 
+def test_open_loops_are_measured_several_times_beside_the_kernels_counters(tmp_path):
+    out = tmp_path / "out.json"
+    process = start("hotpath.py", BIN, "--quick", "--dims", "8", "--parts", "limits", "--json", out)
+    said, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    loops = json.loads(out.read_text())["open_loops"]
+    assert [runs[0]["load"] for runs in loops] == ["pull", "push"]
+    for runs in loops:
+        assert len(runs) == 2 and len({run["rate"] for run in runs}) == 1
+        assert all(set(run["netstat"]) == {"TCPLossProbes", "DelayedACKLost"} and min(run["netstat"].values()) >= 0 for run in runs)
+        assert all(0 < run["p50_us"] <= run["p99_us"] <= run["p999_us"] for run in runs)
+    assert "| TCPLossProbes | DelayedACKLost |" in said
+
+
 def test_growth_is_measured_with_the_memory_as_found_and_backed(tmp_path):
     out = tmp_path / "out.json"
     process = start("hotpath.py", BIN, "--quick", "--parts", "growth", "--json", out)
