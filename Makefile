@@ -145,9 +145,20 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 	@$(MAKE) --no-print-directory all >/dev/null
 	@tests/lint/run.sh $(B)
 
-bench: all                    ## the figures of tests/bench/README.md
+bench: all                    ## psbench in many settings: figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
-	@tests/bench/train.py $(B)/bin
+
+bench-hotpath: all            ## one shard on one core against the limits of the machine
+	@tests/bench/hotpath.py $(B)/bin $(FLAGS)
+
+bench-train: all              ## training speed: in one process, with psd, PyTorch; FLAGS=--help
+	@tests/bench/train.py $(B)/bin $(FLAGS)
+
+bench-wire: all               ## wire bytes and AUC of codec settings, and a slow link (root); FLAGS=--help
+	@tests/bench/wire.py $(B)/bin $(FLAGS)
+
+bench-stragglers: all         ## four workers, one of them slow; FLAGS=--help
+	@tests/bench/stragglers.py $(B)/bin $(FLAGS)
 
 bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against its floors
 	@$<
@@ -167,7 +178,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-log bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: bench-log bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
