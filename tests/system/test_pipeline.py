@@ -20,7 +20,7 @@ def clocks_of(node):
 def test_pulls_run_ahead_as_far_as_bound_and_setting_allow(psds, tmp_path, bound, ahead, lead):
     data = synth(tmp_path / "log.tsv", 12000)
     node = psds("--shards", 2)
-    r = train("--data", data, "--servers", node.address, "--mode", "ssp", "--staleness", bound, "--ahead", ahead, *SMALL)
+    r = train("--data", data, "--servers", node.address, "--mode", "ssp", "--staleness", bound, "--ahead", ahead, "--row-cache", 0, *SMALL)
     assert r["staleness_max"] <= lead
     assert r["staleness_max"] == lead or lead > 1, "a pull of the next batch left before the push of this one"
     assert r["samples"] == 12000
@@ -60,7 +60,7 @@ def test_lock_step_is_exact_however_far_ahead_is_allowed(psds, tmp_path, mode):
 def test_a_signal_delivers_what_was_computed(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 200000)
     node = psds("--shards", 2)
-    w = psworker("train", "--data", data, "--servers", node.address, "--mode", "async", "--ahead", 3, *SMALL, "--json", "-")
+    w = psworker("train", "--data", data, "--servers", node.address, "--mode", "async", "--ahead", 3, "--row-cache", 0, *SMALL, "--json", "-")
     wait_for("some steps", lambda: max(clocks_of(node), default=0) > 20)
     w.send_signal(signal.SIGTERM)
     r = result(finish(w)[0])

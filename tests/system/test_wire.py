@@ -107,13 +107,13 @@ def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_
     ssp = ("--mode", "ssp", "--staleness", 4)
     got = {}
     for refresh in ("1", "4", "100", "auto"):
-        r = result(finish(worker(node, data, *ssp, "--dense-refresh", refresh, "--job", f"r{refresh}"))[0])
+        r = result(finish(worker(node, data, *ssp, "--dense-refresh", refresh, "--row-cache", 0, "--job", f"r{refresh}"))[0])
         got[refresh] = r["bytes_in"]
         assert r["staleness_max"] <= 4
     assert got["4"] < got["1"] * 0.8
     assert got["100"] > got["1"] * 0.1, "the bound of 4 ends it after 5 steps"
     # A validation sees what the tables hold, not what the steps use.
-    out, _ = finish(worker(node, data, "--mode", "async", "--dense-refresh", 99, "--train-rows", 50 * BATCH, "--eval-every", 50,
+    out, _ = finish(worker(node, data, "--mode", "async", "--dense-refresh", 99, "--row-cache", 0, "--train-rows", 50 * BATCH, "--eval-every", 50,
                            "--job", "validates"))
     events = [json.loads(line) for line in out.splitlines()]
     assert [e["auc"] for e in events if e["event"] == "validation"] == [result(out)["auc"]]
