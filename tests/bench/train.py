@@ -5,10 +5,11 @@
     tests/bench/train.py build/release/bin --quick            # does it all run?
     tests/bench/train.py build/release/bin --case 'auto=--push-codec auto'
 
-First each of the three is tuned in a short calibration: psworker's threads; PyTorch's threads, BLAS library, way to wait and form of
-the embedding tables. Then all cases run in each round, with the round's number as seed, in an order that changes from round to round.
-Ratios and AUC differences are taken within a round. Samples a second are those of the training steps alone: psworker reads and parses
-the text meanwhile, PyTorch has all rows in memory. Exits 1 where PyTorch's test log-loss disagrees with psworker's.
+All cases run in each round, with the round's number as seed, in an order that changes from round to round; psworker with each number of
+threads, PyTorch with the fastest of the settings that a short calibration tried (threads, BLAS library, way to wait, form of the
+embedding tables). What has the best median counts. Ratios and AUC differences are taken within a round. Samples a second are those of
+the training steps alone: psworker reads and parses the text meanwhile, PyTorch has all rows in memory. Exits 1 where PyTorch's test
+log-loss disagrees with psworker's.
 """
 import glob
 import json
@@ -20,6 +21,7 @@ import rig
 
 QUICK_LOSS_TOLERANCE = 0.1  # after 22 steps
 LOSS_TOLERANCE = 0.01  # of mean test log-losses; the spread of seeds at batch 2048 is 0.003 (golden/README.md)
+FINALISTS = 3  # settings of PyTorch that take part in the rounds
 TABLES = ["bags", "one", "rows"]
 LITTLE = ["--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
 CASES = [
@@ -71,15 +73,6 @@ class Training:
         with self.rig.psd() as address:
             return self.rig.psworker("train", [*flags, "--servers", address])
 
-    def best_threads(self, name, flags):
-        """Twice each, since another process may take a core for a while; the best run decides."""
-        rates = {}
-        for threads in self.o.threads * (1 if self.o.quick else 2):
-            got = self.psworker(flags, threads, self.o.seeds[0])["samples_per_s"]
-            rates[threads] = max(got, rates.get(threads, 0))
-        self.tried.append({"case": name, "samples_per_s_by_threads": rates})
-        return max(rates, key=rates.get)
-
     # --- PyTorch ---
 
     def torch(self, setting, seed, steps=0, compute="fp32"):
@@ -93,61 +86,63 @@ class Training:
         return json.loads(out)
 
     def tune_torch(self, compute):
-        """The best of all settings: a few steps each, then the four fastest for as long as a round takes."""
-        libraries = sorted(glob.glob("/usr/lib/*/openblas-*")) if not self.o.quick else []
-        waits = {1: ["passive"]} if not self.o.quick else dict.fromkeys(self.o.threads, ["passive"])
+        """The settings that were fastest over a few steps."""
+        o = self.o
+        libraries = [x for x in sorted(glob.glob("/usr/lib/*/openblas-*")) if os.path.exists(f"{x}/libblas.so.3") and not o.quick]
         settings = [{"blas": blas, "threads": threads, "wait": wait, "tables": tables}
-                    for blas in [x for x in libraries if os.path.exists(f"{x}/libblas.so.3")] or ["default"]
-                    for threads in self.o.threads for wait in waits.get(threads, ["passive", "active"]) for tables in TABLES]
-        steps = 4 if self.o.quick else 12
-        first = [(self.torch(s, 1, steps, compute)["samples_per_s"], s) for s in settings]
-        self.tried += [{"case": TORCH, "compute": compute, "steps": steps, **s, "samples_per_s": rate} for rate, s in first]
-        final = []
-        for _, setting in sorted(first, key=lambda x: -x[0])[:1 if self.o.quick else 4]:
-            rate = max(self.torch(setting, seed, 0, compute)["samples_per_s"] for seed in (1, 2))
-            self.tried.append({"case": TORCH, "compute": compute, "steps": 0, **setting, "samples_per_s": rate})
-            final.append((rate, setting))
-        return max(final, key=lambda x: x[0])[1]
+                    for blas in libraries or ["default"] for threads in o.threads
+                    for wait in (["passive", "active"] if threads > 1 and not o.quick else ["passive"]) for tables in TABLES]
+        tried = []
+        for setting in settings:
+            rate = self.torch(setting, o.seeds[0], 4 if o.quick else 12, compute)["samples_per_s"]
+            tried.append({"case": TORCH, "compute": compute, **setting, "samples_per_s": rate})
+        self.tried += tried
+        best = sorted(range(len(settings)), key=lambda i: -tried[i]["samples_per_s"])
+        return [settings[i] for i in best[:1 if o.quick else FINALISTS]]
 
     # --- all ---
 
     def plan(self):
-        """[(name, what it ran with, seed -> result)]"""
-        cases = []
-        for name, flags in self.rig.known(self.o.cases):
-            rig.note(f"tuning: {name}")
-            threads = self.best_threads(name, flags)
-            cases.append((name, {"flags": flags, "threads": threads},
-                          lambda seed, flags=flags, threads=threads: self.psworker(flags, threads, seed)))
+        """[(name, [(what it runs with, seed -> result)])]"""
+        cases = [(name, [({"flags": flags, "threads": threads},
+                          lambda seed, flags=flags, threads=threads: self.psworker(flags, threads, seed)) for threads in self.o.threads])
+                 for name, flags in self.rig.known(self.o.cases)]
         if not self.o.no_torch:
             self.rows = self.rig.scratch / "rows.npz"
             self.rig.call([sys.executable, rig.ROOT / "tests/bench/criteo_rows.py", self.path, self.n_train, self.rows])
             for name, compute in [(TORCH, "fp32"), (f"{TORCH}, bf16 products", "bf16")]:
                 rig.note(f"tuning: {name}")
-                setting = self.tune_torch(compute)
-                cases.append((name, setting, lambda seed, setting=setting, compute=compute: self.torch(setting, seed, 0, compute)))
+                cases.append((name, [(setting, lambda seed, setting=setting, compute=compute: self.torch(setting, seed, 0, compute))
+                                     for setting in self.tune_torch(compute)]))
         return cases
 
 
 def measure(o, plan):
-    """name -> a result for each round"""
-    runs = {name: [] for name, _, _ in plan}
+    """name -> its best setting and that one's result for each round"""
+    runs = {name: [[] for _ in variants] for name, variants in plan}
     for i, seed in enumerate(o.seeds):
-        for name, _, run in plan[i % len(plan):] + plan[:i % len(plan)]:
-            result = rig.watched(run, seed)
-            runs[name].append(result)
-            rig.note(f"seed {seed}: {name}: {result['samples_per_s']:.0f} samples/s, AUC {result['auc']:.4f}")
-    return runs
+        for name, variants in plan[i % len(plan):] + plan[:i % len(plan)]:
+            for (setting, run), results in zip(variants, runs[name]):
+                result = rig.watched(run, seed)
+                results.append(result)
+                rig.note(f"seed {seed}: {name}, {setting['threads']} threads: {result['samples_per_s']:,.0f} samples/s, "
+                         f"AUC {result['auc']:.4f}; others {result['others_share']:.0%}")
+    best = {}
+    for name, variants in plan:
+        medians = [statistics.median(r["samples_per_s"] for r in results) for results in runs[name]]
+        at = medians.index(max(medians))
+        best[name] = (variants[at][0], runs[name][at], [{**setting, "samples_per_s": m} for (setting, _), m in zip(variants, medians)])
+    return best
 
 
 def ratios(runs, name, base):
     return [a["samples_per_s"] / b["samples_per_s"] for a, b in zip(runs[name], runs.get(base, []))]
 
 
-def case_of(o, training, runs, name, setting):
+def case_of(o, training, runs, name, setting, medians):
     all_of = {key: [run.get(key) for run in runs[name]] for key in
               ["samples_per_s", "auc", "logloss", "peak_memory_bytes", "wire_bytes_per_sample"]}
-    return {"case": name, **setting, "batch": o.batch, "data": training.data_name, "train_rows": training.n_train, "seeds": o.seeds,
+    return {"case": name, **setting, "medians": medians, "batch": o.batch, "data": training.data_name, "train_rows": training.n_train, "seeds": o.seeds,
             **all_of, "runs": runs[name], "ratio_to_torch": ratios(runs, name, TORCH), "ratio_to_local": ratios(runs, name, BASE),
             "auc_difference_to_local": [a["auc"] - b["auc"] for a, b in zip(runs[name], runs[BASE])]}
 
@@ -187,9 +182,9 @@ def main():
         if not o.no_torch:
             rig_.call([sys.executable, "-c", "import torch"], why="PyTorch is not there: apt-get install python3-torch, or say --no-torch")
         training = Training(o, rig_)
-        plan = training.plan()
-        runs = measure(o, plan)
-        cases = [case_of(o, training, runs, name, setting) for name, setting, _ in plan]
+        best = measure(o, training.plan())
+        runs = {name: results for name, (_, results, _) in best.items()}
+        cases = [case_of(o, training, runs, name, setting, medians) for name, (setting, _, medians) in best.items()]
         rig.write_lines(o.json, [*cases, *({"tuning": tried} for tried in training.tried)])
         show(o, training, cases)
         check_losses(o, runs)
