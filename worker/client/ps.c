@@ -17,6 +17,7 @@
 #include "worker/client/encode.h"
 #include "worker/client/net.h"
 #include "worker/client/outbox.h"
+#include "worker/client/ps_options.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline is to come before ours */
@@ -54,36 +55,6 @@ static uint64_t after_ms(uint64_t ms)
     return uv_hrtime() + ms * NS_PER_MS;
 }
 
-static struct ps_options with_defaults(const struct ps_options *options)
-{
-    struct ps_options o = *options;
-
-    o.connect_ms = o.connect_ms ? o.connect_ms : 60000;
-    o.give_up_ms = o.give_up_ms ? o.give_up_ms : 60000;
-    o.pull_ms = o.pull_ms ? o.pull_ms : 600000;
-    o.window_bytes = o.window_bytes ? o.window_bytes : 64u << 20;
-    o.answer_ms = o.answer_ms ? o.answer_ms : 20000;
-    o.token = o.token ? o.token : "";
-    o.name = o.name ? o.name : "";
-    o.job = o.job ? o.job : "";
-    return o;
-}
-
-static int check_options(const struct ps_options *o, struct err *err)
-{
-    if (o->reader)
-        return 0;
-    if (!o->job[0] || strlen(o->job) >= SPEC_NAME_MAX)
-        return err_set(err, -EINVAL, "job: \"%s\" is no name of 1 to %u characters", o->job,
-                       SPEC_NAME_MAX - 1);
-    if (!o->n_workers || o->rank >= o->n_workers)
-        return err_set(err, -EINVAL, "rank %u of %u workers: expected 0 to workers - 1",
-                       o->rank, o->n_workers);
-    if (o->mode != SPEC_MODE_ASYNC && o->mode != SPEC_MODE_SSP && o->mode != SPEC_MODE_BSP)
-        return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
-    return 0;
-}
-
 static void make_room(struct ps_client *c)
 {
     c->n_shards = c->desk.n_shards;
@@ -99,8 +70,8 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
     struct ps_client *c = mem_alloc(sizeof *c);
     int status;
 
-    c->options = with_defaults(options);
-    status = check_options(&c->options, err);
+    c->options = ps_options_complete(options);
+    status = ps_options_check(&c->options, err);
     if (!status) {
         status = desk_init(&c->desk);
         if (status)
