@@ -112,13 +112,12 @@ def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
     broken.write_bytes(packed[:100])
     finish(worker(node, broken, *flags), status=1)
     broken.write_bytes(packed[:len(packed) // 2])
-    out, err = finish(worker(node, broken, *flags, "--progress-every", "1ms"), status=1)
+    _, err = finish(worker(node, broken, *flags), status=1)
     assert "did not end by itself" not in err, "nothing was pushed before"
-    n_steps = max(json.loads(line).get("step", 0) for line in out.splitlines())
-    assert n_steps > 5
     _, err = finish(worker(node, data, *flags))
     told = re.search(r"(\d+) rows are owed something by (\d+) earlier steps", err)
-    assert told and int(told[1]) > 0 and int(told[2]) >= n_steps, err
+    assert told and int(told[1]) > 0 and int(told[2]) > 5, err
+    assert "did not end by itself" not in err
 
 
 def test_ahead_that_can_do_nothing_is_said(psds, tmp_path):

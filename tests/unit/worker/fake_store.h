@@ -184,7 +184,7 @@ static inline void fake_count_bytes(struct fake *f, const struct ps_push_section
                    codec_by_id(sections[i].codec)->row_bytes(f->dims[sections[i].table], 1);
     f->bytes_pushed += n_bytes;
     f->bytes_waiting += n_bytes;
-    f->bytes_between += f->n_pushes % 2 ? f->plan.n_between : 0;
+    f->bytes_between += f->n_pushes % 2 ? 0 : f->plan.n_between;
 }
 
 static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
