@@ -7,6 +7,7 @@
 
 #include "common/hash.h"
 #include "tests/unit/worker/cluster.h"
+#include "worker/mirror/replica_state.h"
 
 #define KEYS_MAX 24u
 #define DIM 5u
@@ -397,6 +398,75 @@ static void an_answer_that_cannot_be_read_switches_the_copy_off(void **state)
     bench_deinit(&b);
 }
 
+static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } }, next = { 2, { 7, 8 } };
+    struct ps_pull_section sections[N_TABLES];
+    struct setup setup = plain;
+    struct rows unused;
+    struct bench b;
+    struct err err;
+
+    (void)state;
+    setup.limits = (struct spec_limits){ .admit_touches = 3, .admit_clocks = 100 };
+    bench_init(&b, setup, 11);
+    train(&b, 10);
+    check_pull(&b, &batch);
+    assert_int_equal(
+        b.mirror->ops->ahead(b.mirror, sections, ask(&b, &next, &unused, sections), &err), 0);
+    b.cluster->fail = PS_EFENCED;
+    assert_int_equal(push(&b, &batch), PS_EFENCED);
+    b.cluster->stats.rejoins++;
+    check_pull(&b, &batch);
+    train(&b, 10);
+    bench_deinit(&b);
+}
+
+static void a_pull_aside_has_the_same_bits_and_is_not_counted(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
+    struct ps_pull_section sections[N_TABLES];
+    struct ps_stats before, after;
+    struct rows got = { 0 }, want;
+    struct bench b;
+    struct err err;
+
+    (void)state;
+    bench_init(&b, plain, 12);
+    check_pull(&b, &batch);
+    assert_int_equal(push(&b, &batch), 0);
+    before = stats_of(&b);
+    assert_int_equal(b.mirror->ops->pull_aside(b.mirror, b.clock, sections,
+                                               ask(&b, &other, &got, sections), &err),
+                     0);
+    assert_int_equal(b.mirror->ops->pull_wait(b.mirror, &err), 0);
+    after = stats_of(&b);
+    assert_int_equal(pull(&b, &b.cluster->store, &other, &want), 0);
+    assert_memory_equal(&got, &want, sizeof got);
+    assert_int_equal(after.rows_asked, before.rows_asked);
+    assert_int_equal(after.rows_cached, before.rows_cached);
+    assert_int_equal(after.rows_pulled_again, before.rows_pulled_again);
+    assert_int_equal(after.bytes_saved, before.bytes_saved);
+    bench_deinit(&b);
+}
+
+static void a_copy_that_begins_anew_has_lost_nothing(void **state)
+{
+    static const struct table_spec spec = { .dim = DIM, .name = "job/t" };
+    struct replica *r = replica_new(
+        &(struct replica_options){ .n_shards = 1, .mode = SPEC_MODE_BSP, .n_turns = 1 });
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(replica_add_table(r, 0, &spec, &err), 0);
+    replica_note_gone(r, &spec, 5);
+    assert_true(replica_had(r, 0, 5));
+    assert_int_equal(replica_clear(r, &err), 0);
+    assert_false(replica_had(r, 0, 5));
+    replica_free(r);
+}
+
 #ifdef PS_FAULTS
 static void the_kth_allocation_fails_and_no_bit_is_wrong(void **state)
 {
@@ -435,6 +505,9 @@ int main(void)
         cmocka_unit_test(tables_whose_rows_come_late_or_go_are_pulled_plainly),
         cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
         cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
+        cmocka_unit_test(a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole),
+        cmocka_unit_test(a_pull_aside_has_the_same_bits_and_is_not_counted),
+        cmocka_unit_test(a_copy_that_begins_anew_has_lost_nothing),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_fails_and_no_bit_is_wrong),
 #endif
