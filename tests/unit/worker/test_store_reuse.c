@@ -79,6 +79,7 @@ static uint64_t n_pulled(const struct bench *b)
 static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
 {
     static const enum spec_mode modes[] = { SPEC_MODE_SSP, SPEC_MODE_ASYNC };
+    struct ps_stats stats;
     float row[DIM];
 
     (void)state;
@@ -93,6 +94,9 @@ static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
         pull(&b, 5 + BOUND, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 1);
         assert_true(row[0] == 5 && row[DIM - 1] == 5);
+        b.reuse->ops->stats(b.reuse, &stats);
+        assert_int_equal(stats.pulled_clock, 5);
+        assert_int_equal(stats.staleness_max, BOUND);
         pull(&b, 6 + BOUND, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 2);
         assert_true(row[0] == 7);
