@@ -27,6 +27,10 @@ struct store_ops {
     int (*pull_start)(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
                       uint32_t n, struct err *err);
     int (*pull_wait)(struct store *s, struct err *err);
+    /* In pull_start's place for what is no step of the training (validation): the rows are as new as
+     * the servers have them, and no cache counts them as asked for. NULL: pull_start does that. */
+    int (*pull_aside)(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err);
     int (*push)(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
                 const struct ps_push_section *sections, uint32_t n, struct err *err);
     int (*flush)(struct store *s, struct err *err);

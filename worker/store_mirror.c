@@ -30,18 +30,19 @@ struct mirror {
     struct trust trust;
     struct fetch fetch;
     bool is_ahead; /* the fetch is of ahead() */
-    struct {
+    struct request {
         const struct ps_pull_section *sections; /* borrowed between pull_start and pull_wait */
         uint32_t n;
         uint64_t clock, generation;
-        bool plain; /* it is inner's as it is */
+        bool plain;  /* it is inner's as it is */
+        bool counts; /* among the rows asked for: it is a step's */
     } request;
     uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
 };
 
-static struct mirror *mirror_of(struct store *s)
+static struct mirror *mirror_of(const struct store *s)
 {
-    return (struct mirror *)(void *)s;
+    return (struct mirror *)(void *)(uintptr_t)s;
 }
 
 /* After a call of inner's. */
@@ -145,7 +146,8 @@ static void compose(struct mirror *m, const struct ps_pull_section *sections, ui
                                     sections[i].n_keys, keys);
         if (n_missing || counts)
             add_section(m, &sections[i], keys, n_missing);
-        count_section(m, &sections[i], keys, n_missing);
+        if (m->request.counts)
+            count_section(m, &sections[i], keys, n_missing);
         keys += n_missing;
     }
     if (!counts)
@@ -162,13 +164,15 @@ static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
     struct mirror *m = arg;
     size_t i = (size_t)(s - m->fetch.sections);
     uint8_t flags = 0;
-    int status;
+    int status = 0;
 
     pthread_mutex_lock(&m->lock);
     enter_shard();
-    status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
-                          numbers, n, values, value_bytes, &flags);
-    m->got_bytes += value_bytes;
+    /* The copy that has begun anew since it was asked takes none of it. */
+    if (m->trust.generation == m->request.generation)
+        status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
+                              numbers, n, values, value_bytes, &flags);
+    m->got_bytes += m->request.counts ? value_bytes : 0;
     m->trust.limited = m->trust.limited || flags & SECTION_STATE_LIMITED;
     trust_doubt(&m->trust, status);
     pthread_mutex_unlock(&m->lock);
@@ -186,11 +190,18 @@ static int start_fetch(struct mirror *m, uint64_t clock, struct err *err) ON_SHA
     return note(m, status);
 }
 
-/* Not under the lock: pushes go on meanwhile. */
+/* If there is one. Not under the lock: pushes go on meanwhile. */
 static int wait_fetch(struct mirror *m, struct err *err) ON_SHARD
 {
-    int status = m->inner->ops->pull_wait(m->inner, err);
+    bool is_under_way;
+    int status;
 
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (!is_under_way)
+        return 0;
+    status = m->inner->ops->pull_wait(m->inner, err);
     pthread_mutex_lock(&m->lock);
     m->fetch.under_way = false;
     m->is_ahead = false;
@@ -231,36 +242,40 @@ static int start(struct mirror *m, struct err *err) ON_SHARD
  * before the copy is used. */
 static int end_earlier(struct mirror *m, struct err *err) ON_SHARD
 {
-    bool is_under_way, must_flush;
-    int status = 0;
+    bool must_flush;
+    int status = wait_fetch(m, err);
 
-    pthread_mutex_lock(&m->lock);
-    is_under_way = m->fetch.under_way;
-    pthread_mutex_unlock(&m->lock);
-    if (is_under_way)
-        status = wait_fetch(m, err);
     pthread_mutex_lock(&m->lock);
     must_flush = !status && m->trust.limited && !m->trust.off;
     pthread_mutex_unlock(&m->lock);
     return must_flush ? m->inner->ops->flush(m->inner, err) : status;
 }
 
-static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
-                      uint32_t n, struct err *err)
+static int begin(struct mirror *m, bool counts, uint64_t clock,
+                 const struct ps_pull_section *sections, uint32_t n, struct err *err)
 {
-    struct mirror *m = mirror_of(s);
     int status;
 
     enter_shard();
     status = end_earlier(m, err);
     pthread_mutex_lock(&m->lock);
-    m->request.sections = sections;
-    m->request.n = n;
-    m->request.clock = clock;
-    m->request.plain = false;
+    m->is_ahead = false; /* also where a push has been fenced after ahead() */
+    m->request = (struct request){ sections, n, clock, .counts = counts };
     status = status ? note(m, status) : start(m, err);
     pthread_mutex_unlock(&m->lock);
     return status;
+}
+
+static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    return begin(mirror_of(s), true, clock, sections, n, err);
+}
+
+static int pull_aside(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    return begin(mirror_of(s), false, clock, sections, n, err);
 }
 
 /* The sections that the copy answers. */
@@ -298,17 +313,12 @@ static int answer(struct mirror *m, struct err *err) ON_SHARD
 static int pull_wait(struct store *s, struct err *err)
 {
     struct mirror *m = mirror_of(s);
-    bool is_under_way;
-    int status = 0;
+    int status;
 
     enter_shard();
     if (m->request.plain)
         return m->inner->ops->pull_wait(m->inner, err);
-    pthread_mutex_lock(&m->lock);
-    is_under_way = m->fetch.under_way;
-    pthread_mutex_unlock(&m->lock);
-    if (is_under_way)
-        status = wait_fetch(m, err);
+    status = wait_fetch(m, err);
     return status ? status : answer(m, err);
 }
 
@@ -403,28 +413,22 @@ static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_ta
 
 static int flush(struct store *s, struct err *err)
 {
-    struct mirror *m = mirror_of(s);
-
-    return m->inner->ops->flush(m->inner, err);
+    return mirror_of(s)->inner->ops->flush(mirror_of(s)->inner, err);
 }
 
 static int leave(struct store *s, struct err *err)
 {
-    struct mirror *m = mirror_of(s);
-
-    return m->inner->ops->leave(m->inner, err);
+    return mirror_of(s)->inner->ops->leave(mirror_of(s)->inner, err);
 }
 
 static uint64_t clock_of(const struct store *s)
 {
-    const struct mirror *m = (const struct mirror *)(const void *)s;
-
-    return m->inner->ops->clock(m->inner);
+    return mirror_of(s)->inner->ops->clock(mirror_of(s)->inner);
 }
 
 static void stats(const struct store *s, struct ps_stats *ret)
 {
-    struct mirror *m = (struct mirror *)(void *)(uintptr_t)s;
+    struct mirror *m = mirror_of(s);
 
     m->inner->ops->stats(m->inner, ret);
     pthread_mutex_lock(&m->lock);
@@ -437,16 +441,12 @@ static void stats(const struct store *s, struct ps_stats *ret)
 
 static struct encoder *encoder(const struct store *s)
 {
-    const struct mirror *m = (const struct mirror *)(const void *)s;
-
-    return m->inner->ops->encoder(m->inner);
+    return mirror_of(s)->inner->ops->encoder(mirror_of(s)->inner);
 }
 
 static uint64_t resume(struct store *s)
 {
-    struct mirror *m = mirror_of(s);
-
-    return m->inner->ops->resume(m->inner);
+    return mirror_of(s)->inner->ops->resume(mirror_of(s)->inner);
 }
 
 static void close_store(struct store *s)
@@ -465,6 +465,7 @@ static void close_store(struct store *s)
 static const struct store_ops ops = { .table = table,
                                       .table_find = table_find,
                                       .pull_start = pull_start,
+                                      .pull_aside = pull_aside,
                                       .pull_wait = pull_wait,
                                       .push = push,
                                       .flush = flush,

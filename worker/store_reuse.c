@@ -21,17 +21,20 @@ struct reuse {
     struct store store;
     struct store *inner; /* owned */
     struct store_reuse_options options;
+    struct budget budget; /* of all that is kept */
     struct kept kept[PS_TABLES_MAX];
     bool sparse[PS_TABLES_MAX];
     struct ps_pull_section sections[SECTIONS_MAX]; /* the inner pull, while under way */
     struct part parts[SECTIONS_MAX];
     uint32_t n_sections, n_parts;
     uint64_t min_clock; /* known when it was sent */
-    uint64_t *keys;     /* owned, as the next two: of the parts */
+    /* lowest min clock of what it was given from what is kept; UINT64_MAX: nothing was */
+    _Atomic uint64_t kept_clock;
+    uint64_t *keys; /* owned, as the next two: of the parts */
     uint32_t *numbers;
     float *rows;
     uint64_t cap_keys, cap_floats;
-    _Atomic uint64_t rows_asked, rows_cached, bytes_saved;
+    _Atomic uint64_t rows_asked, rows_cached, bytes_saved, staleness_max;
 };
 
 static struct reuse *reuse_of(const struct store *s)
@@ -57,7 +60,7 @@ static int keep_table(struct reuse *r, const struct table_spec *spec, uint32_t t
                       struct err *err)
 {
     r->sparse[table] = spec->kind == SPEC_SPARSE;
-    return kept_init(&r->kept[table], spec->dim, bound_of(r, spec))
+    return kept_init(&r->kept[table], spec->dim, bound_of(r, spec), &r->budget)
                ? err_set(err, -ENOMEM, "table %s: no memory", spec->name)
                : 0;
 }
@@ -133,15 +136,30 @@ static void count(struct reuse *r, const struct ps_pull_section *s, uint32_t n_m
     atomic_fetch_add_explicit(&r->bytes_saved, n_kept * row_bytes, memory_order_relaxed);
 }
 
+static void begin(struct reuse *r)
+{
+    r->n_sections = r->n_parts = 0;
+    atomic_store_explicit(&r->kept_clock, UINT64_MAX, memory_order_relaxed);
+}
+
+/* The oldest that was taken from what is kept: it bounds what this pull has brought. */
+static void note_served(struct reuse *r, uint64_t clock, uint64_t kept_clock)
+{
+    uint64_t age = clock > kept_clock ? clock - kept_clock : 0;
+
+    atomic_store_explicit(&r->kept_clock, kept_clock, memory_order_relaxed);
+    if (age > atomic_load_explicit(&r->staleness_max, memory_order_relaxed))
+        atomic_store_explicit(&r->staleness_max, age, memory_order_relaxed);
+}
+
 /* What is asked of the servers: whole sections, and parts of those whose table keeps rows. */
 static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
                     uint32_t n)
 {
     uint32_t *numbers = r->numbers;
-    uint64_t *keys = r->keys;
+    uint64_t *keys = r->keys, kept_clock = UINT64_MAX;
     float *rows = r->rows;
 
-    r->n_sections = r->n_parts = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct ps_pull_section *s = &sections[i];
         struct kept *kept = &r->kept[s->table];
@@ -152,7 +170,7 @@ static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_sectio
             continue;
         }
         kept_sweep(kept, clock);
-        n_missing = kept_read(kept, clock, s->keys, s->n_keys, s->dst, numbers);
+        n_missing = kept_read(kept, clock, s->keys, s->n_keys, s->dst, numbers, &kept_clock);
         count(r, s, n_missing);
         if (!n_missing)
             continue;
@@ -167,6 +185,17 @@ static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_sectio
         numbers += n_missing;
         rows += (size_t)n_missing * kept->dim;
     }
+    note_served(r, clock, kept_clock);
+}
+
+static int start_inner(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
+                       uint32_t n, struct err *err)
+{
+    int status = r->inner->ops->pull_start(r->inner, clock, sections, n, err);
+
+    if (status)
+        forget(r);
+    return status;
 }
 
 static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
@@ -176,18 +205,24 @@ static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_sect
     struct ps_stats stats;
     int status = reserve(r, sections, n);
 
-    r->n_sections = r->n_parts = 0;
+    begin(r);
     if (status)
         return err_set(err, status, "no memory for a pull");
     r->inner->ops->stats(r->inner, &stats);
     r->min_clock = stats.min_clock;
     compose(r, clock, sections, n);
-    if (!r->n_sections)
-        return 0;
-    status = r->inner->ops->pull_start(r->inner, clock, r->sections, r->n_sections, err);
-    if (status)
-        forget(r);
-    return status;
+    return r->n_sections ? start_inner(r, clock, r->sections, r->n_sections, err) : 0;
+}
+
+/* The servers' rows as they are; what is kept stays as it is. */
+static int pull_aside(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+
+    begin(r);
+    r->n_sections = n;
+    return start_inner(r, clock, sections, n, err);
 }
 
 /* To where it was asked for, and kept. */
@@ -200,7 +235,7 @@ static void take(struct reuse *r, const struct part *part)
     for (uint32_t i = 0; i < s->n_keys; i++, row += kept->dim) {
         memcpy(part->whole->dst + (size_t)part->numbers[i] * kept->dim, row,
                kept->dim * sizeof *row);
-        kept_put(kept, s->keys[i], r->min_clock, row, r->options.max_bytes);
+        kept_put(kept, s->keys[i], r->min_clock, row);
     }
 }
 
@@ -246,8 +281,14 @@ static uint64_t clock_of(const struct store *s)
 static void stats(const struct store *s, struct ps_stats *ret)
 {
     struct reuse *r = reuse_of(s);
+    uint64_t age = atomic_load_explicit(&r->staleness_max, memory_order_relaxed);
+    uint64_t kept_clock = atomic_load_explicit(&r->kept_clock, memory_order_relaxed);
 
     r->inner->ops->stats(r->inner, ret);
+    if (kept_clock < ret->pulled_clock)
+        ret->pulled_clock = kept_clock;
+    if (age > ret->staleness_max)
+        ret->staleness_max = age;
     ret->rows_asked = atomic_load_explicit(&r->rows_asked, memory_order_relaxed);
     ret->rows_cached = atomic_load_explicit(&r->rows_cached, memory_order_relaxed);
     ret->bytes_saved = atomic_load_explicit(&r->bytes_saved, memory_order_relaxed);
@@ -284,6 +325,7 @@ static uint64_t resume(struct store *s)
 static const struct store_ops ops = { .table = table,
                                       .table_find = table_find,
                                       .pull_start = pull_start,
+                                      .pull_aside = pull_aside,
                                       .pull_wait = pull_wait,
                                       .push = push,
                                       .flush = flush,
@@ -301,5 +343,6 @@ struct store *store_reuse_new(struct store *inner, const struct store_reuse_opti
     r->store.ops = &ops;
     r->inner = inner;
     r->options = *options;
+    r->budget.max = options->max_bytes;
     return &r->store;
 }

@@ -13,8 +13,9 @@
  *
  * The bound is --reuse-clocks, in SSP the table's or the job's if that is less; in lock step 0, which is
  * no reuse. It is not free: own updates that come late cost accuracy (worker/README.md has figures), so
- * it is off unless asked for. Rows that are too old go when as many clocks as the bound have passed; when
- * max_bytes are held, no more are kept.
+ * it is off unless asked for. Rows that are too old go when as many clocks as the bound have passed, and
+ * leave their places to others; all tables together hold max_bytes, and what finds no room is not kept.
+ * Validation (pull_aside) is answered by the servers alone.
  */
 #ifndef WORKER_STORE_REUSE_H
 #define WORKER_STORE_REUSE_H
@@ -22,7 +23,7 @@
 #include "worker/store.h"
 
 struct store_reuse_options {
-    uint64_t max_bytes;
+    uint64_t max_bytes;  /* of all tables together, at least 1 */
     enum spec_mode mode; /* of the job, */
     uint32_t bound;      /* and its bound in SSP, clocks */
     uint32_t reuse_clocks;

@@ -342,6 +342,7 @@ static uint32_t ask_all_dense(const struct tables *t, struct slot *slot,
 int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, struct err *err)
 {
     struct ps_pull_section sections[N_DENSE_MAX + 2];
+    const struct store_ops *ops = t->store->ops;
     bool is_step = want == TABLES_STEP;
     uint32_t n = 0;
     int status = reserve_rows(t, slot, err);
@@ -357,9 +358,10 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
     if (t->has_control && is_step)
         sections[n++] = ask_dense(t, &t->control, slot->control);
     slot->has_dense = (want & TABLES_DENSE) != 0;
-    status = t->store->ops->pull_start(t->store, slot->clock, sections, n, err);
+    status = (is_step || !ops->pull_aside ? ops->pull_start : ops->pull_aside)(
+        t->store, slot->clock, sections, n, err);
     if (!status)
-        status = t->store->ops->pull_wait(t->store, err);
+        status = ops->pull_wait(t->store, err);
     if (!status && (is_step || slot->has_dense))
         wire_pulled(t->wire, slot->has_dense);
     return status;

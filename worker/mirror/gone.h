@@ -19,10 +19,11 @@ struct gone {
     bool is_lost;  /* there is no memory for bits: any may have gone */
 };
 
-static inline void gone_deinit(struct gone *g)
+/* None has gone; holds no memory. */
+static inline void gone_clear(struct gone *g)
 {
     free(g->bits);
-    g->bits = NULL;
+    *g = (struct gone){ 0 };
 }
 
 static inline void gone_add(struct gone *g, uint64_t key)

@@ -4,12 +4,15 @@
 
 #define BATCH 64u
 
-int kept_init(struct kept *k, uint32_t dim, uint32_t bound)
+int kept_init(struct kept *k, uint32_t dim, uint32_t bound, struct budget *budget)
 {
+    int status;
+
     *k = (struct kept){ .dim = dim, .bound = bound };
     if (!bound)
         return 0;
-    return table_new(&k->rows, dim * (uint32_t)sizeof(float), 0, NULL);
+    status = table_new(&k->rows, dim * (uint32_t)sizeof(float), 0, budget);
+    return status == PS_EBUDGET ? 0 : status;
 }
 
 void kept_deinit(struct kept *k)
@@ -24,7 +27,7 @@ static bool is_good(const struct kept *k, const struct row *row, uint64_t clock)
 }
 
 uint32_t kept_read(const struct kept *k, uint64_t clock, const uint64_t *keys, uint32_t n,
-                   float *dst, uint32_t *ret_missing)
+                   float *dst, uint32_t *ret_missing, uint64_t *lowest)
 {
     struct row *rows[BATCH];
     uint32_t n_missing = 0;
@@ -34,23 +37,24 @@ uint32_t kept_read(const struct kept *k, uint64_t clock, const uint64_t *keys, u
 
         table_find_batch(k->rows, keys + from, n_batch, rows);
         for (uint32_t i = 0; i < n_batch; i++) {
-            if (is_good(k, rows[i], clock))
-                memcpy(dst + (size_t)(from + i) * k->dim, rows[i]->floats,
-                       k->dim * sizeof *dst);
-            else
+            if (!is_good(k, rows[i], clock)) {
                 ret_missing[n_missing++] = from + i;
+                continue;
+            }
+            memcpy(dst + (size_t)(from + i) * k->dim, rows[i]->floats, k->dim * sizeof *dst);
+            if (row_version(rows[i]) < *lowest)
+                *lowest = row_version(rows[i]);
         }
     }
     return n_missing;
 }
 
-void kept_put(struct kept *k, uint64_t key, uint64_t min_clock, const float *row,
-              uint64_t max_bytes)
+void kept_put(struct kept *k, uint64_t key, uint64_t min_clock, const float *row)
 {
     struct row *at;
 
     table_find_batch(k->rows, &key, 1, &at);
-    if (!at && (table_bytes(k->rows) >= max_bytes || table_insert(k->rows, key, &at)))
+    if (!at && table_insert(k->rows, key, &at))
         return;
     at->stamp = row_stamp(min_clock, 0, 0);
     memcpy(at->floats, row, k->dim * sizeof *row);

@@ -4,6 +4,7 @@
 #ifndef WORKER_MIRROR_KEPT_H
 #define WORKER_MIRROR_KEPT_H
 
+#include "server/core/budget.h"
 #include "server/core/table.h"
 
 struct kept {
@@ -12,18 +13,19 @@ struct kept {
     uint64_t swept; /* at this clock */
 };
 
-/* bound 0: keeps nothing. -ENOMEM. */
-int kept_init(struct kept *k, uint32_t dim, uint32_t bound) MUST_CHECK;
+/* bound 0: keeps nothing. `budget` is borrowed: what all tables together may hold; one that finds no
+ * room for its first byte keeps nothing. -ENOMEM. */
+int kept_init(struct kept *k, uint32_t dim, uint32_t bound, struct budget *budget) MUST_CHECK;
 void kept_deinit(struct kept *k);
 
-/* Copies the rows that are good at `clock` to their places in dst, [n][dim]. The others' numbers,
- * into ret_missing; returns how many. */
+/* Copies the rows that are good at `clock` to their places in dst, [n][dim], and lowers *lowest to the
+ * lowest min clock of them. The others' numbers, into ret_missing; returns how many. */
 uint32_t kept_read(const struct kept *k, uint64_t clock, const uint64_t *keys, uint32_t n,
-                   float *dst, uint32_t *ret_missing);
+                   float *dst, uint32_t *ret_missing, uint64_t *lowest);
 
-/* A row as of min clock `min_clock`; left out without memory, or when max_bytes are held. */
-void kept_put(struct kept *k, uint64_t key, uint64_t min_clock, const float *row,
-              uint64_t max_bytes);
+/* A row as of min clock `min_clock`; left out without memory, or where the budget has no room and no
+ * row that went has left its place. */
+void kept_put(struct kept *k, uint64_t key, uint64_t min_clock, const float *row);
 
 /* Now and then: what is too old goes. */
 void kept_sweep(struct kept *k, uint64_t clock);

@@ -39,7 +39,8 @@ int replica_add_table(struct replica *r, uint32_t table, const struct table_spec
 bool replica_covers(const struct replica *r, uint32_t table);
 const struct table_spec *replica_spec(const struct replica *r, uint32_t table);
 
-/* Forgets every row and count; tables stay. */
+/* Forgets every row and count, and what has gone; tables stay. Answers to pulls that were sent
+ * before must not be taken. */
 int replica_clear(struct replica *r, struct err *err) ON_SHARD MUST_CHECK;
 
 /* A turn begins; so does one with each push. */

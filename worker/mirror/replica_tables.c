@@ -28,7 +28,7 @@ void replica_free(struct replica *r)
         buf_deinit(&r->bufs[i]);
     }
     encoder_free(r->encoder);
-    gone_deinit(&r->gone);
+    gone_clear(&r->gone);
     buf_deinit(&r->answer);
     free(r->shards);
     free(r->bufs);
@@ -120,6 +120,7 @@ int replica_clear(struct replica *r, struct err *err)
 {
     int status = 0;
 
+    gone_clear(&r->gone);
     for (uint32_t i = 0; i < r->options.n_shards; i++) {
         shard_free(r->shards[i].shard);
         r->shards[i] = (struct replica_shard){ 0 };

@@ -102,7 +102,6 @@ static inline int cluster_pull_start(struct store *s, uint64_t clock,
     struct cluster *c = cluster_of(s);
     int status = cluster_failure(c, err);
 
-    (void)clock;
     enter_shard();
     if (status)
         return status;
@@ -111,6 +110,9 @@ static inline int cluster_pull_start(struct store *s, uint64_t clock,
     c->sections = sections;
     c->n = n;
     c->stats.pulls++;
+    c->stats.pulled_clock = c->stats.min_clock;
+    if (clock > c->stats.min_clock && clock - c->stats.min_clock > c->stats.staleness_max)
+        c->stats.staleness_max = clock - c->stats.min_clock;
     for (uint32_t i = 0; i < n; i++)
         c->stats.rows_pulled += sections[i].n_keys;
     status = encoder_pull(c->encoder, sections, n, c->bufs, c->pulls);
@@ -206,6 +208,11 @@ static inline void cluster_stats(const struct store *s, struct ps_stats *ret)
     *ret = cluster_of(s)->stats;
 }
 
+static inline struct encoder *cluster_encoder(const struct store *s)
+{
+    return cluster_of(s)->encoder;
+}
+
 static inline uint32_t cluster_set_tap(struct store *s, const struct ps_tap *tap)
 {
     cluster_of(s)->tap = *tap;
@@ -251,6 +258,7 @@ static inline struct cluster *cluster_new(uint32_t n_shards, enum spec_mode mode
                                           .flush = cluster_done,
                                           .leave = cluster_done,
                                           .stats = cluster_stats,
+                                          .encoder = cluster_encoder,
                                           .set_tap = cluster_set_tap,
                                           .close = cluster_close };
     struct cluster *c = mem_alloc(sizeof *c);

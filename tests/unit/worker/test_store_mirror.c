@@ -1,219 +1,11 @@
 #include "worker/store_mirror.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "common/hash.h"
-#include "tests/unit/worker/cluster.h"
-
-#define KEYS_MAX 24u
-#define DIM 5u
-#define N_FLOATS 37u
-#define BLOCK 16u
-#define N_TABLES 3u
-#define LARGE (UINT64_C(1) << 30)
-
-/* One batch: the same keys in the sparse tables, all blocks of the dense one. */
-struct batch {
-    uint32_t n;
-    uint64_t keys[KEYS_MAX];
-};
-
-/* What one pull brings. */
-struct rows {
-    float emb[KEYS_MAX * DIM], wide[KEYS_MAX], dense[3 * BLOCK];
-};
-
-struct setup {
-    uint32_t n_shards;
-    enum spec_mode mode;
-    enum spec_optim optim;
-    enum spec_storage storage;
-    enum codec_id push, pull;
-    uint64_t cache_bytes;
-    uint64_t memory_max_bytes; /* of a server's shard */
-    struct spec_limits limits; /* of the embedding table */
-};
-
-struct bench {
-    struct setup setup;
-    struct cluster *cluster;
-    struct store *mirror;
-    uint64_t seed, n_random, clock;
-    uint32_t tables[N_TABLES];
-};
-
-static const uint64_t blocks[3] = { 0, 1, 2 };
-
-static uint64_t draw(struct bench *b, uint64_t below)
-{
-    return hash_mix2(b->seed, b->n_random++) % below;
-}
-
-static void make_table(struct bench *b, uint32_t i, struct table_spec spec)
-{
-    struct err err;
-
-    spec.optim = b->setup.optim;
-    spec.params = spec_optim_defaults(spec.optim);
-    spec.params.weight_decay = 0.01f;
-    spec.storage = b->setup.storage;
-    spec.seed = i + 1;
-    spec.init = SPEC_INIT_UNIFORM;
-    spec.init_scale = 0.1f;
-    snprintf(spec.name, sizeof spec.name, "job/%u", i);
-    assert_int_equal(b->mirror->ops->table(b->mirror, &spec, &b->tables[i], &err), 0);
-}
-
-static void bench_init(struct bench *b, struct setup setup, uint64_t seed)
-{
-    *b = (struct bench){ .setup = setup, .seed = seed };
-    b->cluster = cluster_new(setup.n_shards, setup.mode, setup.memory_max_bytes);
-    b->mirror = store_mirror_new(&b->cluster->store,
-                                 &(struct store_mirror_options){ .max_bytes = setup.cache_bytes,
-                                                                 .mode = setup.mode,
-                                                                 .n_batches = 1 });
-    make_table(b, 0, (struct table_spec){ .dim = DIM, .limits = setup.limits });
-    make_table(b, 1, (struct table_spec){ .dim = 1 });
-    make_table(b, 2,
-               (struct table_spec){ .kind = SPEC_DENSE, .dim = BLOCK, .n_floats = N_FLOATS });
-}
-
-static void bench_deinit(struct bench *b)
-{
-    b->mirror->ops->close(b->mirror);
-}
-
-/* Few keys come often, many seldom. */
-static struct batch draw_batch(struct bench *b)
-{
-    struct batch batch = { 0 };
-    uint64_t key = 0;
-
-    while (batch.n < KEYS_MAX && draw(b, 12)) {
-        key += 1 + draw(b, 2) * draw(b, 60);
-        batch.keys[batch.n++] = key * UINT64_C(0x100000001);
-    }
-    return batch;
-}
-
-static uint32_t ask(const struct bench *b, const struct batch *batch, struct rows *rows,
-                    struct ps_pull_section *ret)
-{
-    ret[0] = (struct ps_pull_section){ .table = b->tables[0],
-                                       .codec = b->setup.pull,
-                                       .n_keys = batch->n,
-                                       .keys = batch->keys,
-                                       .dst = rows->emb };
-    ret[1] = ret[0];
-    ret[1].table = b->tables[1];
-    ret[1].codec = CODEC_FP32;
-    ret[1].dst = rows->wide;
-    ret[2] = (struct ps_pull_section){
-        .table = b->tables[2], .n_keys = 3, .keys = blocks, .dst = rows->dense
-    };
-    return 3;
-}
-
-static int pull(struct bench *b, struct store *s, const struct batch *batch, struct rows *ret)
-{
-    struct ps_pull_section sections[N_TABLES];
-    uint32_t n = ask(b, batch, ret, sections);
-    struct err err;
-    int status;
-
-    memset(ret, 0, sizeof *ret);
-    status = s->ops->pull_start(s, b->clock, sections, n, &err);
-    return status ? status : s->ops->pull_wait(s, &err);
-}
-
-static void check_pull(struct bench *b, const struct batch *batch)
-{
-    struct rows got, want;
-
-    assert_int_equal(pull(b, b->mirror, batch, &got), 0);
-    assert_int_equal(pull(b, &b->cluster->store, batch, &want), 0);
-    assert_memory_equal(&got, &want, sizeof got);
-}
-
-static uint32_t tell(struct bench *b, const struct batch *batch, struct rows *grads,
-                     struct ps_push_section *ret)
-{
-    float *all = grads->emb;
-
-    for (uint32_t i = 0; i < sizeof *grads / sizeof *all; i++)
-        all[i] = hash_unit(hash_mix2(b->seed, b->n_random++)) - 0.5f;
-    ret[0] = (struct ps_push_section){ .table = b->tables[0],
-                                       .codec = b->setup.push,
-                                       .topk_fraction = 0.5f,
-                                       .n_keys = batch->n,
-                                       .keys = batch->keys,
-                                       .values = grads->emb };
-    ret[1] = ret[0];
-    ret[1].table = b->tables[1];
-    ret[1].values = grads->wide;
-    ret[2] = ret[0];
-    ret[2].table = b->tables[2];
-    ret[2].n_keys = 3;
-    ret[2].keys = blocks;
-    ret[2].values = grads->dense;
-    return 3;
-}
-
-static int push(struct bench *b, const struct batch *batch)
-{
-    struct ps_push_section sections[N_TABLES];
-    struct rows grads;
-    struct err err;
-    uint32_t n = tell(b, batch, &grads, sections);
-    int status = b->mirror->ops->push(b->mirror, b->clock, 8, true, sections, n, &err);
-
-    b->clock += !status;
-    return status;
-}
-
-static void push_of_somebody_else(struct bench *b, const struct batch *batch)
-{
-    struct ps_push_section sections[N_TABLES];
-    struct rows grads;
-    uint32_t n = tell(b, batch, &grads, sections);
-
-    enter_shard();
-    cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq,
-                 b->clock, sections, n);
-}
-
-/* Steps, each with the next batch told ahead or not, and reading in between that pushes nothing. */
-static void train(struct bench *b, uint32_t n_steps)
-{
-    struct batch batch = draw_batch(b);
-
-    for (uint32_t i = 0; i < n_steps; i++) {
-        struct batch next = draw_batch(b), other = draw_batch(b);
-        struct ps_pull_section sections[N_TABLES];
-        struct rows unused;
-        struct err err;
-        uint32_t n = ask(b, &next, &unused, sections);
-
-        check_pull(b, &batch);
-        if (draw(b, 2))
-            assert_int_equal(b->mirror->ops->ahead(b->mirror, sections, n, &err), 0);
-        assert_int_equal(push(b, &batch), 0);
-        if (draw(b, 4) == 0)
-            check_pull(b, &other);
-        batch = next;
-    }
-}
-
-static struct ps_stats stats_of(const struct bench *b)
-{
-    struct ps_stats stats;
-
-    b->mirror->ops->stats(b->mirror, &stats);
-    return stats;
-}
+#include "tests/unit/worker/mirror_bench.h"
+#include "worker/mirror/replica_state.h"
 
 static const struct setup plain = {
     .n_shards = 3, .mode = SPEC_MODE_BSP, .optim = SPEC_ADAGRAD, .cache_bytes = LARGE
@@ -397,6 +189,96 @@ static void an_answer_that_cannot_be_read_switches_the_copy_off(void **state)
     bench_deinit(&b);
 }
 
+/* A push is fenced; the copy begins anew, and the servers have rows that it has not. */
+static void rejoin(struct bench *b, const struct batch *batch)
+{
+    b->cluster->fail = PS_EFENCED;
+    assert_int_equal(push(b, batch), PS_EFENCED);
+    b->cluster->stats.rejoins++;
+}
+
+static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } }, next = { 2, { 7, 8 } };
+    struct ps_pull_section sections[N_TABLES];
+    struct setup setup = plain;
+    struct rows unused;
+    struct bench b;
+    uint64_t n_pulls;
+    struct err err;
+
+    (void)state;
+    setup.limits = (struct spec_limits){ .admit_touches = 3, .admit_clocks = 100 };
+    bench_init(&b, setup, 11);
+    for (int i = 0; i < 5; i++) { /* its rows are there, and not zero */
+        check_pull(&b, &batch);
+        assert_int_equal(push(&b, &batch), 0);
+    }
+    rejoin(&b, &batch);
+    check_pull(&b, &batch);
+    n_pulls = b.cluster->stats.pulls;
+    assert_int_equal(
+        b.mirror->ops->ahead(b.mirror, sections, ask(&b, &next, &unused, sections), &err), 0);
+    assert_int_equal(b.cluster->stats.pulls, n_pulls + 1);
+    rejoin(&b, &batch);
+    check_pull(&b, &batch);
+    train(&b, 10);
+    bench_deinit(&b);
+}
+
+static void a_pull_aside_has_the_same_bits_and_is_not_counted(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
+    struct ps_pull_section sections[N_TABLES];
+    struct ps_stats before, after;
+    struct rows got = { 0 }, want;
+    uint64_t n_rows;
+    struct bench b;
+    struct err err;
+
+    (void)state;
+    bench_init(&b, plain, 12);
+    assert_int_equal(push(&b, &other), 0);
+    rejoin(&b, &other);
+    for (int i = 0; i < 9; i++) {
+        check_pull(&b, &batch);
+        assert_int_equal(push(&b, &batch), 0);
+    }
+    before = stats_of(&b);
+    n_rows = b.cluster->stats.rows_pulled;
+    assert_true(before.bytes_saved > 0);
+    assert_int_equal(b.mirror->ops->pull_aside(b.mirror, b.clock, sections,
+                                               ask(&b, &other, &got, sections), &err),
+                     0);
+    assert_int_equal(b.mirror->ops->pull_wait(b.mirror, &err), 0);
+    assert_int_equal(b.cluster->stats.rows_pulled, n_rows + 2); /* of both sparse tables */
+    after = stats_of(&b);
+    assert_int_equal(pull(&b, &b.cluster->store, &other, &want), 0);
+    assert_memory_equal(&got, &want, sizeof got);
+    assert_int_equal(after.rows_asked, before.rows_asked);
+    assert_int_equal(after.rows_cached, before.rows_cached);
+    assert_int_equal(after.rows_pulled_again, before.rows_pulled_again);
+    assert_int_equal(after.bytes_saved, before.bytes_saved);
+    bench_deinit(&b);
+}
+
+static void a_copy_that_begins_anew_has_lost_nothing(void **state)
+{
+    static const struct table_spec spec = { .dim = DIM, .name = "job/t" };
+    struct replica *r = replica_new(
+        &(struct replica_options){ .n_shards = 1, .mode = SPEC_MODE_BSP, .n_turns = 1 });
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(replica_add_table(r, 0, &spec, &err), 0);
+    replica_note_gone(r, &spec, 5);
+    assert_true(replica_had(r, 0, 5));
+    assert_int_equal(replica_clear(r, &err), 0);
+    assert_false(replica_had(r, 0, 5));
+    replica_free(r);
+}
+
 #ifdef PS_FAULTS
 static void the_kth_allocation_fails_and_no_bit_is_wrong(void **state)
 {
@@ -435,6 +317,9 @@ int main(void)
         cmocka_unit_test(tables_whose_rows_come_late_or_go_are_pulled_plainly),
         cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
         cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
+        cmocka_unit_test(a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole),
+        cmocka_unit_test(a_pull_aside_has_the_same_bits_and_is_not_counted),
+        cmocka_unit_test(a_copy_that_begins_anew_has_lost_nothing),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_fails_and_no_bit_is_wrong),
 #endif

@@ -5,6 +5,8 @@
 
 #include "common/hash.h"
 #include "tests/unit/worker/cluster.h"
+#include "worker/mirror/kept.h"
+#include "worker/wire.h"
 
 #define N_KEYS 40u
 #define DIM 4u
@@ -77,6 +79,7 @@ static uint64_t n_pulled(const struct bench *b)
 static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
 {
     static const enum spec_mode modes[] = { SPEC_MODE_SSP, SPEC_MODE_ASYNC };
+    struct ps_stats stats;
     float row[DIM];
 
     (void)state;
@@ -91,6 +94,9 @@ static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
         pull(&b, 5 + BOUND, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 1);
         assert_true(row[0] == 5 && row[DIM - 1] == 5);
+        b.reuse->ops->stats(b.reuse, &stats);
+        assert_int_equal(stats.pulled_clock, 5);
+        assert_int_equal(stats.staleness_max, BOUND);
         pull(&b, 6 + BOUND, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 2);
         assert_true(row[0] == 7);
@@ -162,6 +168,125 @@ static void at_random_no_row_is_older_than_the_bound(void **state)
     bench_deinit(&b);
 }
 
+/* A run's dense blocks with --reuse-clocks and --dense-refresh: what they are answered from, and for
+ * how many steps they are used, are together within the bound. */
+static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(void **state)
+{
+    static struct settings settings = { .dense_refresh = "2", .mode = 1, .staleness = BOUND };
+    uint64_t seed = (uint64_t)time(NULL), n_pulls = 0, min_clock = 0, used_at = 0, oldest = 0;
+    struct wire *wire;
+    struct bench b;
+    struct err err;
+    struct ps_stats stats;
+
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    bench_init(&b, SPEC_MODE_SSP, BOUND, BOUND);
+    assert_int_equal(wire_new(&settings, b.reuse, 0, true, &wire, &err), 0);
+    reach(&b, 0);
+    for (uint64_t clock = 0; clock < 2000; clock++) {
+        const uint64_t keys[] = { b.keys[0], b.keys[1 + clock % (N_KEYS - 1)] };
+        float rows[2 * DIM];
+        bool wants = wire_wants_dense(wire, clock);
+
+        /* The block, and a row that is new and so asked of the servers. */
+        pull(&b, clock, wants ? keys : keys + 1, wants ? 2 : 1, rows);
+        used_at = wants ? (uint64_t)rows[0] : used_at;
+        n_pulls += wants;
+        wire_pulled(wire, wants);
+        assert_true(used_at + BOUND >= clock);
+        if (wants && clock > used_at && clock - used_at > oldest)
+            oldest = clock - used_at;
+        while (min_clock + BOUND <= clock || (min_clock <= clock && hash_mix2(seed, clock) % 2))
+            reach(&b, ++min_clock);
+    }
+    b.reuse->ops->stats(b.reuse, &stats);
+    assert_true(stats.staleness_max >= oldest && oldest > 0);
+    assert_true(n_pulls < 2000 && stats.rows_cached > 0);
+    wire_free(wire);
+    bench_deinit(&b);
+}
+
+static void a_pull_aside_is_answered_by_the_servers_and_not_counted(void **state)
+{
+    const struct store_ops *ops;
+    struct ps_pull_section section;
+    struct ps_stats stats;
+    struct bench b;
+    struct err err;
+    float row[DIM];
+
+    (void)state;
+    bench_init(&b, SPEC_MODE_ASYNC, 0, BOUND);
+    ops = b.reuse->ops;
+    section =
+        (struct ps_pull_section){ .table = b.table, .n_keys = 1, .keys = b.keys, .dst = row };
+    reach(&b, 5);
+    pull(&b, 5, b.keys, 1, row);
+    reach(&b, 6);
+    assert_int_equal(ops->pull_aside(b.reuse, 6, &section, 1, &err), 0);
+    assert_int_equal(ops->pull_wait(b.reuse, &err), 0);
+    assert_true(row[0] == 6);
+    pull(&b, 6, b.keys, 1, row);
+    assert_true(row[0] == 5);
+    ops->stats(b.reuse, &stats);
+    assert_int_equal(stats.rows_asked, 2);
+    assert_int_equal(stats.rows_cached, 1);
+    bench_deinit(&b);
+}
+
+#define FULL_BYTES (UINT64_C(256) << 10)
+#define FULL_DIM 64u
+
+/* Rows of keys from .. until neither table takes more. Returns how many both hold in the end. */
+static uint64_t fill(struct kept *tables, uint64_t from, uint64_t clock)
+{
+    static const float row[FULL_DIM];
+
+    for (uint64_t key = from; key < from + 4000; key++)
+        kept_put(&tables[key % 2], key, clock, row);
+    return table_n_rows(tables[0].rows) + table_n_rows(tables[1].rows);
+}
+
+static void
+tables_share_one_bound_and_keep_new_rows_in_the_places_of_those_that_went(void **state)
+{
+    struct budget budget = { .max = FULL_BYTES };
+    struct kept tables[2];
+    uint64_t n_full;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kept_init(&tables[i], FULL_DIM, BOUND, &budget), 0);
+    n_full = fill(tables, 0, 1);
+    assert_true(n_full > 100 && n_full < 4000);
+    for (uint64_t turn = 1; turn < 20; turn++) {
+        uint64_t clock = 1 + turn * 2 * BOUND, n_kept;
+
+        for (int i = 0; i < 2; i++) {
+            kept_sweep(&tables[i], clock);
+            assert_int_equal(table_n_rows(tables[i].rows), 0);
+        }
+        n_kept = fill(tables, turn * 100000, clock);
+        assert_true(n_kept > n_full / 2);
+        assert_true(table_bytes(tables[0].rows) + table_bytes(tables[1].rows) <= FULL_BYTES);
+    }
+    for (int i = 0; i < 2; i++)
+        kept_deinit(&tables[i]);
+    assert_int_equal(budget.used, 0);
+}
+
+static void a_bound_without_room_for_a_table_keeps_nothing(void **state)
+{
+    struct budget budget = { .max = 1 };
+    struct kept kept;
+
+    (void)state;
+    assert_int_equal(kept_init(&kept, DIM, BOUND, &budget), 0);
+    assert_null(kept.rows);
+    kept_deinit(&kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +294,11 @@ int main(void)
         cmocka_unit_test(in_lock_step_nothing_is_reused),
         cmocka_unit_test(after_a_failure_nothing_is_left),
         cmocka_unit_test(at_random_no_row_is_older_than_the_bound),
+        cmocka_unit_test(blocks_that_are_reused_and_used_again_are_not_older_than_the_bound),
+        cmocka_unit_test(a_pull_aside_is_answered_by_the_servers_and_not_counted),
+        cmocka_unit_test(
+            tables_share_one_bound_and_keep_new_rows_in_the_places_of_those_that_went),
+        cmocka_unit_test(a_bound_without_room_for_a_table_keeps_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
