@@ -19,7 +19,9 @@ void shard_grow_init(struct shard *s, struct shard_entry *entry)
     uint64_t max = limits->max_bytes / s->config.n_shards;
 
     entry->table.bytes_max = limits->max_bytes && !max ? 1 : max;
-    entry->budget = (struct budget){ .parent = &s->budget, .max = entry->table.bytes_max };
+    /* What was there then has its place again, however its table is built (shard_replay.h). */
+    entry->budget =
+        (struct budget){ .parent = &s->budget, .max = s->again ? 0 : entry->table.bytes_max };
     entry->turnover = (struct shard_turnover){
         .idle.span = limits->idle_clocks,
         .ttl.span = (uint64_t)limits->ttl_s * 1000,

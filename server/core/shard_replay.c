@@ -85,8 +85,8 @@ int shard_replay_state(struct shard *s, const uint8_t *bytes, size_t n_bytes, ui
     if (status)
         return status;
     shard_tell_cut(s);
-    s->cut.is_base = true;
-    s->cut.version = s->version;
+    s->base.is_there = true;
+    s->base.version = s->version;
     return 0;
 }
 
@@ -162,7 +162,6 @@ static int replay_table(struct shard *s, const struct shard_event *event, struct
                                  : err_set(err, PS_ECORRUPT, "%s", status_text(status));
     if (id + 1 != s->n_tables)
         return wrong(err, "a table that is there");
-    s->tables[id]->budget.max = 0;
     return 0;
 }
 

@@ -113,9 +113,9 @@ struct shard_telling {
 };
 
 /* What a delta is a delta to (shard_walk.h). */
-struct shard_cut {
+struct shard_base {
     bool counts;      /* rows that go are noted, since the last cut or the walk under way */
-    bool is_base;     /* there is a cut, and all that has gone since is known */
+    bool is_there;    /* there is a cut, and all that has gone since is known */
     uint64_t version; /* of that cut */
     uint64_t n_gone;  /* noted, of all tables */
 };
@@ -139,7 +139,7 @@ struct shard {
     const struct shard_journal *journal; /* borrowed; NULL: none */
     struct shard_telling telling;
     struct shard_again *again; /* borrowed; a journal is being replayed, else NULL */
-    struct shard_cut cut;
+    struct shard_base base;
     struct shard_walk *walk; /* the one under way, borrowed, or NULL */
 
     /* small: pushes that are judged in one call; large: the one that goes on in slices. */

@@ -88,15 +88,15 @@ static struct shard_telling *gather(struct shard *s, const struct shard_entry *e
 static void note_gone(struct shard *s, struct shard_entry *entry, uint64_t key)
 {
     uint8_t *dst =
-        s->cut.n_gone < SHARD_GONE_MAX ? buf_reserve(&entry->gone, sizeof key) : NULL;
+        s->base.n_gone < SHARD_GONE_MAX ? buf_reserve(&entry->gone, sizeof key) : NULL;
 
     if (!dst) {
-        s->cut.counts = s->cut.is_base = false;
+        s->base.counts = s->base.is_there = false;
         return;
     }
     memcpy(dst, &key, sizeof key);
     buf_commit(&entry->gone, sizeof key);
-    s->cut.n_gone++;
+    s->base.n_gone++;
 }
 
 void shard_tell_gone(struct shard *s, struct shard_entry *entry, struct row *row)
@@ -106,7 +106,7 @@ void shard_tell_gone(struct shard *s, struct shard_entry *entry, struct row *row
 
         t->gone[t->n_gone++] = row->key;
     }
-    if (s->cut.counts)
+    if (s->base.counts)
         note_gone(s, entry, row->key);
     table_remove(entry->table.rows, row);
 }
@@ -144,6 +144,6 @@ void shard_tell_cut(struct shard *s)
 {
     for (uint32_t i = 0; i < s->n_tables; i++)
         buf_deinit(&s->tables[i]->gone);
-    s->cut.n_gone = 0;
-    s->cut.counts = true;
+    s->base.n_gone = 0;
+    s->base.counts = true;
 }

@@ -32,7 +32,7 @@ struct shard_walk {
 
 bool shard_walk_may_be_delta(const struct shard *s)
 {
-    return s->cut.is_base;
+    return s->base.is_there;
 }
 
 static size_t count_held(const struct shard *s)
@@ -106,7 +106,7 @@ int shard_walk_begin(struct shard *s, enum shard_walk_mode mode, struct shard_wa
     assert(!s->walk);
     if (s->large.phase == SHARD_APPLY)
         return -EAGAIN;
-    if (mode == SHARD_WALK_DELTA && !s->cut.is_base)
+    if (mode == SHARD_WALK_DELTA && !s->base.is_there)
         return -EINVAL;
     w = mem_alloc(sizeof *w);
     w->mode = mode;
@@ -115,15 +115,16 @@ int shard_walk_begin(struct shard *s, enum shard_walk_mode mode, struct shard_wa
         free_walk(w);
         return status;
     }
-    w->facts = (struct shard_walk_facts){ .version = s->version,
-                                          .base = mode == SHARD_WALK_DELTA ? s->cut.version : 0,
-                                          .n_tables = s->n_tables,
-                                          .state_bytes = buf_len(&w->head) };
+    w->facts =
+        (struct shard_walk_facts){ .version = s->version,
+                                   .base = mode == SHARD_WALK_DELTA ? s->base.version : 0,
+                                   .n_tables = s->n_tables,
+                                   .state_bytes = buf_len(&w->head) };
     use_held(s, w);
     note_tables(s, w);
     shard_tell_cut(s);
-    s->cut.is_base = true; /* unless too many go from here on */
-    s->cut.version = s->version;
+    s->base.is_there = true; /* unless too many go from here on */
+    s->base.version = s->version;
     s->walk = w;
     *ret = w;
     return 0;
@@ -224,6 +225,7 @@ static void walk_rows(struct shard *s, struct shard_walk *w, uint8_t *dst, size_
     size_t row_bytes = sizeof(struct row) + table->payload_bytes;
     uint64_t begin = w->at, end = t->n_numbers;
 
+    assert(dst_bytes >= row_bytes);
     if (end - begin > SHARD_WALK_LOOKS)
         end = begin + SHARD_WALK_LOOKS;
     ret->table_id = w->table;
@@ -244,7 +246,7 @@ static void walk_rows(struct shard *s, struct shard_walk *w, uint8_t *dst, size_
 void shard_walk_more(struct shard *s, struct shard_walk *w, uint8_t *dst, size_t dst_bytes,
                      struct shard_walk_slice *ret)
 {
-    assert(s->walk == w && dst_bytes >= SHARD_WALK_BYTES_MIN);
+    assert(s->walk == w);
     *ret = (struct shard_walk_slice){ .what = w->what };
     if (w->what == SHARD_WALK_STATE)
         walk_state(w, dst, dst_bytes, ret);
@@ -262,7 +264,7 @@ void shard_walk_end(struct shard *s, struct shard_walk *w, enum shard_walk_end h
     s->walk = NULL;
     if (how == SHARD_WALK_DROPPED) {
         shard_tell_cut(s);
-        s->cut.counts = s->cut.is_base = false;
+        s->base.counts = s->base.is_there = false;
     }
     free_walk(w);
 }

@@ -24,8 +24,8 @@
 
 #include "server/core/shard.h"
 
-/* The least that shard_walk_more() is to have for a slice: any row has room in it. */
-#define SHARD_WALK_BYTES_MIN (256u << 10)
+/* What a slice of any shard has room in; a row and its head have to have room at least. */
+#define SHARD_WALK_BYTES (256u << 10)
 
 struct shard_walk;
 
@@ -63,7 +63,7 @@ void shard_walk_facts(const struct shard_walk *w, struct shard_walk_facts *ret);
 /* The table's step count at the first moment; id < n_tables. Its specification never changes. */
 uint64_t shard_walk_n_pushes(const struct shard_walk *w, uint32_t id);
 
-/* One slice, into dst of dst_bytes, SHARD_WALK_BYTES_MIN or more. A slice may be empty: of a delta many
+/* One slice, into dst of dst_bytes, for which SHARD_WALK_BYTES is a good size. A slice may be empty: of a delta many
  * rows are looked at for few. Costs about what its bytes and SHARD_WALK_LOOKS row heads cost. */
 #define SHARD_WALK_LOOKS 8192u
 void shard_walk_more(struct shard *s, struct shard_walk *w, uint8_t *dst, size_t dst_bytes,
