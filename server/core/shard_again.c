@@ -4,7 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/mem.h"
 #include "server/core/shard_tell.h"
+
+void shard_again_start(struct shard *s)
+{
+    s->again = mem_alloc(sizeof *s->again);
+}
+
+void shard_again_stop(struct shard *s)
+{
+    if (s->again)
+        buf_deinit(&s->again->waiting);
+    free(s->again);
+    s->again = NULL;
+}
 
 static struct row *find(const struct shard_entry *entry, uint64_t key)
 {

@@ -24,6 +24,10 @@ struct shard_again {
     int status;         /* -ENOMEM: a row could not be made */
 };
 
+/* A replay begins; it ends (also where none has begun). */
+void shard_again_start(struct shard *s);
+void shard_again_stop(struct shard *s);
+
 /* One row event. PS_ECORRUPT: no such table, or of a version beyond the next; -ENOMEM. */
 int shard_again_tell(struct shard *s, const struct shard_event *event) MUST_CHECK;
 

@@ -3,10 +3,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
 #include "proto/route.h"
 #include "server/core/shard_again.h"
 #include "server/core/shard_held_bytes.h"
@@ -18,7 +16,7 @@
 void shard_replay_begin(struct shard *s)
 {
     assert(!s->again && !s->journal && s->large.phase == SHARD_IDLE);
-    s->again = mem_alloc(sizeof *s->again);
+    shard_again_start(s);
     s->budget.max = 0;
     for (uint32_t i = 0; i < s->n_tables; i++)
         s->tables[i]->budget.max = 0;
@@ -26,9 +24,7 @@ void shard_replay_begin(struct shard *s)
 
 void shard_replay_end(struct shard *s, uint64_t now_ms)
 {
-    shard_again_end(s);
-    free(s->again);
-    s->again = NULL;
+    shard_again_stop(s);
     s->budget.max = s->config.memory_max_bytes;
     for (uint32_t i = 0; i < s->n_tables; i++) {
         struct shard_table *t = &s->tables[i]->table;

@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "proto/route.h"
+#include "server/core/shard_again.h"
 #include "server/core/shard_grow.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_run.h"
@@ -29,6 +30,7 @@ void shard_free(struct shard *s)
 {
     if (!s)
         return;
+    shard_again_stop(s);
     shard_lockstep_free(s);
     for (uint32_t i = 0; i < s->n_tables; i++) {
         table_free(s->tables[i]->table.rows);
