@@ -67,7 +67,7 @@ static inline struct table_spec spec_of(const struct world *w, uint32_t id)
             (struct spec_limits){ .victims = SPEC_VICTIMS_OLDEST, .max_bytes = 96 << 10 };
     if (id == 5)
         spec.limits =
-            (struct spec_limits){ .victims = SPEC_VICTIMS_RAREST, .max_bytes = 64 << 10 };
+            (struct spec_limits){ .victims = SPEC_VICTIMS_RAREST, .max_bytes = 40 << 10 };
     if (id == 6)
         spec.limits = (struct spec_limits){ .rare_touches = 2, .rare_clocks = 5 };
     if (id == 7)
