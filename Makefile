@@ -37,8 +37,8 @@ LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-ROOMS    = common proto server/core server/net server/store server/admin server \
-           worker/client worker/data worker/compute worker/model worker
+ROOMS    = common proto server/core server/net server/store server/log server/admin server \
+           worker/client worker/data worker/compute worker/model worker/mirror worker
 mains    = server/main.c worker/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -50,12 +50,13 @@ link.proto  = proto common
 link.core   = server/core proto common
 link.net    = server/net server/core proto common
 link.store  = server/store server/core proto common
+link.log    = server/log server/store server/core proto common
 link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/model worker/compute worker/data worker/client server/store server/core proto common
-link.psd    = server server/net server/store server/admin server/core proto common
+link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/store server/core proto common
+link.psd    = server server/net server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
 
@@ -65,6 +66,7 @@ $(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call lib
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
+$(B)/bin/bench-log: $(B)/tests/bench-log/bench_log.o $(call libs,$(link.log))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
@@ -109,7 +111,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store admin client data model worker psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net store log admin client data model worker psd,$(eval $(call unit_room,$(r))))
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))
@@ -143,15 +145,29 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 	@$(MAKE) --no-print-directory all >/dev/null
 	@tests/lint/run.sh $(B)
 
-bench: all                    ## the figures of tests/bench/README.md
+bench: all                    ## psbench in many settings: figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
-	@tests/bench/train.py $(B)/bin
+
+bench-hotpath: all            ## one shard on one core against the limits of the machine
+	@tests/bench/hotpath.py $(B)/bin $(FLAGS)
+
+bench-train: all              ## training speed: in one process, with psd, PyTorch; FLAGS=--help
+	@tests/bench/train.py $(B)/bin $(FLAGS)
+
+bench-wire: all               ## wire bytes and AUC of codec settings, and a slow link (root); FLAGS=--help
+	@tests/bench/wire.py $(B)/bin $(FLAGS)
+
+bench-stragglers: all         ## four workers, one of them slow; FLAGS=--help
+	@tests/bench/stragglers.py $(B)/bin $(FLAGS)
 
 bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against its floors
 	@$<
 
 bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
 	@$< $(FILE)
+
+bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the disk takes; DIR= for the disk
+	@$< $(DIR)
 
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
@@ -162,7 +178,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-step bench-data all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: bench-log bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -158,12 +158,16 @@ int message_write_push(struct buf *out, uint64_t request_id, const struct push *
  *                       written; sum may be left out); *crc begins as zeroes
  *     pack              with zstd where that pays
  *
+ * Where sections have become shorter than planned, trim comes before end or pack, and no sum: the
+ * values stand one behind the other, m has their lengths and else what begin was told.
+ *
  * A refused pull has n_sections 0. When begin fails *out is empty.
  */
 int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
                              uint8_t **ret_values) MUST_CHECK;
 void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc);
 void message_end_pull_reply(struct buf *out, struct frame_crc *crc);
+void message_trim_pull_reply(struct buf *out, const struct pull_reply *m);
 void message_pack_pull_reply(struct buf *out);
 
 int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)

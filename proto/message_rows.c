@@ -37,6 +37,7 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->n_keys = s->n_keys;
         head->key_bytes = (uint32_t)s->key_bytes;
         head->value_bytes = (uint32_t)s->value_bytes;
+        head->state = s->state;
         ret->items[i] = head;
     }
 }
@@ -86,6 +87,7 @@ int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *
     put_sections(m->sections, m->n_sections, &sections);
     head.clock = m->clock;
     head.deadline_ms = m->deadline_ms;
+    head.unfinished = m->unfinished;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
     return write_sections(out, &header, &head.base, m->sections, m->n_sections,
@@ -127,6 +129,8 @@ static int check_section(const Ps__Section *head)
 
 static int check_values(const Ps__Section *head)
 {
+    if (head->state)
+        return PS_EPROTO;
     if (head->n_keys == 0)
         return head->value_bytes ? PS_ECOUNT : 0;
     if (head->value_bytes == 0 || head->value_bytes % head->n_keys)
@@ -161,6 +165,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .op = (enum section_op)head->op,
             .codec = (enum codec_id)head->codec,
             .k = head->codec == CODEC_TOPK ? head->k : 0,
+            .state = head->state != 0,
             .n_keys = head->n_keys,
             .keys = cut->body + at,
             .key_bytes = head->key_bytes,
@@ -184,7 +189,10 @@ static int take_pull(const void *message, void *cutter)
     struct cutter *cut = cutter;
     struct pull *m = cut->ret;
 
+    if (head->unfinished > head->clock)
+        return PS_ECOUNT;
     m->clock = head->clock;
+    m->unfinished = head->unfinished;
     m->deadline_ms = head->deadline_ms;
     return take_sections(head->sections, head->n_sections, no_values, cut, m->sections,
                          &m->n_sections);
@@ -258,27 +266,38 @@ int message_read_push_reply(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__push_reply__descriptor, h, head, take_push_reply, ret);
 }
 
-static int begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
-                            uint8_t **ret_values)
+/* *ret_head borrows m and the array, which takes SECTIONS_MAX. PS_ETOOBIG. */
+static int pull_reply_head(const struct pull_reply *m, uint32_t *value_bytes,
+                           Ps__PullReply *ret_head, size_t *ret_body_bytes)
 {
-    struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
-    Ps__PullReply head = PS__PULL_REPLY__INIT;
-    uint32_t value_bytes[SECTIONS_MAX];
-    size_t body_bytes = 0;
-    int status;
-
+    ps__pull_reply__init(ret_head);
+    *ret_body_bytes = 0;
     for (uint32_t i = 0; i < m->n_sections; i++) {
         if (m->sections[i].value_bytes > UINT32_MAX)
             return PS_ETOOBIG;
         value_bytes[i] = (uint32_t)m->sections[i].value_bytes;
-        body_bytes += value_bytes[i];
+        *ret_body_bytes += value_bytes[i];
     }
-    head.status = m->status;
-    head.text = (char *)m->text;
-    head.min_clock = m->min_clock;
-    head.version = m->version;
-    head.n_value_bytes = m->n_sections;
-    head.value_bytes = value_bytes;
+    ret_head->status = m->status;
+    ret_head->text = (char *)m->text;
+    ret_head->min_clock = m->min_clock;
+    ret_head->version = m->version;
+    ret_head->n_value_bytes = m->n_sections;
+    ret_head->value_bytes = value_bytes;
+    return 0;
+}
+
+static int begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                            uint8_t **ret_values)
+{
+    struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
+    uint32_t value_bytes[SECTIONS_MAX];
+    Ps__PullReply head;
+    size_t body_bytes;
+    int status = pull_reply_head(m, value_bytes, &head, &body_bytes);
+
+    if (status)
+        return status;
     status = message_head_open(out, &head.base, body_bytes, &header, ret_values);
     if (!status)
         frame_open(*ret_values - header.head_bytes - FRAME_HEADER_BYTES, &header);
@@ -323,6 +342,27 @@ void message_end_pull_reply(struct buf *out, struct frame_crc *crc)
     frame_crc_extend(crc, frame, n_bytes);
     frame_close(frame, crc->crc);
     buf_commit(out, n_bytes);
+}
+
+void message_trim_pull_reply(struct buf *out, const struct pull_reply *m)
+{
+    uint8_t *frame = out->bytes + out->end, *start;
+    struct frame_header header = header_of(frame);
+    uint32_t value_bytes[SECTIONS_MAX];
+    size_t head_bytes, body_bytes;
+    Ps__PullReply head;
+    int status = pull_reply_head(m, value_bytes, &head, &body_bytes);
+
+    assert(!status);
+    head_bytes = protobuf_c_message_get_packed_size(&head.base);
+    assert(head_bytes <= header.head_bytes && body_bytes <= header.body_bytes);
+    start = frame + header.head_bytes - head_bytes; /* the values stay where they are */
+    header.head_bytes = (uint16_t)head_bytes;
+    header.body_bytes = (uint32_t)body_bytes;
+    protobuf_c_message_pack(&head.base, start + FRAME_HEADER_BYTES);
+    frame_open(start, &header);
+    out->end += (size_t)(start - frame);
+    out->start = out->end;
 }
 
 void message_pack_pull_reply(struct buf *out)

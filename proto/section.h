@@ -15,6 +15,29 @@
 
 #define SECTIONS_MAX 256u
 
+/*
+ * The answer to a section that asks for state, from which a copy of the rows can go on by itself:
+ *
+ *     n_pushes u64 | flags u8 | which keys have a row: ceil(n_keys / 8) bytes, bit i % 8 of byte
+ *     i / 8 | their rows, one behind the other
+ *
+ *     row     weights as the table stores them, up to a multiple of 4 bytes | state f32
+ *
+ * n_pushes is the table's step count on this shard when the first row was read. A key without a row
+ * takes its bit alone: the row is as it would start. Bits beyond n_keys are 0.
+ */
+#define SECTION_STATE_HEAD_BYTES 9u
+/* A flag: the shard has a limit of memory, so a push may leave rows out. */
+#define SECTION_STATE_LIMITED 1u
+/* Another: the shard has no row of the table yet. */
+#define SECTION_STATE_EMPTY 2u
+
+/* Bytes before the first row. */
+static inline size_t section_state_bytes(uint32_t n_keys)
+{
+    return SECTION_STATE_HEAD_BYTES + (size_t)n_keys / 8 + (n_keys % 8 != 0);
+}
+
 /* What a push does with its rows. */
 enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
@@ -27,6 +50,7 @@ struct section {
     enum section_op op;  /* push only */
     enum codec_id codec; /* push: of `values`; pull: of the answer */
     uint32_t k;          /* topk: values kept in a row; else 0 */
+    bool state;          /* pull: rows as they are stored, see below; codec is CODEC_FP32 */
     uint32_t n_keys;
     const uint8_t *keys; /* keys.h, key_bytes long */
     size_t key_bytes;
@@ -46,7 +70,8 @@ struct push {
 
 /* One question for rows. */
 struct pull {
-    uint64_t clock;       /* steps that the worker has finished */
+    uint64_t clock;       /* of the step that the rows are for, 0-based */
+    uint64_t unfinished;  /* steps before it that the worker has not finished */
     uint32_t deadline_ms; /* how long the shard may park it; 0: the shard's own limit */
     uint32_t n_sections;
     struct section sections[SECTIONS_MAX];

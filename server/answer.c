@@ -50,20 +50,39 @@ int answer_refuse(struct answer_desk *desk, struct answer *a, int told, const ch
     return send_out(desk, a);
 }
 
+/* Some sections may have become shorter than planned. */
+static bool has_state(const struct pull *pull)
+{
+    uint32_t i = 0;
+
+    while (i < pull->n_sections && !pull->sections[i].state)
+        i++;
+    return i < pull->n_sections;
+}
+
+static struct pull_reply reply_of(const struct answer *a, uint64_t min_clock, uint64_t version,
+                                  const size_t *value_bytes)
+{
+    struct pull_reply reply = { .n_sections = a->pull.n_sections,
+                                .min_clock = min_clock,
+                                .version = version };
+
+    for (uint32_t i = 0; i < reply.n_sections; i++)
+        reply.sections[i].value_bytes = value_bytes[i];
+    return reply;
+}
+
 /* The reply's head, and room for its values. */
 static int open_reply(struct answer_desk *desk, struct answer *a, const size_t *value_bytes,
                       uint8_t **ret_values) ON_SHARD
 {
-    struct pull_reply reply = { .n_sections = a->pull.n_sections };
+    struct pull_reply reply = reply_of(a, a->worker ? job_min_clock(a->worker->job) : 0,
+                                       shard_version(desk->shard), value_bytes);
     size_t n_bytes = 0;
     int status;
 
-    for (uint32_t i = 0; i < reply.n_sections; i++) {
-        reply.sections[i].value_bytes = value_bytes[i];
+    for (uint32_t i = 0; i < reply.n_sections; i++)
         n_bytes += value_bytes[i];
-    }
-    reply.min_clock = a->worker ? job_min_clock(a->worker->job) : 0;
-    reply.version = shard_version(desk->shard);
     a->job_run = a->worker ? a->worker->job->run : 0;
     a->crc = (struct frame_crc){ 0 };
     /* Beside the values: the frame's header and head, a few bytes for each section. */
@@ -90,8 +109,16 @@ int answer_begin(struct answer_desk *desk, struct answer *a, struct err *err)
     return 0;
 }
 
+static void trim(struct answer *a)
+{
+    struct pull_reply reply = reply_of(a, a->run.min_clock, a->run.version, a->run.value_bytes);
+
+    message_trim_pull_reply(&a->out, &reply);
+}
+
 int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
 {
+    bool trims = has_state(&a->pull);
     struct err err = { 0 };
     int status = 0;
 
@@ -100,13 +127,15 @@ int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
     *ret_done = status || a->run.done;
     if (status)
         return answer_refuse(desk, a, status, err.text);
-    if (!desk->compress)
+    if (!desk->compress && !trims)
         message_sum_pull_reply(&a->out, a->run.dst, &a->crc);
     if (!a->run.done)
         return 0;
     /* The staleness of a run that has ended is not the next one's. */
     shard_pull_end(desk->shard,
                    a->worker && a->worker->job->run == a->job_run ? a->worker : NULL, &a->run);
+    if (trims)
+        trim(a);
     if (desk->compress)
         message_pack_pull_reply(&a->out);
     else

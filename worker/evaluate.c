@@ -14,27 +14,29 @@ static int write_lines(FILE *out, const float *probs, uint32_t n, struct err *er
 
 /* One batch through the model; dense tables are pulled with the first only: nobody but other
  * workers changes them meanwhile. */
-static int one_batch(const struct setup *u, struct tables *tables, struct batch *batch,
-                     uint64_t clock, enum tables_want want, struct err *err)
+static int one_batch(const struct setup *u, struct tables *tables, struct slot *slot,
+                     enum tables_want want, struct err *err)
 {
-    int status = tables_pull(tables, batch, clock, want, err);
+    int status = tables_pull(tables, slot, want, err);
 
-    if (!status)
-        status =
-            dlrm_forward(u->model, batch, tables_rows(tables), tables_wide(tables), false, 0);
+    if (status)
+        return status;
+    tables_use(tables, slot);
+    status = dlrm_forward(u->model, slot->batch, slot->rows, slot->wide, false, 0);
     return status && !err->text[0] ? err_set(err, status, "forward: %s", status_text(status))
                                    : status;
 }
 
-static int pass(const struct setup *u, struct tables *tables, uint64_t clock, struct feed *feed,
-                FILE *predictions, struct metrics *metrics, struct err *err)
+static int pass(const struct setup *u, struct tables *tables, struct slot *slot,
+                struct feed *feed, FILE *predictions, struct metrics *metrics, struct err *err)
 {
     enum tables_want want = TABLES_ALL;
     struct batch *batch;
     int status;
 
     while ((status = feed_next(feed, &batch, err)) == 0 && batch) {
-        status = one_batch(u, tables, batch, clock, want, err);
+        slot->batch = batch;
+        status = one_batch(u, tables, slot, want, err);
         if (!status && predictions)
             status = write_lines(predictions, dlrm_probs(u->model), batch->n, err);
         if (!status && metrics_add(metrics, dlrm_probs(u->model), batch->label, batch->n))
@@ -51,6 +53,7 @@ int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE 
              struct metrics_result *ret, uint64_t *ret_bad_rows, struct err *err)
 {
     struct metrics metrics = { 0 };
+    struct slot slot;
     struct feed_counts counts;
     struct feed *feed;
     int status;
@@ -59,7 +62,11 @@ int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE 
     status = setup_feed(u, false, 0, &feed, err);
     if (status)
         return status;
-    status = pass(u, tables, clock, feed, predictions, &metrics, err);
+    status = tables_slot_init(tables, &slot, err);
+    slot.clock = clock;
+    if (!status)
+        status = pass(u, tables, &slot, feed, predictions, &metrics, err);
+    tables_slot_deinit(tables, &slot);
     feed_counts(feed, &counts);
     *ret_bad_rows += counts.bad_rows;
     feed_close(feed);

@@ -16,6 +16,7 @@
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
 #include "worker/others.h"
+#include "worker/settings_wire.h"
 #include "worker/trainer.h"
 
 /* What all commands share. */
@@ -121,10 +122,14 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
 {
     bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_asked(r->stop);
     struct metrics_result result;
-    int status = r->store->ops->leave(r->store, err);
+    int status = tables_end(r->tables, err);
 
-    if (status == PS_EFENCED) /* joined again meanwhile: say goodbye as the new incarnation */
+    if (!status)
         status = r->store->ops->leave(r->store, err);
+    if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */
+        (void)r->store->ops->resume(r->store);
+        status = r->store->ops->leave(r->store, err);
+    }
     r->store->ops->stats(r->store, &t->state.store);
     if (!status && !t->state.samples && !t->stopped)
         status = err_set(err, PS_EDATA,
@@ -315,6 +320,7 @@ static int fail(int exit_code, const struct err *err)
 static int act(struct run *r, const struct command *command, enum settings_action action,
                struct err *err)
 {
+    uint32_t refresh;
     int status;
 
     if (action == SETTINGS_HELP || action == SETTINGS_VERSION ||
@@ -328,6 +334,8 @@ static int act(struct run *r, const struct command *command, enum settings_actio
         return 0;
     }
     status = settings_check(&r->settings, command->name, err);
+    if (!status)
+        status = settings_wire_refresh(&r->settings, &refresh, err);
     if (!status && log_set_level(r->settings.log_level))
         status =
             err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",

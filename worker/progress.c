@@ -21,6 +21,7 @@ struct progress {
     double started, paused_at, paused; /* seconds */
     double last_report;
     uint64_t last_samples;
+    struct stages last_stages;
     double last_loss, last_auc; /* auc: 0 before the first validation */
 };
 
@@ -88,6 +89,28 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
     put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
 }
 
+/* Share of the time that each stage was busy; those that were it most come first in a person's
+ * mind, so that one is named. */
+static void put_stages(FILE *out, const struct stages *s, double seconds)
+{
+    uint64_t wall_ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+    char name[32];
+
+    for (uint32_t i = 0; i < STAGES_N; i++) {
+        snprintf(name, sizeof name, "busy_%s", stages_name((enum stage)i));
+        put_number(out, name, stages_share(s, (enum stage)i, wall_ns));
+    }
+    fprintf(out, ",\"bottleneck\":\"%s\"", stages_name(stages_bottleneck(s)));
+}
+
+static void put_cache(FILE *out, const struct ps_stats *s)
+{
+    put_count(out, "rows_asked", s->rows_asked);
+    put_count(out, "rows_cached", s->rows_cached);
+    put_count(out, "rows_pulled_again", s->rows_pulled_again);
+    put_count(out, "bytes_saved", s->bytes_saved);
+}
+
 static void put_metrics(FILE *out, const struct metrics_result *m)
 {
     put_number(out, "auc", m ? m->auc : NAN);
@@ -136,11 +159,14 @@ static void draw_bar(struct progress *p, const struct progress_state *s, double 
 
 void progress_step(struct progress *p, struct progress_state *state)
 {
-    double now = now_s(), rate;
+    double now = now_s(), lasted = now - p->last_report, rate;
+    struct stages stages;
 
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
-    rate = (double)(state->samples - p->last_samples) / (now - p->last_report);
+    rate = (double)(state->samples - p->last_samples) / lasted;
+    stages = stages_since(&state->stages, &p->last_stages);
+    p->last_stages = state->stages;
     if (state->loss_n)
         p->last_loss = state->loss_sum / (double)state->loss_n;
     state->loss_sum = 0;
@@ -162,6 +188,7 @@ void progress_step(struct progress *p, struct progress_state *state)
         return;
     fputs("{\"event\":\"progress\"", p->json);
     put_state(p->json, state, rate, p->last_loss);
+    put_stages(p->json, &stages, lasted);
     fputs("}\n", p->json);
     fflush(p->json);
 }
@@ -186,6 +213,27 @@ void progress_validation(struct progress *p, const struct progress_state *state,
     fflush(p->json);
 }
 
+static void tell_bottleneck(const struct progress_state *state, double seconds)
+{
+    char text[STAGES_SENTENCE_BYTES];
+
+    if (!state->step || !(seconds > 0))
+        return;
+    stages_sentence(&state->stages, (uint64_t)(seconds * 1e9), text, sizeof text);
+    log_info("%s", text);
+}
+
+static void tell_cache(const struct ps_stats *s)
+{
+    if (s->rows_asked)
+        log_info("the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
+                 "values did not travel",
+                 100 * (double)s->rows_cached / (double)s->rows_asked,
+                 (unsigned long long)s->rows_asked,
+                 100 * (double)s->rows_pulled_again / (double)s->rows_asked,
+                 (double)s->bytes_saved * 1e-6);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -196,11 +244,13 @@ void progress_result(struct progress *p, const struct progress_state *state,
     clear_bar(p);
     if (stopped)
         log_info("stopped early: %s", stopped);
+    tell_bottleneck(state, seconds);
     if (state->step)
         log_info("trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
                  "wire%s",
                  (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
                  state->validates || valid ? "" : " (no validation rows were given)");
+    tell_cache(&state->store);
     if (state->bad_rows)
         log_warn("%llu malformed rows were skipped (--bad-rows-max)",
                  (unsigned long long)state->bad_rows);
@@ -212,12 +262,17 @@ void progress_result(struct progress *p, const struct progress_state *state,
     fputs("{\"event\":\"result\"", p->json);
     put_state(p->json, state, rate, loss);
     put_number(p->json, "seconds", seconds);
+    put_stages(p->json, &state->stages, seconds);
     put_metrics(p->json, valid);
     put_count(p->json, "bytes_in", state->store.bytes_in);
     put_count(p->json, "bytes_out", state->store.bytes_out);
     put_count(p->json, "rows_pulled", state->store.rows_pulled);
     put_count(p->json, "rows_pushed", state->store.rows_pushed);
     put_count(p->json, "rows_refused", state->store.rows_refused);
+    put_count(p->json, "residual_rows", state->store.residual_rows);
+    put_count(p->json, "residual_bytes", state->store.residual_bytes);
+    put_count(p->json, "residual_settled", state->store.residual_settled);
+    put_cache(p->json, &state->store);
     put_count(p->json, "reconnects", state->store.reconnects);
     put_count(p->json, "resent_pushes", state->store.resent_pushes);
     put_count(p->json, "rejoins", state->store.rejoins);

@@ -8,6 +8,7 @@
 #include "worker/client/ps.h"
 #include "worker/metrics.h"
 #include "worker/settings.h"
+#include "worker/stages.h"
 
 struct progress;
 
@@ -20,6 +21,7 @@ struct progress_state {
     double loss_sum;           /* of the batches' mean losses since the last report, */
     uint64_t loss_n;           /* and their number */
     struct ps_stats store;
+    struct stages stages; /* since the start, validations left out */
     uint64_t bad_rows;
     bool validates; /* some worker of the job does, if not this one */
 };

@@ -13,8 +13,10 @@
 #define MODES "async|ssp|bsp"
 #define TABLE_MODES "job|async|ssp|bsp"
 #define OPTIMIZERS "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
-#define CODECS "fp32|bf16|fp16|int8|onebit|topk"
-#define PULL_CODECS "fp32|bf16|fp16|int8"
+#define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
+#define PULL_CODECS "fp32|bf16|fp16|int8|auto"
+#define PLAIN_CODECS "fp32|bf16|fp16|int8"
+#define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
     ROW("data", "data", SETTING_LIST, data, "PATH", "", 0, 0,
@@ -79,6 +81,8 @@ static const struct setting rows[] = {
         "asynchronous, bounded staleness, or lock step"),
     ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000,
         "bound of --mode ssp"),
+    ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
+        "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
         "tables inside this process instead of on servers"),
     ROW("job", "connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, 86400000,
@@ -188,17 +192,37 @@ static const struct setting rows[] = {
         "stop after N validations without a better AUC; 0: never"),
 
     ROW("wire", "push-codec", SETTING_CHOICE, push_codec, CODECS, "fp32", 0, 0,
-        "how gradients of embedding rows travel"),
+        "how gradients of embedding rows travel; auto: as the link wants it"),
     ROW("wire", "pull-codec", SETTING_CHOICE, pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how embedding rows travel"),
+    ROW("wire", "wide-push-codec", SETTING_CHOICE, wide_push_codec, WIDE_CODECS, "fp32", 0, 0,
+        "how gradients of first-order weights travel"),
+    ROW("wire", "wide-pull-codec", SETTING_CHOICE, wide_pull_codec, WIDE_CODECS, "fp32", 0, 0,
+        "how first-order weights travel"),
     ROW("wire", "dense-push-codec", SETTING_CHOICE, dense_push_codec, "same|" CODECS, "same",
         0, 0, "how gradients of dense tables travel; same: as --push-codec"),
     ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0,
         "how dense tables travel"),
+    ROW("wire", "dense-push-warmup", SETTING_U64, dense_push_warmup, "STEPS", "0", 0, 0,
+        "onebit and topk begin after so many steps of dense-push-warmup-codec; with auto 32 if 0"),
+    ROW("wire", "dense-push-warmup-codec", SETTING_CHOICE, dense_push_warmup_codec, PLAIN_CODECS,
+        "bf16", 0, 0, "until then"),
+    ROW("wire", "dense-refresh", SETTING_TEXT, dense_refresh, "STEPS|auto", "1", 0, 0,
+        "pull dense tables every so many steps, within the bound; not in lock step"),
+    ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
+        "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
+    ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
+        "of several workers, each reuses rows while the slowest is so close behind"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0,
         "compress messages where it pays"),
+    ROW("wire", "residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0,
+        "memory for what onebit and topk owe to an embedding table's rows; 0: as it comes"),
+    ROW("wire", "state-dir", SETTING_TEXT, state_dir, "DIR", "", 0, 0,
+        "keep there what is owed, so that a restart loses none of it"),
+    ROW("wire", "state-every", SETTING_U64, state_every, "STEPS", "1000", 0, 0,
+        "write it this often, beside the end of a run; 0: only then"),
     ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX,
         "unacknowledged pushes that may be under way"),
 
@@ -423,6 +447,34 @@ struct optim_params settings_optim_params(const struct settings *s, bool dense)
     p.ftrl_l1 = s->ftrl_l1;
     p.ftrl_l2 = s->ftrl_l2;
     return p;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How far a pull of tables in this mode may be ahead of this worker's own pushes. */
+static uint32_t bound_of(const struct settings *s, int table_mode, uint32_t table_bound)
+{
+    enum spec_mode mode = (enum spec_mode)table_mode;
+    uint32_t bound = table_bound;
+
+    if (mode == SPEC_MODE_JOB) {
+        mode = (enum spec_mode)(s->mode + SPEC_MODE_ASYNC);
+        bound = s->staleness;
+    }
+    if (mode == SPEC_MODE_BSP)
+        return 0;
+    return mode == SPEC_MODE_SSP ? bound : UINT32_MAX;
+}
+
+uint32_t settings_ahead(const struct settings *s)
+{
+    uint32_t sparse = bound_of(s, s->embedding_mode, s->embedding_staleness);
+    uint32_t dense = bound_of(s, s->dense_mode, s->dense_staleness);
+
+    return least(s->ahead, least(sparse, dense));
 }
 
 struct spec_limits settings_limits(const struct settings *s)

@@ -35,7 +35,7 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
-    uint32_t workers, rank, staleness;
+    uint32_t workers, rank, staleness, ahead;
     int mode;
     bool local;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
@@ -63,10 +63,16 @@ struct settings {
     uint64_t decay_start, decay_clocks;
     float decay_rate, decay_floor;
     /* wire */
-    int push_codec, pull_codec, dense_push_codec, dense_pull_codec;
+    int push_codec, pull_codec, wide_push_codec, wide_pull_codec, dense_push_codec,
+        dense_pull_codec; /* numbers in their lists: settings_wire.h */
+    uint64_t dense_push_warmup;
+    int dense_push_warmup_codec;
+    char dense_refresh[SETTINGS_TEXT_MAX], state_dir[SETTINGS_TEXT_MAX];
+    uint64_t residual_max_bytes, state_every;
     float topk;
     bool zstd;
-    uint64_t window_bytes;
+    uint64_t window_bytes, row_cache_bytes;
+    uint32_t reuse_clocks;
     /* machine and output */
     int device;
     uint32_t threads;
@@ -94,6 +100,9 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
 /* The optimizer and its parameters, of the embedding or the dense tables. */
 enum spec_optim settings_optim(const struct settings *s, bool dense);
 struct optim_params settings_optim_params(const struct settings *s, bool dense);
+/* Batches that may be pulled before the push of the one before them: --ahead, and never more than
+ * the strictest bound of the tables. */
+uint32_t settings_ahead(const struct settings *s);
 struct lr_schedule settings_schedule(const struct settings *s);
 /* Which rows of the embedding tables come and go. */
 struct spec_limits settings_limits(const struct settings *s);

@@ -9,6 +9,9 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "worker/data/moments.h"
+#include "worker/pipeline.h"
+#include "worker/store_mirror.h"
+#include "worker/store_reuse.h"
 
 #define MOMENTS_ROWS 100000u
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
@@ -160,6 +163,7 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
+        .lend = training ? pipeline_slots_of(settings_ahead(s) + 1) : 1,
         .labelled = u->labelled,
         .data_cache = s->data_cache,
         .on_notice = warn,
@@ -186,6 +190,25 @@ int setup_token(const char *path, char ret_token[128], struct err *err)
     return ret_token[0]
                ? 0
                : err_set(err, PS_ESETTING, "--token-file: the first line of %s is empty", path);
+}
+
+/* Exact for a job's only worker; with others, rows are reused within the bound. */
+static struct store *with_cache(const struct settings *s, struct store *store,
+                                const struct ps_options *options)
+{
+    const struct store_mirror_options exact = {
+        .max_bytes = s->row_cache_bytes,
+        .mode = options->mode,
+        .n_batches = 1, /* its calls do not overlap: pipeline.h */
+    };
+    const struct store_reuse_options bounded = { .max_bytes = s->row_cache_bytes,
+                                                 .mode = options->mode,
+                                                 .bound = options->bound,
+                                                 .reuse_clocks = s->reuse_clocks };
+
+    if (s->workers == 1)
+        return store_mirror_new(store, &exact);
+    return store_reuse_new(store, &bounded);
 }
 
 int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
@@ -217,7 +240,11 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
     status = setup_token(s->token_file, token, err);
-    return status ? status : store_remote_open(&options, ret, err);
+    if (!status)
+        status = store_remote_open(&options, ret, err);
+    if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
+        *ret = with_cache(s, *ret, &options);
+    return status;
 }
 
 void setup_deinit(struct setup *u)

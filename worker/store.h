@@ -13,6 +13,12 @@
 
 struct store;
 
+/*
+ * Threads: as in ps.h. Where `overlaps` is false, calls must not overlap, whoever makes them:
+ * the next one begins after the last one has returned.
+ *
+ * PS_EFENCED comes from every call until resume() (ps_resume()).
+ */
 struct store_ops {
     int (*table)(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
                  struct err *err);
@@ -27,7 +33,25 @@ struct store_ops {
     int (*leave)(struct store *s, struct err *err);
     uint64_t (*clock)(const struct store *s);
     void (*stats)(const struct store *s, struct ps_stats *ret);
+    /* Whose residuals are this run's; the store's. Touched by the thread that pushes. */
+    struct encoder *(*encoder)(const struct store *s);
+    /* For who holds a copy of the tables (store_mirror.c): every push is shown from here on. Returns
+     * how many shards there are. May be NULL. */
+    uint32_t (*set_tap)(struct store *s, const struct ps_tap *tap);
     void (*close)(struct store *s);
+    uint64_t (*resume)(struct store *s);
+
+    /* These rows are wanted next; the step before them has been pulled and is not pushed yet.
+     * Starts fetching those that are not held here and that no push under way changes, so that
+     * the pull that follows is short and brings the same bits. The sections and their keys stay
+     * borrowed until that pull's wait; the dsts are not touched. NULL: nothing to gain. */
+    int (*ahead)(struct store *s, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err);
+
+    /* Ends the pull_wait() that another thread is in, with -ECANCELED. NULL: it never waits. */
+    void (*cancel)(struct store *s);
+
+    bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 };
 
 /* The head of each implementation's struct. */

@@ -196,7 +196,20 @@ static uint64_t clock_of(const struct store *s)
 
 static void stats(const struct store *s, struct ps_stats *ret)
 {
-    *ret = ((const struct local *)(const void *)s)->stats;
+    const struct local *l = (const struct local *)(const void *)s;
+    struct encoder_residuals owed;
+
+    encoder_residuals(l->encoder, &owed);
+    *ret = l->stats;
+    ret->residual_rows = owed.n_rows;
+    ret->residual_bytes = owed.n_bytes;
+    ret->residual_settled = owed.n_settled;
+    ret->pulled_clock = UINT64_MAX; /* a pull sees every push */
+}
+
+static struct encoder *encoder(const struct store *s)
+{
+    return ((const struct local *)(const void *)s)->encoder;
 }
 
 static void close_store(struct store *s)
@@ -211,8 +224,24 @@ static void close_store(struct store *s)
     free(l);
 }
 
-static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
-                                      done,  done,       clock_of,   stats,     close_store };
+static uint64_t resume(struct store *s)
+{
+    (void)s;
+    return 0;
+}
+
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = done,
+                                      .leave = done,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .encoder = encoder,
+                                      .close = close_store,
+                                      .resume = resume };
 
 /* `path` is one checkpoint, or a data directory with several. */
 static int find_checkpoint(const char *path, char ret_dir[CHECKPOINT_PATH_MAX],

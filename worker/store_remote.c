@@ -63,14 +63,48 @@ static void stats(const struct store *s, struct ps_stats *ret)
     ps_stats(client(s), ret);
 }
 
+static struct encoder *encoder(const struct store *s)
+{
+    return ps_encoder(client(s));
+}
+
+static uint32_t set_tap(struct store *s, const struct ps_tap *tap)
+{
+    ps_set_tap(client(s), tap);
+    return ps_n_shards(client(s));
+}
+
 static void close_store(struct store *s)
 {
     ps_close(client(s));
     free(s);
 }
 
-static const struct store_ops ops = { table, table_find, pull_start, pull_wait, push,
-                                      flush, leave,      clock_of,   stats,     close_store };
+static uint64_t resume(struct store *s)
+{
+    return ps_resume(client(s));
+}
+
+static void cancel(struct store *s)
+{
+    ps_pull_cancel(client(s));
+}
+
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = flush,
+                                      .leave = leave,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .encoder = encoder,
+                                      .set_tap = set_tap,
+                                      .close = close_store,
+                                      .resume = resume,
+                                      .cancel = cancel,
+                                      .overlaps = true };
 
 int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)
 {

@@ -4,28 +4,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
 #include "common/mem.h"
+#include "common/pages.h"
+#include "worker/tables_spec.h"
+#include "worker/wire.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
-#define CONTROL_FLOATS 3
+#define LINE_FLOATS 16u /* in the slots each array begins on a cache line */
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 
 /* A dense array and the table that holds it. */
 struct dense {
     struct table_spec spec;
     uint32_t id, n_blocks;
-    uint64_t *keys; /* owned: 0 .. n_blocks - 1 */
-    float *values,
-        *grads; /* of the model when the array fills its blocks, else owned, padded */
-    struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
-    bool padded;
+    uint64_t *keys;                /* owned: 0 .. n_blocks - 1 */
+    struct dlrm_tensor *tensor;    /* borrowed; NULL for moments and control */
+    size_t at;                     /* a tensor: where it begins in a slot's dense, in floats */
+    float *own_values, *own_grads; /* a tensor: the model's own arrays, borrowed */
+    float *values;                 /* moments and control: owned, padded */
 };
 
 struct tables {
     const struct settings *s;
     struct dlrm *model;  /* borrowed */
     struct store *store; /* borrowed */
+    struct wire *wire;   /* owned: how all this travels */
     uint32_t dim, n_numeric;
     uint32_t emb, wide;
     bool has_wide;
@@ -33,9 +36,9 @@ struct tables {
     uint32_t n_dense; /* tensors of the model */
     struct dense moments, control;
     bool has_moments, has_control;
-    float control_start; /* what the stop counter was when this run began */
-    float *rows, *row_grads, *wide_rows, *wide_grads; /* owned, rows_cap rows */
-    uint32_t rows_cap;
+    size_t dense_floats;             /* of a slot: all tensors, padded */
+    float control_start;             /* what the stop counter was when this run began */
+    struct ps_pull_section ahead[2]; /* the store's until the next pull */
 };
 
 /* How a table is got: tables_create() makes it, tables_find() asks for it. */
@@ -70,82 +73,16 @@ static int find(struct tables *t, struct table_spec *spec, uint32_t *ret_id, str
     return 0;
 }
 
-static void name_table(const struct tables *t, struct table_spec *spec, const char *tail)
-{
-    /* settings_check() holds a job's name under 64 characters. */
-    snprintf(spec->name, sizeof spec->name, "%.63s/%s", t->s->job, tail);
-}
-
-/* What the sparse tables share. */
-static struct table_spec sparse_spec(const struct tables *t, const char *name, uint32_t dim)
-{
-    struct table_spec spec = {
-        .kind = SPEC_SPARSE,
-        .dim = dim,
-        .seed = hash_mix2(t->s->seed, dim),
-        .init = (enum spec_init)t->s->init,
-        .init_scale = t->s->init_scale,
-        .optim = settings_optim(t->s, false),
-        .params = settings_optim_params(t->s, false),
-        .schedule = settings_schedule(t->s),
-        .clip_norm = t->s->clip_norm,
-        .mode = (enum spec_mode)t->s->embedding_mode,
-        .bound = t->s->embedding_mode == SPEC_MODE_SSP ? t->s->embedding_staleness : 0,
-        .storage = (enum spec_storage)t->s->table_storage,
-        .limits = settings_limits(t->s),
-    };
-
-    name_table(t, &spec, name);
-    return spec;
-}
-
-static struct table_spec dense_spec(const struct tables *t, const char *name, uint64_t n_floats)
-{
-    struct table_spec spec = {
-        .kind = SPEC_DENSE,
-        .dim = n_floats < SPEC_DENSE_BLOCK ? (uint32_t)n_floats : SPEC_DENSE_BLOCK,
-        .n_floats = n_floats,
-        .optim = SPEC_SGD,
-        .params = spec_optim_defaults(SPEC_SGD),
-    };
-
-    name_table(t, &spec, name);
-    spec.params.learning_rate = 1;
-    spec.params.weight_decay = 0;
-    return spec;
-}
-
-static struct table_spec tensor_spec(const struct tables *t, const struct dlrm_tensor *tensor,
-                                     uint32_t i)
-{
-    struct table_spec spec = dense_spec(t, tensor->name, tensor->n_floats);
-
-    spec.seed = hash_mix2(t->s->seed, UINT64_C(0x64656e7365) + i);
-    spec.init = tensor->init;
-    spec.init_scale = tensor->init_scale;
-    spec.mode = (enum spec_mode)t->s->dense_mode;
-    spec.bound = t->s->dense_mode == SPEC_MODE_SSP ? t->s->dense_staleness : 0;
-    if (!tensor->statistic) {
-        spec.optim = settings_optim(t->s, true);
-        spec.params = settings_optim_params(t->s, true);
-        spec.schedule = settings_schedule(t->s);
-    }
-    return spec;
-}
-
 static void dense_deinit(struct dense *d)
 {
     free(d->keys);
-    if (d->padded) {
-        free(d->values);
-        free(d->grads);
-    }
+    free(d->values);
 }
 
 static int dense_init(struct tables *t, struct dense *d, struct dlrm_tensor *tensor,
                       get_table *get, struct err *err)
 {
-    uint64_t n_padded;
+    size_t n_padded;
     int status = get(t, &d->spec, &d->id, err);
 
     if (status)
@@ -155,10 +92,15 @@ static int dense_init(struct tables *t, struct dense *d, struct dlrm_tensor *ten
     d->keys = mem_alloc(d->n_blocks * sizeof *d->keys);
     for (uint32_t i = 0; i < d->n_blocks; i++)
         d->keys[i] = i;
-    n_padded = (uint64_t)d->n_blocks * d->spec.dim;
-    d->padded = !tensor || n_padded != d->spec.n_floats;
-    d->values = d->padded ? mem_alloc(n_padded * sizeof *d->values) : tensor->values;
-    d->grads = d->padded ? mem_alloc(n_padded * sizeof *d->grads) : tensor->grads;
+    n_padded = (size_t)d->n_blocks * d->spec.dim;
+    if (!tensor) {
+        d->values = mem_alloc(n_padded * sizeof *d->values);
+        return 0;
+    }
+    d->own_values = tensor->values;
+    d->own_grads = tensor->grads;
+    d->at = t->dense_floats;
+    t->dense_floats += (n_padded + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
     return 0;
 }
 
@@ -169,7 +111,7 @@ static int open_tensors(struct tables *t, get_table *get, struct err *err)
     for (uint32_t i = 0; i < dlrm_n_tensors(t->model) && !status; i++) {
         struct dense *d = &t->dense[t->n_dense];
 
-        d->spec = tensor_spec(t, dlrm_tensor(t->model, i), i);
+        d->spec = tables_spec_tensor(t->s, dlrm_tensor(t->model, i), i);
         status = dense_init(t, d, dlrm_tensor(t->model, i), get, err);
         t->n_dense++;
     }
@@ -178,31 +120,41 @@ static int open_tensors(struct tables *t, get_table *get, struct err *err)
 
 static int open_sparse(struct tables *t, get_table *get, struct err *err)
 {
-    struct table_spec spec = sparse_spec(t, "emb", t->dim);
+    struct table_spec spec = tables_spec_sparse(t->s, "emb", t->dim);
     int status = get(t, &spec, &t->emb, err);
 
     if (status || !t->has_wide)
         return status;
-    spec = sparse_spec(t, "wide", 1);
+    spec = tables_spec_sparse(t->s, "wide", 1);
     spec.init = SPEC_INIT_ZERO;
     return get(t, &spec, &t->wide, err);
 }
 
-static struct ps_pull_section ask_dense(const struct tables *t, const struct dense *d)
+static struct ps_pull_section ask_dense(const struct tables *t, const struct dense *d,
+                                        float *dst)
 {
     /* Moments and the stop flag must come as they are. */
-    enum codec_id codec = d->tensor ? (enum codec_id)t->s->dense_pull_codec : CODEC_FP32;
+    enum codec_id codec = d->tensor ? wire_codec(t->wire, CHOICE_DENSE_PULL) : CODEC_FP32;
 
-    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, d->values };
+    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, dst, NULL };
 }
 
 /* One dense table, outside the steps. */
 static int read_alone(struct tables *t, struct dense *d, struct err *err)
 {
-    struct ps_pull_section section = ask_dense(t, d);
+    struct ps_pull_section section = ask_dense(t, d, d->values);
     int status = t->store->ops->pull_start(t->store, 0, &section, 1, err);
 
     return status ? status : t->store->ops->pull_wait(t->store, err);
+}
+
+static uint64_t n_dense_floats(const struct tables *t)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        n += t->dense[i].spec.n_floats;
+    return n;
 }
 
 static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
@@ -223,17 +175,19 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     if (!status)
         status = open_tensors(t, get, err);
     if (!status && t->has_moments) {
-        t->moments.spec = dense_spec(t, "moments", 2ull * t->n_numeric);
+        t->moments.spec = tables_spec_dense(t->s, "moments", 2ull * t->n_numeric);
         status = dense_init(t, &t->moments, NULL, get, err);
     }
     if (!status && t->has_control) {
-        t->control.spec = dense_spec(t, "control", CONTROL_FLOATS);
+        t->control.spec = tables_spec_dense(t->s, "control", SLOT_CONTROL_FLOATS);
         t->control.spec.mode = SPEC_MODE_ASYNC;
         status = dense_init(t, &t->control, NULL, get, err);
         if (!status)
             status = read_alone(t, &t->control, err);
         t->control_start = status ? 0 : t->control.values[0];
     }
+    if (!status)
+        status = wire_new(s, store, n_dense_floats(t), get == make, &t->wire, err);
     if (status) {
         tables_free(t);
         return status;
@@ -270,13 +224,68 @@ void tables_free(struct tables *t)
         return;
     for (uint32_t i = 0; i < t->n_dense; i++)
         dense_deinit(&t->dense[i]);
+    wire_free(t->wire);
     dense_deinit(&t->moments);
     dense_deinit(&t->control);
-    free(t->rows);
-    free(t->row_grads);
-    free(t->wide_rows);
-    free(t->wide_grads);
     free(t);
+}
+
+/* ---- slots ---- */
+
+int tables_slot_init(struct tables *t, struct slot *slot, struct err *err)
+{
+    size_t n_bytes = t->dense_floats * sizeof *slot->dense;
+
+    *slot = (struct slot){ 0 };
+    if (n_bytes) {
+        slot->dense = pages_alloc(n_bytes);
+        slot->dense_grads = pages_alloc(n_bytes);
+    }
+    if (!n_bytes || (slot->dense && slot->dense_grads))
+        return 0;
+    tables_slot_deinit(t, slot);
+    return err_set(err, -ENOMEM, "no memory for %zu dense weights", t->dense_floats);
+}
+
+/* The model's arrays are its own again, with what was in the slot's. */
+static void release(struct tables *t, const struct slot *slot)
+{
+    for (uint32_t i = 0; i < t->n_dense && slot->dense; i++) {
+        struct dense *d = &t->dense[i];
+
+        if (d->tensor->values != slot->dense + d->at)
+            continue;
+        memcpy(d->own_values, d->tensor->values, d->spec.n_floats * sizeof(float));
+        d->tensor->values = d->own_values;
+        d->tensor->grads = d->own_grads;
+    }
+}
+
+void tables_slot_deinit(struct tables *t, struct slot *slot)
+{
+    size_t n_bytes = t->dense_floats * sizeof *slot->dense;
+
+    release(t, slot);
+    free(slot->rows);
+    free(slot->row_grads);
+    free(slot->wide);
+    free(slot->wide_grads);
+    pages_free(slot->dense, n_bytes);
+    pages_free(slot->dense_grads, n_bytes);
+    *slot = (struct slot){ 0 };
+}
+
+void tables_use(struct tables *t, struct slot *slot)
+{
+    for (uint32_t i = 0; i < t->n_dense; i++) {
+        struct dense *d = &t->dense[i];
+        float *values = slot->dense + d->at;
+
+        if (!slot->has_dense && d->tensor->values != values)
+            memcpy(values, d->tensor->values, d->spec.n_floats * sizeof *values);
+        d->tensor->values = values;
+        d->tensor->grads = slot->dense_grads + d->at;
+    }
 }
 
 static int grow(float **array, size_t n_floats)
@@ -289,122 +298,132 @@ static int grow(float **array, size_t n_floats)
     return 0;
 }
 
-static int reserve_rows(struct tables *t, uint32_t n_rows, struct err *err)
+static int reserve_rows(const struct tables *t, struct slot *slot, struct err *err)
 {
-    uint32_t cap = n_rows + n_rows / 2;
+    uint32_t n_rows = slot->batch->n_unique, cap = n_rows + n_rows / 2;
     size_t n_floats = (size_t)cap * t->dim;
 
-    if (n_rows <= t->rows_cap)
+    if (n_rows <= slot->rows_cap)
         return 0;
-    if (grow(&t->rows, n_floats) || grow(&t->row_grads, n_floats) || grow(&t->wide_rows, cap) ||
-        grow(&t->wide_grads, cap))
+    if (grow(&slot->rows, n_floats) || grow(&slot->row_grads, n_floats) ||
+        (t->has_wide && (grow(&slot->wide, cap) || grow(&slot->wide_grads, cap))))
         return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
                        t->dim);
-    t->rows_cap = cap;
+    slot->rows_cap = cap;
     return 0;
 }
 
-static uint32_t ask(struct tables *t, const struct batch *batch, enum tables_want want,
-                    struct ps_pull_section *out)
+static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
+                         struct ps_pull_section *out)
+{
+    const struct batch *b = slot->batch;
+
+    out[0] = (struct ps_pull_section){ t->emb,      wire_codec(t->wire, CHOICE_ROWS_PULL),
+                                       b->n_unique, b->unique,
+                                       slot->rows,  NULL };
+    if (!t->has_wide)
+        return 1;
+    out[1] = (struct ps_pull_section){ t->wide,     wire_codec(t->wire, CHOICE_WIDE_PULL),
+                                       b->n_unique, b->unique,
+                                       slot->wide,  NULL };
+    return 2;
+}
+
+static uint32_t ask_all_dense(const struct tables *t, struct slot *slot,
+                              struct ps_pull_section *out)
 {
     uint32_t n = 0;
 
-    if (want & TABLES_ROWS) {
-        out[n++] = (struct ps_pull_section){ t->emb, (enum codec_id)t->s->pull_codec,
-                                             batch->n_unique, batch->unique, t->rows };
-        if (t->has_wide)
-            out[n++] = (struct ps_pull_section){ t->wide, CODEC_FP32, batch->n_unique,
-                                                 batch->unique, t->wide_rows };
-    }
-    if (want & TABLES_DENSE) {
-        for (uint32_t i = 0; i < t->n_dense; i++)
-            out[n++] = ask_dense(t, &t->dense[i]);
-        if (t->has_control)
-            out[n++] = ask_dense(t, &t->control);
-    }
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        out[n++] = ask_dense(t, &t->dense[i], slot->dense + t->dense[i].at);
     return n;
 }
 
-int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
-                enum tables_want want, struct err *err)
+int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, struct err *err)
 {
     struct ps_pull_section sections[N_DENSE_MAX + 2];
-    uint32_t n;
-    int status = batch ? reserve_rows(t, batch->n_unique, err) : 0;
+    bool is_step = want == TABLES_STEP;
+    uint32_t n = 0;
+    int status = reserve_rows(t, slot, err);
 
     if (status)
         return status;
-    n = ask(t, batch, want, sections);
-    status = t->store->ops->pull_start(t->store, clock, sections, n, err);
+    if (is_step && !wire_wants_dense(t->wire, slot->clock))
+        want = TABLES_ROWS;
+    if (want & TABLES_ROWS)
+        n = ask_rows(t, slot, sections);
+    if (want & TABLES_DENSE)
+        n += ask_all_dense(t, slot, sections + n);
+    if (t->has_control && is_step)
+        sections[n++] = ask_dense(t, &t->control, slot->control);
+    slot->has_dense = (want & TABLES_DENSE) != 0;
+    status = t->store->ops->pull_start(t->store, slot->clock, sections, n, err);
     if (!status)
         status = t->store->ops->pull_wait(t->store, err);
-    if (status || !(want & TABLES_DENSE))
-        return status;
-    for (uint32_t i = 0; i < t->n_dense; i++)
-        if (t->dense[i].padded)
-            memcpy(t->dense[i].tensor->values, t->dense[i].values,
-                   t->dense[i].spec.n_floats * sizeof(float));
-    return 0;
+    if (!status && (is_step || slot->has_dense))
+        wire_pulled(t->wire, slot->has_dense);
+    return status;
 }
 
-static struct ps_push_section tell_dense(const struct tables *t, const struct dense *d)
+int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
 {
-    int codec = t->s->dense_push_codec ? t->s->dense_push_codec - 1 : t->s->push_codec;
+    int status;
 
-    if (d->padded)
-        memcpy(d->grads, d->tensor->grads, d->spec.n_floats * sizeof(float));
+    if (!t->store->ops->ahead)
+        return 0;
+    status = reserve_rows(t, slot, err);
+    return status ? status
+                  : t->store->ops->ahead(t->store, t->ahead, ask_rows(t, slot, t->ahead), err);
+}
+
+static struct ps_push_section tell_dense(const struct tables *t, const struct dense *d,
+                                         const struct slot *slot)
+{
     return (struct ps_push_section){ .table = d->id,
                                      .op = SECTION_GRADIENT,
                                      .topk_fraction = t->s->topk,
-                                     .codec = d->tensor->statistic ? CODEC_FP32
-                                                                   : (enum codec_id)codec,
+                                     .codec = d->tensor->statistic
+                                                  ? CODEC_FP32
+                                                  : wire_codec(t->wire, CHOICE_DENSE_PUSH),
                                      .n_keys = d->n_blocks,
                                      .keys = d->keys,
-                                     .values = d->grads };
+                                     .values = slot->dense_grads + d->at };
 }
 
-int tables_push(struct tables *t, const struct batch *batch, uint64_t clock, struct err *err)
+int tables_push(struct tables *t, const struct slot *slot, struct err *err)
 {
+    const struct batch *batch = slot->batch;
     struct ps_push_section sections[N_DENSE_MAX + 2];
     uint32_t n = 0;
 
     sections[n++] = (struct ps_push_section){ .table = t->emb,
                                               .op = SECTION_GRADIENT,
-                                              .codec = (enum codec_id)t->s->push_codec,
+                                              .codec = wire_codec(t->wire, CHOICE_ROWS_PUSH),
                                               .topk_fraction = t->s->topk,
                                               .n_keys = batch->n_unique,
                                               .keys = batch->unique,
-                                              .values = t->row_grads };
+                                              .values = slot->row_grads };
     if (t->has_wide)
-        sections[n++] = (struct ps_push_section){ .table = t->wide,
-                                                  .op = SECTION_GRADIENT,
-                                                  .codec = CODEC_FP32,
-                                                  .n_keys = batch->n_unique,
-                                                  .keys = batch->unique,
-                                                  .values = t->wide_grads };
+        sections[n++] =
+            (struct ps_push_section){ .table = t->wide,
+                                      .op = SECTION_GRADIENT,
+                                      .codec = wire_codec(t->wire, CHOICE_WIDE_PUSH),
+                                      .n_keys = batch->n_unique,
+                                      .keys = batch->unique,
+                                      .values = slot->wide_grads };
     for (uint32_t i = 0; i < t->n_dense; i++)
-        sections[n++] = tell_dense(t, &t->dense[i]);
-    return t->store->ops->push(t->store, clock, batch->n, true, sections, n, err);
+        sections[n++] = tell_dense(t, &t->dense[i], slot);
+    return wire_push(t->wire, slot, sections, n, err);
 }
 
-const float *tables_rows(const struct tables *t)
+void tables_restart(struct tables *t)
 {
-    return t->rows;
+    wire_forget(t->wire);
 }
 
-const float *tables_wide(const struct tables *t)
+int tables_end(struct tables *t, struct err *err)
 {
-    return t->has_wide ? t->wide_rows : NULL;
-}
-
-float *tables_row_grads(struct tables *t)
-{
-    return t->row_grads;
-}
-
-float *tables_wide_grads(struct tables *t)
-{
-    return t->has_wide ? t->wide_grads : NULL;
+    return t ? wire_end(t->wire, err) : 0;
 }
 
 /* Sets a dense table outside the steps: no tick, no samples. */
@@ -420,9 +439,9 @@ static int assign(struct tables *t, struct dense *d, struct err *err)
     int status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
                                      &section, 1, err);
 
-    /* Told once that this worker had been declared dead, and by now it has joined again. */
+    /* This worker had been declared dead, and by now it has joined again. */
     if (status == PS_EFENCED)
-        status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
+        status = t->store->ops->push(t->store, t->store->ops->resume(t->store), 0, false,
                                      &section, 1, err);
     return status;
 }
@@ -460,10 +479,10 @@ int tables_tell_stop(struct tables *t, uint64_t clock, struct err *err)
     return assign(t, &t->control, err);
 }
 
-bool tables_stopped(const struct tables *t, uint64_t clock)
+bool tables_stopped(const struct tables *t, const struct slot *slot)
 {
-    const float *control = t->control.values;
+    const float *control = slot->control;
 
     return t->has_control && control[0] != t->control_start &&
-           clock >= ((uint64_t)control[1] << CONTROL_BITS | (uint64_t)control[2]);
+           slot->clock >= ((uint64_t)control[1] << CONTROL_BITS | (uint64_t)control[2]);
 }

@@ -9,14 +9,18 @@
  *                                 standardised)
  *     JOB/control    dense, 3            a counter that grows when rank 0 stops early, and the last clock (if --early-stop)
  *
- * A dense table's rows are blocks; where an array does not fill its last block, its values pass
- * through a padded copy.
+ * A dense table's rows are blocks; an array that does not fill its last block is padded to it in
+ * the slots.
+ *
+ * One thread may pull into slots while another pushes others, where the store lets them overlap;
+ * tables_use() and what the model does are the thread's that computes.
  */
 #ifndef WORKER_TABLES_H
 #define WORKER_TABLES_H
 
 #include "worker/model/dlrm.h"
 #include "worker/settings.h"
+#include "worker/slot.h"
 #include "worker/store.h"
 
 struct tables;
@@ -33,24 +37,36 @@ bool tables_exist(const struct settings *s, struct store *store);
 
 void tables_free(struct tables *t);
 
-/* What a pull brings beside the batch's rows. */
-enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3 };
+/* What a pull brings. A step's: dense tables only if those pulled before are no longer good
+ * (wire.h). */
+enum tables_want { TABLES_ROWS = 1, TABLES_DENSE = 2, TABLES_ALL = 3, TABLES_STEP = 7 };
 
-/* Asks for the batch's unique rows and the model's arrays at `clock`, and waits. rows and wide
- * (tables_rows()) then hold the answers. */
-int tables_pull(struct tables *t, const struct batch *batch, uint64_t clock,
-                enum tables_want want, struct err *err) MUST_CHECK;
+/* Room for the model's arrays in an empty slot; deinit frees its arrays, and gives the model its
+ * own ones back if it used the slot's. */
+int tables_slot_init(struct tables *t, struct slot *slot, struct err *err) MUST_CHECK;
+void tables_slot_deinit(struct tables *t, struct slot *slot);
 
-/* Pushes the gradients of the last backward, and ticks. */
-int tables_push(struct tables *t, const struct batch *batch, uint64_t clock, struct err *err)
+/* Asks for the unique rows of the slot's batch and the model's arrays at the slot's clock, and
+ * waits. Makes room for the gradients too. */
+int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, struct err *err)
     MUST_CHECK;
 
-/* [n_unique][dim] and [n_unique] (NULL without --wide): pulled weights, and where backward
- * writes. Good until the next pull. */
-const float *tables_rows(const struct tables *t);
-const float *tables_wide(const struct tables *t);
-float *tables_row_grads(struct tables *t);
-float *tables_wide_grads(struct tables *t);
+/* Tells the store that the slot's rows are wanted next (store.h, ahead); 0 at once where it does
+ * not want to know. */
+int tables_ahead(struct tables *t, struct slot *slot, struct err *err) MUST_CHECK;
+
+/* The model's arrays are the slot's from here on; a slot that was pulled without them gets a copy
+ * of those that the model has. Before forward. */
+void tables_use(struct tables *t, struct slot *slot);
+
+/* Pushes the slot's gradients, and ticks. */
+int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;
+
+/* What was pulled and not computed is dropped: dense arrays may have been in it. */
+void tables_restart(struct tables *t);
+
+/* The clean end of a run: what must outlive it beside the tables is written. NULL is fine. */
+int tables_end(struct tables *t, struct err *err) MUST_CHECK;
 
 /* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */
 int tables_store_moments(struct tables *t, const float *mean, const float *std, struct err *err)
@@ -61,6 +77,6 @@ int tables_load_moments(struct tables *t, float *ret_mean, float *ret_std, struc
 /* Early stop: rank 0 says after which clock everybody ends, and each sees it with its next pull. Told before rank 0 ticks
  * past that clock, all workers of a lock-step job end at the same step. */
 int tables_tell_stop(struct tables *t, uint64_t clock, struct err *err) MUST_CHECK;
-bool tables_stopped(const struct tables *t, uint64_t clock);
+bool tables_stopped(const struct tables *t, const struct slot *slot);
 
 #endif

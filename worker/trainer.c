@@ -13,75 +13,100 @@ static bool validates(const struct trainer *t)
 }
 
 /* This worker was declared dead (its lease ran out) and has joined again: it goes on with the
- * batch at hand, at the clock where the others are. */
+ * batches at hand, at the clock where the others are. */
 static void catch_up(struct trainer *t)
 {
-    uint64_t clock = t->store->ops->clock(t->store);
-
+    t->clock = pipeline_restart(t->pipeline);
     log_warn("this worker had been declared dead and joined again; it goes on at clock %llu",
-             (unsigned long long)clock);
-    t->clock = clock > t->clock ? clock : t->clock;
+             (unsigned long long)t->clock);
 }
 
-static int gradients(struct trainer *t, const struct batch *batch, struct err *err)
+static int gradients(struct trainer *t, struct slot *slot, struct err *err)
 {
     struct dlrm *model = t->u->model;
-    const float *rows = tables_rows(t->tables), *wide = tables_wide(t->tables);
     double loss;
-    int status = dlrm_forward(model, batch, rows, wide, true, t->clock);
+    int status;
 
+    tables_use(t->tables, slot);
+    status = dlrm_forward(model, slot->batch, slot->rows, slot->wide, true, slot->clock);
     if (status)
         return err_set(err, status, "forward: %s", status_text(status));
-    loss = dlrm_loss(model, batch);
+    loss = dlrm_loss(model, slot->batch);
     if (!isfinite(loss))
         return err_set(err, PS_ENAN,
                        "the loss is %g at step %llu: training has diverged; a lower --lr or "
                        "--clip-norm may help",
-                       loss, (unsigned long long)t->state.step);
+                       loss, (unsigned long long)slot->clock);
     t->state.loss_sum += loss;
     t->state.loss_n++;
-    status = dlrm_backward(model, batch, rows, wide, tables_row_grads(t->tables),
-                           tables_wide_grads(t->tables));
+    status = dlrm_backward(model, slot->batch, slot->rows, slot->wide, slot->row_grads,
+                           slot->wide_grads);
     return status ? err_set(err, status, "backward: %s", status_text(status)) : 0;
 }
 
-/* One mini-batch, once. */
-static int attempt(struct trainer *t, const struct batch *batch, struct err *err)
+/* One mini-batch, or a sign that there is none left: *ret_more. */
+static int attempt(struct trainer *t, bool *ret_more, struct err *err)
 {
-    int status = tables_pull(t->tables, batch, t->clock, TABLES_ALL, err);
+    struct slot *slot;
+    int status = pipeline_next(t->pipeline, &slot, err);
 
-    if (!status && tables_stopped(t->tables, t->clock)) {
+    *ret_more = !status && slot != NULL;
+    if (status || !slot)
+        return status;
+    if (tables_stopped(t->tables, slot)) {
         t->stopped = "the validation AUC no longer rises";
         return 0;
     }
-    if (!status)
-        status = gradients(t, batch, err);
-    return status ? status : tables_push(t->tables, batch, t->clock, err);
+    status = gradients(t, slot, err);
+    return status ? status : pipeline_done(t->pipeline, err);
 }
 
-static int step(struct trainer *t, const struct batch *batch, struct err *err)
+/* The same, however often this worker is declared dead meanwhile. */
+static int step(struct trainer *t, bool *ret_more, struct err *err)
 {
-    int status = attempt(t, batch, err);
+    int status = attempt(t, ret_more, err);
 
     while (status == PS_EFENCED && !stop_asked(t->stop)) {
         catch_up(t);
-        status = attempt(t, batch, err);
+        status = attempt(t, ret_more, err);
     }
-    if (status || t->stopped)
-        return status;
-    t->clock++;
-    t->state.step++;
-    t->state.samples += batch->n;
-    return 0;
+    return status;
 }
 
-static void refresh(struct trainer *t, struct feed *feed)
+static void stages_now(struct trainer *t, struct stages *ret)
+{
+    const struct ps_stats *store = &t->state.store;
+    struct stages waited = { 0 };
+
+    t->store->ops->stats(t->store, &t->state.store);
+    pipeline_stages(t->pipeline, ret);
+    ret->ns[STAGE_NETWORK] = store->net_ns;
+    ret->ns[STAGE_SERVERS] = store->park_ns > store->room_ns ? store->park_ns : store->room_ns;
+    waited.ns[STAGE_FETCH] = store->park_ns;
+    waited.ns[STAGE_DELIVER] = store->room_ns;
+    *ret = stages_since(ret, &waited);
+    *ret = stages_since(ret, &t->outside);
+}
+
+/* Where the run stands: what was delivered. */
+static void refresh(struct trainer *t)
+{
+    struct pipeline_totals totals;
+
+    pipeline_totals(t->pipeline, &totals);
+    t->state.step = totals.steps;
+    t->state.samples = totals.samples;
+    t->clock = pipeline_clock(t->pipeline);
+    stages_now(t, &t->state.stages);
+}
+
+static void report(struct trainer *t, struct feed *feed)
 {
     struct feed_counts counts;
 
     feed_counts(feed, &counts);
     t->state.bad_rows = t->bad_rows_before + counts.bad_rows;
-    t->store->ops->stats(t->store, &t->state.store);
+    refresh(t);
     progress_step(t->progress, &t->state);
     sd_notify(0, "WATCHDOG=1");
 }
@@ -100,11 +125,24 @@ static int judge(struct trainer *t, double auc, struct err *err)
     return tables_tell_stop(t->tables, t->clock + 1, err);
 }
 
+/* What the stages spend on a validation is not the steps'. */
+static void leave_out(struct trainer *t, const struct stages *before)
+{
+    struct stages now, spent;
+
+    stages_now(t, &now);
+    spent = stages_since(&now, before);
+    for (uint32_t i = 0; i < STAGES_N; i++)
+        t->outside.ns[i] += spent.ns[i];
+}
+
 static int validate(struct trainer *t, struct err *err)
 {
     struct metrics_result result;
+    struct stages before;
     int status;
 
+    stages_now(t, &before);
     progress_pause(t->progress);
     status = evaluate(t->u, t->tables, t->clock, NULL, &result, &t->bad_rows_before, err);
     if (status == PS_EFENCED) {
@@ -116,6 +154,7 @@ static int validate(struct trainer *t, struct err *err)
         status = judge(t, result.auc, err);
     }
     progress_resume(t->progress);
+    leave_out(t, &before);
     return status;
 }
 
@@ -126,34 +165,52 @@ static bool ended(struct trainer *t)
     return t->stopped != NULL;
 }
 
-static int epoch(struct trainer *t, struct feed *feed, struct err *err)
+/* Batches from one validation to the next. */
+static uint64_t stretch(const struct trainer *t)
 {
-    struct batch *batch;
-    int status;
-
-    while (!ended(t)) {
-        status = feed_next(feed, &batch, err);
-        if (status || !batch)
-            return status;
-        status = step(t, batch, err);
-        if (status)
-            return status;
-        refresh(t, feed);
-        if (t->s->eval_every && validates(t) && t->state.step % t->s->eval_every == 0)
-            status = validate(t, err);
-        if (status)
-            return status;
-    }
-    return 0;
+    return t->s->eval_every && validates(t) ? t->s->eval_every : UINT64_MAX;
 }
 
-int trainer_run(struct trainer *t, struct err *err)
+/* All batches that are allowed until the next validation, and that validation. *ret_more: there
+ * may be others. */
+static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, struct err *err)
+{
+    uint64_t end =
+        stretch(t) == UINT64_MAX ? UINT64_MAX : (t->state.step / stretch(t) + 1) * stretch(t);
+    int status = 0;
+
+    *ret_more = true;
+    pipeline_allow(t->pipeline, end - t->state.step);
+    while (!status && *ret_more && !ended(t)) {
+        status = step(t, ret_more, err);
+        report(t, feed);
+    }
+    *ret_more = !status && !t->stopped && t->state.step == end;
+    return *ret_more ? validate(t, err) : status;
+}
+
+static int epoch(struct trainer *t, struct feed *feed, struct err *err)
+{
+    struct err late = { 0 };
+    bool more = true;
+    int status = pipeline_begin(t->pipeline, feed, t->clock, 0, err), late_status;
+
+    if (status)
+        return status;
+    while (!status && more)
+        status = run_stretch(t, feed, &more, err);
+    late_status = pipeline_end(t->pipeline, &late);
+    refresh(t);
+    if (status || !late_status)
+        return status;
+    *err = late;
+    return late_status;
+}
+
+static int epochs(struct trainer *t, struct err *err)
 {
     int status = 0;
 
-    t->best_auc = -1;
-    t->state.n_epochs = t->s->epochs;
-    t->clock = t->store->ops->clock(t->store);
     for (uint32_t e = 0; e < t->s->epochs && !status && !t->stopped; e++) {
         struct feed_counts counts;
         struct feed *feed;
@@ -171,11 +228,28 @@ int trainer_run(struct trainer *t, struct err *err)
             status = validate(t, err);
     }
     t->state.bad_rows = t->bad_rows_before;
+    return status;
+}
+
+int trainer_run(struct trainer *t, struct err *err)
+{
+    int status =
+        pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
+
+    if (status)
+        return status;
+    t->best_auc = -1;
+    t->state.n_epochs = t->s->epochs;
+    t->clock = t->store->ops->clock(t->store);
+    status = epochs(t, err);
     if (!status)
         status = t->store->ops->flush(t->store, err);
     if (status == PS_EFENCED) { /* told with the last pushes; the rest of them is gone */
         catch_up(t);
         status = t->store->ops->flush(t->store, err);
     }
+    stages_now(t, &t->state.stages);
+    pipeline_free(t->pipeline);
+    t->pipeline = NULL;
     return status;
 }

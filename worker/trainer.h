@@ -1,13 +1,14 @@
 /*
  * The training run of one worker: epochs of steps, validation, early stop, goodbye.
  *
- * A step: next batch -> pull its rows and the dense arrays at this clock -> forward -> backward
- * -> push the gradients and tick. What the servers enforce (clocks, bounds, numbers) is not
- * repeated here.
+ * A step: next batch -> pull its rows and the dense arrays at its clock -> forward -> backward
+ * -> push the gradients and tick; as many of them at a time as the job's bound and --ahead allow
+ * (pipeline.h). What the servers enforce (clocks, bounds, numbers) is not repeated here.
  */
 #ifndef WORKER_TRAINER_H
 #define WORKER_TRAINER_H
 
+#include "worker/pipeline.h"
 #include "worker/progress.h"
 #include "worker/setup.h"
 #include "worker/stop.h"
@@ -20,9 +21,11 @@ struct trainer {
     struct tables *tables;
     struct progress *progress;
     const struct stop *stop;
-    uint64_t clock;           /* steps finished, as the servers count them */
-    uint64_t bad_rows_before; /* of earlier epochs */
+    struct pipeline *pipeline; /* owned, while it runs */
+    uint64_t clock;            /* steps finished, as the servers count them */
+    uint64_t bad_rows_before;  /* of earlier epochs */
     struct progress_state state;
+    struct stages outside; /* what stages spent on validations */
     double best_auc;
     uint32_t n_worse;    /* validations since the best one */
     bool told_stop;      /* the others know that the next step is the last */

@@ -105,8 +105,8 @@ int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incar
  * with PS_EFENCED. Its own clock may be behind that of whoever had the rank before. */
 uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank);
 
-/* A pull at `clock` says that its worker has finished so many steps: one that came back and was
- * moved up by another shard is moved up here too, or it would wait for itself. True if it
+/* A pull says that its worker has finished `clock` steps (its own clock, less the steps that are
+ * under way): one that came back and was moved up by another shard is moved up here too, or it would wait for itself. True if it
  * moved; then shard_advance(). A clock past ROSTER_CLOCK_END is ignored. */
 bool roster_reach(struct worker *worker, uint64_t clock);
 

@@ -156,7 +156,8 @@ void shard_settle(struct shard *s) ON_SHARD;
 /* Counts a push that did not get so far: roster_find() says that its sender is fenced. */
 void shard_push_fenced(struct shard *s) ON_SHARD;
 
-/* Sizes of the answer: ret_value_bytes[i] for each section, before room is made for anything.
+/* Sizes of the answer: ret_value_bytes[i] for each section, before room is made for anything; of a
+ * section that asks for state (section.h) the most that it can take.
  * Refuses unknown tables, wrong codecs, more keys than can stand in their bytes, counts whose
  * answer would pass `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
@@ -166,7 +167,7 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
     ON_SHARD;
 
-/* Encodes the rows into dst (the planned sizes, one section behind the other). A key without a
+/* Encodes the rows into dst (one section behind the other). A key without a
  * row reads as its initial weights; pulling makes no row. Counts the staleness that the answer
  * really has, when worker is given; without, min clock is 0. PS_ECOUNT, PS_EORDER, PS_ESHARD,
  * -ENOMEM: nothing counted, dst undefined. */
@@ -181,9 +182,14 @@ struct shard_pull_run {
     uint64_t min_clock, version; /* when reading began: the answer holds at least these */
     uint8_t *dst;                /* where the next row goes */
     uint32_t section;            /* the one being read */
+    uint32_t n_read;             /* rows of it */
+    uint8_t *present;            /* of a section that asks for state: its bits, in the answer */
     struct keys_reader keys;     /* of that section */
     bool is_open;                /* `keys` has begun */
     bool done;                   /* all rows are read: shard_pull_end() */
+    /* What the sections read so far have taken, the one being read up to here included: what was
+     * planned, or less where it asks for state. */
+    size_t value_bytes[SECTIONS_MAX];
 };
 
 /* worker NULL: a reader, for whom min clock is 0. */
@@ -208,8 +214,8 @@ void shard_listen(struct shard *s, const struct shard_journal *journal) ON_SHARD
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
 /* Puts a row from a checkpoint in place; stamp as row_stamp(), payload: payload_bytes of the
- * table. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the dense
- * table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
+ * table, or NULL: as a row begins. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT
+ * (a block that the dense table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
 int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
                       const void *payload) ON_SHARD MUST_CHECK;
 /* Counts only grow: what is there stands where it is greater. */

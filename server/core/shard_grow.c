@@ -243,7 +243,7 @@ static int insert(struct shard *s, struct shard_entry *entry, uint64_t key, uint
     return status;
 }
 
-static void begin_row(struct shard *s, const struct shard_entry *entry, uint64_t key,
+void shard_grow_begin(struct shard *s, const struct shard_entry *entry, uint64_t key,
                       struct row *row)
 {
     const struct table_spec *spec = &entry->table.spec;
@@ -280,7 +280,7 @@ static struct row *grow(struct shard *s, struct shard_entry *entry, enum section
         s->counters.rows_refused++;
         return NULL;
     }
-    begin_row(s, entry, key, row);
+    shard_grow_begin(s, entry, key, row);
     s->counters.rows_new++;
     return row;
 }

@@ -32,6 +32,10 @@ void shard_grow_deinit(struct shard_entry *entry);
 void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                      uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);
 
+/* The payload of a new row: its weights and state as they begin. */
+void shard_grow_begin(struct shard *s, const struct shard_entry *entry, uint64_t key,
+                      struct row *row);
+
 /* A row for a checkpoint's: its payload is not set, nobody makes room, nothing is counted. A
  * table that filled its budget may need a little more when it is built in another order, so 1/32
  * more than the budgets is allowed. PS_EBUDGET, -ENOMEM. */

@@ -9,7 +9,7 @@
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err)
 {
-    size_t row_bytes, total = 0;
+    size_t row_bytes, head_bytes, total = 0;
     struct shard_entry *entry;
     const struct codec *codec;
     int status = 0;
@@ -21,12 +21,14 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
             (status = shard_section_codec(entry, section, &codec, &row_bytes, err)) != 0 ||
             (status = shard_section_count(entry, section, err)) != 0)
             return status;
-        if (section->n_keys > (max_bytes - total) / row_bytes)
+        head_bytes = section->state ? section_state_bytes(section->n_keys) : 0;
+        if (head_bytes > max_bytes - total ||
+            section->n_keys > (max_bytes - total - head_bytes) / row_bytes)
             return err_set(err, PS_ETOOBIG,
                            "table %s: %" PRIu32
                            " rows of %zu bytes do not fit in an answer of %zu bytes",
                            entry->table.spec.name, section->n_keys, row_bytes, max_bytes);
-        ret_value_bytes[i] = section->n_keys * row_bytes;
+        ret_value_bytes[i] = head_bytes + section->n_keys * row_bytes;
         total += ret_value_bytes[i];
     }
     return 0;
@@ -100,34 +102,33 @@ static void count_staleness(const struct shard *s, const struct worker *worker,
         worker->job->staleness_violations++;
 }
 
-static void count_sections(struct shard *s, const struct pull *pull)
+static void count_sections(struct shard *s, const struct shard_pull_run *run)
 {
     s->counters.pulls++;
-    for (uint32_t i = 0; i < pull->n_sections; i++) {
-        const struct section *section = &pull->sections[i];
-        struct shard_entry *entry = s->tables[section->table_id];
-        const struct codec *codec = codec_by_id((uint32_t)section->codec);
+    for (uint32_t i = 0; i < run->pull->n_sections; i++) {
+        const struct section *section = &run->pull->sections[i];
 
-        entry->table.rows_pulled += section->n_keys;
+        s->tables[section->table_id]->table.rows_pulled += section->n_keys;
         s->counters.rows_pulled += section->n_keys;
-        s->counters.value_bytes_out[section->codec] +=
-            section->n_keys * codec->row_bytes(entry->table.spec.dim, section->k);
+        s->counters.value_bytes_out[section->codec] += run->value_bytes[i];
     }
 }
 
 void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
                       uint8_t *dst, struct shard_pull_run *ret)
 {
-    *ret = (struct shard_pull_run){ .pull = pull,
-                                    .min_clock = worker ? job_min_clock(worker->job) : 0,
-                                    .version = s->version,
-                                    .dst = dst,
-                                    .done = pull->n_sections == 0 };
+    ret->pull = pull;
+    ret->min_clock = worker ? job_min_clock(worker->job) : 0;
+    ret->version = s->version;
+    ret->dst = dst;
+    ret->section = 0;
+    ret->is_open = false;
+    ret->done = pull->n_sections == 0;
 }
 
 void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_run *run)
 {
-    count_sections(s, run->pull);
+    count_sections(s, run);
     if (worker)
         count_staleness(s, worker, run->pull, run->min_clock);
 }

@@ -15,13 +15,13 @@
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
-/* A section, and what its rows are read with. */
+/* A section, and what its rows are read with. row_bytes: as encoded, or stored. */
 struct view {
     const struct shard_entry *entry;
     const struct section *section;
     const struct codec *codec;
-    size_t row_bytes; /* as encoded */
-    bool copies;      /* rows are stored as they travel */
+    size_t row_bytes;
+    bool copies; /* rows are stored as they travel */
 };
 
 struct chunk {
@@ -35,6 +35,41 @@ static bool travels_as_stored(enum spec_storage storage, enum codec_id codec)
     return (storage == SPEC_FP32 && codec == CODEC_FP32) ||
            (storage == SPEC_BF16 && codec == CODEC_BF16) ||
            (storage == SPEC_FP16 && codec == CODEC_FP16);
+}
+
+static void put_bytes(struct shard_pull_run *run, const void *src, size_t n_bytes)
+{
+    memcpy(run->dst, src, n_bytes);
+    run->dst += n_bytes;
+    run->value_bytes[run->section] += n_bytes;
+}
+
+static uint8_t state_flags(const struct shard *s, const struct shard_entry *entry)
+{
+    uint8_t limited = s->budget.max || entry->budget.max ? SECTION_STATE_LIMITED : 0;
+    uint8_t empty = table_n_rows(entry->table.rows) ? 0 : SECTION_STATE_EMPTY;
+
+    return limited | empty;
+}
+
+/* What stands before the rows, if they come with their state (section.h). */
+static void open_section(const struct shard *s, struct shard_pull_run *run,
+                         const struct shard_entry *entry)
+{
+    const struct section *section = &run->pull->sections[run->section];
+    uint8_t flags = state_flags(s, entry);
+    size_t n_bytes = section_state_bytes(section->n_keys) - SECTION_STATE_HEAD_BYTES;
+
+    run->n_read = 0;
+    run->value_bytes[run->section] = 0;
+    if (!section->state)
+        return;
+    put_bytes(run, &entry->table.n_pushes, sizeof entry->table.n_pushes);
+    put_bytes(run, &flags, sizeof flags);
+    run->present = run->dst;
+    memset(run->dst, 0, n_bytes);
+    run->dst += n_bytes;
+    run->value_bytes[run->section] += n_bytes;
 }
 
 static int view_section(const struct shard *s, struct shard_pull_run *run, struct view *ret,
@@ -54,6 +89,7 @@ static int view_section(const struct shard *s, struct shard_pull_run *run, struc
     if (run->is_open)
         return 0;
     run->is_open = true;
+    open_section(s, run, entry);
     return shard_section_open(entry, section, &run->keys, err);
 }
 
@@ -129,6 +165,20 @@ static void emit(struct shard *s, struct shard_pull_run *run, const struct view 
             prefetch_row(next->rows[i], n_bytes);
         encode(s, v, payload_of(s, v, c->keys[i], c->rows[i]), run->dst);
     }
+    run->value_bytes[run->section] += c->n * v->row_bytes;
+}
+
+/* The rows that are there, whole. */
+static void emit_state(struct shard_pull_run *run, const struct view *v, const struct chunk *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint32_t at = run->n_read + i;
+
+        if (!c->rows[i])
+            continue;
+        run->present[at / 8] = (uint8_t)(run->present[at / 8] | 1u << at % 8);
+        put_bytes(run, c->rows[i]->floats, v->row_bytes);
+    }
 }
 
 /* Of one section, for about *n_bytes of rows. */
@@ -148,8 +198,11 @@ static int read_section(struct shard *s, struct shard_pull_run *run, const struc
         next->n = 0;
         if (*n_bytes && run->keys.n_left)
             status = fetch(s, run, v, next, err);
-        if (!status)
+        if (!status && v->section->state)
+            emit_state(run, v, &chunks[at]);
+        else if (!status)
             emit(s, run, v, &chunks[at], next);
+        run->n_read += chunks[at].n;
         at = 1 - at;
     }
     return status;

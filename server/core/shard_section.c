@@ -29,8 +29,13 @@ int shard_section_codec(const struct shard_entry *entry, const struct section *s
                        "table %s: topk keeps %" PRIu32
                        " values of a row; expected 1 to %" PRIu32,
                        spec->name, section->k, spec->dim);
+    if (section->state && codec->id != CODEC_FP32)
+        return err_set(err, PS_ECODEC,
+                       "table %s: state is asked for as it is stored, not as %s", spec->name,
+                       codec->name);
     *ret_codec = codec;
-    *ret_row_bytes = codec->row_bytes(spec->dim, section->k);
+    *ret_row_bytes =
+        section->state ? entry->table.payload_bytes : codec->row_bytes(spec->dim, section->k);
     return 0;
 }
 

@@ -11,8 +11,8 @@
 int shard_section_table(const struct shard *s, const struct section *section,
                         struct shard_entry **ret_entry, struct err *err) MUST_CHECK;
 
-/* The section's codec, and the bytes of one of its rows. PS_ECODEC: unknown, or k is out of
- * range. */
+/* The section's codec, and the bytes of one of its rows: of a pull that asks for state, as they are
+ * stored. PS_ECODEC: unknown, or k is out of range, or state in another codec than fp32. */
 int shard_section_codec(const struct shard_entry *entry, const struct section *section,
                         const struct codec **ret_codec, size_t *ret_row_bytes, struct err *err)
     MUST_CHECK;

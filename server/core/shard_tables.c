@@ -182,7 +182,10 @@ int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t
     if (status)
         return status;
     row->stamp = stamp & ~UINT64_C(0xff); /* no flags */
-    memcpy(row->floats, payload, entry->table.payload_bytes);
+    if (payload)
+        memcpy(row->floats, payload, entry->table.payload_bytes);
+    else
+        shard_grow_begin(s, entry, key, row);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The figures of server/README.md, "The hot path": one shard on one core, psbench on another.
 
-    tests/bench/hotpath.py build/release/bin                    # about ten minutes, 12 GiB of memory
+    tests/bench/hotpath.py build/release/bin                    # about twelve minutes, 14 GiB of memory
     tests/bench/hotpath.py build/release/bin --quick            # under two minutes, small tables: does it all run?
     tests/bench/hotpath.py build/release/bin --json FILE        # also everything that was measured
 
@@ -15,6 +15,7 @@ import json
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,12 @@ READY = re.compile(r"psd ready: listening on (\S+), http (\S+),")
 KEYS = [1000, 10000, 50000]
 CODECS = ["fp32", "int8"]
 TABLE = ["--optimizer", "rowwise_adagrad", "--storage", "fp32"]
+GROW_DIM = 64
 STATE_FLOATS = 1  # of row-wise Adagrad
+ROW_BYTES = 24  # beyond weights and state
+NETSTAT = ["TCPLossProbes", "DelayedACKLost"]  # TCP waited for something that was late
+PARTS = ["limits", "growth", "local"]
+TAILS = ["p50_us", "p99_us", "p999_us"]
 
 
 def say(line=""):
@@ -38,6 +44,14 @@ def table(head, rows):
     for row in rows:
         say("| " + " | ".join(row) + " |")
     say()
+
+
+def netstat():
+    """The kernel's counters, of all its connections."""
+    with open("/proc/net/netstat") as f:
+        lines = [line.split() for line in f if line.startswith("TcpExt:")]
+    counters = dict(zip(*lines))
+    return {name: int(counters[name]) for name in NETSTAT}
 
 
 class Bench:
@@ -60,7 +74,7 @@ class Bench:
                         sys.exit((self.scratch / "psd.log").read_text())
                     time.sleep(0.05)
                 self.server, self.http = match[1], match[2]
-                yield
+                yield psd.pid
             finally:
                 psd.terminate()
                 psd.wait()
@@ -87,6 +101,31 @@ class Bench:
         return totals["bytes"] / totals["rows"] - 4 * (dim + STATE_FLOATS), totals["rows"]
 
 
+    def grow(self):
+        o = self.options
+        (case,) = self.psbench("grow", "--dim", GROW_DIM, "--rows", o.grow_rows, "--connections", 1, "--depth", 1, *TABLE)
+        return case
+
+    def growths(self):
+        """With the memory as it is found, then with memory that the host has backed."""
+        o = self.options
+        with self.psd():
+            as_found = self.grow()
+        gib = o.grow_rows * (4 * (GROW_DIM + STATE_FLOATS) + ROW_BYTES) * 1.1 / 2**30
+        with subprocess.Popen(["taskset", "-c", o.client_cpu, sys.executable, pathlib.Path(__file__).with_name("touch.py"), str(gib)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as toucher:
+            try:
+                line = toucher.stdout.readline()
+                if not line:
+                    sys.exit("touch.py found no memory to touch")
+                with self.psd() as pid:
+                    print(pid, file=toucher.stdin, flush=True)
+                    backed = self.grow()
+            finally:
+                toucher.kill()
+        return {"as_found": as_found, "backed": backed, "touches": json.loads(line)}
+
+
 def limits_of_dim(bench, dim):
     o = bench.options
     return bench.psbench("pull,push", "--dim", dim, "--rows", o.rows, "--codec", ",".join(CODECS),
@@ -95,13 +134,19 @@ def limits_of_dim(bench, dim):
 
 
 def open_loops_of_dim(bench, dim, found):
-    """Half of the measured peak of 1,000 keys, fp32."""
+    """Half of the measured peak of 1,000 keys, fp32; each several times, in turn, with the kernel's counters of each run."""
     o = bench.options
-    for load in ["pull", "push"]:
-        peak = next(case["limits"]["actual_rows_per_s"]["median"] for case in found
-                    if case["load"] == load and case["codec"] == "fp32" and case["keys_per_request"] == o.keys[0])
-        yield from bench.psbench(load, "--dim", dim, "--rows", o.rows, "--no-fill", "--keys-per-request", o.keys[0],
-                                 "--rate", peak / o.keys[0] / 2, "--seconds", 3 * o.seconds, "--warmup", 0.5, *TABLE)
+    runs = {"pull": [], "push": []}
+    for _ in range(o.loops):
+        for load in runs:
+            peak = next(case["limits"]["actual_rows_per_s"]["median"] for case in found
+                        if case["load"] == load and case["codec"] == "fp32" and case["keys_per_request"] == o.keys[0])
+            before = netstat()
+            (run,) = bench.psbench(load, "--dim", dim, "--rows", o.rows, "--no-fill", "--keys-per-request", o.keys[0],
+                                   "--rate", peak / o.keys[0] / 2, "--seconds", o.loop_seconds, "--warmup", 0.3, *TABLE)
+            run["netstat"] = {name: count - before[name] for name, count in netstat().items()}
+            runs[load].append(run)
+    return list(runs.values())
 
 
 def show_limits(cases):
@@ -126,26 +171,45 @@ def show_limits(cases):
            "server CPU s / M rows"], [row(case) for case in cases])
 
 
+def spread(values):
+    return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
 def show_open_loops(cases):
     say("## Open loop at half of the peak, Poisson arrivals")
     say()
-    table(["load", "dim", "keys", "requests/s", "p50 us", "p99 us", "p99.9 us", "max us", "sent late, p99 us"],
-          [[case["load"], str(case["dim"]), f"{case['keys_per_request']:,}", f"{case['requests_per_s']:.0f}",
-            *(f"{case[name]:.0f}" for name in ["p50_us", "p99_us", "p999_us", "max_us", "late_p99_us"])]
-           for case in cases])
+    say(f"Medians of {len(cases[0])} runs, least and most; beside them what the kernel counted in each run, over all connections of "
+        "the machine.")
+    say()
+    table(["load", "dim", "keys", "requests/s", "p50 us", "p99 us", "p99.9 us", "worst us", "sent late, p99 us", *NETSTAT],
+          [[runs[0]["load"], str(runs[0]["dim"]), f"{runs[0]['keys_per_request']:,}",
+            f"{statistics.median(run['requests_per_s'] for run in runs):.0f}",
+            *(spread([run[name] for run in runs]) for name in [*TAILS, "max_us", "late_p99_us"]),
+            *(" ".join(str(run["netstat"][name]) for run in runs) for name in NETSTAT)] for runs in cases])
+    say("p99 of each run, us, and TCPLossProbes + DelayedACKLost in it:")
+    say()
+    table(["load", "dim", "runs from the best p99 to the worst"],
+          [[runs[0]["load"], str(runs[0]["dim"]),
+            ", ".join(f"{run['p99_us']:.0f} ({sum(run['netstat'].values())})" for run in sorted(runs, key=lambda r: r["p99_us"]))]
+           for runs in cases])
 
 
-def show_grow(case):
-    grow = case["grow"]
+def show_growths(growths):
+    case, touches = growths["as_found"], growths["touches"]
     say(f"## Growth from nothing to {case['rows']:,} rows, dim {case['dim']}, {case['keys_per_request']:,} keys a push")
     say()
-    names = ["p50_us", "p99_us", "p999_us", "max_us", "worst_beyond_median_us"]
+    names = [*TAILS, "max_us", "worst_beyond_median_us"]
     kinds = {"new": "a push of new rows", "again": "the same rows once more",
              "server_cpu_new": "server CPU time, new rows", "server_cpu_again": "server CPU time, once more"}
-    table(["", "p50 us", "p99 us", "p99.9 us", "worst us", "worst beyond the median us"],
-          [[text] + [f"{grow[kind][name]:.0f}" for name in names] for kind, text in kinds.items() if kind in grow])
-    worst = ", ".join(f"{w['us']:.0f} us at {w['rows_before'] / 1e6:.2f} M" for w in grow["worst"][:4])
-    say(f"The slowest: {worst}.")
+    ways = {"as_found": "as found", "backed": "backed by the host"}
+    table(["memory", "", "p50 us", "p99 us", "p99.9 us", "worst us", "worst beyond the median us"],
+          [[way, text] + [f"{growths[key]['grow'][kind][name]:.0f}" for name in names]
+           for key, way in ways.items() for kind, text in kinds.items() if kind in growths[key]["grow"]])
+    for key, way in ways.items():
+        worst = ", ".join(f"{w['us']:.0f} us at {w['rows_before'] / 1e6:.2f} M" for w in growths[key]["grow"]["worst"][:4])
+        say(f"The slowest, {way}: {worst}.")
+    say(f"The machine alone, first touches of 2 MiB in {touches['gib']:.1f} GiB between the two: p50 {touches['p50_us']:.0f} us, "
+        f"p99 {touches['p99_us']:.0f} us, worst {touches['max_us']:.0f} us.")
     say()
 
 
@@ -168,50 +232,65 @@ def read_options():
     p.add_argument("--local-rows", type=int, default=4_000_000, help="over all shards, without sockets [%(default)s]")
     p.add_argument("--seconds", type=float, default=0.7, help="of each measurement [%(default)s]")
     p.add_argument("--rounds", type=int, default=3, help="of which the median counts [%(default)s]")
+    p.add_argument("--loops", type=int, default=7, help="runs of each open loop [%(default)s]")
+    p.add_argument("--loop-seconds", type=float, default=2, help="of each of them [%(default)s]")
     p.add_argument("--dims", default="16,64", help="[%(default)s]")
+    p.add_argument("--parts", default=",".join(PARTS), help="limits (open loops with them), growth, local [all]")
     p.add_argument("--server-cpu", default="0", help="psd's core [%(default)s]")
     p.add_argument("--client-cpu", default="1", help="psbench's core [%(default)s]")
     o = p.parse_args()
-    o.keys = KEYS
+    o.keys, o.parts = KEYS, o.parts.split(",")
+    strange = set(o.parts) - set(PARTS)
+    if strange:
+        p.error(f"--parts: found {strange.pop()}, expected {','.join(PARTS)}")
     if o.quick:
+        o.loops, o.loop_seconds = 2, 0.3
         o.rows, o.grow_rows, o.local_rows, o.seconds, o.rounds, o.keys = 200_000, 300_000, 200_000, 0.2, 1, KEYS[:2]
     return o
 
 
-def machine(line):
-    return {"cpu": line["cpu_model"], "cores": line["cores"], "kernel": platform.release(),
+def machine():
+    with open("/proc/cpuinfo") as f:
+        cpus = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
+    return {"cpu": cpus[0] if cpus else platform.processor(), "cores": len(cpus), "kernel": platform.release(),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}
+
+
+def measure(bench):
+    """Of the parts that were asked for."""
+    o, found = bench.options, {}
+    if "limits" in o.parts:
+        found |= {"limits": [], "open_loops": [], "overheads": []}
+        for dim in map(int, o.dims.split(",")):
+            with bench.psd():
+                limits = limits_of_dim(bench, dim)
+                found["limits"] += limits
+                found["open_loops"] += open_loops_of_dim(bench, dim, limits)
+                found["overheads"].append((dim, *bench.overhead(dim)))
+    if "growth" in o.parts:
+        found["growths"] = bench.growths()
+    if "local" in o.parts:
+        found["local"] = bench.psbench("local", "pull,push", "--dim", 64, "--rows", o.local_rows, "--seconds", o.seconds,
+                                       "--rounds", o.rounds, "--threads", "1,2", *TABLE)
+    return found
 
 
 def main():
     o = read_options()
-    limits, loops, overheads = [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         o.scratch = scratch
-        bench = Bench(o)
-        for dim in map(int, o.dims.split(",")):
-            with bench.psd():
-                found = limits_of_dim(bench, dim)
-                limits += found
-                loops += open_loops_of_dim(bench, dim, found)
-                overheads.append((dim, *bench.overhead(dim)))
-        with bench.psd():
-            (grow,) = bench.psbench("grow", "--dim", 64, "--rows", o.grow_rows, "--connections", 1, "--depth", 1, *TABLE)
-        local = bench.psbench("local", "pull,push", "--dim", 64, "--rows", o.local_rows, "--seconds", o.seconds,
-                              "--rounds", o.rounds, "--threads", "1,2", *TABLE)
-    about = {**machine(local[0]), "rows": o.rows, "server_cpu": o.server_cpu, "client_cpu": o.client_cpu}
+        found = measure(Bench(o))
+    about = {**machine(), "rows": o.rows, "server_cpu": o.server_cpu, "client_cpu": o.client_cpu}
     say(", ".join(f"{name} {value}" for name, value in about.items()))
     say()
-    show_limits(limits)
-    show_open_loops(loops)
-    show_grow(grow)
-    show_local(local)
-    for dim, n_bytes, rows in overheads:
+    shows = {"limits": show_limits, "open_loops": show_open_loops, "growths": show_growths, "local": show_local}
+    for name, show in shows.items():
+        if name in found:
+            show(found[name])
+    for dim, n_bytes, rows in found.get("overheads", []):
         say(f"Dim {dim}: {n_bytes:.1f} bytes a row beyond weights and state, at {rows:,} rows.")
     if o.json:
-        found = {**about, "limits": limits, "open_loop": loops, "grow": grow, "local": local,
-                 "overhead_bytes_per_row": {dim: n_bytes for dim, n_bytes, _ in overheads}}
-        pathlib.Path(o.json).write_text(json.dumps(found, indent=1) + "\n")
+        pathlib.Path(o.json).write_text(json.dumps({**about, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

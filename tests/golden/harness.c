@@ -62,6 +62,8 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
     open_store(h, &err);
     must(tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err, "tables");
     must(batch_init(&h->batch, h->s.batch, n_numeric, n_fields), &err, "batch");
+    must(tables_slot_init(h->tables, &h->slot, &err), &err, "slot");
+    h->slot.batch = &h->batch;
 }
 
 void harness_close(struct harness *h)
@@ -69,6 +71,7 @@ void harness_close(struct harness *h)
     struct err err = { 0 };
 
     must(h->store->ops->leave(h->store, &err), &err, "leave");
+    tables_slot_deinit(h->tables, &h->slot);
     batch_deinit(&h->batch);
     tables_free(h->tables);
     h->store->ops->close(h->store);
@@ -114,7 +117,7 @@ static void assign(struct harness *h, uint32_t table, const uint64_t *keys, uint
 static void read_rows(struct harness *h, uint32_t table, const uint64_t *keys, uint32_t n_keys,
                       float *dst)
 {
-    struct ps_pull_section section = { table, CODEC_FP32, n_keys, keys, dst };
+    struct ps_pull_section section = { table, CODEC_FP32, n_keys, keys, dst, NULL };
     struct err err = { 0 };
 
     must(h->store->ops->pull_start(h->store, h->clock, &section, 1, &err), &err, "pull");
@@ -169,14 +172,22 @@ void harness_read_rows(struct harness *h, const uint64_t *keys, float *ret_rows,
     read_rows(h, id, keys, n_rows, ret_rows);
 }
 
-void harness_forward(struct harness *h)
+static void pull(struct harness *h)
 {
     struct err err = { 0 };
 
     must(batch_dedup(&h->batch), &err, "dedup");
-    must(tables_pull(h->tables, &h->batch, h->clock, TABLES_ALL, &err), &err, "pull");
-    must(dlrm_forward(h->model, &h->batch, tables_rows(h->tables), NULL, false, 0), &err,
-         "forward");
+    h->slot.clock = h->clock;
+    must(tables_pull(h->tables, &h->slot, TABLES_ALL, &err), &err, "pull");
+    tables_use(h->tables, &h->slot);
+}
+
+void harness_forward(struct harness *h)
+{
+    struct err err = { 0 };
+
+    pull(h);
+    must(dlrm_forward(h->model, &h->batch, h->slot.rows, NULL, false, 0), &err, "forward");
 }
 
 double harness_step(struct harness *h)
@@ -184,15 +195,13 @@ double harness_step(struct harness *h)
     struct err err = { 0 };
     double loss;
 
-    must(batch_dedup(&h->batch), &err, "dedup");
-    must(tables_pull(h->tables, &h->batch, h->clock, TABLES_ALL, &err), &err, "pull");
-    must(dlrm_forward(h->model, &h->batch, tables_rows(h->tables), NULL, true, h->clock), &err,
+    pull(h);
+    must(dlrm_forward(h->model, &h->batch, h->slot.rows, NULL, true, h->clock), &err,
          "forward");
     loss = dlrm_loss(h->model, &h->batch);
-    must(dlrm_backward(h->model, &h->batch, tables_rows(h->tables), NULL,
-                       tables_row_grads(h->tables), NULL),
-         &err, "backward");
-    must(tables_push(h->tables, &h->batch, h->clock, &err), &err, "push");
+    must(dlrm_backward(h->model, &h->batch, h->slot.rows, NULL, h->slot.row_grads, NULL), &err,
+         "backward");
+    must(tables_push(h->tables, &h->slot, &err), &err, "push");
     h->clock++;
     return loss;
 }

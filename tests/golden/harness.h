@@ -14,6 +14,7 @@ struct harness {
     struct store *store;
     struct tables *tables;
     struct batch batch;
+    struct slot slot; /* of that batch */
     uint64_t clock;
 };
 

@@ -184,8 +184,8 @@ def spec(name="t", kind=SPARSE, dim=4, n_floats=0, seed=1, init=0, init_scale=0.
                 (9, params), (10, warmup), (11, decay), (16, float(clip)), (17, mode), (18, bound))
 
 
-def section(table=0, op=GRADIENT, codec=FP32, k=0, n_keys=0, key_bytes=0, value_bytes=0):
-    return head((1, table), (2, op), (3, codec), (4, k), (5, n_keys), (6, key_bytes), (7, value_bytes))
+def section(table=0, op=GRADIENT, codec=FP32, k=0, n_keys=0, key_bytes=0, value_bytes=0, state=False):
+    return head((1, table), (2, op), (3, codec), (4, k), (5, n_keys), (6, key_bytes), (7, value_bytes), (8, int(state)))
 
 
 def floats(*values):

@@ -65,14 +65,14 @@ static bool is_joined(const struct desk *d, uint64_t arg)
     return d->standing == DESK_JOINED || d->standing == DESK_UNTOLD;
 }
 
-/* Under the lock: tells of a rejoin once it is complete. */
+/* Under the lock: tells of a rejoin once it is complete, to each who asks: the thread that
+ * pulls and the one that pushes must both stop before the steps are done anew. */
 static int tell_rejoin(struct desk *d, struct err *err)
 {
     int status = wait_until(d, is_joined, 0, DESK_NO_DEADLINE, err);
 
     if (status || d->standing == DESK_JOINED)
         return status;
-    d->standing = DESK_JOINED;
     return err_set(err, PS_EFENCED,
                    "the servers had declared this worker dead: it has joined again and goes on "
                    "at clock %llu",
@@ -117,6 +117,18 @@ int desk_wait_room(struct desk *d, uint64_t max_bytes, struct err *err)
     return status;
 }
 
+uint64_t desk_resume(struct desk *d)
+{
+    uint64_t clock;
+
+    uv_mutex_lock(&d->lock);
+    if (d->standing == DESK_UNTOLD)
+        d->standing = DESK_JOINED;
+    clock = d->clock;
+    uv_mutex_unlock(&d->lock);
+    return clock;
+}
+
 uint64_t desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes)
 {
     uint64_t epoch;
@@ -140,7 +152,7 @@ void desk_start_pull(struct desk *d, uint64_t *ret_id, uint64_t *ret_epoch)
     uv_mutex_lock(&d->lock);
     *ret_id = ++d->pull_id;
     *ret_epoch = d->standing == DESK_JOINED ? d->epoch : UINT64_MAX;
-    d->pull_refused = false;
+    d->pull_refused = d->pull_cancelled = false;
     for (i = 0; i < d->n_shards; i++)
         d->answers[i].here = false;
     uv_mutex_unlock(&d->lock);
@@ -148,7 +160,8 @@ void desk_start_pull(struct desk *d, uint64_t *ret_id, uint64_t *ret_epoch)
 
 static bool is_answered(const struct desk *d, uint64_t shard)
 {
-    return d->answers[shard].here || d->pull_refused || d->standing != DESK_JOINED;
+    return d->answers[shard].here || d->pull_refused || d->pull_cancelled ||
+           d->standing != DESK_JOINED;
 }
 
 int desk_wait_answer(struct desk *d, uint32_t shard, uint64_t deadline_ns, struct err *err)
@@ -157,7 +170,9 @@ int desk_wait_answer(struct desk *d, uint32_t shard, uint64_t deadline_ns, struc
 
     uv_mutex_lock(&d->lock);
     status = wait_until(d, is_answered, shard, deadline_ns, err);
-    if (!status && !d->answers[shard].here && !d->pull_refused)
+    if (!status && d->pull_cancelled)
+        status = err_set(err, -ECANCELED, "the pull was cancelled");
+    else if (!status && !d->answers[shard].here && !d->pull_refused)
         status = tell_rejoin(d, err);
     uv_mutex_unlock(&d->lock);
     return status;
@@ -167,6 +182,14 @@ void desk_end_pull(struct desk *d)
 {
     uv_mutex_lock(&d->lock);
     d->pull_id++;
+    uv_mutex_unlock(&d->lock);
+}
+
+void desk_cancel_pull(struct desk *d)
+{
+    uv_mutex_lock(&d->lock);
+    d->pull_cancelled = true;
+    uv_cond_broadcast(&d->changed);
     uv_mutex_unlock(&d->lock);
 }
 

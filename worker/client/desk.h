@@ -1,14 +1,14 @@
 /*
- * Where the trainer's thread and the network thread meet: a lock, a condition, and the few
- * facts that both must see. The network thread reports; the trainer's thread waits here, and
- * nowhere else, always with a deadline.
+ * Where the trainer's threads and the network thread meet: a lock, a condition, and the few
+ * facts that all must see. The network thread reports; the trainer's threads (one that pulls,
+ * one that pushes: ps.h) wait here, and nowhere else, always with a deadline.
  *
  *     standing     pushes and pulls      leaves it by
  *     OPENING      not yet               desk_joined() -> JOINED
  *     JOINED       go out                desk_rejoin() -> REJOINING
  *     REJOINING    wait                  desk_joined() -> UNTOLD
- *     UNTOLD       are answered with     telling the trainer -> JOINED
- *                  PS_EFENCED, once
+ *     UNTOLD       are answered with     desk_resume() -> JOINED
+ *                  PS_EFENCED
  *
  * A failure is final: it stays, and every wait ends with it.
  */
@@ -57,6 +57,7 @@ struct desk {
     struct desk_answer *answers; /* owned, n_shards */
     uint64_t pull_id;
     bool pull_refused; /* one of the answers says no */
+    bool pull_cancelled;
     struct desk_table table;
     uint32_t n_leaving;
 };
@@ -64,14 +65,14 @@ struct desk {
 int desk_init(struct desk *d) MUST_CHECK;
 void desk_deinit(struct desk *d);
 
-/* ---- the trainer's thread. Deadlines are of uv_hrtime(). -ETIMEDOUT, which no failure has as
+/* ---- the trainer's threads. Deadlines are of uv_hrtime(). -ETIMEDOUT, which no failure has as
  * its status, leaves the sentence to the caller. ---- */
 
 int desk_wait_open(struct desk *d, uint64_t deadline_ns, struct err *err) MUST_CHECK;
 
 /* Waits until at most max_bytes are unacknowledged. Returns what the trainer has to be told
- * before it goes on: a failure (for good), PS_EFENCED (once, after the worker has joined again),
- * the refusal of a push (once); else 0. No deadline: links give up by themselves. */
+ * before it goes on: a failure (for good), PS_EFENCED (after the worker has joined again, until
+ * desk_resume()), the refusal of a push (once); else 0. No deadline: links give up by themselves. */
 int desk_wait_room(struct desk *d, uint64_t max_bytes, struct err *err) MUST_CHECK;
 
 /* n_pushes more wait for their acknowledgement; returns the epoch that they belong to. */
@@ -80,12 +81,19 @@ uint64_t desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes);
 /* A pull begins: its number and epoch. */
 void desk_start_pull(struct desk *d, uint64_t *ret_id, uint64_t *ret_epoch);
 
-/* Waits for the shard's answer, or for any shard's refusal. */
+/* The trainer knows that the worker has joined again; the clock at which it is to go on. */
+uint64_t desk_resume(struct desk *d);
+
+/* Waits for the shard's answer, or for any shard's refusal. -ECANCELED with a sentence after
+ * desk_cancel_pull(). */
 int desk_wait_answer(struct desk *d, uint32_t shard, uint64_t deadline_ns, struct err *err)
     MUST_CHECK;
 
 /* Answers to the pull under way come to nothing from here on. */
 void desk_end_pull(struct desk *d);
+
+/* Ends the wait for the pull under way, if there is one. (Any thread.) */
+void desk_cancel_pull(struct desk *d);
 
 /* The first shard that has not answered, or n_shards; the first that has refused, or n_shards.
  */

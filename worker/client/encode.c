@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,21 +13,36 @@
 #include "proto/codec_catalog.h"
 #include "proto/keys.h"
 #include "worker/client/deal.h"
-#include "worker/client/residual.h"
+#include "worker/client/row_format.h"
+#include "worker/client/settle.h"
 
 struct table_info {
+    char name[SPEC_NAME_MAX];
+    enum spec_kind kind;
     uint32_t dim;
     uint64_t salt;
     struct residual residual;
+    struct settle settle; /* of the push at hand, if is_settling */
+    bool is_settling;
 };
 
+/* One section's keys of one shard. */
+struct key_room {
+    uint64_t *keys; /* owned */
+    uint64_t cap;
+};
+
+/* What pushes touch and what pulls touch are apart, as two threads do the two. */
 struct encoder {
     uint32_t n_shards, n_tables;
-    struct table_info *tables; /* owned, PS_TABLES_MAX */
+    struct table_info *tables; /* owned, PS_TABLES_MAX; the residuals are the pushes' */
     struct deal push, pull;    /* of the last request each */
-    uint64_t *keys;            /* owned: one section's keys of one shard */
-    uint64_t cap_keys;
-    float *scratch; /* owned: 2 rows of dim_max floats */
+    struct key_room push_keys, pull_keys;
+    struct ps_push_section
+        *sections;               /* owned, SECTIONS_MAX: the push at hand, as it goes out */
+    uint64_t residual_max_bytes; /* of a sparse table; 0: no bound */
+    uint64_t n_settled;          /* rows */
+    float *scratch;              /* owned: 2 rows of dim_max floats; the pushes' */
     uint32_t dim_max;
 };
 
@@ -39,6 +53,7 @@ struct encoder *encoder_new(uint32_t n_shards)
     assert(n_shards > 0);
     e->n_shards = n_shards;
     e->tables = mem_alloc(PS_TABLES_MAX * sizeof *e->tables);
+    e->sections = mem_alloc(SECTIONS_MAX * sizeof *e->sections);
     deal_init(&e->push, n_shards);
     deal_init(&e->pull, n_shards);
     return e;
@@ -50,18 +65,38 @@ void encoder_free(struct encoder *e)
 
     if (!e)
         return;
-    for (i = 0; i < e->n_tables; i++)
+    for (i = 0; i < e->n_tables; i++) {
         residual_deinit(&e->tables[i].residual);
+        settle_deinit(&e->tables[i].settle);
+    }
     deal_deinit(&e->push);
     deal_deinit(&e->pull);
     free(e->tables);
-    free(e->keys);
+    free(e->push_keys.keys);
+    free(e->pull_keys.keys);
+    free(e->sections);
     free(e->scratch);
     free(e);
 }
 
+/* Blocks of dense tables are few, and each is pushed in every step. */
+static void bound_table(const struct encoder *e, struct table_info *t)
+{
+    residual_bound(&t->residual, t->kind == SPEC_SPARSE ? e->residual_max_bytes : 0);
+}
+
+void encoder_bound_residuals(struct encoder *e, uint64_t max_bytes)
+{
+    uint32_t i;
+
+    e->residual_max_bytes = max_bytes;
+    for (i = 0; i < e->n_tables; i++)
+        bound_table(e, &e->tables[i]);
+}
+
 int encoder_add_table(struct encoder *e, uint32_t table, const struct table_spec *spec)
 {
+    struct table_info *t = &e->tables[table];
     float *scratch;
 
     assert(table == e->n_tables && table < PS_TABLES_MAX);
@@ -72,9 +107,10 @@ int encoder_add_table(struct encoder *e, uint32_t table, const struct table_spec
         e->scratch = scratch;
         e->dim_max = spec->dim;
     }
-    e->tables[table].dim = spec->dim;
-    e->tables[table].salt = spec_salt(spec);
-    residual_init(&e->tables[table].residual, spec->dim);
+    *t = (struct table_info){ .kind = spec->kind, .dim = spec->dim, .salt = spec_salt(spec) };
+    memcpy(t->name, spec->name, sizeof t->name);
+    residual_init(&t->residual, spec->dim);
+    bound_table(e, t);
     e->n_tables++;
     return 0;
 }
@@ -85,106 +121,51 @@ static struct table_info *table_of(struct encoder *e, uint32_t table)
     return &e->tables[table];
 }
 
-static int reserve_keys(struct encoder *e, uint64_t n_keys)
+static int reserve_keys(struct key_room *room, uint64_t n_keys)
 {
     uint64_t *keys;
 
-    if (n_keys <= e->cap_keys)
+    if (n_keys <= room->cap)
         return 0;
-    keys = mem_try_realloc(e->keys, n_keys * sizeof *keys);
+    keys = mem_try_realloc(room->keys, n_keys * sizeof *keys);
     if (!keys)
         return -ENOMEM;
-    e->keys = keys;
-    e->cap_keys = n_keys;
+    room->keys = keys;
+    room->cap = n_keys;
     return 0;
 }
 
-/* The shard's keys of one section, one behind the other in e->keys. */
-static void gather_keys(struct encoder *e, const uint64_t *keys, struct deal_group g)
+/* The shard's keys of one section, one behind the other. */
+static void gather_keys(const struct key_room *room, const uint64_t *keys, struct deal_group g)
 {
     uint32_t i;
 
     for (i = 0; i < g.n; i++)
-        e->keys[i] = keys[g.numbers[i]];
+        room->keys[i] = keys[g.numbers[i]];
 }
 
 /* Appends the group's keys to `out`, which has room, and notes them in the section. */
-static void put_keys(struct encoder *e, const uint64_t *keys, struct deal_group g,
+static void put_keys(const struct key_room *room, const uint64_t *keys, struct deal_group g,
                      struct buf *out, struct section *ret)
 {
     uint8_t *dst = out->bytes + out->end;
 
-    gather_keys(e, keys, g);
+    gather_keys(room, keys, g);
     ret->n_keys = g.n;
     ret->keys = dst;
-    ret->key_bytes = keys_encode(e->keys, g.n, dst);
+    ret->key_bytes = keys_encode(room->keys, g.n, dst);
     buf_commit(out, ret->key_bytes);
-}
-
-/* A section without its place: which codec, how many of a row's values, how many bytes a row
- * takes. */
-struct row_format {
-    const struct codec *codec;
-    uint32_t dim, k;
-    size_t row_bytes;
-    struct residual *residual; /* NULL: nothing is kept */
-};
-
-static uint32_t topk_k(uint32_t dim, float fraction)
-{
-    float k = floorf((float)dim * fraction);
-
-    if (!(k >= 1.0f))
-        return 1;
-    return k < (float)dim ? (uint32_t)k : dim;
 }
 
 static struct row_format push_format(struct encoder *e, const struct ps_push_section *s)
 {
     struct table_info *t = table_of(e, s->table);
-    struct row_format f = { .dim = t->dim };
+    struct row_format f;
 
-    f.codec = codec_by_id(s->op == SECTION_ASSIGN ? CODEC_FP32 : s->codec);
-    assert(f.codec);
-    if (f.codec->id == CODEC_TOPK)
-        f.k = topk_k(t->dim, s->topk_fraction);
-    if (f.codec->feedback)
-        f.residual = &t->residual;
-    f.row_bytes = f.codec->row_bytes(f.dim, f.k);
+    row_format_init(&f, s, t->dim, &t->residual);
+    if (t->is_settling) /* what is owed is in the values */
+        f.owed = NULL;
     return f;
-}
-
-static bool all_finite(const float *x, uint32_t n)
-{
-    uint32_t i;
-
-    for (i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return false;
-    return true;
-}
-
-/* A row that holds NaN or infinity goes out as NaN all over: no codec then hides it from the
- * server, who refuses it, and what is owed to the row stays clean. */
-static void encode_poison(struct encoder *e, const struct row_format *f, uint8_t *dst)
-{
-    uint32_t i;
-
-    for (i = 0; i < f->dim; i++)
-        e->scratch[i] = NAN;
-    f->codec->encode(e->scratch, f->dim, f->k, dst);
-}
-
-static void put_row(struct encoder *e, const struct row_format *f, uint64_t key,
-                    const float *values, uint8_t *dst)
-{
-    if (!f->residual)
-        f->codec->encode(values, f->dim, f->k, dst);
-    else if (!all_finite(values, f->dim))
-        encode_poison(e, f, dst);
-    else
-        codec_encode_feedback(f->codec, values, residual_row(f->residual, key), f->dim, f->k,
-                              e->scratch, dst);
 }
 
 static void put_values(struct encoder *e, const struct ps_push_section *s,
@@ -198,7 +179,7 @@ static void put_values(struct encoder *e, const struct ps_push_section *s,
     ret->value_bytes = g.n * f->row_bytes;
     for (i = 0; i < g.n; i++, dst += f->row_bytes) {
         at = g.numbers[i];
-        put_row(e, f, s->keys[at], s->values + (size_t)at * f->dim, dst);
+        row_format_put(f, s->keys[at], s->values + (size_t)at * f->dim, e->scratch, dst);
     }
     buf_commit(out, ret->value_bytes);
 }
@@ -216,35 +197,83 @@ static int reserve_push(struct encoder *e, const struct ps_push_section *section
     return buf_reserve(out, n_bytes) ? 0 : -ENOMEM;
 }
 
-/* Rows that sections[0 .. i] may add to what is owed by their last one's table. */
-static uint32_t new_rows(const struct ps_push_section *sections, uint32_t i)
+/* Rows that a section may add to what is owed by its table, which stands in no other one: what
+ * would go beyond the bound is settled instead. */
+static uint32_t new_rows(const struct residual *r, uint32_t n_keys)
 {
-    uint64_t n = 0;
-    uint32_t j;
+    uint32_t room = r->rows_max > r->n_rows ? r->rows_max - r->n_rows : 0;
 
-    for (j = 0; j <= i; j++)
-        if (sections[j].table == sections[i].table)
-            n += sections[j].n_keys;
-    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+    return n_keys < room ? n_keys : room;
+}
+
+/* The section as it goes out: as it is, or in full where residuals have no room left. */
+static int settle_section(struct encoder *e, struct ps_push_section *s)
+{
+    struct table_info *t = table_of(e, s->table);
+    const struct codec *codec = codec_by_id(s->codec);
+
+    t->is_settling =
+        s->op == SECTION_GRADIENT && codec && codec->feedback && settle_is_due(&t->residual, s);
+    if (!t->is_settling)
+        return 0;
+    if (settle_prepare(&t->settle, &t->residual, s))
+        return -ENOMEM;
+    s->codec = CODEC_FP32;
+    s->n_keys = t->settle.n_keys;
+    s->keys = t->settle.keys;
+    s->values = t->settle.values;
+    return 0;
+}
+
+static int settle_sections(struct encoder *e, const struct ps_push_section *sections,
+                           uint32_t n)
+{
+    uint32_t i;
+
+    for (i = 0; i < n; i++) {
+        e->sections[i] = sections[i];
+        if (settle_section(e, &e->sections[i]))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void note_settled(struct encoder *e, uint32_t n)
+{
+    uint32_t i;
+
+    for (i = 0; i < n; i++) {
+        struct table_info *t = table_of(e, e->sections[i].table);
+
+        if (!t->is_settling)
+            continue;
+        settle_done(&t->settle, &t->residual);
+        e->n_settled += t->settle.n_keys;
+        t->is_settling = false;
+    }
 }
 
 /* All that can fail. */
-static int prepare_push(struct encoder *e, const struct ps_push_section *sections, uint32_t n,
+static int prepare_push(struct encoder *e, const struct ps_push_section *given, uint32_t n,
                         struct buf *bufs)
 {
+    const struct ps_push_section *sections = e->sections;
     uint64_t n_keys = 0;
     struct row_format f;
     uint32_t i;
 
+    if (settle_sections(e, given, n))
+        return -ENOMEM;
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (deal_begin(&e->push, n, n_keys) || reserve_keys(e, n_keys))
+    if (deal_begin(&e->push, n, n_keys) || reserve_keys(&e->push_keys, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++) {
         deal_add(&e->push, sections[i].keys, sections[i].n_keys,
                  table_of(e, sections[i].table)->salt);
         f = push_format(e, &sections[i]);
-        if (f.residual && residual_reserve(f.residual, new_rows(sections, i)))
+        if (f.residual &&
+            residual_reserve(f.residual, new_rows(f.residual, sections[i].n_keys)))
             return -ENOMEM;
     }
     for (i = 0; i < e->n_shards; i++)
@@ -261,32 +290,36 @@ static void forget_residuals(struct encoder *e, const struct ps_push_section *s)
         residual_remove(&table_of(e, s->table)->residual, s->keys[i]);
 }
 
-int encoder_push(struct encoder *e, const struct ps_push_section *sections, uint32_t n,
+int encoder_push(struct encoder *e, const struct ps_push_section *given, uint32_t n,
                  struct buf *bufs, struct push *pushes)
 {
+    const struct ps_push_section *sections = e->sections;
     struct row_format f;
     struct section *out;
     uint32_t i, shard;
 
     assert(n <= SECTIONS_MAX);
-    if (prepare_push(e, sections, n, bufs))
+    if (prepare_push(e, given, n, bufs))
         return -ENOMEM;
     for (i = 0; i < n; i++) {
         f = push_format(e, &sections[i]);
         if (sections[i].op == SECTION_ASSIGN)
             forget_residuals(e, &sections[i]);
+        row_format_touch(&f, sections[i].keys, sections[i].n_keys);
         for (shard = 0; shard < e->n_shards; shard++) {
             out = &pushes[shard].sections[i];
             *out = (struct section){ .table_id = sections[i].table,
                                      .op = sections[i].op,
                                      .codec = f.codec->id,
                                      .k = f.k };
-            put_keys(e, sections[i].keys, deal_group(&e->push, i, shard), &bufs[shard], out);
+            put_keys(&e->push_keys, sections[i].keys, deal_group(&e->push, i, shard),
+                     &bufs[shard], out);
             put_values(e, &sections[i], &f, deal_group(&e->push, i, shard), &bufs[shard], out);
         }
     }
     for (shard = 0; shard < e->n_shards; shard++)
         pushes[shard].n_sections = n;
+    note_settled(e, n);
     return 0;
 }
 
@@ -299,7 +332,7 @@ static int prepare_pull(struct encoder *e, const struct ps_pull_section *section
 
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (deal_begin(&e->pull, n, n_keys) || reserve_keys(e, n_keys))
+    if (deal_begin(&e->pull, n, n_keys) || reserve_keys(&e->pull_keys, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
         deal_add(&e->pull, sections[i].keys, sections[i].n_keys,
@@ -328,9 +361,11 @@ int encoder_pull(struct encoder *e, const struct ps_pull_section *sections, uint
     for (shard = 0; shard < e->n_shards; shard++) {
         for (i = 0; i < n; i++) {
             out = &pulls[shard].sections[i];
-            *out =
-                (struct section){ .table_id = sections[i].table, .codec = sections[i].codec };
-            put_keys(e, sections[i].keys, deal_group(&e->pull, i, shard), &bufs[shard], out);
+            *out = (struct section){ .table_id = sections[i].table,
+                                     .codec = sections[i].codec,
+                                     .state = sections[i].sink != NULL };
+            put_keys(&e->pull_keys, sections[i].keys, deal_group(&e->pull, i, shard),
+                     &bufs[shard], out);
         }
         pulls[shard].n_sections = n;
     }
@@ -364,21 +399,41 @@ int encoder_pulled(struct encoder *e, const struct ps_pull_section *sections, ui
 
     assert(n == e->pull.n_sections);
     for (i = 0; i < n; i++) {
-        status = take_section(e, &sections[i], deal_group(&e->pull, i, shard), values[i],
-                              value_bytes[i]);
+        const struct ps_state_sink *sink = sections[i].sink;
+        struct deal_group g = deal_group(&e->pull, i, shard);
+
+        status = sink ? sink->take(sink->arg, &sections[i], shard, g.numbers, g.n, values[i],
+                                   value_bytes[i])
+                      : take_section(e, &sections[i], g, values[i], value_bytes[i]);
         if (status)
             return status;
     }
     return 0;
 }
 
-void encoder_residuals(const struct encoder *e, uint64_t *ret_rows, uint64_t *ret_bytes)
+void encoder_residuals(const struct encoder *e, struct encoder_residuals *ret)
 {
     uint32_t i;
 
-    *ret_rows = *ret_bytes = 0;
+    *ret = (struct encoder_residuals){ .n_settled = e->n_settled };
     for (i = 0; i < e->n_tables; i++) {
-        *ret_rows += e->tables[i].residual.n_rows;
-        *ret_bytes += residual_bytes(&e->tables[i].residual);
+        ret->n_rows += e->tables[i].residual.n_rows;
+        ret->n_bytes += residual_bytes(&e->tables[i].residual);
     }
+}
+
+uint32_t encoder_n_tables(const struct encoder *e)
+{
+    return e->n_tables;
+}
+
+struct residual *encoder_residual(struct encoder *e, uint32_t table)
+{
+    return &table_of(e, table)->residual;
+}
+
+const char *encoder_table_name(const struct encoder *e, uint32_t table)
+{
+    assert(table < e->n_tables);
+    return e->tables[table].name;
 }

@@ -10,13 +10,14 @@
 
 #include "common/mem.h"
 #include "worker/client/fence.h"
+#include "worker/client/follow.h"
 #include "worker/client/link.h"
 #include "worker/client/seek.h"
 
 /* Written by the network thread, read by any. */
 struct counters {
     _Atomic uint64_t bytes_in, bytes_out, rows_refused, reconnects, resent_pushes, rejoins,
-        min_clock, staleness_max;
+        min_clock, staleness_max, foreign;
 };
 
 /* One shard of the cluster. */
@@ -26,6 +27,7 @@ struct member {
     bool joined; /* in this epoch */
     bool told;   /* of the table under way */
     uint64_t min_clock;
+    struct follow follow;
 };
 
 struct fleet {
@@ -103,6 +105,9 @@ static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
     char text[512];
 
     count(&fleet->counters.rows_refused, reply->rows_refused);
+    count(&fleet->counters.foreign,
+          follow_pushed(&fleet->members[shard].follow, reply->status ? 0 : push->n_versions,
+                        reply->version));
     if (reply->status) {
         snprintf(text, sizeof text,
                  "shard %u at %s refused push %" PRIu64 " of clock %" PRIu64 ": %s", shard,
@@ -148,6 +153,8 @@ static void on_pulled(void *owner, uint32_t shard, const struct parcel *pull,
     if (!reply->status && !fleet->options->reader &&
         ahead > atomic_load_explicit(&fleet->counters.staleness_max, memory_order_relaxed))
         atomic_store_explicit(&fleet->counters.staleness_max, ahead, memory_order_relaxed);
+    if (!reply->status)
+        follow_pulled(&fleet->members[shard].follow, reply->version);
     if (!desk_wants(fleet->desk, fleet->pull_id))
         return;
     keep_answer(&fleet->desk->answers[shard], reply);
@@ -477,6 +484,7 @@ void fleet_stats(const struct fleet *fleet, struct ps_stats *ret)
     ret->reconnects = load(&c->reconnects);
     ret->resent_pushes = load(&c->resent_pushes);
     ret->rejoins = load(&c->rejoins);
+    ret->foreign = load(&c->foreign);
     ret->min_clock = load(&c->min_clock);
     ret->staleness_max = load(&c->staleness_max);
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/mailbox.h"
 #include "common/mem.h"
@@ -254,9 +255,20 @@ void net_free(struct net *net)
     free_memory(net);
 }
 
+static uint64_t cpu_ns(const struct net *net)
+{
+    struct timespec spent = { 0 };
+    clockid_t clock;
+
+    if (pthread_getcpuclockid(net->thread, &clock) || clock_gettime(clock, &spent))
+        return 0;
+    return (uint64_t)spent.tv_sec * 1000000000u + (uint64_t)spent.tv_nsec;
+}
+
 void net_stats(const struct net *net, struct ps_stats *ret)
 {
     fleet_stats(net->fleet, ret);
+    ret->net_ns = cpu_ns(net);
 }
 
 void net_shard_name(const struct net *net, uint32_t shard, char *dst, size_t n_bytes)

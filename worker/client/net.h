@@ -1,5 +1,5 @@
 /*
- * The client's network thread: a loop that runs the fleet (fleet.h). The trainer's thread gives
+ * The client's network thread: a loop that runs the fleet (fleet.h). The trainer's threads give
  * it orders through a mailbox and learns at the desk (desk.h) what came of them.
  */
 #ifndef WORKER_CLIENT_NET_H
@@ -20,7 +20,7 @@ int net_new(const struct ps_options *options, struct desk *desk, struct net **re
 /* Drops everything and ends the thread. NULL is fine. */
 void net_free(struct net *net);
 
-/* ---- orders, from the trainer's thread. Parcels: one for each shard, taken; those of an older
+/* ---- orders, from the trainer's threads. Parcels: one for each shard, taken; those of an older
  * epoch are dropped. ---- */
 
 void net_push(struct net *net, uint64_t epoch, struct parcel *const *parcels);
@@ -31,7 +31,7 @@ void net_drop_table(struct net *net);
 void net_leave(struct net *net);
 
 /* Fills what the network thread counts: bytes, rows_refused, reconnects, resent_pushes,
- * rejoins, min_clock, staleness_max. */
+ * rejoins, min_clock, staleness_max, net_ns. Any thread. */
 void net_stats(const struct net *net, struct ps_stats *ret);
 
 /* "shard 3 at host:port"; once the desk is open. */

@@ -59,6 +59,7 @@ int parcel_write_pull(const struct parcel *p, const uint32_t *shard_ids, uint64_
     struct pull m;
 
     m.clock = p->clock;
+    m.unfinished = p->unfinished;
     m.deadline_ms = deadline_ms;
     m.n_sections = p->n_sections;
     translate(p, shard_ids, m.sections);

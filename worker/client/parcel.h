@@ -15,6 +15,8 @@ struct parcel {
     uint64_t clock;
     uint32_t n_samples;   /* push */
     bool tick;            /* push */
+    uint64_t unfinished;  /* pull: steps before its clock that are under way */
+    uint64_t n_versions;  /* push: by how much it raises the shard's version */
     uint64_t after_seq;   /* pull: the pushes that were sent before it */
     uint64_t asked_ms;    /* pull: when */
     uint32_t deadline_ms; /* pull: from then on */

@@ -1,12 +1,14 @@
 /*
  * The trainer's half of the library: encodes and decodes, hands parcels to the network thread,
- * waits at the desk.
+ * waits at the desk. What pulls use and what pushes use is apart (ps.h, Threads); they meet at
+ * the desk, in the mailbox and in counters.
  */
 #include "worker/client/ps.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,8 @@
 #include "common/mem.h"
 #include "worker/client/encode.h"
 #include "worker/client/net.h"
+#include "worker/client/outbox.h"
+#include "worker/client/ps_options.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline is to come before ours */
@@ -25,62 +29,40 @@ struct ps_client {
     struct net *net;         /* owned */
     struct encoder *encoder; /* owned */
     uint32_t n_shards, n_tables;
-    struct buf *bufs;        /* owned, n_shards: what the encoder fills */
-    struct push *pushes;     /* owned, n_shards */
-    struct pull *pulls;      /* owned, n_shards */
-    struct parcel **parcels; /* owned, n_shards: NULLs between calls */
+    struct push *pushes; /* owned, n_shards */
+    struct pull *pulls;  /* owned, n_shards */
+    struct outbox push_out, pull_out;
+    struct ps_tap tap;
     struct {
         bool under_way;
         const struct ps_pull_section *sections; /* borrowed while under way */
         uint32_t n;
         uint64_t deadline_ns;
     } pull;
-    uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, park_ns;
+    _Atomic uint64_t n_ticked; /* steps whose push the network thread has */
+    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, park_ns, room_ns;
+    _Atomic uint64_t residual_rows, residual_bytes, residual_settled;
+    _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
 };
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
 
 static uint64_t after_ms(uint64_t ms)
 {
     return uv_hrtime() + ms * NS_PER_MS;
 }
 
-static struct ps_options with_defaults(const struct ps_options *options)
-{
-    struct ps_options o = *options;
-
-    o.connect_ms = o.connect_ms ? o.connect_ms : 60000;
-    o.give_up_ms = o.give_up_ms ? o.give_up_ms : 60000;
-    o.pull_ms = o.pull_ms ? o.pull_ms : 600000;
-    o.window_bytes = o.window_bytes ? o.window_bytes : 64u << 20;
-    o.answer_ms = o.answer_ms ? o.answer_ms : 20000;
-    o.token = o.token ? o.token : "";
-    o.name = o.name ? o.name : "";
-    o.job = o.job ? o.job : "";
-    return o;
-}
-
-static int check_options(const struct ps_options *o, struct err *err)
-{
-    if (o->reader)
-        return 0;
-    if (!o->job[0] || strlen(o->job) >= SPEC_NAME_MAX)
-        return err_set(err, -EINVAL, "job: \"%s\" is no name of 1 to %u characters", o->job,
-                       SPEC_NAME_MAX - 1);
-    if (!o->n_workers || o->rank >= o->n_workers)
-        return err_set(err, -EINVAL, "rank %u of %u workers: expected 0 to workers - 1",
-                       o->rank, o->n_workers);
-    if (o->mode != SPEC_MODE_ASYNC && o->mode != SPEC_MODE_SSP && o->mode != SPEC_MODE_BSP)
-        return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
-    return 0;
-}
-
 static void make_room(struct ps_client *c)
 {
     c->n_shards = c->desk.n_shards;
     c->encoder = encoder_new(c->n_shards);
-    c->bufs = mem_alloc(c->n_shards * sizeof *c->bufs);
     c->pushes = mem_alloc(c->n_shards * sizeof *c->pushes);
     c->pulls = mem_alloc(c->n_shards * sizeof *c->pulls);
-    c->parcels = mem_alloc(c->n_shards * sizeof(struct parcel *));
+    outbox_init(&c->push_out, c->n_shards);
+    outbox_init(&c->pull_out, c->n_shards);
 }
 
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
@@ -88,8 +70,8 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
     struct ps_client *c = mem_alloc(sizeof *c);
     int status;
 
-    c->options = with_defaults(options);
-    status = check_options(&c->options, err);
+    c->options = ps_options_complete(options);
+    status = ps_options_check(&c->options, err);
     if (!status) {
         status = desk_init(&c->desk);
         if (status)
@@ -118,19 +100,15 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
 
 void ps_close(struct ps_client *c)
 {
-    uint32_t i;
-
     if (!c)
         return;
     net_free(c->net);
     desk_deinit(&c->desk);
     encoder_free(c->encoder);
-    for (i = 0; i < c->n_shards; i++)
-        buf_deinit(&c->bufs[i]);
-    free(c->bufs);
+    outbox_deinit(&c->push_out);
+    outbox_deinit(&c->pull_out);
     free(c->pushes);
     free(c->pulls);
-    free(c->parcels);
     free(c);
 }
 
@@ -204,39 +182,6 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
     return status;
 }
 
-/* ---- parcels ---- */
-
-static void free_parcels(struct ps_client *c)
-{
-    uint32_t i;
-
-    for (i = 0; i < c->n_shards; i++) {
-        parcel_free(c->parcels[i]);
-        c->parcels[i] = NULL;
-        buf_deinit(&c->bufs[i]);
-    }
-}
-
-static int make_parcels(struct ps_client *c, uint32_t n_sections)
-{
-    uint32_t i;
-
-    for (i = 0; i < c->n_shards; i++) {
-        c->parcels[i] = parcel_new(n_sections);
-        if (!c->parcels[i]) {
-            free_parcels(c);
-            return -ENOMEM;
-        }
-    }
-    return 0;
-}
-
-/* They are the network thread's now. */
-static void forget_parcels(struct ps_client *c)
-{
-    memset(c->parcels, 0, c->n_shards * sizeof(struct parcel *));
-}
-
 /* ---- pull ---- */
 
 static void end_pull(struct ps_client *c)
@@ -248,45 +193,48 @@ static void end_pull(struct ps_client *c)
     net_drop_pull(c->net);
 }
 
-/* What has to be told before anything else. */
-static int trouble(struct ps_client *c, uint64_t max_bytes, struct err *err)
+/* Steps before `clock` whose push the network thread does not have yet. */
+static uint64_t n_unfinished(const struct ps_client *c, uint64_t clock)
 {
-    int status = desk_wait_room(&c->desk, max_bytes, err);
+    uint64_t finished = atomic_load(&c->n_ticked), joined_at = desk_clock(&c->desk);
 
-    if (status == PS_EFENCED)
-        end_pull(c);
-    return status;
+    if (finished < joined_at)
+        finished = joined_at;
+    return clock > finished ? clock - finished : 0;
 }
 
 static void send_pull(struct ps_client *c, uint64_t clock)
 {
-    uint64_t id, epoch;
+    struct outbox *o = &c->pull_out;
+    uint64_t id, epoch, unfinished = n_unfinished(c, clock);
     uint32_t i;
 
     for (i = 0; i < c->n_shards; i++) {
-        c->parcels[i]->clock = clock;
-        c->parcels[i]->deadline_ms = c->options.pull_ms;
-        parcel_fill(c->parcels[i], &c->bufs[i], c->pulls[i].sections);
+        o->parcels[i]->clock = clock;
+        o->parcels[i]->unfinished = unfinished;
+        o->parcels[i]->deadline_ms = c->options.pull_ms;
+        parcel_fill(o->parcels[i], &o->bufs[i], c->pulls[i].sections);
     }
     desk_start_pull(&c->desk, &id, &epoch);
-    net_pull(c->net, epoch, id, c->parcels);
-    forget_parcels(c);
+    net_pull(c->net, epoch, id, o->parcels);
+    outbox_forget(o);
 }
 
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
                   uint32_t n, struct err *err)
 {
+    struct outbox *o = &c->pull_out;
     uint32_t i;
-    int status = trouble(c, UINT64_MAX, err);
+    int status = desk_wait_room(&c->desk, UINT64_MAX, err);
 
-    assert(!c->pull.under_way);
     if (status)
         return status;
-    status = make_parcels(c, n);
+    assert(!c->pull.under_way);
+    status = outbox_make(o, n);
     if (!status)
-        status = encoder_pull(c->encoder, sections, n, c->bufs, c->pulls);
+        status = encoder_pull(c->encoder, sections, n, o->bufs, c->pulls);
     if (status) {
-        free_parcels(c);
+        outbox_clear(o);
         return err_set(err, status, "pull of clock %" PRIu64 ": %s", clock,
                        status_text(status));
     }
@@ -295,9 +243,9 @@ int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_sect
     c->pull.sections = sections;
     c->pull.n = n;
     c->pull.deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
-    c->n_pulls++;
+    count(&c->n_pulls, 1);
     for (i = 0; i < n; i++)
-        c->rows_pulled += sections[i].n_keys;
+        count(&c->rows_pulled, sections[i].n_keys);
     return 0;
 }
 
@@ -316,8 +264,11 @@ static int decode_answer(struct ps_client *c, uint32_t shard, struct err *err)
     }
     status =
         encoder_pulled(c->encoder, c->pull.sections, c->pull.n, shard, values, value_bytes);
-    if (!status)
+    if (!status) {
+        if (shard == 0 || reply->min_clock < c->pulled_clock)
+            c->pulled_clock = reply->min_clock;
         return 0;
+    }
     net_shard_name(c->net, shard, name, sizeof name);
     return err_set(err, status, "%s answered a pull with rows that cannot be read: %s", name,
                    status_text(status));
@@ -355,7 +306,7 @@ static int collect(struct ps_client *c, struct err *err)
     for (shard = 0; shard < c->n_shards && !status; shard++) {
         since_ns = uv_hrtime();
         status = desk_wait_answer(&c->desk, shard, c->pull.deadline_ns, err);
-        c->park_ns += uv_hrtime() - since_ns;
+        count(&c->park_ns, uv_hrtime() - since_ns);
         if (status)
             break;
         bad = desk_first_refusal(&c->desk);
@@ -370,7 +321,7 @@ int ps_pull_wait(struct ps_client *c, struct err *err)
     int status;
 
     if (!c->pull.under_way) {
-        status = trouble(c, UINT64_MAX, err);
+        status = desk_wait_room(&c->desk, UINT64_MAX, err);
         return status ? status : err_set(err, -EINVAL, "no pull is under way");
     }
     status = collect(c, err);
@@ -380,52 +331,95 @@ int ps_pull_wait(struct ps_client *c, struct err *err)
     return status;
 }
 
+void ps_pull_cancel(struct ps_client *c)
+{
+    desk_cancel_pull(&c->desk);
+}
+
+uint64_t ps_resume(struct ps_client *c)
+{
+    end_pull(c);
+    return desk_resume(&c->desk);
+}
+
 /* ---- push ---- */
+
+static uint64_t show_push(struct ps_client *c, uint32_t shard, uint64_t clock,
+                          uint32_t n_samples, bool tick)
+{
+    struct push *push = &c->pushes[shard];
+
+    if (!c->tap.push)
+        return 1;
+    push->clock = clock;
+    push->n_samples = n_samples;
+    push->tick = tick;
+    return c->tap.push(c->tap.arg, shard, push);
+}
 
 static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick)
 {
+    struct outbox *o = &c->push_out;
     uint64_t n_bytes = 0, epoch;
     uint32_t i;
 
     for (i = 0; i < c->n_shards; i++) {
-        c->parcels[i]->clock = clock;
-        c->parcels[i]->n_samples = n_samples;
-        c->parcels[i]->tick = tick;
-        n_bytes += buf_len(&c->bufs[i]);
-        parcel_fill(c->parcels[i], &c->bufs[i], c->pushes[i].sections);
+        o->parcels[i]->clock = clock;
+        o->parcels[i]->n_samples = n_samples;
+        o->parcels[i]->tick = tick;
+        o->parcels[i]->n_versions = show_push(c, i, clock, n_samples, tick);
+        n_bytes += buf_len(&o->bufs[i]);
+        parcel_fill(o->parcels[i], &o->bufs[i], c->pushes[i].sections);
     }
     epoch = desk_add_pushes(&c->desk, c->n_shards, n_bytes);
-    net_push(c->net, epoch, c->parcels);
-    forget_parcels(c);
+    net_push(c->net, epoch, o->parcels);
+    outbox_forget(o);
+    if (tick)
+        atomic_store(&c->n_ticked, clock + 1);
+}
+
+/* For ps_stats(), which may be another thread's. */
+static void note_residuals(struct ps_client *c)
+{
+    struct encoder_residuals owed;
+
+    encoder_residuals(c->encoder, &owed);
+    atomic_store_explicit(&c->residual_rows, owed.n_rows, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_bytes, owed.n_bytes, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_settled, owed.n_settled, memory_order_relaxed);
 }
 
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
             const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
+    struct outbox *o = &c->push_out;
+    uint64_t since_ns = uv_hrtime();
     uint32_t i;
-    int status = trouble(c, c->options.window_bytes, err);
+    int status = desk_wait_room(&c->desk, c->options.window_bytes, err);
 
     assert(!c->options.reader);
+    count(&c->room_ns, uv_hrtime() - since_ns);
     if (status)
         return status;
-    status = make_parcels(c, n);
+    status = outbox_make(o, n);
     if (!status)
-        status = encoder_push(c->encoder, sections, n, c->bufs, c->pushes);
+        status = encoder_push(c->encoder, sections, n, o->bufs, c->pushes);
     if (status) {
-        free_parcels(c);
+        outbox_clear(o);
         return err_set(err, status, "push of clock %" PRIu64 ": %s", clock,
                        status_text(status));
     }
     send_push(c, clock, n_samples, tick);
-    c->n_pushes++;
+    note_residuals(c);
+    count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
-        c->rows_pushed += sections[i].n_keys;
+        count(&c->rows_pushed, sections[i].n_keys);
     return 0;
 }
 
 int ps_flush(struct ps_client *c, struct err *err)
 {
-    return trouble(c, 0, err);
+    return desk_wait_room(&c->desk, 0, err);
 }
 
 int ps_leave(struct ps_client *c, struct err *err)
@@ -449,9 +443,24 @@ int ps_leave(struct ps_client *c, struct err *err)
 
 /* ---- what is known ---- */
 
+uint32_t ps_n_shards(const struct ps_client *c)
+{
+    return c->n_shards;
+}
+
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap)
+{
+    c->tap = *tap;
+}
+
 uint64_t ps_clock(const struct ps_client *c)
 {
     return desk_clock(&c->desk);
+}
+
+struct encoder *ps_encoder(const struct ps_client *c)
+{
+    return c->encoder;
 }
 
 void ps_stats(const struct ps_client *c, struct ps_stats *ret)
@@ -460,7 +469,11 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .pushes = c->n_pushes,
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
-                              .park_ns = c->park_ns };
+                              .park_ns = c->park_ns,
+                              .pulled_clock = c->pulled_clock,
+                              .room_ns = c->room_ns,
+                              .residual_rows = c->residual_rows,
+                              .residual_bytes = c->residual_bytes,
+                              .residual_settled = c->residual_settled };
     net_stats(c->net, ret);
-    encoder_residuals(c->encoder, &ret->residual_rows, &ret->residual_bytes);
 }

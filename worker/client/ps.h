@@ -3,9 +3,19 @@
  * travels, and what happens when a connection breaks is the library's business.
  *
  * A client owns one network thread with a libuv loop and one link to each shard of the cluster.
- * All functions below are called from one thread, the trainer's. Every wait has a deadline;
+ * Every wait has a deadline;
  * when a shard is away the library reconnects, says so through on_notice, resends what was not
  * acknowledged, and gives up with a sentence after `give_up_ms`.
+ *
+ * Threads:
+ *
+ *     ps_pull_start(), ps_pull_wait()           one thread at a time } these two may be two
+ *     ps_push()                                 one thread at a time } threads, at once
+ *     ps_stats(), ps_clock(), ps_pull_cancel()  any thread, at any time
+ *     all others                                while no other call is under way
+ *
+ * So a pull that a shard has parked does not hold up a push. A pull that is started after
+ * ps_push() has returned sees that push; what is started before, may or may not.
  */
 #ifndef WORKER_CLIENT_PS_H
 #define WORKER_CLIENT_PS_H
@@ -30,23 +40,32 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
                   struct err *err) MUST_CHECK;
 
-/* One round trip: all sections, all shards. `clock`: steps finished. `start` returns at once,
- * `wait` fills the dsts; at most one pull is under way at a time, and its sections stay
- * borrowed until wait returns.
+/* One round trip: all sections, all shards. `clock`: the step that the rows are for, which may
+ * be ahead of the pushes (as many steps as the job's bound allows): the shards are told how many
+ * steps are unfinished. `start` returns at once, `wait` fills the dsts; at most one pull is under
+ * way at a time, and its sections stay borrowed until wait returns.
  *
  * What went wrong with an earlier push is told by the next of the calls from here to
  * ps_leave(), which then has done nothing else:
  *
  *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the
- *                   pull and the pushes that were under way are dropped. Take ps_clock() and
- *                   do the step anew.
+ *                   pull and the pushes that were under way are dropped. All calls say so until
+ *                   ps_resume(), which tells the clock at which to do the steps anew.
  *     another       a push was refused (PS_ENAN ...), err says by which shard and why; later
- *                   pushes are not touched by it.
+ *                   pushes are not touched by it. Told once.
  *
  * A shard that stays away is final: every call then returns the same sentence. */
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
                   uint32_t n, struct err *err) MUST_CHECK;
 int ps_pull_wait(struct ps_client *c, struct err *err) MUST_CHECK;
+
+/* The ps_pull_wait() that another thread is in ends with -ECANCELED; without one nothing
+ * happens. */
+void ps_pull_cancel(struct ps_client *c);
+
+/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns
+ * ps_clock(). */
+uint64_t ps_resume(struct ps_client *c);
 
 /* Sends one numbered push to every shard (also to those that own none of the keys: the
  * optimizer's step count needs it). Copies what it needs and returns. With `tick` the worker's
@@ -66,7 +85,17 @@ int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
  * itself, drops what was under way, and says so in `rejoins`. */
 uint64_t ps_clock(const struct ps_client *c);
 
+uint32_t ps_n_shards(const struct ps_client *c);
+
+/* From the next push on; *tap is copied. */
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap);
+
 void ps_stats(const struct ps_client *c, struct ps_stats *ret);
+
+/* What turns pushes into bytes and keeps residuals (encode.h); the client's. To be touched only
+ * by the thread that pushes, between two pushes. */
+struct encoder;
+struct encoder *ps_encoder(const struct ps_client *c);
 
 /* Operator's question to one node: "status", "tables", "workers", "why", "checkpoint". JSON
  * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */

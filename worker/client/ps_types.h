@@ -34,13 +34,35 @@ struct ps_options {
     void *notice_arg;
 };
 
-/* Rows to be read: n_keys ascending unique keys; dst takes n_keys x dim floats. */
+struct ps_pull_section;
+struct push;
+
+/* Takes rows with their optimizer's state (section.h), as one shard has sent them: those of the
+ * section's keys numbers[0 .. n), ascending. The bytes are borrowed, and a peer's. What take()
+ * returns ends the pull. */
+struct ps_state_sink {
+    int (*take)(void *arg, const struct ps_pull_section *s, uint32_t shard,
+                const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes);
+    void *arg;
+};
+
+/* Is shown every push that goes out, as each shard will get it, before it is sent; sections carry
+ * the client's numbers of tables, seq is not set. Returns by how much the push raises the version
+ * of a shard to which nobody else pushes. */
+struct ps_tap {
+    uint64_t (*push)(void *arg, uint32_t shard, const struct push *push);
+    void *arg;
+};
+
+/* Rows to be read: n_keys ascending unique keys; dst takes n_keys x dim floats. With a sink rows
+ * come with their state instead: codec is CODEC_FP32 and dst is not used. */
 struct ps_pull_section {
     uint32_t table;
     enum codec_id codec;
     uint32_t n_keys;
     const uint64_t *keys;
     float *dst;
+    const struct ps_state_sink *sink; /* borrowed; may be NULL */
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. */
@@ -59,10 +81,20 @@ struct ps_stats {
     uint64_t pulls, pushes, rows_pulled, rows_pushed, rows_refused, reconnects, resent_pushes,
         rejoins;
     uint64_t min_clock;     /* lowest that an answer carried last */
+    uint64_t pulled_clock;  /* the same of the last pull that was answered */
     uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
-    uint64_t park_ns;       /* time that ps_pull_wait() spent waiting */
+    uint64_t park_ns;       /* time that ps_pull_wait() spent waiting for answers */
+    uint64_t room_ns;       /* time that ps_push() spent waiting for room in the window */
+    uint64_t net_ns;        /* CPU time of the network thread */
     uint64_t residual_rows,
         residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
+    uint64_t residual_settled; /* rows sent in full to make room for others' residuals */
+    uint64_t
+        foreign; /* answers to pushes whose version told of somebody else's (struct ps_tap) */
+    /* What the cache of rows did (worker/store_mirror.c); zeroes without one. Rows asked for, those
+     * of them that it had, and those pulled again that it had had before; values' bytes that plain
+     * pulls would have brought beyond those that came. */
+    uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;
 };
 
 #endif

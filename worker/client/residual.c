@@ -9,18 +9,44 @@
 #include "common/mem.h"
 
 #define ROWS_MAX (UINT32_C(1) << 30)
+#define SLOTS_FIRST UINT64_C(128)
 
 void residual_init(struct residual *r, uint32_t dim)
 {
-    *r = (struct residual){ .dim = dim };
+    *r = (struct residual){ .dim = dim, .rows_max = ROWS_MAX };
 }
 
 void residual_deinit(struct residual *r)
 {
     free(r->slots);
     free(r->keys);
+    free(r->older);
+    free(r->newer);
     free(r->floats);
-    *r = (struct residual){ .dim = r->dim };
+    *r = (struct residual){ .dim = r->dim, .rows_max = r->rows_max };
+}
+
+/* Of one row, its slots left out. */
+static uint64_t row_bytes(const struct residual *r)
+{
+    return sizeof *r->keys + sizeof *r->older + sizeof *r->newer + r->dim * sizeof *r->floats;
+}
+
+/* Slots double, and so with each power of two there are either more slots or more rows: the
+ * best of all that fit. */
+void residual_bound(struct residual *r, uint64_t max_bytes)
+{
+    uint64_t n_slots, rows, best = 0;
+
+    r->rows_max = ROWS_MAX;
+    if (!max_bytes)
+        return;
+    for (n_slots = SLOTS_FIRST; n_slots * sizeof *r->slots < max_bytes; n_slots *= 2) {
+        rows = (max_bytes - n_slots * sizeof *r->slots) / row_bytes(r);
+        rows = rows < n_slots / 4 * 3 ? rows : n_slots / 4 * 3;
+        best = rows > best ? rows : best;
+    }
+    r->rows_max = best < ROWS_MAX ? (uint32_t)best : ROWS_MAX;
 }
 
 static uint32_t home(const struct residual *r, uint64_t key)
@@ -38,28 +64,37 @@ static uint32_t probe(const struct residual *r, uint64_t key)
     return i;
 }
 
+/* *array with room for cap elements; as it was on -ENOMEM. */
+static int grow(void **array, uint64_t cap, size_t element_bytes)
+{
+    void *grown = mem_try_realloc(*array, cap * element_bytes);
+
+    if (!grown)
+        return -ENOMEM;
+    *array = grown;
+    return 0;
+}
+
 static int grow_rows(struct residual *r, uint64_t want)
 {
     uint64_t cap = r->cap_rows ? r->cap_rows : 64;
-    void *keys, *floats;
 
     while (cap < want)
         cap *= 2;
-    keys = mem_try_realloc(r->keys, cap * sizeof *r->keys);
-    if (!keys)
+    if (cap > r->rows_max)
+        cap = want > r->rows_max ? want : r->rows_max;
+    if (grow((void **)&r->keys, cap, sizeof *r->keys) ||
+        grow((void **)&r->older, cap, sizeof *r->older) ||
+        grow((void **)&r->newer, cap, sizeof *r->newer) ||
+        grow((void **)&r->floats, cap, r->dim * sizeof *r->floats))
         return -ENOMEM;
-    r->keys = keys;
-    floats = mem_try_realloc(r->floats, cap * r->dim * sizeof *r->floats);
-    if (!floats)
-        return -ENOMEM;
-    r->floats = floats;
     r->cap_rows = (uint32_t)cap;
     return 0;
 }
 
 static int grow_slots(struct residual *r, uint64_t want_rows)
 {
-    uint64_t n = r->n_slots ? r->n_slots : 128;
+    uint64_t n = r->n_slots ? r->n_slots : SLOTS_FIRST;
     uint32_t *slots, row;
 
     while (n / 4 * 3 < want_rows)
@@ -88,20 +123,79 @@ int residual_reserve(struct residual *r, uint32_t n_more)
     return 0;
 }
 
+/* ---- the chain ---- */
+
+/* What points at row i from its older and from its newer side. */
+static uint32_t *to_newer_of(struct residual *r, uint32_t older)
+{
+    return older ? &r->newer[older - 1] : &r->oldest;
+}
+
+static uint32_t *to_older_of(struct residual *r, uint32_t newer)
+{
+    return newer ? &r->older[newer - 1] : &r->newest;
+}
+
+static void unlink_row(struct residual *r, uint32_t row)
+{
+    *to_newer_of(r, r->older[row]) = r->newer[row];
+    *to_older_of(r, r->newer[row]) = r->older[row];
+}
+
+static void link_newest(struct residual *r, uint32_t row)
+{
+    r->older[row] = r->newest;
+    r->newer[row] = 0;
+    *to_newer_of(r, r->newest) = row + 1;
+    r->newest = row + 1;
+}
+
+/* ---- rows ---- */
+
+static uint32_t add_row(struct residual *r, uint64_t key)
+{
+    uint32_t row = r->n_rows++;
+
+    assert(row < r->cap_rows);
+    r->keys[row] = key;
+    memset(r->floats + (size_t)row * r->dim, 0, r->dim * sizeof(float));
+    return row;
+}
+
 float *residual_row(struct residual *r, uint64_t key)
 {
     uint32_t i, row;
 
     assert(r->n_slots > 0);
     i = probe(r, key);
-    if (!r->slots[i]) {
-        assert(r->n_rows < r->cap_rows);
-        row = r->n_rows++;
-        r->keys[row] = key;
-        memset(r->floats + (size_t)row * r->dim, 0, r->dim * sizeof(float));
+    if (r->slots[i]) {
+        row = r->slots[i] - 1;
+        unlink_row(r, row);
+    } else {
+        row = add_row(r, key);
         r->slots[i] = row + 1;
     }
-    return r->floats + (size_t)(r->slots[i] - 1) * r->dim;
+    link_newest(r, row);
+    return r->floats + (size_t)row * r->dim;
+}
+
+float *residual_find(const struct residual *r, uint64_t key)
+{
+    uint32_t i;
+
+    if (!r->n_rows)
+        return NULL;
+    i = probe(r, key);
+    return r->slots[i] ? r->floats + (size_t)(r->slots[i] - 1) * r->dim : NULL;
+}
+
+uint32_t residual_n_absent(const struct residual *r, const uint64_t *keys, uint32_t n_keys)
+{
+    uint32_t i, n = 0;
+
+    for (i = 0; i < n_keys; i++)
+        n += residual_find(r, keys[i]) == NULL;
+    return n;
 }
 
 /* Empties slot i and moves up what probing would no longer reach: Knuth, volume 3, 6.4,
@@ -123,6 +217,19 @@ static void empty_slot(struct residual *r, uint32_t i)
     }
 }
 
+/* The last row takes the place of `row`, in the arrays and in the chain. */
+static void fill_gap(struct residual *r, uint32_t row, uint32_t last)
+{
+    r->slots[probe(r, r->keys[last])] = row + 1;
+    r->keys[row] = r->keys[last];
+    r->older[row] = r->older[last];
+    r->newer[row] = r->newer[last];
+    *to_newer_of(r, r->older[row]) = row + 1;
+    *to_older_of(r, r->newer[row]) = row + 1;
+    memcpy(r->floats + (size_t)row * r->dim, r->floats + (size_t)last * r->dim,
+           r->dim * sizeof(float));
+}
+
 void residual_remove(struct residual *r, uint64_t key)
 {
     uint32_t i, row, last;
@@ -135,17 +242,13 @@ void residual_remove(struct residual *r, uint64_t key)
     row = r->slots[i] - 1;
     last = r->n_rows - 1;
     empty_slot(r, i);
-    if (row != last) {
-        r->slots[probe(r, r->keys[last])] = row + 1;
-        r->keys[row] = r->keys[last];
-        memcpy(r->floats + (size_t)row * r->dim, r->floats + (size_t)last * r->dim,
-               r->dim * sizeof(float));
-    }
+    unlink_row(r, row);
+    if (row != last)
+        fill_gap(r, row, last);
     r->n_rows = last;
 }
 
 uint64_t residual_bytes(const struct residual *r)
 {
-    return r->n_slots * sizeof *r->slots +
-           r->cap_rows * (sizeof *r->keys + r->dim * sizeof *r->floats);
+    return r->n_slots * sizeof *r->slots + r->cap_rows * row_bytes(r);
 }

@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/mem.h"
@@ -29,8 +31,8 @@ struct notices {
 };
 
 /*
- * The queue is a ring of places: n_taken .. n_filled - 1 hold batches (the oldest may be with
- * the caller), the thread fills place n_filled. A batch is only touched by the side that its
+ * The queue is a ring of places: n_given .. n_taken - 1 are with the caller, n_taken ..
+ * n_filled - 1 hold batches for it, the thread fills place n_filled. A batch is only touched by the side that its
  * place belongs to, so the lock is held for counters alone.
  */
 struct feed {
@@ -38,17 +40,19 @@ struct feed {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t n_filled, n_taken; /* under the lock */
-    bool ended;                 /* under the lock: nothing more will be filled */
-    struct err failure;         /* under the lock: status 0, or why it ended */
-    struct feed_counts at_end;  /* under the lock, once ended */
-    struct notices notices;     /* under the lock: of the thread's, for the caller */
+    /* Under the lock. */
+    uint64_t n_filled, n_taken, n_given;
+    bool ended;                /* nothing more will be filled */
+    struct err failure;        /* status 0, or why it ended */
+    struct feed_counts at_end; /* once ended */
+    struct feed_counts counts; /* of the batch taken last */
+    struct notices notices;    /* the thread's, for the caller */
+
+    _Atomic uint64_t busy_ns;
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
     atomic_bool stop;
-    bool lent;                 /* the caller's alone: the batch at n_taken is with it */
-    struct feed_counts counts; /* the caller's alone */
-    uint32_t n_places;
+    uint32_t n_places, n_lend;
     struct place places[];
 };
 
@@ -60,7 +64,7 @@ static struct place *wait_for_room(struct feed *f)
     struct place *place;
 
     pthread_mutex_lock(&f->lock);
-    while (f->n_filled - f->n_taken == f->n_places && !atomic_load(&f->stop))
+    while (f->n_filled - f->n_given == f->n_places && !atomic_load(&f->stop))
         pthread_cond_wait(&f->changed, &f->lock);
     place = atomic_load(&f->stop) ? NULL : &f->places[f->n_filled % f->n_places];
     pthread_mutex_unlock(&f->lock);
@@ -96,6 +100,23 @@ static void keep_notice(void *arg, const char *sentence)
     pthread_mutex_unlock(&f->lock);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int fill_place(struct feed *f, struct place *place, struct err *why)
+{
+    uint64_t since_ns = now_ns();
+    int status = pass_fill(f->pass, &place->batch, why);
+
+    atomic_fetch_add_explicit(&f->busy_ns, now_ns() - since_ns, memory_order_relaxed);
+    return status;
+}
+
 static void *fill_batches(void *arg)
 {
     struct feed *f = arg;
@@ -104,7 +125,7 @@ static void *fill_batches(void *arg)
     int status = 0;
 
     while ((place = wait_for_room(f)) != NULL) {
-        status = pass_fill(f->pass, &place->batch, &why);
+        status = fill_place(f, place, &why);
         if (status || place->batch.n == 0)
             break;
         pass_counts(f->pass, &place->counts);
@@ -159,15 +180,18 @@ int feed_open(const struct feed_options *options, struct feed **ret_feed, struct
     struct feed_options own = *options;
     int status = check_options(options, err);
     struct feed *f;
+    uint32_t n_lend;
 
     if (status)
         return status;
-    f = mem_try_alloc(sizeof *f + (options->queue + 1u) * sizeof *f->places);
+    n_lend = options->lend ? options->lend : 1;
+    f = mem_try_alloc(sizeof *f + (options->queue + n_lend) * sizeof *f->places);
     if (!f)
         return err_set(err, -ENOMEM, "no memory for a queue of %u batches", options->queue);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
-    f->n_places = options->queue + 1;
+    f->n_lend = n_lend;
+    f->n_places = options->queue + n_lend;
     status = init_places(f, options, err);
     f->on_notice = options->on_notice;
     f->notice_arg = options->notice_arg;
@@ -185,14 +209,23 @@ int feed_open(const struct feed_options *options, struct feed **ret_feed, struct
     return 0;
 }
 
-/* Gives the batch of the last call back to the thread. */
-static void give_back(struct feed *f)
+void feed_give(struct feed *f)
 {
-    if (!f->lent)
-        return;
-    f->lent = false;
-    f->n_taken++;
+    pthread_mutex_lock(&f->lock);
+    assert(f->n_given < f->n_taken);
+    f->n_given++;
     pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+bool feed_is_ready(struct feed *f)
+{
+    bool ready;
+
+    pthread_mutex_lock(&f->lock);
+    ready = f->n_filled > f->n_taken || f->ended;
+    pthread_mutex_unlock(&f->lock);
+    return ready;
 }
 
 static void tell_notices(struct feed *f, const struct notices *notices)
@@ -201,18 +234,18 @@ static void tell_notices(struct feed *f, const struct notices *notices)
         f->on_notice(f->notice_arg, notices->text[i]);
 }
 
-int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
+int feed_take(struct feed *f, struct batch **ret_batch, struct err *err)
 {
     struct notices notices;
     struct place *place;
     int status = 0;
 
     pthread_mutex_lock(&f->lock);
-    give_back(f);
+    assert(f->n_taken - f->n_given < f->n_lend);
     while (f->n_filled == f->n_taken && !f->ended)
         pthread_cond_wait(&f->changed, &f->lock);
     place = f->n_filled > f->n_taken ? &f->places[f->n_taken % f->n_places] : NULL;
-    f->lent = place != NULL;
+    f->n_taken += place != NULL;
     if (!place && f->failure.status)
         status = err_set(err, f->failure.status, "%s", f->failure.text);
     f->counts = place ? place->counts : f->at_end;
@@ -225,9 +258,23 @@ int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
     return status;
 }
 
+int feed_next(struct feed *f, struct batch **ret_batch, struct err *err)
+{
+    while (f->n_given < f->n_taken) /* both this thread's, as feed_next() is all it calls */
+        feed_give(f);
+    return feed_take(f, ret_batch, err);
+}
+
 void feed_counts(struct feed *f, struct feed_counts *ret)
 {
+    pthread_mutex_lock(&f->lock);
     *ret = f->counts;
+    pthread_mutex_unlock(&f->lock);
+}
+
+uint64_t feed_busy_ns(const struct feed *f)
+{
+    return atomic_load_explicit(&f->busy_ns, memory_order_relaxed);
 }
 
 void feed_close(struct feed *f)

@@ -41,14 +41,26 @@ int feed_open(const struct feed_options *options, struct feed **ret_feed, struct
     MUST_CHECK;
 
 /*
- * The next batch, deduplicated, borrowed until the next call; NULL at the end. Waits for the
- * thread, which waits for the disk alone. Tells the thread's notices. An error comes behind all batches read before it, and
- * again from every later call.
+ * The next batch, deduplicated; NULL at the end. Borrowed until feed_give(), which gives the
+ * oldest one back; at most options.lend at a time. Waits for the thread, which waits for the
+ * disk alone. Tells the thread's notices. An error comes behind all batches read before it, and
+ * again from every later call. One thread takes, and any may give.
  */
+int feed_take(struct feed *f, struct batch **ret_batch, struct err *err) MUST_CHECK;
+void feed_give(struct feed *f);
+
+/* Would feed_take() return at once? */
+bool feed_is_ready(struct feed *f);
+
+/* All in one: gives back what is lent, takes the next. */
 int feed_next(struct feed *f, struct batch **ret_batch, struct err *err) MUST_CHECK;
 
-/* As of the batch handed out last. */
+/* As of the batch handed out last. Any thread. */
 void feed_counts(struct feed *f, struct feed_counts *ret);
+
+/* Time that the thread has spent on reading, parsing and dedup: not on waiting for a place. Any
+ * thread. */
+uint64_t feed_busy_ns(const struct feed *f);
 
 /* Stops and joins the thread, wherever it is; NULL is fine. */
 void feed_close(struct feed *f);

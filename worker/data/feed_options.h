@@ -33,6 +33,7 @@ struct feed_options {
     bool drop_last;        /* leave out a last, short batch */
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
     uint32_t queue;        /* batches read ahead, at least 1 */
+    uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
     bool labelled;         /* false: the files have no label column (predict) */
     /* A folder for the parsed rows of each file, made if it is not there: written by the first
      * pass over the file, also for the rows of other ranks, and read instead of the text by the

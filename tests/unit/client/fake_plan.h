@@ -59,6 +59,7 @@ struct fake_shard {
     uint64_t refused_seq; /* of the last push refused, or 0 */
     int refused_status;
     uint64_t n_applied, n_repeated, n_joins, n_left, n_beats;
+    uint64_t unfinished; /* of the last pull */
     struct fake_row rows[FAKE_ROWS_MAX];
     uint32_t n_rows;
     uint32_t n_tables;

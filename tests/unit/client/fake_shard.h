@@ -206,6 +206,12 @@ static inline int fake_pull(struct fake_conn *c, const struct frame_header *h,
     uint32_t i, k;
     int status = message_read_pull(h, head, body, body_bytes, pull);
 
+    s->unfinished = pull->unfinished;
+    if (c->fake->plan.holds_pulls) {
+        atomic_fetch_add(&c->fake->n_pulls_held, 1);
+        free(pull);
+        return status;
+    }
     r.n_sections = refusal || status ? 0 : pull->n_sections;
     if (refusal)
         snprintf(r.text, sizeof r.text, "the fake refuses this pull");
@@ -260,8 +266,6 @@ static inline int fake_serve(struct fake_conn *c, const struct frame_header *h,
         status = fake_table(c, h, head, out);
     else if (h->type == FRAME_PUSH)
         status = fake_push(c, h, head, body, body_bytes, refusal, out);
-    else if (h->type == FRAME_PULL && c->fake->plan.holds_pulls)
-        atomic_fetch_add(&c->fake->n_pulls_held, 1);
     else if (h->type == FRAME_PULL)
         status = fake_pull(c, h, head, body, body_bytes, refusal, out);
     else

@@ -216,7 +216,7 @@ static void assigning_a_row_forgets_what_is_owed_to_it(void **state)
     const struct table_spec spec = make_spec("emb", 4, SPEC_SPARSE);
     const float grad[4] = { 4, 3, 2, 1 };
     float sent[4];
-    uint64_t rows, bytes;
+    struct encoder_residuals owed;
     struct rig rig;
 
     (void)state;
@@ -225,14 +225,14 @@ static void assigning_a_row_forgets_what_is_owed_to_it(void **state)
     push_one(&rig, SECTION_GRADIENT, CODEC_TOPK, 5, (float[4]){ 0 }); /* sends the 3 */
     assert_int_equal(codec_topk.decode(rig.pushes[0].sections[0].values, 4, 1, sent), 0);
     assert_memory_equal(sent, ((float[4]){ 0, 3, 0, 0 }), sizeof sent);
-    encoder_residuals(rig.e, &rows, &bytes);
-    assert_int_equal(rows, 1);
+    encoder_residuals(rig.e, &owed);
+    assert_int_equal(owed.n_rows, 1);
     push_one(&rig, SECTION_ASSIGN, CODEC_TOPK, 5, grad);
     assert_int_equal(rig.pushes[0].sections[0].codec, CODEC_FP32);
     assert_int_equal(rig.pushes[0].sections[0].op, SECTION_ASSIGN);
     assert_memory_equal(rig.pushes[0].sections[0].values, grad, sizeof grad);
-    encoder_residuals(rig.e, &rows, &bytes);
-    assert_int_equal(rows, 0);
+    encoder_residuals(rig.e, &owed);
+    assert_int_equal(owed.n_rows, 0);
     push_one(&rig, SECTION_GRADIENT, CODEC_TOPK, 5, (float[4]){ 0.5f });
     assert_int_equal(codec_topk.decode(rig.pushes[0].sections[0].values, 4, 1, sent), 0);
     assert_memory_equal(sent, ((float[4]){ 0.5f, 0, 0, 0 }), sizeof sent);

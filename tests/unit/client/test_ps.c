@@ -127,6 +127,58 @@ static void pushes_wait_for_room_in_the_window(void **state)
     fake_free(rig.f);
 }
 
+struct waiter {
+    struct ps_client *c;
+    int status;
+    struct err err;
+};
+
+static void *wait_for_pull(void *arg)
+{
+    struct waiter *w = arg;
+
+    w->status = ps_pull_wait(w->c, &w->err);
+    return NULL;
+}
+
+static void
+a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled(void **state)
+{
+    struct fake_plan plan = { .n_shards = 2, .fault_at = -1, .holds_pulls = true };
+    float rows[N_KEYS * FAKE_DIM];
+    struct ps_pull_section pull = { .n_keys = N_KEYS, .keys = keys, .dst = rows };
+    struct ps_stats stats;
+    struct waiter w;
+    pthread_t thread;
+    uint64_t clock;
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    pull.table = rig.table;
+    assert_int_equal(ps_pull_start(rig.c, 3, &pull, 1, &err), 0);
+    w.c = rig.c;
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_pull, &w), 0);
+    for (clock = 0; clock < 3; clock++) {
+        assert_int_equal(push_step(rig.c, rig.table, clock, &err), 0);
+        ps_stats(rig.c, &stats);
+        assert_int_equal(stats.pushes, clock + 1);
+    }
+    assert_int_equal(ps_flush(rig.c, &err), 0);
+    ps_pull_cancel(rig.c);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(w.status, -ECANCELED);
+    assert_int_equal(push_step(rig.c, rig.table, 3, &err), 0);
+    assert_int_equal(ps_leave(rig.c, &err), 0);
+    ps_close(rig.c);
+    fake_stop(rig.f);
+    assert_int_equal(rig.f->shards[0].n_applied, 4);
+    assert_int_equal(rig.f->shards[0].unfinished,
+                     3); /* of the pull: its three pushes came later */
+    fake_free(rig.f);
+}
+
 static void a_table_with_another_specification_is_refused_with_the_difference(void **state)
 {
     struct fake_plan plan = { .n_shards = 3, .fault_at = -1 };
@@ -258,6 +310,8 @@ int main(void)
         cmocka_unit_test(a_refused_pull_says_which_shard_and_why),
         cmocka_unit_test(a_pull_that_is_never_answered_ends_at_its_deadline),
         cmocka_unit_test(pushes_wait_for_room_in_the_window),
+        cmocka_unit_test(
+            a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled),
         cmocka_unit_test(a_table_with_another_specification_is_refused_with_the_difference),
         cmocka_unit_test(a_worker_goes_on_at_the_greatest_clock_that_a_shard_tells),
         cmocka_unit_test(a_reader_reads_without_joining),

@@ -71,7 +71,7 @@ static int write_rows(struct buf *b, unsigned type)
     int status;
 
     push = (struct push){ 1, 2, 3, true, 9, { { 0 } } };
-    pull = (struct pull){ 1, 2, 9, { { 0 } } };
+    pull = (struct pull){ .clock = 1, .deadline_ms = 2, .n_sections = 9 };
     pull_reply = (struct pull_reply){ .min_clock = 3, .n_sections = 2 };
     pull_reply.sections[0].value_bytes = pull_reply.sections[1].value_bytes = 20;
     messages_sections(push.sections, 9, bytes, &n, true);

@@ -45,18 +45,36 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
         assert_sections_equal(got_push.sections, push.sections, n);
         messages_close(&f, &b);
 
-        pull = (struct pull){ UINT64_MAX, UINT32_MAX, n, { { 0 } } };
+        pull = (struct pull){ .clock = UINT64_MAX,
+                              .unfinished = UINT64_MAX - n,
+                              .deadline_ms = UINT32_MAX,
+                              .n_sections = n };
         messages_sections(pull.sections, n, bytes, &n_bytes, false);
         assert_int_equal(message_write_pull(&b, 7, &pull, n % 2), 0);
         f = messages_open(&b);
         assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got_pull),
                          0);
         assert_true(got_pull.clock == UINT64_MAX && got_pull.deadline_ms == UINT32_MAX);
+        assert_true(got_pull.unfinished == UINT64_MAX - n);
         assert_int_equal(got_pull.n_sections, n);
         assert_sections_equal(got_pull.sections, pull.sections, n);
         messages_close(&f, &b);
     }
     free(bytes);
+}
+
+static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **state)
+{
+    static struct pull pull = { .clock = 3, .unfinished = 4 }, got;
+    struct buf b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    assert_int_equal(message_write_pull(&b, 7, &pull, false), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got),
+                     PS_ECOUNT);
+    messages_close(&f, &b);
 }
 
 static void push_reply_comes_back(void **state)
@@ -316,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pull_and_push_come_back_with_every_number_of_sections),
+        cmocka_unit_test(a_pull_with_more_steps_under_way_than_there_are_is_refused),
         cmocka_unit_test(push_reply_comes_back),
         cmocka_unit_test(pull_reply_is_filled_in_place),
         cmocka_unit_test(a_refused_pull_has_no_sections),

@@ -69,17 +69,23 @@ static void on_closed(void *owner, struct connection *c, int why)
 
 static const struct connection_events events = { on_request, on_closed };
 
-static void push_empty(struct fixture *f, uint32_t rank)
+static void push_empty_at(struct fixture *f, uint32_t rank, uint64_t clock)
 {
     struct push *push = mem_alloc(sizeof *push);
     struct shard_push_result result;
 
     push->seq = f->workers[rank]->last_seq + 1;
+    push->clock = clock;
     push->tick = true;
     enter_shard();
     assert_int_equal(shard_push(f->shard, f->workers[rank], push, 0, &result), 0);
     assert_int_equal(result.status, 0);
     free(push);
+}
+
+static void push_empty(struct fixture *f, uint32_t rank)
+{
+    push_empty_at(f, rank, 0);
 }
 
 static void set_up_shard(struct fixture *f)
@@ -150,11 +156,12 @@ static void tear_down(struct fixture *f)
     shard_free(f->shard);
 }
 
-static void ask(struct fixture *f, uint64_t request_id)
+static void ask_ahead(struct fixture *f, uint64_t request_id, uint64_t clock,
+                      uint64_t unfinished)
 {
     static uint64_t keys[N_KEYS];
     static uint8_t bytes[(size_t)N_KEYS * KEYS_BYTES_MAX];
-    struct pull pull = { .clock = 1, .n_sections = 1 };
+    struct pull pull = { .clock = clock, .unfinished = unfinished, .n_sections = 1 };
     struct buf frame = { 0 };
 
     for (uint32_t i = 0; i < N_KEYS; i++)
@@ -163,6 +170,11 @@ static void ask(struct fixture *f, uint64_t request_id)
     pull.sections[0].key_bytes = keys_encode(keys, N_KEYS, bytes);
     assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
     peer_send(&f->peer, &frame);
+}
+
+static void ask(struct fixture *f, uint64_t request_id)
+{
+    ask_ahead(f, request_id, 1, 0);
 }
 
 static int hear(struct fixture *f, uint64_t *ret_request_id)
@@ -244,11 +256,41 @@ static void answers_wait_until_the_ones_before_them_are_read(void **state)
     tear_down(&f);
 }
 
+/* Else the others' steps would be combined without the pushes that are still to come. */
+static void a_pull_ahead_of_its_workers_pushes_finishes_no_step(void **state)
+{
+    uint64_t request_id;
+    struct fixture f;
+
+    (void)state;
+    enter_shard();
+    set_up(&f, 0);
+    ask_ahead(&f, 60, 5, 4); /* rank 0 has finished 1 step */
+    while (n_parked(&f) < 1)
+        peer_turn(&f.peer);
+    assert_int_equal(f.workers[0]->clock, 1);
+    ask_ahead(&f, 61, 5, 2);
+    while (n_parked(&f) < 2)
+        peer_turn(&f.peer);
+    assert_int_equal(f.workers[0]->clock, 3); /* moved up by another shard */
+    for (uint64_t i = 0; i < 5; i++)
+        push_empty_at(&f, 1, i);
+    pulls_retry(f.pulls);
+    assert_int_equal(n_parked(&f), 2); /* its own pushes of clocks 3 and 4 are not in */
+    for (uint64_t i = 3; i < 5; i++)
+        push_empty_at(&f, 0, i);
+    pulls_retry(f.pulls);
+    assert_int_equal(hear(&f, &request_id), 0);
+    assert_int_equal(hear(&f, &request_id), 0);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pull_that_finds_no_place_on_the_shard_may_come_again),
         cmocka_unit_test(answers_wait_until_the_ones_before_them_are_read),
+        cmocka_unit_test(a_pull_ahead_of_its_workers_pushes_finishes_no_step),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as psd does */

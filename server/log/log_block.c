@@ -1,0 +1,175 @@
+#include "server/log/log_block.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zstd.h>
+
+#include "common/crc.h"
+#include "common/mem.h"
+
+#define ZSTD_LEVEL 1
+#define ZSTD_BYTES_MIN 512u /* less cannot repay the frame and the call */
+
+static const char magic[4] = "BLK\n";
+
+struct log_block *log_block_new(size_t cap_bytes)
+{
+    /* Not zeroed: it is written before it is read. */
+    struct log_block *block =
+        mem_try_realloc(NULL, sizeof *block + LOG_BLOCK_HEADER_BYTES + cap_bytes);
+
+    if (!block)
+        return NULL;
+    *block = (struct log_block){ .cap_bytes = cap_bytes };
+    log_block_clear(block);
+    return block;
+}
+
+void log_block_free(struct log_block *first)
+{
+    while (first) {
+        struct log_block *next = first->next;
+
+        free(first);
+        first = next;
+    }
+}
+
+void log_block_clear(struct log_block *block)
+{
+    block->next = NULL;
+    block->first = 1;
+    block->last = 0;
+    block->gap = false;
+    block->n_bytes = 0;
+}
+
+void log_block_add(struct log_block *block, const struct log_record *record, size_t n_bytes)
+{
+    log_record_encode(log_block_records(block) + block->n_bytes, record);
+    if (!block->n_bytes)
+        block->first = record->number;
+    block->last = record->number;
+    block->version = record->version;
+    block->n_bytes += n_bytes;
+}
+
+static void encode_head(uint8_t *dst, uint32_t segment_crc, const struct log_block_head *head)
+{
+    const uint32_t sizes[] = { head->n_records, head->raw_bytes, head->stored_bytes, 0,
+                               head->stored_crc };
+    uint32_t crc;
+
+    memcpy(dst, magic, sizeof magic);
+    memcpy(dst + 4, &head->flags, 4);
+    memcpy(dst + 8, &head->first, 8);
+    memcpy(dst + 16, &head->durable, 8);
+    memcpy(dst + 24, sizes, sizeof sizes);
+    crc = crc_extend(segment_crc, dst, 44);
+    memcpy(dst + 44, &crc, 4);
+}
+
+/* In *scratch behind the room for a header; its length, or 0 where it does not pay. */
+static size_t compress(struct log_block *block, struct buf *scratch)
+{
+    size_t room = block->n_bytes - block->n_bytes / 8, n;
+    uint8_t *dst;
+
+    if (!scratch || block->n_bytes < ZSTD_BYTES_MIN)
+        return 0;
+    scratch->start = scratch->end = 0;
+    dst = buf_reserve(scratch, LOG_BLOCK_HEADER_BYTES + log_block_padded(room));
+    if (!dst)
+        return 0;
+    /* Where the room ends it would not pay: zstd gives up there. */
+    n = ZSTD_compress(dst + LOG_BLOCK_HEADER_BYTES, room, log_block_records(block),
+                      block->n_bytes, ZSTD_LEVEL);
+    return ZSTD_isError(n) ? 0 : n;
+}
+
+void log_block_seal(struct log_block *block, uint32_t segment_crc, uint64_t durable,
+                    struct buf *scratch, const uint8_t **ret_bytes, size_t *ret_n_bytes)
+{
+    struct log_block_head head = { .first = block->first,
+                                   .durable = durable,
+                                   .n_records = (uint32_t)(block->last - block->first + 1),
+                                   .raw_bytes = (uint32_t)block->n_bytes };
+    uint8_t *dst = block->bytes;
+    size_t n, padding;
+
+    for (size_t at = 0; at < block->n_bytes;)
+        at += log_record_seal(log_block_records(block) + at);
+    n = compress(block, scratch);
+    if (n) {
+        head.flags = LOG_BLOCK_ZSTD;
+        dst = scratch->bytes;
+    } else {
+        n = block->n_bytes;
+    }
+    padding = log_block_padded(n) - n;
+    if (padding)
+        memset(dst + LOG_BLOCK_HEADER_BYTES + n, 0, padding);
+    head.stored_bytes = (uint32_t)n;
+    head.stored_crc = crc_extend(0, dst + LOG_BLOCK_HEADER_BYTES, n + padding);
+    encode_head(dst, segment_crc, &head);
+    *ret_bytes = dst;
+    *ret_n_bytes = LOG_BLOCK_HEADER_BYTES + n + padding;
+}
+
+void log_block_seal_end(uint8_t dst[static LOG_BLOCK_HEADER_BYTES], uint32_t segment_crc,
+                        uint64_t last, uint64_t durable)
+{
+    encode_head(dst, segment_crc,
+                &(struct log_block_head){ .first = last + 1, .durable = durable });
+}
+
+const char *log_block_decode(const uint8_t src[static LOG_BLOCK_HEADER_BYTES],
+                             uint32_t segment_crc, struct log_block_head *ret)
+{
+    uint32_t sizes[5], crc;
+
+    memcpy(&ret->flags, src + 4, 4);
+    memcpy(&ret->first, src + 8, 8);
+    memcpy(&ret->durable, src + 16, 8);
+    memcpy(sizes, src + 24, sizeof sizes);
+    memcpy(&crc, src + 44, 4);
+    ret->n_records = sizes[0];
+    ret->raw_bytes = sizes[1];
+    ret->stored_bytes = sizes[2];
+    ret->stored_crc = sizes[4];
+    if (memcmp(src, magic, sizeof magic) != 0)
+        return "no block begins here";
+    if (crc != crc_extend(segment_crc, src, 44))
+        return "a block's header fails its checksum";
+    if (ret->flags & ~(uint32_t)LOG_BLOCK_FLAGS_KNOWN)
+        return "a block has unknown flags";
+    if (ret->raw_bytes > LOG_RECORD_BYTES_MAX || ret->stored_bytes > ret->raw_bytes ||
+        ret->raw_bytes / LOG_RECORD_HEADER_BYTES < ret->n_records ||
+        ret->durable >= ret->first || ret->n_records > UINT64_MAX - ret->first)
+        return "a block's counts and lengths do not fit";
+    if (!(ret->flags & LOG_BLOCK_ZSTD) && ret->stored_bytes != ret->raw_bytes)
+        return "a block's lengths differ";
+    return NULL;
+}
+
+int log_block_open(const struct log_block_head *head, const uint8_t *stored,
+                   struct buf *scratch, const uint8_t **ret_records)
+{
+    uint8_t *room;
+
+    if (crc_extend(0, stored, log_block_padded(head->stored_bytes)) != head->stored_crc)
+        return PS_ECORRUPT;
+    *ret_records = stored;
+    if (!(head->flags & LOG_BLOCK_ZSTD))
+        return 0;
+    scratch->start = scratch->end = 0;
+    room = buf_reserve(scratch, head->raw_bytes);
+    if (!room)
+        return -ENOMEM;
+    if (ZSTD_decompress(room, head->raw_bytes, stored, head->stored_bytes) != head->raw_bytes)
+        return PS_ECORRUPT;
+    *ret_records = room;
+    return 0;
+}

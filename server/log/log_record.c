@@ -1,0 +1,370 @@
+#include "server/log/log_record.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/crc.h"
+
+#define SECTION_BYTES 28u
+#define N_BYTES_AT 4u
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the log is little-endian");
+
+const char *log_record_name(unsigned type)
+{
+    switch (type) {
+#define X(name, value, text) \
+    case value:              \
+        return text;
+        LOG_RECORD_LIST(X)
+#undef X
+    default:
+        return "unknown";
+    }
+}
+
+/* --- a walk over the fields of a payload: sizes, writes or reads; one list serves all three --- */
+
+struct pen {
+    enum { PEN_SIZES, PEN_WRITES, PEN_READS } mode;
+    uint8_t *dst;       /* PEN_WRITES */
+    const uint8_t *src; /* PEN_READS */
+    size_t at, end;     /* end: of what may be read */
+    bool failed;        /* read beyond the end, or a field that cannot be */
+};
+
+static void raw(struct pen *p, void *field, size_t n_bytes)
+{
+    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+        p->failed = true;
+        memset(field, 0, n_bytes);
+        return;
+    }
+    if (p->mode == PEN_READS)
+        memcpy(field, p->src + p->at, n_bytes);
+    else if (p->mode == PEN_WRITES)
+        memcpy(p->dst + p->at, field, n_bytes);
+    p->at += n_bytes;
+}
+
+static void u32(struct pen *p, uint32_t *field)
+{
+    raw(p, field, sizeof *field);
+}
+
+static void u64(struct pen *p, uint64_t *field)
+{
+    raw(p, field, sizeof *field);
+}
+
+/* An enum as a u32 below `end`. */
+#define ENUM_FIELD(pen, field, end)           \
+    do {                                      \
+        uint32_t number_ = (uint32_t)(field); \
+        u32(pen, &number_);                   \
+        if (number_ >= (uint32_t)(end))       \
+            (pen)->failed = true;             \
+        else                                  \
+            (field) = number_;                \
+    } while (0)
+
+/* Bytes that stay where they are. */
+static void borrowed(struct pen *p, const void **field, size_t n_bytes)
+{
+    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+        p->failed = true;
+        return;
+    }
+    if (p->mode == PEN_READS)
+        *field = p->src + p->at;
+    else if (p->mode == PEN_WRITES && n_bytes)
+        memcpy(p->dst + p->at, *field, n_bytes);
+    p->at += n_bytes;
+}
+
+/* Its length with the NUL, itself, the NUL, and zeros up to a multiple of 4. */
+static void text(struct pen *p, const char **field, size_t max_bytes)
+{
+    uint32_t n_bytes = p->mode == PEN_READS ? 0 : (uint32_t)strlen(*field) + 1;
+    uint8_t zeros[4] = { 0 };
+    const void *chars = *field;
+
+    u32(p, &n_bytes);
+    if (n_bytes < 1 || n_bytes > max_bytes)
+        p->failed = true;
+    borrowed(p, &chars, n_bytes);
+    raw(p, zeros, (4 - n_bytes % 4) % 4);
+    if (p->mode == PEN_READS && !p->failed && strnlen(chars, n_bytes) != n_bytes - 1)
+        p->failed = true;
+    *field = p->failed ? "" : chars;
+}
+
+static void worker(struct pen *p, struct log_worker *w)
+{
+    text(p, &w->job, SPEC_NAME_MAX);
+    u32(p, &w->rank);
+    u64(p, &w->incarnation);
+}
+
+static void walk_section(struct pen *p, struct section *section)
+{
+    struct section s = *section;
+    uint32_t key_bytes = (uint32_t)s.key_bytes, value_bytes = (uint32_t)s.value_bytes;
+
+    u32(p, &s.table_id);
+    ENUM_FIELD(p, s.op, SECTION_OP_END);
+    ENUM_FIELD(p, s.codec, CODEC_ID_END);
+    u32(p, &s.k);
+    u32(p, &s.n_keys);
+    u32(p, &key_bytes);
+    u32(p, &value_bytes);
+    s.key_bytes = key_bytes;
+    s.value_bytes = value_bytes;
+    if (p->mode == PEN_READS)
+        *section = s;
+}
+
+/* The heads of all sections, then their bytes: keys, values, keys, values ... */
+static void walk_sections(struct pen *p, struct push *push)
+{
+    u32(p, &push->n_sections);
+    if (push->n_sections > SECTIONS_MAX) {
+        p->failed = true;
+        return;
+    }
+    for (uint32_t i = 0; i < push->n_sections; i++)
+        walk_section(p, &push->sections[i]);
+    for (uint32_t i = 0; i < push->n_sections && !p->failed; i++) {
+        borrowed(p, (const void **)&push->sections[i].keys, push->sections[i].key_bytes);
+        borrowed(p, (const void **)&push->sections[i].values, push->sections[i].value_bytes);
+    }
+}
+
+static void walk_push(struct pen *p, struct log_push *r, struct push *push)
+{
+    uint32_t status = (uint32_t)r->status, tick = push->tick, none = 0;
+
+    worker(p, &r->worker);
+    u32(p, &status);
+    u64(p, &push->seq);
+    u64(p, &push->clock);
+    u32(p, &push->n_samples);
+    u32(p, &tick);
+    if (tick > 1)
+        p->failed = true;
+    if (p->mode == PEN_READS)
+        push->tick = tick;
+    r->status = (int)status;
+    if (r->status)
+        u32(p, &none);
+    else
+        walk_sections(p, push);
+    if (none)
+        p->failed = true; /* what was refused has no sections here */
+}
+
+/* What is wrong with a table's record, or NULL. */
+static const char *walk_table(struct pen *p, struct log_table *r, struct part_table *table,
+                              struct err *reason)
+{
+    uint8_t bytes[PART_TABLE_BYTES];
+    uint32_t format = PART_FORMAT;
+
+    if (p->mode == PEN_WRITES)
+        part_encode_table(bytes, r->table);
+    u32(p, &r->id);
+    u32(p, &format);
+    raw(p, bytes, sizeof bytes);
+    if (p->mode != PEN_READS || p->failed)
+        return NULL;
+    if (format != PART_FORMAT)
+        return "a table's specification of an unknown format";
+    r->table = table;
+    return part_decode_table(bytes, PART_FORMAT, table, reason);
+}
+
+static void walk_join(struct pen *p, struct log_join *r)
+{
+    struct roster_join *join = &r->join;
+
+    text(p, &join->job, SPEC_NAME_MAX);
+    text(p, &join->name, sizeof((struct worker *)0)->name);
+    u32(p, &join->rank);
+    u32(p, &join->n_workers);
+    u64(p, &join->incarnation);
+    ENUM_FIELD(p, join->mode, SPEC_MODE_END);
+    u32(p, &join->bound);
+    u64(p, &join->clock);
+    u64(p, &join->last_acked);
+    u64(p, &r->now_ms);
+}
+
+static void walk_combine(struct pen *p, struct log_combine *r)
+{
+    text(p, &r->job, SPEC_NAME_MAX);
+    u64(p, &r->run);
+    u64(p, &r->clock);
+}
+
+static void walk_rows(struct pen *p, struct log_rows *r)
+{
+    uint32_t zero = 0;
+
+    u32(p, &r->table_id);
+    ENUM_FIELD(p, r->op, LOG_ROWS_OP_END);
+    u32(p, &r->n_keys);
+    u32(p, &zero);
+    borrowed(p, (const void **)&r->keys, (size_t)r->n_keys * sizeof *r->keys);
+}
+
+static const char *walk(struct pen *p, struct log_record *r, struct push *push,
+                        struct part_table *table, struct err *reason)
+{
+    switch (r->type) {
+    case LOG_PUSH:
+        walk_push(p, &r->push, push);
+        r->push.push = push;
+        break;
+    case LOG_TABLE:
+        return walk_table(p, &r->table, table, reason);
+    case LOG_JOIN:
+        walk_join(p, &r->join);
+        break;
+    case LOG_GONE:
+        worker(p, &r->gone.worker);
+        ENUM_FIELD(p, r->gone.state, WORKER_LOST + 1);
+        break;
+    case LOG_REACH:
+        worker(p, &r->reach.worker);
+        u64(p, &r->reach.clock);
+        break;
+    case LOG_COMBINE:
+        walk_combine(p, &r->combine);
+        break;
+    case LOG_ROWS:
+        walk_rows(p, &r->rows);
+        break;
+    case LOG_RECORD_TYPE_END:
+        break;
+    }
+    return NULL;
+}
+
+static void walk_header(struct pen *p, struct log_record *r, uint32_t *n_bytes)
+{
+    uint32_t type = r->type, zero = 0;
+
+    u32(p, n_bytes);
+    u64(p, &r->number);
+    u64(p, &r->version);
+    u64(p, &r->unix_ms);
+    u32(p, &type);
+    u32(p, &zero);
+    r->type = type;
+}
+
+/* --- what is exported --- */
+
+static size_t padded(size_t n_bytes)
+{
+    return (n_bytes + 7) & ~(size_t)7;
+}
+
+/* A walk that does not read changes nothing. */
+static struct push *push_of(const struct log_record *record)
+{
+    return record->type == LOG_PUSH ? (struct push *)(uintptr_t)record->push.push : NULL;
+}
+
+static size_t payload_bytes(const struct log_record *record)
+{
+    struct log_record copy = *record;
+    struct pen p = { .mode = PEN_SIZES };
+
+    (void)walk(&p, &copy, push_of(record), NULL, NULL);
+    assert(!p.failed);
+    return p.at;
+}
+
+size_t log_record_bytes(const struct log_record *record)
+{
+    return padded(LOG_RECORD_HEADER_BYTES + payload_bytes(record));
+}
+
+void log_record_encode(uint8_t *dst, const struct log_record *record)
+{
+    struct log_record copy = *record;
+    uint32_t n_bytes = (uint32_t)payload_bytes(record);
+    struct pen p = { .mode = PEN_WRITES, .dst = dst, .at = N_BYTES_AT };
+    size_t end = LOG_RECORD_HEADER_BYTES + n_bytes;
+
+    walk_header(&p, &copy, &n_bytes);
+    (void)walk(&p, &copy, push_of(record), NULL, NULL);
+    assert(p.at == end);
+    memset(dst + end, 0, padded(end) - end);
+}
+
+static uint32_t load_u32(const uint8_t *at)
+{
+    uint32_t value;
+
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+size_t log_record_seal(uint8_t *bytes)
+{
+    size_t end = LOG_RECORD_HEADER_BYTES + load_u32(bytes + N_BYTES_AT);
+    uint32_t crc = crc_extend(0, bytes + N_BYTES_AT, end - N_BYTES_AT);
+
+    memcpy(bytes, &crc, sizeof crc);
+    return padded(end);
+}
+
+static bool is_zeros(const uint8_t *bytes, size_t n)
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n; i++)
+        any |= bytes[i];
+    return any == 0;
+}
+
+/* Is it whole? *ret_end: of its payload. */
+static const char *check(const uint8_t *src, size_t n_bytes, size_t *ret_end)
+{
+    uint64_t end;
+
+    if (n_bytes < LOG_RECORD_HEADER_BYTES)
+        return "a record's header is cut off";
+    end = (uint64_t)LOG_RECORD_HEADER_BYTES + load_u32(src + N_BYTES_AT);
+    if (end > LOG_RECORD_BYTES_MAX || padded((size_t)end) > n_bytes)
+        return "a record is longer than what it stands in";
+    if (crc_extend(0, src + N_BYTES_AT, (size_t)end - N_BYTES_AT) != load_u32(src))
+        return "a record fails its checksum";
+    if (!is_zeros(src + end, padded((size_t)end) - (size_t)end))
+        return "a record's padding is not zeros";
+    *ret_end = (size_t)end;
+    return NULL;
+}
+
+const char *log_record_decode(const uint8_t *src, size_t n_bytes, struct log_record_room *room,
+                              struct log_record *ret, size_t *ret_bytes, struct err *reason)
+{
+    struct pen p = { .mode = PEN_READS, .src = src, .at = N_BYTES_AT };
+    const char *wrong = check(src, n_bytes, &p.end);
+    uint32_t payload;
+
+    *ret = (struct log_record){ 0 };
+    room->push.n_sections = 0;
+    if (wrong)
+        return wrong;
+    walk_header(&p, ret, &payload);
+    if (ret->type < LOG_PUSH || ret->type >= LOG_RECORD_TYPE_END)
+        return "a record of an unknown type";
+    wrong = walk(&p, ret, &room->push, &room->table, reason);
+    if (!wrong && (p.failed || p.at != p.end))
+        wrong = "a record's fields do not fit its length";
+    *ret_bytes = padded(p.end);
+    return wrong;
+}

@@ -1,0 +1,348 @@
+#include "server/log/log_thread.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/mem.h"
+
+#define POLL_MS_MAX 100u /* none, async: a record is written after so long at most */
+#define NS_PER_MS UINT64_C(1000000)
+
+/* Outlives the thread: it may stand in the mailbox when that ends. */
+struct news {
+    struct mail mail;
+    uv_mutex_t lock;
+    bool is_posted;
+    void (*on_news)(void *owner); /* NULL: nobody listens any more */
+    void *owner;
+    uint32_t n_users; /* the thread, the mailbox */
+};
+
+struct log_thread {
+    struct log_thread_config config;
+    uv_thread_t thread;
+    uv_mutex_t lock;
+    uv_cond_t wake;
+    bool is_idle; /* the writer waits, and nobody has woken it */
+    bool stops, retries;
+    uint64_t cut; /* 0: none is wished */
+    struct err cut_err;
+    struct log_queue queue;
+    struct log_writer *writer; /* owned; its thread's */
+    uint32_t poll_ms;
+    struct news *news;
+    int closed;
+};
+
+static uint64_t now_ms(void)
+{
+    return uv_hrtime() / NS_PER_MS;
+}
+
+static uint64_t unix_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NS_PER_MS;
+}
+
+/* --- news --- */
+
+static void leave_news(struct news *news)
+{
+    bool is_last;
+
+    uv_mutex_lock(&news->lock);
+    is_last = --news->n_users == 0;
+    uv_mutex_unlock(&news->lock);
+    if (!is_last)
+        return;
+    uv_mutex_destroy(&news->lock);
+    free(news);
+}
+
+static void on_mail(struct mail *mail, void *loop_owner)
+{
+    struct news *news = CONTAINER_OF(mail, struct news, mail);
+    void (*on_news)(void *owner);
+
+    (void)loop_owner;
+    uv_mutex_lock(&news->lock);
+    news->is_posted = false;
+    on_news = news->on_news;
+    uv_mutex_unlock(&news->lock);
+    if (on_news)
+        on_news(news->owner);
+    leave_news(news);
+}
+
+static void post_news(struct log_thread *t)
+{
+    struct news *news = t->news;
+    bool posts;
+
+    uv_mutex_lock(&news->lock);
+    posts = !news->is_posted;
+    news->is_posted = true;
+    news->n_users += posts;
+    uv_mutex_unlock(&news->lock);
+    /* A mailbox that is closed: the loop is past all news. */
+    if (posts && mailbox_post(t->config.mailbox, &news->mail) != 0)
+        leave_news(news);
+}
+
+static struct news *new_news(const struct log_thread_config *config)
+{
+    struct news *news = mem_alloc(sizeof *news);
+
+    *news = (struct news){
+        .mail.run = on_mail, .on_news = config->on_news, .owner = config->owner, .n_users = 1
+    };
+    if (uv_mutex_init(&news->lock) != 0)
+        abort();
+    return news;
+}
+
+/* --- the writer's thread --- */
+
+/* Has anything come that the loop waits for? */
+static bool is_news(const struct log_thread *t, const struct log_progress *was,
+                    enum log_queue_state was_state)
+{
+    const struct log_progress *is = &t->queue.progress;
+
+    return (t->queue.durability == LOG_FSYNC && is->durable != was->durable) ||
+           is->state != was->state || t->queue.state != was_state;
+}
+
+/* What has been done. Without the lock. */
+static void tell(struct log_thread *t)
+{
+    struct log_progress was;
+    enum log_queue_state was_state;
+    bool posts;
+
+    uv_mutex_lock(&t->lock);
+    was = t->queue.progress;
+    was_state = t->queue.state;
+    log_writer_tell(t->writer, &t->queue);
+    posts = is_news(t, &was, was_state);
+    uv_mutex_unlock(&t->lock);
+    if (posts)
+        post_news(t);
+}
+
+/* Is there enough to get up for? */
+static bool has_work(const struct log_thread *t)
+{
+    const struct log_block *first = t->queue.first;
+
+    if (t->stops || t->cut || t->retries)
+        return true;
+    return first && (t->queue.durability == LOG_FSYNC || first->next);
+}
+
+/* How long it may sleep: what waits here is written soon, unless a block of it is. */
+static uint64_t sleep_ms(const struct log_thread *t, uint64_t due_ms)
+{
+    uint64_t now = now_ms(), ms = t->queue.first ? t->poll_ms : UINT64_MAX;
+
+    if (due_ms == UINT64_MAX)
+        return ms;
+    return due_ms <= now ? 0 : due_ms - now < ms ? due_ms - now : ms;
+}
+
+static void wait_for_work(struct log_thread *t, uint64_t due_ms)
+{
+    bool is_over = false;
+
+    while (!is_over && !has_work(t)) {
+        uint64_t ms = sleep_ms(t, due_ms);
+
+        if (ms == 0)
+            return;
+        t->is_idle = true;
+        if (ms == UINT64_MAX)
+            uv_cond_wait(&t->wake, &t->lock);
+        else
+            is_over = uv_cond_timedwait(&t->wake, &t->lock, ms * NS_PER_MS) != 0;
+        t->is_idle = false;
+    }
+}
+
+/* What was wished for since the last time; false: to stop. Under the lock, which it leaves. */
+static bool take_wishes(struct log_thread *t)
+{
+    uint64_t cut = t->cut;
+    struct err err = { 0 };
+    bool goes_on = !t->stops;
+
+    if (t->retries)
+        log_writer_retry(t->writer);
+    t->retries = false;
+    t->cut = 0;
+    if (!cut)
+        return goes_on;
+    uv_mutex_unlock(&t->lock);
+    if (log_writer_cut(t->writer, cut, &err) == 0)
+        err.status = 0;
+    uv_mutex_lock(&t->lock);
+    t->cut_err = err;
+    return goes_on;
+}
+
+static void run(void *arg)
+{
+    struct log_thread *t = arg;
+    uint64_t due_ms = UINT64_MAX;
+    bool goes_on = true;
+
+    while (goes_on) {
+        uv_mutex_lock(&t->lock);
+        wait_for_work(t, due_ms);
+        goes_on = take_wishes(t);
+        log_writer_take(t->writer, &t->queue);
+        uv_mutex_unlock(&t->lock);
+        log_writer_work(t->writer, now_ms(), unix_now_ms(), &due_ms);
+        tell(t);
+    }
+    t->closed = log_writer_close(t->writer, now_ms(), unix_now_ms());
+}
+
+/* --- the loop's side --- */
+
+static int make(struct log_thread *t)
+{
+    int status = uv_mutex_init(&t->lock);
+
+    if (status)
+        return status;
+    status = uv_cond_init(&t->wake);
+    if (status) {
+        uv_mutex_destroy(&t->lock);
+        return status;
+    }
+    t->news = new_news(&t->config);
+    status = uv_thread_create(&t->thread, run, t);
+    if (status) {
+        leave_news(t->news);
+        uv_cond_destroy(&t->wake);
+        uv_mutex_destroy(&t->lock);
+    }
+    return status;
+}
+
+int log_thread_start(const struct log_thread_config *config, const struct log_end *end,
+                     struct log_thread **ret, struct err *err)
+{
+    struct log_thread *t = mem_alloc(sizeof *t);
+    uint32_t interval_ms = config->writer.interval_ms ? config->writer.interval_ms : 1000;
+    int status;
+
+    t->config = *config;
+    t->poll_ms = interval_ms / 4 < POLL_MS_MAX ? interval_ms / 4 + 1 : POLL_MS_MAX;
+    t->config.writer.interval_ms =
+        interval_ms > t->poll_ms ? interval_ms - t->poll_ms : interval_ms;
+    log_queue_init(&t->queue,
+                   &(struct log_queue_config){ .durability = config->writer.durability,
+                                               .next_number = end->last + 1,
+                                               .block_bytes = config->block_bytes,
+                                               .max_bytes = config->max_bytes });
+    status = log_writer_open(&t->config.writer, end, unix_now_ms(), &t->writer, err);
+    if (!status && (status = make(t)) != 0)
+        err_set(err, status, "the push log: cannot start its thread: %s", status_text(status));
+    if (status) {
+        log_writer_free(t->writer);
+        log_queue_deinit(&t->queue);
+        free(t);
+        return status;
+    }
+    *ret = t;
+    return 0;
+}
+
+int log_thread_reserve(struct log_thread *t, size_t n_bytes)
+{
+    int status;
+
+    uv_mutex_lock(&t->lock);
+    status = log_queue_reserve(&t->queue, n_bytes);
+    uv_mutex_unlock(&t->lock);
+    return status;
+}
+
+uint64_t log_thread_append(struct log_thread *t, const struct log_record *record,
+                           uint64_t at_ms)
+{
+    uint64_t number;
+    bool wakes, was_empty;
+
+    uv_mutex_lock(&t->lock);
+    was_empty = !t->queue.first;
+    number = log_queue_append(&t->queue, record, at_ms);
+    wakes = t->is_idle && (was_empty || has_work(t));
+    if (wakes)
+        t->is_idle = false;
+    uv_mutex_unlock(&t->lock);
+    if (wakes)
+        uv_cond_signal(&t->wake);
+    return number;
+}
+
+void log_thread_view(struct log_thread *t, struct log_view *ret)
+{
+    const struct log_queue *q = &t->queue;
+
+    uv_mutex_lock(&t->lock);
+    *ret = (struct log_view){ .appended = q->next_number - 1,
+                              .acknowledged = log_queue_acknowledged(q),
+                              .state = q->state,
+                              .held_bytes = q->held_bytes,
+                              .n_dropped = q->n_dropped,
+                              .dropped_last = q->dropped_last,
+                              .progress = q->progress,
+                              .cut_err = t->cut_err };
+    uv_mutex_unlock(&t->lock);
+}
+
+void log_thread_cut(struct log_thread *t, uint64_t number)
+{
+    uv_mutex_lock(&t->lock);
+    if (number > t->cut)
+        t->cut = number;
+    uv_cond_signal(&t->wake);
+    uv_mutex_unlock(&t->lock);
+}
+
+void log_thread_retry(struct log_thread *t)
+{
+    uv_mutex_lock(&t->lock);
+    t->retries = true;
+    uv_cond_signal(&t->wake);
+    uv_mutex_unlock(&t->lock);
+}
+
+int log_thread_close(struct log_thread *t, struct err *err)
+{
+    int status;
+
+    uv_mutex_lock(&t->news->lock);
+    t->news->on_news = NULL;
+    uv_mutex_unlock(&t->news->lock);
+    uv_mutex_lock(&t->lock);
+    t->stops = true;
+    uv_cond_signal(&t->wake);
+    uv_mutex_unlock(&t->lock);
+    uv_thread_join(&t->thread);
+    status = t->closed;
+    if (status)
+        err_set(err, status, "%s", log_writer_progress(t->writer)->err.text);
+    leave_news(t->news);
+    log_writer_free(t->writer);
+    log_queue_deinit(&t->queue);
+    uv_cond_destroy(&t->wake);
+    uv_mutex_destroy(&t->lock);
+    free(t);
+    return status;
+}

@@ -1,0 +1,468 @@
+#include "server/log/log_writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define INTERVAL_MS 1000u
+#define RETRY_MS 1000u
+#define SEGMENT_BYTES (UINT64_C(64) << 20)
+#define SYNC_BYTES (UINT64_C(16) << 20)
+#define ZSTD_SKIP 15u /* blocks that go as they are after one that zstd could not shorten */
+
+struct log_writer {
+    struct log_writer_config config;
+
+    struct log_block *first, **last; /* owned: kept */
+    struct log_block *unwritten;     /* of the kept ones, the first that is not in the file */
+    struct log_block *released;      /* owned: to be given back */
+    struct log_block *surplus;       /* owned: to be freed */
+
+    int fd; /* -1: no segment is open */
+    struct log_segment segment;
+    char path[LOG_PATH_MAX];
+    uint64_t n_bytes; /* of the segment */
+    bool unsynced;
+    uint64_t unsynced_bytes; /* written since the last sync */
+    uint64_t version;        /* of the last record written */
+    uint32_t n_zstd_skips;
+    struct buf scratch;
+
+    uint64_t retry_at_ms;
+    struct log_progress progress;
+    struct err *err; /* where a failure is told: of progress, or of an opener */
+};
+
+const struct log_progress *log_writer_progress(const struct log_writer *w)
+{
+    return &w->progress;
+}
+
+static bool syncs(const struct log_writer *w)
+{
+    return w->config.durability != LOG_NONE;
+}
+
+/* --- blocks --- */
+
+static void release_until(struct log_writer *w, uint64_t number)
+{
+    while (w->first && w->first != w->unwritten && w->first->last <= number) {
+        struct log_block *block = w->first;
+
+        w->first = block->next;
+        if (!w->first)
+            w->last = &w->first;
+        block->next = w->released;
+        w->released = block;
+    }
+}
+
+void log_writer_take(struct log_writer *w, struct log_queue *q)
+{
+    struct log_block *taken = log_queue_take(q);
+
+    if (taken && !w->unwritten)
+        w->unwritten = taken;
+    *w->last = taken;
+    while (*w->last)
+        w->last = &(*w->last)->next;
+}
+
+void log_writer_tell(struct log_writer *w, struct log_queue *q)
+{
+    struct log_block **last = &w->surplus;
+
+    while (*last)
+        last = &(*last)->next;
+    *last = log_queue_give_back(q, w->released, &w->progress);
+    w->released = NULL;
+}
+
+/* --- the segment's file --- */
+
+static int tell(struct log_writer *w, int status, const char *what)
+{
+    return err_set(w->err, status, "the push log: cannot %s: %s: %s", what, status_text(status),
+                   w->path);
+}
+
+static int sync_file(struct log_writer *w)
+{
+    const struct file_ops *files = w->config.files;
+    int status;
+
+    if (!w->unsynced)
+        return 0;
+    status = files->sync(files->state, w->fd);
+    if (status)
+        return tell(w, status, "sync");
+    w->unsynced = false;
+    w->unsynced_bytes = 0;
+    w->progress.n_syncs++;
+    w->progress.durable = w->progress.written;
+    release_until(w, w->progress.durable);
+    return 0;
+}
+
+/* A file that is given up, or was synced: how closing ends changes nothing. */
+static void drop_file(struct log_writer *w)
+{
+    if (w->fd >= 0)
+        (void)!w->config.files->close(w->config.files->state, w->fd);
+    w->fd = -1;
+    w->unsynced = false;
+    w->unsynced_bytes = 0;
+}
+
+static int put(struct log_writer *w, const void *bytes, size_t n_bytes)
+{
+    const struct file_ops *files = w->config.files;
+    int status;
+
+    w->unsynced = true;
+    status = files->write_all(files->state, w->fd, bytes, n_bytes);
+    if (status)
+        return tell(w, status, "write");
+    w->n_bytes += n_bytes;
+    w->unsynced_bytes += n_bytes;
+    w->progress.n_writes++;
+    w->progress.stored_bytes += n_bytes;
+    return 0;
+}
+
+/* A segment that begins with record `first`; its name is durable before anything in it is. */
+static int begin_segment(struct log_writer *w, uint64_t first, uint32_t flags, uint64_t durable,
+                         uint64_t unix_ms)
+{
+    const struct file_ops *files = w->config.files;
+    uint8_t header[LOG_SEGMENT_HEADER_BYTES];
+    int status = log_segment_path(w->config.dir, first, w->path, w->err);
+
+    if (status)
+        return status;
+    /* One of this name has failed before it held anything durable. */
+    if (w->progress.state == LOG_WRITER_FAILED)
+        (void)!files->unlink(files->state, w->path);
+    status = files->create(files->state, w->path, &w->fd);
+    if (status) {
+        w->fd = -1;
+        return tell(w, status, "create");
+    }
+    w->n_bytes = 0;
+    w->segment = (struct log_segment){ .flags = flags,
+                                       .identity = w->config.identity,
+                                       .first = first,
+                                       .durable = durable,
+                                       .version = w->version,
+                                       .unix_ms = unix_ms };
+    log_segment_encode(header, &w->segment);
+    w->progress.n_segments++;
+    status = put(w, header, sizeof header);
+    if (!status && syncs(w)) {
+        status = files->sync_dir(files->state, w->config.dir);
+        if (status)
+            status = tell(w, status, "sync the directory of");
+    }
+    return status;
+}
+
+static int end_segment(struct log_writer *w)
+{
+    int status = syncs(w) ? sync_file(w) : 0;
+
+    if (!status)
+        drop_file(w);
+    return status;
+}
+
+/* --- writing --- */
+
+/* zstd's scratch for this block, or NULL: what could not be shortened lately is not tried. */
+static struct buf *scratch_for(struct log_writer *w)
+{
+    if (w->config.zstd == LOG_ZSTD_OFF)
+        return NULL;
+    if (w->n_zstd_skips) {
+        w->n_zstd_skips--;
+        return NULL;
+    }
+    return &w->scratch;
+}
+
+static int write_block(struct log_writer *w, struct log_block *block, uint64_t unix_ms)
+{
+    struct buf *scratch = scratch_for(w);
+    const uint8_t *bytes;
+    size_t n_bytes;
+    int status = 0;
+
+    if (w->fd >= 0 && (block->gap || w->n_bytes >= w->config.segment_bytes))
+        status = end_segment(w);
+    if (!status && w->fd < 0)
+        status = begin_segment(w, block->first, block->gap ? LOG_SEGMENT_GAP : 0,
+                               w->progress.durable, unix_ms);
+    if (status)
+        return status;
+    log_block_seal(block, w->segment.crc, w->progress.durable, scratch, &bytes, &n_bytes);
+    if (scratch && bytes != scratch->bytes)
+        w->n_zstd_skips = ZSTD_SKIP;
+    status = put(w, bytes, n_bytes);
+    if (status)
+        return status;
+    w->progress.raw_bytes += block->n_bytes;
+    w->progress.written = block->last;
+    w->version = block->version;
+    w->unwritten = block->next;
+    if (!syncs(w))
+        release_until(w, w->progress.written);
+    return 0;
+}
+
+/* When the oldest record that is not durable must be. Before that where much is kept: what is not
+ * synced takes memory, and the longer a sync is put off the longer it lasts. */
+static uint64_t sync_due_ms(const struct log_writer *w)
+{
+    if (!syncs(w) || !w->first)
+        return UINT64_MAX;
+    if (w->config.durability == LOG_FSYNC || w->unsynced_bytes >= SYNC_BYTES)
+        return 0;
+    return w->first->since_ms + w->config.interval_ms;
+}
+
+static int write_all(struct log_writer *w, uint64_t unix_ms)
+{
+    int status = 0;
+
+    while (w->unwritten && !status)
+        status = write_block(w, w->unwritten, unix_ms);
+    return status;
+}
+
+/* --- failing, and beginning again --- */
+
+static void fail(struct log_writer *w, uint64_t now_ms)
+{
+    if (w->progress.state == LOG_WRITER_OK)
+        w->progress.failed_since_ms = now_ms;
+    w->progress.state = LOG_WRITER_FAILED;
+    w->progress.n_failures++;
+    w->retry_at_ms = now_ms + w->config.retry_ms;
+    drop_file(w);
+    /* Nothing of the file's that was not synced is trusted: all that is kept goes to another. */
+    w->unwritten = w->first;
+    if (syncs(w))
+        w->progress.written = w->progress.durable;
+}
+
+/* Writes what there is; syncs it if that is due, and after a failure always. */
+static int work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
+{
+    bool failed = w->progress.state == LOG_WRITER_FAILED;
+    int status = write_all(w, unix_ms);
+
+    if (!status && syncs(w) && (failed || now_ms >= sync_due_ms(w)))
+        status = sync_file(w);
+    if (status) {
+        fail(w, now_ms);
+    } else if (failed) {
+        w->progress.state = LOG_WRITER_OK;
+        w->progress.err = (struct err){ 0 };
+    }
+    return status;
+}
+
+void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
+                     uint64_t *ret_due_ms)
+{
+    log_block_free(w->surplus);
+    w->surplus = NULL;
+    w->err = &w->progress.err;
+    if (w->progress.state == LOG_WRITER_OK || now_ms >= w->retry_at_ms)
+        (void)!work(w, now_ms, unix_ms);
+    *ret_due_ms = w->progress.state == LOG_WRITER_FAILED ? w->retry_at_ms : sync_due_ms(w);
+}
+
+void log_writer_retry(struct log_writer *w)
+{
+    w->retry_at_ms = 0;
+}
+
+int log_writer_close(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
+{
+    uint8_t end[LOG_BLOCK_HEADER_BYTES];
+    int status;
+
+    w->err = &w->progress.err;
+    status = work(w, now_ms, unix_ms);
+    if (!status && w->fd >= 0 && syncs(w))
+        status = sync_file(w);
+    if (!status && w->fd >= 0) {
+        log_block_seal_end(end, w->segment.crc, w->progress.written, w->progress.durable);
+        status = put(w, end, sizeof end);
+    }
+    if (!status && w->fd >= 0 && syncs(w))
+        status = sync_file(w);
+    if (status && w->progress.state == LOG_WRITER_OK)
+        fail(w, now_ms);
+    drop_file(w);
+    return status;
+}
+
+/* --- opening --- */
+
+static void set_aside(struct log_writer *w, uint64_t first, int *status)
+{
+    const struct file_ops *files = w->config.files;
+    char aside[LOG_PATH_MAX + 8];
+
+    *status = log_segment_path(w->config.dir, first, w->path, w->err);
+    if (*status)
+        return;
+    snprintf(aside, sizeof aside, "%s.unread", w->path);
+    *status = files->rename(files->state, w->path, aside);
+    if (*status)
+        tell(w, *status, "set aside");
+}
+
+/* Segments behind the end: a reader stops before them, and what is written now takes their
+ * numbers. */
+static int set_unread_aside(struct log_writer *w, const struct log_end *end)
+{
+    struct log_segments all;
+    int status = log_segment_list(w->config.files, w->config.dir, &all, w->err);
+
+    for (size_t i = 0; i < all.n && !status; i++)
+        if (all.firsts[i] > end->last + 1)
+            set_aside(w, all.firsts[i], &status);
+    free(all.firsts);
+    return status;
+}
+
+static int sync_segment(struct log_writer *w, uint64_t first)
+{
+    const struct file_ops *files = w->config.files;
+    int fd, status = log_segment_path(w->config.dir, first, w->path, w->err);
+
+    if (status)
+        return status;
+    status = files->open_read(files->state, w->path, &fd);
+    if (status)
+        return tell(w, status, "open");
+    status = files->sync(files->state, fd);
+    (void)!files->close(files->state, fd);
+    return status ? tell(w, status, "sync") : 0;
+}
+
+/* What was read is told to workers as applied, so it must be on the disk. */
+static int sync_end(struct log_writer *w, const struct log_end *end)
+{
+    struct log_segments all;
+    int status = log_segment_list(w->config.files, w->config.dir, &all, w->err);
+
+    for (size_t i = 0; i < all.n && !status; i++) {
+        bool is_durable = i + 1 < all.n && all.firsts[i + 1] <= end->durable + 1;
+
+        if (all.firsts[i] <= end->reached && !is_durable && end->durable < end->reached)
+            status = sync_segment(w, all.firsts[i]);
+    }
+    free(all.firsts);
+    return status;
+}
+
+static int make_dir(struct log_writer *w)
+{
+    const struct file_ops *files = w->config.files;
+    char *slash;
+    int status;
+
+    memcpy(w->path, w->config.dir, sizeof w->config.dir);
+    status = files->mkdir(files->state, w->path);
+    if (status)
+        return tell(w, status, "make the directory");
+    slash = strrchr(w->path, '/');
+    if (!slash || slash == w->path || !syncs(w))
+        return 0;
+    *slash = '\0';
+    status = files->sync_dir(files->state, w->path);
+    return status ? tell(w, status, "sync the directory") : 0;
+}
+
+static int begin(struct log_writer *w, const struct log_end *end, uint64_t unix_ms)
+{
+    int status = make_dir(w);
+
+    if (!status && syncs(w))
+        status = sync_end(w, end);
+    if (!status)
+        status = set_unread_aside(w, end);
+    if (status)
+        return status;
+    w->progress.written = end->last;
+    w->progress.durable = syncs(w) ? end->last : end->durable;
+    w->version = end->version;
+    status = begin_segment(w, end->last + 1, end->reached < end->last ? LOG_SEGMENT_GAP : 0,
+                           syncs(w) ? end->reached : end->durable, unix_ms);
+    return status || !syncs(w) ? status : sync_file(w);
+}
+
+int log_writer_open(const struct log_writer_config *config, const struct log_end *end,
+                    uint64_t unix_ms, struct log_writer **ret, struct err *err)
+{
+    struct log_writer *w;
+    struct err unwanted;
+    int status;
+
+    if (end->verdict == LOG_DAMAGED)
+        return err_set(err, PS_ECORRUPT, "%s", end->text);
+    w = mem_alloc(sizeof *w);
+    w->config = *config;
+    w->config.interval_ms = config->interval_ms ? config->interval_ms : INTERVAL_MS;
+    w->config.retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
+    w->config.segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
+    w->last = &w->first;
+    w->fd = -1;
+    w->err = err ? err : &unwanted;
+    status = begin(w, end, unix_ms);
+    if (status) {
+        log_writer_free(w);
+        return status;
+    }
+    *ret = w;
+    return 0;
+}
+
+void log_writer_free(struct log_writer *w)
+{
+    if (!w)
+        return;
+    drop_file(w);
+    log_block_free(w->first);
+    log_block_free(w->released);
+    log_block_free(w->surplus);
+    buf_deinit(&w->scratch);
+    free(w);
+}
+
+/* --- cutting --- */
+
+int log_writer_cut(struct log_writer *w, uint64_t number, struct err *err)
+{
+    const struct file_ops *files = w->config.files;
+    struct log_segments all;
+    char path[LOG_PATH_MAX];
+    int status = log_segment_list(files, w->config.dir, &all, err);
+
+    /* In ascending order: what is left has no hole, wherever this stops. */
+    for (size_t i = 0; i + 1 < all.n && all.firsts[i + 1] <= number && !status; i++) {
+        status = log_segment_path(w->config.dir, all.firsts[i], path, err);
+        if (!status && (status = files->unlink(files->state, path)) != 0)
+            err_set(err, status, "cannot remove: %s: %s", status_text(status), path);
+    }
+    free(all.firsts);
+    return status;
+}

@@ -1,0 +1,245 @@
+/* Logs on a disk in memory, made of records that a seed gives, and held to what was appended. */
+#ifndef TESTS_UNIT_LOG_FIXTURE_H
+#define TESTS_UNIT_LOG_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/hash.h"
+#include "server/core/optim_catalog.h"
+#include "server/log/log_writer.h"
+#include "tests/support/crash_files.h"
+
+#define LOG_DIR "data"
+
+static const struct log_identity fixture_identity = {
+    .node = 2, .shard = 5, .n_shards = 8, .map_id = 99
+};
+
+/* What a record points to. */
+struct fixture_room {
+    struct push push;
+    struct part_table table;
+    uint64_t keys[300];
+    uint8_t values[600];
+};
+
+static inline void fixture_push(struct fixture_room *room, uint64_t seed, struct log_record *r)
+{
+    room->push = (struct push){ .seq = seed % 1000 + 1,
+                                .clock = hash_mix(seed) >> 2,
+                                .n_samples = (uint32_t)seed,
+                                .tick = seed & 1,
+                                .n_sections = (uint32_t)(hash_mix2(seed, 5) % 3) };
+    for (uint32_t i = 0; i < room->push.n_sections; i++)
+        room->push.sections[i] =
+            (struct section){ .table_id = i,
+                              .op = (enum section_op)(i % SECTION_OP_END),
+                              .codec = CODEC_INT8,
+                              .n_keys = 3,
+                              .keys = (const uint8_t *)room->keys + i,
+                              .key_bytes = hash_mix2(seed, i) % 100,
+                              .values = room->values + i,
+                              .value_bytes = hash_mix2(seed, i + 9) % 500 };
+    r->push = (struct log_push){ .worker = { "job/one", 3, seed * 7 }, .push = &room->push };
+    if (seed % 7 == 0) {
+        r->push.status = PS_ENAN;
+        room->push.n_sections = 0;
+    }
+}
+
+static inline void fixture_table(struct fixture_room *room, uint64_t seed, struct log_record *r)
+{
+    struct table_spec *spec = &room->table.spec;
+
+    room->table = (struct part_table){ .payload_bytes = 4 * (5 + 1) };
+    *spec = (struct table_spec){ .kind = SPEC_SPARSE,
+                                 .dim = 5,
+                                 .seed = seed,
+                                 .init = SPEC_INIT_UNIFORM,
+                                 .init_scale = 0.5f,
+                                 .optim = SPEC_ROWWISE_ADAGRAD };
+    snprintf(spec->name, sizeof spec->name, "table%u", (unsigned)(seed % 100));
+    spec->params = spec_optim_defaults(spec->optim);
+    r->table = (struct log_table){ .id = (uint32_t)seed, .table = &room->table };
+}
+
+/* Record of this seed, of any type; the same bytes each time. */
+static inline struct log_record fixture_record(struct fixture_room *room, uint64_t seed)
+{
+    struct log_record r = { .version = seed / 2, .unix_ms = 1700000000000 + seed };
+    struct log_worker worker = { "job/one", (uint32_t)seed % 9, seed };
+
+    for (size_t i = 0; i < COUNT_OF(room->keys); i++)
+        room->keys[i] = hash_mix2(seed / 3, i);
+    for (size_t i = 0; i < COUNT_OF(room->values); i++)
+        room->values[i] = (uint8_t)(i % 5 ? seed : hash_mix2(seed, i));
+    /* Pushes most of all. */
+    r.type = (enum log_record_type)(1 + hash_mix(seed) % 14);
+    if (r.type >= LOG_RECORD_TYPE_END)
+        r.type = LOG_PUSH;
+    switch (r.type) {
+    case LOG_PUSH:
+    case LOG_RECORD_TYPE_END:
+        fixture_push(room, seed, &r);
+        break;
+    case LOG_TABLE:
+        fixture_table(room, seed, &r);
+        break;
+    case LOG_JOIN:
+        r.join = (struct log_join){ .join = { .job = "j",
+                                              .name = "host:123",
+                                              .rank = 1,
+                                              .n_workers = 4,
+                                              .incarnation = seed,
+                                              .mode = SPEC_MODE_SSP,
+                                              .bound = 4,
+                                              .clock = 17,
+                                              .last_acked = 3 },
+                                    .now_ms = seed };
+        break;
+    case LOG_GONE:
+        r.gone = (struct log_gone){ worker, WORKER_DEAD };
+        break;
+    case LOG_REACH:
+        r.reach = (struct log_reach){ worker, seed };
+        break;
+    case LOG_COMBINE:
+        r.combine = (struct log_combine){ "a job of another name", seed, 2 * seed };
+        break;
+    case LOG_ROWS:
+        r.rows = (struct log_rows){ 4, (enum log_rows_op)(seed % LOG_ROWS_OP_END),
+                                    (uint32_t)(seed % COUNT_OF(room->keys)), room->keys };
+        break;
+    }
+    return r;
+}
+
+/* Is it record `number`, as fixture_record() of the seed made it? */
+static inline bool fixture_is(const struct log_record *got, uint64_t number, uint64_t seed)
+{
+    static struct fixture_room room;
+    struct log_record want = fixture_record(&room, seed);
+    size_t n = log_record_bytes(&want);
+    uint8_t *a = malloc(n), *b = malloc(n);
+    bool same = got->type == want.type && log_record_bytes(got) == n;
+
+    want.number = number;
+    if (same) {
+        log_record_encode(a, &want);
+        log_record_encode(b, got);
+        same = memcmp(a + 4, b + 4, n - 4) == 0;
+    }
+    free(a);
+    free(b);
+    return same;
+}
+
+/* A log with its disk. Record n is fixture_record(n), unless `salt` says otherwise. */
+struct fixture_log {
+    struct log_queue queue;
+    struct log_writer *writer;
+    uint64_t now_ms, due_ms;
+};
+
+static inline struct log_writer_config fixture_config(const struct file_ops *files,
+                                                      enum log_durability durability)
+{
+    return (struct log_writer_config){ .files = files,
+                                       .dir = LOG_DIR,
+                                       .identity = fixture_identity,
+                                       .durability = durability,
+                                       .zstd = LOG_ZSTD_WHERE_IT_PAYS,
+                                       .interval_ms = 1000,
+                                       .retry_ms = 500,
+                                       .segment_bytes = 6000 };
+}
+
+/* What is there, record for record, from `from` on; the records must be those of their numbers. */
+static inline int fixture_read(const struct file_ops *files, uint64_t from, struct log_end *ret)
+{
+    struct log_reader *r;
+    const struct log_record *record;
+    struct err err = { 0 };
+    uint64_t next = from;
+    int status = log_reader_open(files, LOG_DIR, &fixture_identity, from, &r, &err);
+
+    if (status) {
+        assert_true(err.text[0] != '\0');
+        return status;
+    }
+    while ((status = log_reader_next(r, &record, &err)) == 0 && record) {
+        assert_int_equal(record->number, next);
+        assert_true(fixture_is(record, next, next));
+        next++;
+    }
+    if (!status) {
+        *ret = *log_reader_end(r);
+        assert_int_equal(ret->last, next - 1);
+        assert_true(ret->reached <= ret->last);
+        assert_true(ret->verdict == LOG_CLEAN || ret->text[0] != '\0');
+    } else {
+        assert_true(err.text[0] != '\0');
+    }
+    log_reader_free(r);
+    return status;
+}
+
+static inline int fixture_open(struct fixture_log *l, const struct log_writer_config *config,
+                               const struct log_end *end)
+{
+    struct err err = { 0 };
+    int status = log_writer_open(config, end, 1700000000000, &l->writer, &err);
+
+    if (status) {
+        assert_true(err.text[0] != '\0');
+        l->writer = NULL;
+    }
+    log_queue_init(&l->queue, &(struct log_queue_config){ .durability = config->durability,
+                                                          .next_number = end->last + 1,
+                                                          .block_bytes = 2000,
+                                                          .max_bytes = 40000 });
+    l->now_ms = 1000;
+    return status;
+}
+
+/* Reads what is there, and opens behind it. */
+static inline int fixture_reopen(struct fixture_log *l, const struct log_writer_config *config)
+{
+    struct log_end end;
+    int status = fixture_read(config->files, 1, &end);
+
+    return status ? status : fixture_open(l, config, &end);
+}
+
+static inline void fixture_free(struct fixture_log *l)
+{
+    log_writer_free(l->writer);
+    log_queue_deinit(&l->queue);
+}
+
+/* The next record, numbered as it comes; its seed is its number. */
+static inline int fixture_append(struct fixture_log *l)
+{
+    static struct fixture_room room;
+    struct log_record r = fixture_record(&room, l->queue.next_number);
+    int status = log_queue_reserve(&l->queue, log_record_bytes(&r));
+
+    if (!status)
+        (void)log_queue_append(&l->queue, &r, l->now_ms);
+    return status;
+}
+
+static inline void fixture_work(struct fixture_log *l)
+{
+    log_writer_take(l->writer, &l->queue);
+    log_writer_work(l->writer, l->now_ms, 1700000000000, &l->due_ms);
+    log_writer_tell(l->writer, &l->queue);
+}
+
+#endif

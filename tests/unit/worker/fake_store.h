@@ -1,0 +1,304 @@
+/*
+ * A store that counts instead of learning: every value that is pulled is the number of pushes
+ * applied so far, so a slot's rows tell what its pull has seen. It takes its time, differently
+ * every time (seeded), declares its worker dead or refuses a push where the plan says so, and
+ * holds its caller to the contract: one pull and one push at a time, neither twice, no more
+ * batches in flight than the permits, PS_EFENCED until resume().
+ */
+#ifndef TESTS_UNIT_WORKER_FAKE_STORE_H
+#define TESTS_UNIT_WORKER_FAKE_STORE_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "common/hash.h"
+#include "worker/client/encode.h"
+#include "worker/store.h"
+
+#define FAKE_NEVER UINT64_MAX
+#define FAKE_STEPS_MAX 256u
+#define FAKE_TABLES_MAX 64u
+
+struct fake_plan {
+    uint64_t seed;
+    uint32_t n_permits;
+    uint64_t delay_max_us;
+    uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
+    uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
+};
+
+struct fake {
+    struct store store;
+    struct encoder *encoder; /* owned; nothing goes through it */
+    struct fake_plan plan;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool pulling, pushing, fenced, cancelled;
+    uint64_t n_pulls, n_pushes; /* asked for, also what came to nothing */
+    uint64_t n_applied, n_fences, n_aheads, n_ahead_keys;
+    uint64_t pull_clock, max_ahead;
+    uint32_t dims[FAKE_TABLES_MAX], n_tables;
+    const struct ps_pull_section *sections;
+    uint32_t n_sections;
+    uint64_t keys_of[FAKE_STEPS_MAX]; /* of each applied push: a hash of its rows' keys */
+    pthread_t pull_thread;
+    bool broken; /* the caller broke the contract; asserted at the end, on the test's thread */
+    const char *how;
+};
+
+static inline struct fake *fake_of(const struct store *s)
+{
+    return (struct fake *)(uintptr_t)s;
+}
+
+static inline void fake_want(struct fake *f, bool holds, const char *what)
+{
+    if (!holds && !f->broken) {
+        f->broken = true;
+        f->how = what;
+    }
+}
+
+static inline void fake_dawdle(struct fake *f, uint64_t salt)
+{
+    uint64_t us =
+        f->plan.delay_max_us ? hash_mix2(f->plan.seed, salt) % f->plan.delay_max_us : 0;
+    struct timespec t = { 0, (long)us * 1000 };
+
+    nanosleep(&t, NULL);
+}
+
+static inline uint64_t fake_hash(const uint64_t *keys, uint32_t n)
+{
+    uint64_t h = n;
+
+    for (uint32_t i = 0; i < n; i++)
+        h = hash_mix2(h, keys[i]);
+    return h;
+}
+
+static inline int fake_table(struct store *s, const struct table_spec *spec,
+                             uint32_t *ret_table, struct err *err)
+{
+    struct fake *f = fake_of(s);
+
+    (void)err;
+    assert_true(f->n_tables < FAKE_TABLES_MAX);
+    f->dims[f->n_tables] = spec->dim;
+    *ret_table = f->n_tables++;
+    return 0;
+}
+
+static inline int fake_table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
+                                  struct err *err)
+{
+    return fake_table(s, spec, ret_table, err);
+}
+
+/* Under the lock. */
+static inline int fake_trouble(struct fake *f, uint64_t *fence_at, uint64_t n, struct err *err)
+{
+    if (n == *fence_at) {
+        *fence_at = FAKE_NEVER;
+        f->fenced = true;
+        f->n_fences++;
+    }
+    return f->fenced ? err_set(err, PS_EFENCED, "the fake says: dead") : 0;
+}
+
+static inline int fake_pull_start(struct store *s, uint64_t clock,
+                                  const struct ps_pull_section *sections, uint32_t n,
+                                  struct err *err)
+{
+    struct fake *f = fake_of(s);
+    int status;
+
+    pthread_mutex_lock(&f->lock);
+    fake_want(f, !f->pulling, "two pulls at a time");
+    status = fake_trouble(f, &f->plan.fence_pull, f->n_pulls++, err);
+    if (!status) {
+        fake_want(f, clock >= f->n_applied, "a pull of a step that is pushed");
+        fake_want(f, clock - f->n_applied < f->plan.n_permits, "more batches than permits");
+        if (clock - f->n_applied > f->max_ahead)
+            f->max_ahead = clock - f->n_applied;
+        f->pulling = true;
+        f->pull_thread = pthread_self();
+        f->pull_clock = clock;
+        f->sections = sections;
+        f->n_sections = n;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+static inline void fake_fill(struct fake *f)
+{
+    for (uint32_t i = 0; i < f->n_sections; i++) {
+        const struct ps_pull_section *p = &f->sections[i];
+
+        for (size_t k = 0; k < (size_t)p->n_keys * f->dims[p->table]; k++)
+            p->dst[k] = (float)f->n_applied;
+    }
+}
+
+static inline int fake_pull_wait(struct store *s, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    int status;
+
+    fake_dawdle(f, 2 * f->pull_clock);
+    pthread_mutex_lock(&f->lock);
+    while (f->pull_clock == f->plan.hold_pull && !f->cancelled)
+        pthread_cond_wait(&f->changed, &f->lock);
+    status = f->cancelled ? err_set(err, -ECANCELED, "cancelled")
+                          : fake_trouble(f, &f->plan.fence_pull, FAKE_NEVER - 1, err);
+    if (!status)
+        fake_fill(f);
+    f->pulling = false;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                            const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    int status;
+
+    (void)n;
+    pthread_mutex_lock(&f->lock);
+    fake_want(f, !f->pushing, "two pushes at a time");
+    fake_want(f, s->ops->overlaps || !f->pulling, "a push within a pull");
+    f->pushing = true;
+    pthread_mutex_unlock(&f->lock);
+    fake_dawdle(f, 2 * clock + 1);
+    pthread_mutex_lock(&f->lock);
+    status = fake_trouble(f, &f->plan.fence_push, f->n_pushes, err);
+    if (!status && f->n_pushes == f->plan.refuse_push)
+        status = err_set(err, PS_ENAN, "the fake refuses this push");
+    f->n_pushes++;
+    if (!status) {
+        fake_want(f, tick && n_samples && clock == f->n_applied, "a push out of turn");
+        f->keys_of[f->n_applied % FAKE_STEPS_MAX] =
+            fake_hash(sections[0].keys, sections[0].n_keys);
+        f->n_applied++;
+    }
+    f->pushing = false;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+static inline int fake_flush(struct store *s, struct err *err)
+{
+    (void)s;
+    (void)err;
+    return 0;
+}
+
+static inline uint64_t fake_resume(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    uint64_t clock;
+
+    pthread_mutex_lock(&f->lock);
+    fake_want(f, !f->pulling && !f->pushing, "resumed while a call is under way");
+    f->fenced = false;
+    clock = f->n_applied;
+    pthread_mutex_unlock(&f->lock);
+    return clock;
+}
+
+static inline uint64_t fake_clock(const struct store *s)
+{
+    (void)s;
+    return 0;
+}
+
+static inline void fake_stats(const struct store *s, struct ps_stats *ret)
+{
+    (void)s;
+    *ret = (struct ps_stats){ 0 };
+}
+
+static inline struct encoder *fake_encoder(const struct store *s)
+{
+    return fake_of((struct store *)(uintptr_t)s)->encoder;
+}
+
+static inline void fake_cancel(struct store *s)
+{
+    struct fake *f = fake_of(s);
+
+    pthread_mutex_lock(&f->lock);
+    f->cancelled = true;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static inline int fake_ahead(struct store *s, const struct ps_pull_section *sections,
+                             uint32_t n, struct err *err)
+{
+    struct fake *f = fake_of(s);
+
+    (void)err;
+    fake_want(f, n >= 1 && !f->pulling && !f->pushing, "ahead within another call");
+    f->n_aheads++;
+    f->n_ahead_keys = fake_hash(sections[0].keys, sections[0].n_keys);
+    return 0;
+}
+
+#define FAKE_OPS                                                                              \
+    .table = fake_table, .table_find = fake_table_find, .pull_start = fake_pull_start,        \
+    .pull_wait = fake_pull_wait, .push = fake_push, .flush = fake_flush, .leave = fake_flush, \
+    .clock = fake_clock, .stats = fake_stats, .encoder = fake_encoder, .resume = fake_resume, \
+    .cancel = fake_cancel
+
+static const struct store_ops fake_overlaps = { FAKE_OPS, .overlaps = true };
+static const struct store_ops fake_serial = { FAKE_OPS, .ahead = fake_ahead };
+
+static inline void fake_init(struct fake *f, const struct store_ops *ops,
+                             const struct fake_plan *plan)
+{
+    *f = (struct fake){ .store.ops = ops, .plan = *plan, .encoder = encoder_new(1) };
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+}
+
+static inline void fake_deinit(struct fake *f)
+{
+    if (f->broken)
+        fail_msg("seed %llu: %s", (unsigned long long)f->plan.seed, f->how);
+    encoder_free(f->encoder);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+}
+
+/* Waits until the pull of this clock has been asked for; false after 10 s. */
+static inline bool fake_wait_pull(struct fake *f, uint64_t clock)
+{
+    struct timespec until;
+    bool asked;
+    int late = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    pthread_mutex_lock(&f->lock);
+    while (!(f->n_pulls > 0 && f->pull_clock >= clock) && !late)
+        late = pthread_cond_timedwait(&f->changed, &f->lock, &until);
+    asked = f->n_pulls > 0 && f->pull_clock >= clock;
+    pthread_mutex_unlock(&f->lock);
+    return asked;
+}
+
+#endif

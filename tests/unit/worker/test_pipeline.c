@@ -1,0 +1,397 @@
+/* Slots, permits and failures of the pipeline, on a store that counts. */
+#include "tests/unit/worker/fake_store.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+#include "worker/data/synth.h"
+#include "worker/pipeline.h"
+#include "worker/setup.h"
+
+#define N_ROWS 640u
+#define BATCH 16u
+#define N_BATCHES (N_ROWS / BATCH)
+#define N_SEEDS 12u
+
+/* What all tests share: a log, and what a plain reader gets from it. */
+static struct {
+    char path[64];
+    uint64_t keys_of[N_BATCHES];
+} log_file;
+
+struct rig {
+    struct fake fake;
+    struct settings settings;
+    struct setup setup;
+    struct tables *tables;
+    struct pipeline *pipeline;
+    struct feed *feed;
+    uint64_t clock, n_restarts;
+};
+
+static void must(int status, const struct err *err)
+{
+    if (status)
+        fail_msg("%s", err->text);
+}
+
+static void load_settings(struct settings *s)
+{
+    static const char *const flags[] = { "--data",   log_file.path, "--format", "criteo",
+                                         "--batch",  "16",          "--dim",    "4",
+                                         "--bottom", "8",           "--top",    "8",
+                                         "--wide",   "--mode",      "async",    "--ahead",
+                                         "9",        NULL };
+    enum settings_action action;
+    struct err err = { 0 };
+
+    memset(s, 0, sizeof *s);
+    must(settings_load(&settings_worker, (int)COUNT_OF(flags) - 1, (char **)(uintptr_t)flags, 0,
+                       s, &action, &err),
+         &err);
+}
+
+static struct fake_plan plan_of(uint64_t seed, uint32_t n_permits)
+{
+    return (struct fake_plan){ .seed = seed,
+                               .n_permits = n_permits,
+                               .delay_max_us = 300,
+                               .fence_pull = FAKE_NEVER,
+                               .fence_push = FAKE_NEVER,
+                               .refuse_push = FAKE_NEVER,
+                               .hold_pull = FAKE_NEVER };
+}
+
+static void open_feed(struct rig *r, uint64_t n_allowed)
+{
+    struct err err = { 0 };
+
+    must(setup_feed(&r->setup, true, 0, &r->feed, &err), &err);
+    must(pipeline_begin(r->pipeline, r->feed, r->clock, n_allowed, &err), &err);
+}
+
+static void set_up(struct rig *r, const struct store_ops *ops, const struct fake_plan *plan,
+                   uint64_t n_allowed)
+{
+    struct err err = { 0 };
+
+    memset(r, 0, sizeof *r);
+    fake_init(&r->fake, ops, plan);
+    load_settings(&r->settings);
+    must(setup_data(&r->setup, &r->settings, true, true, &err), &err);
+    must(setup_model(&r->setup, &err), &err);
+    must(tables_create(&r->settings, r->setup.model, 13, &r->fake.store, &r->tables, &err),
+         &err);
+    must(pipeline_new(r->tables, &r->fake.store, NULL, plan->n_permits, &r->pipeline, &err),
+         &err);
+    open_feed(r, n_allowed);
+}
+
+static void tear_down(struct rig *r)
+{
+    feed_close(r->feed);
+    pipeline_free(r->pipeline);
+    tables_free(r->tables);
+    setup_deinit(&r->setup);
+    settings_free(&settings_worker, &r->settings);
+    fake_deinit(&r->fake);
+}
+
+static void restart(struct rig *r)
+{
+    r->n_restarts++;
+    assert_int_equal(pipeline_restart(r->pipeline), r->fake.n_applied);
+}
+
+/* One batch: 1, none left: 0, a failure: its status. */
+static int step(struct rig *r, struct err *err)
+{
+    struct slot *slot;
+    int status = pipeline_next(r->pipeline, &slot, err);
+
+    if (status || !slot)
+        return status;
+    if (!(slot->clock - (uint64_t)slot->rows[0] < r->fake.plan.n_permits))
+        fail_msg("seed %llu: step %llu has rows of step %g",
+                 (unsigned long long)r->fake.plan.seed, (unsigned long long)slot->clock,
+                 (double)slot->rows[0]);
+    assert_true(slot->dense[0] == slot->rows[0] && slot->wide[0] == slot->rows[0]);
+    tables_use(r->tables, slot);
+    assert_ptr_equal(dlrm_tensor(r->setup.model, 0)->values, slot->dense);
+    status = pipeline_done(r->pipeline, err);
+    return status ? status : 1;
+}
+
+/* All that there is, whatever happens on the way to PS_EFENCED. */
+static int run_all(struct rig *r, struct err *err)
+{
+    int status;
+
+    while ((status = step(r, err)) == 1 || status == PS_EFENCED)
+        if (status == PS_EFENCED)
+            restart(r);
+    return status;
+}
+
+static void assert_all_pushed_once(struct rig *r, uint64_t n)
+{
+    struct pipeline_totals totals;
+
+    assert_int_equal(r->fake.n_applied, n);
+    for (uint64_t i = 0; i < n; i++)
+        assert_true(r->fake.keys_of[i] == log_file.keys_of[i]);
+    pipeline_totals(r->pipeline, &totals);
+    assert_int_equal(totals.steps, n);
+    assert_int_equal(totals.samples, n * BATCH);
+    assert_int_equal(pipeline_clock(r->pipeline), n);
+}
+
+static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        struct fake_plan plan = plan_of(seed, 1 + (uint32_t)seed % 4);
+        struct err err = { 0 };
+        struct rig r;
+
+        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        must(run_all(&r, &err), &err);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_all_pushed_once(&r, N_BATCHES);
+        tear_down(&r);
+    }
+}
+
+static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
+{
+    struct err err = { 0 };
+    struct slot *slot;
+    struct rig r;
+
+    (void)state;
+    for (uint32_t n_permits = 2; n_permits <= 4; n_permits++) {
+        struct fake_plan plan = plan_of(n_permits, n_permits);
+
+        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        must(pipeline_next(r.pipeline, &slot, &err), &err);
+        assert_true(fake_wait_pull(&r.fake, n_permits - 1));
+        must(pipeline_done(r.pipeline, &err), &err);
+        must(run_all(&r, &err), &err);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_int_equal(r.fake.max_ahead, n_permits - 1);
+        tear_down(&r);
+    }
+}
+
+static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4 * N_SEEDS; seed++) {
+        struct fake_plan plan = plan_of(seed, 1 + (uint32_t)seed % 4);
+        uint64_t n = hash_mix2(seed, 7) % N_BATCHES;
+        struct err err = { 0 };
+        struct rig r;
+
+        if (seed % 2)
+            plan.fence_pull = n;
+        else
+            plan.fence_push = n;
+        set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
+        must(run_all(&r, &err), &err);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_int_equal(r.fake.n_fences, 1);
+        assert_int_equal(r.n_restarts, 1);
+        assert_all_pushed_once(&r, N_BATCHES);
+        tear_down(&r);
+    }
+}
+
+static void a_stop_delivers_what_was_computed_and_nothing_else(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        struct fake_plan plan = plan_of(seed, 3);
+        uint64_t n = hash_mix2(seed, 9) % (N_BATCHES - 4), i;
+        struct err err = { 0 };
+        struct rig r;
+
+        plan.hold_pull = seed % 2 ? n + 1 : FAKE_NEVER; /* the fetch thread is in there */
+        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        for (i = 0; i < n; i++)
+            assert_int_equal(step(&r, &err), 1);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_all_pushed_once(&r, n);
+        tear_down(&r);
+    }
+}
+
+static void a_refused_push_ends_the_run_with_its_sentence(void **state)
+{
+    (void)state;
+    for (uint32_t n_permits = 1; n_permits <= 3; n_permits++) {
+        struct fake_plan plan = plan_of(n_permits, n_permits);
+        struct err err = { 0 }, late = { 0 };
+        struct rig r;
+
+        plan.refuse_push = 5;
+        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        assert_int_equal(run_all(&r, &err), PS_ENAN);
+        assert_string_equal(err.text, "the fake refuses this push");
+        assert_true(pipeline_end(r.pipeline, &late) == (n_permits > 1 ? PS_ENAN : 0));
+        assert_int_equal(r.fake.n_applied, 5);
+        assert_int_equal(r.fake.n_pushes, 6); /* nothing after it */
+        tear_down(&r);
+    }
+}
+
+static void no_more_is_fetched_than_was_allowed(void **state)
+{
+    (void)state;
+    for (uint32_t n_permits = 1; n_permits <= 3; n_permits++) {
+        struct fake_plan plan = plan_of(n_permits, n_permits);
+        struct err err = { 0 };
+        struct rig r;
+
+        set_up(&r, n_permits > 1 ? &fake_overlaps : &fake_serial, &plan, 0);
+        assert_int_equal(step(&r, &err), 0);
+        for (uint64_t n = 7; n < N_BATCHES; n += 7) {
+            pipeline_allow(r.pipeline, 7);
+            must(run_all(&r, &err), &err);
+            assert_int_equal(r.fake.n_pulls, n);
+            assert_all_pushed_once(&r, n); /* all of them: a validation sees them */
+        }
+        must(pipeline_end(r.pipeline, &err), &err);
+        tear_down(&r);
+    }
+}
+
+static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **state)
+{
+    struct fake_plan plan = plan_of(1, 1);
+    struct err err = { 0 };
+    struct slot *slot;
+    uint64_t i = 0, n_aheads = 0;
+    struct rig r;
+
+    (void)state;
+    set_up(&r, &fake_serial, &plan, UINT64_MAX);
+    while (pipeline_next(r.pipeline, &slot, &err) == 0 && slot) {
+        assert_true(pthread_equal(r.fake.pull_thread, pthread_self()));
+        assert_true(slot->rows[0] == (float)i); /* exact: the pushes of all before */
+        i++;
+        if (r.fake.n_aheads > n_aheads) /* else it was not read in time */
+            assert_true(r.fake.n_ahead_keys == log_file.keys_of[i]);
+        n_aheads = r.fake.n_aheads;
+        must(pipeline_done(r.pipeline, &err), &err);
+    }
+    must(pipeline_end(r.pipeline, &err), &err);
+    assert_true(r.fake.n_aheads > 0 && r.fake.n_aheads < N_BATCHES);
+    assert_all_pushed_once(&r, N_BATCHES);
+    tear_down(&r);
+}
+
+static void a_second_epoch_goes_on_at_the_clock_of_the_first(void **state)
+{
+    struct fake_plan plan = plan_of(3, 3);
+    struct pipeline_totals totals;
+    struct err err = { 0 };
+    struct rig r;
+
+    (void)state;
+    set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+    must(run_all(&r, &err), &err);
+    must(pipeline_end(r.pipeline, &err), &err);
+    feed_close(r.feed);
+    r.clock = pipeline_clock(r.pipeline);
+    open_feed(&r, UINT64_MAX);
+    must(run_all(&r, &err), &err);
+    must(pipeline_end(r.pipeline, &err), &err);
+    pipeline_totals(r.pipeline, &totals);
+    assert_int_equal(totals.steps, 2 * N_BATCHES);
+    assert_int_equal(pipeline_clock(r.pipeline), 2 * N_BATCHES);
+    tear_down(&r);
+}
+
+#ifdef PS_FAULTS
+static void the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost(void **state)
+{
+    int status = -1;
+
+    (void)state;
+    for (long k = 0; status; k++) {
+        struct fake_plan plan = plan_of(0, 1);
+        struct pipeline *second = NULL;
+        struct err err = { 0 };
+        struct rig r;
+
+        set_up(&r, &fake_serial, &plan, UINT64_MAX);
+        mem_fail_after(k);
+        status = pipeline_new(r.tables, &r.fake.store, NULL, 1, &second, &err);
+        if (!status)
+            status = run_all(&r, &err);
+        mem_fail_after(-1);
+        assert_true(status == 0 || (status == -ENOMEM && strstr(err.text, "no memory")));
+        pipeline_free(second);
+        must(run_all(&r, &err), &err); /* memory is back: on from where it was */
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_all_pushed_once(&r, N_BATCHES);
+        tear_down(&r);
+        assert_true(k < 100);
+    }
+}
+#endif
+
+static int write_log(void **state)
+{
+    struct synth_options options = { .rows = N_ROWS,
+                                     .seed = 5,
+                                     .n_numeric = 13,
+                                     .n_categorical = 26,
+                                     .cardinality = 50,
+                                     .zipf = 1,
+                                     .positive_rate = 0.25 };
+    struct settings s;
+    struct err err = { 0 };
+    struct batch *batch;
+    struct setup u;
+    struct feed *f;
+
+    (void)state;
+    snprintf(log_file.path, sizeof log_file.path, "/tmp/psd-pipeline-%d.tsv", (int)getpid());
+    must(synth_write(&options, log_file.path, &err), &err);
+    load_settings(&s);
+    must(setup_data(&u, &s, true, true, &err), &err);
+    must(setup_feed(&u, true, 0, &f, &err), &err);
+    for (uint32_t i = 0; feed_next(f, &batch, &err) == 0 && batch; i++)
+        log_file.keys_of[i] = fake_hash(batch->unique, batch->n_unique);
+    feed_close(f);
+    setup_deinit(&u);
+    settings_free(&settings_worker, &s);
+    return 0;
+}
+
+static int remove_log(void **state)
+{
+    (void)state;
+    return remove(log_file.path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded),
+        cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
+        cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
+        cmocka_unit_test(a_stop_delivers_what_was_computed_and_nothing_else),
+        cmocka_unit_test(a_refused_push_ends_the_run_with_its_sentence),
+        cmocka_unit_test(no_more_is_fetched_than_was_allowed),
+        cmocka_unit_test(a_store_whose_calls_must_not_overlap_hears_of_the_next_batch),
+        cmocka_unit_test(a_second_epoch_goes_on_at_the_clock_of_the_first),
+#ifdef PS_FAULTS
+        cmocka_unit_test(the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, write_log, remove_log);
+}

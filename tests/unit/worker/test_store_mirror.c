@@ -1,0 +1,444 @@
+#include "worker/store_mirror.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/hash.h"
+#include "tests/unit/worker/cluster.h"
+
+#define KEYS_MAX 24u
+#define DIM 5u
+#define N_FLOATS 37u
+#define BLOCK 16u
+#define N_TABLES 3u
+#define LARGE (UINT64_C(1) << 30)
+
+/* One batch: the same keys in the sparse tables, all blocks of the dense one. */
+struct batch {
+    uint32_t n;
+    uint64_t keys[KEYS_MAX];
+};
+
+/* What one pull brings. */
+struct rows {
+    float emb[KEYS_MAX * DIM], wide[KEYS_MAX], dense[3 * BLOCK];
+};
+
+struct setup {
+    uint32_t n_shards;
+    enum spec_mode mode;
+    enum spec_optim optim;
+    enum spec_storage storage;
+    enum codec_id push, pull;
+    uint64_t cache_bytes;
+    uint64_t memory_max_bytes; /* of a server's shard */
+    struct spec_limits limits; /* of the embedding table */
+};
+
+struct bench {
+    struct setup setup;
+    struct cluster *cluster;
+    struct store *mirror;
+    uint64_t seed, n_random, clock;
+    uint32_t tables[N_TABLES];
+};
+
+static const uint64_t blocks[3] = { 0, 1, 2 };
+
+static uint64_t draw(struct bench *b, uint64_t below)
+{
+    return hash_mix2(b->seed, b->n_random++) % below;
+}
+
+static void make_table(struct bench *b, uint32_t i, struct table_spec spec)
+{
+    struct err err;
+
+    spec.optim = b->setup.optim;
+    spec.params = spec_optim_defaults(spec.optim);
+    spec.params.weight_decay = 0.01f;
+    spec.storage = b->setup.storage;
+    spec.seed = i + 1;
+    spec.init = SPEC_INIT_UNIFORM;
+    spec.init_scale = 0.1f;
+    snprintf(spec.name, sizeof spec.name, "job/%u", i);
+    assert_int_equal(b->mirror->ops->table(b->mirror, &spec, &b->tables[i], &err), 0);
+}
+
+static void bench_init(struct bench *b, struct setup setup, uint64_t seed)
+{
+    *b = (struct bench){ .setup = setup, .seed = seed };
+    b->cluster = cluster_new(setup.n_shards, setup.mode, setup.memory_max_bytes);
+    b->mirror = store_mirror_new(&b->cluster->store,
+                                 &(struct store_mirror_options){ .max_bytes = setup.cache_bytes,
+                                                                 .mode = setup.mode,
+                                                                 .n_batches = 1 });
+    make_table(b, 0, (struct table_spec){ .dim = DIM, .limits = setup.limits });
+    make_table(b, 1, (struct table_spec){ .dim = 1 });
+    make_table(b, 2,
+               (struct table_spec){ .kind = SPEC_DENSE, .dim = BLOCK, .n_floats = N_FLOATS });
+}
+
+static void bench_deinit(struct bench *b)
+{
+    b->mirror->ops->close(b->mirror);
+}
+
+/* Few keys come often, many seldom. */
+static struct batch draw_batch(struct bench *b)
+{
+    struct batch batch = { 0 };
+    uint64_t key = 0;
+
+    while (batch.n < KEYS_MAX && draw(b, 12)) {
+        key += 1 + draw(b, 2) * draw(b, 60);
+        batch.keys[batch.n++] = key * UINT64_C(0x100000001);
+    }
+    return batch;
+}
+
+static uint32_t ask(const struct bench *b, const struct batch *batch, struct rows *rows,
+                    struct ps_pull_section *ret)
+{
+    ret[0] = (struct ps_pull_section){ .table = b->tables[0],
+                                       .codec = b->setup.pull,
+                                       .n_keys = batch->n,
+                                       .keys = batch->keys,
+                                       .dst = rows->emb };
+    ret[1] = ret[0];
+    ret[1].table = b->tables[1];
+    ret[1].codec = CODEC_FP32;
+    ret[1].dst = rows->wide;
+    ret[2] = (struct ps_pull_section){
+        .table = b->tables[2], .n_keys = 3, .keys = blocks, .dst = rows->dense
+    };
+    return 3;
+}
+
+static int pull(struct bench *b, struct store *s, const struct batch *batch, struct rows *ret)
+{
+    struct ps_pull_section sections[N_TABLES];
+    uint32_t n = ask(b, batch, ret, sections);
+    struct err err;
+    int status;
+
+    memset(ret, 0, sizeof *ret);
+    status = s->ops->pull_start(s, b->clock, sections, n, &err);
+    return status ? status : s->ops->pull_wait(s, &err);
+}
+
+static void check_pull(struct bench *b, const struct batch *batch)
+{
+    struct rows got, want;
+
+    assert_int_equal(pull(b, b->mirror, batch, &got), 0);
+    assert_int_equal(pull(b, &b->cluster->store, batch, &want), 0);
+    assert_memory_equal(&got, &want, sizeof got);
+}
+
+static uint32_t tell(struct bench *b, const struct batch *batch, struct rows *grads,
+                     struct ps_push_section *ret)
+{
+    float *all = grads->emb;
+
+    for (uint32_t i = 0; i < sizeof *grads / sizeof *all; i++)
+        all[i] = hash_unit(hash_mix2(b->seed, b->n_random++)) - 0.5f;
+    ret[0] = (struct ps_push_section){ .table = b->tables[0],
+                                       .codec = b->setup.push,
+                                       .topk_fraction = 0.5f,
+                                       .n_keys = batch->n,
+                                       .keys = batch->keys,
+                                       .values = grads->emb };
+    ret[1] = ret[0];
+    ret[1].table = b->tables[1];
+    ret[1].values = grads->wide;
+    ret[2] = ret[0];
+    ret[2].table = b->tables[2];
+    ret[2].n_keys = 3;
+    ret[2].keys = blocks;
+    ret[2].values = grads->dense;
+    return 3;
+}
+
+static int push(struct bench *b, const struct batch *batch)
+{
+    struct ps_push_section sections[N_TABLES];
+    struct rows grads;
+    struct err err;
+    uint32_t n = tell(b, batch, &grads, sections);
+    int status = b->mirror->ops->push(b->mirror, b->clock, 8, true, sections, n, &err);
+
+    b->clock += !status;
+    return status;
+}
+
+static void push_of_somebody_else(struct bench *b, const struct batch *batch)
+{
+    struct ps_push_section sections[N_TABLES];
+    struct rows grads;
+    uint32_t n = tell(b, batch, &grads, sections);
+
+    enter_shard();
+    cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq,
+                 b->clock, sections, n);
+}
+
+/* Steps, each with the next batch told ahead or not, and reading in between that pushes nothing. */
+static void train(struct bench *b, uint32_t n_steps)
+{
+    struct batch batch = draw_batch(b);
+
+    for (uint32_t i = 0; i < n_steps; i++) {
+        struct batch next = draw_batch(b), other = draw_batch(b);
+        struct ps_pull_section sections[N_TABLES];
+        struct rows unused;
+        struct err err;
+        uint32_t n = ask(b, &next, &unused, sections);
+
+        check_pull(b, &batch);
+        if (draw(b, 2))
+            assert_int_equal(b->mirror->ops->ahead(b->mirror, sections, n, &err), 0);
+        assert_int_equal(push(b, &batch), 0);
+        if (draw(b, 4) == 0)
+            check_pull(b, &other);
+        batch = next;
+    }
+}
+
+static struct ps_stats stats_of(const struct bench *b)
+{
+    struct ps_stats stats;
+
+    b->mirror->ops->stats(b->mirror, &stats);
+    return stats;
+}
+
+static const struct setup plain = {
+    .n_shards = 3, .mode = SPEC_MODE_BSP, .optim = SPEC_ADAGRAD, .cache_bytes = LARGE
+};
+
+static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
+{
+    static const enum codec_id pushes[] = { CODEC_FP32, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK };
+    static const enum codec_id pulls[] = { CODEC_FP32, CODEC_BF16, CODEC_INT8 };
+    static const enum spec_mode modes[] = { SPEC_MODE_BSP, SPEC_MODE_ASYNC };
+    uint64_t seed = (uint64_t)time(NULL);
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * SPEC_OPTIM_END * SPEC_STORAGE_END; i++) {
+        struct setup setup = { .n_shards = i % 2 ? 3 : 1,
+                               .mode = modes[i / 2 % 2],
+                               .optim = (enum spec_optim)(i / 2 % SPEC_OPTIM_END),
+                               .storage = (enum spec_storage)(i / 2 / SPEC_OPTIM_END),
+                               .push = pushes[i % 4],
+                               .pull = pulls[i % 3],
+                               .cache_bytes = i % 5 ? LARGE : 1 };
+        struct bench b;
+
+        print_message("seed %llu\n", (unsigned long long)(seed + i));
+        bench_init(&b, setup, seed + i);
+        train(&b, 60);
+        assert_true(stats_of(&b).rows_cached > 0);
+        assert_true(b.cluster->stats.foreign == 0);
+        bench_deinit(&b);
+    }
+}
+
+static void a_row_that_is_held_is_not_pulled_again(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } };
+    struct bench b;
+    uint64_t n_rows;
+
+    (void)state;
+    bench_init(&b, plain, 1);
+    check_pull(&b, &batch);
+    assert_int_equal(push(&b, &batch), 0);
+    n_rows = b.cluster->stats.rows_pulled;
+    for (int i = 0; i < 5; i++) {
+        struct rows rows;
+
+        assert_int_equal(pull(&b, b.mirror, &batch, &rows), 0);
+        assert_int_equal(push(&b, &batch), 0);
+    }
+    assert_int_equal(b.cluster->stats.rows_pulled, n_rows);
+    assert_int_equal(stats_of(&b).rows_asked, 2 * 3 * 6);
+    assert_int_equal(stats_of(&b).rows_cached, 2 * 3 * 5);
+    assert_int_equal(stats_of(&b).rows_pulled_again, 0);
+    assert_true(stats_of(&b).bytes_saved > 0);
+    bench_deinit(&b);
+}
+
+static void a_small_copy_stays_small_and_counts_what_it_pulls_again(void **state)
+{
+    struct setup setup = plain;
+    struct bench b;
+
+    (void)state;
+    setup.cache_bytes = 3 * 2 * KEYS_MAX * 80; /* a few batches */
+    bench_init(&b, setup, (uint64_t)time(NULL));
+    train(&b, 300);
+    assert_true(stats_of(&b).rows_pulled_again > 0);
+    assert_true(stats_of(&b).rows_cached > 0);
+    bench_deinit(&b);
+}
+
+static void
+somebody_elses_push_is_seen_with_the_next_push_and_the_copy_begins_anew(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, (uint64_t)time(NULL));
+    for (int i = 0; i < 5; i++) {
+        struct batch batch = draw_batch(&b), all = { 0 };
+
+        train(&b, 20);
+        batch.n = batch.n ? batch.n : 1;
+        push_of_somebody_else(&b, &batch);
+        assert_int_equal(push(&b, &batch), 0); /* the answer tells */
+        check_pull(&b, &batch);
+        check_pull(&b, &all);
+    }
+    train(&b, 20);
+    bench_deinit(&b);
+}
+
+static void after_too_many_pushes_of_others_all_is_pulled_plainly(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } };
+    struct bench b;
+    uint64_t n_rows;
+
+    (void)state;
+    bench_init(&b, plain, 5);
+    for (int i = 0; i < 20; i++) {
+        check_pull(&b, &batch);
+        push_of_somebody_else(&b, &batch);
+        assert_int_equal(push(&b, &batch), 0);
+    }
+    n_rows = stats_of(&b).rows_asked;
+    check_pull(&b, &batch);
+    assert_int_equal(stats_of(&b).rows_asked, n_rows);
+    bench_deinit(&b);
+}
+
+static void rows_that_a_server_leaves_out_switch_the_copy_off_before_it_is_read(void **state)
+{
+    struct setup setup = plain;
+    struct bench b;
+
+    (void)state;
+    setup.memory_max_bytes = 300000;
+    bench_init(&b, setup, 3);
+    for (uint32_t i = 0; i < 600; i++) {
+        struct batch batch = { .n = KEYS_MAX };
+
+        for (uint32_t k = 0; k < KEYS_MAX; k++)
+            batch.keys[k] = (uint64_t)(i * KEYS_MAX + k) / 2 * 1000003 + k;
+        check_pull(&b, &batch);
+        assert_int_equal(push(&b, &batch), 0);
+        check_pull(&b, &batch);
+    }
+    assert_true(b.cluster->stats.rows_refused > 0);
+    bench_deinit(&b);
+}
+
+static void tables_whose_rows_come_late_or_go_are_pulled_plainly(void **state)
+{
+    struct setup setup = plain;
+    struct bench b;
+
+    (void)state;
+    setup.limits = (struct spec_limits){ .admit_touches = 3, .admit_clocks = 100 };
+    bench_init(&b, setup, (uint64_t)time(NULL));
+    train(&b, 100);
+    assert_true(stats_of(&b).rows_cached > 0); /* of the other table */
+    bench_deinit(&b);
+}
+
+static void a_worker_declared_dead_begins_with_an_empty_copy(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } };
+    struct rows rows;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, 9);
+    train(&b, 10);
+    b.cluster->fail = PS_EFENCED;
+    assert_int_equal(push(&b, &batch), PS_EFENCED);
+    b.cluster->stats.rejoins++;
+    /* What was under way is lost, and somebody may have pushed meanwhile. */
+    push_of_somebody_else(&b, &batch);
+    check_pull(&b, &batch);
+    b.cluster->fail = PS_EFENCED;
+    batch.keys[0] = 77;
+    batch.n = 1;
+    assert_int_equal(pull(&b, b.mirror, &batch, &rows), PS_EFENCED);
+    train(&b, 10);
+    bench_deinit(&b);
+}
+
+static void an_answer_that_cannot_be_read_switches_the_copy_off(void **state)
+{
+    struct batch batch = { 3, { 1, 2, 3 } };
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, 9);
+    b.cluster->garbles = true;
+    check_pull(&b, &batch);
+    assert_int_equal(push(&b, &batch), 0);
+    train(&b, 10);
+    assert_int_equal(stats_of(&b).rows_cached, 0);
+    bench_deinit(&b);
+}
+
+#ifdef PS_FAULTS
+static void the_kth_allocation_fails_and_no_bit_is_wrong(void **state)
+{
+    (void)state;
+    for (long k = 0; k < 60; k++) {
+        struct batch batch;
+        struct rows got;
+        struct bench b;
+
+        bench_init(&b, plain, (uint64_t)k);
+        train(&b, 3);
+        batch = draw_batch(&b);
+        mem_fail_after(k);
+        (void)!pull(&b, b.mirror, &batch, &got);
+        mem_fail_after(-1);
+        check_pull(&b, &batch);
+        b.cluster->tap_fails_after = k;
+        assert_int_equal(push(&b, &batch), 0);
+        b.cluster->tap_fails_after = -1;
+        train(&b, 5);
+        bench_deinit(&b);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_read_from_the_copy_has_the_bits_of_a_pull),
+        cmocka_unit_test(a_row_that_is_held_is_not_pulled_again),
+        cmocka_unit_test(a_small_copy_stays_small_and_counts_what_it_pulls_again),
+        cmocka_unit_test(
+            somebody_elses_push_is_seen_with_the_next_push_and_the_copy_begins_anew),
+        cmocka_unit_test(after_too_many_pushes_of_others_all_is_pulled_plainly),
+        cmocka_unit_test(rows_that_a_server_leaves_out_switch_the_copy_off_before_it_is_read),
+        cmocka_unit_test(tables_whose_rows_come_late_or_go_are_pulled_plainly),
+        cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
+        cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
+#ifdef PS_FAULTS
+        cmocka_unit_test(the_kth_allocation_fails_and_no_bit_is_wrong),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

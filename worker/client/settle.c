@@ -1,0 +1,119 @@
+#include "worker/client/settle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define BATCHES 16u                   /* so many pushes like this one find room afterwards */
+#define BYTES_MAX (UINT64_C(8) << 20) /* of the rows that go with one push */
+
+void settle_deinit(struct settle *s)
+{
+    free(s->keys);
+    free(s->values);
+    *s = (struct settle){ 0 };
+}
+
+bool settle_is_due(const struct residual *r, const struct ps_push_section *section)
+{
+    return (uint64_t)r->n_rows + section->n_keys > r->rows_max &&
+           r->n_rows + residual_n_absent(r, section->keys, section->n_keys) > r->rows_max;
+}
+
+/* How many rows go: BATCHES times the section's, but no more than a quarter of all, and as many
+ * as BYTES_MAX holds. */
+static uint64_t n_to_go(const struct residual *r, uint32_t n_keys)
+{
+    uint64_t n = (uint64_t)n_keys * BATCHES, most = r->n_rows / 4 + 1;
+    uint64_t fit = BYTES_MAX / (r->dim * sizeof(float) + sizeof(uint64_t));
+
+    n = n < most ? n : most;
+    n = n < fit ? n : fit;
+    return n < r->n_rows ? n : r->n_rows;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int reserve(struct settle *s, uint64_t n_keys, uint32_t dim)
+{
+    void *grown;
+
+    if (n_keys > s->cap_keys) {
+        grown = mem_try_realloc(s->keys, n_keys * sizeof *s->keys);
+        if (!grown)
+            return -ENOMEM;
+        s->keys = grown;
+        s->cap_keys = n_keys;
+    }
+    if (n_keys * dim > s->cap_floats) {
+        grown = mem_try_realloc(s->values, n_keys * dim * sizeof *s->values);
+        if (!grown)
+            return -ENOMEM;
+        s->values = grown;
+        s->cap_floats = n_keys * dim;
+    }
+    return 0;
+}
+
+/* The batch's keys and the oldest rows', ascending, each once. */
+static void collect_keys(struct settle *s, const struct residual *r,
+                         const struct ps_push_section *section, uint64_t n_old)
+{
+    uint64_t n = section->n_keys, n_unique = 0, i;
+    uint32_t row = r->oldest;
+
+    if (n)
+        memcpy(s->keys, section->keys, n * sizeof *s->keys);
+    for (; n_old; n_old--, row = r->newer[row - 1])
+        s->keys[n++] = r->keys[row - 1];
+    qsort(s->keys, n, sizeof *s->keys, compare);
+    for (i = 0; i < n; i++)
+        if (i == 0 || s->keys[i] != s->keys[i - 1])
+            s->keys[n_unique++] = s->keys[i];
+    s->n_keys = (uint32_t)n_unique;
+}
+
+/* What is owed, and the gradient if the batch has one: both ascend, so one run finds them. */
+static void add_up(struct settle *s, const struct residual *r,
+                   const struct ps_push_section *section)
+{
+    uint32_t i, j, k = 0;
+
+    for (i = 0; i < s->n_keys; i++) {
+        float *dst = s->values + (size_t)i * r->dim;
+        const float *owed = residual_find(r, s->keys[i]);
+        const float *grad = NULL;
+
+        if (k < section->n_keys && section->keys[k] == s->keys[i])
+            grad = section->values + (size_t)k++ * r->dim;
+        for (j = 0; j < r->dim; j++)
+            dst[j] = (grad ? grad[j] : 0) + (owed ? owed[j] : 0);
+    }
+}
+
+int settle_prepare(struct settle *s, const struct residual *r,
+                   const struct ps_push_section *section)
+{
+    uint64_t n_old = n_to_go(r, section->n_keys);
+
+    if (section->n_keys + n_old > UINT32_MAX || reserve(s, section->n_keys + n_old + 1, r->dim))
+        return -ENOMEM;
+    collect_keys(s, r, section, n_old);
+    add_up(s, r, section);
+    return 0;
+}
+
+void settle_done(const struct settle *s, struct residual *r)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->n_keys; i++)
+        residual_remove(r, s->keys[i]);
+}

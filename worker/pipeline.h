@@ -1,0 +1,88 @@
+/*
+ * The steps of a run as stages that work at the same time, each on its own batch:
+ *
+ *     read   ->   fetch   ->   compute   ->   deliver
+ *     feed's      pulls        caller's       encodes,
+ *     thread      into a       thread         pushes
+ *                 slot
+ *
+ * Slots are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
+ * counter a stage says where everything is:
+ *
+ *     n_delivered <= n_computed <= n_fetched <= n_read
+ *
+ * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and
+ * the hand-over of their push (n_fetched - n_delivered < n_permits). With the job's bound s and
+ * n_permits <= s + 1 a pull of clock c leaves after the push of c - s - 1 or later, which is what
+ * the bound lets it miss; servers, who are told how many steps are unfinished (ps.h), see to it
+ * again. Hand-over is enough: a shard judges a link's pushes before the pulls behind them.
+ *
+ * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at
+ * the same time but reading: the stages then run one after the other in the caller's thread, and
+ * every bit is that of the plain loop. What can be had there is store_ops.ahead: the store is
+ * told the next batch, if it has been read already, before the caller computes this one.
+ *
+ * Failures: the first one stops fetch and comes out of pipeline_next() or pipeline_done(). After
+ * PS_EFENCED the caller asks for pipeline_restart(), and what was not delivered is fetched anew,
+ * in order; after any other it ends.
+ */
+#ifndef WORKER_PIPELINE_H
+#define WORKER_PIPELINE_H
+
+#include "worker/data/feed.h"
+#include "worker/stages.h"
+#include "worker/stop.h"
+#include "worker/tables.h"
+
+struct pipeline;
+
+/* What has been delivered, in all epochs. */
+struct pipeline_totals {
+    uint64_t steps, samples;
+};
+
+/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the slots. */
+int pipeline_new(struct tables *tables, struct store *store, const struct stop *stop,
+                 uint32_t n_permits, struct pipeline **ret, struct err *err) MUST_CHECK;
+
+/* Batches that are with the pipeline at most: feed_options.lend. */
+uint32_t pipeline_slots_of(uint32_t n_permits);
+
+/* After pipeline_end(). NULL is fine. */
+void pipeline_free(struct pipeline *p);
+
+/* An epoch begins: its feed (borrowed until pipeline_end()), the clock of its first step, and how
+ * many batches may be fetched before pipeline_allow(). -EAGAIN: no thread can be started. */
+int pipeline_begin(struct pipeline *p, struct feed *feed, uint64_t clock, uint64_t n_allowed,
+                   struct err *err) MUST_CHECK;
+
+/* The next batch to compute, with its rows; NULL when all are delivered that the feed had or that
+ * were allowed, or when a stop is asked for. Waits: the feed for the disk, the pull for its
+ * deadline. */
+int pipeline_next(struct pipeline *p, struct slot **ret, struct err *err) MUST_CHECK;
+
+/* That batch is computed: its gradients go on their way. */
+int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
+
+/* n_more batches may be fetched. */
+void pipeline_allow(struct pipeline *p, uint64_t n_more);
+
+/* After PS_EFENCED from anything: waits until no stage is at work, lets the store go on
+ * (store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
+ * where the others are, or where this worker was if that is further. */
+uint64_t pipeline_restart(struct pipeline *p);
+
+/* Ends the epoch: a pull under way is dropped, what was computed is delivered. The failure, if
+ * there was one, told before or not. */
+int pipeline_end(struct pipeline *p, struct err *err) MUST_CHECK;
+
+/* The clock after the last delivered step. */
+uint64_t pipeline_clock(struct pipeline *p);
+
+void pipeline_totals(struct pipeline *p, struct pipeline_totals *ret);
+
+/* Time in each stage so far, but for STAGE_SERVERS and STAGE_NETWORK, which the store knows; fetch
+ * and deliver include what STAGE_SERVERS is to have. */
+void pipeline_stages(struct pipeline *p, struct stages *ret);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * What a run must remember beside the servers' tables: the residuals of lossy codecs, as a file
+ * in --state-dir, so that a restart loses none of them.
+ *
+ * Written when a run begins (which shows whether it can be), every --state-every steps, and at
+ * a clean end, SIGTERM included. A run that was killed is told so by the next one: rows pushed
+ * since the last write then have an old residual, a part of which has been sent already.
+ */
+#ifndef WORKER_STATE_H
+#define WORKER_STATE_H
+
+#include "common/file.h"
+#include "worker/client/encode.h"
+#include "worker/settings.h"
+
+struct state;
+
+/* *ret is NULL without --state-dir. Takes over what an earlier run of this job and rank has left.
+ * A damaged file costs a warning, and the run begins owing nothing; one of another job or model,
+ * or one that cannot be read or written, is an error. The encoder has all its tables and is
+ * borrowed, as the settings are. */
+int state_open(const struct file_ops *files, const struct settings *s, struct encoder *e,
+               struct state **ret, struct err *err) MUST_CHECK;
+void state_free(struct state *state);
+
+/* Steps that earlier runs have made; 0 for NULL. */
+uint64_t state_steps_before(const struct state *state);
+
+/* So many steps are made, those before included: writes, if it is time. What fails is a warning;
+ * the next write may work. NULL is fine, here and below. */
+void state_stepped(struct state *state, uint64_t n_steps);
+
+/* The clean end. */
+int state_end(struct state *state, uint64_t n_steps, struct err *err) MUST_CHECK;
+
+#endif

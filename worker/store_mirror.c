@@ -1,0 +1,498 @@
+#include "worker/store_mirror.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "proto/codec_catalog.h"
+#include "worker/mirror/trust.h"
+
+/* A pull of what is not held. */
+struct fetch {
+    bool under_way;
+    uint32_t n; /* sections that ask for state, then plain ones */
+    struct ps_pull_section sections[SECTIONS_MAX]; /* what the servers are asked */
+    uint64_t *n_pushes; /* owned: [n][n_shards] of the copy when it was sent */
+    uint64_t *keys;     /* owned: of the sections that ask for state */
+    uint64_t cap_keys;
+};
+
+struct mirror {
+    struct store store;
+    struct store *inner; /* owned */
+    uint32_t n_shards, n_tables;
+    struct ps_state_sink sink;
+    pthread_mutex_t lock;    /* the copy and the order of pulls and pushes; all below */
+    struct replica *replica; /* owned */
+    struct trust trust;
+    struct fetch fetch;
+    bool is_ahead; /* the fetch is of ahead() */
+    struct {
+        const struct ps_pull_section *sections; /* borrowed between pull_start and pull_wait */
+        uint32_t n;
+        uint64_t clock, generation;
+        bool plain; /* it is inner's as it is */
+    } request;
+    uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
+};
+
+static struct mirror *mirror_of(struct store *s)
+{
+    return (struct mirror *)(void *)s;
+}
+
+/* After a call of inner's. */
+static int note(struct mirror *m, int status) ON_SHARD
+{
+    if (status) {
+        m->fetch.under_way = m->fetch.under_way && status != PS_EFENCED;
+        trust_drop(&m->trust);
+    }
+    return status;
+}
+
+/* --- a fetch --- */
+
+static int reserve(struct mirror *m, uint64_t n_keys, struct err *err)
+{
+    struct fetch *f = &m->fetch;
+    uint64_t *keys;
+
+    if (n_keys <= f->cap_keys)
+        return 0;
+    keys = mem_try_realloc(f->keys, (n_keys + n_keys / 2) * sizeof *keys);
+    if (!keys)
+        return err_set(err, -ENOMEM, "no memory for %llu keys", (unsigned long long)n_keys);
+    f->keys = keys;
+    f->cap_keys = n_keys + n_keys / 2;
+    return 0;
+}
+
+static uint64_t count_keys(const struct ps_pull_section *sections, uint32_t n)
+{
+    uint64_t n_keys = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        n_keys += sections[i].n_keys;
+    return n_keys;
+}
+
+static void count_section(struct mirror *m, const struct ps_pull_section *s,
+                          const uint64_t *missing, uint32_t n_missing)
+{
+    const struct table_spec *spec = replica_spec(m->replica, s->table);
+
+    if (!m->is_ahead)
+        m->asked_bytes += s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0);
+    if (spec->kind != SPEC_SPARSE)
+        return;
+    m->rows_asked += m->is_ahead ? 0 : s->n_keys;
+    m->rows_missing += n_missing;
+    for (uint32_t i = 0; i < n_missing; i++)
+        m->rows_pulled_again += replica_had(m->replica, s->table, missing[i]);
+}
+
+static void add_section(struct mirror *m, const struct ps_pull_section *s, const uint64_t *keys,
+                        uint32_t n_keys) ON_SHARD
+{
+    struct fetch *f = &m->fetch;
+    uint64_t *n_pushes = f->n_pushes + (size_t)f->n * m->n_shards;
+
+    f->sections[f->n++] = (struct ps_pull_section){
+        .table = s->table, .codec = CODEC_FP32, .n_keys = n_keys, .keys = keys, .sink = &m->sink
+    };
+    for (uint32_t i = 0; i < m->n_shards; i++)
+        n_pushes[i] = replica_n_pushes(m->replica, i, s->table);
+}
+
+/* The step counts of all tables are in doubt: also of those that nothing is asked of. */
+static void add_counts(struct mirror *m, const struct ps_pull_section *sections, uint32_t n)
+    ON_SHARD
+{
+    for (uint32_t t = 0; t < m->n_tables; t++) {
+        const struct ps_pull_section count = { .table = t };
+        uint32_t i = 0;
+
+        while (i < n && sections[i].table != t)
+            i++;
+        if (i == n && replica_covers(m->replica, t) && m->fetch.n < SECTIONS_MAX)
+            add_section(m, &count, NULL, 0);
+    }
+}
+
+/* What of these sections is to be asked of the servers: rows that are not held; step counts, if
+ * they are in doubt; what is not covered. There is room for the keys. */
+static void compose(struct mirror *m, const struct ps_pull_section *sections, uint32_t n)
+    ON_SHARD
+{
+    bool counts = m->trust.must_count && !m->is_ahead;
+    struct fetch *f = &m->fetch;
+    uint64_t *keys = f->keys;
+
+    f->n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_missing;
+
+        if (!replica_covers(m->replica, sections[i].table)) {
+            if (!m->is_ahead)
+                f->sections[f->n++] = sections[i];
+            continue;
+        }
+        n_missing = replica_missing(m->replica, sections[i].table, sections[i].keys,
+                                    sections[i].n_keys, keys);
+        if (n_missing || counts)
+            add_section(m, &sections[i], keys, n_missing);
+        count_section(m, &sections[i], keys, n_missing);
+        keys += n_missing;
+    }
+    if (!counts)
+        return;
+    add_counts(m, sections, n);
+    m->trust.must_count = false;
+}
+
+/* The sink: one shard's rows of one section of the fetch. What is wrong with them is told when
+ * the whole answer is in, for then the rows can be pulled plainly. */
+static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
+                const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes)
+{
+    struct mirror *m = arg;
+    size_t i = (size_t)(s - m->fetch.sections);
+    uint8_t flags = 0;
+    int status;
+
+    pthread_mutex_lock(&m->lock);
+    enter_shard();
+    status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
+                          numbers, n, values, value_bytes, &flags);
+    m->got_bytes += value_bytes;
+    m->trust.limited = m->trust.limited || flags & SECTION_STATE_LIMITED;
+    trust_doubt(&m->trust, status);
+    pthread_mutex_unlock(&m->lock);
+    return 0;
+}
+
+static int start_fetch(struct mirror *m, uint64_t clock, struct err *err) ON_SHARD
+{
+    int status;
+
+    if (!m->fetch.n)
+        return 0;
+    status = m->inner->ops->pull_start(m->inner, clock, m->fetch.sections, m->fetch.n, err);
+    m->fetch.under_way = !status;
+    return note(m, status);
+}
+
+/* Not under the lock: pushes go on meanwhile. */
+static int wait_fetch(struct mirror *m, struct err *err) ON_SHARD
+{
+    int status = m->inner->ops->pull_wait(m->inner, err);
+
+    pthread_mutex_lock(&m->lock);
+    m->fetch.under_way = false;
+    m->is_ahead = false;
+    note(m, status);
+    trust_settle(&m->trust);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- pull --- */
+
+static int start_plain(struct mirror *m, struct err *err)
+{
+    m->request.plain = true;
+    return m->inner->ops->pull_start(m->inner, m->request.clock, m->request.sections,
+                                     m->request.n, err);
+}
+
+static int start(struct mirror *m, struct err *err) ON_SHARD
+{
+    struct ps_stats now;
+    int status;
+
+    m->inner->ops->stats(m->inner, &now);
+    trust_look(&m->trust, &now);
+    m->request.generation = m->trust.generation;
+    if (m->trust.off)
+        return start_plain(m, err);
+    status = reserve(m, count_keys(m->request.sections, m->request.n), err);
+    if (status)
+        return status;
+    replica_turn(m->replica);
+    compose(m, m->request.sections, m->request.n);
+    return start_fetch(m, m->request.clock, err);
+}
+
+/* What ahead() has asked for is part of this; and where a push may leave rows out, that is known
+ * before the copy is used. */
+static int end_earlier(struct mirror *m, struct err *err) ON_SHARD
+{
+    bool is_under_way, must_flush;
+    int status = 0;
+
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (is_under_way)
+        status = wait_fetch(m, err);
+    pthread_mutex_lock(&m->lock);
+    must_flush = !status && m->trust.limited && !m->trust.off;
+    pthread_mutex_unlock(&m->lock);
+    return must_flush ? m->inner->ops->flush(m->inner, err) : status;
+}
+
+static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    int status;
+
+    enter_shard();
+    status = end_earlier(m, err);
+    pthread_mutex_lock(&m->lock);
+    m->request.sections = sections;
+    m->request.n = n;
+    m->request.clock = clock;
+    m->request.plain = false;
+    status = status ? note(m, status) : start(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* The sections that the copy answers. */
+static int read_held(struct mirror *m, struct err *err) ON_SHARD
+{
+    struct ps_pull_section held[SECTIONS_MAX];
+    uint32_t n = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < m->request.n; i++)
+        if (replica_covers(m->replica, m->request.sections[i].table))
+            held[n++] = m->request.sections[i];
+    if (n)
+        status = replica_read(m->replica, held, n, err);
+    return status;
+}
+
+/* What is held, unless the copy began anew meanwhile: then the same question, plainly. */
+static int answer(struct mirror *m, struct err *err) ON_SHARD
+{
+    bool is_held;
+    int status = 0;
+
+    pthread_mutex_lock(&m->lock);
+    is_held = !m->trust.off && m->trust.generation == m->request.generation;
+    if (is_held)
+        status = read_held(m, err);
+    pthread_mutex_unlock(&m->lock);
+    if (is_held)
+        return status;
+    status = start_plain(m, err);
+    return status ? status : m->inner->ops->pull_wait(m->inner, err);
+}
+
+static int pull_wait(struct store *s, struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    bool is_under_way;
+    int status = 0;
+
+    enter_shard();
+    if (m->request.plain)
+        return m->inner->ops->pull_wait(m->inner, err);
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (is_under_way)
+        status = wait_fetch(m, err);
+    return status ? status : answer(m, err);
+}
+
+static int ahead(struct store *s, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    int status = 0;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    if (!m->trust.off && !m->trust.limited && !m->trust.doubt && !m->fetch.under_way &&
+        m->trust.generation == m->request.generation) {
+        status = reserve(m, count_keys(sections, n), err);
+        m->is_ahead = !status;
+        if (m->is_ahead) {
+            compose(m, sections, n);
+            status = start_fetch(m, m->request.clock, err);
+        }
+        m->is_ahead = m->fetch.under_way;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- push --- */
+
+/* The tap, called by inner's push, under the lock. */
+static uint64_t show(void *arg, uint32_t shard, const struct push *push)
+{
+    struct mirror *m = arg;
+    uint64_t n_versions = 1, n_left_out = 0;
+    int status;
+
+    enter_shard();
+    if (m->trust.off)
+        return n_versions;
+    status = replica_push(m->replica, shard, push, &n_versions, &n_left_out);
+    /* A row that is on its way here as it was before this push would miss it. */
+    if (!status && n_left_out && m->fetch.under_way)
+        status = -EAGAIN;
+    trust_doubt(&m->trust, status);
+    return n_versions;
+}
+
+static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    int status;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    status = note(m, m->inner->ops->push(m->inner, clock, n_samples, tick, sections, n, err));
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- the rest --- */
+
+static int keep_table(struct mirror *m, const struct table_spec *spec, uint32_t table,
+                      struct err *err) ON_SHARD
+{
+    int status;
+
+    pthread_mutex_lock(&m->lock);
+    status = replica_add_table(m->replica, table, spec, err);
+    m->n_tables += !status;
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+static int table(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    int status = m->inner->ops->table(m->inner, spec, ret_table, err);
+
+    enter_shard();
+    return status ? status : keep_table(m, spec, *ret_table, err);
+}
+
+static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+    int status = m->inner->ops->table_find(m->inner, spec, ret_table, err);
+
+    enter_shard();
+    return status ? status : keep_table(m, spec, *ret_table, err);
+}
+
+static int flush(struct store *s, struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+
+    return m->inner->ops->flush(m->inner, err);
+}
+
+static int leave(struct store *s, struct err *err)
+{
+    struct mirror *m = mirror_of(s);
+
+    return m->inner->ops->leave(m->inner, err);
+}
+
+static uint64_t clock_of(const struct store *s)
+{
+    const struct mirror *m = (const struct mirror *)(const void *)s;
+
+    return m->inner->ops->clock(m->inner);
+}
+
+static void stats(const struct store *s, struct ps_stats *ret)
+{
+    struct mirror *m = (struct mirror *)(void *)(uintptr_t)s;
+
+    m->inner->ops->stats(m->inner, ret);
+    pthread_mutex_lock(&m->lock);
+    ret->rows_asked = m->rows_asked;
+    ret->rows_cached = m->rows_asked > m->rows_missing ? m->rows_asked - m->rows_missing : 0;
+    ret->rows_pulled_again = m->rows_pulled_again;
+    ret->bytes_saved = m->asked_bytes > m->got_bytes ? m->asked_bytes - m->got_bytes : 0;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static struct encoder *encoder(const struct store *s)
+{
+    const struct mirror *m = (const struct mirror *)(const void *)s;
+
+    return m->inner->ops->encoder(m->inner);
+}
+
+static uint64_t resume(struct store *s)
+{
+    struct mirror *m = mirror_of(s);
+
+    return m->inner->ops->resume(m->inner);
+}
+
+static void close_store(struct store *s)
+{
+    struct mirror *m = mirror_of(s);
+
+    enter_shard();
+    m->inner->ops->close(m->inner);
+    replica_free(m->replica);
+    pthread_mutex_destroy(&m->lock);
+    free(m->fetch.n_pushes);
+    free(m->fetch.keys);
+    free(m);
+}
+
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = flush,
+                                      .leave = leave,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .encoder = encoder,
+                                      .resume = resume,
+                                      .ahead = ahead,
+                                      .close = close_store };
+
+struct store *store_mirror_new(struct store *inner, const struct store_mirror_options *options)
+{
+    struct mirror *m = mem_alloc(sizeof *m);
+    const struct ps_tap tap = { show, m };
+
+    m->store.ops = &ops;
+    m->inner = inner;
+    m->sink = (struct ps_state_sink){ take, m };
+    pthread_mutex_init(&m->lock, NULL);
+    m->n_shards = inner->ops->set_tap(inner, &tap);
+    m->fetch.n_pushes =
+        mem_alloc((size_t)SECTIONS_MAX * m->n_shards * sizeof *m->fetch.n_pushes);
+    m->replica = replica_new(&(struct replica_options){ .n_shards = m->n_shards,
+                                                        .mode = options->mode,
+                                                        .max_bytes = options->max_bytes,
+                                                        .n_turns = 2 * options->n_batches });
+    m->trust.replica = m->replica;
+    m->inner->ops->stats(m->inner, &m->trust.seen);
+    return &m->store;
+}

@@ -1,0 +1,40 @@
+/*
+ * An exact cache of rows before the servers: the job's only worker keeps a copy of what it has pulled,
+ * state included, and changes it with the same pushes (mirror/replica.h). What it holds is not pulled
+ * again, and has the bits that a pull would have brought. Dense tables the same: pulled once.
+ *
+ *     pull_start    what is not held is pulled with its state, if anything
+ *     pull_wait     that is held from now on; all is read from the copy
+ *     ahead         the next batch's rows, as far as not held, are on their way while this one computes
+ *     push          to the servers, and the same bytes to the copy
+ *
+ * Exact as long as the servers do to a row what the copy does, and nothing else. So
+ *   - tables whose rows come late or go by rules are pulled plainly, always;
+ *   - where a server has a limit of memory, a pull waits until the pushes before it are acknowledged;
+ *     once a row was left out, all is pulled plainly from there on, and a sentence says so;
+ *   - a version that has grown by more than our pushes makes the next pull ask for the tables' step
+ *     counts. Where one is not the copy's, somebody else has pushed, or a server has lost pushes: the
+ *     copy is dropped, a sentence says so, and it fills anew; after the 8th time all is pulled plainly;
+ *   - a worker that was declared dead and has joined again begins with an empty copy.
+ * What somebody else's assignment does to a table is not seen by its step count.
+ *
+ * Memory is bounded (--row-cache): rows that were not wanted for longest go, those of the batch in hand
+ * and of the one told by ahead() last of all; what these need is held in any case.
+ *
+ * pull_start, pull_wait and ahead are called by one thread at a time, push by another if wanted.
+ */
+#ifndef WORKER_STORE_MIRROR_H
+#define WORKER_STORE_MIRROR_H
+
+#include "worker/store.h"
+
+struct store_mirror_options {
+    uint64_t max_bytes;
+    enum spec_mode mode; /* of the job */
+    uint32_t n_batches;  /* that are pulled and not pushed yet, at most; 1 in lock step */
+};
+
+/* Takes `inner`, which has set_tap(). */
+struct store *store_mirror_new(struct store *inner, const struct store_mirror_options *options);
+
+#endif

@@ -1,0 +1,305 @@
+#include "worker/store_reuse.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "proto/codec_catalog.h"
+#include "worker/mirror/kept.h"
+
+/* A section of the request under way that asks for less than it was asked for: number `section` of
+ * the inner pull, whose rows go to the places `numbers` of dst. */
+struct part {
+    uint32_t section;
+    const struct ps_pull_section *whole; /* borrowed */
+    const uint32_t *numbers;             /* of its missing keys */
+};
+
+struct reuse {
+    struct store store;
+    struct store *inner; /* owned */
+    struct store_reuse_options options;
+    struct kept kept[PS_TABLES_MAX];
+    bool sparse[PS_TABLES_MAX];
+    struct ps_pull_section sections[SECTIONS_MAX]; /* the inner pull, while under way */
+    struct part parts[SECTIONS_MAX];
+    uint32_t n_sections, n_parts;
+    uint64_t min_clock; /* known when it was sent */
+    uint64_t *keys;     /* owned, as the next two: of the parts */
+    uint32_t *numbers;
+    float *rows;
+    uint64_t cap_keys, cap_floats;
+    _Atomic uint64_t rows_asked, rows_cached, bytes_saved;
+};
+
+static struct reuse *reuse_of(const struct store *s)
+{
+    return (struct reuse *)(void *)(uintptr_t)s;
+}
+
+/* --- tables --- */
+
+static uint32_t bound_of(const struct reuse *r, const struct table_spec *spec)
+{
+    enum spec_mode mode = spec->mode == SPEC_MODE_JOB ? r->options.mode : spec->mode;
+    uint32_t bound = spec->mode == SPEC_MODE_SSP ? spec->bound : r->options.bound;
+
+    if (mode == SPEC_MODE_BSP)
+        return 0;
+    if (mode == SPEC_MODE_ASYNC || bound > r->options.reuse_clocks)
+        return r->options.reuse_clocks;
+    return bound;
+}
+
+static int keep_table(struct reuse *r, const struct table_spec *spec, uint32_t table,
+                      struct err *err)
+{
+    r->sparse[table] = spec->kind == SPEC_SPARSE;
+    return kept_init(&r->kept[table], spec->dim, bound_of(r, spec))
+               ? err_set(err, -ENOMEM, "table %s: no memory", spec->name)
+               : 0;
+}
+
+static int table(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+    int status = r->inner->ops->table(r->inner, spec, ret_table, err);
+
+    return status ? status : keep_table(r, spec, *ret_table, err);
+}
+
+static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+    int status = r->inner->ops->table_find(r->inner, spec, ret_table, err);
+
+    return status ? status : keep_table(r, spec, *ret_table, err);
+}
+
+static void forget(struct reuse *r)
+{
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        kept_clear(&r->kept[i]);
+}
+
+/* --- pull --- */
+
+/* For the parts of all sections, at most. */
+static int reserve(struct reuse *r, const struct ps_pull_section *sections, uint32_t n)
+{
+    uint64_t n_keys = 0, n_floats = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_keys += sections[i].n_keys;
+        n_floats += (uint64_t)sections[i].n_keys * r->kept[sections[i].table].dim;
+    }
+    if (n_keys > r->cap_keys) {
+        uint64_t *keys = mem_try_realloc(r->keys, n_keys * sizeof *keys);
+        uint32_t *numbers;
+
+        if (!keys)
+            return -ENOMEM;
+        r->keys = keys;
+        numbers = mem_try_realloc(r->numbers, n_keys * sizeof *numbers);
+        if (!numbers)
+            return -ENOMEM;
+        r->numbers = numbers;
+        r->cap_keys = n_keys;
+    }
+    if (n_floats > r->cap_floats) {
+        float *rows = mem_try_realloc(r->rows, n_floats * sizeof *rows);
+
+        if (!rows)
+            return -ENOMEM;
+        r->rows = rows;
+        r->cap_floats = n_floats;
+    }
+    return 0;
+}
+
+static void count(struct reuse *r, const struct ps_pull_section *s, uint32_t n_missing)
+{
+    uint32_t n_kept = s->n_keys - n_missing;
+    size_t row_bytes = codec_by_id(s->codec)->row_bytes(r->kept[s->table].dim, 0);
+
+    if (r->sparse[s->table]) {
+        atomic_fetch_add_explicit(&r->rows_asked, s->n_keys, memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->rows_cached, n_kept, memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&r->bytes_saved, n_kept * row_bytes, memory_order_relaxed);
+}
+
+/* What is asked of the servers: whole sections, and parts of those whose table keeps rows. */
+static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
+                    uint32_t n)
+{
+    uint32_t *numbers = r->numbers;
+    uint64_t *keys = r->keys;
+    float *rows = r->rows;
+
+    r->n_sections = r->n_parts = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ps_pull_section *s = &sections[i];
+        struct kept *kept = &r->kept[s->table];
+        uint32_t n_missing;
+
+        if (!kept->rows) {
+            r->sections[r->n_sections++] = *s;
+            continue;
+        }
+        kept_sweep(kept, clock);
+        n_missing = kept_read(kept, clock, s->keys, s->n_keys, s->dst, numbers);
+        count(r, s, n_missing);
+        if (!n_missing)
+            continue;
+        for (uint32_t k = 0; k < n_missing; k++)
+            keys[k] = s->keys[numbers[k]];
+        r->parts[r->n_parts++] = (struct part){ r->n_sections, s, numbers };
+        r->sections[r->n_sections] = *s;
+        r->sections[r->n_sections].n_keys = n_missing;
+        r->sections[r->n_sections].keys = keys;
+        r->sections[r->n_sections++].dst = rows;
+        keys += n_missing;
+        numbers += n_missing;
+        rows += (size_t)n_missing * kept->dim;
+    }
+}
+
+static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+    struct ps_stats stats;
+    int status = reserve(r, sections, n);
+
+    r->n_sections = r->n_parts = 0;
+    if (status)
+        return err_set(err, status, "no memory for a pull");
+    r->inner->ops->stats(r->inner, &stats);
+    r->min_clock = stats.min_clock;
+    compose(r, clock, sections, n);
+    if (!r->n_sections)
+        return 0;
+    status = r->inner->ops->pull_start(r->inner, clock, r->sections, r->n_sections, err);
+    if (status)
+        forget(r);
+    return status;
+}
+
+/* To where it was asked for, and kept. */
+static void take(struct reuse *r, const struct part *part)
+{
+    const struct ps_pull_section *s = &r->sections[part->section];
+    struct kept *kept = &r->kept[s->table];
+    const float *row = s->dst;
+
+    for (uint32_t i = 0; i < s->n_keys; i++, row += kept->dim) {
+        memcpy(part->whole->dst + (size_t)part->numbers[i] * kept->dim, row,
+               kept->dim * sizeof *row);
+        kept_put(kept, s->keys[i], r->min_clock, row, r->options.max_bytes);
+    }
+}
+
+static int pull_wait(struct store *s, struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+    int status = r->n_sections ? r->inner->ops->pull_wait(r->inner, err) : 0;
+
+    if (status) {
+        forget(r);
+        return status;
+    }
+    for (uint32_t i = 0; i < r->n_parts; i++)
+        take(r, &r->parts[i]);
+    return 0;
+}
+
+/* --- the rest --- */
+
+static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct reuse *r = reuse_of(s);
+
+    return r->inner->ops->push(r->inner, clock, n_samples, tick, sections, n, err);
+}
+
+static int flush(struct store *s, struct err *err)
+{
+    return reuse_of(s)->inner->ops->flush(reuse_of(s)->inner, err);
+}
+
+static int leave(struct store *s, struct err *err)
+{
+    return reuse_of(s)->inner->ops->leave(reuse_of(s)->inner, err);
+}
+
+static uint64_t clock_of(const struct store *s)
+{
+    return reuse_of(s)->inner->ops->clock(reuse_of(s)->inner);
+}
+
+static void stats(const struct store *s, struct ps_stats *ret)
+{
+    struct reuse *r = reuse_of(s);
+
+    r->inner->ops->stats(r->inner, ret);
+    ret->rows_asked = atomic_load_explicit(&r->rows_asked, memory_order_relaxed);
+    ret->rows_cached = atomic_load_explicit(&r->rows_cached, memory_order_relaxed);
+    ret->bytes_saved = atomic_load_explicit(&r->bytes_saved, memory_order_relaxed);
+    ret->rows_pulled_again = ret->rows_asked - ret->rows_cached;
+}
+
+static void close_store(struct store *s)
+{
+    struct reuse *r = reuse_of(s);
+
+    r->inner->ops->close(r->inner);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        kept_deinit(&r->kept[i]);
+    free(r->keys);
+    free(r->numbers);
+    free(r->rows);
+    free(r);
+}
+
+static struct encoder *encoder(const struct store *s)
+{
+    const struct reuse *r = reuse_of(s);
+
+    return r->inner->ops->encoder(r->inner);
+}
+
+static uint64_t resume(struct store *s)
+{
+    struct reuse *r = reuse_of(s);
+
+    return r->inner->ops->resume(r->inner);
+}
+
+static const struct store_ops ops = { .table = table,
+                                      .table_find = table_find,
+                                      .pull_start = pull_start,
+                                      .pull_wait = pull_wait,
+                                      .push = push,
+                                      .flush = flush,
+                                      .leave = leave,
+                                      .clock = clock_of,
+                                      .stats = stats,
+                                      .encoder = encoder,
+                                      .resume = resume,
+                                      .close = close_store };
+
+struct store *store_reuse_new(struct store *inner, const struct store_reuse_options *options)
+{
+    struct reuse *r = mem_alloc(sizeof *r);
+
+    r->store.ops = &ops;
+    r->inner = inner;
+    r->options = *options;
+    return &r->store;
+}

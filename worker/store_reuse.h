@@ -1,0 +1,34 @@
+/*
+ * Reuse within the staleness bound, for jobs of several workers: a row or dense block that was pulled
+ * at min clock m is good for every step c with c - m <= bound, for a pull at c may be answered with as
+ * old a one. So it is not pulled again until then.
+ *
+ *     pull_start   rows that are good enough are copied, the others are asked of the servers
+ *     pull_wait    what has come is kept, with the min clock that was known when it was asked for: the
+ *                  answer holds at least that
+ *
+ * Own updates are as everybody's: all of them older than the bound are in, newer ones may be missing
+ * (a plain pull brings a worker's own ones at once). A worker that runs ahead finds its rows too old,
+ * asks, and is parked: reuse loosens no bound.
+ *
+ * The bound is --reuse-clocks, in SSP the table's or the job's if that is less; in lock step 0, which is
+ * no reuse. It is not free: own updates that come late cost accuracy (worker/README.md has figures), so
+ * it is off unless asked for. Rows that are too old go when as many clocks as the bound have passed; when
+ * max_bytes are held, no more are kept.
+ */
+#ifndef WORKER_STORE_REUSE_H
+#define WORKER_STORE_REUSE_H
+
+#include "worker/store.h"
+
+struct store_reuse_options {
+    uint64_t max_bytes;
+    enum spec_mode mode; /* of the job, */
+    uint32_t bound;      /* and its bound in SSP, clocks */
+    uint32_t reuse_clocks;
+};
+
+/* Takes `inner`. */
+struct store *store_reuse_new(struct store *inner, const struct store_reuse_options *options);
+
+#endif

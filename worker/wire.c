@@ -1,0 +1,236 @@
+#include "worker/wire.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "worker/settings_wire.h"
+#include "worker/state.h"
+
+#define WARMUP_AUTO 32u      /* steps; without them topk costs 0.0016 of AUC on Criteo's logs */
+#define REFRESH_ASYNC_MAX 8u /* asynchronous: there is no bound to tell */
+
+struct wire {
+    const struct settings *s; /* borrowed, as the store */
+    struct store *store;
+    pthread_mutex_t lock; /* of codecs, which pulls and pushes ask */
+    struct codecs codecs;
+    struct state *state;      /* owned; NULL without --state-dir */
+    uint64_t bound;           /* of dense tables, clocks */
+    uint64_t dense_min_clock; /* that the last pull of them carried */
+    uint32_t dense_uses;      /* steps that have used it; 0: it has not been pulled */
+};
+
+static double now_s(void *arg)
+{
+    struct timespec t;
+
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void notice(void *arg, const char *sentence)
+{
+    (void)arg;
+    log_info("%s", sentence);
+}
+
+static uint64_t dense_bound(const struct settings *s)
+{
+    int mode = s->dense_mode ? s->dense_mode : s->mode + SPEC_MODE_ASYNC;
+
+    if (mode == SPEC_MODE_ASYNC)
+        return UINT64_MAX;
+    if (mode == SPEC_MODE_BSP)
+        return 0;
+    return s->dense_mode ? s->dense_staleness : s->staleness;
+}
+
+static void set_flow(const struct settings *s, enum choice_slot slot, double n_rows,
+                     uint32_t dim, struct choice_flow *f)
+{
+    bool pushes =
+        slot == CHOICE_ROWS_PUSH || slot == CHOICE_WIDE_PUSH || slot == CHOICE_DENSE_PUSH;
+
+    *f = (struct choice_flow){ .n_rows = n_rows, .dim = dim };
+    f->is_free = settings_wire_codec(s, slot, &f->codec);
+    f->k = pushes ? (uint32_t)((float)dim * s->topk) : 0;
+    f->k = f->k ? f->k : 1;
+}
+
+static struct codecs_options make_options(const struct wire *w, uint64_t n_dense_floats)
+{
+    const struct settings *s = w->s;
+    struct codecs_options o = { .has_link = !s->local,
+                                .warmup_steps = s->dense_push_warmup,
+                                .warmup_codec = (enum codec_id)s->dense_push_warmup_codec,
+                                .steps_before = state_steps_before(w->state),
+                                .now_s = now_s,
+                                .notice = notice };
+    double n_blocks = (double)n_dense_floats / SPEC_DENSE_BLOCK;
+
+    set_flow(s, CHOICE_ROWS_PUSH, 0, s->dim, &o.flows[CHOICE_ROWS_PUSH]);
+    set_flow(s, CHOICE_ROWS_PULL, 0, s->dim, &o.flows[CHOICE_ROWS_PULL]);
+    set_flow(s, CHOICE_WIDE_PUSH, 0, s->wide, &o.flows[CHOICE_WIDE_PUSH]);
+    set_flow(s, CHOICE_WIDE_PULL, 0, s->wide, &o.flows[CHOICE_WIDE_PULL]);
+    set_flow(s, CHOICE_DENSE_PUSH, n_blocks, SPEC_DENSE_BLOCK, &o.flows[CHOICE_DENSE_PUSH]);
+    if (o.flows[CHOICE_DENSE_PUSH].is_free && !o.warmup_steps)
+        o.warmup_steps = WARMUP_AUTO;
+    set_flow(s, CHOICE_DENSE_PULL, n_blocks, SPEC_DENSE_BLOCK, &o.flows[CHOICE_DENSE_PULL]);
+    if (settings_wire_refresh(s, &o.refresh, NULL))
+        o.refresh = 1;
+    o.overlaps = w->store->ops->overlaps && settings_ahead(s) > 0;
+    o.refresh_max = w->bound < REFRESH_ASYNC_MAX ? (uint32_t)w->bound + 1 : REFRESH_ASYNC_MAX;
+    return o;
+}
+
+/* One that reads measures nothing: auto is fp32. */
+static void settle(struct codecs_options *o)
+{
+    o->refresh = 1;
+    for (int i = 0; i < CHOICE_SLOT_END; i++)
+        o->flows[i].is_free = false;
+}
+
+int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_floats,
+             bool trains, struct wire **ret, struct err *err)
+{
+    struct encoder *encoder = store->ops->encoder(store);
+    struct wire *w = mem_alloc(sizeof *w);
+    struct codecs_options options;
+    int status = 0;
+
+    *w = (struct wire){ .s = s, .store = store, .bound = dense_bound(s) };
+    pthread_mutex_init(&w->lock, NULL);
+    if (trains) {
+        encoder_bound_residuals(encoder, s->residual_max_bytes);
+        status = state_open(&file_os, s, encoder, &w->state, err);
+    }
+    if (status) {
+        wire_free(w);
+        return status;
+    }
+    options = make_options(w, n_dense_floats);
+    if (!trains)
+        settle(&options);
+    codecs_init(&w->codecs, &options);
+    *ret = w;
+    return 0;
+}
+
+void wire_free(struct wire *w)
+{
+    if (!w)
+        return;
+    state_free(w->state);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+enum codec_id wire_codec(struct wire *w, enum choice_slot slot)
+{
+    enum codec_id codec;
+
+    pthread_mutex_lock(&w->lock);
+    codec = codecs_at(&w->codecs, slot);
+    pthread_mutex_unlock(&w->lock);
+    return codec;
+}
+
+bool wire_wants_dense(struct wire *w, uint64_t clock)
+{
+    uint32_t refresh;
+
+    pthread_mutex_lock(&w->lock);
+    refresh = codecs_refresh(&w->codecs);
+    pthread_mutex_unlock(&w->lock);
+    if (!w->dense_uses || w->dense_uses >= refresh)
+        return true;
+    return clock > w->dense_min_clock && clock - w->dense_min_clock > w->bound;
+}
+
+void wire_pulled(struct wire *w, bool with_dense)
+{
+    struct ps_stats stats;
+
+    w->dense_uses++;
+    if (!with_dense)
+        return;
+    w->store->ops->stats(w->store, &stats);
+    w->dense_min_clock = stats.pulled_clock;
+    w->dense_uses = 1;
+}
+
+void wire_forget(struct wire *w)
+{
+    w->dense_uses = 0;
+}
+
+/* The push, and how long the link and the servers had it. */
+static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
+                      const struct ps_push_section *sections, uint32_t n,
+                      struct codecs_step *step, struct err *err)
+{
+    const struct store_ops *ops = w->store->ops;
+    struct ps_stats before, after;
+    int status = ops->flush(w->store, err);
+    double sent_s;
+
+    if (status)
+        return status;
+    ops->stats(w->store, &before);
+    status = ops->push(w->store, clock, n_samples, true, sections, n, err);
+    sent_s = now_s(NULL);
+    if (!status)
+        status = ops->flush(w->store, err);
+    step->push_s = now_s(NULL) - sent_s;
+    ops->stats(w->store, &after);
+    step->push_bytes = after.bytes_out - before.bytes_out;
+    return status;
+}
+
+/* Is this push to be timed? */
+static bool is_measuring(struct wire *w)
+{
+    bool is;
+
+    pthread_mutex_lock(&w->lock);
+    is = codecs_is_measuring(&w->codecs);
+    pthread_mutex_unlock(&w->lock);
+    return is;
+}
+
+int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
+              uint32_t n, struct err *err)
+{
+    struct codecs_step step = { .n_rows = slot->batch->n_unique,
+                                .compute_s = (double)slot->compute_ns * 1e-9 };
+    uint32_t n_samples = slot->batch->n;
+    struct ps_stats stats;
+    uint64_t n_steps;
+    int status;
+
+    if (is_measuring(w))
+        status = push_timed(w, slot->clock, n_samples, sections, n, &step, err);
+    else
+        status = w->store->ops->push(w->store, slot->clock, n_samples, true, sections, n, err);
+    if (status)
+        return status;
+    w->store->ops->stats(w->store, &stats);
+    step.bytes_in = stats.bytes_in;
+    pthread_mutex_lock(&w->lock);
+    codecs_stepped(&w->codecs, &step);
+    n_steps = codecs_n_steps(&w->codecs);
+    pthread_mutex_unlock(&w->lock);
+    state_stepped(w->state, n_steps);
+    return 0;
+}
+
+int wire_end(struct wire *w, struct err *err)
+{
+    return w ? state_end(w->state, codecs_n_steps(&w->codecs), err) : 0;
+}

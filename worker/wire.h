@@ -1,0 +1,48 @@
+/*
+ * How a run's tables travel: the codec of each table and direction at each step (codecs.h), how
+ * often dense tables are pulled, and what is kept of residuals (state.h). Beneath it is the
+ * store, above it tables.c, which knows what the sections are.
+ *
+ * Dense tables, once pulled, are good for later steps while both hold:
+ *
+ *     --dense-refresh K      fewer than K steps have used them
+ *     the bound s            step - min clock of that pull <= s (lock step: s = 0, so never)
+ *
+ * In between the worker sees neither its own dense pushes nor others'. A push of clock c that is
+ * missing is one of the last K - 1 steps, which the bound allows to be missing.
+ *
+ * Threads: one may pull (wire_wants_dense(), wire_pulled(), wire_forget()) while another pushes.
+ */
+#ifndef WORKER_WIRE_H
+#define WORKER_WIRE_H
+
+#include "worker/codecs.h"
+#include "worker/settings.h"
+#include "worker/slot.h"
+#include "worker/store.h"
+
+struct wire;
+
+/* The store has all of the run's tables. n_dense_floats: of all dense tables that are trained.
+ * `trains`: for a run that pushes; others use settings alone, and fp32 where they say auto. */
+int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_floats,
+             bool trains, struct wire **ret, struct err *err) MUST_CHECK;
+void wire_free(struct wire *w);
+
+enum codec_id wire_codec(struct wire *w, enum choice_slot slot);
+
+/* Must dense tables be pulled for the step at this clock, or do those pulled before do? */
+bool wire_wants_dense(struct wire *w, uint64_t clock);
+/* A step's pull has been answered; with dense tables or without. */
+void wire_pulled(struct wire *w, bool with_dense);
+/* Of what was pulled some may never be computed: dense tables are to be pulled anew. */
+void wire_forget(struct wire *w);
+
+/* A computed step's push: ops->push with a tick, timed if it is to be. */
+int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
+              uint32_t n, struct err *err) MUST_CHECK;
+
+/* The clean end of a run, all pushes flushed: writes the state. NULL is fine. */
+int wire_end(struct wire *w, struct err *err) MUST_CHECK;
+
+#endif
