@@ -300,7 +300,7 @@ static struct row *grow_again(struct shard *s, struct shard_entry *entry, uint64
         s->again->status = status;
         return NULL;
     }
-    begin_row(s, entry, key, row);
+    shard_grow_begin(s, entry, key, row);
     return row;
 }
 

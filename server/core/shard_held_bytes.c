@@ -75,7 +75,7 @@ static void decode_section(struct state_reader *src, struct section *section, ui
 {
     uint64_t n_left = (uint64_t)(src->end - src->at);
 
-    section->table_id = state_get_u32(src);
+    *section = (struct section){ .table_id = state_get_u32(src) };
     section->op = SECTION_GRADIENT;
     section->codec = (enum codec_id)state_get_upto(src, CODEC_ID_END - 1);
     section->k = state_get_u32(src);

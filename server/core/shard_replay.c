@@ -139,11 +139,15 @@ static int replay_push(struct shard *s, const struct shard_event *event, struct 
         return wrong(err, "a push whose number is not next");
     if (push->n_sections > SECTIONS_MAX)
         return wrong(err, "a push with too many sections");
+    for (uint32_t i = 0; i < push->n_sections; i++)
+        if (push->sections[i].state)
+            return wrong(err, "a push that asks for state");
     return event->push.status ? replay_refused(s, worker, push, event->push.status, err)
                               : replay_applied(s, worker, push, err);
 }
 
 static int replay_table(struct shard *s, const struct shard_event *event, struct err *err)
+    ON_SHARD
 {
     uint32_t id = event->table.id;
     int status;
@@ -211,7 +215,7 @@ static int replay_rows(struct shard *s, const struct shard_event *event, struct 
 }
 
 static int apply(struct shard *s, const struct shard_event *event, uint64_t now_ms,
-                 struct err *err)
+                 struct err *err) ON_SHARD
 {
     switch (event->type) {
     case SHARD_EVENT_PUSH:
