@@ -113,7 +113,7 @@ uint64_t codecs_n_steps(const struct codecs *c)
 
 static void note_sample(struct codecs *c, const struct codecs_step *step)
 {
-    if (c->n_left > CODECS_AGAIN) /* a link that has just been opened is slow */
+    if (step->push_s <= 0 || c->n_left > CODECS_AGAIN) /* a link just opened is slow */
         return;
     if (is_big(c) && (c->big.s <= 0 || step->push_s < c->big.s)) {
         c->big.bytes = (double)step->push_bytes;

@@ -37,8 +37,8 @@ struct codecs_step {
     uint32_t n_rows; /* of the batch */
     double compute_s;
     uint64_t bytes_in;   /* since the run began */
-    uint64_t push_bytes; /* if measured */
-    double push_s;       /* likewise: from the push's first byte to the last answer */
+    uint64_t push_bytes; /* if measured: of keys and values */
+    double push_s; /* likewise: from the push's first byte to the last answer; 0: unknown */
 };
 
 struct codecs {

@@ -203,10 +203,21 @@ static int train(struct run *r, struct err *err)
     return status;
 }
 
+/* What codecs owe is here and not on the servers: it outlives an error too. */
+static void keep_on_failure(struct run *r)
+{
+    struct err late;
+
+    if (tables_end(r->tables, &late))
+        log_warn("%s", late.text);
+}
+
 static int train_or_leave(struct run *r, struct err *err)
 {
     int status = train(r, err);
 
+    if (status)
+        keep_on_failure(r);
     leave_on_failure(r, status);
     return status;
 }

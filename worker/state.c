@@ -13,6 +13,8 @@ struct state {
     const struct settings *s; /* borrowed, as the encoder */
     struct encoder *encoder;
     uint64_t steps_before;
+    bool has_begun; /* the file says so */
+    bool was_ended; /* what was found was of a run that had ended; or there was nothing */
 };
 
 static int write_state(struct state *state, uint64_t n_steps, bool is_ended, struct err *err)
@@ -54,6 +56,7 @@ static int read_state(struct state *state, struct err *err)
     if (status)
         return status;
     state->steps_before = f.clock;
+    state->was_ended = f.is_ended;
     tell_found(&f, state->encoder);
     return 0;
 }
@@ -68,10 +71,10 @@ int state_open(const struct file_ops *files, const struct settings *s, struct en
     if (!s->state_dir[0])
         return 0;
     state = mem_alloc(sizeof *state);
-    *state = (struct state){ .files = files, .s = s, .encoder = e };
+    *state = (struct state){ .files = files, .s = s, .encoder = e, .was_ended = true };
     status = read_state(state, err);
     if (!status)
-        status = write_state(state, state->steps_before, false, err);
+        status = write_state(state, state->steps_before, state->was_ended, err);
     if (status) {
         free(state);
         return status;
@@ -90,6 +93,17 @@ uint64_t state_steps_before(const struct state *state)
     return state ? state->steps_before : 0;
 }
 
+int state_begin(struct state *state, struct err *err)
+{
+    int status;
+
+    if (!state || state->has_begun)
+        return 0;
+    status = write_state(state, state->steps_before, false, err);
+    state->has_begun = !status;
+    return status;
+}
+
 void state_stepped(struct state *state, uint64_t n_steps)
 {
     struct err err;
@@ -102,5 +116,7 @@ void state_stepped(struct state *state, uint64_t n_steps)
 
 int state_end(struct state *state, uint64_t n_steps, struct err *err)
 {
-    return state ? write_state(state, n_steps, true, err) : 0;
+    if (!state)
+        return 0;
+    return write_state(state, n_steps, state->has_begun || state->was_ended, err);
 }

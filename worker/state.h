@@ -2,9 +2,10 @@
  * What a run must remember beside the servers' tables: the residuals of lossy codecs, as a file
  * in --state-dir, so that a restart loses none of them.
  *
- * Written when a run begins (which shows whether it can be), every --state-every steps, and at
- * a clean end, SIGTERM included. A run that was killed is told so by the next one: rows pushed
- * since the last write then have an old residual, a part of which has been sent already.
+ * Written when a run is set up (as it was found: this shows whether it can be), before the first
+ * push, every --state-every steps, and at an end that the run knows of: the last step, SIGTERM, an
+ * error. A run that was killed between its first push and its end is told of by the next one: rows
+ * pushed since the last write then have an old residual, a part of which has been sent already.
  */
 #ifndef WORKER_STATE_H
 #define WORKER_STATE_H
@@ -26,11 +27,16 @@ void state_free(struct state *state);
 /* Steps that earlier runs have made; 0 for NULL. */
 uint64_t state_steps_before(const struct state *state);
 
+/* Before a push: the first one marks the file as that of a run that has not ended. NULL is fine,
+ * here and below. */
+int state_begin(struct state *state, struct err *err) MUST_CHECK;
+
 /* So many steps are made, those before included: writes, if it is time. What fails is a warning;
- * the next write may work. NULL is fine, here and below. */
+ * the next write may work. */
 void state_stepped(struct state *state, uint64_t n_steps);
 
-/* The clean end. */
+/* The end, all that is owed being as of the last push that was handed over. A run that has pushed
+ * nothing leaves the file as it was found. */
 int state_end(struct state *state, uint64_t n_steps, struct err *err) MUST_CHECK;
 
 #endif

@@ -3,8 +3,8 @@
  * process (store_local.c, over server/core: the oracle of lock step, and what a checkpoint is
  * read with). The trainer sees no difference.
  *
- * store_local.c is the one place where worker/ includes server/core and server/store: an arrow
- * down, and none back.
+ * store_local.c and mirror/ (behind store_mirror.c and store_reuse.c) are where worker/ includes
+ * server/core, store_local.c alone where it includes server/store: arrows down, and none back.
  */
 #ifndef WORKER_STORE_H
 #define WORKER_STORE_H

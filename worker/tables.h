@@ -65,7 +65,8 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST
 /* What was pulled and not computed is dropped: dense arrays may have been in it. */
 void tables_restart(struct tables *t);
 
-/* The clean end of a run: what must outlive it beside the tables is written. NULL is fine. */
+/* The end of a run, well or with an error: what must outlive it beside the tables is written. Needs
+ * no server; the store is still open. NULL is fine. */
 int tables_end(struct tables *t, struct err *err) MUST_CHECK;
 
 /* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */

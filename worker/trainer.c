@@ -231,6 +231,15 @@ static int epochs(struct trainer *t, struct err *err)
     return status;
 }
 
+/* --ahead that can do nothing is said once. */
+static void tell_ahead(const struct trainer *t)
+{
+    if (settings_ahead(t->s) > 0 && !t->store->ops->overlaps)
+        log_warn("--ahead %u has no effect: %s, and pulls nothing ahead of a push", t->s->ahead,
+                 t->s->local ? "--local has no network to hide"
+                             : "rows come out of the row cache (--row-cache 0 turns it off)");
+}
+
 int trainer_run(struct trainer *t, struct err *err)
 {
     int status =
@@ -238,6 +247,7 @@ int trainer_run(struct trainer *t, struct err *err)
 
     if (status)
         return status;
+    tell_ahead(t);
     t->best_auc = -1;
     t->state.n_epochs = t->s->epochs;
     t->clock = t->store->ops->clock(t->store);

@@ -170,7 +170,8 @@ void wire_forget(struct wire *w)
     w->dense_uses = 0;
 }
 
-/* The push, and how long the link and the servers had it. */
+/* The push, and how long the link and the servers had it. One that was handed over is delivered,
+ * even where this worker turns out to be dead while it waits: the next call tells it again. */
 static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
                       const struct ps_push_section *sections, uint32_t n,
                       struct codecs_step *step, struct err *err)
@@ -185,12 +186,14 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
     ops->stats(w->store, &before);
     status = ops->push(w->store, clock, n_samples, true, sections, n, err);
     sent_s = now_s(NULL);
-    if (!status)
-        status = ops->flush(w->store, err);
-    step->push_s = now_s(NULL) - sent_s;
+    if (status)
+        return status;
     ops->stats(w->store, &after);
-    step->push_bytes = after.bytes_out - before.bytes_out;
-    return status;
+    step->push_bytes = after.bytes_pushed - before.bytes_pushed;
+    status = ops->flush(w->store, err);
+    if (!status)
+        step->push_s = now_s(NULL) - sent_s;
+    return status == PS_EFENCED ? 0 : status;
 }
 
 /* Is this push to be timed? */
@@ -212,8 +215,10 @@ int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_sect
     uint32_t n_samples = slot->batch->n;
     struct ps_stats stats;
     uint64_t n_steps;
-    int status;
+    int status = state_begin(w->state, err);
 
+    if (status)
+        return status;
     if (is_measuring(w))
         status = push_timed(w, slot->clock, n_samples, sections, n, &step, err);
     else

@@ -42,7 +42,8 @@ void wire_forget(struct wire *w);
 int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
               uint32_t n, struct err *err) MUST_CHECK;
 
-/* The clean end of a run, all pushes flushed: writes the state. NULL is fine. */
+/* The end of a run, well or with an error: writes the state. Needs no server, but the store's
+ * encoder. NULL is fine. */
 int wire_end(struct wire *w, struct err *err) MUST_CHECK;
 
 #endif

@@ -116,8 +116,9 @@ struct roster *shard_roster(struct shard *s) ON_SHARD;
  * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD,
  * PS_ENAN, PS_EPROTO (a table in two sections; a clock out of range, or of a lock-step push one
  * that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step).
- * One fault refuses the whole push. Rows that have no place in the memory budget refuse
- * nothing: they are left out, in ascending order of keys the last ones, and counted.
+ * One fault refuses the whole push. Rows that have no place in the memory budget, or
+ * find no memory at all, refuse nothing: they are left out, in ascending order of keys the last
+ * ones, and counted.
  *
  * After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,

@@ -30,7 +30,7 @@ GROW_DIM = 64
 STATE_FLOATS = 1  # of row-wise Adagrad
 ROW_BYTES = 24  # beyond weights and state
 NETSTAT = ["TCPLossProbes", "DelayedACKLost"]  # TCP waited for something that was late
-PARTS = ["limits", "growth", "local"]
+PARTS = ["limits", "loops", "growth", "local"]
 TAILS = ["p50_us", "p99_us", "p999_us"]
 
 
@@ -133,20 +133,36 @@ def limits_of_dim(bench, dim):
                          "--limits", "--rounds", o.rounds, *TABLE)
 
 
-def open_loops_of_dim(bench, dim, found):
-    """Half of the measured peak of 1,000 keys, fp32; each several times, in turn, with the kernel's counters of each run."""
+def peak_of(load, keys, limits):
+    return next(case["limits"]["actual_rows_per_s"]["median"] for case in limits
+                if case["load"] == load and case["codec"] == "fp32" and case["keys_per_request"] == keys)
+
+
+def open_loops_of_dim(bench, dim, limits):
+    """Half of the measured peak of 1,000 keys, fp32, or the rate that was asked for; each several times, in turn, with the kernel's
+    counters of each run."""
     o = bench.options
+    keys, fill = o.keys[0], [] if not limits else ["--no-fill"]
     runs = {"pull": [], "push": []}
     for _ in range(o.loops):
         for load in runs:
-            peak = next(case["limits"]["actual_rows_per_s"]["median"] for case in found
-                        if case["load"] == load and case["codec"] == "fp32" and case["keys_per_request"] == o.keys[0])
+            rate = o.open_rate or peak_of(load, keys, limits) / keys / 2
             before = netstat()
-            (run,) = bench.psbench(load, "--dim", dim, "--rows", o.rows, "--no-fill", "--keys-per-request", o.keys[0],
-                                   "--rate", peak / o.keys[0] / 2, "--seconds", o.loop_seconds, "--warmup", 0.3, *TABLE)
+            (run,) = bench.psbench(load, "--dim", dim, "--rows", o.rows, *fill, "--keys-per-request", keys, "--rate", rate,
+                                   "--seconds", o.loop_seconds, "--warmup", 0.3, *TABLE)
             run["netstat"] = {name: count - before[name] for name, count in netstat().items()}
             runs[load].append(run)
+            fill = ["--no-fill"]
     return list(runs.values())
+
+
+def millions(value):
+    """None: psbench could not measure it."""
+    return "-" if value is None else f"{value / 1e6:.2f}"
+
+
+def ratio_of(ratio):
+    return "-" if ratio["median"] is None else f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
 
 
 def show_limits(cases):
@@ -158,14 +174,14 @@ def show_limits(cases):
 
     def row(case):
         limits = case["limits"]
-        m = [f"{limits[name]['median'] / 1e6:.2f}" for name in
+        m = [millions(limits[name]["median"]) for name in
              ["actual_rows_per_s", "wire_rows_per_s", "table_rows_per_s", "serial_rows_per_s"]]
         ratio = limits["ratio"]
         cpu = case["server_cpu_s_per_million_rows"]
         return [case["load"], str(case["dim"]), f"{case['keys_per_request']:,}", case["codec"],
                 f"{case['connections']} x {case['depth']}",
                 ", ".join("spins" if spins else "sleeps" for spins in [case["client_spins"], limits["wire_spins"]]), *m,
-                f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})", f"{cpu:.3f}" if cpu else "-"]
+                ratio_of(ratio), f"{cpu:.3f}" if cpu else "-"]
 
     table(["load", "dim", "keys", "codec", "in flight", "waiting", "actual", "a", "b", "serial limit", "actual / limit",
            "server CPU s / M rows"], [row(case) for case in cases])
@@ -176,7 +192,7 @@ def spread(values):
 
 
 def show_open_loops(cases):
-    say("## Open loop at half of the peak, Poisson arrivals")
+    say("## Open loop, Poisson arrivals")
     say()
     say(f"Medians of {len(cases[0])} runs, least and most; beside them what the kernel counted in each run, over all connections of "
         "the machine.")
@@ -235,7 +251,9 @@ def read_options():
     p.add_argument("--loops", type=int, default=7, help="runs of each open loop [%(default)s]")
     p.add_argument("--loop-seconds", type=float, default=2, help="of each of them [%(default)s]")
     p.add_argument("--dims", default="16,64", help="[%(default)s]")
-    p.add_argument("--parts", default=",".join(PARTS), help="limits (open loops with them), growth, local [all]")
+    p.add_argument("--parts", default=",".join(PARTS), help="[%(default)s]")
+    p.add_argument("--open-rate", type=float, default=0,
+                   help="requests/s of the open loops; 0: half of the peak that limits found [%(default)s]")
     p.add_argument("--server-cpu", default="0", help="psd's core [%(default)s]")
     p.add_argument("--client-cpu", default="1", help="psbench's core [%(default)s]")
     o = p.parse_args()
@@ -243,6 +261,9 @@ def read_options():
     strange = set(o.parts) - set(PARTS)
     if strange:
         p.error(f"--parts: found {strange.pop()}, expected {','.join(PARTS)}")
+    if "loops" in o.parts and "limits" not in o.parts and not o.open_rate:
+        p.error("--parts: loops without limits need --open-rate")
+    o.dims = [int(dim) for dim in o.dims.split(",")]
     if o.quick:
         o.loops, o.loop_seconds = 2, 0.3
         o.rows, o.grow_rows, o.local_rows, o.seconds, o.rounds, o.keys = 200_000, 300_000, 200_000, 0.2, 1, KEYS[:2]
@@ -259,14 +280,13 @@ def machine():
 def measure(bench):
     """Of the parts that were asked for."""
     o, found = bench.options, {}
-    if "limits" in o.parts:
-        found |= {"limits": [], "open_loops": [], "overheads": []}
-        for dim in map(int, o.dims.split(",")):
-            with bench.psd():
-                limits = limits_of_dim(bench, dim)
-                found["limits"] += limits
-                found["open_loops"] += open_loops_of_dim(bench, dim, limits)
-                found["overheads"].append((dim, *bench.overhead(dim)))
+    for dim in o.dims if {"limits", "loops"} & set(o.parts) else []:
+        with bench.psd():
+            limits = limits_of_dim(bench, dim) if "limits" in o.parts else []
+            found.setdefault("limits", []).extend(limits)
+            if "loops" in o.parts:
+                found.setdefault("open_loops", []).extend(open_loops_of_dim(bench, dim, limits))
+            found.setdefault("overheads", []).append((dim, *bench.overhead(dim)))
     if "growth" in o.parts:
         found["growths"] = bench.growths()
     if "local" in o.parts:
@@ -285,7 +305,7 @@ def main():
     say()
     shows = {"limits": show_limits, "open_loops": show_open_loops, "growths": show_growths, "local": show_local}
     for name, show in shows.items():
-        if name in found:
+        if found.get(name):
             show(found[name])
     for dim, n_bytes, rows in found.get("overheads", []):
         say(f"Dim {dim}: {n_bytes:.1f} bytes a row beyond weights and state, at {rows:,} rows.")

@@ -142,8 +142,9 @@ def ratios(runs, name, base):
 def case_of(o, training, runs, name, setting, medians):
     all_of = {key: [run.get(key) for run in runs[name]] for key in
               ["samples_per_s", "auc", "logloss", "peak_memory_bytes", "wire_bytes_per_sample"]}
-    return {"case": name, **setting, "medians": medians, "batch": o.batch, "data": training.data_name, "train_rows": training.n_train, "seeds": o.seeds,
-            **all_of, "runs": runs[name], "ratio_to_torch": ratios(runs, name, TORCH), "ratio_to_local": ratios(runs, name, BASE),
+    return {"case": name, **setting, "medians": medians, "batch": o.batch, "data": training.data_name,
+            "train_rows": training.n_train, "seeds": o.seeds, **all_of, "runs": runs[name],
+            "ratio_to_torch": ratios(runs, name, TORCH), "ratio_to_local": ratios(runs, name, BASE),
             "auc_difference_to_local": [a["auc"] - b["auc"] for a, b in zip(runs[name], runs[BASE])]}
 
 

@@ -1,4 +1,5 @@
 """How tables travel: what lossy codecs owe outlives a restart, and codecs are chosen for the link."""
+import gzip
 import json
 import re
 import signal
@@ -99,6 +100,35 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     (tmp_path / "file").write_text("")
     _, err = finish(worker(node, head, *LOSSY, "--state-dir", tmp_path / "file" / "dir"), status=1)
     assert "residuals cannot be" in err or "cannot be read" in err, err
+
+
+def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 40 * BATCH)
+    flags = (*LOSSY, "--state-dir", tmp_path / "state")
+    node = psds("--shards", 2)
+    # A log that breaks off: before the first step, then behind the first of them.
+    packed = gzip.compress(data.read_bytes())
+    broken = tmp_path / "log.tsv.gz"
+    broken.write_bytes(packed[:100])
+    finish(worker(node, broken, *flags), status=1)
+    broken.write_bytes(packed[:len(packed) // 2])
+    out, err = finish(worker(node, broken, *flags, "--progress-every", "1ms"), status=1)
+    assert "did not end by itself" not in err, "nothing was pushed before"
+    n_steps = max(json.loads(line).get("step", 0) for line in out.splitlines())
+    assert n_steps > 5
+    _, err = finish(worker(node, data, *flags))
+    told = re.search(r"(\d+) rows are owed something by (\d+) earlier steps", err)
+    assert told and int(told[1]) > 0 and int(told[2]) >= n_steps, err
+
+
+def test_ahead_that_can_do_nothing_is_said(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 4 * BATCH)
+    ssp = ("--mode", "ssp", "--staleness", 2, "--ahead", 2)
+    node = psds("--shards", 1)
+    _, err = finish(worker(node, data, *ssp))
+    assert err.count("--ahead 2 has no effect: rows come out of the row cache") == 1, err
+    _, err = finish(worker(node, data, *ssp, "--row-cache", 0, "--job", "plain"))
+    assert "--ahead" not in err
 
 
 def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_path):

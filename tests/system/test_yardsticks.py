@@ -183,13 +183,13 @@ def test_stragglers_are_measured_in_each_mode(tmp_path):
 
 def test_open_loops_are_measured_several_times_beside_the_kernels_counters(tmp_path):
     out = tmp_path / "out.json"
-    process = start("hotpath.py", BIN, "--quick", "--dims", "8", "--parts", "limits", "--json", out)
+    process = start("hotpath.py", BIN, "--quick", "--dims", "8", "--parts", "loops", "--open-rate", "50", "--json", out)
     said, errors = process.communicate(timeout=280)
     assert process.returncode == 0, errors
     loops = json.loads(out.read_text())["open_loops"]
     assert [runs[0]["load"] for runs in loops] == ["pull", "push"]
     for runs in loops:
-        assert len(runs) == 2 and len({run["rate"] for run in runs}) == 1
+        assert len(runs) == 2 and {run["rate"] for run in runs} == {50}
         assert all(set(run["netstat"]) == {"TCPLossProbes", "DelayedACKLost"} and min(run["netstat"].values()) >= 0 for run in runs)
         assert all(0 < run["p50_us"] <= run["p99_us"] <= run["p999_us"] for run in runs)
     assert "| TCPLossProbes | DelayedACKLost |" in said
@@ -211,7 +211,8 @@ def test_growth_is_measured_with_the_memory_as_found_and_backed(tmp_path):
     ("train.py", [BIN, "--case", "fast"], 2, 'found "fast", expected NAME=FLAGS'),
     ("train.py", [BIN, "--no-torch", "--data", "nowhere.tsv"], 1, "--data: nowhere.tsv is not there"),
     ("stragglers.py", [BIN, "--ways", "one,two"], 2, "--ways: found two, expected nobody,one,in turn"),
-    ("hotpath.py", [BIN, "--parts", "limit"], 2, "--parts: found limit, expected limits,growth,local"),
+    ("hotpath.py", [BIN, "--parts", "limit"], 2, "--parts: found limit, expected limits,loops,growth,local"),
+    ("hotpath.py", [BIN, "--parts", "loops"], 2, "--parts: loops without limits need --open-rate"),
 ])
 def test_wrong_words_are_refused(script, args, status, sentence):
     process = start(script, *args)

@@ -40,7 +40,8 @@ struct ps_client {
         uint64_t deadline_ns;
     } pull;
     _Atomic uint64_t n_ticked; /* steps whose push the network thread has */
-    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, park_ns, room_ns;
+    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
+    _Atomic uint64_t park_ns, room_ns;
     _Atomic uint64_t residual_rows, residual_bytes, residual_settled;
     _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
 };
@@ -371,6 +372,7 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
         n_bytes += buf_len(&o->bufs[i]);
         parcel_fill(o->parcels[i], &o->bufs[i], c->pushes[i].sections);
     }
+    count(&c->bytes_pushed, n_bytes);
     epoch = desk_add_pushes(&c->desk, c->n_shards, n_bytes);
     net_push(c->net, epoch, o->parcels);
     outbox_forget(o);
@@ -467,6 +469,7 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
 {
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
                               .pushes = c->n_pushes,
+                              .bytes_pushed = c->bytes_pushed,
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns,

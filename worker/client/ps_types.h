@@ -78,6 +78,7 @@ struct ps_push_section {
 
 struct ps_stats {
     uint64_t bytes_in, bytes_out; /* on the wire, frame headers included */
+    uint64_t bytes_pushed;        /* keys and values of pushes handed over, each counted once */
     uint64_t pulls, pushes, rows_pulled, rows_pushed, rows_refused, reconnects, resent_pushes,
         rejoins;
     uint64_t min_clock;     /* lowest that an answer carried last */

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
+#include "proto/codec_catalog.h"
 #include "worker/client/encode.h"
 #include "worker/store.h"
 
@@ -32,7 +33,10 @@ struct fake_plan {
     uint32_t n_permits;
     uint64_t delay_max_us;
     uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
+    uint64_t fence_flush;            /* likewise; FAKE_NEVER */
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
+    uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
+    uint64_t n_between; /* bytes of other requests that leave with every other push */
 };
 
 struct fake {
@@ -42,7 +46,8 @@ struct fake {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool pulling, pushing, fenced, cancelled;
-    uint64_t n_pulls, n_pushes; /* asked for, also what came to nothing */
+    uint64_t n_pulls, n_pushes, n_flushes; /* asked for, also what came to nothing */
+    uint64_t bytes_pushed, bytes_between, bytes_waiting;
     uint64_t n_applied, n_fences, n_aheads, n_ahead_keys;
     uint64_t pull_clock, max_ahead;
     uint32_t dims[FAKE_TABLES_MAX], n_tables;
@@ -169,13 +174,25 @@ static inline int fake_pull_wait(struct store *s, struct err *err)
     return status;
 }
 
+static inline void fake_count_bytes(struct fake *f, const struct ps_push_section *sections,
+                                    uint32_t n)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        n_bytes += sections[i].n_keys *
+                   codec_by_id(sections[i].codec)->row_bytes(f->dims[sections[i].table], 1);
+    f->bytes_pushed += n_bytes;
+    f->bytes_waiting += n_bytes;
+    f->bytes_between += f->n_pushes % 2 ? f->plan.n_between : 0;
+}
+
 static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
                             const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
     struct fake *f = fake_of(s);
     int status;
 
-    (void)n;
     pthread_mutex_lock(&f->lock);
     fake_want(f, !f->pushing, "two pushes at a time");
     fake_want(f, s->ops->overlaps || !f->pulling, "a push within a pull");
@@ -188,6 +205,7 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
         status = err_set(err, PS_ENAN, "the fake refuses this push");
     f->n_pushes++;
     if (!status) {
+        fake_count_bytes(f, sections, n);
         fake_want(f, tick && n_samples && clock == f->n_applied, "a push out of turn");
         f->keys_of[f->n_applied % FAKE_STEPS_MAX] =
             fake_hash(sections[0].keys, sections[0].n_keys);
@@ -201,9 +219,18 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
 
 static inline int fake_flush(struct store *s, struct err *err)
 {
-    (void)s;
-    (void)err;
-    return 0;
+    struct fake *f = fake_of(s);
+    uint64_t ns;
+    int status;
+
+    pthread_mutex_lock(&f->lock);
+    status = fake_trouble(f, &f->plan.fence_flush, f->n_flushes++, err);
+    ns = f->bytes_waiting * f->plan.link_ns_per_byte;
+    f->bytes_waiting = 0;
+    pthread_mutex_unlock(&f->lock);
+    if (!status && ns)
+        nanosleep(&(struct timespec){ 0, (long)ns }, NULL);
+    return status;
 }
 
 static inline uint64_t fake_resume(struct store *s)
@@ -227,8 +254,12 @@ static inline uint64_t fake_clock(const struct store *s)
 
 static inline void fake_stats(const struct store *s, struct ps_stats *ret)
 {
-    (void)s;
-    *ret = (struct ps_stats){ 0 };
+    struct fake *f = fake_of(s);
+
+    pthread_mutex_lock(&f->lock);
+    *ret = (struct ps_stats){ .bytes_pushed = f->bytes_pushed,
+                              .bytes_out = f->bytes_pushed + f->bytes_between };
+    pthread_mutex_unlock(&f->lock);
 }
 
 static inline struct encoder *fake_encoder(const struct store *s)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "worker/codecs.h"
 #include "worker/data/synth.h"
 #include "worker/pipeline.h"
 #include "worker/setup.h"
@@ -36,13 +37,13 @@ static void must(int status, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-static void load_settings(struct settings *s)
+static void load_settings(struct settings *s, const char *push_codec)
 {
-    static const char *const flags[] = { "--data",   log_file.path, "--format", "criteo",
-                                         "--batch",  "16",          "--dim",    "4",
-                                         "--bottom", "8",           "--top",    "8",
-                                         "--wide",   "--mode",      "async",    "--ahead",
-                                         "9",        NULL };
+    const char *const flags[] = {
+        "--data", log_file.path, "--format", "criteo",       "--batch",  "16",     "--dim",
+        "4",      "--bottom",    "8",        "--top",        "8",        "--wide", "--mode",
+        "async",  "--ahead",     "9",        "--push-codec", push_codec, NULL
+    };
     enum settings_action action;
     struct err err = { 0 };
 
@@ -59,6 +60,7 @@ static struct fake_plan plan_of(uint64_t seed, uint32_t n_permits)
                                .delay_max_us = 300,
                                .fence_pull = FAKE_NEVER,
                                .fence_push = FAKE_NEVER,
+                               .fence_flush = FAKE_NEVER,
                                .refuse_push = FAKE_NEVER,
                                .hold_pull = FAKE_NEVER };
 }
@@ -71,14 +73,15 @@ static void open_feed(struct rig *r, uint64_t n_allowed)
     must(pipeline_begin(r->pipeline, r->feed, r->clock, n_allowed, &err), &err);
 }
 
-static void set_up(struct rig *r, const struct store_ops *ops, const struct fake_plan *plan,
-                   uint64_t n_allowed)
+static void set_up_with(struct rig *r, const struct store_ops *ops,
+                        const struct fake_plan *plan, uint64_t n_allowed,
+                        const char *push_codec)
 {
     struct err err = { 0 };
 
     memset(r, 0, sizeof *r);
     fake_init(&r->fake, ops, plan);
-    load_settings(&r->settings);
+    load_settings(&r->settings, push_codec);
     must(setup_data(&r->setup, &r->settings, true, true, &err), &err);
     must(setup_model(&r->setup, &err), &err);
     must(tables_create(&r->settings, r->setup.model, 13, &r->fake.store, &r->tables, &err),
@@ -86,6 +89,12 @@ static void set_up(struct rig *r, const struct store_ops *ops, const struct fake
     must(pipeline_new(r->tables, &r->fake.store, NULL, plan->n_permits, &r->pipeline, &err),
          &err);
     open_feed(r, n_allowed);
+}
+
+static void set_up(struct rig *r, const struct store_ops *ops, const struct fake_plan *plan,
+                   uint64_t n_allowed)
+{
+    set_up_with(r, ops, plan, n_allowed, "fp32");
 }
 
 static void tear_down(struct rig *r)
@@ -198,6 +207,27 @@ static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
         else
             plan.fence_push = n;
         set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
+        must(run_all(&r, &err), &err);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_int_equal(r.fake.n_fences, 1);
+        assert_int_equal(r.n_restarts, 1);
+        assert_all_pushed_once(&r, N_BATCHES);
+        tear_down(&r);
+    }
+}
+
+/* Pushes that are timed are flushed: one flush before, one behind each. */
+static void
+what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 2 * CODECS_FIRST; n++) {
+        struct fake_plan plan = plan_of(n, 1 + (uint32_t)n % 3);
+        struct err err = { 0 };
+        struct rig r;
+
+        plan.fence_flush = n;
+        set_up_with(&r, &fake_overlaps, &plan, UINT64_MAX, "auto");
         must(run_all(&r, &err), &err);
         must(pipeline_end(r.pipeline, &err), &err);
         assert_int_equal(r.fake.n_fences, 1);
@@ -360,7 +390,7 @@ static int write_log(void **state)
     (void)state;
     snprintf(log_file.path, sizeof log_file.path, "/tmp/psd-pipeline-%d.tsv", (int)getpid());
     must(synth_write(&options, log_file.path, &err), &err);
-    load_settings(&s);
+    load_settings(&s, "fp32");
     must(setup_data(&u, &s, true, true, &err), &err);
     must(setup_feed(&u, true, 0, &f, &err), &err);
     for (uint32_t i = 0; feed_next(f, &batch, &err) == 0 && batch; i++)
@@ -383,6 +413,8 @@ int main(void)
         cmocka_unit_test(every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded),
         cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
+        cmocka_unit_test(
+            what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death),
         cmocka_unit_test(a_stop_delivers_what_was_computed_and_nothing_else),
         cmocka_unit_test(a_refused_push_ends_the_run_with_its_sentence),
         cmocka_unit_test(no_more_is_fetched_than_was_allowed),

@@ -1,0 +1,77 @@
+/* What a push that is timed says about the link, on a store that counts. */
+#include "tests/unit/worker/fake_store.h"
+
+#include "worker/wire.h"
+
+#define N_ROWS 2000u
+#define DIM 16u
+
+static void load_settings(struct settings *s)
+{
+    static const char *const flags[] = {
+        "--data", "none", "--dim", "16", "--push-codec", "auto"
+    };
+    enum settings_action action;
+    struct err err = { 0 };
+
+    memset(s, 0, sizeof *s);
+    assert_int_equal(settings_load(&settings_worker, (int)COUNT_OF(flags),
+                                   (char **)(uintptr_t)flags, 0, s, &action, &err),
+                     0);
+}
+
+/* The codec of the rows' pushes that a link of so many ns a byte ends in. */
+static enum codec_id chosen(uint64_t link_ns_per_byte, uint64_t n_between)
+{
+    const struct fake_plan plan = { .n_permits = 1,
+                                    .fence_pull = FAKE_NEVER,
+                                    .fence_push = FAKE_NEVER,
+                                    .fence_flush = FAKE_NEVER,
+                                    .refuse_push = FAKE_NEVER,
+                                    .hold_pull = FAKE_NEVER,
+                                    .link_ns_per_byte = link_ns_per_byte,
+                                    .n_between = n_between };
+    static uint64_t keys[N_ROWS];
+    static float values[N_ROWS * DIM];
+    struct batch batch = { .n = 128, .n_unique = N_ROWS };
+    struct slot slot = { .batch = &batch, .compute_ns = 4000000 };
+    struct table_spec spec = { .dim = DIM };
+    struct ps_push_section section = { .n_keys = N_ROWS, .keys = keys, .values = values };
+    struct err err = { 0 };
+    enum codec_id codec;
+    struct settings s;
+    struct wire *w;
+    struct fake f;
+
+    load_settings(&s);
+    fake_init(&f, &fake_overlaps, &plan);
+    assert_int_equal(f.store.ops->table(&f.store, &spec, &section.table, &err), 0);
+    assert_int_equal(wire_new(&s, &f.store, 0, true, &w, &err), 0);
+    for (; slot.clock < CODECS_FIRST; slot.clock++) {
+        section.codec = wire_codec(w, CHOICE_ROWS_PUSH);
+        assert_int_equal(section.codec, slot.clock % 2 ? CODEC_INT8 : CODEC_FP32);
+        assert_int_equal(wire_push(w, &slot, &section, 1, &err), 0);
+    }
+    codec = wire_codec(w, CHOICE_ROWS_PUSH);
+    wire_free(w);
+    settings_free(&settings_worker, &s);
+    fake_deinit(&f);
+    return codec;
+}
+
+static void requests_that_leave_meanwhile_are_not_taken_for_bytes_of_the_push(void **state)
+{
+    (void)state;
+    assert_int_equal(chosen(500, 0), CODEC_ONEBIT); /* 16 Mbit/s */
+    assert_int_equal(chosen(500, 1000000), CODEC_ONEBIT);
+    assert_int_equal(chosen(0, 1000000), CODEC_FP32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_that_leave_meanwhile_are_not_taken_for_bytes_of_the_push),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
