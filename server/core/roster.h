@@ -17,6 +17,8 @@
  *
  * Leases and join deadlines end in roster_advance() only: a message that is there before it
  * counts.
+ *
+ * This is the interface; roster_*.c are behind it.
  */
 #ifndef SERVER_CORE_ROSTER_H
 #define SERVER_CORE_ROSTER_H
@@ -34,6 +36,7 @@
 
 struct roster;
 struct job;
+struct shard_journal;
 
 enum worker_state { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT, WORKER_DEAD, WORKER_LOST };
 
@@ -59,6 +62,8 @@ struct job {
     uint32_t bound;
     uint32_t n_workers;
     struct worker *workers; /* owned, n_workers, by rank */
+    /* Pushes of clocks below this have changed rows; of later ones, none has. */
+    uint64_t reached;
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
@@ -124,6 +129,25 @@ bool roster_advance(struct roster *r, uint64_t now_ms);
 /* How many workers have left, died or been lost since the start: whoever waits for a min clock
  * asks again when this has changed. */
 uint64_t roster_n_gone(const struct roster *r);
+
+/* From here on joins, ends and moved-up clocks are told (shard_journal.h; NULL: no more). Both are
+ * borrowed; *version is the shard's. */
+void roster_tell(struct roster *r, const struct shard_journal *journal,
+                 const uint64_t *version);
+
+/* What a journal tells, again: as roster_join(), but no lease stands against it, and it was admitted,
+ * so a refusal says that the journal is wrong; and the end of a worker, as LEFT, DEAD or LOST
+ * (PS_ECORRUPT: it is not live, or was not expected). */
+int roster_join_again(struct roster *r, const struct roster_join *join, uint64_t now_ms,
+                      struct err *err) MUST_CHECK;
+int roster_end_again(struct roster *r, struct worker *worker, enum worker_state state)
+    MUST_CHECK;
+
+/* Borrowed, in whatever state it is; NULL: there is no such job or rank. */
+struct worker *roster_worker(struct roster *r, const char *job, uint32_t rank);
+
+/* All leases and join deadlines begin now: those before a restart were of another time. */
+void roster_renew(struct roster *r, uint64_t now_ms);
 
 uint32_t roster_n_jobs(const struct roster *r);
 struct job *roster_job(struct roster *r, uint32_t i);

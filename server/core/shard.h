@@ -32,6 +32,7 @@
 #include "proto/section.h"
 #include "proto/spec.h"
 #include "server/core/roster.h"
+#include "server/core/shard_journal.h"
 #include "server/core/table.h"
 
 #define SHARD_N_TABLES_MAX 1024u
@@ -203,6 +204,10 @@ void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_p
     ON_SHARD;
 /* Is one slice not enough? For a pull that shard_pull_plan() has passed. */
 bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
+
+/* From here on the journal (shard_journal.h; borrowed) is told all that changes the shard; NULL: no
+ * more. To be called between requests, after shard_settle(). */
+void shard_listen(struct shard *s, const struct shard_journal *journal) ON_SHARD;
 
 /* Time passes: leases and join deadlines end, lock-step clocks that waited for the
  * dead are applied. True if a parked pull may have become ready. Also to be called

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/keys.h"
+#include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_grow.h"
 #include "server/core/shard_rows.h"
@@ -82,8 +83,7 @@ static void add_contribution(const struct shard *s, struct clock_work *work,
     c->row_bytes = c->codec->row_bytes(c->entry->table.spec.dim, section->k);
 }
 
-static int reserve_scratch(struct shard *s, struct clock_work *work,
-                           const struct shard_held *first)
+static int reserve(struct shard *s, struct clock_work *work, const struct shard_held *first)
 {
     uint64_t n_sections = 0;
 
@@ -282,20 +282,33 @@ static void trim(struct shard *s)
         shard_trim(all[i]);
 }
 
-int shard_combine(struct shard *s, const struct shard_held *first, uint64_t run)
+int shard_combine_reserve(struct shard *s, const struct shard_held *first)
 {
     struct clock_work work = { 0 };
-    int status = reserve_scratch(s, &work, first);
+    int status = reserve(s, &work, first);
 
-    if (!status) {
+    if (status)
+        trim(s);
+    return status;
+}
+
+void shard_combine(struct shard *s, const struct shard_held *first, uint64_t run)
+{
+    struct clock_work work = { 0 };
+
+    if (first) {
+        int status = reserve(s, &work, first);
+
+        assert(!status); /* shard_combine_reserve() has been there */
         gather(s, &work, first);
         make_batches(&work);
     }
     if (work.n_batches) {
         s->version++;
         s->counters.combined_clocks++;
+        if (s->again)
+            shard_again_begin(s);
         apply(s, &work, run, first->clock);
     }
     trim(s);
-    return status;
 }

@@ -21,6 +21,7 @@
  * when it came. */
 struct shard_held {
     struct shard_held *next; /* owned */
+    uint32_t n_users;        /* the queue; a walk that has still to read it (shard_walk.h) */
     uint32_t rank;
     uint64_t incarnation, seq, clock;
     uint32_t n_samples;
@@ -30,8 +31,12 @@ struct shard_held {
     struct section sections[]; /* their bytes stand behind them */
 };
 
-/* Applies the clock of `first`, of run `run` of its job: it and those behind it with the same clock, which are sorted by
- * (rank, seq) and hold one incarnation of each rank. -ENOMEM: nothing has changed. */
-int shard_combine(struct shard *s, const struct shard_held *first, uint64_t run) MUST_CHECK;
+/* Room to combine the clock of `first`, or less of it. -ENOMEM. */
+int shard_combine_reserve(struct shard *s, const struct shard_held *first) MUST_CHECK;
+
+/* Applies the clock of `first`, of run `run` of its job: it and those behind it with the same clock,
+ * which are sorted by (rank, seq) and hold one incarnation of each rank. NULL: nobody's counts. There
+ * is room for it. */
+void shard_combine(struct shard *s, const struct shard_held *first, uint64_t run);
 
 #endif

@@ -2,7 +2,9 @@
 
 #include "common/hash.h"
 #include "server/core/init.h"
+#include "server/core/shard_again.h"
 #include "server/core/shard_rows.h"
+#include "server/core/shard_tell.h"
 #include "server/core/weights.h"
 
 #define SAMPLE_ROWS 512u
@@ -17,7 +19,9 @@ void shard_grow_init(struct shard *s, struct shard_entry *entry)
     uint64_t max = limits->max_bytes / s->config.n_shards;
 
     entry->table.bytes_max = limits->max_bytes && !max ? 1 : max;
-    entry->budget = (struct budget){ .parent = &s->budget, .max = entry->table.bytes_max };
+    /* What was there then has its place again, however its table is built (shard_replay.h). */
+    entry->budget =
+        (struct budget){ .parent = &s->budget, .max = s->again ? 0 : entry->table.bytes_max };
     entry->turnover = (struct shard_turnover){
         .idle.span = limits->idle_clocks,
         .ttl.span = (uint64_t)limits->ttl_s * 1000,
@@ -127,13 +131,17 @@ static void begin_to_age(struct shard_entry *entry)
     v->age_left = table_n_numbers(entry->table.rows);
 }
 
-static void age(struct shard_turnover *v, struct row *row)
+/* Not what the newest push has changed or any has still to change: so that ageing and pushes have
+ * one order for who does the same again (shard_again.h). */
+static void age(struct shard *s, struct shard_entry *entry, struct row *row)
 {
+    struct shard_turnover *v = &entry->turnover;
+
     if (!v->age_left)
         return;
     v->age_left--;
-    if (row)
-        row->stamp = row_stamp(row_version(row), row_touches(row) / 2, row_flags(row));
+    if (row && row_version(row) != s->version && !shard_rows_await(entry, row->key))
+        shard_tell_touches(s, entry, row, row_touches(row) / 2, row_flags(row));
 }
 
 /* Looks at SAMPLE_ROWS row numbers, or all if there are no more: sets the hand's threshold, and
@@ -166,7 +174,7 @@ static struct row *sample(struct shard_entry *entry, uint64_t version)
 
 /* The next row at or below the threshold; NULL when HAND_STEPS have met none, or the round with
  * that threshold is over. */
-static struct row *walk(struct shard_entry *entry, uint64_t version)
+static struct row *walk(struct shard *s, struct shard_entry *entry, uint64_t version)
 {
     struct shard_turnover *v = &entry->turnover;
     struct table *t = entry->table.rows;
@@ -178,7 +186,7 @@ static struct row *walk(struct shard_entry *entry, uint64_t version)
         v->hand = v->hand + 1 < n_numbers ? v->hand + 1 : 0;
         if (row && worth(entry, row) <= v->threshold && may_go(entry, row, version))
             return row;
-        age(v, row);
+        age(s, entry, row);
     }
     return NULL;
 }
@@ -211,14 +219,14 @@ static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key,
     if (table_n_rows(t) < table_n_numbers(t))
         row = beside(entry, key, version);
     else if (table_n_rows(t))
-        row = walk(entry, version);
+        row = walk(s, entry, version);
     if (!row && table_n_rows(t) == table_n_numbers(t)) {
         row = sample(entry, version);
         entry->turnover.barren = row ? 0 : s->mark;
     }
     if (!row)
         return false;
-    table_remove(t, row);
+    shard_tell_gone(s, entry, row);
     entry->table.rows_evicted++;
     s->counters.rows_evicted++;
     return true;
@@ -277,12 +285,38 @@ static struct row *grow(struct shard *s, struct shard_entry *entry, enum section
     return row;
 }
 
+/* As it was decided then. NULL also for rows that this version, or a later one, has changed. */
+static struct row *grow_again(struct shard *s, struct shard_entry *entry, uint64_t version,
+                              uint64_t key, struct row *row)
+{
+    int status;
+
+    if (row)
+        return row_version(row) < version ? row : NULL;
+    if (shard_again_is_left(s, entry, key))
+        return NULL;
+    status = table_insert(entry->table.rows, key, &row);
+    if (status) {
+        s->again->status = status;
+        return NULL;
+    }
+    shard_grow_begin(s, entry, key, row);
+    return row;
+}
+
 void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                      uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows)
 {
+    if (s->again) {
+        for (uint32_t i = 0; i < n; i++)
+            rows[i] = grow_again(s, entry, version, keys[i], rows[i]);
+        return;
+    }
     for (uint32_t i = 0; i < n; i++)
         if (!rows[i])
             rows[i] = grow(s, entry, op, version, keys[i]);
+    shard_tell_rows(s);
+    shard_tell_left(s, entry, version, keys, n, rows);
 }
 
 int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,

@@ -26,7 +26,8 @@ void shard_grow_deinit(struct shard_entry *entry);
  * its weights and state as they begin, and stamp 0. It stays NULL where the key is not admitted
  * yet, or there is no place for it in the budget or in memory; which of these is counted.
  * Other rows may go to make room, but none that that push has changed, or that any push has
- * still to change (shard_rows.h). A key that is set (SECTION_ASSIGN) and not learnt is not asked
+ * still to change (shard_rows.h). While a journal is replayed all of that is as it was then, and
+ * rows[i] becomes NULL, too, where it is not older than `version`. A key that is set (SECTION_ASSIGN) and not learnt is not asked
  * how often it came. */
 void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                      uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);

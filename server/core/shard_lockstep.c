@@ -9,13 +9,6 @@
 
 #define HELD_BYTES_ALWAYS (UINT64_C(64) << 20) /* however small the budget: the largest frame */
 
-struct shard_queue {
-    struct shard_queue *next; /* owned */
-    struct job *job;          /* borrowed from the roster, which keeps it at its address */
-    uint64_t run;             /* of the job: a later run's pushes are in another queue */
-    struct shard_held *first; /* owned; sorted */
-};
-
 static struct shard_queue *find_queue(const struct shard *s, const struct job *job,
                                       uint64_t run)
 {
@@ -112,6 +105,7 @@ static struct shard_held *copy_push(const struct push *push, const struct shard_
     if (!h)
         return NULL;
     bytes = (uint8_t *)(h->sections + n_sections);
+    h->n_users = 1;
     h->seq = push->seq;
     h->clock = push->clock;
     h->n_samples = push->n_samples;
@@ -141,14 +135,14 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
                    push->sections[i].value_bytes;
         n_sections++;
     }
-    status = check_room(s, worker, push, n_bytes, err);
+    status = s->again ? 0 : check_room(s, worker, push, n_bytes, err);
     if (status)
         return status;
     *ret_held = copy_push(push, parts, n_bytes, n_sections);
     return *ret_held ? 0 : -ENOMEM;
 }
 
-static bool is_before(const struct shard_held *a, const struct shard_held *b)
+bool shard_lockstep_is_before(const struct shard_held *a, const struct shard_held *b)
 {
     if (a->clock != b->clock)
         return a->clock < b->clock;
@@ -168,7 +162,7 @@ void shard_lockstep_hold(struct shard *s, struct worker *worker, struct shard_he
     held->rank = worker->rank;
     held->incarnation = worker->incarnation;
     at = &make_queue(s, worker->job)->first;
-    while (*at && is_before(*at, held))
+    while (*at && shard_lockstep_is_before(*at, held))
         at = &(*at)->next;
     held->next = *at;
     *at = held;
@@ -197,13 +191,19 @@ bool shard_lockstep_is_behind(const struct shard *s, const struct job *job)
     return q && q->first && is_complete(q);
 }
 
+void shard_lockstep_let_go(struct shard_held *held)
+{
+    if (--held->n_users == 0)
+        free(held);
+}
+
 static void free_first(struct shard *s, struct shard_held **at)
 {
     struct shard_held *h = *at;
 
     *at = h->next;
     s->held_bytes -= h->n_bytes;
-    free(h);
+    shard_lockstep_let_go(h);
 }
 
 /* Has its worker ticked past the push's clock, or reached a later one otherwise? */
@@ -245,20 +245,52 @@ static bool drop_void(struct shard *s, struct shard_queue *q)
     return at != &q->first;
 }
 
+/* The queue's first clock, which is complete. -ENOMEM: all is as it was. */
+static int release_clock(struct shard *s, struct shard_queue *q)
+{
+    uint64_t clock = q->first->clock;
+    struct shard_event event = { .type = SHARD_EVENT_COMBINE,
+                                 .version = s->version,
+                                 .combine = { q->run, clock } };
+
+    if (shard_combine_reserve(s, q->first) != 0 ||
+        shard_journal_reserve(s->journal, &event) != 0)
+        return -ENOMEM;
+    shard_combine(s, drop_void(s, q) ? q->first : NULL, q->run);
+    if (s->version > event.version && q->run == q->job->run && clock >= q->job->reached)
+        q->job->reached = clock + 1;
+    while (q->first && q->first->clock == clock)
+        free_first(s, &q->first);
+    event.version = s->version;
+    shard_journal_record(s->journal, &event);
+    return 0;
+}
+
 static bool release_queue(struct shard *s, struct shard_queue *q)
 {
     bool any = false;
 
-    while (q->first && is_complete(q)) {
-        uint64_t clock = q->first->clock;
-
-        if (drop_void(s, q) && shard_combine(s, q->first, q->run) != 0)
-            return any;
-        while (q->first && q->first->clock == clock)
-            free_first(s, &q->first);
+    while (q->first && is_complete(q) && release_clock(s, q) == 0)
         any = true;
-    }
     return any;
+}
+
+int shard_lockstep_release_again(struct shard *s, uint64_t run, uint64_t clock)
+{
+    struct shard_queue **at = &s->queues, *q;
+    int status;
+
+    while (*at && (*at)->run != run)
+        at = &(*at)->next;
+    q = *at;
+    if (!q || q->first->clock != clock || !is_complete(q))
+        return PS_ECORRUPT;
+    status = release_clock(s, q);
+    if (q->first)
+        return status;
+    *at = q->next;
+    free(q);
+    return status;
 }
 
 bool shard_lockstep_release(struct shard *s)
@@ -266,6 +298,8 @@ bool shard_lockstep_release(struct shard *s)
     struct shard_queue **at = &s->queues;
     bool any = false;
 
+    if (s->again)
+        return false; /* the journal says when */
     while (*at) {
         struct shard_queue *q = *at;
 

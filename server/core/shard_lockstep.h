@@ -19,6 +19,13 @@
 
 #include "server/core/shard_combine.h"
 
+struct shard_queue {
+    struct shard_queue *next; /* owned */
+    struct job *job;          /* borrowed from the roster, which keeps it at its address */
+    uint64_t run;             /* of the job: a later run's pushes are in another queue */
+    struct shard_held *first; /* owned; sorted, and never NULL but while a clock is released */
+};
+
 #define SHARD_HELD_PUSHES_MAX 1024u              /* of one worker */
 #define SHARD_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
 
@@ -38,6 +45,16 @@ void shard_lockstep_tick(struct shard *s, const struct worker *worker, uint64_t 
 /* Combines all clocks that are complete. True if there were any. One for which there is no
  * memory stays complete, and is tried again at the next call. */
 bool shard_lockstep_release(struct shard *s);
+
+/* This clock of this run, which a journal says was combined now. PS_ECORRUPT: it cannot have been;
+ * -ENOMEM. */
+int shard_lockstep_release_again(struct shard *s, uint64_t run, uint64_t clock) MUST_CHECK;
+
+/* Is `a` before `b` in a queue? */
+bool shard_lockstep_is_before(const struct shard_held *a, const struct shard_held *b);
+
+/* One user less. */
+void shard_lockstep_let_go(struct shard_held *held);
 
 /* Is there a complete clock that has not been combined? Then nothing of lock step may be
  * read. */

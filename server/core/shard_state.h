@@ -3,7 +3,8 @@
  * shard_push.c and shard_run.c (a push and its way), shard_pull.c and shard_read.c (a pull and its
  * rows), and below these shard_section.c (a section held against its table), shard_lockstep.c
  * (pushes that wait for their clock), shard_combine.c (a clock that is complete), shard_change.c
- * (rows changed), shard_grow.c (does a key get a row?), shard_rows.c (rows still to be changed).
+ * (rows changed), shard_grow.c (does a key get a row?), shard_rows.c (rows still to be changed),
+ * shard_tell.c (what a journal is told). shard_walk.h and shard_replay.h are interfaces of their own.
  *
  * Invariants:
  *   1. Every row's key routes to this shard; a dense table's keys are below n_blocks.
@@ -21,6 +22,7 @@
 #include "proto/keys.h"
 #include "server/core/optim_catalog.h"
 #include "server/core/shard.h"
+#include "server/core/shard_journal.h"
 #include "server/core/shard_turnover.h"
 
 #define SHARD_SCRATCH_KEEP_BYTES ((size_t)1 << 20) /* of each scratch buffer, between calls */
@@ -37,6 +39,7 @@ struct shard_entry {
     struct budget budget;      /* of its rows, index and sketch; parent: the shard's */
     struct shard_turnover turnover;
     struct shard_rows *changing; /* by pushes that have taken effect; borrowed */
+    struct buf gone; /* owned: keys of rows that went since the last cut (shard_tell.h) */
 };
 
 /* The rows of one table that a push changes, in the order of their keys. The arrays are scratch
@@ -97,7 +100,25 @@ struct shard_run {
     struct buf keys, marks; /* owned: the parts' arrays */
 };
 
-struct shard_queue; /* shard_lockstep.c */
+struct shard_queue; /* shard_lockstep.h */
+struct shard_again; /* shard_again.h */
+struct shard_walk;  /* shard_walk.h */
+
+/* Rows that went or were aged and are still to be told of, all of one table (shard_tell.h). */
+struct shard_telling {
+    const struct shard_entry *entry;
+    uint32_t n_gone, n_aged;
+    uint64_t gone[SHARD_EVENT_ROWS_MAX], aged[SHARD_EVENT_ROWS_MAX];
+    uint8_t touches[SHARD_EVENT_ROWS_MAX];
+};
+
+/* What a delta is a delta to (shard_walk.h). */
+struct shard_base {
+    bool counts;      /* rows that go are noted, since the last cut or the walk under way */
+    bool is_there;    /* there is a cut, and all that has gone since is known */
+    uint64_t version; /* of that cut */
+    uint64_t n_gone;  /* noted, of all tables */
+};
 
 struct shard {
     struct shard_config config;
@@ -114,6 +135,12 @@ struct shard {
     struct shard_refusal refusal;
     struct shard_queue *queues; /* owned */
     uint64_t held_bytes;
+
+    const struct shard_journal *journal; /* borrowed; NULL: none */
+    struct shard_telling telling;
+    struct shard_again *again; /* borrowed; a journal is being replayed, else NULL */
+    struct shard_base base;
+    struct shard_walk *walk; /* the one under way, borrowed, or NULL */
 
     /* small: pushes that are judged in one call; large: the one that goes on in slices. */
     struct shard_run small, large;

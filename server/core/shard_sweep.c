@@ -1,6 +1,7 @@
 #include "server/core/shard_sweep.h"
 
 #include "server/core/shard_rows.h"
+#include "server/core/shard_tell.h"
 
 /* This run's place; one that is new takes that of the oldest, whose numbers are the least. */
 static struct shard_turnover_run *find_run(struct shard_turnover *v, uint64_t run,
@@ -77,13 +78,13 @@ static void end_pass(struct shard_entry *entry)
 }
 
 /* Under the rule of rare rows: true if it goes. */
-static bool is_rare(const struct spec_limits *limits, struct row *row)
+static bool is_rare(struct shard *s, const struct shard_entry *entry, struct row *row)
 {
     uint32_t flags = row_flags(row);
 
-    if (flags & ROW_VISITED && row_touches(row) < limits->rare_touches)
+    if (flags & ROW_VISITED && row_touches(row) < entry->table.spec.limits.rare_touches)
         return true;
-    row->stamp = row_stamp(row_version(row), 0, flags | ROW_VISITED);
+    shard_tell_touches(s, entry, row, 0, flags | ROW_VISITED);
     return false;
 }
 
@@ -102,7 +103,7 @@ static bool judge(struct shard *s, struct shard_entry *entry, struct row *row, u
     } else if (version <= expired) {
         t->rows_expired++;
         s->counters.rows_expired++;
-    } else if (entry->turnover.rare && is_rare(&t->spec.limits, row)) {
+    } else if (entry->turnover.rare && is_rare(s, entry, row)) {
         t->rows_rare++;
         s->counters.rows_rare++;
     } else {
@@ -128,8 +129,9 @@ static uint32_t sweep_table(struct shard *s, struct shard_entry *entry, uint64_t
         struct row *row = table_row(t, v->at);
 
         if (row && judge(s, entry, row, idle, expired))
-            table_remove(t, row);
+            shard_tell_gone(s, entry, row);
     }
+    shard_tell_rows(s);
     if (v->at >= n_numbers)
         end_pass(entry);
     return n;

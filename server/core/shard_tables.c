@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "proto/route.h"
+#include "server/core/shard_again.h"
 #include "server/core/shard_grow.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_run.h"
@@ -29,10 +30,12 @@ void shard_free(struct shard *s)
 {
     if (!s)
         return;
+    shard_again_stop(s);
     shard_lockstep_free(s);
     for (uint32_t i = 0; i < s->n_tables; i++) {
         table_free(s->tables[i]->table.rows);
         shard_grow_deinit(s->tables[i]);
+        buf_deinit(&s->tables[i]->gone);
         free(s->tables[i]);
     }
     roster_free(s->roster);
@@ -77,6 +80,9 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
 
 static int make_table(struct shard *s, const struct table_spec *spec, struct err *err)
 {
+    const struct shard_event event = { .type = SHARD_EVENT_TABLE,
+                                       .version = s->version,
+                                       .table = { s->n_tables, spec } };
     struct shard_entry *entry;
     int status;
 
@@ -84,7 +90,8 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
         return err_set(err, -ENOSPC,
                        "table %s: this shard has %u tables, which is the most it can have",
                        spec->name, SHARD_N_TABLES_MAX);
-    entry = new_entry(s, spec);
+    status = shard_journal_reserve(s->journal, &event);
+    entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
     status = table_new(&entry->table.rows, entry->table.payload_bytes, 0, &entry->budget);
@@ -96,6 +103,7 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
     }
     s->n_bsp_tables += spec->mode == SPEC_MODE_BSP;
     s->tables[s->n_tables++] = entry;
+    shard_journal_record(s->journal, &event);
     return 0;
 }
 
@@ -132,6 +140,12 @@ uint32_t shard_n_tables(const struct shard *s)
 struct roster *shard_roster(struct shard *s)
 {
     return s->roster;
+}
+
+void shard_listen(struct shard *s, const struct shard_journal *journal)
+{
+    s->journal = journal;
+    roster_tell(s->roster, journal, &s->version);
 }
 
 bool shard_advance(struct shard *s, uint64_t now_ms)

@@ -4,9 +4,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_sweep.h"
+#include "server/core/shard_tell.h"
 
 int shard_verdict_turn(const struct worker *worker, const struct push *push, bool *ret_repeated,
                        struct err *err)
@@ -97,6 +99,25 @@ static bool is_unjudged(int status)
            status == PS_ENOJOIN;
 }
 
+static void refuse(struct shard *s, struct shard_run *run, int status)
+{
+    take_number(s, run);
+    run->worker->refused_seq = run->push->seq;
+    run->worker->refused_status = status;
+    note_refusal(s, run);
+    shard_tell_push(s, run->worker, run->push, status);
+    end_step(s, run);
+}
+
+int shard_verdict_refuse_again(struct shard *s, struct shard_run *run, int status)
+{
+    if (status == 0 || is_unjudged(status))
+        return PS_ECORRUPT;
+    run->fault.err.status = status;
+    refuse(s, run, status);
+    return 0;
+}
+
 void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
 {
     struct shard_fault *fault = &run->fault;
@@ -104,15 +125,13 @@ void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
     if (status == -ENOMEM && fault->err.status != -ENOMEM)
         err_set(&fault->err, -ENOMEM, "no memory for push number %" PRIu64, run->push->seq);
     s->counters.pushes_fenced += status == PS_EFENCED;
-    if (is_unjudged(status)) {
+    if (!is_unjudged(status) && shard_tell_reserve(s, run->worker, run->push, status) != 0)
+        status = err_set(&fault->err, -ENOMEM, "no memory for the log of push number %" PRIu64,
+                         run->push->seq);
+    if (s->again || is_unjudged(status))
         run->status = status;
-    } else {
-        take_number(s, run);
-        run->worker->refused_seq = run->push->seq;
-        run->worker->refused_status = status;
-        note_refusal(s, run);
-        end_step(s, run);
-    }
+    else
+        refuse(s, run, status);
     shard_verdict_tell(s, run->worker, &fault->err, &run->result);
 }
 
@@ -136,6 +155,8 @@ static void take_place(struct shard *s, struct shard_run *run)
     for (uint32_t i = 0; i < run->push->n_sections; i++)
         any = any || !run->parts[i].waits;
     s->version += any;
+    if (any && s->again)
+        shard_again_begin(s);
     for (uint32_t i = 0; i < run->push->n_sections; i++) {
         struct shard_part *part = &run->parts[i];
         struct shard_entry *entry = part->rows.entry;
@@ -145,6 +166,8 @@ static void take_place(struct shard *s, struct shard_run *run)
         part->step = optim_step_at(entry->optim, &entry->table.spec, run->push->clock,
                                    ++entry->table.n_pushes);
         shard_sweep_note_push(entry, run->worker->job->run, run->push->clock, s->version);
+        if (run->push->clock >= run->worker->job->reached)
+            run->worker->job->reached = run->push->clock + 1;
     }
     run->version = s->version;
 }
@@ -152,6 +175,9 @@ static void take_place(struct shard *s, struct shard_run *run)
 int shard_verdict_prepare(struct shard *s, struct shard_run *run)
 {
     run->fault.entry = NULL;
+    if (shard_tell_reserve(s, run->worker, run->push, 0) != 0)
+        return err_set(&run->fault.err, -ENOMEM,
+                       "no memory for the log of push number %" PRIu64, run->push->seq);
     return shard_lockstep_copy(s, run->worker, run->push, run->parts, &run->held,
                                &run->fault.err);
 }
@@ -164,6 +190,7 @@ void shard_verdict_accept(struct shard *s, struct shard_run *run)
     if (run != &s->large)
         shard_change_all(s, run);
     shard_lockstep_hold(s, run->worker, run->held);
+    shard_tell_push(s, run->worker, run->push, 0);
     end_step(s, run);
     shard_verdict_tell(s, run->worker, &run->fault.err, &run->result);
 }

@@ -27,6 +27,9 @@ void shard_verdict_repeat(struct shard *s, const struct worker *worker, const st
  * nothing: its number is still to come. */
 void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status);
 
+/* What a journal says was refused, with `status`, is refused again. PS_ECORRUPT: that is no refusal. */
+int shard_verdict_refuse_again(struct shard *s, struct shard_run *run, int status) MUST_CHECK;
+
 /* The last that can fail: a copy of what must wait for its clock. -ENOMEM, or a refusal. */
 int shard_verdict_prepare(struct shard *s, struct shard_run *run) MUST_CHECK;
 

@@ -1,5 +1,4 @@
-#include "server/core/roster.h"
-
+/* Who may take part, and as whom (roster.h). */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -7,99 +6,9 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/core/roster_state.h"
 
-/* Each array is at least twice the one before, so 1024 workers need no more. */
-#define N_RETIRED_MAX 12u
-
-struct entry {
-    struct job job;
-    uint32_t workers_cap;
-    struct worker *retired[N_RETIRED_MAX]; /* owned: became too small; pointers stay good */
-    uint32_t n_retired;
-};
-
-struct roster {
-    uint32_t lease_ms, join_ms;
-    struct entry *entries[ROSTER_N_JOBS_MAX]; /* owned */
-    uint32_t n_jobs;
-    uint64_t n_runs, n_gone;
-};
-
-struct roster *roster_new(uint32_t lease_ms, uint32_t join_ms)
-{
-    struct roster *r = mem_alloc(sizeof *r);
-
-    r->lease_ms = lease_ms;
-    r->join_ms = join_ms;
-    return r;
-}
-
-static void free_entry(struct entry *entry)
-{
-    for (uint32_t i = 0; i < entry->n_retired; i++)
-        free(entry->retired[i]);
-    free(entry->job.workers);
-    free(entry);
-}
-
-void roster_free(struct roster *r)
-{
-    if (!r)
-        return;
-    for (uint32_t i = 0; i < r->n_jobs; i++)
-        free_entry(r->entries[i]);
-    free(r);
-}
-
-static bool is_counted(const struct worker *w)
-{
-    return w->state == WORKER_EXPECTED || w->state == WORKER_LIVE;
-}
-
-bool job_is_alive(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->n_workers; i++)
-        if (is_counted(&job->workers[i]))
-            return true;
-    return false;
-}
-
-uint64_t job_min_clock(const struct job *job)
-{
-    uint64_t least = UINT64_MAX, most = 0;
-    bool any = false;
-
-    for (uint32_t i = 0; i < job->n_workers; i++) {
-        const struct worker *w = &job->workers[i];
-
-        if (w->clock > most)
-            most = w->clock;
-        if (!is_counted(w))
-            continue;
-        any = true;
-        if (w->clock < least)
-            least = w->clock;
-    }
-    return any ? least : most;
-}
-
-bool job_all_ticked(const struct job *job, uint64_t clock)
-{
-    for (uint32_t i = 0; i < job->n_workers; i++)
-        if (is_counted(&job->workers[i]) && job->workers[i].clock <= clock)
-            return false;
-    return true;
-}
-
-static struct entry *find_entry(const struct roster *r, const char *name)
-{
-    for (uint32_t i = 0; i < r->n_jobs; i++)
-        if (strcmp(r->entries[i]->job.name, name) == 0)
-            return r->entries[i];
-    return NULL;
-}
-
-static int reserve_workers(struct entry *entry, uint32_t n_workers)
+static int reserve_workers(struct roster_entry *entry, uint32_t n_workers)
 {
     uint32_t cap = entry->workers_cap ? entry->workers_cap : 1;
     struct worker *workers;
@@ -112,7 +21,7 @@ static int reserve_workers(struct entry *entry, uint32_t n_workers)
     if (!workers)
         return -ENOMEM;
     if (entry->job.workers) {
-        assert(entry->n_retired < N_RETIRED_MAX);
+        assert(entry->n_retired < ROSTER_N_RETIRED_MAX);
         memcpy(workers, entry->job.workers, entry->workers_cap * sizeof *workers);
         entry->retired[entry->n_retired++] = entry->job.workers;
         for (uint32_t i = 0; i < entry->workers_cap; i++)
@@ -125,9 +34,9 @@ static int reserve_workers(struct entry *entry, uint32_t n_workers)
 }
 
 /* The place of the job which was gone first, if any is. */
-static struct entry *gone_entry(const struct roster *r)
+static struct roster_entry *gone_entry(const struct roster *r)
 {
-    struct entry *oldest = NULL;
+    struct roster_entry *oldest = NULL;
 
     for (uint32_t i = 0; i < r->n_jobs; i++)
         if (!job_is_alive(&r->entries[i]->job) &&
@@ -137,9 +46,9 @@ static struct entry *gone_entry(const struct roster *r)
 }
 
 /* A place with room for n_workers, for a job that has none. */
-static int new_entry(struct roster *r, uint32_t n_workers, struct entry **ret_entry)
+static int new_entry(struct roster *r, uint32_t n_workers, struct roster_entry **ret_entry)
 {
-    struct entry *entry;
+    struct roster_entry *entry;
 
     if (r->n_jobs == ROSTER_N_JOBS_MAX) {
         *ret_entry = gone_entry(r);
@@ -150,14 +59,15 @@ static int new_entry(struct roster *r, uint32_t n_workers, struct entry **ret_en
         free(entry);
         return -ENOMEM;
     }
+    entry->roster = r;
     r->entries[r->n_jobs++] = entry;
     *ret_entry = entry;
     return 0;
 }
 
 /* Everybody expected, clocks at 0, settings as this join says. Fences stay. */
-static void start_job(struct roster *r, struct entry *entry, const struct roster_join *join,
-                      uint64_t now_ms)
+static void start_job(struct roster *r, struct roster_entry *entry,
+                      const struct roster_join *join, uint64_t now_ms)
 {
     struct job *job = &entry->job;
 
@@ -172,6 +82,7 @@ static void start_job(struct roster *r, struct entry *entry, const struct roster
     job->n_workers = join->n_workers;
     job->started_ms = now_ms;
     job->join_deadline_ms = now_ms + r->join_ms;
+    job->reached = 0;
     job->n_fenced = job->n_deaths = job->staleness_violations = 0;
     memset(&job->staleness, 0, sizeof job->staleness);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
@@ -221,16 +132,8 @@ static int check_settings(const struct job *job, const struct roster_join *join,
     return 0;
 }
 
-/* May nothing more come from this incarnation of a worker that had joined? */
-static bool is_fenced(const struct worker *w, uint64_t incarnation)
-{
-    bool gone = w->state == WORKER_LEFT || w->state == WORKER_DEAD;
-
-    return incarnation < w->fenced_below || (gone && incarnation == w->incarnation);
-}
-
 /* Who left may come back with the same number when the whole job starts afresh. */
-static bool join_is_fenced(const struct entry *entry, const struct roster_join *join,
+static bool join_is_fenced(const struct roster_entry *entry, const struct roster_join *join,
                            bool job_alive)
 {
     const struct worker *w;
@@ -238,7 +141,7 @@ static bool join_is_fenced(const struct entry *entry, const struct roster_join *
     if (join->rank >= entry->workers_cap)
         return false;
     w = &entry->job.workers[join->rank];
-    if (!is_fenced(w, join->incarnation))
+    if (!roster_state_is_fenced(w, join->incarnation))
         return false;
     return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
 }
@@ -283,7 +186,7 @@ static int fenced(struct job *job, const struct roster_join *join, struct err *e
 
 /* Another process that is heard of takes part under this rank: whoever comes now, by a mistyped command or too soon after
  * a crash, is told to wait. Half a lease is more than the third at which a live worker beats. */
-static int check_live(const struct roster *r, const struct entry *entry,
+static int check_live(const struct roster *r, const struct roster_entry *entry,
                       const struct roster_join *join, uint64_t now_ms, struct err *err)
 {
     const struct worker *w = &entry->job.workers[join->rank];
@@ -297,143 +200,71 @@ static int check_live(const struct roster *r, const struct entry *entry,
                    join->rank, w->name, (unsigned long long)silent_ms);
 }
 
+static struct shard_event join_event(const struct roster *r, const struct roster_join *join,
+                                     uint64_t now_ms)
+{
+    return (struct shard_event){ .type = SHARD_EVENT_JOIN,
+                                 .version = r->version ? *r->version : 0,
+                                 .join = { join, now_ms } };
+}
+
+/* Nothing of the other workers stands against it. */
+static int admit(struct roster *r, struct roster_entry *entry, const struct roster_join *join,
+                 uint64_t now_ms, struct worker **ret_worker, struct err *err)
+{
+    const struct shard_event event = join_event(r, join, now_ms);
+    bool alive = entry && job_is_alive(&entry->job);
+    /* Who has finished steps comes back to a run, also when all others have ended it. */
+    bool goes_on =
+        alive || (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
+    int status;
+
+    if (entry && join_is_fenced(entry, join, alive))
+        return fenced(&entry->job, join, err);
+    status = shard_journal_reserve(r->journal, &event);
+    if (!status && !goes_on)
+        status = entry ? reserve_workers(entry, join->n_workers)
+                       : new_entry(r, join->n_workers, &entry);
+    if (status)
+        return err_set(err, status, "job %s: %s for %u workers", join->job,
+                       status == -ENOSPC ? "too many jobs run: no place" : "no memory",
+                       join->n_workers);
+    if (!goes_on)
+        start_job(r, entry, join, now_ms);
+    *ret_worker = &entry->job.workers[join->rank];
+    enter(*ret_worker, join, now_ms);
+    shard_journal_record(r->journal, &event);
+    return 0;
+}
+
 int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms,
                 struct worker **ret_worker, struct err *err)
 {
     int status = check_join(join, err);
-    struct entry *entry;
-    bool alive, goes_on;
+    struct roster_entry *entry;
 
     if (status)
         return status;
-    entry = find_entry(r, join->job);
-    alive = entry && job_is_alive(&entry->job);
-    /* Who has finished steps comes back to a run, also when all others have ended it. */
-    goes_on = alive || (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
-    if (alive && (status = check_settings(&entry->job, join, err)) != 0)
+    entry = roster_state_find(r, join->job);
+    if (entry && job_is_alive(&entry->job)) {
+        status = check_settings(&entry->job, join, err);
+        if (!status)
+            status = check_live(r, entry, join, now_ms, err);
+    }
+    return status ? status : admit(r, entry, join, now_ms, ret_worker, err);
+}
+
+int roster_join_again(struct roster *r, const struct roster_join *join, uint64_t now_ms,
+                      struct err *err)
+{
+    struct worker *worker;
+    int status = check_join(join, err);
+    struct roster_entry *entry;
+
+    if (status)
         return status;
-    if (alive && (status = check_live(r, entry, join, now_ms, err)) != 0)
-        return status;
-    if (entry && join_is_fenced(entry, join, alive))
-        return fenced(&entry->job, join, err);
-    if (!goes_on) {
-        status = entry ? reserve_workers(entry, join->n_workers)
-                       : new_entry(r, join->n_workers, &entry);
-        if (status)
-            return err_set(err, status, "job %s: %s for %u workers", join->job,
-                           status == -ENOSPC ? "too many jobs run: no place" : "no memory",
-                           join->n_workers);
-        start_job(r, entry, join, now_ms);
-    }
-    *ret_worker = &entry->job.workers[join->rank];
-    enter(*ret_worker, join, now_ms);
-    return 0;
-}
-
-int roster_find(struct roster *r, const char *job, uint32_t rank, uint64_t incarnation,
-                uint64_t now_ms, struct worker **ret_worker)
-{
-    struct entry *entry = find_entry(r, job);
-    struct worker *w;
-
-    if (!entry || rank >= entry->job.n_workers)
-        return PS_ENOJOIN;
-    w = &entry->job.workers[rank];
-    if (w->state == WORKER_LIVE && w->incarnation == incarnation) {
-        if (now_ms > w->last_seen_ms)
-            w->last_seen_ms = now_ms;
-        *ret_worker = w;
-        return 0;
-    }
-    if (!is_fenced(w, incarnation))
-        return PS_ENOJOIN;
-    entry->job.n_fenced++;
-    return PS_EFENCED;
-}
-
-uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank)
-{
-    const struct entry *entry = find_entry(r, job);
-    const struct worker *w;
-    uint64_t above;
-
-    if (!entry || rank >= entry->workers_cap)
-        return 0;
-    w = &entry->job.workers[rank];
-    above = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
-    return above > w->fenced_below ? above : w->fenced_below;
-}
-
-bool roster_reach(struct worker *worker, uint64_t clock)
-{
-    if (clock <= worker->clock || clock > ROSTER_CLOCK_END)
-        return false;
-    worker->clock = clock;
-    return true;
-}
-
-void roster_leave(struct roster *r, struct worker *worker)
-{
-    if (worker->state != WORKER_LIVE)
-        return;
-    worker->state = WORKER_LEFT;
-    r->n_gone++;
-}
-
-static bool advance_worker(struct roster *r, struct worker *w, uint64_t now_ms)
-{
-    if (w->state == WORKER_EXPECTED && now_ms >= w->job->join_deadline_ms) {
-        w->state = WORKER_LOST;
-        r->n_gone++;
-        return true;
-    }
-    if (w->state == WORKER_LIVE && now_ms > w->last_seen_ms &&
-        now_ms - w->last_seen_ms > r->lease_ms) {
-        w->state = WORKER_DEAD;
-        w->fenced_below = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
-        w->job->n_deaths++;
-        r->n_gone++;
-        return true;
-    }
-    return false;
-}
-
-bool roster_advance(struct roster *r, uint64_t now_ms)
-{
-    bool any = false;
-
-    for (uint32_t i = 0; i < r->n_jobs; i++) {
-        struct job *job = &r->entries[i]->job;
-
-        for (uint32_t k = 0; k < job->n_workers; k++)
-            any = advance_worker(r, &job->workers[k], now_ms) || any;
-    }
-    return any;
-}
-
-uint64_t roster_n_gone(const struct roster *r)
-{
-    return r->n_gone;
-}
-
-uint32_t roster_n_jobs(const struct roster *r)
-{
-    return r->n_jobs;
-}
-
-struct job *roster_job(struct roster *r, uint32_t i)
-{
-    assert(i < r->n_jobs);
-    return &r->entries[i]->job;
-}
-
-const char *worker_state_name(enum worker_state state)
-{
-    static const char *const names[] = { [WORKER_EXPECTED] = "expected",
-                                         [WORKER_LIVE] = "live",
-                                         [WORKER_LEFT] = "left",
-                                         [WORKER_DEAD] = "dead",
-                                         [WORKER_LOST] = "lost" };
-
-    return (size_t)state < COUNT_OF(names) ? names[state] : "unknown";
+    entry = roster_state_find(r, join->job);
+    if (entry && job_is_alive(&entry->job))
+        status = check_settings(&entry->job, join, err);
+    return status ? status : admit(r, entry, join, now_ms, &worker, err);
 }
