@@ -142,8 +142,9 @@ def test_headers_are_counted_also_of_segments_that_the_kernel_bundles():
                 subprocess.run([*link.inside(net.WORKER), sys.executable, "-c", SEND.format(n_bytes)], check=True, timeout=60)
             counted.append(link.sent(net.WORKER) - before)
     bundled, single = counted
-    assert bundled > n_bytes * (1 + net.HEADER_BYTES / 1448)  # 1,500 bytes without IP and TCP headers
-    assert bundled == pytest.approx(single, rel=0.003)
+    full = n_bytes * (1 + net.HEADER_BYTES / 1448)  # 1,500 bytes without IP and TCP headers
+    assert bundled == pytest.approx(full, rel=0.003)
+    assert single > full * 0.997  # more where a busy machine makes TCP send segments that are not full, or twice
 
 
 @needs_link
