@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "server/reporter.h"
 
 /* Where guests who have not said hello are listed. */
 struct greeting_list {
@@ -26,7 +25,7 @@ static void add_greeting(void *arg, const char *peer, uint64_t since_ms)
 {
     struct greeting_list *list = arg;
     uint64_t waited_ms = uv_now(list->from->loop) - since_ms;
-    struct report_wait *wait = add_wait(list->census, reporter_unix_ms() - waited_ms);
+    struct report_wait *wait = add_wait(list->census, now_unix_ms() - waited_ms);
 
     if (!wait)
         return;

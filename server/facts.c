@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/mem.h"
-#include "server/reporter.h"
+#include "common/now.h"
 
 struct facts {
     uv_mutex_t lock;
@@ -84,8 +84,8 @@ static void fill_view(struct facts *f, struct view *v)
     v->node.waits = v->waits;
     v->node.n_shards = f->n_shards;
     v->node.shards = v->reports;
-    v->node.now_unix_ms = reporter_unix_ms();
-    v->node.now_mono_ms = reporter_mono_ms();
+    v->node.now_unix_ms = now_unix_ms();
+    v->node.now_mono_ms = now_mono_ms();
     v->node.rss_bytes = resident_bytes();
 }
 

@@ -6,9 +6,9 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "server/reporter.h"
+#include "common/now.h"
 
-enum state { IDLE, NUMBERING, WRITING, COMMITTING };
+enum state { IDLE, NUMBERING, WRITING, COMMITTING, RELEASING };
 
 struct wish {
     struct wish *next;
@@ -20,8 +20,9 @@ struct wish {
 struct part {
     struct mail mail;
     struct keeper *keeper;
-    struct shard_thread *thread;
-    struct err err; /* status 0: written */
+    uint32_t index; /* of the shard on this node */
+    struct part_facts facts;
+    struct err err; /* status 0: written, and its log is safe */
 };
 
 struct keeper {
@@ -31,13 +32,16 @@ struct keeper {
     /* Owned: of the one under way, of the next, and those who are just being told. */
     struct wish *served, *waiting, *telling;
     uv_work_t work;
-    struct checkpoint_id id;
+    uint64_t base; /* the last that is whole, for deltas; 0: none */
+    uint32_t n_deltas; /* since the last full one */
+    uv_mutex_t lock;   /* of the manifest while shards add their jobs */
+    struct manifest *manifest; /* owned: of the one under way */
+    uint64_t *firsts; /* owned, n_shards: what each log is cut at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     bool is_late;                  /* this one has been told to have failed */
     struct err err;                /* the first that went wrong */
     uint32_t n_outstanding;
-    struct part *parts;              /* owned, n_shards */
-    struct checkpoint_part *written; /* owned, n_shards */
+    struct part *parts; /* owned, n_shards */
 };
 
 static void start(struct keeper *k) ON_MAIN;
@@ -50,7 +54,10 @@ struct keeper *keeper_new(const struct keeper_config *config)
     if (!k->config.limit_ms)
         k->config.limit_ms = KEEPER_LIMIT_MS;
     k->parts = mem_alloc(config->n_shards * sizeof *k->parts);
-    k->written = mem_alloc(config->n_shards * sizeof *k->written);
+    k->firsts = mem_alloc(config->n_shards * sizeof *k->firsts);
+    k->manifest = mem_alloc(sizeof *k->manifest);
+    if (uv_mutex_init(&k->lock))
+        abort();
     return k;
 }
 
@@ -70,8 +77,10 @@ void keeper_free(struct keeper *k)
         return;
     assert(k->state == IDLE);
     free_wishes(k->waiting);
+    uv_mutex_destroy(&k->lock);
+    free(k->manifest);
+    free(k->firsts);
     free(k->parts);
-    free(k->written);
     free(k);
 }
 
@@ -80,12 +89,13 @@ void keeper_free(struct keeper *k)
 static void note_success(struct keeper *k)
 {
     k->record.n_done++;
-    k->record.number = k->id.number;
-    k->record.unix_ms = k->id.unix_ms;
+    k->record.number = k->manifest->number;
+    k->record.unix_ms = k->manifest->unix_ms;
     k->record.n_rows = k->record.n_bytes = 0;
+    k->record.is_delta = k->manifest->base != 0;
     for (uint32_t i = 0; i < k->config.n_shards; i++) {
-        k->record.n_rows += k->written[i].n_rows;
-        k->record.n_bytes += k->written[i].n_bytes;
+        k->record.n_rows += k->parts[i].facts.n_rows;
+        k->record.n_bytes += k->parts[i].facts.n_bytes;
     }
 }
 
@@ -105,10 +115,10 @@ static void tell(struct keeper *k, struct wish *wishes) ON_MAIN
 static void note_late_end(const struct keeper *k)
 {
     if (k->err.status)
-        log_error("checkpoint %" PRIu64 ", which is late, has failed: %s", k->id.number,
+        log_error("checkpoint %" PRIu64 ", which is late, has failed: %s", k->manifest->number,
                   k->err.text);
     else
-        log_info("checkpoint %" PRIu64 ", which is late, is written", k->id.number);
+        log_info("checkpoint %" PRIu64 ", which is late, is written", k->manifest->number);
 }
 
 static void finish(struct keeper *k) ON_MAIN
@@ -116,7 +126,7 @@ static void finish(struct keeper *k) ON_MAIN
     struct wish *served = k->served;
 
     k->state = IDLE;
-    k->ended_ms = reporter_mono_ms();
+    k->ended_ms = now_mono_ms();
     k->record.busy_since_unix_ms = k->record.until_unix_ms = 0;
     k->record.error = k->err;
     if (!k->err.status)
@@ -131,19 +141,82 @@ static void finish(struct keeper *k) ON_MAIN
         start(k);
 }
 
+/* --- RELEASING: the shards learn how it ended --- */
+
+static void on_released(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct keeper *k = part->keeper;
+
+    (void)owner;
+    enter_main();
+    if (--k->n_outstanding == 0)
+        finish(k);
+}
+
+static void send_back(struct part *part, void (*run)(struct mail *mail, void *owner))
+{
+    int status;
+
+    part->mail.run = run;
+    status = mailbox_post(part->keeper->config.mailbox, &part->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+static void release_part(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    const struct keeper *k = part->keeper;
+
+    enter_shard();
+    if (k->err.status)
+        shard_save_end(shard_thread_save(owner), SHARD_WALK_DROPPED, 0);
+    else
+        shard_save_end(shard_thread_save(owner), SHARD_WALK_KEPT, k->firsts[part->index] + 1);
+    send_back(part, on_released);
+}
+
+static void to_shards(struct keeper *k, void (*run)(struct mail *mail, void *owner)) ON_MAIN
+{
+    k->n_outstanding = k->config.n_shards;
+    for (uint32_t i = 0; i < k->config.n_shards; i++) {
+        int status;
+
+        k->parts[i].mail.run = run;
+        status = shard_thread_post(k->config.shards[i], &k->parts[i].mail);
+        assert(status == 0); /* shards stop after the last checkpoint */
+    }
+}
+
+static void release(struct keeper *k) ON_MAIN
+{
+    k->state = RELEASING;
+    if (k->err.status) {
+        k->base = 0; /* the walks are dropped: what went meanwhile is not known */
+    } else {
+        k->n_deltas = k->manifest->base ? k->n_deltas + 1 : 0;
+        k->base = k->manifest->number;
+    }
+    to_shards(k, release_part);
+}
+
 /* --- COMMITTING --- */
 
 static void commit(uv_work_t *work)
 {
     struct keeper *k = work->data;
-    int status;
+    struct manifest *m = k->manifest;
+    bool has_delta = false;
 
     enter_pool();
-    status = checkpoint_commit(k->config.files, k->config.data_dir, &k->id, k->written,
-                               k->config.n_shards, k->config.keep, &k->err);
-    if (!status)
-        k->err.status = 0;
-    assert(status == k->err.status);
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        m->files[i] = k->parts[i].facts;
+        has_delta = has_delta || m->files[i].is_delta;
+    }
+    if (!has_delta)
+        m->base = 0;
+    k->err.status = checkpoint_commit(k->config.files, k->config.data_dir, m, k->config.keep,
+                                      k->firsts, &k->err);
 }
 
 static void on_committed(uv_work_t *work, int status)
@@ -152,7 +225,7 @@ static void on_committed(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    finish(k);
+    release(k);
 }
 
 /* --- WRITING --- */
@@ -169,7 +242,7 @@ static void on_part_back(struct mail *mail, void *owner)
     if (--k->n_outstanding)
         return;
     if (k->err.status) {
-        finish(k);
+        release(k);
         return;
     }
     k->state = COMMITTING;
@@ -177,37 +250,46 @@ static void on_part_back(struct mail *mail, void *owner)
         abort(); /* only for a NULL callback */
 }
 
+static void on_saved(void *arg, const struct saver_facts *facts, const struct err *err)
+{
+    struct part *part = arg;
+
+    part->facts = *facts;
+    part->err = *err;
+    send_back(part, on_part_back);
+}
+
+static void note_jobs(struct keeper *k, struct shard_thread *t) ON_SHARD
+{
+    uv_mutex_lock(&k->lock);
+    saver_note_jobs(shard_thread_shard(t), k->manifest);
+    uv_mutex_unlock(&k->lock);
+}
+
 static void write_part(struct mail *mail, void *owner)
 {
     struct part *part = CONTAINER_OF(mail, struct part, mail);
     struct keeper *k = part->keeper;
     struct shard_thread *t = owner;
-    uint32_t index = shard_thread_index(t);
-    int status;
+    struct saver_config file = { .files = k->config.files,
+                                 .data_dir = k->config.data_dir,
+                                 .number = k->manifest->number,
+                                 .shard_index = part->index,
+                                 .identity = k->config.identity,
+                                 .base = k->manifest->base };
 
     enter_shard();
-    shard_settle(shard_thread_shard(t));
-    status = checkpoint_write_shard(k->config.files, k->config.data_dir, k->id.number, index,
-                                    shard_thread_shard(t), shard_thread_progress, t,
-                                    &k->written[index], &part->err);
-    part->err.status = status;
-    part->mail.run = on_part_back;
-    status = mailbox_post(k->config.mailbox, &part->mail);
-    assert(status == 0); /* the main thread's box outlives the shards */
+    file.identity.shard += part->index;
+    note_jobs(k, t);
+    shard_save_begin(shard_thread_save(t), &file, on_saved, part);
 }
 
 static void start_writing(struct keeper *k) ON_MAIN
 {
-    int status;
-
     k->state = WRITING;
-    k->n_outstanding = k->config.n_shards;
-    for (uint32_t i = 0; i < k->config.n_shards; i++) {
-        k->parts[i] =
-            (struct part){ .mail.run = write_part, .keeper = k, .thread = k->config.shards[i] };
-        status = shard_thread_post(k->parts[i].thread, &k->parts[i].mail);
-        assert(status == 0); /* shards stop after the last checkpoint */
-    }
+    for (uint32_t i = 0; i < k->config.n_shards; i++)
+        k->parts[i] = (struct part){ .keeper = k, .index = i };
+    to_shards(k, write_part);
 }
 
 /* --- NUMBERING --- */
@@ -218,7 +300,7 @@ static void find_number(uv_work_t *work)
 
     enter_pool();
     k->err.status =
-        checkpoint_next(k->config.files, k->config.data_dir, &k->id.number, &k->err);
+        checkpoint_next(k->config.files, k->config.data_dir, &k->manifest->number, &k->err);
 }
 
 static void on_numbered(uv_work_t *work, int status)
@@ -242,13 +324,18 @@ static void start(struct keeper *k)
     k->state = NUMBERING;
     k->err = (struct err){ 0 };
     k->is_late = false;
-    k->started_ms = reporter_mono_ms();
-    k->record.busy_since_unix_ms = reporter_unix_ms();
+    k->started_ms = now_mono_ms();
+    k->record.busy_since_unix_ms = now_unix_ms();
     k->record.until_unix_ms = k->record.busy_since_unix_ms + k->config.limit_ms;
-    k->id = (struct checkpoint_id){ .node = k->config.node,
-                                    .n_nodes = k->config.n_nodes,
-                                    .shards_per_node = k->config.n_shards,
-                                    .unix_ms = k->record.busy_since_unix_ms };
+    *k->manifest = (struct manifest){ .unix_ms = k->record.busy_since_unix_ms,
+                                      .node = k->config.identity.node,
+                                      .n_nodes = k->config.n_nodes,
+                                      .shards_per_node = k->config.n_shards,
+                                      .n_shards = k->config.identity.n_shards,
+                                      .map_id = k->config.identity.map_id,
+                                      .n_files = k->config.n_shards };
+    if (k->n_deltas < k->config.n_deltas_max)
+        k->manifest->base = k->base;
     k->work.data = k;
     if (uv_queue_work(k->config.loop, &k->work, find_number, on_numbered))
         abort(); /* only for a NULL callback */
@@ -319,6 +406,17 @@ bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
     if (k->ended_ms > since_ms)
         since_ms = k->ended_ms;
     return k->state == IDLE && now_ms >= since_ms + every_ms;
+}
+
+void keeper_loaded(struct keeper *k, uint64_t number, uint32_t n_deltas)
+{
+    k->base = number;
+    k->n_deltas = n_deltas;
+}
+
+bool keeper_is_idle(const struct keeper *k)
+{
+    return k->state == IDLE;
 }
 
 const struct keeper_record *keeper_record(const struct keeper *k)

@@ -5,8 +5,12 @@
  *     state        where it runs     leaves it by
  *     IDLE         -                 a wish
  *     NUMBERING    libuv's pool      the number of the new one
- *     WRITING      shard threads     the last shard's answer; a failed part fails the whole
+ *     WRITING      shard threads     the last shard's answer, its file and its log being safe; a
+ *                                    failed part fails the whole
  *     COMMITTING   libuv's pool      the manifest in place, old ones removed
+ *     RELEASING    shard threads     every shard knows; logs are cut
+ *
+ * Most hold only what has changed since the one before (deltas).
  *
  * One at a time: wishes that come while one is under way share the next one, so that what was
  * acknowledged before a wish is in it. One that takes longer than its limit is told to have
@@ -28,7 +32,9 @@ struct keeper_config {
     struct mailbox *mailbox;      /* borrowed: and its mailbox */
     const struct file_ops *files; /* borrowed */
     const char *data_dir;         /* borrowed */
-    uint32_t node, n_nodes, keep;
+    struct part_identity identity; /* of the node's first shard */
+    uint32_t n_nodes, keep;
+    uint32_t n_deltas_max; /* in a row */
     uint64_t limit_ms; /* 0: KEEPER_LIMIT_MS */
     uint32_t n_shards;
     struct shard_thread *const *shards; /* borrowed */
@@ -38,6 +44,7 @@ struct keeper_config {
 struct keeper_record {
     uint64_t n_done, n_failed;
     uint64_t number, unix_ms, n_rows, n_bytes; /* of the last that succeeded */
+    bool is_delta;                             /* the same */
     struct err error;                          /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms;               /* 0: nothing is under way */
     uint64_t until_unix_ms; /* when it will be told to have failed; 0: it has been */
@@ -59,6 +66,12 @@ void keeper_forget(struct keeper *k, const void *arg) ON_MAIN;
 /* A few times a second while the node serves: ends the patience of those who wait for a
  * checkpoint that takes too long. `now_ms`: monotonic, as below. */
 void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
+
+/* The shards were loaded from this checkpoint, the n_deltas'th behind a full one: the next may be a
+ * delta to it. Before the first wish. */
+void keeper_loaded(struct keeper *k, uint64_t number, uint32_t n_deltas) ON_MAIN;
+
+bool keeper_is_idle(const struct keeper *k) ON_MAIN;
 
 /* Is nothing under way, and has nothing been since `since_ms` and for every_ms? */
 bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,

@@ -84,6 +84,7 @@ static int answer(struct pushes *p, struct asked *a, int told,
                                  .version = result->version,
                                  .rows_refused = result->rows_refused,
                                  .repeated = result->repeated };
+    struct ack_timing timing = { p->config.requests, a->start_ns };
     struct buf out = { 0 };
     int status;
 
@@ -96,12 +97,11 @@ static int answer(struct pushes *p, struct asked *a, int told,
     if (status)
         buf_deinit(&out);
     else
-        status = connection_send(a->connection, &out);
+        status = acks_send(p->config.acks, a->connection, &out, &timing);
     if (a->holds)
         connection_release(a->connection);
     a->holds = false;
     p->config.requests->n_refused += answer.status != 0;
-    histogram_record(&p->config.requests->latency_ns, uv_hrtime() - a->start_ns);
     p->config.on_answered(p->config.owner, a->connection, &answer, a->push.seq && a->push.tick);
     return status;
 }

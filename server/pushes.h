@@ -10,7 +10,7 @@
 #ifndef SERVER_PUSHES_H
 #define SERVER_PUSHES_H
 
-#include "server/admin/report.h"
+#include "server/acks.h"
 #include "server/core/shard.h"
 #include "server/request.h"
 
@@ -18,6 +18,7 @@ struct pushes;
 
 struct pushes_config {
     struct shard *shard;              /* borrowed */
+    struct acks *acks;                /* borrowed */
     struct report_requests *requests; /* borrowed: the counters of pushes */
     /* A push has been answered: what was said, and whether a clock may have moved. */
     void (*on_answered)(void *owner, struct connection *c, const struct push_reply *answer,

@@ -3,27 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "common/mem.h"
-
-static uint64_t clock_ms(clockid_t clock)
-{
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-uint64_t reporter_unix_ms(void)
-{
-    return clock_ms(CLOCK_REALTIME);
-}
-
-uint64_t reporter_mono_ms(void)
-{
-    return clock_ms(CLOCK_MONOTONIC);
-}
+#include "common/now.h"
 
 /* User and system, of the calling thread. */
 static uint64_t cpu_us(void)
@@ -162,6 +144,23 @@ static void copy_awaited(const struct reporter_sources *from, uint64_t now_ms,
     }
 }
 
+/* Replies that wait for the disk: who waits are workers, but what for is one thing. */
+static void copy_acks(const struct reporter_sources *from, struct shard_report *report)
+{
+    struct report_wait *wait = &report->waits[report->n_waits];
+    const struct acks *acks = from->acks;
+
+    if (!acks->n_waiting || report->n_waits == REPORT_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "acknowledgement");
+    snprintf(wait->who, sizeof wait->who, "%llu replies of shard %u",
+             (unsigned long long)acks->n_waiting, from->shard_number);
+    snprintf(wait->why, sizeof wait->why, "%.159s",
+             report->log_error[0] ? report->log_error : "the push log is being synced");
+    wait->since_unix_ms = report->made_unix_ms - (uv_hrtime() - acks->since_ns) / 1000000;
+}
+
 static void copy_waits(const struct reporter_sources *from, uint64_t now_ms,
                        struct shard_report *report) ON_SHARD
 {
@@ -169,6 +168,7 @@ static void copy_waits(const struct reporter_sources *from, uint64_t now_ms,
     report->n_waits = pulls_report(service_pulls(from->service), uv_now(from->loop),
                                    report->made_unix_ms, report->waits, REPORT_N_WAITS_MAX / 2);
     copy_awaited(from, now_ms, report);
+    copy_acks(from, report);
 }
 
 static void copy_net(const struct reporter_sources *from, struct report_net *net) ON_SHARD
@@ -205,8 +205,8 @@ struct shard_report *reporter_make(const struct reporter_sources *from)
     struct shard_report *report = mem_alloc(sizeof *report);
     uint64_t now_ms = service_now_ms(from->service);
 
-    report->made_unix_ms = reporter_unix_ms();
-    report->made_mono_ms = reporter_mono_ms();
+    report->made_unix_ms = now_unix_ms();
+    report->made_mono_ms = now_mono_ms();
     report->shard = from->shard_number;
     report->cpu_us = cpu_us();
     report->bytes = shard_bytes(from->shard);
@@ -214,6 +214,8 @@ struct shard_report *reporter_make(const struct reporter_sources *from)
     report->version = shard_version(from->shard);
     report->counters = *shard_counters(from->shard);
     report->last_refusal = *shard_last_refusal(from->shard);
+    if (from->log)
+        shard_log_report(from->log, &report->log, report->log_error);
     copy_net(from, &report->net);
     copy_requests(service_requests(from->service), report);
     copy_tables(from->shard, report);

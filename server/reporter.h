@@ -5,10 +5,13 @@
 
 #include "server/net/switchboard.h"
 #include "server/service.h"
+#include "server/shard_log.h"
 
 struct reporter_sources {
     struct shard *shard;
     struct service *service;
+    struct shard_log *log; /* NULL: nothing is logged */
+    const struct acks *acks;
     const struct switchboard *switchboard;
     uv_loop_t *loop;
     uint32_t shard_number, lease_ms;
@@ -17,9 +20,5 @@ struct reporter_sources {
 
 /* The report is the caller's: shard_report_free(). */
 struct shard_report *reporter_make(const struct reporter_sources *from) ON_SHARD;
-
-/* Now, on the wall's clock and on the monotonic one. */
-uint64_t reporter_unix_ms(void);
-uint64_t reporter_mono_ms(void);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The chain: on_request -> a row of `handlers` -> core -> reply.
  *
- * A handler returns what went wrong with the connection, which ends it, and leaves in s->told
- * what its reply said: a refused request is an answered one.
+ * A handler returns what went wrong with the connection, which ends it: a refused request is an
+ * answered one.
  */
 #include "server/service.h"
 
@@ -27,7 +27,6 @@ struct service {
     uv_idle_t idle;                   /* active while there is more to do than events bring */
     uint64_t n_idle;
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
-    int told;                 /* what the last reply said */
     struct log_limit log;
     enum { SERVICE_OPEN, SERVICE_STOPPED } state;
 };
@@ -45,6 +44,7 @@ struct service *service_new(const struct service_config *config)
                                   .replies = config->compress_replies ? PULLS_COMPRESSED
                                                                       : PULLS_PLAIN };
     struct pushes_config pushes = { .shard = config->shard,
+                                    .acks = config->acks,
                                     .on_answered = on_push_answered,
                                     .owner = s };
 
@@ -98,17 +98,23 @@ static void complain(struct service *s, const struct connection *c, const char *
              c->hello.name, sentence && sentence[0] ? sentence : status_text(status), more);
 }
 
-/* Sends s->out, the reply to *r that says `told`. `write_status`: whether there is a reply to
- * send. */
+/* Sends s->out, the reply to *r that says `told`, once all that it may promise is safe.
+ * `write_status`: whether there is a reply to send. */
 static int reply(struct service *s, const struct request *r, int told, const char *sentence,
-                 int write_status)
+                 int write_status) ON_SHARD
 {
+    struct ack_timing timing = { &s->requests[r->header->type], r->start_ns };
+
     if (write_status)
         return write_status;
     if (told)
         complain(s, r->connection, frame_type_name(r->header->type), told, sentence);
-    s->told = told;
-    return connection_send(r->connection, &s->out);
+    timing.requests->n_refused += told != 0;
+    if (r->header->type == FRAME_BEAT) { /* promises nothing, and says that we live */
+        histogram_record(&timing.requests->latency_ns, uv_hrtime() - r->start_ns);
+        return connection_send(r->connection, &s->out);
+    }
+    return acks_send(s->config.acks, r->connection, &s->out, &timing);
 }
 
 /* The worker that speaks on this connection; its lease is renewed. */
@@ -325,17 +331,6 @@ static int (*const handlers[FRAME_TYPE_END])(struct service *s, const struct req
     [FRAME_PUSH] = on_push, [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
 };
 
-static void measure(struct service *s, const struct request *r)
-{
-    struct report_requests *requests = &s->requests[r->header->type];
-
-    if (r->header->type == FRAME_PULL || r->header->type == FRAME_PUSH)
-        return; /* pulls.c and pushes.c do, which may answer later */
-    if (s->told)
-        requests->n_refused++;
-    histogram_record(&requests->latency_ns, uv_hrtime() - r->start_ns);
-}
-
 static int on_request(void *owner, struct connection *c, const struct frame_header *header,
                       const uint8_t *head, const uint8_t *body)
 {
@@ -355,13 +350,10 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
                                  &r.body_bytes);
     if (header->flags & FRAME_ZSTD)
         r.unpacked = &s->unpacked;
-    s->told = 0;
     s->requests[header->type].n++;
     status = handlers[header->type](s, &r);
     if (status)
         buf_deinit(&s->out);
-    else
-        measure(s, &r);
     keep_going(s);
     return status;
 }
@@ -380,6 +372,7 @@ static void on_closed(void *owner, struct connection *c, int why)
     enter_shard();
     pulls_drop(s->pulls, c);
     pushes_drop(s->pushes, c, service_now_ms(s));
+    acks_drop(s->config.acks, c);
     if (why == -ETIMEDOUT)
         complain(s, c, "closed: slow peer", why,
                  "a message or its replies stood still for --frame-timeout");

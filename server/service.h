@@ -11,6 +11,7 @@
 #define SERVER_SERVICE_H
 
 #include "common/log.h"
+#include "server/acks.h"
 #include "server/pulls.h"
 
 struct service;
@@ -18,6 +19,7 @@ struct service;
 struct service_config {
     struct shard *shard;   /* borrowed */
     uv_loop_t *loop;       /* borrowed */
+    struct acks *acks;     /* borrowed */
     uint32_t shard_number; /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;

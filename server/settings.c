@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "common/file.h"
+#include "common/number.h"
 #include "proto/message.h"
 #include "proto/route.h"
 #include "server/net/address.h"
@@ -76,19 +77,40 @@ static const struct setting rows[] = {
       AT(compress_replies), 0, 0 },
 
     { "data", "data-dir", SETTING_TEXT, "DIR", "",
-      "checkpoints, and a lock against a second psd; empty: nothing is kept",
+      "checkpoints, the push log, and a lock against a second psd; empty: nothing is kept",
       AT(data_dir), 0, 0 },
+    { "data", "durability", SETTING_TEXT, "MODE", "async",
+      "when a push is acknowledged: fsync: once the log has it on the disk; async: at once, and a "
+      "power cut loses at most log-interval; none: at once, and the log is never synced",
+      AT(durability_name), 0, 0 },
+    { "data", "log-interval", SETTING_MS, "TIME", "1s",
+      "durability async: the log is synced so long after a push at the latest",
+      AT(log_interval_ms), 1, DAY_MS },
+    { "data", "log-max", SETTING_BYTES, "BYTES", "8G",
+      "a checkpoint is taken when the log of this node has grown by so much since the last",
+      AT(log_max_bytes), 1 << 20, UINT64_C(1) << 50 },
     { "data", "checkpoint-every", SETTING_MS, "TIME", "0s",
-      "0: only on SIGTERM and on request", AT(checkpoint_every_ms), 0, WEEK_MS },
-    { "data", "checkpoint-keep", SETTING_U32, "N", "3",
-      "the newest checkpoints, older ones are removed",
-      AT(checkpoint_keep), 1, 1000000 },
+      "0: only when the log is long, on SIGTERM and on request", AT(checkpoint_every_ms), 0,
+      WEEK_MS },
+    { "data", "checkpoint-deltas", SETTING_U32, "N", "8",
+      "checkpoints in a row that hold only what has changed since the one before; then a full one",
+      AT(checkpoint_deltas), 0, 1000 },
+    { "data", "checkpoint-rate", SETTING_BYTES, "BYTES", "256M",
+      "of a checkpoint, written in a second while this node serves; 0: as fast as the disk takes",
+      AT(checkpoint_bytes_per_s), 0, UINT64_C(1) << 40 },
+    { "data", "keep", SETTING_U32, "N", "3",
+      "the newest checkpoints, with what they need; older ones are removed", AT(keep), 1,
+      1000000 },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
       "default: data-dir",
       AT(restore), 0, 0 },
+    { "data", "at", SETTING_TEXT, "CUT", "",
+      "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when the job "
+      "had finished that step; what is newer is set aside",
+      AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
-      "start with no tables", AT(no_restore), 0, 0 },
+      "start with no tables; what is in data-dir is set aside", AT(no_restore), 0, 0 },
 };
 /* clang-format on */
 
@@ -166,6 +188,41 @@ static int read_token(struct settings *s, struct err *err)
     return check_token("token-file", s->token, (size_t)n_bytes, err);
 }
 
+static int read_durability(struct settings *s, struct err *err)
+{
+    static const char *const names[] = { "none", "async", "fsync" };
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(s->durability_name, names[i]) == 0) {
+            s->durability = (enum log_durability)i;
+            return 0;
+        }
+    return err_set(err, PS_ESETTING, "durability: found \"%.40s\", expected none, async or fsync",
+                   s->durability_name);
+}
+
+/* NUMBER, or JOB:CLOCK; a job's name may hold colons. */
+static int read_at(struct settings *s, struct err *err)
+{
+    const char *colon = strrchr(s->at, ':'), *digits = colon ? colon + 1 : s->at;
+    uint64_t number;
+
+    if (!s->at[0])
+        return 0;
+    if (number_read_u64(digits, &number) || colon == s->at || (!colon && !number) ||
+        (colon && (size_t)(colon - s->at) >= SPEC_NAME_MAX))
+        return err_set(err, PS_ESETTING,
+                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
+                       s->at);
+    if (colon) {
+        snprintf(s->at_job, sizeof s->at_job, "%.*s", (int)(colon - s->at), s->at);
+        s->at_clock = number;
+    } else {
+        s->at_number = number;
+    }
+    return 0;
+}
+
 static int check_pairs(const struct settings *s, struct err *err)
 {
     if (s->cluster.n > MESSAGE_NODES_MAX)
@@ -183,6 +240,11 @@ static int check_pairs(const struct settings *s, struct err *err)
     if (s->no_restore && s->restore.n)
         return err_set(err, PS_ESETTING,
                        "restore and no-restore: both are given, expected one of them");
+    if (s->at[0] && s->no_restore)
+        return err_set(err, PS_ESETTING,
+                       "at and no-restore: both are given, expected one of them");
+    if (s->at[0] && !s->data_dir[0] && !s->restore.n)
+        return err_set(err, PS_ESETTING, "at: needs a data-dir, or restore, to read from");
     return 0;
 }
 
@@ -208,6 +270,10 @@ int settings_complete(struct settings *s, struct err *err)
             s->shards = ROUTE_N_SHARDS_MAX;
     }
     status = check_addresses(s, err);
+    if (!status)
+        status = read_durability(s, err);
+    if (!status)
+        status = read_at(s, err);
     if (!status)
         status = check_pairs(s, err);
     return status ? status : read_token(s, err);

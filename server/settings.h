@@ -8,6 +8,8 @@
 #include <stdbool.h>
 
 #include "common/settings.h"
+#include "proto/spec.h"
+#include "server/log/log_queue.h"
 
 struct settings {
     bool dev;
@@ -21,9 +23,16 @@ struct settings {
     uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, greeting_timeout_ms;
     bool compress_replies;
     char data_dir[SETTINGS_TEXT_MAX];
-    uint64_t checkpoint_every_ms;
-    uint32_t checkpoint_keep;
+    char durability_name[SETTINGS_TEXT_MAX];
+    enum log_durability durability; /* after settings_complete(), like at_* */
+    uint64_t log_interval_ms, log_max_bytes;
+    uint64_t checkpoint_every_ms, checkpoint_bytes_per_s;
+    uint32_t checkpoint_deltas, keep;
     struct setting_list restore;
+    char at[SETTINGS_TEXT_MAX];
+    uint64_t at_number;         /* of a checkpoint; 0: none is named */
+    char at_job[SPEC_NAME_MAX]; /* "": none is named */
+    uint64_t at_clock;
     bool no_restore;
     char log_level[SETTINGS_TEXT_MAX];
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "common/now.h"
 #include "server/ahead.h"
 #include "server/reporter.h"
 
@@ -28,6 +29,9 @@ struct shard_thread {
     struct bulletin bulletin;
     struct shard *shard; /* owned, by the thread */
     struct ahead ahead;
+    struct acks acks;
+    struct shard_log *log;   /* owned, by the thread; NULL: nothing is logged */
+    struct shard_save *save; /* owned, by the thread */
     struct service *service; /* owned, by the thread */
     struct switchboard switchboard;
     struct mail drain, stop;
@@ -35,27 +39,30 @@ struct shard_thread {
     uint64_t reported_ms;
     uint64_t n_received; /* guests that came, of which n_gone are gone: the thread's to write */
     uint64_t n_handed;   /* guests that were sent: the main thread's */
-    _Atomic uint64_t n_gone, alive_ms;
+    _Atomic uint64_t n_gone, alive_ms, log_bytes;
+    _Atomic bool log_has_gap;
 };
 
 void shard_thread_publish(struct shard_thread *t)
 {
     struct reporter_sources from = { .shard = t->shard,
                                      .service = t->service,
+                                     .log = t->log,
+                                     .acks = &t->acks,
                                      .switchboard = &t->switchboard,
                                      .loop = &t->loop,
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .memory_max_bytes = t->config.core.memory_max_bytes };
 
-    t->reported_ms = reporter_mono_ms();
+    t->reported_ms = now_mono_ms();
     bulletin_post(&t->bulletin, reporter_make(&from));
 }
 
 void shard_thread_progress(void *arg)
 {
     struct shard_thread *t = arg;
-    uint64_t now_ms = reporter_mono_ms();
+    uint64_t now_ms = now_mono_ms();
 
     enter_shard();
     atomic_store(&t->alive_ms, now_ms);
@@ -71,6 +78,18 @@ static void count_gone(struct shard_thread *t)
     atomic_store(&t->n_gone, t->n_received - counts.connections);
 }
 
+static void look_at_log(struct shard_thread *t) ON_SHARD
+{
+    char error[200];
+    struct report_log log;
+
+    if (!t->log)
+        return;
+    shard_log_report(t->log, &log, error);
+    atomic_store(&t->log_bytes, log.bytes);
+    atomic_store(&t->log_has_gap, log.has_gap && !log.is_failed);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct shard_thread *t = timer->data;
@@ -80,6 +99,7 @@ static void on_tick(uv_timer_t *timer)
     ahead_tick(&t->ahead);
     switchboard_sweep(&t->switchboard, uv_now(&t->loop));
     count_gone(t);
+    look_at_log(t);
     shard_thread_progress(t);
 }
 
@@ -113,6 +133,7 @@ static void on_drain(struct mail *mail, void *owner)
     t->state = SHARD_DRAINED;
     service_stop(t->service);
     switchboard_close_all(&t->switchboard);
+    shard_save_hurry(t->save);
 }
 
 static void on_stop(struct mail *mail, void *owner)
@@ -121,6 +142,7 @@ static void on_stop(struct mail *mail, void *owner)
 
     on_drain(mail, owner);
     ahead_stop(&t->ahead);
+    shard_save_stop(t->save);
     uv_close((uv_handle_t *)&t->timer, NULL);
     channel_hub_close(&t->hub);
     mailbox_close(&t->mailbox);
@@ -141,13 +163,30 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                               .frame_timeout_ms = t->config.frame_timeout_ms,
                                               .welcome = t->config.welcome,
                                               .events = &service_events };
+    struct shard_save_config save = { .loop = &t->loop,
+                                      .bytes_per_s = t->config.save_bytes_per_s };
 
     t->shard = shard_new(&t->config.core);
+    save.shard = t->shard;
     ahead_init(&t->ahead, &t->loop, t->shard);
+    acks_init(&t->acks);
+    t->save = shard_save_new(&save);
     service.shard = t->shard;
+    service.acks = &t->acks;
     t->service = service_new(&service);
     switchboard.owner = t->service;
     switchboard_init(&t->switchboard, &switchboard);
+}
+
+/* The log's last bytes: after this nothing is told to anybody. */
+static void close_log(struct shard_thread *t) ON_SHARD
+{
+    struct err err = { 0 };
+
+    if (t->log && shard_log_close(t->log, &err))
+        log_error("shard %u: the push log was not written to its end: %s", t->config.core.shard,
+                  err.text);
+    t->log = NULL;
 }
 
 static void run(void *arg)
@@ -162,7 +201,10 @@ static void run(void *arg)
     assert(status == 0);
     uv_run(&t->loop, UV_RUN_DEFAULT);
     shard_thread_publish(t);
+    shard_save_free(t->save);
+    close_log(t);
     service_free(t->service);
+    acks_deinit(&t->acks);
     shard_free(t->shard);
 }
 
@@ -210,7 +252,7 @@ int shard_thread_start(const struct shard_thread_config *config,
     t->config = *config;
     t->drain.run = on_drain;
     t->stop.run = on_stop;
-    atomic_store(&t->alive_ms, reporter_mono_ms());
+    atomic_store(&t->alive_ms, now_mono_ms());
     status = make_loop(t);
     if (status) {
         free(t);
@@ -289,6 +331,34 @@ struct bulletin_sheet *shard_thread_report(struct shard_thread *t)
 uint64_t shard_thread_alive_ms(const struct shard_thread *t)
 {
     return atomic_load(&t->alive_ms);
+}
+
+uint64_t shard_thread_log_bytes(const struct shard_thread *t)
+{
+    return atomic_load(&t->log_bytes);
+}
+
+bool shard_thread_log_has_gap(const struct shard_thread *t)
+{
+    return atomic_load(&t->log_has_gap);
+}
+
+struct shard_save *shard_thread_save(struct shard_thread *t)
+{
+    return t->save;
+}
+
+int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
+                          const struct log_end *end, struct err *err)
+{
+    struct shard_log_config log = {
+        .shard = t->shard, .acks = &t->acks, .mailbox = &t->mailbox, .writer = config
+    };
+    int status = shard_log_open(&log, end, &t->log, err);
+
+    if (!status)
+        shard_save_follow(t->save, t->log);
+    return status;
 }
 
 struct shard *shard_thread_shard(struct shard_thread *t)

@@ -2,7 +2,7 @@
  * One shard's thread: a loop, the shard, its connections, and a mailbox through which the main
  * thread gives it work. Everything that this shard owns is touched by this thread alone.
  *
- *     shard_thread_start -> receive ... -> drain -> (last checkpoint) -> stop -> join
+ *     shard_thread_start -> (restore, open_log) -> receive ... -> drain -> (last checkpoint) -> stop -> join
  *
  * All functions but those marked are the main thread's.
  */
@@ -13,6 +13,7 @@
 #include "proto/message.h"
 #include "server/bulletin.h"
 #include "server/core/shard.h"
+#include "server/shard_save.h"
 
 struct shard_thread;
 
@@ -22,6 +23,7 @@ struct shard_thread_config {
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms;
     bool compress_replies;
+    uint64_t save_bytes_per_s; /* shard_save.h */
     const struct hello_reply *welcome; /* borrowed; filled in before the first guest */
 };
 
@@ -53,8 +55,18 @@ struct bulletin_sheet *shard_thread_report(struct shard_thread *t);
 /* When the thread last showed life, on the monotonic clock. Any thread. */
 uint64_t shard_thread_alive_ms(const struct shard_thread *t);
 
+/* Of its push log: bytes written since it was opened, and whether it lacks records (shard_log.h).
+ * Any thread. */
+uint64_t shard_thread_log_bytes(const struct shard_thread *t);
+bool shard_thread_log_has_gap(const struct shard_thread *t);
+
 /* For mail that is being run. */
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
+struct shard_save *shard_thread_save(struct shard_thread *t) ON_SHARD;
+
+/* The shard is as it was: from here on what changes it is logged. */
+int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
+                          const struct log_end *end, struct err *err) ON_SHARD MUST_CHECK;
 uint32_t shard_thread_index(const struct shard_thread *t);
 
 /* Posts a report of what the shard holds now. */

@@ -3,6 +3,22 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* What is wrong with the log of a shard; false: nothing. */
+static bool describe_log(const struct shard_report *shard, char *ret_sentence, size_t n_bytes)
+{
+    const struct report_log *log = &shard->log;
+
+    if (log->is_failed)
+        snprintf(ret_sentence, n_bytes, "the push log of shard %" PRIu32 " cannot be written: %s",
+                 shard->shard, shard->log_error);
+    else if (log->has_gap)
+        snprintf(ret_sentence, n_bytes,
+                 "the push log of shard %" PRIu32
+                 " lacks %" PRIu64 " records until the next checkpoint is written",
+                 shard->shard, log->n_dropped);
+    return log->is_failed || log->has_gap;
+}
+
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes)
 {
     for (uint32_t i = 0; i < node->n_shards; i++) {
@@ -21,6 +37,8 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
                      shard->shard, age_ms);
             return -1;
         }
+        if (shard && describe_log(shard, ret_sentence, n_bytes))
+            return -1;
     }
     if (node->last_checkpoint_error[0]) {
         snprintf(ret_sentence, n_bytes, "the last checkpoint failed: %s",

@@ -15,8 +15,8 @@ char *render_json(const struct node_report *node, const char *what);
 
 char *render_metrics(const struct node_report *node);
 
-/* 0 when every shard reported lately and the last checkpoint did not fail; else fills a
- * sentence and returns -1. */
+/* 0 when every shard reported lately and its push log is whole and can be written, and the last
+ * checkpoint did not fail; else fills a sentence and returns -1. */
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes);
 
 #endif

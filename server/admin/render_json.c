@@ -95,6 +95,27 @@ static void put_refusal(struct json *j, const struct shard_refusal *r)
     json_close(j);
 }
 
+static void put_log(struct json *j, const struct shard_report *r)
+{
+    const struct report_log *l = &r->log;
+
+    json_open(j, "log");
+    json_bool(j, "on", l->is_on != 0);
+    json_u64(j, "records", l->appended);
+    json_u64(j, "durable", l->durable);
+    json_u64(j, "held_bytes", l->held_bytes);
+    json_u64(j, "bytes", l->bytes);
+    json_u64(j, "syncs", l->n_syncs);
+    json_u64(j, "failures", l->n_failures);
+    json_u64(j, "dropped", l->n_dropped);
+    json_bool(j, "failed", l->is_failed != 0);
+    json_bool(j, "full", l->is_full != 0);
+    json_bool(j, "gap", l->has_gap != 0);
+    json_u64(j, "replies_waiting", l->n_waiting);
+    json_text(j, "error", r->log_error);
+    json_close(j);
+}
+
 /* Which rows come and go; what is 0 is off. */
 static void put_limits(struct json *j, const struct spec_limits *l)
 {
@@ -267,6 +288,7 @@ static void put_numbers(struct json *j, const struct shard_report *r)
     put_net(j, "net", &r->net);
     put_requests(j, r->requests);
     put_codecs(j, &r->counters);
+    put_log(j, r);
     put_refusal(j, &r->last_refusal);
 }
 
@@ -278,6 +300,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_text(j, "version", node->version);
     json_text(j, "address", node->address);
     json_text(j, "http_address", node->http_address);
+    json_text(j, "durability", node->durability);
     json_u64(j, "node", node->node);
     json_u64(j, "n_nodes", node->n_nodes);
     json_u64(j, "n_shards", node->n_shards);

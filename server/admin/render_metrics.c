@@ -81,6 +81,22 @@ static const struct family shard_families[] = {
           "Rows removed as no push came for their time to live."),
     SHARD("rows_rare_total", "counter", counters.rows_rare,
           "Rows removed as too few pushes came in rare_clocks."),
+    SHARD("log_records", "gauge", log.appended, "Number of the last record of the push log."),
+    SHARD("log_durable_records", "gauge", log.durable,
+          "Number of the last record that is known to be on the disk."),
+    SHARD("log_held_bytes", "gauge", log.held_bytes,
+          "Memory of records that are not safe yet."),
+    SHARD("log_written_bytes_total", "counter", log.bytes, "Bytes written to the push log."),
+    SHARD("log_syncs_total", "counter", log.n_syncs, "Syncs of the push log."),
+    SHARD("log_failures_total", "counter", log.n_failures,
+          "Writes and syncs of the push log that failed."),
+    SHARD("log_dropped_records_total", "counter", log.n_dropped,
+          "Records that a failing disk has cost."),
+    SHARD("log_failed", "gauge", log.is_failed, "1 while the push log cannot be written."),
+    SHARD("log_full", "gauge", log.is_full,
+          "1 while pushes are turned away as the disk is slower than they."),
+    SHARD("log_replies_waiting", "gauge", log.n_waiting,
+          "Replies that wait until their event is on the disk."),
 };
 
 #define TABLE(name, type, field, help)                                      \
@@ -176,7 +192,7 @@ static void put_node(FILE *out, const struct node_report *node)
     put_one(out, "psd_ready", "gauge", "1 when the node takes work.",
             node->ready && !node->stopping);
     put_one(out, "psd_healthy", "gauge",
-            "1 when every shard reports and the last checkpoint did not fail.",
+            "1 when every shard reports, its push log works, and the last checkpoint did not fail.",
             render_health(node, sentence, sizeof sentence) == 0);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);

@@ -71,6 +71,18 @@ struct report_net {
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };
 
+/* A shard's push log. Counters and states only: total.c adds them up. */
+struct report_log {
+    uint64_t is_on;              /* of a total: shards that have one */
+    uint64_t appended, durable;  /* numbers of records; of a total: their sums */
+    uint64_t held_bytes;         /* in memory, as they are not safe yet */
+    uint64_t bytes;              /* written since the start */
+    uint64_t n_syncs, n_failures;
+    uint64_t n_dropped; /* records that a failing disk has cost */
+    uint64_t is_failed, is_full, has_gap;
+    uint64_t n_waiting; /* replies that wait for a sync */
+};
+
 struct shard_report {
     uint64_t made_unix_ms; /* when */
     uint64_t made_mono_ms; /* the same on the monotonic clock: its age is the shard's health */
@@ -82,6 +94,8 @@ struct shard_report {
     struct shard_refusal last_refusal;
     struct report_net net;
     struct report_requests requests[FRAME_TYPE_END];
+    struct report_log log;
+    char log_error[200]; /* "" while it works */
     uint32_t n_tables, n_jobs, n_workers, n_waits;
     struct report_table *tables;   /* owned */
     struct report_job *jobs;       /* owned */
@@ -92,6 +106,7 @@ struct shard_report {
 /* What the node as a whole knows. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
+    const char *durability;                       /* "off" without a data directory */
     uint32_t node, n_nodes, n_shards, shards_per_node;
     uint64_t started_unix_ms, now_unix_ms, now_mono_ms, pid;
     uint64_t rss_bytes, memory_max_bytes;

@@ -25,6 +25,7 @@ static void add_all(void *into, const void *from, size_t n_bytes)
 }
 
 _Static_assert(sizeof(struct shard_counters) % sizeof(uint64_t) == 0, "add_all() adds u64s");
+_Static_assert(sizeof(struct report_log) % sizeof(uint64_t) == 0, "add_all() adds u64s");
 _Static_assert(sizeof(struct report_net) % sizeof(uint64_t) == 0, "add_all() adds u64s");
 
 /* Shards make their tables in the same order, so the place of one is the first place to look
@@ -134,6 +135,9 @@ static void add_shard(struct shard_report *t, const struct shard_report *from)
     t->cpu_us += from->cpu_us;
     add_all(&t->counters, &from->counters, sizeof t->counters);
     add_all(&t->net, &from->net, sizeof t->net);
+    add_all(&t->log, &from->log, sizeof t->log);
+    if (from->log_error[0])
+        memcpy(t->log_error, from->log_error, sizeof t->log_error);
     add_refusal(t, &from->last_refusal);
     for (unsigned type = 0; type < FRAME_TYPE_END; type++) {
         t->requests[type].n += from->requests[type].n;

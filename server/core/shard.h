@@ -96,6 +96,10 @@ struct shard_counters {
 struct shard *shard_new(const struct shard_config *config);
 void shard_free(struct shard *s) ON_SHARD;
 
+/* As it was when it was new, at the same address: what a restore that failed has put in goes. No walk
+ * and no journal may be there. */
+void shard_clear(struct shard *s) ON_SHARD;
+
 /* Makes the table, or finds it with the same specification. With must_exist only the name
  * counts. PS_ESPEC (err says which field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC. */
 int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,

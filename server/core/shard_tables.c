@@ -13,23 +13,19 @@
 #include "server/core/shard_sweep.h"
 #include "server/core/weights.h"
 
-struct shard *shard_new(const struct shard_config *config)
+/* *s is all zeros. */
+static void init(struct shard *s, const struct shard_config *config)
 {
-    struct shard *s = mem_alloc(sizeof *s);
-
     assert(config->n_shards > 0 && config->shard < config->n_shards);
     s->config = *config;
     s->budget.max = config->memory_max_bytes;
     s->roster = roster_new(config->lease_ms, config->join_ms);
     s->gradient = mem_alloc(SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = mem_alloc(SPEC_DIM_MAX * sizeof *s->values);
-    return s;
 }
 
-void shard_free(struct shard *s)
+static void deinit(struct shard *s) ON_SHARD
 {
-    if (!s)
-        return;
     shard_again_stop(s);
     shard_lockstep_free(s);
     for (uint32_t i = 0; i < s->n_tables; i++) {
@@ -46,7 +42,30 @@ void shard_free(struct shard *s)
     buf_deinit(&s->batches);
     free(s->gradient);
     free(s->values);
+}
+
+struct shard *shard_new(const struct shard_config *config)
+{
+    struct shard *s = mem_alloc(sizeof *s);
+
+    init(s, config);
+    return s;
+}
+
+void shard_free(struct shard *s)
+{
+    if (s)
+        deinit(s);
     free(s);
+}
+
+void shard_clear(struct shard *s)
+{
+    struct shard_config config = s->config;
+
+    deinit(s);
+    *s = (struct shard){ 0 };
+    init(s, &config);
 }
 
 /* n_tables when there is none of that name. */

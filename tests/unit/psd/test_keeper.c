@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "server/desk.h"
-#include "server/reporter.h"
+#include "common/now.h"
 #include "server/restore.h"
 #include "tests/support/crash_files.h"
 #include "tests/unit/net/peer.h"
@@ -172,7 +172,7 @@ static void wishes_share_the_next_one_while_one_is_under_way(void **state)
 
 static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 {
-    uint64_t start_ms = reporter_mono_ms(), end_ms;
+    uint64_t start_ms = now_mono_ms(), end_ms;
     const struct keeper_record *record;
     struct told answer = { 0 };
     struct fixture f;
@@ -185,11 +185,11 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
     assert_true(keeper_is_due(f.keeper, start_ms, 100, start_ms + 100));
     keeper_wish(f.keeper, on_done, &answer);
     assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 100000));
-    while (reporter_mono_ms() < start_ms + 5) /* it takes a while */
+    while (now_mono_ms() < start_ms + 5) /* it takes a while */
         uv_run(&f.loop, UV_RUN_NOWAIT);
     uv_sem_post(&f.gate);
     run_until(&f, &record->n_done, 1);
-    end_ms = reporter_mono_ms();
+    end_ms = now_mono_ms();
     assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 104));
     assert_true(keeper_is_due(f.keeper, start_ms, 100, end_ms + 100));
     tear_down(&f);
@@ -206,15 +206,15 @@ static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **st
     set_up(&f);
     record = keeper_record(f.keeper);
     keeper_wish(f.keeper, on_done, &answer);
-    keeper_tick(f.keeper, reporter_mono_ms());
+    keeper_tick(f.keeper, now_mono_ms());
     assert_int_equal(answer.n, 0);
     assert_int_equal(record->until_unix_ms, record->busy_since_unix_ms + LIMIT_MS);
-    keeper_tick(f.keeper, reporter_mono_ms() + LIMIT_MS);
+    keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 1);
     assert_int_equal(answer.last.error.status, PS_EDEADLINE);
     assert_true(record->busy_since_unix_ms && !record->until_unix_ms);
     keeper_wish(f.keeper, on_done, &answer); /* nor does this one wait for ever */
-    keeper_tick(f.keeper, reporter_mono_ms() + LIMIT_MS);
+    keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 2);
     assert_int_equal(record->n_failed, 1);
     uv_sem_post(&f.gate);

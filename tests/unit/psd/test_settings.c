@@ -63,7 +63,7 @@ static void the_defaults_are_those_of_the_manual(void **state)
     assert_int_equal(s.greeting_timeout_ms, 5000);
     assert_int_equal(s.frame_timeout_ms, 30000);
     assert_int_equal(s.frame_max_bytes, 64 << 20);
-    assert_int_equal(s.checkpoint_keep, 3);
+    assert_int_equal(s.keep, 3);
     assert_int_equal(s.checkpoint_every_ms, 0);
     assert_int_equal(s.memory_max_bytes, 0);
     assert_string_equal(s.http, "");

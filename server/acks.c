@@ -1,0 +1,110 @@
+#include "server/acks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
+
+struct ack {
+    struct ack *next;
+    struct connection *connection; /* borrowed; acks_drop() comes before it goes */
+    uint64_t number, since_ns;
+    struct buf frame; /* owned */
+    struct ack_timing timing;
+};
+
+void acks_init(struct acks *a)
+{
+    *a = (struct acks){ 0 };
+    a->last = &a->first;
+}
+
+static void free_ack(struct ack *ack)
+{
+    buf_deinit(&ack->frame);
+    free(ack);
+}
+
+/* The first in line, without it being sent. */
+static struct ack *take(struct acks *a, struct ack **at)
+{
+    struct ack *ack = *at;
+
+    *at = ack->next;
+    if (!*at)
+        a->last = at;
+    a->n_waiting--;
+    a->since_ns = a->first ? a->first->since_ns : 0;
+    return ack;
+}
+
+void acks_deinit(struct acks *a)
+{
+    while (a->first)
+        free_ack(take(a, &a->first));
+}
+
+static void measure(const struct ack_timing *timing)
+{
+    histogram_record(&timing->requests->latency_ns, uv_hrtime() - timing->start_ns);
+}
+
+/* A reply that finds no memory to wait in: its peer asks again, and is told then. */
+static int line_up(struct acks *a, struct connection *c, struct buf *frame,
+                   const struct ack_timing *timing)
+{
+    struct ack *ack = mem_try_alloc(sizeof *ack);
+
+    if (!ack) {
+        buf_deinit(frame);
+        return -ENOMEM;
+    }
+    *ack = (struct ack){ .connection = c,
+                         .number = a->appended,
+                         .since_ns = uv_hrtime(),
+                         .frame = *frame,
+                         .timing = *timing };
+    *frame = (struct buf){ 0 };
+    *a->last = ack;
+    a->last = &ack->next;
+    a->n_waiting++;
+    a->since_ns = a->first->since_ns;
+    return 0;
+}
+
+int acks_send(struct acks *a, struct connection *c, struct buf *frame,
+              const struct ack_timing *timing)
+{
+    if (a->acknowledged < a->appended)
+        return line_up(a, c, frame, timing);
+    measure(timing);
+    return connection_send(c, frame);
+}
+
+void acks_reach(struct acks *a, uint64_t acknowledged)
+{
+    if (acknowledged > a->acknowledged)
+        a->acknowledged = acknowledged;
+    while (a->first && a->first->number <= a->acknowledged) {
+        struct ack *ack = take(a, &a->first);
+        int status;
+
+        measure(&ack->timing);
+        status = connection_send(ack->connection, &ack->frame);
+        if (status)
+            connection_fail(ack->connection, status);
+        free_ack(ack);
+    }
+}
+
+void acks_drop(struct acks *a, const struct connection *c)
+{
+    struct ack **at = &a->first;
+
+    while (*at) {
+        if ((*at)->connection == c)
+            free_ack(take(a, at));
+        else
+            at = &(*at)->next;
+    }
+}

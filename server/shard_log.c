@@ -1,0 +1,165 @@
+#include "server/shard_log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/now.h"
+#include "server/durable/recorder.h"
+
+struct shard_log {
+    struct shard_log_config config;
+    struct log_thread *thread; /* owned */
+    struct recorder recorder;
+    uint64_t saved; /* the last record that is in a safe checkpoint */
+    enum log_writer_state told;
+};
+
+/* --- the recorder's sink --- */
+
+static int on_reserve(void *owner, size_t n_bytes)
+{
+    struct shard_log *l = owner;
+
+    enter_shard();
+    return log_thread_reserve(l->thread, n_bytes);
+}
+
+static uint64_t on_append(void *owner, const struct log_record *record)
+{
+    struct shard_log *l = owner;
+    uint64_t number;
+
+    enter_shard();
+    number = log_thread_append(l->thread, record, now_mono_ms());
+    acks_note(l->config.acks, number);
+    return number;
+}
+
+/* --- news of the writer --- */
+
+/* Said once for each time that it begins and ends; /healthz and /stats go on saying it. */
+static void tell(struct shard_log *l, const struct log_progress *progress)
+{
+    if (progress->state == l->told)
+        return;
+    l->told = progress->state;
+    if (progress->state == LOG_WRITER_FAILED)
+        log_error("the push log cannot be written: %s; tried again every second",
+                  progress->err.text);
+    else
+        log_info("the push log is written again");
+}
+
+static void on_news(void *owner)
+{
+    struct shard_log *l = owner;
+    struct log_view view;
+
+    enter_shard();
+    log_thread_view(l->thread, &view);
+    tell(l, &view.progress);
+    acks_reach(l->config.acks, view.acknowledged);
+}
+
+/* --- for the shard's thread --- */
+
+static uint64_t unix_ms(void *owner)
+{
+    (void)owner;
+    return now_unix_ms();
+}
+
+int shard_log_open(const struct shard_log_config *config, const struct log_end *end,
+                   struct shard_log **ret, struct err *err)
+{
+    struct shard_log *l = mem_alloc(sizeof *l);
+    struct log_thread_config thread = { .writer = *config->writer,
+                                        .mailbox = config->mailbox,
+                                        .on_news = on_news,
+                                        .owner = l };
+    struct recorder_config recorder = { .shard = config->shard,
+                                        .sink = { l, on_reserve, on_append },
+                                        .unix_ms = unix_ms };
+    int status = log_thread_start(&thread, end, &l->thread, err);
+
+    if (status) {
+        free(l);
+        return status;
+    }
+    l->config = *config;
+    acks_note(config->acks, end->last);
+    /* Unless replies wait for the disk, all that is appended may be told. */
+    acks_reach(config->acks,
+               config->writer->durability == LOG_FSYNC ? end->last : UINT64_MAX);
+    recorder_init(&l->recorder, &recorder, end->last);
+    shard_listen(config->shard, recorder_journal(&l->recorder));
+    *ret = l;
+    return 0;
+}
+
+uint64_t shard_log_last(const struct shard_log *l)
+{
+    return recorder_last(&l->recorder);
+}
+
+void shard_log_sync(struct shard_log *l, uint64_t number)
+{
+    log_thread_sync(l->thread, number);
+}
+
+int shard_log_await(struct shard_log *l, uint64_t number, struct err *err)
+{
+    struct log_view view;
+
+    log_thread_view(l->thread, &view);
+    if (view.progress.durable >= number)
+        return 0;
+    if (view.progress.state == LOG_WRITER_FAILED)
+        return err_set(err, view.progress.err.status, "the push log cannot be written: %.200s",
+                       view.progress.err.text);
+    return -EAGAIN;
+}
+
+void shard_log_saved(struct shard_log *l, uint64_t last, uint64_t needed)
+{
+    l->saved = last;
+    log_thread_cut(l->thread, needed);
+}
+
+static bool has_gap(const struct shard_log *l, const struct log_view *view)
+{
+    return view->n_dropped && view->dropped_last > l->saved;
+}
+
+void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_error[static 200])
+{
+    struct log_view view;
+
+    log_thread_view(l->thread, &view);
+    *ret = (struct report_log){ .is_on = 1,
+                                .appended = view.appended,
+                                .durable = view.progress.durable,
+                                .held_bytes = view.held_bytes,
+                                .bytes = view.progress.stored_bytes,
+                                .n_syncs = view.progress.n_syncs,
+                                .n_failures = view.progress.n_failures,
+                                .n_dropped = view.n_dropped,
+                                .is_failed = view.progress.state == LOG_WRITER_FAILED,
+                                .is_full = view.state == LOG_QUEUE_FULL,
+                                .has_gap = has_gap(l, &view),
+                                .n_waiting = l->config.acks->n_waiting };
+    snprintf(ret_error, 200, "%.199s", ret->is_failed ? view.progress.err.text : "");
+}
+
+int shard_log_close(struct shard_log *l, struct err *err)
+{
+    int status;
+
+    shard_listen(l->config.shard, NULL);
+    status = log_thread_close(l->thread, err);
+    free(l);
+    return status;
+}

@@ -1,0 +1,46 @@
+/*
+ * A shard's push log on its loop: every event that changes the shard is recorded, a thread of the
+ * log's own writes what is recorded, and replies wait for it as --durability says (acks.h).
+ *
+ *     shard_log_open()     once the shard is as it was (restore.c)
+ *     ...                  events, news of the writer
+ *     shard_log_close()    writes what is there
+ */
+#ifndef SERVER_SHARD_LOG_H
+#define SERVER_SHARD_LOG_H
+
+#include "server/acks.h"
+#include "server/log/log_thread.h"
+
+struct shard_log;
+
+struct shard_log_config {
+    struct shard *shard;     /* borrowed */
+    struct acks *acks;       /* borrowed */
+    struct mailbox *mailbox; /* borrowed: the shard loop's */
+    const struct log_writer_config *writer;
+};
+
+/* Opens the log behind *end, and listens to the shard. What log_thread_start() answers. */
+int shard_log_open(const struct shard_log_config *config, const struct log_end *end,
+                   struct shard_log **ret, struct err *err) ON_SHARD MUST_CHECK;
+
+/* The number of the last record: all that the shard is, is in records up to it. */
+uint64_t shard_log_last(const struct shard_log *l) ON_SHARD;
+
+/* Soon, whatever --durability says, all records up to `number` are on the disk. Are they? 0: yes;
+ * -EAGAIN: not yet; else the writer fails, with a sentence. */
+void shard_log_sync(struct shard_log *l, uint64_t number) ON_SHARD;
+int shard_log_await(struct shard_log *l, uint64_t number, struct err *err) ON_SHARD MUST_CHECK;
+
+/* A checkpoint that is safe holds all up to record `last`, and recovery needs none below
+ * `needed`. */
+void shard_log_saved(struct shard_log *l, uint64_t last, uint64_t needed) ON_SHARD;
+
+void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_error[static 200])
+    ON_SHARD;
+
+/* The shard is listened to no more. Fails when something that is not safe could not be written. */
+int shard_log_close(struct shard_log *l, struct err *err) ON_SHARD MUST_CHECK;
+
+#endif

@@ -1,0 +1,272 @@
+#include "server/shard_save.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
+
+#define TURN_MS 1u
+#define HURRY_NS UINT64_C(5000000) /* reading for so long at a time when nobody waits */
+#define BURST_MS 20u               /* of bytes that a late turn may catch up on */
+
+struct shard_save {
+    struct shard_save_config config;
+    struct shard_log *log; /* borrowed; NULL: nothing is logged */
+    uv_timer_t timer; /* turns, while a save is under way */
+    uv_work_t work;   /* on the pool, one at a time */
+    enum { IDLE, WAITING, READING, CLOSING, SYNCING, DONE } state;
+    struct saver_config file;
+    struct saver *saver; /* owned; NULL before READING */
+    struct saver_buffer *writing; /* on the pool now; NULL: none */
+    bool is_working;              /* the pool */
+    bool is_closed;               /* the file */
+    bool hurries, is_stopped;
+    int64_t credit_bytes; /* may be read now */
+    uint64_t credited_ns, first, through;
+    struct part_facts facts;
+    struct err err;
+    shard_save_done done;
+    void *arg;
+};
+
+static void on_turn(uv_timer_t *timer);
+
+struct shard_save *shard_save_new(const struct shard_save_config *config)
+{
+    struct shard_save *s = mem_alloc(sizeof *s);
+
+    s->config = *config;
+    uv_timer_init(config->loop, &s->timer);
+    s->timer.data = s;
+    s->work.data = s;
+    return s;
+}
+
+void shard_save_follow(struct shard_save *s, struct shard_log *log)
+{
+    s->log = log;
+}
+
+void shard_save_stop(struct shard_save *s)
+{
+    s->is_stopped = true;
+    uv_close((uv_handle_t *)&s->timer, NULL);
+}
+
+static void drop(struct shard_save *s, enum shard_walk_end how) ON_SHARD
+{
+    if (!s->saver)
+        return;
+    if (!s->is_closed)
+        saver_discard(s->saver);
+    saver_end(s->saver, s->config.shard, how);
+    s->saver = NULL;
+}
+
+void shard_save_free(struct shard_save *s)
+{
+    drop(s, SHARD_WALK_DROPPED);
+    free(s);
+}
+
+/* --- the end --- */
+
+static void finish(struct shard_save *s) ON_SHARD
+{
+    if (s->is_stopped)
+        return;
+    s->state = DONE;
+    uv_timer_stop(&s->timer);
+    s->done(s->arg, &s->facts, &s->err);
+}
+
+/* --- SYNCING --- */
+
+static void await_log(struct shard_save *s) ON_SHARD
+{
+    struct err err = { 0 };
+    int status = s->log ? shard_log_await(s->log, s->through, &err) : 0;
+
+    if (status == -EAGAIN)
+        return;
+    s->err = err;
+    s->err.status = status;
+    finish(s);
+}
+
+/* --- CLOSING --- */
+
+static void close_file(uv_work_t *work)
+{
+    struct shard_save *s = work->data;
+
+    enter_pool();
+    s->err.status = saver_close(s->saver, s->through, &s->facts, &s->err);
+}
+
+static void on_file_closed(uv_work_t *work, int status)
+{
+    struct shard_save *s = work->data;
+
+    (void)status;
+    enter_shard();
+    s->is_working = false;
+    s->is_closed = true;
+    if (s->err.status) {
+        finish(s);
+        return;
+    }
+    s->state = SYNCING;
+    await_log(s);
+}
+
+/* The walk's end: all that rows may already have seen is in the log up to here. */
+static void begin_close(struct shard_save *s) ON_SHARD
+{
+    s->state = CLOSING;
+    s->is_working = true;
+    s->through = s->log ? shard_log_last(s->log) : 0;
+    if (s->log)
+        shard_log_sync(s->log, s->through);
+    if (uv_queue_work(s->config.loop, &s->work, close_file, on_file_closed))
+        abort(); /* only for a NULL callback */
+}
+
+/* --- READING --- */
+
+static void write_buffer(uv_work_t *work)
+{
+    struct shard_save *s = work->data;
+
+    enter_pool();
+    s->err.status = saver_write(s->saver, s->writing, &s->err);
+}
+
+static void go_on(struct shard_save *s) ON_SHARD;
+
+static void on_written(uv_work_t *work, int status)
+{
+    struct shard_save *s = work->data;
+
+    (void)status;
+    enter_shard();
+    s->is_working = false;
+    saver_give_back(s->saver, s->writing);
+    s->writing = NULL;
+    if (s->err.status)
+        finish(s);
+    else
+        go_on(s);
+}
+
+/* Whatever is full goes to the pool; behind the last one the file is closed. */
+static void go_on(struct shard_save *s)
+{
+    if (s->is_working || s->is_stopped)
+        return;
+    s->writing = saver_take(s->saver);
+    if (s->writing) {
+        s->is_working = true;
+        if (uv_queue_work(s->config.loop, &s->work, write_buffer, on_written))
+            abort(); /* only for a NULL callback */
+    } else if (saver_is_written(s->saver)) {
+        begin_close(s);
+    }
+}
+
+/* One slice. False: there is no more to read now. */
+static bool read_slice(struct shard_save *s) ON_SHARD
+{
+    enum saver_state state = saver_fill(s->saver, s->config.shard);
+
+    s->credit_bytes -= SHARD_WALK_BYTES;
+    go_on(s);
+    return state == SAVER_MORE;
+}
+
+static void give_credit(struct shard_save *s)
+{
+    uint64_t now_ns = uv_hrtime();
+    int64_t most = (int64_t)(s->config.bytes_per_s * BURST_MS / 1000);
+
+    s->credit_bytes +=
+        (int64_t)((double)s->config.bytes_per_s * (double)(now_ns - s->credited_ns) / 1e9);
+    if (s->credit_bytes > most)
+        s->credit_bytes = most;
+    s->credited_ns = now_ns;
+}
+
+static void read_turn(struct shard_save *s) ON_SHARD
+{
+    uint64_t until_ns = uv_hrtime() + HURRY_NS;
+
+    give_credit(s);
+    if (!s->hurries && s->config.bytes_per_s && s->credit_bytes <= 0)
+        return;
+    while (read_slice(s) && s->hurries && uv_hrtime() < until_ns)
+        ;
+}
+
+/* --- WAITING --- */
+
+static void try_begin(struct shard_save *s) ON_SHARD
+{
+    struct err err = { 0 };
+    int status;
+
+    s->first = s->log ? shard_log_last(s->log) : 0;
+    status = saver_begin(&s->file, s->config.shard, s->first, &s->saver, &err);
+    if (status == -EAGAIN)
+        return;
+    if (status) {
+        s->err = err;
+        s->err.status = status;
+        finish(s);
+        return;
+    }
+    s->state = READING;
+    s->credited_ns = uv_hrtime();
+}
+
+static void on_turn(uv_timer_t *timer)
+{
+    struct shard_save *s = timer->data;
+
+    enter_shard();
+    if (s->state == WAITING)
+        try_begin(s);
+    if (s->state == READING)
+        read_turn(s);
+    if (s->state == SYNCING)
+        await_log(s);
+}
+
+void shard_save_begin(struct shard_save *s, const struct saver_config *config,
+                      shard_save_done done, void *arg)
+{
+    s->state = WAITING;
+    s->file = *config;
+    if (!shard_walk_may_be_delta(s->config.shard))
+        s->file.base = 0;
+    s->saver = NULL;
+    s->is_closed = false;
+    s->credit_bytes = 0;
+    s->facts = (struct part_facts){ 0 };
+    s->err = (struct err){ 0 };
+    s->done = done;
+    s->arg = arg;
+    uv_timer_start(&s->timer, on_turn, 0, TURN_MS);
+}
+
+void shard_save_hurry(struct shard_save *s)
+{
+    s->hurries = true;
+}
+
+void shard_save_end(struct shard_save *s, enum shard_walk_end how, uint64_t needed)
+{
+    drop(s, how);
+    if (how == SHARD_WALK_KEPT && s->log)
+        shard_log_saved(s->log, s->first, needed);
+    s->state = IDLE;
+}
