@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/now.h"
+#include "server/durable/epochs.h"
 
 enum state { IDLE, NUMBERING, WRITING, COMMITTING, RELEASING };
 
@@ -217,6 +218,8 @@ static void commit(uv_work_t *work)
         m->base = 0;
     k->err.status = checkpoint_commit(k->config.files, k->config.data_dir, m, k->config.keep,
                                       k->firsts, &k->err);
+    if (!k->err.status)
+        epochs_tidy(k->config.files, k->config.data_dir, m->map_id);
 }
 
 static void on_committed(uv_work_t *work, int status)
@@ -408,8 +411,9 @@ bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
     return k->state == IDLE && now_ms >= since_ms + every_ms;
 }
 
-void keeper_loaded(struct keeper *k, uint64_t number, uint32_t n_deltas)
+void keeper_loaded(struct keeper *k, uint64_t epoch, uint64_t number, uint32_t n_deltas)
 {
+    k->config.identity.map_id = epoch;
     k->base = number;
     k->n_deltas = n_deltas;
 }

@@ -67,9 +67,11 @@ void keeper_forget(struct keeper *k, const void *arg) ON_MAIN;
  * checkpoint that takes too long. `now_ms`: monotonic, as below. */
 void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
 
-/* The shards were loaded from this checkpoint, the n_deltas'th behind a full one: the next may be a
- * delta to it. Before the first wish. */
-void keeper_loaded(struct keeper *k, uint64_t number, uint32_t n_deltas) ON_MAIN;
+/* Before the first wish. The logs are of this epoch (server/durable/epochs.h). number not 0: the
+ * shards were loaded from this checkpoint, the n_deltas'th behind a full one, and the next may be a
+ * delta to it. */
+void keeper_loaded(struct keeper *k, uint64_t epoch, uint64_t number, uint32_t n_deltas)
+    ON_MAIN;
 
 bool keeper_is_idle(const struct keeper *k) ON_MAIN;
 

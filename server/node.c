@@ -310,6 +310,20 @@ static void serve(struct node *n) ON_MAIN
     announce(n);
 }
 
+/* What the logs begin with: without it, what comes next could not be restored. */
+static void on_first_checkpoint(void *arg, const struct keeper_record *record)
+{
+    struct node *n = arg;
+
+    enter_main();
+    if (record->error.status)
+        fail(n, &record->error);
+    else if (n->stop_asked)
+        end(n);
+    else
+        serve(n);
+}
+
 static void on_restored(void *arg, const struct restore_result *result)
 {
     struct node *n = arg;
@@ -320,11 +334,16 @@ static void on_restored(void *arg, const struct restore_result *result)
         fail(n, &result->err);
         return;
     }
-    if (result->dir[0])
-        log_info("restored %u tables, %" PRIu64 " rows from %s", result->n_tables,
-                 result->n_rows, result->dir);
+    if (result->from[0])
+        log_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
+                 " records of the push log",
+                 result->n_tables, result->n_rows, result->from, result->n_records);
+    if (n->keeper)
+        keeper_loaded(n->keeper, result->epoch, result->number, result->n_deltas);
     if (n->stop_asked)
         end(n);
+    else if (result->begins_epoch)
+        keeper_wish(n->keeper, on_first_checkpoint, n);
     else
         serve(n);
 }
@@ -370,9 +389,12 @@ static void make_helpers(struct node *n) ON_MAIN
                                     .mailbox = &n->mailbox,
                                     .files = &file_os,
                                     .data_dir = s->data_dir,
-                                    .node = n->map.node,
+                                    .identity = { .node = n->map.node,
+                                                  .shard = n->map.node * s->shards,
+                                                  .n_shards = n->map.n_nodes * s->shards },
                                     .n_nodes = n->map.n_nodes,
                                     .keep = s->keep,
+                                    .n_deltas_max = s->checkpoint_deltas,
                                     .n_shards = s->shards,
                                     .shards = n->shards };
     struct desk_config desk = { .loop = &n->loop,

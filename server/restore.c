@@ -1,17 +1,31 @@
+/*
+ * In the order of a restore's life:
+ *
+ *     looking (pool) -> rebuilding (shards) ------------------------------> opening (shards) -> done
+ *                    -> building (pool) <-> dealing (shards), one by one ->
+ */
 #include "server/restore.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/now.h"
+#include "server/durable/deal.h"
+#include "server/durable/epochs.h"
+#include "server/durable/loader.h"
+#include "server/durable/source.h"
 
 struct part {
     struct mail mail;
     struct restore *restore;
+    uint32_t index; /* of the shard on this node */
     struct err err;
+    struct rebuild_facts facts;
     uint32_t n_tables;
     uint64_t n_rows;
 };
@@ -21,23 +35,27 @@ struct restore {
     void (*done)(void *arg, const struct restore_result *result);
     void *arg;
     uv_work_t work;
-    char (*dirs)[CHECKPOINT_PATH_MAX]; /* owned, result.n_dirs */
-    struct checkpoint_id *ids;         /* owned, the same */
-    struct part *parts;                /* owned, n_shards */
+    struct source *sources; /* owned */
+    uint32_t n_sources;
+    uint32_t source, old_shard; /* being dealt out */
+    struct shard *old;          /* owned; NULL: the source's files are dealt out as they are */
+    struct part *parts;         /* owned, n_shards */
     uint32_t n_outstanding;
+    void (*then)(struct restore *r); /* when all parts are back */
     struct restore_result result;
 };
 
-static void finish(struct restore *r)
+static void finish(struct restore *r) ON_MAIN
 {
     r->done(r->arg, &r->result);
-    free(r->dirs);
-    free(r->ids);
+    for (uint32_t i = 0; i < r->n_sources; i++)
+        source_close(&r->sources[i]);
+    free(r->sources);
     free(r->parts);
     free(r);
 }
 
-/* --- loading, on the shards' threads --- */
+/* --- work for every shard --- */
 
 static void on_part_back(struct mail *mail, void *owner)
 {
@@ -48,148 +66,366 @@ static void on_part_back(struct mail *mail, void *owner)
     enter_main();
     if (part->err.status && !r->result.err.status)
         r->result.err = part->err;
-    r->result.n_tables = part->n_tables;
-    r->result.n_rows += part->n_rows;
-    if (--r->n_outstanding == 0)
+    if (--r->n_outstanding)
+        return;
+    if (r->result.err.status)
         finish(r);
+    else
+        r->then(r);
 }
 
-static void load_part(struct mail *mail, void *owner)
-{
-    struct part *part = CONTAINER_OF(mail, struct part, mail);
-    struct restore *r = part->restore;
-    struct shard_thread *t = owner;
-    struct shard *shard;
-    int status = 0;
-
-    enter_shard();
-    shard = shard_thread_shard(t);
-    for (uint32_t i = 0; i < r->result.n_dirs && !status; i++)
-        status = checkpoint_load(r->config.files, r->dirs[i], shard, shard_thread_progress, t,
-                                 &part->err);
-    part->err.status = status;
-    part->n_tables = shard_n_tables(shard);
-    for (uint32_t i = 0; i < part->n_tables; i++)
-        part->n_rows += table_n_rows(shard_table(shard, i)->rows);
-    shard_thread_publish(t); /* whoever sees the node ready sees what it has loaded */
-    part->mail.run = on_part_back;
-    status = mailbox_post(r->config.mailbox, &part->mail);
-    assert(status == 0); /* the main thread's box outlives the shards */
-}
-
-static void start_loading(struct restore *r) ON_MAIN
+static void send_back(struct part *part, int result)
 {
     int status;
 
-    snprintf(r->result.dir, sizeof r->result.dir, "%s", r->dirs[0]);
-    r->parts = mem_alloc(r->config.n_shards * sizeof *r->parts);
+    part->err.status = result;
+    part->mail.run = on_part_back;
+    status = mailbox_post(part->restore->config.mailbox, &part->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+static void on_shards(struct restore *r, void (*run)(struct mail *mail, void *owner),
+                      void (*then)(struct restore *r)) ON_MAIN
+{
+    r->then = then;
     r->n_outstanding = r->config.n_shards;
     for (uint32_t i = 0; i < r->config.n_shards; i++) {
-        r->parts[i] = (struct part){ .mail.run = load_part, .restore = r };
+        int status;
+
+        r->parts[i].mail.run = run;
         status = shard_thread_post(r->config.shards[i], &r->parts[i].mail);
         assert(status == 0);
     }
 }
 
-/* --- finding, on the pool --- */
+static void on_pool(struct restore *r, uv_work_cb work, uv_after_work_cb after) ON_MAIN
+{
+    if (uv_queue_work(r->config.loop, &r->work, work, after))
+        abort(); /* only for a NULL callback */
+}
 
-static void warn(void *arg, const char *sentence)
+static struct part_identity identity(const struct restore *r, uint32_t index)
+{
+    return (struct part_identity){ .node = r->config.settings->node,
+                                   .shard = r->config.settings->node * r->config.n_shards +
+                                            index,
+                                   .n_shards = r->config.n_nodes * r->config.n_shards };
+}
+
+static void report(void *arg, const char *sentence)
 {
     (void)arg;
-    log_warn("checkpoint skipped: %s", sentence);
+    log_warn("restore: %s", sentence);
 }
 
-/* `dir` is a data directory, or one checkpoint in it. */
-static int find_in(struct restore *r, const char *dir, uint32_t i, struct err *err)
+static struct rebuild_at at_of(const struct settings *s)
 {
-    char manifest[SETTINGS_TEXT_MAX + 16];
-    int fd;
-
-    snprintf(manifest, sizeof manifest, "%s/MANIFEST", dir);
-    if (r->config.files->open_read(r->config.files->state, manifest, &fd))
-        return checkpoint_newest(r->config.files, dir, r->dirs[i], &r->ids[i], warn, NULL, err);
-    (void)r->config.files->close(r->config.files->state, fd);
-    if (strlen(dir) >= CHECKPOINT_PATH_MAX)
-        return err_set(err, PS_ESETTING, "restore: a path of more than %u bytes",
-                       CHECKPOINT_PATH_MAX - 1);
-    snprintf(r->dirs[i], CHECKPOINT_PATH_MAX, "%s", dir);
-    return checkpoint_verify(r->config.files, dir, &r->ids[i], err);
+    return (struct rebuild_at){ .number = s->at_number,
+                                .job = s->at_job[0] ? s->at_job : NULL,
+                                .clock = s->at_clock };
 }
 
-/* The node's own newest checkpoint; none is fine. */
-static int find_own(struct restore *r, struct err *err)
-{
-    int status = find_in(r, r->config.settings->data_dir, 0, err);
+/* --- the end: logs are opened --- */
 
-    if (status == PS_ENOCHECKPOINT)
+static void sum_up(struct restore *r) ON_MAIN
+{
+    for (uint32_t i = 0; i < r->config.n_shards; i++) {
+        const struct part *part = &r->parts[i];
+
+        r->result.n_tables = part->n_tables;
+        r->result.n_rows += part->n_rows;
+        r->result.n_records += part->facts.n_records;
+        if (i == 0)
+            r->result.number = part->facts.number;
+        else if (r->result.number != part->facts.number)
+            r->result.number = 0;
+        if (r->result.number && part->facts.n_links)
+            r->result.n_deltas = part->facts.n_links - 1;
+    }
+    if (r->result.begins_epoch)
+        r->result.number = 0; /* its first checkpoint is a full one */
+    finish(r);
+}
+
+static int open_log(struct restore *r, struct shard_thread *t, struct part *part) ON_SHARD
+{
+    const struct settings *s = r->config.settings;
+    struct part_identity who = identity(r, part->index);
+    struct log_writer_config writer = { .files = r->config.files,
+                                        .identity = { .node = who.node,
+                                                      .shard = who.shard,
+                                                      .n_shards = who.n_shards,
+                                                      .map_id = r->result.epoch },
+                                        .durability = s->durability,
+                                        .zstd = LOG_ZSTD_WHERE_IT_PAYS,
+                                        .interval_ms = (uint32_t)s->log_interval_ms };
+    struct log_end end = r->result.begins_epoch ? (struct log_end){ 0 } : part->facts.end;
+    char dir[LOG_PATH_MAX];
+    int status;
+
+    if (!s->data_dir[0])
         return 0;
+    status = epochs_log_dir(s->data_dir, r->result.epoch, part->index, dir, &part->err);
     if (status)
         return status;
-    if (r->ids[0].n_nodes != r->config.n_nodes || r->ids[0].node != r->config.settings->node)
-        return err_set(err, PS_ECLUSTER,
-                       "%s was written by node %u of %u, this is node %u of %u: name the "
-                       "directories of all %u "
-                       "nodes with --restore DIR,DIR, or start with --no-restore",
-                       r->dirs[0], r->ids[0].node, r->ids[0].n_nodes, r->config.settings->node,
-                       r->config.n_nodes, r->ids[0].n_nodes);
-    r->result.n_dirs = 1;
-    return 0;
+    snprintf(writer.dir, sizeof writer.dir, "%.*s", (int)sizeof writer.dir - 1, dir);
+    return shard_thread_open_log(t, &writer, &end, &part->err);
 }
 
-/* Are the directories those of all nodes of one cluster? */
-static int check_set(struct restore *r, uint32_t n, struct err *err)
+static void open_part(struct mail *mail, void *owner)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (r->ids[i].n_nodes != n)
-            return err_set(
-                err, PS_ECLUSTER,
-                "restore: %.120s was written by one of %u nodes, %u directories are given",
-                r->dirs[i], r->ids[i].n_nodes, n);
-        for (uint32_t j = 0; j < i; j++)
-            if (r->ids[j].node == r->ids[i].node)
-                return err_set(err, PS_ECLUSTER,
-                               "restore: %.100s and %.100s were both written by node %u",
-                               r->dirs[j], r->dirs[i], r->ids[i].node);
-    }
-    return 0;
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct shard_thread *t = owner;
+    struct shard *shard;
+
+    enter_shard();
+    shard = shard_thread_shard(t);
+    part->n_tables = shard_n_tables(shard);
+    for (uint32_t i = 0; i < part->n_tables; i++)
+        part->n_rows += table_n_rows(shard_table(shard, i)->rows);
+    shard_thread_publish(t); /* whoever sees the node ready sees what it has loaded */
+    send_back(part, open_log(part->restore, t, part));
 }
 
-static int find_named(struct restore *r, struct err *err)
-{
-    const struct setting_list *named = &r->config.settings->restore;
-    int status = 0;
-
-    for (uint32_t i = 0; i < named->n && !status; i++)
-        status = find_in(r, named->items[i], i, err);
-    if (!status)
-        status = check_set(r, named->n, err);
-    if (!status)
-        r->result.n_dirs = named->n;
-    return status;
-}
-
-static void find(uv_work_t *work)
+static void make_epoch(uv_work_t *work)
 {
     struct restore *r = work->data;
-    const struct settings *settings = r->config.settings;
+    const char *data_dir = r->config.settings->data_dir;
+    struct err *err = &r->result.err;
 
     enter_pool();
-    if (settings->restore.n)
-        r->result.err.status = find_named(r, &r->result.err);
-    else if (settings->data_dir[0] && !settings->no_restore)
-        r->result.err.status = find_own(r, &r->result.err);
+    if (r->result.begins_epoch)
+        err->status = checkpoint_next(r->config.files, data_dir, &r->result.epoch, err);
+    if (!err->status)
+        err->status = epochs_make(r->config.files, data_dir, r->result.epoch, err);
 }
 
-static void on_found(uv_work_t *work, int status)
+static void on_epoch(uv_work_t *work, int status)
 {
     struct restore *r = work->data;
 
     enter_main();
     assert(status == 0);
-    if (r->result.err.status || r->result.n_dirs == 0)
+    if (r->result.err.status)
         finish(r);
     else
-        start_loading(r);
+        on_shards(r, open_part, sum_up);
+}
+
+static void begin_opening(struct restore *r) ON_MAIN
+{
+    if (r->config.settings->data_dir[0])
+        on_pool(r, make_epoch, on_epoch);
+    else
+        on_shards(r, open_part, sum_up);
+}
+
+/* --- its own shards, made again --- */
+
+static void end_rebuilding(struct restore *r) ON_MAIN
+{
+    r->result.epoch = r->parts[0].facts.epoch;
+    begin_opening(r);
+}
+
+static void rebuild_part(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct restore *r = part->restore;
+    struct rebuild_config config = { .files = r->config.files,
+                                     .data_dir = r->config.settings->data_dir,
+                                     .shard_index = part->index,
+                                     .who = identity(r, part->index),
+                                     .at = at_of(r->config.settings),
+                                     .progress = shard_thread_progress,
+                                     .report = report,
+                                     .arg = owner };
+
+    enter_shard();
+    send_back(part, rebuild_shard(&config, shard_thread_shard(owner),
+                                  shard_thread_now_ms(owner), &part->facts, &part->err));
+}
+
+/* --- others' shards, made again and dealt out --- */
+
+static void deal_next(struct restore *r) ON_MAIN;
+
+static void deal_part(struct mail *mail, void *owner)
+{
+    struct part *part = CONTAINER_OF(mail, struct part, mail);
+    struct restore *r = part->restore;
+    struct loader_config loader = { .files = r->config.files,
+                                    .checkpoint = &r->sources[r->source].checkpoint,
+                                    .progress = shard_thread_progress,
+                                    .arg = owner };
+    struct loader_facts facts;
+    struct shard *shard;
+
+    enter_shard();
+    shard = shard_thread_shard(owner);
+    send_back(part, r->old ? deal_rows(r->old, shard, shard_thread_progress, owner, &part->err)
+                           : loader_deal(&loader, shard, &facts, &part->err));
+}
+
+/* This thread stands in for the old shard's own. */
+static void build_old(uv_work_t *work)
+{
+    struct restore *r = work->data;
+    struct rebuild_config how = { .report = report };
+    struct rebuild_facts facts;
+
+    enter_shard();
+    r->result.err.status = source_rebuild(&r->sources[r->source], r->config.files, r->old_shard,
+                                          &how, now_mono_ms(), &r->old, &facts, &r->result.err);
+    r->result.n_records += facts.n_records;
+}
+
+static void on_built(uv_work_t *work, int status)
+{
+    struct restore *r = work->data;
+
+    enter_main();
+    assert(status == 0);
+    if (r->result.err.status)
+        finish(r);
+    else
+        on_shards(r, deal_part, deal_next);
+}
+
+static void free_old(struct restore *r)
+{
+    enter_shard();
+    shard_free(r->old);
+    r->old = NULL;
+}
+
+/* What follows behind the old shard, or the whole source, that has been dealt out. */
+static void deal_next(struct restore *r)
+{
+    const struct source *s = &r->sources[r->source];
+
+    free_old(r);
+    if (s->is_exact || ++r->old_shard == s->shards_per_node) {
+        r->old_shard = 0;
+        r->source++;
+    }
+    if (r->source == r->n_sources)
+        begin_opening(r);
+    else if (r->sources[r->source].is_exact)
+        on_shards(r, deal_part, deal_next);
+    else
+        on_pool(r, build_old, on_built);
+}
+
+static void begin_dealing(struct restore *r) ON_MAIN
+{
+    if (r->sources[0].is_exact)
+        on_shards(r, deal_part, deal_next);
+    else
+        on_pool(r, build_old, on_built);
+}
+
+/* --- looking --- */
+
+static int check_own(const struct restore *r, struct err *err)
+{
+    const struct source *s = &r->sources[0];
+
+    if ((!s->has_checkpoint && !s->has_log) ||
+        (s->n_nodes == r->config.n_nodes && s->node == r->config.settings->node))
+        return 0;
+    return err_set(err, PS_ECLUSTER,
+                   "%.200s was written by node %u of %u, this is node %u of %u: name the "
+                   "directories of all %u nodes with --restore DIR,DIR, or start with "
+                   "--no-restore",
+                   s->data_dir, s->node, s->n_nodes, r->config.settings->node,
+                   r->config.n_nodes, s->n_nodes);
+}
+
+/* Are the sources those of all nodes of one cluster? */
+static int check_set(const struct restore *r, struct err *err)
+{
+    const struct source *s = r->sources;
+
+    for (uint32_t i = 0; i < r->n_sources; i++) {
+        const char *path = r->config.settings->restore.items[i];
+
+        if (!s[i].has_checkpoint && !s[i].has_log)
+            return err_set(err, PS_ENOCHECKPOINT, "restore: nothing is in %.200s", path);
+        if (s[i].n_nodes != r->n_sources)
+            return err_set(
+                err, PS_ECLUSTER,
+                "restore: %.120s was written by one of %u nodes, %u directories are given",
+                path, s[i].n_nodes, r->n_sources);
+        for (uint32_t j = 0; j < i; j++)
+            if (s[i].node == s[j].node)
+                return err_set(err, PS_ECLUSTER,
+                               "restore: %.100s and %.100s were both written by node %u",
+                               r->config.settings->restore.items[j], path, s[i].node);
+    }
+    return 0;
+}
+
+static int open_source(struct restore *r, const char *path, struct err *err)
+{
+    struct rebuild_at at = at_of(r->config.settings);
+
+    return source_open(r->config.files, path, &at, report, NULL, &r->sources[r->n_sources++],
+                       err);
+}
+
+static void look(uv_work_t *work)
+{
+    struct restore *r = work->data;
+    const struct settings *s = r->config.settings;
+    struct err *err = &r->result.err;
+    int status = 0;
+
+    enter_pool();
+    if (s->no_restore)
+        return;
+    for (uint32_t i = 0; i < s->restore.n && !status; i++)
+        status = open_source(r, s->restore.items[i], err);
+    if (s->restore.n && !status)
+        status = check_set(r, err);
+    if (!s->restore.n && s->data_dir[0])
+        status = open_source(r, s->data_dir, err);
+    if (!s->restore.n && r->n_sources && !status)
+        status = check_own(r, err);
+    err->status = status;
+}
+
+static void name_origin(struct restore *r)
+{
+    const struct source *s = &r->sources[0];
+
+    if (r->n_sources && s->has_checkpoint)
+        snprintf(r->result.from, sizeof r->result.from, "%s", s->checkpoint.dir);
+    else if (r->n_sources && s->has_log)
+        snprintf(r->result.from, sizeof r->result.from, "%s", s->data_dir);
+}
+
+static void on_looked(uv_work_t *work, int status)
+{
+    struct restore *r = work->data;
+    const struct settings *s = r->config.settings;
+    bool is_own = r->n_sources && !s->restore.n;
+
+    enter_main();
+    assert(status == 0);
+    name_origin(r);
+    r->result.begins_epoch = s->data_dir[0] != '\0';
+    if (r->result.err.status) {
+        finish(r);
+    } else if (is_own && source_is_of(&r->sources[0], s->node, r->config.n_nodes,
+                                      r->config.n_shards)) {
+        r->result.begins_epoch = s->at[0] != '\0';
+        on_shards(r, rebuild_part, end_rebuilding);
+    } else if (r->n_sources) {
+        begin_dealing(r);
+    } else {
+        begin_opening(r);
+    }
 }
 
 void restore_start(const struct restore_config *config,
@@ -200,9 +436,10 @@ void restore_start(const struct restore_config *config,
     r->config = *config;
     r->done = done;
     r->arg = arg;
-    r->dirs = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->dirs);
-    r->ids = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->ids);
+    r->sources = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->sources);
+    r->parts = mem_alloc(config->n_shards * sizeof *r->parts);
+    for (uint32_t i = 0; i < config->n_shards; i++)
+        r->parts[i] = (struct part){ .restore = r, .index = i };
     r->work.data = r;
-    if (uv_queue_work(config->loop, &r->work, find, on_found))
-        abort(); /* only for a NULL callback */
+    on_pool(r, look, on_looked);
 }

@@ -1,7 +1,16 @@
 /*
- * What a node starts from: finds the checkpoint (or the ones that --restore names, one of each
- * node that wrote them), holds all their checksums, and has every shard load the rows that are
- * its own.
+ * What a node starts from, and how its push logs are opened behind it.
+ *
+ *     what is found                                  what is done
+ *     this node's own data, in this layout           every shard is made again (rebuild.h), and
+ *                                                    its log goes on where it ended
+ *     the same, --at an older state                  every shard is made again up to there; a new
+ *                                                    epoch of the log (epochs.h) begins
+ *     other data (--restore), or another layout      the old shards are made again one by one, and
+ *                                                    their rows dealt out; a new epoch begins
+ *     nothing, or --no-restore                       empty shards; with --no-restore, a new epoch
+ *
+ * A new epoch stands on a checkpoint of its own, which the node takes before it serves.
  */
 #ifndef SERVER_RESTORE_H
 #define SERVER_RESTORE_H
@@ -9,7 +18,6 @@
 #include "common/mailbox.h"
 #include "server/settings.h"
 #include "server/shard_thread.h"
-#include "server/store/checkpoint.h"
 
 struct restore;
 
@@ -22,13 +30,19 @@ struct restore_config {
     struct shard_thread *const *shards; /* borrowed */
 };
 
-/* status 0: n_tables and n_rows of this node are loaded, 0 of them when there was nothing to
+/* err.status 0: n_tables and n_rows of this node are loaded, 0 of them when there was nothing to
  * start from. */
 struct restore_result {
     struct err err;
-    uint32_t n_tables, n_dirs;
-    uint64_t n_rows;
-    char dir[CHECKPOINT_PATH_MAX]; /* the (first) directory; "" for none */
+    uint32_t n_tables;
+    uint64_t n_rows, n_records; /* records of logs that were done again */
+    char from[CHECKPOINT_PATH_MAX]; /* the (first) checkpoint or data directory; "" for none */
+    uint64_t epoch;                 /* of the logs; */
+    bool begins_epoch;              /* a new one: it needs a checkpoint */
+    /* The checkpoint that every shard was loaded from, and its place in its chain of deltas; 0:
+     * none, or not the same. */
+    uint64_t number;
+    uint32_t n_deltas;
 };
 
 /* `done` is called once, later, from the loop. */

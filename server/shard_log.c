@@ -80,8 +80,8 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
                                         .mailbox = config->mailbox,
                                         .on_news = on_news,
                                         .owner = l };
-    struct recorder_config recorder = { .shard = config->shard,
-                                        .sink = { l, on_reserve, on_append },
+    struct recorder_config recorder = { .sink = { l, on_reserve, on_append },
+                                        .last = end->last,
                                         .unix_ms = unix_ms };
     int status = log_thread_start(&thread, end, &l->thread, err);
 
@@ -94,8 +94,8 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
     /* Unless replies wait for the disk, all that is appended may be told. */
     acks_reach(config->acks,
                config->writer->durability == LOG_FSYNC ? end->last : UINT64_MAX);
-    recorder_init(&l->recorder, &recorder, end->last);
-    shard_listen(config->shard, recorder_journal(&l->recorder));
+    recorder_init(&l->recorder, &recorder);
+    shard_listen(config->shard, &l->recorder.journal);
     *ret = l;
     return 0;
 }

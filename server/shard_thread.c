@@ -348,6 +348,11 @@ struct shard_save *shard_thread_save(struct shard_thread *t)
     return t->save;
 }
 
+uint64_t shard_thread_now_ms(struct shard_thread *t)
+{
+    return service_now_ms(t->service);
+}
+
 int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
                           const struct log_end *end, struct err *err)
 {

@@ -64,6 +64,9 @@ bool shard_thread_log_has_gap(const struct shard_thread *t);
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
 struct shard_save *shard_thread_save(struct shard_thread *t) ON_SHARD;
 
+/* The shard's time (service.h). */
+uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;
+
 /* The shard is as it was: from here on what changes it is logged. */
 int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
                           const struct log_end *end, struct err *err) ON_SHARD MUST_CHECK;

@@ -1,0 +1,248 @@
+#include "server/durable/rebuild.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/core/shard_cut.h"
+#include "server/durable/epochs.h"
+#include "server/durable/loader.h"
+
+/* One attempt: a restore point, or none, and the log behind it. */
+struct attempt {
+    const struct rebuild_config *config;
+    struct shard *shard;
+    uint64_t now_ms;
+    const struct checkpoint *from; /* NULL: nothing */
+    struct loader_facts loaded;
+    char log_dir[LOG_PATH_MAX];
+    struct log_identity identity;
+    struct rebuild_facts *facts;
+};
+
+/* What a cut (a job's clock) makes of a state. */
+enum fit { FITS, TOO_NEW };
+
+static void say(const struct rebuild_config *config, const char *sentence)
+{
+    if (config->report)
+        config->report(config->arg, sentence);
+}
+
+static int show_life(void *owner, const struct recovery_facts *facts)
+{
+    const struct rebuild_config *config = owner;
+
+    (void)facts;
+    if (config->progress)
+        config->progress(config->arg);
+    return 0;
+}
+
+/* --- the log --- */
+
+static int replay(struct attempt *a, const struct recovery_config *part,
+                  struct recovery_facts *ret, struct err *err) ON_SHARD
+{
+    struct recovery_config config = *part;
+    int status;
+
+    config.files = a->config->files;
+    config.dir = a->log_dir;
+    config.identity = &a->identity;
+    config.on_progress = show_life;
+    config.owner = (void *)(uintptr_t)a->config;
+    status = recovery_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
+    a->facts->n_records += ret->n_records;
+    a->facts->n_pushes += ret->n_pushes;
+    return status;
+}
+
+/* The walk's own end, before which its rows are of different moments. */
+static int replay_walk(struct attempt *a, uint64_t *ret_from, struct err *err) ON_SHARD
+{
+    struct recovery_facts done;
+
+    *ret_from = a->loaded.first + 1;
+    if (a->loaded.through <= a->loaded.first)
+        return 0;
+    *ret_from = a->loaded.through + 1;
+    return replay(a,
+                  &(struct recovery_config){ .from = a->loaded.first + 1,
+                                             .needs = a->loaded.through,
+                                             .through = a->loaded.through },
+                  &done, err);
+}
+
+static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+{
+    const struct rebuild_at *at = &a->config->at;
+    struct recovery_facts done = { 0 };
+    enum shard_cut cut;
+    uint64_t from;
+    int status = replay_walk(a, &from, err);
+
+    if (status)
+        return status;
+    cut = shard_cut_of(a->shard, at->job, at->clock);
+    *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
+    if (cut != SHARD_CUT_EARLY)
+        return 0;
+    status = replay(
+        a,
+        &(struct recovery_config){ .from = from, .cut_job = at->job, .cut_clock = at->clock },
+        &done, err);
+    if (!status && !done.reached_cut)
+        return err_set(err, PS_ENOCHECKPOINT,
+                       "at: job %s has not finished step %" PRIu64 " in what is kept", at->job,
+                       at->clock);
+    return status;
+}
+
+static int replay_all(struct attempt *a, struct err *err) ON_SHARD
+{
+    struct recovery_facts done;
+    struct recovery_config all = { .from = a->loaded.first + 1 };
+
+    if (a->loaded.through > a->loaded.first)
+        all.needs = a->loaded.through;
+    return replay(a, &all, &done, err);
+}
+
+/* --- the restore point --- */
+
+/* An epoch that is newer than the restore point, in which somebody was served: its checkpoint is
+ * damaged or gone, and what an older one leads to is not what was acknowledged last. */
+static int check_epoch(const struct attempt *a, struct err *err)
+{
+    uint64_t newest;
+    int status = epochs_newest(a->config->files, a->config->data_dir, &newest, err);
+
+    if (status || newest <= a->facts->epoch || a->config->at.number)
+        return status;
+    return err_set(err, PS_ECORRUPT,
+                   "checkpoint %" PRIu64
+                   ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+                   "from an older one, without what came behind it",
+                   newest);
+}
+
+static int load(struct attempt *a, struct err *err) ON_SHARD
+{
+    const struct rebuild_config *config = a->config;
+    struct loader_config loader = { .files = config->files,
+                                    .checkpoint = a->from,
+                                    .progress = config->progress,
+                                    .arg = config->arg };
+    struct part_identity who = config->who;
+
+    if (!a->from) {
+        shard_replay_begin(a->shard);
+        return 0;
+    }
+    who.map_id = a->facts->epoch;
+    if (!checkpoint_is_of(a->from, config->shard_index, &who))
+        return err_set(err, PS_ECLUSTER, "%s was written by other shards", a->from->dir);
+    return loader_load(&loader, config->shard_index, a->shard, a->now_ms, &a->loaded, err);
+}
+
+static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+{
+    uint64_t from;
+
+    *ret_fit = FITS;
+    if (a->config->at.job)
+        return replay_to_clock(a, ret_fit, err);
+    return a->config->at.number ? replay_walk(a, &from, err) : replay_all(a, err);
+}
+
+/* *ret_damaged: the files of the restore point are, and an older one may do. */
+static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
+               struct err *err) ON_SHARD
+{
+    const struct rebuild_config *config = a->config;
+    int status;
+
+    *a->facts = (struct rebuild_facts){ 0 };
+    a->loaded = (struct loader_facts){ 0 };
+    if (a->from) {
+        a->facts->number = a->from->links[0].number;
+        a->facts->n_links = a->from->n_links;
+        a->facts->epoch = a->from->links[0].map_id;
+    }
+    a->identity = (struct log_identity){ .node = config->who.node,
+                                         .shard = config->who.shard,
+                                         .n_shards = config->who.n_shards,
+                                         .map_id = a->facts->epoch };
+    *ret_damaged = false;
+    status = epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir,
+                            err);
+    if (!status)
+        status = check_epoch(a, err);
+    if (status)
+        return status;
+    status = load(a, err);
+    *ret_damaged = status && checkpoint_is_damage(status);
+    a->facts->n_bytes = a->loaded.n_bytes;
+    a->facts->end.last = a->loaded.first;
+    if (!status)
+        status = replay_as_told(a, ret_fit, err);
+    shard_replay_end(a->shard, a->now_ms);
+    return status;
+}
+
+/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right. */
+static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
+                bool *ret_is_there, struct err *err)
+{
+    int status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
+                                 config->arg, err);
+
+    *ret_is_there = status == 0;
+    if (status == PS_ENOCHECKPOINT && !config->at.number)
+        return 0;
+    if (status || !config->at.number || ret->links[0].number == config->at.number)
+        return status;
+    checkpoint_close(ret);
+    return err_set(err, PS_ENOCHECKPOINT, "at: there is no valid checkpoint %" PRIu64 " in %s",
+                   config->at.number, config->data_dir);
+}
+
+static void report_end(const struct rebuild_config *config, const struct log_end *end)
+{
+    if (end->verdict != LOG_CLEAN)
+        say(config, end->text);
+}
+
+int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
+                  struct rebuild_facts *ret, struct err *err)
+{
+    struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
+    uint64_t below = config->at.number ? config->at.number + 1 : 0;
+
+    for (;;) {
+        struct checkpoint found = { 0 };
+        bool is_there, damaged;
+        enum fit fit = FITS;
+        int status = find(config, below, &found, &is_there, err);
+
+        if (status)
+            return status;
+        a.from = is_there ? &found : NULL;
+        status = try(&a, &fit, &damaged, err);
+        checkpoint_close(&found);
+        if (!status && fit == FITS) {
+            report_end(config, &ret->end);
+            return 0;
+        }
+        if ((status && !damaged) || !is_there || config->at.number)
+            return status ? status
+                          : err_set(err, PS_ENOCHECKPOINT,
+                                    "at: step %" PRIu64 " of job %s is older than all that is kept",
+                                    config->at.clock, config->at.job);
+        if (status)
+            say(config, err->text);
+        below = ret->number;
+        shard_clear(shard);
+    }
+}

@@ -1,0 +1,226 @@
+#include "server/durable/source.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "server/durable/epochs.h"
+
+#define LEASE_MS 1u /* of shards that serve nobody */
+
+static bool is_file(const struct file_ops *files, const char *path)
+{
+    int fd;
+
+    if (files->open_read(files->state, path, &fd))
+        return false;
+    (void)files->close(files->state, fd);
+    return true;
+}
+
+/* DATA_DIR/checkpoints/NUMBER: cut into DATA_DIR and NUMBER. False: something else. */
+static bool split_checkpoint(char path[CHECKPOINT_PATH_MAX], uint64_t *ret_number)
+{
+    static const char middle[] = "/checkpoints/";
+    size_t len = strlen(path), tail = sizeof middle - 1 + 20;
+
+    while (len > 1 && path[len - 1] == '/')
+        path[--len] = '\0';
+    if (len <= tail || strncmp(path + len - tail, middle, sizeof middle - 1) != 0 ||
+        strspn(path + len - 20, "0123456789") != 20)
+        return false;
+    *ret_number = strtoull(path + len - 20, NULL, 10);
+    path[len - tail] = '\0';
+    return *ret_number != 0;
+}
+
+/* --- what is there --- */
+
+static bool is_exact_by_itself(const struct checkpoint *c)
+{
+    for (uint32_t i = 0; i < c->links[0].n_files; i++)
+        if (c->links[0].files[i].first != c->links[0].files[i].through)
+            return false;
+    return true;
+}
+
+/* Does the log of shard i go on behind the checkpoint? */
+static int goes_on(const struct source *s, const struct file_ops *files, uint32_t i, bool *ret,
+                   struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    const struct log_record *record = NULL;
+    struct log_reader *reader;
+    char dir[LOG_PATH_MAX];
+    int status = epochs_log_dir(s->data_dir, m->map_id, i, dir, err);
+
+    if (!status)
+        status = log_reader_open(files, dir, NULL, m->files[i].first + 1, &reader, err);
+    if (status)
+        return status;
+    status = log_reader_next(reader, &record, err);
+    *ret = record != NULL;
+    log_reader_free(reader);
+    return status;
+}
+
+static int judge_exact(struct source *s, const struct file_ops *files, struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    int status = 0;
+
+    s->is_exact = is_exact_by_itself(&s->checkpoint) && !s->at.job;
+    if (m->n_shards == 0 || s->at.number)
+        return 0;
+    for (uint32_t i = 0; i < m->n_files && s->is_exact && !status; i++) {
+        bool more = false;
+
+        status = goes_on(s, files, i, &more, err);
+        s->is_exact = !more;
+    }
+    return status;
+}
+
+static int look_at_checkpoint(struct source *s, const struct file_ops *files, struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+
+    s->has_checkpoint = true;
+    s->node = m->node;
+    s->n_nodes = m->n_nodes;
+    s->shards_per_node = m->shards_per_node;
+    return judge_exact(s, files, err);
+}
+
+/* No checkpoint yet: the log itself says whose it is. */
+static int look_at_log(struct source *s, const struct file_ops *files, struct err *err)
+{
+    const struct log_identity *who;
+    struct log_reader *reader;
+    char dir[LOG_PATH_MAX];
+    int status = epochs_n_shards(files, s->data_dir, 0, &s->shards_per_node, err);
+
+    if (status || s->shards_per_node == 0)
+        return status;
+    status = epochs_log_dir(s->data_dir, 0, 0, dir, err);
+    if (!status)
+        status = log_reader_open(files, dir, NULL, 1, &reader, err);
+    if (status)
+        return status;
+    who = log_reader_identity(reader);
+    s->has_log = who != NULL;
+    if (who) {
+        s->node = who->node;
+        s->n_nodes = who->n_shards / s->shards_per_node;
+    }
+    log_reader_free(reader);
+    return 0;
+}
+
+/* --- opening --- */
+
+static int open_alone(const struct file_ops *files, const char *path, struct source *s,
+                      struct err *err)
+{
+    int status;
+
+    s->data_dir[0] = '\0';
+    status = checkpoint_open(files, path, &s->checkpoint, err);
+    if (status)
+        return status;
+    s->has_checkpoint = true;
+    s->node = s->checkpoint.links[0].node;
+    s->n_nodes = s->checkpoint.links[0].n_nodes;
+    s->shards_per_node = s->checkpoint.links[0].shards_per_node;
+    s->is_exact = is_exact_by_itself(&s->checkpoint);
+    if (s->is_exact)
+        return 0;
+    return err_set(err, PS_ECORRUPT,
+                   "%.200s was taken under load and is exact only with its log: name the data "
+                   "directory that it stands in",
+                   path);
+}
+
+static int open_data_dir(const struct file_ops *files, struct source *s,
+                         void (*report)(void *arg, const char *sentence), void *arg,
+                         struct err *err)
+{
+    uint64_t below = s->at.number ? s->at.number + 1 : 0;
+    int status =
+        checkpoint_find(files, s->data_dir, below, &s->checkpoint, report, arg, err);
+
+    if (status == PS_ENOCHECKPOINT && !s->at.number)
+        return look_at_log(s, files, err);
+    if (!status && s->at.number && s->checkpoint.links[0].number != s->at.number)
+        status = err_set(err, PS_ENOCHECKPOINT, "there is no valid checkpoint %" PRIu64 " in %s",
+                         s->at.number, s->data_dir);
+    return status ? status : look_at_checkpoint(s, files, err);
+}
+
+int source_open(const struct file_ops *files, const char *path, const struct rebuild_at *at,
+                void (*report)(void *arg, const char *sentence), void *arg, struct source *ret,
+                struct err *err)
+{
+    char manifest[CHECKPOINT_PATH_MAX + 16];
+    int status;
+
+    *ret = (struct source){ .at = *at };
+    if (strlen(path) >= CHECKPOINT_PATH_MAX)
+        return err_set(err, -ENAMETOOLONG, "a path of more than %u bytes",
+                       CHECKPOINT_PATH_MAX - 1);
+    snprintf(ret->data_dir, sizeof ret->data_dir, "%s", path);
+    snprintf(manifest, sizeof manifest, "%s/MANIFEST", path);
+    if (is_file(files, manifest) && !split_checkpoint(ret->data_dir, &ret->at.number))
+        status = open_alone(files, path, ret, err);
+    else
+        status = open_data_dir(files, ret, report, arg, err);
+    if (status)
+        source_close(ret);
+    return status;
+}
+
+void source_close(struct source *s)
+{
+    checkpoint_close(&s->checkpoint);
+    s->checkpoint = (struct checkpoint){ 0 };
+}
+
+bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
+                  uint32_t shards_per_node)
+{
+    if (!s->has_checkpoint && !s->has_log)
+        return true;
+    return s->node == node && s->n_nodes == n_nodes && s->shards_per_node == shards_per_node &&
+           (!s->has_checkpoint || s->checkpoint.links[0].n_shards != 0);
+}
+
+int source_rebuild(const struct source *s, const struct file_ops *files, uint32_t i,
+                   const struct rebuild_config *how, uint64_t now_ms, struct shard **ret,
+                   struct rebuild_facts *ret_facts, struct err *err)
+{
+    struct shard_config core = { .shard = s->node * s->shards_per_node + i,
+                                 .n_shards = s->n_nodes * s->shards_per_node,
+                                 .lease_ms = LEASE_MS,
+                                 .join_ms = LEASE_MS,
+                                 .park_ms = LEASE_MS };
+    struct rebuild_config config = *how;
+    int status;
+
+    config.files = files;
+    config.data_dir = s->data_dir;
+    config.shard_index = i;
+    config.at = s->at;
+    config.who = (struct part_identity){ .node = s->node,
+                                         .shard = core.shard,
+                                         .n_shards = core.n_shards };
+    *ret = shard_new(&core);
+    status = rebuild_shard(&config, *ret, now_ms, ret_facts, err);
+    if (status) {
+        shard_free(*ret);
+        *ret = NULL;
+    }
+    return status;
+}
