@@ -66,7 +66,8 @@ struct log_queue {
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
     uint64_t next_number;
-    bool gap_next; /* the next record has lost ones before it */
+    uint64_t kept_last; /* the last record that was not dropped */
+    bool gap_next;      /* the next record has lost ones before it */
     enum log_queue_state state;
     uint64_t n_dropped;             /* so far */
     uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has mended; 0: none */

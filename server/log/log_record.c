@@ -236,6 +236,15 @@ static void walk_join(struct pen *p, struct shard_event *e, struct roster_join *
     e->join.join = join;
 }
 
+static void walk_gone(struct pen *p, struct shard_event *e)
+{
+    enum worker_state state = (enum worker_state)e->gone.state;
+
+    worker(p, &e->gone.worker);
+    ENUM_FIELD(p, state, WORKER_LOST + 1);
+    e->gone.state = (int)state;
+}
+
 static void walk_rows(struct pen *p, struct shard_event *e)
 {
     uint32_t zero = 0;
@@ -269,8 +278,7 @@ static const char *walk(struct pen *p, struct shard_event *e, const struct place
         walk_join(p, e, at->join);
         break;
     case SHARD_EVENT_GONE:
-        worker(p, &e->gone.worker);
-        ENUM_FIELD(p, e->gone.state, WORKER_LOST + 1);
+        walk_gone(p, e);
         break;
     case SHARD_EVENT_REACH:
         worker(p, &e->reach.worker);

@@ -72,9 +72,9 @@ void log_writer_tell(struct log_writer *w, struct log_queue *q);
 void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
                      uint64_t *ret_due_ms);
 
-/* Whatever the durability: the next log_writer_work() syncs all that was taken, `number` included, and
- * so does each one behind it until that has succeeded. For the end of a checkpoint's walk. */
-void log_writer_sync(struct log_writer *w, uint64_t number);
+/* Whatever the durability: the next log_writer_work() syncs all that was taken; where that fails, the one
+ * that tries again. For the end of a checkpoint's walk. */
+void log_writer_sync(struct log_writer *w);
 
 /* The next log_writer_work() tries again, whatever the time. */
 void log_writer_retry(struct log_writer *w);
