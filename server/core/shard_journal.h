@@ -24,6 +24,8 @@
 #ifndef SERVER_CORE_SHARD_JOURNAL_H
 #define SERVER_CORE_SHARD_JOURNAL_H
 
+#include <stdbool.h>
+
 #include "common/base.h"
 #include "proto/section.h"
 #include "proto/spec.h"
@@ -99,6 +101,13 @@ struct shard_event {
         } rows;
     };
 };
+
+/* Is the journal asked for room before it happens? The others happen, come what may. */
+static inline bool shard_event_is_asked_for(enum shard_event_type type)
+{
+    return type == SHARD_EVENT_PUSH || type == SHARD_EVENT_TABLE || type == SHARD_EVENT_JOIN ||
+           type == SHARD_EVENT_COMBINE;
+}
 
 struct shard_journal {
     void *owner; /* borrowed */

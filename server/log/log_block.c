@@ -42,6 +42,7 @@ void log_block_clear(struct log_block *block)
     block->next = NULL;
     block->first = 1;
     block->last = 0;
+    block->version = 0;
     block->gap = false;
     block->n_bytes = 0;
 }
@@ -52,7 +53,8 @@ void log_block_add(struct log_block *block, const struct log_record *record, siz
     if (!block->n_bytes)
         block->first = record->number;
     block->last = record->number;
-    block->version = record->version;
+    if (record->event.version > block->version)
+        block->version = record->event.version;
     block->n_bytes += n_bytes;
 }
 

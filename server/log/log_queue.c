@@ -5,6 +5,7 @@
 
 #define BLOCK_BYTES ((size_t)1 << 20)
 #define MAX_BYTES ((size_t)64 << 20)
+#define SMALL_BYTES ((size_t)16 << 10)
 
 void log_queue_init(struct log_queue *q, const struct log_queue_config *config)
 {
@@ -14,7 +15,7 @@ void log_queue_init(struct log_queue *q, const struct log_queue_config *config)
                                  config->block_bytes ? config->block_bytes : BLOCK_BYTES,
                              .max_bytes = config->max_bytes ? config->max_bytes : MAX_BYTES };
     assert(q->next_number > 0);
-    q->progress.written = q->progress.durable = q->next_number - 1;
+    q->kept_last = q->progress.written = q->progress.durable = q->next_number - 1;
     q->last = &q->first;
 }
 
@@ -22,6 +23,7 @@ void log_queue_deinit(struct log_queue *q)
 {
     log_block_free(q->first);
     log_block_free(q->next);
+    log_block_free(q->small);
     log_block_free(q->spare);
     *q = (struct log_queue){ 0 };
 }
@@ -73,11 +75,20 @@ static void judge_state(struct log_queue *q)
         q->state = LOG_QUEUE_OPEN;
 }
 
+/* Who does not ask must find room, too: so whoever asks waits until there is some again. */
+static int keep_small_ready(struct log_queue *q)
+{
+    if (!q->small)
+        q->small = log_block_new(SMALL_BYTES);
+    return q->small ? 0 : -ENOMEM;
+}
+
 int log_queue_reserve(struct log_queue *q, size_t n_bytes)
 {
     struct log_block *block;
 
-    if (n_bytes > LOG_RECORD_BYTES_MAX)
+    if (n_bytes > LOG_RECORD_BYTES_MAX || q->state == LOG_QUEUE_FULL ||
+        keep_small_ready(q) != 0)
         return -ENOMEM;
     if (q->next && q->next->cap_bytes >= n_bytes)
         return 0;
@@ -90,44 +101,95 @@ int log_queue_reserve(struct log_queue *q, size_t n_bytes)
     return 0;
 }
 
-/* The block that has room for n_bytes. */
-static struct log_block *open_block(struct log_queue *q, size_t n_bytes, uint64_t now_ms)
+/* A block for n_bytes that nobody has asked room for; NULL: there is none. */
+static struct log_block *take_unasked(struct log_queue *q, size_t n_bytes)
 {
+    struct log_block *block = NULL;
+
+    if (q->held_bytes < 2 * q->max_bytes)
+        block = take_spare(q, n_bytes);
+    if (!block && q->small && q->small->cap_bytes >= n_bytes) {
+        block = q->small;
+        q->small = NULL;
+    }
+    return block;
+}
+
+/* The block that has room for the record, or NULL. What was reserved stays so for whoever did. */
+static struct log_block *open_block(struct log_queue *q, const struct log_record *record,
+                                    size_t n_bytes, uint64_t now_ms)
+{
+    struct log_block *block;
+
     if (q->open && !q->gap_next && q->open->cap_bytes - q->open->n_bytes >= n_bytes)
         return q->open;
-    assert(q->next && q->next->cap_bytes >= n_bytes); /* log_queue_reserve() */
-    q->open = q->next;
-    q->next = NULL;
-    q->open->since_ms = now_ms;
-    q->open->gap = q->gap_next;
+    if (shard_event_is_asked_for(record->event.type)) {
+        assert(q->next && q->next->cap_bytes >= n_bytes); /* log_queue_reserve() */
+        block = q->next;
+        q->next = NULL;
+    } else {
+        block = take_unasked(q, n_bytes);
+    }
+    if (!block)
+        return NULL;
+    block->since_ms = now_ms;
+    block->gap = q->gap_next;
     q->gap_next = false;
-    *q->last = q->open;
-    q->last = &q->open->next;
-    q->held_bytes += q->open->cap_bytes;
-    return q->open;
+    q->open = block;
+    *q->last = block;
+    q->last = &block->next;
+    q->held_bytes += block->cap_bytes;
+    return block;
+}
+
+static void lose(struct log_queue *q, uint64_t first, uint64_t last)
+{
+    if (!q->lost_first || first < q->lost_first)
+        q->lost_first = first;
+    if (last > q->lost_last)
+        q->lost_last = last;
+}
+
+static void drop(struct log_queue *q, uint64_t number)
+{
+    q->n_dropped++;
+    q->gap_next = true;
+    lose(q, number, number);
 }
 
 uint64_t log_queue_append(struct log_queue *q, const struct log_record *record, uint64_t now_ms)
 {
     struct log_record numbered = *record;
-    size_t n_bytes;
+    struct log_block *block = NULL;
+    size_t n_bytes = log_record_bytes(record);
 
     numbered.number = q->next_number++;
-    if (q->state == LOG_QUEUE_DROPS) {
-        q->n_dropped++;
-        q->dropped_last = numbered.number;
-        q->gap_next = true;
+    if (q->state != LOG_QUEUE_DROPS)
+        block = open_block(q, record, n_bytes, now_ms);
+    if (!block) {
+        drop(q, numbered.number);
         return numbered.number;
     }
-    n_bytes = log_record_bytes(record);
-    log_block_add(open_block(q, n_bytes, now_ms), &numbered, n_bytes);
+    log_block_add(block, &numbered, n_bytes);
+    q->kept_last = numbered.number;
     judge_state(q);
     return numbered.number;
 }
 
 uint64_t log_queue_acknowledged(const struct log_queue *q)
 {
-    return q->durability == LOG_FSYNC ? q->progress.durable : q->next_number - 1;
+    if (q->durability != LOG_FSYNC)
+        return q->next_number - 1;
+    return q->lost_first && q->lost_first <= q->progress.durable ? q->lost_first - 1
+                                                                 : q->progress.durable;
+}
+
+void log_queue_mend(struct log_queue *q, uint64_t number)
+{
+    if (number >= q->lost_last)
+        q->lost_first = q->lost_last = 0;
+    else if (number >= q->lost_first)
+        q->lost_first = number + 1;
 }
 
 /* --- the writer's side --- */
@@ -140,6 +202,16 @@ struct log_block *log_queue_take(struct log_queue *q)
     q->last = &q->first;
     q->open = NULL;
     return first;
+}
+
+static void note_progress(struct log_queue *q, const struct log_progress *progress)
+{
+    if (progress->doubtful > q->progress.doubtful)
+        lose(q, progress->durable + 1, progress->doubtful);
+    q->progress = *progress;
+    /* Behind the last one that was kept all have been dropped: nobody is to wait for these. */
+    if (progress->durable >= q->kept_last)
+        q->progress.durable = q->next_number - 1;
 }
 
 struct log_block *log_queue_give_back(struct log_queue *q, struct log_block *first,
@@ -157,7 +229,7 @@ struct log_block *log_queue_give_back(struct log_queue *q, struct log_block *fir
         }
         first = next;
     }
-    q->progress = *progress;
+    note_progress(q, progress);
     judge_state(q);
     return surplus;
 }

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,9 +41,11 @@ struct log_reader {
 
 const char *log_verdict_name(enum log_verdict verdict)
 {
-    static const char *const names[] = {
-        [LOG_CLEAN] = "clean", [LOG_TORN] = "torn", [LOG_GAP] = "gap", [LOG_DAMAGED] = "damaged"
-    };
+    static const char *const names[] = { [LOG_CLEAN] = "clean",
+                                         [LOG_TORN] = "torn",
+                                         [LOG_GAP] = "gap",
+                                         [LOG_DAMAGED] = "damaged",
+                                         [LOG_STOPPED] = "stopped" };
 
     return (size_t)verdict < COUNT_OF(names) ? names[verdict] : "unknown";
 }
@@ -124,7 +127,7 @@ static void end_at(struct log_reader *r, enum log_verdict verdict, uint64_t offs
     r->end.last = r->next > r->from ? r->next - 1 : r->from - 1;
     r->end.n_unread = (uint32_t)(r->all.n - r->at - 1);
     r->state = READER_ENDED;
-    if (verdict == LOG_CLEAN)
+    if (verdict == LOG_CLEAN || verdict == LOG_STOPPED)
         return;
     err_set(&text, 0,
             "the push log is %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
@@ -247,7 +250,8 @@ static int open_segment(struct log_reader *r)
     if (wrong)
         return end_at_header(r, wrong);
     note_durable(r, r->segment.durable);
-    r->end.version = r->segment.version;
+    if (r->segment.version > r->end.version)
+        r->end.version = r->segment.version;
     use(r, LOG_SEGMENT_HEADER_BYTES);
     return check_identity(r);
 }
@@ -335,7 +339,8 @@ static int take_record(struct log_reader *r, const struct log_record **ret)
         return bad_block(r, wrong);
     r->used += n_bytes;
     r->next++;
-    r->end.version = r->record.version;
+    if (r->record.event.version > r->end.version)
+        r->end.version = r->record.event.version;
     if (r->record.number >= r->from)
         *ret = &r->record;
     return 0;
@@ -360,6 +365,19 @@ int log_reader_next(struct log_reader *r, const struct log_record **ret, struct 
         }
     }
     return status;
+}
+
+void log_reader_stop(struct log_reader *r, uint64_t last)
+{
+    assert(r->state == READER_READS && last >= r->from - 1);
+    assert(last + 1 == r->next || last + 2 == r->next);
+    r->next = last + 1;
+    end_at(r, LOG_STOPPED, r->offset, NULL);
+}
+
+void log_reader_where(const struct log_reader *r, char *dst, size_t dst_bytes)
+{
+    snprintf(dst, dst_bytes, "byte %" PRIu64 " of %s", r->offset, r->end.path);
 }
 
 const struct log_end *log_reader_end(const struct log_reader *r)

@@ -9,6 +9,8 @@
  *     LOG_GAP       the writer dropped records (a failing disk, none, async)  go on, tell what is lost
  *     LOG_DAMAGED   records that were durable, or lie before such, cannot     stop: a person decides
  *                   be read, or files are missing
+ *     LOG_STOPPED   the caller wanted no more (log_reader_stop())             go on: what is behind is
+ *                                                                             set aside
  *
  * How torn and damaged are told apart: every block and segment says up to which record all was on
  * the disk when it was written. A bad block whose first record is at or below such a number,
@@ -24,19 +26,19 @@
 
 struct log_reader;
 
-enum log_verdict { LOG_CLEAN, LOG_TORN, LOG_GAP, LOG_DAMAGED };
+enum log_verdict { LOG_CLEAN, LOG_TORN, LOG_GAP, LOG_DAMAGED, LOG_STOPPED };
 
 struct log_end {
     enum log_verdict verdict;
     uint64_t last;    /* the last record that was read; from - 1: none */
     uint64_t reached; /* the last one that is there: below `last` where the log ends before
                                 `from`, as it may when a checkpoint is newer than the log */
-    uint64_t version; /* of that one; 0: none */
+    uint64_t version; /* the greatest of a record up to there; 0: none */
     uint64_t durable; /* the greatest number that the log says was durable */
     char path[LOG_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;
     uint32_t n_unread; /* segments behind, which no reader reaches */
-    char text[256];    /* a sentence, unless clean */
+    char text[256];    /* a sentence, unless clean or stopped */
 };
 
 /* dir: of one shard's log; an absent one is an empty log. identity: whose log it must be
@@ -51,7 +53,14 @@ int log_reader_open(const struct file_ops *files, const char *dir,
 int log_reader_next(struct log_reader *r, const struct log_record **ret, struct err *err)
     MUST_CHECK;
 
-/* After log_reader_next() has given NULL. */
+/* The log counts up to record `last`, whatever is behind: the record before the one that
+ * log_reader_next() gave last, or that one. */
+void log_reader_stop(struct log_reader *r, uint64_t last);
+
+/* Where the block with the record that was given last begins: "byte N of PATH". */
+void log_reader_where(const struct log_reader *r, char *dst, size_t dst_bytes);
+
+/* After log_reader_next() has given NULL, or log_reader_stop(). */
 const struct log_end *log_reader_end(const struct log_reader *r);
 
 /* Whose log it is, as its first segment says; NULL: there is none. */

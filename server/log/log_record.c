@@ -10,16 +10,45 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the log is little-endian");
 
-const char *log_record_name(unsigned type)
+const char *log_record_name(enum shard_event_type type)
 {
     switch (type) {
-#define X(name, value, text) \
-    case value:              \
+#define X(event, number, text) \
+    case event:                \
         return text;
         LOG_RECORD_LIST(X)
 #undef X
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return "unknown";
+}
+
+/* As it stands in a file; 0 for what is none. */
+static uint32_t number_of(enum shard_event_type type)
+{
+    switch (type) {
+#define X(event, number, text) \
+    case event:                \
+        return number;
+        LOG_RECORD_LIST(X)
+#undef X
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return 0;
+}
+
+static enum shard_event_type type_of(uint32_t in_file)
+{
+    switch (in_file) {
+#define X(event, number, text) \
+    case number:               \
+        return event;
+        LOG_RECORD_LIST(X)
+#undef X
     default:
-        return "unknown";
+        return SHARD_EVENT_TYPE_END;
     }
 }
 
@@ -82,24 +111,29 @@ static void borrowed(struct pen *p, const void **field, size_t n_bytes)
     p->at += n_bytes;
 }
 
-/* Its length with the NUL, itself, the NUL, and zeros up to a multiple of 4. */
+/* Its length with the NUL, itself, the NUL, and zeros up to a multiple of 4. What is written is what
+ * max_bytes with the NUL hold of it: whoever remembers it has no more room. */
 static void text(struct pen *p, const char **field, size_t max_bytes)
 {
-    uint32_t n_bytes = p->mode == PEN_READS ? 0 : (uint32_t)strlen(*field) + 1;
+    const char *chars = p->mode != PEN_READS && *field ? *field : "";
+    uint32_t n_bytes = (uint32_t)strnlen(chars, max_bytes - 1) + 1;
     uint8_t zeros[4] = { 0 };
-    const void *chars = *field;
 
     u32(p, &n_bytes);
-    if (n_bytes < 1 || n_bytes > max_bytes)
+    if (n_bytes < 1 || n_bytes > max_bytes) {
         p->failed = true;
-    borrowed(p, &chars, n_bytes);
-    raw(p, zeros, (4 - n_bytes % 4) % 4);
-    if (p->mode == PEN_READS && !p->failed && strnlen(chars, n_bytes) != n_bytes - 1)
+        n_bytes = 1;
+    }
+    borrowed(p, (const void **)&chars, n_bytes - 1);
+    raw(p, zeros, 1 + (4 - n_bytes % 4) % 4);
+    if (p->mode != PEN_READS)
+        return;
+    if (!p->failed && (zeros[0] || strnlen(chars, n_bytes) != n_bytes - 1))
         p->failed = true;
     *field = p->failed ? "" : chars;
 }
 
-static void worker(struct pen *p, struct log_worker *w)
+static void worker(struct pen *p, struct shard_event_worker *w)
 {
     text(p, &w->job, SPEC_NAME_MAX);
     u32(p, &w->rank);
@@ -120,6 +154,7 @@ static void walk_section(struct pen *p, struct section *section)
     u32(p, &value_bytes);
     s.key_bytes = key_bytes;
     s.value_bytes = value_bytes;
+    s.state = false; /* a push asks for nothing */
     if (p->mode == PEN_READS)
         *section = s;
 }
@@ -140,11 +175,11 @@ static void walk_sections(struct pen *p, struct push *push)
     }
 }
 
-static void walk_push(struct pen *p, struct log_push *r, struct push *push)
+static void walk_push(struct pen *p, struct shard_event *e, struct push *push)
 {
-    uint32_t status = (uint32_t)r->status, tick = push->tick, none = 0;
+    uint32_t status = (uint32_t)e->push.status, tick = push->tick, none = 0;
 
-    worker(p, &r->worker);
+    worker(p, &e->push.worker);
     u32(p, &status);
     u64(p, &push->seq);
     u64(p, &push->clock);
@@ -154,39 +189,40 @@ static void walk_push(struct pen *p, struct log_push *r, struct push *push)
         p->failed = true;
     if (p->mode == PEN_READS)
         push->tick = tick;
-    r->status = (int)status;
-    if (r->status)
+    e->push.status = (int)status;
+    if (e->push.status)
         u32(p, &none);
     else
         walk_sections(p, push);
     if (none)
         p->failed = true; /* what was refused has no sections here */
+    e->push.push = push;
 }
 
 /* What is wrong with a table's record, or NULL. */
-static const char *walk_table(struct pen *p, struct log_table *r, struct part_table *table,
+static const char *walk_table(struct pen *p, struct shard_event *e, struct part_table *table,
                               struct err *reason)
 {
     uint8_t bytes[PART_TABLE_BYTES];
     uint32_t format = PART_FORMAT;
 
     if (p->mode == PEN_WRITES)
-        part_encode_table(bytes, r->table);
-    u32(p, &r->id);
+        part_encode_table(
+            bytes, &(struct part_table){ .spec = *e->table.spec,
+                                         .payload_bytes = part_payload_bytes(e->table.spec) });
+    u32(p, &e->table.id);
     u32(p, &format);
     raw(p, bytes, sizeof bytes);
     if (p->mode != PEN_READS || p->failed)
         return NULL;
     if (format != PART_FORMAT)
         return "a table's specification of an unknown format";
-    r->table = table;
+    e->table.spec = &table->spec;
     return part_decode_table(bytes, PART_FORMAT, table, reason);
 }
 
-static void walk_join(struct pen *p, struct log_join *r)
+static void walk_join(struct pen *p, struct shard_event *e, struct roster_join *join)
 {
-    struct roster_join *join = &r->join;
-
     text(p, &join->job, SPEC_NAME_MAX);
     text(p, &join->name, sizeof((struct worker *)0)->name);
     u32(p, &join->rank);
@@ -196,55 +232,66 @@ static void walk_join(struct pen *p, struct log_join *r)
     u32(p, &join->bound);
     u64(p, &join->clock);
     u64(p, &join->last_acked);
-    u64(p, &r->now_ms);
+    u64(p, &e->join.now_ms);
+    e->join.join = join;
 }
 
-static void walk_combine(struct pen *p, struct log_combine *r)
+static void walk_gone(struct pen *p, struct shard_event *e)
 {
-    text(p, &r->job, SPEC_NAME_MAX);
-    u64(p, &r->run);
-    u64(p, &r->clock);
+    enum worker_state state = (enum worker_state)e->gone.state;
+
+    worker(p, &e->gone.worker);
+    ENUM_FIELD(p, state, WORKER_LOST + 1);
+    e->gone.state = (int)state;
 }
 
-static void walk_rows(struct pen *p, struct log_rows *r)
+static void walk_rows(struct pen *p, struct shard_event *e)
 {
     uint32_t zero = 0;
 
-    u32(p, &r->table_id);
-    ENUM_FIELD(p, r->op, LOG_ROWS_OP_END);
-    u32(p, &r->n_keys);
+    u32(p, &e->rows.table_id);
+    ENUM_FIELD(p, e->rows.op, SHARD_ROWS_OP_END);
+    u32(p, &e->rows.n_keys);
     u32(p, &zero);
-    borrowed(p, (const void **)&r->keys, (size_t)r->n_keys * sizeof *r->keys);
+    borrowed(p, (const void **)&e->rows.keys, (size_t)e->rows.n_keys * sizeof *e->rows.keys);
+    if (e->rows.op == SHARD_ROWS_TOUCHES)
+        borrowed(p, (const void **)&e->rows.touches, e->rows.n_keys);
 }
 
-static const char *walk(struct pen *p, struct log_record *r, struct push *push,
-                        struct part_table *table, struct err *reason)
+/* What an event points to: written from there, or read into it. */
+struct places {
+    struct push *push;
+    struct part_table *table;
+    struct roster_join *join;
+};
+
+static const char *walk(struct pen *p, struct shard_event *e, const struct places *at,
+                        struct err *reason)
 {
-    switch (r->type) {
-    case LOG_PUSH:
-        walk_push(p, &r->push, push);
-        r->push.push = push;
+    switch (e->type) {
+    case SHARD_EVENT_PUSH:
+        walk_push(p, e, at->push);
         break;
-    case LOG_TABLE:
-        return walk_table(p, &r->table, table, reason);
-    case LOG_JOIN:
-        walk_join(p, &r->join);
+    case SHARD_EVENT_TABLE:
+        return walk_table(p, e, at->table, reason);
+    case SHARD_EVENT_JOIN:
+        walk_join(p, e, at->join);
         break;
-    case LOG_GONE:
-        worker(p, &r->gone.worker);
-        ENUM_FIELD(p, r->gone.state, WORKER_LOST + 1);
+    case SHARD_EVENT_GONE:
+        walk_gone(p, e);
         break;
-    case LOG_REACH:
-        worker(p, &r->reach.worker);
-        u64(p, &r->reach.clock);
+    case SHARD_EVENT_REACH:
+        worker(p, &e->reach.worker);
+        u64(p, &e->reach.clock);
         break;
-    case LOG_COMBINE:
-        walk_combine(p, &r->combine);
+    case SHARD_EVENT_COMBINE:
+        u64(p, &e->combine.run);
+        u64(p, &e->combine.clock);
         break;
-    case LOG_ROWS:
-        walk_rows(p, &r->rows);
+    case SHARD_EVENT_ROWS:
+        walk_rows(p, e);
         break;
-    case LOG_RECORD_TYPE_END:
+    case SHARD_EVENT_TYPE_END:
         break;
     }
     return NULL;
@@ -252,15 +299,15 @@ static const char *walk(struct pen *p, struct log_record *r, struct push *push,
 
 static void walk_header(struct pen *p, struct log_record *r, uint32_t *n_bytes)
 {
-    uint32_t type = r->type, zero = 0;
+    uint32_t type = number_of(r->event.type), zero = 0;
 
     u32(p, n_bytes);
     u64(p, &r->number);
-    u64(p, &r->version);
+    u64(p, &r->event.version);
     u64(p, &r->unix_ms);
     u32(p, &type);
     u32(p, &zero);
-    r->type = type;
+    r->event.type = type_of(type);
 }
 
 /* --- what is exported --- */
@@ -270,19 +317,26 @@ static size_t padded(size_t n_bytes)
     return (n_bytes + 7) & ~(size_t)7;
 }
 
-/* A walk that does not read changes nothing. */
-static struct push *push_of(const struct log_record *record)
+/* Of a walk that does not read, which changes nothing but copies. */
+static void walk_out(struct pen *p, const struct log_record *record)
 {
-    return record->type == LOG_PUSH ? (struct push *)(uintptr_t)record->push.push : NULL;
+    struct shard_event event = record->event;
+    struct roster_join join = { 0 };
+    struct places at = { .join = &join };
+
+    if (event.type == SHARD_EVENT_PUSH)
+        at.push = (struct push *)(uintptr_t)event.push.push;
+    if (event.type == SHARD_EVENT_JOIN)
+        join = *event.join.join;
+    (void)walk(p, &event, &at, NULL);
+    assert(!p->failed);
 }
 
 static size_t payload_bytes(const struct log_record *record)
 {
-    struct log_record copy = *record;
     struct pen p = { .mode = PEN_SIZES };
 
-    (void)walk(&p, &copy, push_of(record), NULL, NULL);
-    assert(!p.failed);
+    walk_out(&p, record);
     return p.at;
 }
 
@@ -299,7 +353,7 @@ void log_record_encode(uint8_t *dst, const struct log_record *record)
     size_t end = LOG_RECORD_HEADER_BYTES + n_bytes;
 
     walk_header(&p, &copy, &n_bytes);
-    (void)walk(&p, &copy, push_of(record), NULL, NULL);
+    walk_out(&p, record);
     assert(p.at == end);
     memset(dst + end, 0, padded(end) - end);
 }
@@ -351,18 +405,20 @@ static const char *check(const uint8_t *src, size_t n_bytes, size_t *ret_end)
 const char *log_record_decode(const uint8_t *src, size_t n_bytes, struct log_record_room *room,
                               struct log_record *ret, size_t *ret_bytes, struct err *reason)
 {
+    const struct places at = { &room->push, &room->table, &room->join };
     struct pen p = { .mode = PEN_READS, .src = src, .at = N_BYTES_AT };
     const char *wrong = check(src, n_bytes, &p.end);
     uint32_t payload;
 
     *ret = (struct log_record){ 0 };
     room->push.n_sections = 0;
+    room->join = (struct roster_join){ 0 };
     if (wrong)
         return wrong;
     walk_header(&p, ret, &payload);
-    if (ret->type < LOG_PUSH || ret->type >= LOG_RECORD_TYPE_END)
+    if (ret->event.type == SHARD_EVENT_TYPE_END)
         return "a record of an unknown type";
-    wrong = walk(&p, ret, &room->push, &room->table, reason);
+    wrong = walk(&p, &ret->event, &at, reason);
     if (!wrong && (p.failed || p.at != p.end))
         wrong = "a record's fields do not fit its length";
     *ret_bytes = padded(p.end);

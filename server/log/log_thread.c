@@ -1,5 +1,6 @@
 #include "server/log/log_thread.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -25,7 +26,9 @@ struct log_thread {
     uv_cond_t wake;
     bool is_idle; /* the writer waits, and nobody has woken it */
     bool stops, retries;
-    uint64_t cut; /* 0: none is wished */
+    uint64_t cut;     /* 0: none is wished */
+    uint64_t sync_to; /* a wish of log_thread_sync() that has not come true; 0: none */
+    bool sync_is_new; /* and the writer has not heard of it */
     struct err cut_err;
     struct log_queue queue;
     struct log_writer *writer; /* owned; its thread's */
@@ -113,7 +116,17 @@ static bool is_news(const struct log_thread *t, const struct log_progress *was,
     const struct log_progress *is = &t->queue.progress;
 
     return (t->queue.durability == LOG_FSYNC && is->durable != was->durable) ||
-           is->state != was->state || t->queue.state != was_state;
+           is->state != was->state || is->doubtful != was->doubtful ||
+           t->queue.state != was_state;
+}
+
+/* Has the wish of log_thread_sync() come true? */
+static bool is_synced(struct log_thread *t)
+{
+    if (!t->sync_to || t->queue.progress.durable < t->sync_to)
+        return false;
+    t->sync_to = 0;
+    return true;
 }
 
 /* What has been done. Without the lock. */
@@ -128,6 +141,7 @@ static void tell(struct log_thread *t)
     was_state = t->queue.state;
     log_writer_tell(t->writer, &t->queue);
     posts = is_news(t, &was, was_state);
+    posts = is_synced(t) || posts;
     uv_mutex_unlock(&t->lock);
     if (posts)
         post_news(t);
@@ -138,7 +152,7 @@ static bool has_work(const struct log_thread *t)
 {
     const struct log_block *first = t->queue.first;
 
-    if (t->stops || t->cut || t->retries)
+    if (t->stops || t->cut || t->retries || t->sync_is_new)
         return true;
     return first && (t->queue.durability == LOG_FSYNC || first->next);
 }
@@ -180,7 +194,9 @@ static bool take_wishes(struct log_thread *t)
 
     if (t->retries)
         log_writer_retry(t->writer);
-    t->retries = false;
+    if (t->sync_is_new)
+        log_writer_sync(t->writer);
+    t->retries = t->sync_is_new = false;
     t->cut = 0;
     if (!cut)
         return goes_on;
@@ -300,7 +316,8 @@ void log_thread_view(struct log_thread *t, struct log_view *ret)
                               .state = q->state,
                               .held_bytes = q->held_bytes,
                               .n_dropped = q->n_dropped,
-                              .dropped_last = q->dropped_last,
+                              .lost_first = q->lost_first,
+                              .lost_last = q->lost_last,
                               .progress = q->progress,
                               .cut_err = t->cut_err };
     uv_mutex_unlock(&t->lock);
@@ -312,6 +329,24 @@ void log_thread_cut(struct log_thread *t, uint64_t number)
     if (number > t->cut)
         t->cut = number;
     uv_cond_signal(&t->wake);
+    uv_mutex_unlock(&t->lock);
+}
+
+void log_thread_sync(struct log_thread *t, uint64_t number)
+{
+    uv_mutex_lock(&t->lock);
+    assert(number < t->queue.next_number);
+    if (number > t->sync_to)
+        t->sync_to = number;
+    t->sync_is_new = true;
+    uv_cond_signal(&t->wake);
+    uv_mutex_unlock(&t->lock);
+}
+
+void log_thread_mend(struct log_thread *t, uint64_t number)
+{
+    uv_mutex_lock(&t->lock);
+    log_queue_mend(&t->queue, number);
     uv_mutex_unlock(&t->lock);
 }
 

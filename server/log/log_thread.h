@@ -3,19 +3,20 @@
  * around log_writer.h. The shard's thread copies and goes on; it waits for the lock as long as the
  * writer moves pointers under it, never for a file.
  *
- * News come to the shard's loop through its mailbox, one mail at a time: more is durable (fsync),
- * the queue is FULL no more, the writer has failed or works again. What they are is in
- * log_thread_view().
- *
- * The step that wires it:
+ * News come to the shard's loop through its mailbox, one mail at a time: more is durable (fsync; or what
+ * log_thread_sync() asked for), the queue is FULL no more, the writer has failed or works again, there
+ * is a gap. What they are is in log_thread_view().
  *
  *     before an event   log_thread_reserve(t, log_record_bytes(&record)); -ENOMEM: no event
  *     at the event      number = log_thread_append(t, &record, now_ms)
  *     its reply         once number <= view.acknowledged (at once, but for fsync)
- *     view.state FULL   reads no pushes until it is OPEN
+ *     view.state FULL   reserve says -ENOMEM until it is OPEN: better no pushes are read
  *     view.progress     .state FAILED: /healthz is red, with .err.text
- *     after a checkpoint of the state behind record n: log_thread_cut(t, n + 1)
- *     after DROPS       (n_dropped has grown, and the writer works): a checkpoint, at once
+ *     view.lost_first   not 0: there is a gap. /healthz is red; a checkpoint, at once (full or delta)
+ *     a walk's end      log_thread_sync(t, through); a checkpoint once view.progress.durable has reached
+ *                       it, and unless view.lost_last is above the walk's first record: then it is to
+ *                       be dropped, and another begun
+ *     it is safe        log_thread_mend(t, first); log_thread_cut(t, oldest kept checkpoint's first + 1)
  */
 #ifndef SERVER_LOG_LOG_THREAD_H
 #define SERVER_LOG_LOG_THREAD_H
@@ -38,7 +39,8 @@ struct log_view {
     uint64_t appended;     /* number of the last event */
     uint64_t acknowledged; /* replies of events up to this one may be sent */
     enum log_queue_state state;
-    uint64_t held_bytes, n_dropped, dropped_last;
+    uint64_t held_bytes, n_dropped;
+    uint64_t lost_first, lost_last; /* log_queue.h */
     struct log_progress progress;
     struct err cut_err; /* of the last cut */
 };
@@ -57,6 +59,13 @@ void log_thread_view(struct log_thread *t, struct log_view *ret);
 
 /* From any thread: segments below record `number` will be removed. */
 void log_thread_cut(struct log_thread *t, uint64_t number);
+
+/* From any thread. Whatever the durability, all records up to `number`, which is there, are synced soon:
+ * view.progress.durable says when, and news come. Tried again while the writer fails. */
+void log_thread_sync(struct log_thread *t, uint64_t number);
+
+/* From any thread: as log_queue_mend(). */
+void log_thread_mend(struct log_thread *t, uint64_t number);
 
 /* From any thread: an operator has made room; a failed writer tries at once. */
 void log_thread_retry(struct log_thread *t);

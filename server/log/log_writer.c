@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/log/log_dir.h"
 
 #define INTERVAL_MS 1000u
 #define RETRY_MS 1000u
@@ -29,9 +30,11 @@ struct log_writer {
     bool unsynced;
     uint64_t unsynced_bytes; /* written since the last sync */
     uint64_t version;        /* of the last record written */
+    bool gap_next;           /* the next segment has lost records before it */
     uint32_t n_zstd_skips;
     struct buf scratch;
 
+    bool sync_asked; /* log_writer_sync() */
     uint64_t retry_at_ms;
     struct log_progress progress;
     struct err *err; /* where a failure is told: of progress, or of an opener */
@@ -204,10 +207,11 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
     if (w->fd >= 0 && (block->gap || w->n_bytes >= w->config.segment_bytes))
         status = end_segment(w);
     if (!status && w->fd < 0)
-        status = begin_segment(w, block->first, block->gap ? LOG_SEGMENT_GAP : 0,
+        status = begin_segment(w, block->first, block->gap || w->gap_next ? LOG_SEGMENT_GAP : 0,
                                w->progress.durable, unix_ms);
     if (status)
         return status;
+    w->gap_next = false;
     log_block_seal(block, w->segment.crc, w->progress.durable, scratch, &bytes, &n_bytes);
     if (scratch && bytes != scratch->bytes)
         w->n_zstd_skips = ZSTD_SKIP;
@@ -216,7 +220,8 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
         return status;
     w->progress.raw_bytes += block->n_bytes;
     w->progress.written = block->last;
-    w->version = block->version;
+    if (block->version > w->version)
+        w->version = block->version;
     w->unwritten = block->next;
     if (!syncs(w))
         release_until(w, w->progress.written);
@@ -227,11 +232,47 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
  * synced takes memory, and the longer a sync is put off the longer it lasts. */
 static uint64_t sync_due_ms(const struct log_writer *w)
 {
+    if (w->sync_asked)
+        return 0;
     if (!syncs(w) || !w->first)
         return UINT64_MAX;
     if (w->config.durability == LOG_FSYNC || w->unsynced_bytes >= SYNC_BYTES)
         return 0;
     return w->first->since_ms + w->config.interval_ms;
+}
+
+/* none: what was written is kept no more, in files that are closed. If they cannot be synced it may be lost,
+ * and calling again would not tell (invariant 2). */
+static int sync_written(struct log_writer *w)
+{
+    const struct file_ops *files = w->config.files;
+    struct log_progress *p = &w->progress;
+    uint64_t trusted = p->doubtful > p->durable ? p->doubtful : p->durable;
+    int status = log_dir_sync(files, w->config.dir, trusted, p->written, w->err);
+
+    if (!status)
+        status = log_dir_sync_names(files, w->config.dir, w->err);
+    if (status) {
+        p->doubtful = p->written;
+        w->gap_next = true;
+        return status;
+    }
+    p->durable = p->written;
+    p->n_syncs++;
+    return 0;
+}
+
+static int sync_due(struct log_writer *w)
+{
+    int status = 0;
+
+    if (syncs(w))
+        status = sync_file(w);
+    else if (w->sync_asked)
+        status = sync_written(w);
+    if (!status)
+        w->sync_asked = false;
+    return status;
 }
 
 static int write_all(struct log_writer *w, uint64_t unix_ms)
@@ -265,8 +306,8 @@ static int work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
     bool failed = w->progress.state == LOG_WRITER_FAILED;
     int status = write_all(w, unix_ms);
 
-    if (!status && syncs(w) && (failed || now_ms >= sync_due_ms(w)))
-        status = sync_file(w);
+    if (!status && (failed || now_ms >= sync_due_ms(w)))
+        status = sync_due(w);
     if (status) {
         fail(w, now_ms);
     } else if (failed) {
@@ -285,6 +326,11 @@ void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
     if (w->progress.state == LOG_WRITER_OK || now_ms >= w->retry_at_ms)
         (void)!work(w, now_ms, unix_ms);
     *ret_due_ms = w->progress.state == LOG_WRITER_FAILED ? w->retry_at_ms : sync_due_ms(w);
+}
+
+void log_writer_sync(struct log_writer *w)
+{
+    w->sync_asked = true;
 }
 
 void log_writer_retry(struct log_writer *w)
@@ -313,93 +359,28 @@ int log_writer_close(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
     return status;
 }
 
-/* --- opening --- */
+/* --- opening, cutting --- */
 
-static void set_aside(struct log_writer *w, uint64_t first, int *status)
+/* What was read is told to workers as applied, so it must be on the disk. What no reader reaches any more
+ * would stand in the way of what is written now: a reader stops before it, or has been told to. */
+static int take_over(struct log_writer *w, const struct log_end *end)
 {
     const struct file_ops *files = w->config.files;
-    char aside[LOG_PATH_MAX + 8];
+    const char *dir = w->config.dir;
+    uint64_t unread = end->last + (end->verdict == LOG_STOPPED ? 1 : 2);
+    int status = log_dir_make(files, dir, w->err);
 
-    *status = log_segment_path(w->config.dir, first, w->path, w->err);
-    if (*status)
-        return;
-    snprintf(aside, sizeof aside, "%s.unread", w->path);
-    *status = files->rename(files->state, w->path, aside);
-    if (*status)
-        tell(w, *status, "set aside");
-}
-
-/* Segments behind the end: a reader stops before them, and what is written now takes their
- * numbers. */
-static int set_unread_aside(struct log_writer *w, const struct log_end *end)
-{
-    struct log_segments all;
-    int status = log_segment_list(w->config.files, w->config.dir, &all, w->err);
-
-    for (size_t i = 0; i < all.n && !status; i++)
-        if (all.firsts[i] > end->last + 1)
-            set_aside(w, all.firsts[i], &status);
-    free(all.firsts);
-    return status;
-}
-
-static int sync_segment(struct log_writer *w, uint64_t first)
-{
-    const struct file_ops *files = w->config.files;
-    int fd, status = log_segment_path(w->config.dir, first, w->path, w->err);
-
-    if (status)
-        return status;
-    status = files->open_read(files->state, w->path, &fd);
-    if (status)
-        return tell(w, status, "open");
-    status = files->sync(files->state, fd);
-    (void)!files->close(files->state, fd);
-    return status ? tell(w, status, "sync") : 0;
-}
-
-/* What was read is told to workers as applied, so it must be on the disk. */
-static int sync_end(struct log_writer *w, const struct log_end *end)
-{
-    struct log_segments all;
-    int status = log_segment_list(w->config.files, w->config.dir, &all, w->err);
-
-    for (size_t i = 0; i < all.n && !status; i++) {
-        bool is_durable = i + 1 < all.n && all.firsts[i + 1] <= end->durable + 1;
-
-        if (all.firsts[i] <= end->reached && !is_durable && end->durable < end->reached)
-            status = sync_segment(w, all.firsts[i]);
-    }
-    free(all.firsts);
-    return status;
-}
-
-static int make_dir(struct log_writer *w)
-{
-    const struct file_ops *files = w->config.files;
-    char *slash;
-    int status;
-
-    memcpy(w->path, w->config.dir, sizeof w->config.dir);
-    status = files->mkdir(files->state, w->path);
-    if (status)
-        return tell(w, status, "make the directory");
-    slash = strrchr(w->path, '/');
-    if (!slash || slash == w->path || !syncs(w))
-        return 0;
-    *slash = '\0';
-    status = files->sync_dir(files->state, w->path);
-    return status ? tell(w, status, "sync the directory") : 0;
+    if (!status && syncs(w))
+        status = log_dir_sync_names(files, dir, w->err);
+    if (!status && syncs(w))
+        status = log_dir_sync(files, dir, end->durable, end->reached, w->err);
+    return status ? status : log_dir_set_aside(files, dir, unread, w->err);
 }
 
 static int begin(struct log_writer *w, const struct log_end *end, uint64_t unix_ms)
 {
-    int status = make_dir(w);
+    int status = take_over(w, end);
 
-    if (!status && syncs(w))
-        status = sync_end(w, end);
-    if (!status)
-        status = set_unread_aside(w, end);
     if (status)
         return status;
     w->progress.written = end->last;
@@ -448,21 +429,7 @@ void log_writer_free(struct log_writer *w)
     free(w);
 }
 
-/* --- cutting --- */
-
 int log_writer_cut(struct log_writer *w, uint64_t number, struct err *err)
 {
-    const struct file_ops *files = w->config.files;
-    struct log_segments all;
-    char path[LOG_PATH_MAX];
-    int status = log_segment_list(files, w->config.dir, &all, err);
-
-    /* In ascending order: what is left has no hole, wherever this stops. */
-    for (size_t i = 0; i + 1 < all.n && all.firsts[i + 1] <= number && !status; i++) {
-        status = log_segment_path(w->config.dir, all.firsts[i], path, err);
-        if (!status && (status = files->unlink(files->state, path)) != 0)
-            err_set(err, status, "cannot remove: %s: %s", status_text(status), path);
-    }
-    free(all.firsts);
-    return status;
+    return log_dir_cut(w->config.files, w->config.dir, number, err);
 }

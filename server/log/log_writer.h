@@ -23,6 +23,9 @@
  *      written to another file.
  *   3. `durable` only grows, and only by a sync that succeeded of a file whose name was synced.
  *   4. A segment is synced before the next one is begun (async, fsync).
+ *   5. none: what was written is kept no more. log_writer_sync() opens the segments again that hold it;
+ *      where that fails, progress.doubtful says what may be lost, and the next segment has a gap before
+ *      it.
  */
 #ifndef SERVER_LOG_LOG_WRITER_H
 #define SERVER_LOG_LOG_WRITER_H
@@ -48,8 +51,8 @@ struct log_writer_config {
 };
 
 /*
- * Opens the log behind what a reader has found in it (clean, torn or with a gap): syncs that, sets
- * aside (NAME.psl.unread) segments that no reader will reach any more, and begins a segment with
+ * Opens the log behind what a reader has found in it (clean, torn, with a gap, or stopped): syncs that,
+ * sets aside (NAME.psl.unread) segments that no reader will reach any more, and begins a segment with
  * the record after end->last. PS_ECORRUPT for a damaged log; -ENOMEM; what files answer.
  */
 int log_writer_open(const struct log_writer_config *config, const struct log_end *end,
@@ -68,6 +71,10 @@ void log_writer_tell(struct log_writer *w, struct log_queue *q);
  * comes; UINT64_MAX: never. */
 void log_writer_work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms,
                      uint64_t *ret_due_ms);
+
+/* Whatever the durability: the next log_writer_work() syncs all that was taken; where that fails, the one
+ * that tries again. For the end of a checkpoint's walk. */
+void log_writer_sync(struct log_writer *w);
 
 /* The next log_writer_work() tries again, whatever the time. */
 void log_writer_retry(struct log_writer *w);

@@ -194,11 +194,13 @@ void part_encode_table(uint8_t dst[static PART_TABLE_BYTES], const struct part_t
     seal(dst, PART_TABLE_BYTES);
 }
 
-/* What stands behind a row's head in memory. */
-static uint64_t payload_of(const struct table_spec *spec, const struct optim *optim)
+uint32_t part_payload_bytes(const struct table_spec *spec)
 {
-    return weights_bytes(spec->storage, spec->dim) +
-           (uint64_t)optim->state_floats(spec->dim) * sizeof(float);
+    const struct optim *optim = optim_find(spec->optim);
+
+    return optim ? weights_bytes(spec->storage, spec->dim) +
+                       optim->state_floats(spec->dim) * (uint32_t)sizeof(float)
+                 : 0;
 }
 
 const char *part_decode_table(const uint8_t *src, uint32_t format, struct part_table *ret,
@@ -206,7 +208,6 @@ const char *part_decode_table(const uint8_t *src, uint32_t format, struct part_t
 {
     uint8_t copy[PART_TABLE_BYTES];
     struct pen p = { .at = copy + sizeof tag_table, .reads = true };
-    const struct optim *optim;
 
     *ret = (struct part_table){ 0 };
     memcpy(copy, src, part_table_bytes(format));
@@ -219,8 +220,7 @@ const char *part_decode_table(const uint8_t *src, uint32_t format, struct part_t
         return "a table's name has no end";
     if (spec_check(&ret->spec, reason) != 0)
         return reason->text;
-    optim = optim_find(ret->spec.optim);
-    if (!optim || ret->payload_bytes != payload_of(&ret->spec, optim))
+    if (ret->payload_bytes == 0 || ret->payload_bytes != part_payload_bytes(&ret->spec))
         return "a table's rows are not as wide as its optimizer needs";
     if (ret->spec.kind == SPEC_DENSE && ret->n_rows > spec_n_blocks(&ret->spec))
         return "a dense table has more rows than blocks";

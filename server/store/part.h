@@ -73,6 +73,9 @@ static inline uint32_t part_row_bytes(uint32_t format, uint32_t payload_bytes)
     return part_row_head_bytes(format) + payload_bytes;
 }
 
+/* What stands behind a row's head in memory; 0: an optimizer that nobody has. */
+uint32_t part_payload_bytes(const struct table_spec *spec);
+
 /* The most rows that stand in a chunk; at least 1. */
 uint32_t part_rows_max(uint32_t format, uint32_t payload_bytes);
 

@@ -150,11 +150,17 @@ static uint64_t append(struct bench *b, const struct log_record *r)
     return log_thread_append(b->log, r, now_ns() / 1000000);
 }
 
+static struct log_record record_of(const struct pushes *p)
+{
+    return (struct log_record){ .event = { .type = SHARD_EVENT_PUSH,
+                                           .push = { { "job", 0, 1 }, &p->push, 0 } } };
+}
+
 /* As many as fit BYTES_TOTAL, as fast as the log takes them. */
 static void run_stream(struct pushes *p, const char *root, enum log_durability durability,
                        enum log_zstd zstd)
 {
-    struct log_record r = { .type = LOG_PUSH, .push = { { "job", 0, 1 }, 0, &p->push } };
+    const struct log_record r = record_of(p);
     size_t n_bytes = log_record_bytes(&r);
     uint32_t n = (uint32_t)(BYTES_TOTAL / n_bytes);
     uint64_t *ns, begin, end, waited = 0;
@@ -196,7 +202,7 @@ static void run_stream(struct pushes *p, const char *root, enum log_durability d
 static void run_groups(struct pushes *p, const char *root, uint32_t n_group)
 {
     enum { N = 200 };
-    struct log_record r = { .type = LOG_PUSH, .push = { { "job", 0, 1 }, 0, &p->push } };
+    const struct log_record r = record_of(p);
     uint64_t ns[N], begin = 0;
     struct log_view view;
     struct bench b;

@@ -198,7 +198,8 @@ static void a_block_inside_of_a_push_is_no_block(void **state)
     const struct log_writer_config config = fixture_config(&c.ops, LOG_FSYNC);
     uint8_t forged[LOG_BLOCK_HEADER_BYTES + 8] = { 0 };
     struct push push = { .seq = 1, .n_sections = 1 };
-    struct log_record r = { .type = LOG_PUSH, .push = { { "abc", 0, 1 }, 0, &push } };
+    struct log_record r = { .event = { .type = SHARD_EVENT_PUSH,
+                                       .push = { { "abc", 0, 1 }, &push, 0 } } };
     struct crash_inode *file;
     size_t n;
 

@@ -378,7 +378,7 @@ static void training_goes_on_over_a_full_disk_and_the_gap_is_told(void **state)
             assert_true(l.queue.state != LOG_QUEUE_FULL);
             assert_int_equal(log_queue_acknowledged(&l.queue), l.queue.next_number - 1);
         }
-        behind = l.queue.dropped_last + 1;
+        behind = l.queue.lost_last + 1;
         assert_int_equal(l.queue.progress.state, LOG_WRITER_FAILED);
         d.full = false;
         l.now_ms += 5000;

@@ -20,7 +20,7 @@ static uint8_t *encoded(uint64_t seed, size_t *ret_bytes)
 static void what_is_encoded_is_decoded(void **state)
 {
     static struct log_record_room room;
-    uint32_t n_of[LOG_RECORD_TYPE_END] = { 0 };
+    uint32_t n_of[SHARD_EVENT_TYPE_END] = { 0 };
 
     (void)state;
     for (uint64_t seed = 1; seed < N_SEEDS; seed++) {
@@ -33,14 +33,14 @@ static void what_is_encoded_is_decoded(void **state)
         assert_null(log_record_decode(bytes, n_bytes, &room, &got, &used, &reason));
         assert_int_equal(used, n_bytes);
         assert_true(fixture_is(&got, seed, seed));
-        n_of[got.type]++;
+        n_of[got.event.type]++;
         free(bytes);
     }
-    for (unsigned type = LOG_PUSH; type < LOG_RECORD_TYPE_END; type++) {
+    for (enum shard_event_type type = 0; type < SHARD_EVENT_TYPE_END; type++) {
         assert_true(n_of[type] > 5);
         assert_string_not_equal(log_record_name(type), "unknown");
     }
-    assert_string_equal(log_record_name(LOG_RECORD_TYPE_END), "unknown");
+    assert_string_equal(log_record_name(SHARD_EVENT_TYPE_END), "unknown");
 }
 
 static void every_damaged_byte_and_cut_is_refused(void **state)

@@ -180,7 +180,8 @@ static void keys_and_floats_are_compressed_and_noise_is_not(void **state)
     struct fixture_log l;
     const struct log_progress *p;
     struct push push = { .seq = 1, .n_sections = 1 };
-    struct log_record r = { .type = LOG_PUSH, .push = { { "j", 0, 1 }, 0, &push } };
+    struct log_record r = { .event = { .type = SHARD_EVENT_PUSH,
+                                       .push = { { "j", 0, 1 }, &push, 0 } } };
     static uint8_t values[1500];
 
     (void)state;

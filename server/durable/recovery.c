@@ -1,0 +1,115 @@
+#include "server/durable/recovery.h"
+
+#include <inttypes.h>
+
+#include "server/core/shard_cut.h"
+
+struct recovery {
+    const struct recovery_config *config; /* borrowed, as all here */
+    struct shard *shard;
+    struct log_reader *reader;
+    struct recovery_facts *facts;
+    uint64_t now_ms;
+    struct err *err;
+};
+
+/* The event cannot have happened: which one, and where it stands. */
+static int refuse(const struct recovery *r, const struct log_record *record, int status)
+{
+    const struct err why = *r->err;
+    char where[LOG_PATH_MAX + 32];
+
+    log_reader_where(r->reader, where, sizeof where);
+    return err_set(r->err, status, "record %" PRIu64 " (%s) cannot be done again: %s: %s",
+                   record->number, log_record_name(record->event.type), why.text, where);
+}
+
+static int apply(struct recovery *r, const struct log_record *record) ON_SHARD
+{
+    int status = shard_replay(r->shard, &record->event, r->now_ms, r->err);
+
+    if (status)
+        return refuse(r, record, status);
+    r->facts->last = record->number;
+    r->facts->unix_ms = record->unix_ms;
+    r->facts->n_records++;
+    r->facts->n_pushes += record->event.type == SHARD_EVENT_PUSH;
+    return 0;
+}
+
+/* Has the shard all that is wanted? */
+static bool is_enough(struct recovery *r) ON_SHARD
+{
+    const struct recovery_config *c = r->config;
+
+    if (c->cut_job)
+        r->facts->reached_cut =
+            shard_cut_of(r->shard, c->cut_job, c->cut_clock) != SHARD_CUT_EARLY;
+    return r->facts->reached_cut || (c->through && r->facts->last >= c->through);
+}
+
+static int report(const struct recovery *r)
+{
+    const struct recovery_config *c = r->config;
+    int status = 0;
+
+    if (c->on_progress && r->facts->n_records % RECOVERY_STEP == 0)
+        status = c->on_progress(c->owner, r->facts);
+    return status ? err_set(r->err, status,
+                            "the log was done again up to record %" PRIu64
+                            " when this was to end: %s",
+                            r->facts->last, status_text(status))
+                  : 0;
+}
+
+/* One record is always asked for: it says that the log reaches up to where it is to go on. */
+static int read_all(struct recovery *r) ON_SHARD
+{
+    const struct log_record *record;
+    bool enough = is_enough(r);
+    int status = log_reader_next(r->reader, &record, r->err);
+
+    while (!status && record && !enough) {
+        status = apply(r, record);
+        if (!status)
+            status = report(r);
+        enough = !status && is_enough(r);
+        if (!status && !enough)
+            status = log_reader_next(r->reader, &record, r->err);
+    }
+    if (!status && record)
+        log_reader_stop(r->reader, r->facts->last);
+    return status;
+}
+
+/* A fuzzy walk without its log is none. */
+static int check_needs(const struct recovery *r, const struct log_end *end)
+{
+    if (end->last >= r->config->needs)
+        return 0;
+    return err_set(r->err, PS_ECORRUPT,
+                   "the checkpoint needs the log up to record %" PRIu64
+                   ", which ends behind %" PRIu64 "%s%s",
+                   r->config->needs, end->last, end->text[0] ? ": " : "", end->text);
+}
+
+int recovery_run(struct shard *s, const struct recovery_config *config, uint64_t now_ms,
+                 struct recovery_facts *ret_facts, struct log_end *ret_end, struct err *err)
+{
+    struct recovery r = {
+        .config = config, .shard = s, .facts = ret_facts, .now_ms = now_ms, .err = err
+    };
+    int status = log_reader_open(config->files, config->dir, config->identity, config->from,
+                                 &r.reader, err);
+
+    if (status)
+        return status;
+    *ret_facts = (struct recovery_facts){ .from = config->from, .last = config->from - 1 };
+    status = read_all(&r);
+    if (!status) {
+        *ret_end = *log_reader_end(r.reader);
+        status = check_needs(&r, ret_end);
+    }
+    log_reader_free(r.reader);
+    return status;
+}
