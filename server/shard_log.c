@@ -13,7 +13,6 @@ struct shard_log {
     struct shard_log_config config;
     struct log_thread *thread; /* owned */
     struct recorder recorder;
-    uint64_t saved; /* the last record that is in a safe checkpoint */
     enum log_writer_state told;
 };
 
@@ -110,12 +109,14 @@ void shard_log_sync(struct shard_log *l, uint64_t number)
     log_thread_sync(l->thread, number);
 }
 
-int shard_log_await(struct shard_log *l, uint64_t number, struct err *err)
+int shard_log_await(struct shard_log *l, uint64_t first, uint64_t through, struct err *err)
 {
     struct log_view view;
 
     log_thread_view(l->thread, &view);
-    if (view.progress.durable >= number)
+    if (view.lost_last > first)
+        return err_set(err, -EIO, "the push log lost records while the checkpoint was written");
+    if (view.progress.durable >= through)
         return 0;
     if (view.progress.state == LOG_WRITER_FAILED)
         return err_set(err, view.progress.err.status, "the push log cannot be written: %.200s",
@@ -123,15 +124,10 @@ int shard_log_await(struct shard_log *l, uint64_t number, struct err *err)
     return -EAGAIN;
 }
 
-void shard_log_saved(struct shard_log *l, uint64_t last, uint64_t needed)
+void shard_log_saved(struct shard_log *l, uint64_t first, uint64_t needed)
 {
-    l->saved = last;
+    log_thread_mend(l->thread, first);
     log_thread_cut(l->thread, needed);
-}
-
-static bool has_gap(const struct shard_log *l, const struct log_view *view)
-{
-    return view->n_dropped && view->dropped_last > l->saved;
 }
 
 void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_error[static 200])
@@ -149,7 +145,7 @@ void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_erro
                                 .n_dropped = view.n_dropped,
                                 .is_failed = view.progress.state == LOG_WRITER_FAILED,
                                 .is_full = view.state == LOG_QUEUE_FULL,
-                                .has_gap = has_gap(l, &view),
+                                .has_gap = view.lost_first != 0,
                                 .n_waiting = l->config.acks->n_waiting };
     snprintf(ret_error, 200, "%.199s", ret->is_failed ? view.progress.err.text : "");
 }

@@ -28,14 +28,17 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
 /* The number of the last record: all that the shard is, is in records up to it. */
 uint64_t shard_log_last(const struct shard_log *l) ON_SHARD;
 
-/* Soon, whatever --durability says, all records up to `number` are on the disk. Are they? 0: yes;
- * -EAGAIN: not yet; else the writer fails, with a sentence. */
+/* Soon, whatever --durability says, all records up to `number` are on the disk. */
 void shard_log_sync(struct shard_log *l, uint64_t number) ON_SHARD;
-int shard_log_await(struct shard_log *l, uint64_t number, struct err *err) ON_SHARD MUST_CHECK;
 
-/* A checkpoint that is safe holds all up to record `last`, and recovery needs none below
+/* Is the log from record `first` + 1 through `through` whole and on the disk, as a checkpoint needs it?
+ * 0: yes; -EAGAIN: not yet; else it will not be, with a sentence. */
+int shard_log_await(struct shard_log *l, uint64_t first, uint64_t through, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+/* A checkpoint whose walk began behind record `first` is safe, and recovery needs no record below
  * `needed`. */
-void shard_log_saved(struct shard_log *l, uint64_t last, uint64_t needed) ON_SHARD;
+void shard_log_saved(struct shard_log *l, uint64_t first, uint64_t needed) ON_SHARD;
 
 void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_error[static 200])
     ON_SHARD;

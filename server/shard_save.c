@@ -85,7 +85,7 @@ static void finish(struct shard_save *s) ON_SHARD
 static void await_log(struct shard_save *s) ON_SHARD
 {
     struct err err = { 0 };
-    int status = s->log ? shard_log_await(s->log, s->through, &err) : 0;
+    int status = s->log ? shard_log_await(s->log, s->first, s->through, &err) : 0;
 
     if (status == -EAGAIN)
         return;
