@@ -37,7 +37,7 @@ LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-ROOMS    = common proto server/core server/net server/store server/log server/admin server \
+ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
            worker/client worker/data worker/compute worker/model worker/mirror worker
 mains    = server/main.c worker/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
@@ -51,12 +51,13 @@ link.core   = server/core proto common
 link.net    = server/net server/core proto common
 link.store  = server/store server/core proto common
 link.log    = server/log server/store server/core proto common
+link.durable = server/durable server/log server/store server/core proto common
 link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/store server/core proto common
-link.psd    = server server/net server/log server/store server/admin server/core proto common
+link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/durable server/store server/core proto common
+link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
 
@@ -111,7 +112,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store log admin client data model worker psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net store log durable admin client data model worker psd,$(eval $(call unit_room,$(r))))
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "server/durable/saver.h"
 #include "server/reporter.h"
 
 enum state { IDLE, NUMBERING, WRITING, COMMITTING };
@@ -31,13 +32,12 @@ struct keeper {
     /* Owned: of the one under way, of the next, and those who are just being told. */
     struct wish *served, *waiting, *telling;
     uv_work_t work;
-    struct checkpoint_id id;
+    struct manifest *manifest;     /* owned */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     bool is_late;                  /* this one has been told to have failed */
     struct err err;                /* the first that went wrong */
     uint32_t n_outstanding;
-    struct part *parts;              /* owned, n_shards */
-    struct checkpoint_part *written; /* owned, n_shards */
+    struct part *parts; /* owned, n_shards */
 };
 
 static void start(struct keeper *k) ON_MAIN;
@@ -50,7 +50,7 @@ struct keeper *keeper_new(const struct keeper_config *config)
     if (!k->config.limit_ms)
         k->config.limit_ms = KEEPER_LIMIT_MS;
     k->parts = mem_alloc(config->n_shards * sizeof *k->parts);
-    k->written = mem_alloc(config->n_shards * sizeof *k->written);
+    k->manifest = mem_alloc(sizeof *k->manifest);
     return k;
 }
 
@@ -71,7 +71,7 @@ void keeper_free(struct keeper *k)
     assert(k->state == IDLE);
     free_wishes(k->waiting);
     free(k->parts);
-    free(k->written);
+    free(k->manifest);
     free(k);
 }
 
@@ -80,12 +80,12 @@ void keeper_free(struct keeper *k)
 static void note_success(struct keeper *k)
 {
     k->record.n_done++;
-    k->record.number = k->id.number;
-    k->record.unix_ms = k->id.unix_ms;
+    k->record.number = k->manifest->number;
+    k->record.unix_ms = k->manifest->unix_ms;
     k->record.n_rows = k->record.n_bytes = 0;
     for (uint32_t i = 0; i < k->config.n_shards; i++) {
-        k->record.n_rows += k->written[i].n_rows;
-        k->record.n_bytes += k->written[i].n_bytes;
+        k->record.n_rows += k->manifest->files[i].n_rows;
+        k->record.n_bytes += k->manifest->files[i].n_bytes;
     }
 }
 
@@ -105,10 +105,10 @@ static void tell(struct keeper *k, struct wish *wishes) ON_MAIN
 static void note_late_end(const struct keeper *k)
 {
     if (k->err.status)
-        log_error("checkpoint %" PRIu64 ", which is late, has failed: %s", k->id.number,
+        log_error("checkpoint %" PRIu64 ", which is late, has failed: %s", k->manifest->number,
                   k->err.text);
     else
-        log_info("checkpoint %" PRIu64 ", which is late, is written", k->id.number);
+        log_info("checkpoint %" PRIu64 ", which is late, is written", k->manifest->number);
 }
 
 static void finish(struct keeper *k) ON_MAIN
@@ -139,8 +139,8 @@ static void commit(uv_work_t *work)
     int status;
 
     enter_pool();
-    status = checkpoint_commit(k->config.files, k->config.data_dir, &k->id, k->written,
-                               k->config.n_shards, k->config.keep, &k->err);
+    status = checkpoint_commit(k->config.files, k->config.data_dir, k->manifest, k->config.keep,
+                               NULL, &k->err);
     if (!status)
         k->err.status = 0;
     assert(status == k->err.status);
@@ -187,9 +187,17 @@ static void write_part(struct mail *mail, void *owner)
 
     enter_shard();
     shard_settle(shard_thread_shard(t));
-    status = checkpoint_write_shard(k->config.files, k->config.data_dir, k->id.number, index,
-                                    shard_thread_shard(t), shard_thread_progress, t,
-                                    &k->written[index], &part->err);
+    status = saver_save(
+        &(struct saver_config){
+            .files = k->config.files,
+            .data_dir = k->config.data_dir,
+            .number = k->manifest->number,
+            .shard_index = index,
+            .identity = { .node = k->config.node,
+                          .shard = k->config.node * k->config.n_shards + index,
+                          .n_shards = k->manifest->n_shards } },
+        shard_thread_shard(t), 0, shard_thread_progress, t, &k->manifest->files[index],
+        &part->err);
     part->err.status = status;
     part->mail.run = on_part_back;
     status = mailbox_post(k->config.mailbox, &part->mail);
@@ -218,7 +226,7 @@ static void find_number(uv_work_t *work)
 
     enter_pool();
     k->err.status =
-        checkpoint_next(k->config.files, k->config.data_dir, &k->id.number, &k->err);
+        checkpoint_next(k->config.files, k->config.data_dir, &k->manifest->number, &k->err);
 }
 
 static void on_numbered(uv_work_t *work, int status)
@@ -245,10 +253,12 @@ static void start(struct keeper *k)
     k->started_ms = reporter_mono_ms();
     k->record.busy_since_unix_ms = reporter_unix_ms();
     k->record.until_unix_ms = k->record.busy_since_unix_ms + k->config.limit_ms;
-    k->id = (struct checkpoint_id){ .node = k->config.node,
-                                    .n_nodes = k->config.n_nodes,
-                                    .shards_per_node = k->config.n_shards,
-                                    .unix_ms = k->record.busy_since_unix_ms };
+    *k->manifest = (struct manifest){ .node = k->config.node,
+                                      .n_nodes = k->config.n_nodes,
+                                      .shards_per_node = k->config.n_shards,
+                                      .n_shards = k->config.n_nodes * k->config.n_shards,
+                                      .n_files = k->config.n_shards,
+                                      .unix_ms = k->record.busy_since_unix_ms };
     k->work.data = k;
     if (uv_queue_work(k->config.loop, &k->work, find_number, on_numbered))
         abort(); /* only for a NULL callback */

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "server/durable/loader.h"
 
 struct part {
     struct mail mail;
@@ -21,9 +22,8 @@ struct restore {
     void (*done)(void *arg, const struct restore_result *result);
     void *arg;
     uv_work_t work;
-    char (*dirs)[CHECKPOINT_PATH_MAX]; /* owned, result.n_dirs */
-    struct checkpoint_id *ids;         /* owned, the same */
-    struct part *parts;                /* owned, n_shards */
+    struct checkpoint *found; /* owned, result.n_dirs */
+    struct part *parts;       /* owned, n_shards */
     uint32_t n_outstanding;
     struct restore_result result;
 };
@@ -31,8 +31,9 @@ struct restore {
 static void finish(struct restore *r)
 {
     r->done(r->arg, &r->result);
-    free(r->dirs);
-    free(r->ids);
+    for (uint32_t i = 0; i < SETTINGS_LIST_MAX; i++)
+        checkpoint_close(&r->found[i]);
+    free(r->found);
     free(r->parts);
     free(r);
 }
@@ -59,14 +60,19 @@ static void load_part(struct mail *mail, void *owner)
     struct part *part = CONTAINER_OF(mail, struct part, mail);
     struct restore *r = part->restore;
     struct shard_thread *t = owner;
+    struct loader_config config = { .files = r->config.files,
+                                    .progress = shard_thread_progress,
+                                    .arg = t };
+    struct loader_facts facts;
     struct shard *shard;
     int status = 0;
 
     enter_shard();
     shard = shard_thread_shard(t);
-    for (uint32_t i = 0; i < r->result.n_dirs && !status; i++)
-        status = checkpoint_load(r->config.files, r->dirs[i], shard, shard_thread_progress, t,
-                                 &part->err);
+    for (uint32_t i = 0; i < r->result.n_dirs && !status; i++) {
+        config.checkpoint = &r->found[i];
+        status = loader_deal(&config, shard, &facts, &part->err);
+    }
     part->err.status = status;
     part->n_tables = shard_n_tables(shard);
     for (uint32_t i = 0; i < part->n_tables; i++)
@@ -81,7 +87,7 @@ static void start_loading(struct restore *r) ON_MAIN
 {
     int status;
 
-    snprintf(r->result.dir, sizeof r->result.dir, "%s", r->dirs[0]);
+    snprintf(r->result.dir, sizeof r->result.dir, "%s", r->found[0].dir);
     r->parts = mem_alloc(r->config.n_shards * sizeof *r->parts);
     r->n_outstanding = r->config.n_shards;
     for (uint32_t i = 0; i < r->config.n_shards; i++) {
@@ -103,35 +109,33 @@ static void warn(void *arg, const char *sentence)
 static int find_in(struct restore *r, const char *dir, uint32_t i, struct err *err)
 {
     char manifest[SETTINGS_TEXT_MAX + 16];
-    int fd;
+    int fd, status;
 
     snprintf(manifest, sizeof manifest, "%s/MANIFEST", dir);
     if (r->config.files->open_read(r->config.files->state, manifest, &fd))
-        return checkpoint_newest(r->config.files, dir, r->dirs[i], &r->ids[i], warn, NULL, err);
+        return checkpoint_find_whole(r->config.files, dir, &r->found[i], warn, NULL, err);
     (void)r->config.files->close(r->config.files->state, fd);
-    if (strlen(dir) >= CHECKPOINT_PATH_MAX)
-        return err_set(err, PS_ESETTING, "restore: a path of more than %u bytes",
-                       CHECKPOINT_PATH_MAX - 1);
-    snprintf(r->dirs[i], CHECKPOINT_PATH_MAX, "%s", dir);
-    return checkpoint_verify(r->config.files, dir, &r->ids[i], err);
+    status = checkpoint_open(r->config.files, dir, &r->found[i], err);
+    return status ? status : checkpoint_verify(r->config.files, &r->found[i], NULL, NULL, err);
 }
 
 /* The node's own newest checkpoint; none is fine. */
 static int find_own(struct restore *r, struct err *err)
 {
     int status = find_in(r, r->config.settings->data_dir, 0, err);
+    const struct manifest *m = r->found[0].links;
 
     if (status == PS_ENOCHECKPOINT)
         return 0;
     if (status)
         return status;
-    if (r->ids[0].n_nodes != r->config.n_nodes || r->ids[0].node != r->config.settings->node)
+    if (m->n_nodes != r->config.n_nodes || m->node != r->config.settings->node)
         return err_set(err, PS_ECLUSTER,
                        "%s was written by node %u of %u, this is node %u of %u: name the "
                        "directories of all %u "
                        "nodes with --restore DIR,DIR, or start with --no-restore",
-                       r->dirs[0], r->ids[0].node, r->ids[0].n_nodes, r->config.settings->node,
-                       r->config.n_nodes, r->ids[0].n_nodes);
+                       r->found[0].dir, m->node, m->n_nodes, r->config.settings->node,
+                       r->config.n_nodes, m->n_nodes);
     r->result.n_dirs = 1;
     return 0;
 }
@@ -140,16 +144,16 @@ static int find_own(struct restore *r, struct err *err)
 static int check_set(struct restore *r, uint32_t n, struct err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (r->ids[i].n_nodes != n)
+        if (r->found[i].links->n_nodes != n)
             return err_set(
                 err, PS_ECLUSTER,
                 "restore: %.120s was written by one of %u nodes, %u directories are given",
-                r->dirs[i], r->ids[i].n_nodes, n);
+                r->found[i].dir, r->found[i].links->n_nodes, n);
         for (uint32_t j = 0; j < i; j++)
-            if (r->ids[j].node == r->ids[i].node)
+            if (r->found[j].links->node == r->found[i].links->node)
                 return err_set(err, PS_ECLUSTER,
                                "restore: %.100s and %.100s were both written by node %u",
-                               r->dirs[j], r->dirs[i], r->ids[i].node);
+                               r->found[j].dir, r->found[i].dir, r->found[i].links->node);
     }
     return 0;
 }
@@ -200,8 +204,7 @@ void restore_start(const struct restore_config *config,
     r->config = *config;
     r->done = done;
     r->arg = arg;
-    r->dirs = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->dirs);
-    r->ids = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->ids);
+    r->found = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->found);
     r->work.data = r;
     if (uv_queue_work(config->loop, &r->work, find, on_found))
         abort(); /* only for a NULL callback */

@@ -25,12 +25,6 @@
 #include "server/core/shard_walk.h"
 #include "server/store/checkpoint.h"
 
-/* Of one of the two buffers: slices of SHARD_WALK_BYTES with their heads. */
-#define SAVER_BUFFER_BYTES (4 * (SHARD_WALK_BYTES + PART_CHUNK_BYTES))
-/* A slow disk takes long to sync what has piled up in memory, and nobody shows life meanwhile: so it never has more
- * than this, and a buffer, to do at once. */
-#define SAVER_SYNC_BYTES (UINT64_C(64) << 20)
-
 struct saver;
 struct saver_buffer;
 

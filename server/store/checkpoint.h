@@ -82,6 +82,11 @@ void checkpoint_close(struct checkpoint *c);
 int checkpoint_verify(const struct file_ops *files, const struct checkpoint *c,
                       void (*progress)(void *), void *arg, struct err *err) MUST_CHECK;
 
+/* checkpoint_find() and checkpoint_verify(), on down until one is whole: for who would not load twice. */
+int checkpoint_find_whole(const struct file_ops *files, const char *data_dir,
+                          struct checkpoint *ret, void (*report)(void *, const char *sentence),
+                          void *arg, struct err *err) MUST_CHECK;
+
 /* Is this about the files, so that an older restore point is the better start? All else (no
  * permission, no memory) is about this process: starting from an older state would be a loss without need. */
 bool checkpoint_is_damage(int status);

@@ -15,7 +15,8 @@
 
 #include "server/core/shard.h"
 
-#define PART_FORMAT 3u /* what is written; formats 1 and 2 are read, too */
+#define PART_FORMAT 3u       /* what is written; formats 1 and 2 are read, too */
+#define PART_TABLE_FORMAT 2u /* since when table records are as they are */
 #define PART_HEADER_BYTES 96u
 #define PART_HEADER_1_BYTES 40u /* of formats 1 and 2 */
 #define PART_TABLE_BYTES 336u   /* of formats 2 and 3 */
