@@ -56,7 +56,7 @@ link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/store server/core proto common
+link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/durable server/log server/store server/core proto common
 link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)

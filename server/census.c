@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "common/now.h"
+
 
 /* Where guests who have not said hello are listed. */
 struct greeting_list {

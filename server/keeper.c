@@ -253,7 +253,7 @@ static void on_part_back(struct mail *mail, void *owner)
         abort(); /* only for a NULL callback */
 }
 
-static void on_saved(void *arg, const struct saver_facts *facts, const struct err *err)
+static void on_saved(void *arg, const struct part_facts *facts, const struct err *err)
 {
     struct part *part = arg;
 

@@ -7,7 +7,8 @@
 #include "common/mem.h"
 #include "proto/message.h"
 #include "server/core/shard.h"
-#include "server/store/checkpoint.h"
+#include "server/durable/loader.h"
+#include "server/durable/saver.h"
 #include "worker/client/encode.h"
 #include "worker/store.h"
 
@@ -244,18 +245,31 @@ static const struct store_ops ops = { .table = table,
                                       .resume = resume };
 
 /* `path` is one checkpoint, or a data directory with several. */
-static int find_checkpoint(const char *path, char ret_dir[CHECKPOINT_PATH_MAX],
-                           struct checkpoint_id *ret_id, struct err *err)
+static int find_checkpoint(const char *path, struct checkpoint *ret, struct err *err)
 {
-    int status = checkpoint_newest(&file_os, path, ret_dir, ret_id, NULL, NULL, err);
-
-    if (!status)
+    if (checkpoint_find_whole(&file_os, path, ret, NULL, NULL, NULL) == 0)
         return 0;
-    snprintf(ret_dir, CHECKPOINT_PATH_MAX, "%s", path);
-    if (checkpoint_verify(&file_os, ret_dir, ret_id, NULL))
+    if (checkpoint_open(&file_os, path, ret, NULL))
         return err_set(err, PS_ENOCHECKPOINT,
                        "%s: neither a checkpoint nor a data directory with a valid one", path);
     return 0;
+}
+
+/* *ret: what its manifest says. */
+static int load(struct local *l, const char *path, struct manifest *ret, struct err *err)
+    ON_SHARD
+{
+    struct checkpoint c;
+    struct loader_facts facts;
+    int status = find_checkpoint(path, &c, err);
+
+    if (status)
+        return status;
+    status = loader_deal(&(struct loader_config){ .files = &file_os, .checkpoint = &c },
+                         l->shard, &facts, err);
+    *ret = c.links[0];
+    checkpoint_close(&c);
+    return status;
 }
 
 /* A model is whole when every node of its cluster is there, once. */
@@ -273,23 +287,25 @@ static int check_nodes(const bool *seen, uint32_t n_nodes, const char *paths, st
 
 static int load_all(struct local *l, const char *paths, struct err *err)
 {
-    char list[CHECKPOINT_PATH_MAX], dir[CHECKPOINT_PATH_MAX], *at = list, *path;
+    char list[CHECKPOINT_PATH_MAX], *at = list, *path;
     bool seen[MESSAGE_NODES_MAX] = { false };
-    struct checkpoint_id id = { 0 };
+    struct manifest *m;
+    uint32_t n_nodes;
     int status = 0;
 
     enter_shard();
     if (snprintf(list, sizeof list, "%s", paths) >= (int)sizeof list)
         return err_set(err, PS_ETOOBIG, "the list of checkpoints is longer than %zu characters",
                        sizeof list - 1);
+    m = mem_alloc(sizeof *m);
     while (!status && (path = strsep(&at, ",")) != NULL) {
-        status = find_checkpoint(path, dir, &id, err);
-        if (!status && id.node < MESSAGE_NODES_MAX)
-            seen[id.node] = true;
-        if (!status)
-            status = checkpoint_load(&file_os, dir, l->shard, NULL, NULL, err);
+        status = load(l, path, m, err);
+        if (!status && m->node < MESSAGE_NODES_MAX)
+            seen[m->node] = true;
     }
-    return status ? status : check_nodes(seen, id.n_nodes, paths, err);
+    n_nodes = m->n_nodes;
+    free(m);
+    return status ? status : check_nodes(seen, n_nodes, paths, err);
 }
 
 int store_local_open(const char *job, const char *checkpoint_dir, struct store **ret,
@@ -323,20 +339,33 @@ int store_local_open(const char *job, const char *checkpoint_dir, struct store *
     return 0;
 }
 
-int store_local_save(struct store *s, const char *data_dir, struct err *err)
+static int save(struct local *l, const char *data_dir, struct manifest *m, struct err *err)
+    ON_SHARD
 {
-    struct checkpoint_id id = { .n_nodes = 1, .shards_per_node = 1 };
-    struct checkpoint_part part;
+    struct saver_config config = { .files = &file_os,
+                                   .data_dir = data_dir,
+                                   .identity = { .n_shards = 1 } };
     struct timespec now;
-    int status = checkpoint_next(&file_os, data_dir, &id.number, err);
+    int status = checkpoint_next(&file_os, data_dir, &m->number, err);
 
-    enter_shard();
+    config.number = m->number;
     if (!status)
-        status = checkpoint_write_shard(&file_os, data_dir, id.number, 0, local_of(s)->shard,
-                                        NULL, NULL, &part, err);
+        status = saver_save(&config, l->shard, 0, NULL, NULL, &m->files[0], err);
     if (status)
         return status;
     clock_gettime(CLOCK_REALTIME, &now);
-    id.unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    return checkpoint_commit(&file_os, data_dir, &id, &part, 1, 3, err);
+    m->unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    m->n_nodes = m->shards_per_node = m->n_shards = m->n_files = 1;
+    return checkpoint_commit(&file_os, data_dir, m, 3, NULL, err);
+}
+
+int store_local_save(struct store *s, const char *data_dir, struct err *err)
+{
+    struct manifest *m = mem_alloc(sizeof *m);
+    int status;
+
+    enter_shard();
+    status = save(local_of(s), data_dir, m, err);
+    free(m);
+    return status;
 }

@@ -223,6 +223,14 @@ bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
  * (a block that the dense table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
 int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
                       const void *payload) ON_SHARD MUST_CHECK;
+
+/* Many of them: rows as a walk writes them, key u64, stamp u64, payload; keys u64 of rows that are not to be
+ * there. *ret_n_ours: those that are this shard's; nothing is done with others. */
+int shard_restore_rows(struct shard *s, uint32_t table_id, const uint8_t *rows, uint32_t n_rows,
+                       uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
+int shard_restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, uint32_t n_keys,
+                       uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
+
 /* Counts only grow: what is there stands where it is greater. */
 void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
                           uint64_t version) ON_SHARD;

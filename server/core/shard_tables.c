@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/mem.h"
-#include "proto/route.h"
 #include "server/core/shard_again.h"
 #include "server/core/shard_grow.h"
 #include "server/core/shard_lockstep.h"
@@ -180,43 +179,6 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     s->n_gone = roster_n_gone(s->roster);
     shard_sweep(s, now_ms);
     return shard_lockstep_release(s) || any;
-}
-
-int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
-                      const void *payload)
-{
-    struct shard_entry *entry = shard_entry_at(s, table_id);
-    struct row *row;
-    int status = 0;
-
-    if (!entry)
-        return PS_ENOTABLE;
-    if (entry->key_end && key >= entry->key_end)
-        return PS_ECORRUPT;
-    if (route_shard(key, entry->salt, s->config.n_shards) != s->config.shard)
-        return 0;
-    table_find_batch(entry->table.rows, &key, 1, &row);
-    if (!row)
-        status = shard_grow_restored(s, entry, key, &row);
-    if (status)
-        return status;
-    row->stamp = stamp & ~UINT64_C(0xff); /* no flags */
-    if (payload)
-        memcpy(row->floats, payload, entry->table.payload_bytes);
-    else
-        shard_grow_begin(s, entry, key, row);
-    return 0;
-}
-
-void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
-                          uint64_t version)
-{
-    struct shard_entry *entry = shard_entry_at(s, table_id);
-
-    if (entry && n_pushes > entry->table.n_pushes)
-        entry->table.n_pushes = n_pushes;
-    if (version > s->version)
-        s->version = version;
 }
 
 uint64_t shard_version(const struct shard *s)

@@ -204,7 +204,7 @@ static const char *walk_table(struct pen *p, struct shard_event *e, struct part_
                               struct err *reason)
 {
     uint8_t bytes[PART_TABLE_BYTES];
-    uint32_t format = PART_FORMAT;
+    uint32_t format = PART_TABLE_FORMAT;
 
     if (p->mode == PEN_WRITES)
         part_encode_table(
@@ -215,10 +215,10 @@ static const char *walk_table(struct pen *p, struct shard_event *e, struct part_
     raw(p, bytes, sizeof bytes);
     if (p->mode != PEN_READS || p->failed)
         return NULL;
-    if (format != PART_FORMAT)
+    if (format != PART_TABLE_FORMAT)
         return "a table's specification of an unknown format";
     e->table.spec = &table->spec;
-    return part_decode_table(bytes, PART_FORMAT, table, reason);
+    return part_decode_table(bytes, PART_TABLE_FORMAT, table, reason);
 }
 
 static void walk_join(struct pen *p, struct shard_event *e, struct roster_join *join)

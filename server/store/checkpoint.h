@@ -1,36 +1,44 @@
 /*
- * Checkpoints: each shard writes its tables to one file; the node's manifest, renamed into
- * place last, says that all of them are whole. server/store/README.md gives the formats as byte
- * tables.
+ * Checkpoints: each shard's state as one file (part.h); the node's manifest, renamed into place last,
+ * says that all of them are whole. README.md gives the formats as byte tables.
  *
  *     DATA_DIR/checkpoints/NUMBER/shard-III.psc   one per shard of this node
- *     DATA_DIR/checkpoints/NUMBER/MANIFEST        JSON: format, number, node, nodes, shards,
- *                                                 files, bytes, crc32c of each
+ *     DATA_DIR/checkpoints/NUMBER/MANIFEST        JSON
  *
- * NUMBER is 20 digits, one more than the greatest there. A directory without a valid MANIFEST
- * is no checkpoint. A file is a header, then for each table its specification and chunks of
- * rows; every piece carries a crc32c.
+ * NUMBER is 20 digits, one more than the greatest that was ever there. A directory without a manifest is
+ * no checkpoint. A file is full, or a delta to the same shard's file in the checkpoint `base`:
+ *
+ *     1 full <- 2 delta <- 3 delta     4 full <- 5 delta     ...
+ *
+ * A restore point is a checkpoint with all that its deltas need. Who writes one:
+ *
+ *     checkpoint_next     a number, its directory           any thread, nothing else under way here
+ *     saver_*             each shard's file                 server/durable/saver.h
+ *     checkpoint_commit   when each shard's log is durable through its file's `through`
+ *
+ * and who starts from one:
+ *
+ *     checkpoint_find     the newest; loader_load() of each shard (server/durable/loader.h); where that finds
+ *                         damage, checkpoint_find() with what is below it, and new shards
  */
 #ifndef SERVER_STORE_CHECKPOINT_H
 #define SERVER_STORE_CHECKPOINT_H
 
 #include "common/file.h"
 #include "common/status.h"
-#include "server/core/shard.h"
+#include "server/store/manifest.h"
 
 #define CHECKPOINT_PATH_MAX 1024u
+#define CHECKPOINT_FILE_PATH_MAX (CHECKPOINT_PATH_MAX + MANIFEST_NAME_MAX)
+#define CHECKPOINT_CHAIN_MAX \
+    64u /* checkpoints of a restore point; a writer makes a full one before */
 
-/* What a shard's file turned out to be, for the manifest. */
-struct checkpoint_part {
-    uint64_t n_bytes;
-    uint32_t crc; /* crc32c of the whole file */
-    uint64_t n_rows, version;
-};
-
-struct checkpoint_id {
-    uint64_t number;
-    uint32_t node, n_nodes, shards_per_node;
-    uint64_t unix_ms;
+/* A restore point. */
+struct checkpoint {
+    char dir[CHECKPOINT_PATH_MAX]; /* of links[0] */
+    uint32_t n_links;
+    struct manifest
+        *links; /* owned, n_links: the checkpoint itself, its base, that one's base ... */
 };
 
 /* The number that a new checkpoint in this data directory gets. Makes the directories, and
@@ -38,39 +46,58 @@ struct checkpoint_id {
 int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t *ret_number,
                     struct err *err) MUST_CHECK;
 
-/* On the shard's thread: writes and syncs this shard's file. `progress(arg)` is called between
- * chunks, and between the syncs of no more than 64 MiB each (it feeds the watchdog). A failure leaves no part that counts. */
-int checkpoint_write_shard(const struct file_ops *files, const char *data_dir, uint64_t number,
-                           uint32_t shard_index, struct shard *shard, void (*progress)(void *),
-                           void *arg, struct checkpoint_part *ret, struct err *err)
-    ON_SHARD MUST_CHECK;
+/* Of a shard's file. */
+int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_index,
+                         char ret[static CHECKPOINT_FILE_PATH_MAX], struct err *err) MUST_CHECK;
 
-/* After all shards: writes, syncs and renames the manifest, then removes all but the newest
- * `keep` checkpoints. What cannot be removed does not fail it, and is tried again after the
- * next one. A failure may come after the rename: then the new checkpoint or the one before is
- * the newest, and both are whole. */
+/*
+ * After all shards: writes, syncs and renames the manifest, then removes all but the newest
+ * `keep` restore points; a checkpoint that one of these needs stays, too. What cannot be removed does not fail it, and is
+ * tried again after the next one. A failure may come after the rename: then the new checkpoint or the one before is
+ * the newest, and both are whole.
+ *
+ * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the restore points that are
+ * there: its log may be cut at the record behind it. 0: it may not be cut.
+ */
 int checkpoint_commit(const struct file_ops *files, const char *data_dir,
-                      const struct checkpoint_id *id, const struct checkpoint_part *parts,
-                      uint32_t n_parts, uint32_t keep, struct err *err) MUST_CHECK;
+                      const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
+                      struct err *err) MUST_CHECK;
 
-/* The directory of the newest checkpoint whose manifest and files are valid (all checksums
- * read). One that is damaged is told to `report` (may be NULL) and skipped. PS_ENOCHECKPOINT
- * when there is none, PS_ECORRUPT when there are some and all are damaged (starting empty would
- * hide a loss); ret_id may be NULL. */
-int checkpoint_newest(const struct file_ops *files, const char *data_dir,
-                      char ret_dir[CHECKPOINT_PATH_MAX], struct checkpoint_id *ret_id,
-                      void (*report)(void *, const char *sentence), void *arg, struct err *err)
-    MUST_CHECK;
+/* The newest restore point below number `below` (0: of all) whose manifests are valid; its files are
+ * opened as far as their heads, and hold what these say only once they are read to their ends (loader.h, checkpoint_verify()). One
+ * that is damaged, or lacks a link, is told to `report` (may be NULL) and skipped. PS_ENOCHECKPOINT when there
+ * is none, PS_ECORRUPT when there are some and all are damaged (starting empty would hide a loss). */
+int checkpoint_find(const struct file_ops *files, const char *data_dir, uint64_t below,
+                    struct checkpoint *ret, void (*report)(void *, const char *sentence),
+                    void *arg, struct err *err) MUST_CHECK;
 
-/* Holds every checksum of one checkpoint directory. */
-int checkpoint_verify(const struct file_ops *files, const char *dir,
-                      struct checkpoint_id *ret_id, struct err *err) MUST_CHECK;
+/* The same of one directory, DATA_DIR/checkpoints/NUMBER; its links stand beside it. */
+int checkpoint_open(const struct file_ops *files, const char *dir, struct checkpoint *ret,
+                    struct err *err) MUST_CHECK;
 
-/* Loads into `shard` those rows of a checkpoint directory that belong to it, whatever number
- * of shards wrote them; makes the tables. Several nodes' checkpoints are loaded one after
- * another. Checksums are read again on the way; after a failure the shard holds some of the
- * rows, and is to be freed. */
-int checkpoint_load(const struct file_ops *files, const char *dir, struct shard *shard,
-                    void (*progress)(void *), void *arg, struct err *err) ON_SHARD MUST_CHECK;
+/* A zeroed one is fine. */
+void checkpoint_close(struct checkpoint *c);
+
+/* Holds every checksum, count and row of all its files; progress(arg) between chunks (NULL is fine). */
+int checkpoint_verify(const struct file_ops *files, const struct checkpoint *c,
+                      void (*progress)(void *), void *arg, struct err *err) MUST_CHECK;
+
+/* checkpoint_find() and checkpoint_verify(), on down until one is whole: for who would not load twice. */
+int checkpoint_find_whole(const struct file_ops *files, const char *data_dir,
+                          struct checkpoint *ret, void (*report)(void *, const char *sentence),
+                          void *arg, struct err *err) MUST_CHECK;
+
+/* Is this about the files, so that an older restore point is the better start? All else (no
+ * permission, no memory) is about this process: starting from an older state would be a loss without need. */
+bool checkpoint_is_damage(int status);
+
+/* Was file i written by this shard, in this layout? If so the shard can be made again whole; else its rows can
+ * be dealt out (loader.h). */
+bool checkpoint_is_of(const struct checkpoint *c, uint32_t i, const struct part_identity *who);
+
+/* From here on this checkpoint does not count: its directory becomes NUMBER.aside. For a start from an older one: all
+ * newer ones, the newest first. Its number is not used again. */
+int checkpoint_set_aside(const struct file_ops *files, const char *data_dir, uint64_t number,
+                         struct err *err) MUST_CHECK;
 
 #endif

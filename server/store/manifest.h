@@ -1,32 +1,46 @@
 /*
  * What says that a checkpoint is whole: a small JSON file, written last and renamed into place.
  * Its last line is the crc32c of all bytes before that line, so that a damaged manifest is
- * none.
+ * none. README.md has its fields.
  */
 #ifndef SERVER_STORE_MANIFEST_H
 #define SERVER_STORE_MANIFEST_H
 
+#include <stdbool.h>
+
 #include "common/file.h"
 #include "common/status.h"
+#include "server/store/part.h"
 
 #define MANIFEST_N_FILES_MAX 1024u
+#define MANIFEST_N_JOBS_MAX 64u
 #define MANIFEST_NAME_MAX 64u /* of a shard's file, with NUL */
 
-struct manifest_file {
-    uint64_t n_bytes;
-    uint32_t crc;
-    uint64_t n_rows, version;
+/* A job as it stood: for people, and for who looks for a clock. */
+struct manifest_job {
+    char name[SPEC_NAME_MAX];
+    enum spec_mode mode;
+    uint64_t min_clock; /* the slowest shard's */
 };
 
 struct manifest {
     uint64_t number, unix_ms;
+    uint64_t base; /* the checkpoint that its deltas are deltas to; 0: all files are full */
     uint32_t node, n_nodes, shards_per_node;
-    uint32_t n_files;
-    struct manifest_file files[MANIFEST_N_FILES_MAX]; /* of shard 0, 1, 2 ... of the node */
+    uint32_t n_shards; /* of the cluster; 0: written before files had an identity */
+    uint64_t map_id;   /* of the slot map */
+    uint32_t n_files, n_jobs;
+    struct part_facts files[MANIFEST_N_FILES_MAX]; /* of shard 0, 1, 2 ... of the node */
+    struct manifest_job jobs[MANIFEST_N_JOBS_MAX];
 };
 
 /* shard-000.psc */
 void manifest_file_name(uint32_t shard_index, char ret_name[static MANIFEST_NAME_MAX]);
+
+/* The job's min clock at one shard: the manifest tells the smallest. Jobs beyond MANIFEST_N_JOBS_MAX are
+ * left out. */
+void manifest_note_job(struct manifest *m, const char *name, enum spec_mode mode,
+                       uint64_t min_clock);
 
 /* Writes DIR/MANIFEST.tmp, syncs it and the directory, renames it to MANIFEST, syncs the
  * directory. */

@@ -10,7 +10,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are little-endian");
 
 static const char magic[8] = "PSDPART\n";
-static const char tag_table[4] = "TABL", tag_chunk[4] = "ROWS", tag_footer[4] = "END\n";
+static const char tag_table[4] = "TABL", tag_footer[4] = "END\n";
+static const char tags[PART_WHAT_END][4] = { "STAT", "GONE", "ROWS" };
 
 /* Walks over the fields of a record, either way: one list of fields serves
  * writing and reading. */
@@ -130,19 +131,22 @@ static bool is_sealed(const uint8_t *record, size_t n_bytes)
     return memcmp(record + n_bytes - sizeof crc, &crc, sizeof crc) == 0;
 }
 
-uint32_t part_rows_max(uint32_t format, uint32_t payload_bytes)
-{
-    uint32_t n_rows = PART_ROWS_MAX_BYTES / part_row_bytes(format, payload_bytes);
-
-    return n_rows ? n_rows : 1;
-}
-
-static void walk_header(struct pen *p, struct part_header *header)
+static void walk_header(struct pen *p, uint32_t format, struct part_header *header)
 {
     u32(p, &header->shard_index);
     u64(p, &header->number);
     u64(p, &header->version);
     u32(p, &header->n_tables);
+    if (format < 3)
+        return;
+    u32(p, &header->identity.node);
+    u32(p, &header->identity.shard);
+    u32(p, &header->identity.n_shards);
+    u64(p, &header->identity.map_id);
+    u64(p, &header->first);
+    u64(p, &header->base);
+    u64(p, &header->base_version);
+    u64(p, &header->state_bytes);
 }
 
 void part_encode_header(uint8_t dst[static PART_HEADER_BYTES], const struct part_header *header)
@@ -151,33 +155,51 @@ void part_encode_header(uint8_t dst[static PART_HEADER_BYTES], const struct part
     struct pen p = { .at = dst };
     uint32_t format = PART_FORMAT;
 
+    memset(dst, 0, PART_HEADER_BYTES);
     memcpy(p.at, magic, sizeof magic);
     p.at += sizeof magic;
     u32(&p, &format);
-    walk_header(&p, &copy);
+    walk_header(&p, PART_FORMAT, &copy);
     seal(dst, PART_HEADER_BYTES);
 }
 
-const char *part_decode_header(const uint8_t src[static PART_HEADER_BYTES],
-                               struct part_header *ret)
+const char *part_decode_format(const uint8_t src[static PART_FORMAT_AT_BYTES],
+                               uint32_t *ret_format)
+{
+    if (memcmp(src, magic, sizeof magic) != 0)
+        return "no psd checkpoint file: the magic is wrong";
+    memcpy(ret_format, src + sizeof magic, sizeof *ret_format);
+    if (*ret_format == 0 || *ret_format > PART_FORMAT)
+        return "the format version is not 1, 2 or 3, those that this program reads";
+    return NULL;
+}
+
+static const char *check_header(const struct part_header *header)
+{
+    if (header->n_tables > SHARD_N_TABLES_MAX)
+        return "more tables than a shard can have";
+    if (header->version > ROW_VERSION_MAX || header->base_version > header->version ||
+        header->number > PART_COUNT_MAX || header->first > PART_COUNT_MAX ||
+        header->state_bytes > PART_STATE_MAX_BYTES)
+        return "a number in the header is out of range";
+    if (header->base && header->base >= header->number)
+        return "a delta to a later checkpoint";
+    if (header->format >= 3 && header->identity.shard >= header->identity.n_shards)
+        return "a shard that its cluster does not have";
+    return NULL;
+}
+
+const char *part_decode_header(const uint8_t *src, uint32_t format, struct part_header *ret)
 {
     uint8_t copy[PART_HEADER_BYTES];
-    struct pen p = { .at = copy + sizeof magic, .reads = true };
+    struct pen p = { .at = copy + PART_FORMAT_AT_BYTES, .reads = true };
 
-    memcpy(copy, src, sizeof copy);
-    if (memcmp(copy, magic, sizeof magic) != 0)
-        return "no psd checkpoint file: the magic is wrong";
-    u32(&p, &ret->format);
-    if (ret->format != 1 && ret->format != PART_FORMAT)
-        return "the format version is neither 1 nor 2, those that this program reads";
-    if (!is_sealed(src, PART_HEADER_BYTES))
+    *ret = (struct part_header){ .format = format };
+    memcpy(copy, src, part_header_bytes(format));
+    if (!is_sealed(src, part_header_bytes(format)))
         return "the header fails its checksum";
-    walk_header(&p, ret);
-    if (ret->n_tables > SHARD_N_TABLES_MAX)
-        return "more tables than a shard can have";
-    if (ret->version > ROW_VERSION_MAX || ret->number > PART_COUNT_MAX)
-        return "a number in the header is out of range";
-    return NULL;
+    walk_header(&p, format, ret);
+    return check_header(ret);
 }
 
 void part_encode_table(uint8_t dst[static PART_TABLE_BYTES], const struct part_table *table)
@@ -227,10 +249,15 @@ const char *part_decode_table(const uint8_t *src, uint32_t format, struct part_t
     return NULL;
 }
 
-static void walk_footer(struct pen *p, struct part_footer *footer)
+static void walk_footer(struct pen *p, uint32_t format, struct part_footer *footer)
 {
     u32(p, &footer->n_tables);
     u64(p, &footer->n_rows);
+    if (format >= 3) {
+        u64(p, &footer->n_gone);
+        u64(p, &footer->through);
+        u64(p, &footer->last_version);
+    }
     u64(p, &footer->n_bytes);
     u32(p, &footer->crc);
 }
@@ -241,51 +268,63 @@ void part_encode_footer(uint8_t dst[static PART_FOOTER_BYTES], const struct part
     struct pen p = { .at = dst + sizeof tag_footer };
 
     memcpy(dst, tag_footer, sizeof tag_footer);
-    walk_footer(&p, &copy);
+    walk_footer(&p, PART_FORMAT, &copy);
     seal(dst, PART_FOOTER_BYTES);
 }
 
-const char *part_decode_footer(const uint8_t src[static PART_FOOTER_BYTES],
-                               struct part_footer *ret)
+const char *part_decode_footer(const uint8_t *src, uint32_t format, struct part_footer *ret)
 {
     uint8_t copy[PART_FOOTER_BYTES];
     struct pen p = { .at = copy + sizeof tag_footer, .reads = true };
 
-    memcpy(copy, src, sizeof copy);
+    *ret = (struct part_footer){ 0 };
+    memcpy(copy, src, part_footer_bytes(format));
     if (memcmp(copy, tag_footer, sizeof tag_footer) != 0)
-        return "neither rows nor the footer where one must be";
-    if (!is_sealed(src, PART_FOOTER_BYTES))
+        return "neither a chunk nor the footer where one must be";
+    if (!is_sealed(src, part_footer_bytes(format)))
         return "the footer fails its checksum";
-    walk_footer(&p, ret);
+    walk_footer(&p, format, ret);
     return NULL;
 }
 
 static void walk_chunk(struct pen *p, struct part_chunk *chunk)
 {
     u32(p, &chunk->table);
-    u32(p, &chunk->n_rows);
+    u32(p, &chunk->n_items);
     u32(p, &chunk->n_bytes);
     u32(p, &chunk->crc);
 }
 
 static uint32_t chunk_crc(const uint8_t *head, const struct part_chunk *chunk,
-                          const uint8_t *rows)
+                          const uint8_t *bytes)
 {
-    return crc_extend(crc_extend(0, head, PART_CHUNK_BYTES - sizeof chunk->crc), rows,
+    return crc_extend(crc_extend(0, head, PART_CHUNK_BYTES - sizeof chunk->crc), bytes,
                       chunk->n_bytes);
 }
 
 void part_encode_chunk(uint8_t dst[static PART_CHUNK_BYTES], const struct part_chunk *chunk,
-                       const uint8_t *rows)
+                       const uint8_t *bytes)
 {
     struct part_chunk copy = *chunk;
-    struct pen p = { .at = dst + sizeof tag_chunk };
+    struct pen p = { .at = dst + sizeof tags[0] };
     uint32_t crc;
 
-    memcpy(dst, tag_chunk, sizeof tag_chunk);
+    memcpy(dst, tags[chunk->what], sizeof tags[0]);
     walk_chunk(&p, &copy);
-    crc = chunk_crc(dst, chunk, rows);
+    crc = chunk_crc(dst, chunk, bytes);
     memcpy(dst + PART_CHUNK_BYTES - sizeof crc, &crc, sizeof crc);
+}
+
+/* What n_items of it take; a chunk of ROWS may pass PART_CHUNK_MAX_BYTES by having one row alone. */
+static uint64_t chunk_bytes(const struct part_header *header, const struct part_table *tables,
+                            const struct part_chunk *chunk)
+{
+    if (chunk->what == PART_STATE)
+        return chunk->n_bytes;
+    if (chunk->what == PART_GONE)
+        return chunk->n_items * (uint64_t)sizeof(uint64_t);
+    return chunk->n_items *
+           (uint64_t)part_row_bytes(header->format, tables[chunk->table].payload_bytes);
 }
 
 const char *part_decode_chunk(const uint8_t src[static PART_CHUNK_BYTES],
@@ -293,49 +332,43 @@ const char *part_decode_chunk(const uint8_t src[static PART_CHUNK_BYTES],
                               struct part_chunk *ret)
 {
     uint8_t copy[PART_CHUNK_BYTES];
-    struct pen p = { .at = copy + sizeof tag_chunk, .reads = true };
-    uint32_t n_bytes;
+    struct pen p = { .at = copy + sizeof tags[0], .reads = true };
 
     memcpy(copy, src, sizeof copy);
-    if (memcmp(copy, tag_chunk, sizeof tag_chunk) != 0)
-        return "neither rows nor the footer where one must be";
+    ret->what = PART_STATE;
+    while (ret->what < PART_WHAT_END && memcmp(copy, tags[ret->what], sizeof tags[0]) != 0)
+        ret->what++;
+    if (ret->what == PART_WHAT_END || (header->format < 3 && ret->what != PART_ROWS))
+        return "neither a chunk nor the footer where one must be";
     walk_chunk(&p, ret);
-    if (ret->table >= header->n_tables)
-        return "rows of a table that has no record";
-    n_bytes = tables[ret->table].payload_bytes;
-    if (ret->n_rows == 0 || ret->n_rows > part_rows_max(header->format, n_bytes))
+    if (ret->what == PART_STATE ? ret->table != 0 : ret->table >= header->n_tables)
+        return "a chunk of a table that has no record";
+    if ((ret->n_items == 0) != (ret->what == PART_STATE) || ret->n_bytes == 0)
         return "a count of rows is out of range";
-    if (ret->n_bytes != ret->n_rows * part_row_bytes(header->format, n_bytes))
+    if (ret->n_bytes != chunk_bytes(header, tables, ret))
         return "a count of rows does not match their length";
+    if (ret->n_bytes > PART_CHUNK_MAX_BYTES && ret->n_items != 1)
+        return "a chunk that is longer than any";
     return NULL;
 }
 
 bool part_chunk_is_whole(const uint8_t head[static PART_CHUNK_BYTES],
-                         const struct part_chunk *chunk, const uint8_t *rows)
+                         const struct part_chunk *chunk, const uint8_t *bytes)
 {
-    return chunk->crc == chunk_crc(head, chunk, rows);
+    return chunk->crc == chunk_crc(head, chunk, bytes);
 }
 
-void part_encode_row(uint8_t *dst, const struct row *row, uint32_t payload_bytes)
+void part_convert_rows_1(uint8_t *rows, uint32_t n_rows, uint32_t payload_bytes)
 {
-    uint64_t stamp = row_stamp(row_version(row), row_touches(row), 0);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const uint8_t *src = rows + (size_t)i * part_row_bytes(1, payload_bytes);
+        uint8_t *dst = rows + (size_t)i * part_row_bytes(PART_FORMAT, payload_bytes);
+        uint64_t stamp;
 
-    memcpy(dst, &row->key, 8);
-    memcpy(dst + 8, &stamp, 8);
-    memcpy(dst + PART_ROW_HEAD_BYTES, row->floats, payload_bytes);
-}
-
-void part_decode_row_head(const uint8_t *src, uint32_t format, uint64_t *ret_key,
-                          uint64_t *ret_stamp)
-{
-    uint64_t version;
-
-    memcpy(ret_key, src, 8);
-    memcpy(ret_stamp, src + 8, 8);
-    if (format != 1) {
-        *ret_stamp &= ~UINT64_C(0xff);
-        return;
+        memcpy(&stamp, src + 8, sizeof stamp); /* a version */
+        stamp = row_stamp(stamp < ROW_VERSION_MAX ? stamp : ROW_VERSION_MAX, 0, 0);
+        memmove(dst, src, 8);
+        memcpy(dst + 8, &stamp, sizeof stamp);
+        memmove(dst + PART_ROW_HEAD_BYTES, src + PART_ROW_1_HEAD_BYTES, payload_bytes);
     }
-    version = *ret_stamp < ROW_VERSION_MAX ? *ret_stamp : ROW_VERSION_MAX;
-    *ret_stamp = row_stamp(version, 0, 0);
 }

@@ -31,67 +31,75 @@ static int take(struct part_reader *r, void *dst, size_t n_bytes)
             return corrupt(r, r->facts.n_bytes + done, "the file ends too early");
         done += (size_t)n;
     }
-    r->facts.crc = crc_extend(r->facts.crc, dst, n_bytes);
     r->facts.n_bytes += n_bytes;
     return 0;
 }
+
+/* The same of a header, a record, or the head of a chunk: what the file's checksum covers. */
+static int take_head(struct part_reader *r, void *dst, size_t n_bytes)
+{
+    int status = take(r, dst, n_bytes);
+
+    if (!status)
+        r->facts.crc = crc_extend(r->facts.crc, dst, n_bytes);
+    return status;
+}
+
+/* --- header and tables --- */
 
 static int take_header(struct part_reader *r)
 {
     uint8_t bytes[PART_HEADER_BYTES];
     const char *reason;
-    int status = take(r, bytes, sizeof bytes);
+    uint32_t format;
+    int status = take_head(r, bytes, PART_HEADER_1_BYTES);
 
     if (status)
         return status;
-    reason = part_decode_header(bytes, &r->header);
+    reason = part_decode_format(bytes, &format);
+    if (!reason)
+        status = take_head(r, bytes + PART_HEADER_1_BYTES,
+                           part_header_bytes(format) - PART_HEADER_1_BYTES);
+    if (status)
+        return status;
+    if (!reason)
+        reason = part_decode_header(bytes, format, &r->header);
     if (reason)
         return corrupt(r, 0, reason);
     r->facts.version = r->header.version;
+    r->facts.shard = r->header.identity.shard;
+    r->facts.first = r->header.first;
+    r->facts.is_delta = r->header.base != 0;
     return 0;
 }
 
-/* One record; *chunk_bytes grows to what a chunk of this table may hold. */
-static int take_table(struct part_reader *r, uint32_t i, size_t *chunk_bytes)
+static int take_table(struct part_reader *r, uint32_t i)
 {
     uint8_t bytes[PART_TABLE_BYTES];
     uint64_t offset = r->facts.n_bytes;
-    struct part_table *t = &r->tables[i];
+    uint32_t format = r->header.format;
     struct err why;
     const char *reason;
-    size_t n_bytes;
-    uint32_t format = r->header.format;
-    int status = take(r, bytes, part_table_bytes(format));
+    int status = take_head(r, bytes, part_table_bytes(format));
 
     if (status)
         return status;
-    reason = part_decode_table(bytes, format, t, &why);
-    if (reason)
-        return corrupt(r, offset, reason);
-    r->rows_left[i] = t->n_rows;
-    n_bytes = (size_t)part_rows_max(format, t->payload_bytes) *
-              part_row_bytes(format, t->payload_bytes);
-    if (n_bytes > *chunk_bytes)
-        *chunk_bytes = n_bytes;
-    return 0;
+    reason = part_decode_table(bytes, format, &r->tables[i], &why);
+    return reason ? corrupt(r, offset, reason) : 0;
 }
 
 static int take_tables(struct part_reader *r)
 {
     uint32_t n = r->header.n_tables;
-    size_t chunk_bytes = 1;
     int status = 0;
 
     r->tables = mem_try_alloc((n + 1) * sizeof *r->tables);
-    r->rows_left = mem_try_alloc((n + 1) * sizeof *r->rows_left);
-    if (!r->tables || !r->rows_left)
+    r->n_rows = mem_try_alloc((n + 1) * sizeof *r->n_rows);
+    if (!r->tables || !r->n_rows)
         return err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = take_table(r, i, &chunk_bytes);
-    if (status)
-        return status;
-    r->rows = mem_try_alloc(chunk_bytes);
-    return r->rows ? 0 : err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
+        status = take_table(r, i);
+    return status;
 }
 
 int part_read_open(struct part_reader *r, const struct file_ops *files, const char *path,
@@ -113,101 +121,205 @@ int part_read_open(struct part_reader *r, const struct file_ops *files, const ch
     return status;
 }
 
-/* The footer, of which `first` bytes stand in `bytes` already, and nothing behind it. */
+/* --- footer --- */
+
+/* Formats 1 and 2 said in front how many rows there are. */
+static const char *check_table_counts(const struct part_reader *r)
+{
+    if (r->header.format >= 3)
+        return NULL;
+    for (uint32_t i = 0; i < r->header.n_tables; i++)
+        if (r->n_rows[i] < r->tables[i].n_rows)
+            return "a table has fewer rows than its record says";
+    return NULL;
+}
+
+/* before: what the file was up to here. */
+static const char *check_footer(const struct part_reader *r, const struct part_facts *before,
+                                const struct part_footer *footer)
+{
+    if (footer->n_bytes != before->n_bytes || footer->crc != before->crc ||
+        footer->n_rows != before->n_rows || footer->n_gone != before->n_gone ||
+        footer->n_tables != r->header.n_tables)
+        return "the footer's totals are not those of the file";
+    if (r->header.format < 3)
+        return check_table_counts(r);
+    if (r->state_bytes != r->header.state_bytes)
+        return "there is less state than the header says";
+    if (r->last_version > footer->last_version || r->header.version > footer->last_version ||
+        footer->last_version > ROW_VERSION_MAX)
+        return "a row is newer than the shard";
+    if (footer->through < r->header.first || footer->through > PART_COUNT_MAX)
+        return "it ends before it begins";
+    return NULL;
+}
+
+/* The footer, of which the first bytes stand in `bytes` already, and nothing behind it. */
 static int take_footer(struct part_reader *r, uint8_t bytes[static PART_FOOTER_BYTES],
-                       size_t first, const struct part_facts *before)
+                       const struct part_facts *before)
 {
     struct part_footer footer;
     const char *reason;
     uint8_t more;
     int64_t n;
-    int status = take(r, bytes + first, PART_FOOTER_BYTES - first);
+    uint32_t format = r->header.format;
+    int status =
+        take_head(r, bytes + PART_CHUNK_BYTES, part_footer_bytes(format) - PART_CHUNK_BYTES);
 
     if (status)
         return status;
-    reason = part_decode_footer(bytes, &footer);
-    if (!reason && (footer.n_bytes != before->n_bytes || footer.crc != before->crc ||
-                    footer.n_rows != before->n_rows || footer.n_tables != r->header.n_tables))
-        reason = "the footer's totals are not those of the file";
-    for (uint32_t i = 0; i < r->header.n_tables && !reason; i++)
-        if (r->rows_left[i])
-            reason = "a table has fewer rows than its record says";
+    reason = part_decode_footer(bytes, format, &footer);
+    if (!reason)
+        reason = check_footer(r, before, &footer);
     if (reason)
         return corrupt(r, before->n_bytes, reason);
+    r->facts.through = footer.through;
     n = r->files->read(r->files->state, r->fd, &more, 1);
     if (n < 0)
         return err_set(r->err, (int)n, "cannot read: %s: %s", status_text((int)n), r->path);
     return n == 0 ? 0 : corrupt(r, r->facts.n_bytes, "there are bytes behind the footer");
 }
 
-/* A dense table's keys count its blocks, and no row is newer than its shard. */
-static const char *check_rows(const struct part_reader *r, const struct part_rows *rows)
-{
-    const struct table_spec *spec = &r->tables[rows->table].spec;
-    uint64_t key, stamp;
+/* --- chunks --- */
 
-    for (uint32_t i = 0; i < rows->n_rows; i++) {
-        part_read_row(rows, i, &key, &stamp);
-        if (spec->kind == SPEC_DENSE && key >= spec_n_blocks(spec))
+/* The chunk's place: STATE, GONE, ROWS, each in its measure. */
+static const char *check_order(struct part_reader *r, const struct part_chunk *chunk)
+{
+    if (chunk->what < r->what)
+        return "chunks are not in their order";
+    r->what = chunk->what;
+    if (chunk->what == PART_STATE) {
+        r->state_bytes += chunk->n_bytes;
+        return r->state_bytes > r->header.state_bytes
+                   ? "there is more state than the header says"
+                   : NULL;
+    }
+    if (chunk->what == PART_GONE && !r->header.base)
+        return "rows that went in a full checkpoint";
+    return NULL;
+}
+
+/* Keys and rows begin with their key. */
+static const char *check_keys(const struct part_reader *r, const struct part_piece *piece)
+{
+    const struct table_spec *spec = &r->tables[piece->table].spec;
+    uint64_t key;
+
+    if (spec->kind != SPEC_DENSE)
+        return NULL;
+    for (uint32_t i = 0; i < piece->n_items; i++) {
+        memcpy(&key, piece->bytes + i * piece->item_bytes, sizeof key);
+        if (key >= spec_n_blocks(spec))
             return "a dense table has a row behind its last block";
-        if (stamp >> 16 > r->header.version)
-            return "a row is newer than the shard";
     }
     return NULL;
 }
 
+static const char *count_rows(struct part_reader *r, const struct part_piece *piece)
+{
+    uint64_t key, stamp, last = r->last_version;
+
+    for (uint32_t i = 0; i < piece->n_items; i++) {
+        (void)part_read_row(piece, i, &key, &stamp);
+        last = stamp >> 16 > last ? stamp >> 16 : last;
+    }
+    r->last_version = last;
+    r->facts.n_rows += piece->n_items;
+    r->n_rows[piece->table] += piece->n_items;
+    if (r->header.format >= 3)
+        return NULL;
+    if (last > r->header.version)
+        return "a row is newer than the shard";
+    if (r->n_rows[piece->table] > r->tables[piece->table].n_rows)
+        return "a table has more rows than its record says";
+    return NULL;
+}
+
+static int reserve(struct part_reader *r, size_t n_bytes)
+{
+    if (n_bytes <= r->bytes_cap)
+        return 0;
+    free(r->bytes);
+    r->bytes_cap = 0;
+    r->bytes = mem_try_alloc(n_bytes);
+    if (!r->bytes)
+        return err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
+    r->bytes_cap = n_bytes;
+    return 0;
+}
+
+/* What a chunk that is whole holds, with its rows as they are now. */
+static void open_piece(struct part_reader *r, const struct part_chunk *chunk,
+                       struct part_piece *ret)
+{
+    *ret = (struct part_piece){ .what = chunk->what,
+                                .table = chunk->table,
+                                .n_items = chunk->n_items,
+                                .n_bytes = chunk->n_bytes,
+                                .bytes = r->bytes };
+    if (chunk->what == PART_GONE)
+        ret->item_bytes = sizeof(uint64_t);
+    if (chunk->what != PART_ROWS)
+        return;
+    ret->item_bytes = part_row_bytes(PART_FORMAT, r->tables[chunk->table].payload_bytes);
+    ret->n_bytes = chunk->n_items * ret->item_bytes;
+    if (r->header.format == 1)
+        part_convert_rows_1(r->bytes, chunk->n_items, r->tables[chunk->table].payload_bytes);
+}
+
 static int take_chunk(struct part_reader *r, const uint8_t *head, uint64_t offset,
-                      struct part_rows *ret)
+                      struct part_piece *ret)
 {
     struct part_chunk chunk;
     const char *reason = part_decode_chunk(head, &r->header, r->tables, &chunk);
     int status;
 
+    if (!reason)
+        reason = check_order(r, &chunk);
     if (reason)
         return corrupt(r, offset, reason);
-    status = take(r, r->rows, chunk.n_bytes);
+    status = reserve(r, chunk.n_bytes);
+    if (!status)
+        status = r->header.format < 3 ? take_head(r, r->bytes, chunk.n_bytes)
+                                      : take(r, r->bytes, chunk.n_bytes);
     if (status)
         return status;
-    *ret = (struct part_rows){ .format = r->header.format,
-                               .table = chunk.table,
-                               .n_rows = chunk.n_rows,
-                               .row_bytes = chunk.n_bytes / chunk.n_rows,
-                               .bytes = r->rows };
-    if (!part_chunk_is_whole(head, &chunk, r->rows))
-        reason = "a chunk of rows fails its checksum";
-    else if (chunk.n_rows > r->rows_left[chunk.table])
-        reason = "a table has more rows than its record says";
-    else
-        reason = check_rows(r, ret);
-    if (reason)
-        return corrupt(r, offset, reason);
-    r->rows_left[chunk.table] -= chunk.n_rows;
-    r->facts.n_rows += chunk.n_rows;
-    return 1;
+    if (!part_chunk_is_whole(head, &chunk, r->bytes))
+        return corrupt(r, offset, "a chunk fails its checksum");
+    open_piece(r, &chunk, ret);
+    if (chunk.what != PART_STATE)
+        reason = check_keys(r, ret);
+    if (chunk.what == PART_GONE)
+        r->facts.n_gone += chunk.n_items;
+    else if (chunk.what == PART_ROWS && !reason)
+        reason = count_rows(r, ret);
+    return reason ? corrupt(r, offset, reason) : 1;
 }
 
-int part_read_rows(struct part_reader *r, struct part_rows *ret)
+int part_read_more(struct part_reader *r, struct part_piece *ret)
 {
-    _Static_assert(PART_FOOTER_BYTES >= PART_CHUNK_BYTES, "the head of a chunk is read first");
+    _Static_assert(PART_FOOTER_1_BYTES >= PART_CHUNK_BYTES, "a chunk's head is read first");
     uint8_t bytes[PART_FOOTER_BYTES];
     struct part_facts before = r->facts;
-    int status = take(r, bytes, PART_CHUNK_BYTES);
+    int status = take_head(r, bytes, PART_CHUNK_BYTES);
 
     if (status)
         return status;
     if (memcmp(bytes, "END\n", 4) == 0)
-        return take_footer(r, bytes, PART_CHUNK_BYTES, &before);
+        return take_footer(r, bytes, &before);
     return take_chunk(r, bytes, before.n_bytes, ret);
 }
 
-const void *part_read_row(const struct part_rows *rows, uint32_t i, uint64_t *ret_key,
+const void *part_read_row(const struct part_piece *piece, uint32_t i, uint64_t *ret_key,
                           uint64_t *ret_stamp)
 {
-    const uint8_t *row = rows->bytes + (size_t)i * rows->row_bytes;
+    const uint8_t *row = piece->bytes + i * piece->item_bytes;
 
-    assert(i < rows->n_rows);
-    part_decode_row_head(row, rows->format, ret_key, ret_stamp);
-    return row + part_row_head_bytes(rows->format);
+    assert(piece->what == PART_ROWS && i < piece->n_items);
+    memcpy(ret_key, row, 8);
+    memcpy(ret_stamp, row + 8, 8);
+    *ret_stamp &= ~UINT64_C(0xff);
+    return row + PART_ROW_HEAD_BYTES;
 }
 
 void part_read_close(struct part_reader *r)
@@ -215,10 +327,10 @@ void part_read_close(struct part_reader *r)
     if (r->fd >= 0)
         r->files->close(r->files->state, r->fd);
     free(r->tables);
-    free(r->rows_left);
-    free(r->rows);
+    free(r->n_rows);
+    free(r->bytes);
     r->fd = -1;
     r->tables = NULL;
-    r->rows_left = NULL;
-    r->rows = NULL;
+    r->n_rows = NULL;
+    r->bytes = NULL;
 }

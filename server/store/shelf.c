@@ -9,6 +9,7 @@
 #include "common/mem.h"
 
 #define NUMBER_DIGITS 20
+#define ASIDE ".aside"
 #define NAME_MAX_BYTES 64u /* of a file of ours, with NUL */
 
 int shelf_path(const char *data_dir, char ret[static SHELF_PATH_MAX], struct err *err)
@@ -34,22 +35,51 @@ int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHE
     return 0;
 }
 
+void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX])
+{
+    size_t len = strlen(dir), name_at;
+
+    while (len > 1 && dir[len - 1] == '/')
+        len--;
+    for (name_at = len; name_at > 0 && dir[name_at - 1] != '/';)
+        name_at--;
+    if (strspn(dir + name_at, ".") >= len - name_at) /* it has no name to be replaced */
+        snprintf(ret, SHELF_PATH_MAX, "%.*s/../%0*" PRIu64, (int)len, dir, NUMBER_DIGITS,
+                 number);
+    else
+        snprintf(ret, SHELF_PATH_MAX, "%.*s%0*" PRIu64, (int)name_at, dir, NUMBER_DIGITS,
+                 number);
+}
+
 /* Room for one more of `n` items: doubled when they fill a power of two. */
 static void *with_room(void *items, size_t n, size_t item_bytes)
 {
     return n & (n - 1) ? items : mem_try_realloc(items, (n ? n * 2 : 1) * item_bytes);
 }
 
-static int add_number(void *arg, const char *name)
+/* 0: the name is no number of ours; *ret_behind: what stands behind it. */
+static uint64_t parse_number(const char *name, const char **ret_behind)
 {
-    struct shelf_numbers *list = arg;
-    uint64_t number, *items;
+    uint64_t number;
 
-    if (strlen(name) != NUMBER_DIGITS || strspn(name, "0123456789") != NUMBER_DIGITS)
+    *ret_behind = name + NUMBER_DIGITS;
+    if (strspn(name, "0123456789") != NUMBER_DIGITS)
         return 0;
     errno = 0;
     number = strtoull(name, NULL, 10);
-    if (errno || number == 0 || number >= SHELF_NUMBER_MAX)
+    return errno || number >= SHELF_NUMBER_MAX ? 0 : number;
+}
+
+static int add_number(void *arg, const char *name)
+{
+    struct shelf_numbers *list = arg;
+    const char *behind;
+    uint64_t number = parse_number(name, &behind), *items;
+
+    if (!number || (*behind && strcmp(behind, ASIDE) != 0))
+        return 0;
+    list->greatest = number > list->greatest ? number : list->greatest;
+    if (*behind)
         return 0;
     items = with_room(list->items, list->n, sizeof *items);
     if (!items)
@@ -89,6 +119,24 @@ int shelf_make_dir(const struct file_ops *files, const char *path, const char *p
         status = files->sync_dir(files->state, parent);
     return status ? err_set(err, status, "cannot make the directory: %s: %s",
                             status_text(status), path)
+                  : 0;
+}
+
+int shelf_set_aside(const struct file_ops *files, const char *data_dir, uint64_t number,
+                    struct err *err)
+{
+    char base[SHELF_PATH_MAX], from[SHELF_PATH_MAX], to[SHELF_PATH_MAX + sizeof ASIDE];
+    int status = shelf_path(data_dir, base, err);
+
+    if (!status)
+        status = shelf_number_path(data_dir, number, from, err);
+    if (status)
+        return status;
+    snprintf(to, sizeof to, "%s" ASIDE, from);
+    status = files->rename(files->state, from, to);
+    if (!status)
+        status = files->sync_dir(files->state, base);
+    return status ? err_set(err, status, "cannot set aside: %s: %s", status_text(status), from)
                   : 0;
 }
 

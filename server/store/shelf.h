@@ -19,10 +19,15 @@ int shelf_path(const char *data_dir, char ret[static SHELF_PATH_MAX], struct err
 int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
                       struct err *err) MUST_CHECK;
 
+/* Beside `dir`, a checkpoint's directory of any name: that of checkpoint `number`. dir has room for 40 bytes
+ * in SHELF_PATH_MAX. */
+void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX]);
+
 /* The numbers that are there, descending. Names that are no number of ours are left out. */
 struct shelf_numbers {
     uint64_t *items; /* owned */
     size_t n;
+    uint64_t greatest; /* that is there or was set aside; 0: none */
 };
 
 /* `base`: shelf_path()'s. An absent directory has no numbers. ret->items is the caller's to
@@ -33,6 +38,10 @@ int shelf_list(const struct file_ops *files, const char *base, struct shelf_numb
 /* Makes a directory and syncs the name of it in `parent` (NULL: does not). */
 int shelf_make_dir(const struct file_ops *files, const char *path, const char *parent,
                    struct err *err) MUST_CHECK;
+
+/* DATA_DIR/checkpoints/NUMBER becomes NUMBER.aside, which shelf_list() leaves out. */
+int shelf_set_aside(const struct file_ops *files, const char *data_dir, uint64_t number,
+                    struct err *err) MUST_CHECK;
 
 /* Removes our files in a checkpoint's directory, then it. The manifest goes first: what a crash
  * leaves is no checkpoint. What cannot be removed stays, for the next attempt. */
