@@ -33,7 +33,8 @@ struct keeper {
     /* Owned: of the one under way, of the next, and those who are just being told. */
     struct wish *served, *waiting, *telling;
     uv_work_t work;
-    uint64_t base; /* the last that is whole, for deltas; 0: none */
+    uint64_t number; /* of the next; 0: checkpoint_next() */
+    uint64_t base;   /* the last that is whole, for deltas; 0: none */
     uint32_t n_deltas; /* since the last full one */
     uv_mutex_t lock;   /* of the manifest while shards add their jobs */
     struct manifest *manifest; /* owned: of the one under way */
@@ -302,8 +303,11 @@ static void find_number(uv_work_t *work)
     struct keeper *k = work->data;
 
     enter_pool();
-    k->err.status =
-        checkpoint_next(k->config.files, k->config.data_dir, &k->manifest->number, &k->err);
+    k->manifest->number = k->number;
+    k->number = 0;
+    if (!k->manifest->number)
+        k->err.status =
+            checkpoint_next(k->config.files, k->config.data_dir, &k->manifest->number, &k->err);
 }
 
 static void on_numbered(uv_work_t *work, int status)
@@ -411,11 +415,12 @@ bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
     return k->state == IDLE && now_ms >= since_ms + every_ms;
 }
 
-void keeper_loaded(struct keeper *k, uint64_t epoch, uint64_t number, uint32_t n_deltas)
+void keeper_begin(struct keeper *k, const struct keeper_start *from)
 {
-    k->config.identity.map_id = epoch;
-    k->base = number;
-    k->n_deltas = n_deltas;
+    k->config.identity.map_id = from->epoch;
+    k->number = from->begins_epoch ? from->epoch : 0;
+    k->base = from->number;
+    k->n_deltas = from->n_deltas;
 }
 
 bool keeper_is_idle(const struct keeper *k)

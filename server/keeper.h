@@ -67,11 +67,16 @@ void keeper_forget(struct keeper *k, const void *arg) ON_MAIN;
  * checkpoint that takes too long. `now_ms`: monotonic, as below. */
 void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
 
-/* Before the first wish. The logs are of this epoch (server/durable/epochs.h). number not 0: the
- * shards were loaded from this checkpoint, the n_deltas'th behind a full one, and the next may be a
- * delta to it. */
-void keeper_loaded(struct keeper *k, uint64_t epoch, uint64_t number, uint32_t n_deltas)
-    ON_MAIN;
+/* Before the first wish: what the next checkpoint stands on. */
+struct keeper_start {
+    uint64_t epoch;    /* of the logs (server/durable/epochs.h) */
+    bool begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked */
+    /* Else the checkpoint that the shards were loaded from, the n_deltas'th behind a full one: the
+     * next may be a delta to it. 0: none. */
+    uint64_t number;
+    uint32_t n_deltas;
+};
+void keeper_begin(struct keeper *k, const struct keeper_start *from) ON_MAIN;
 
 bool keeper_is_idle(const struct keeper *k) ON_MAIN;
 

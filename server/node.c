@@ -339,7 +339,10 @@ static void on_restored(void *arg, const struct restore_result *result)
                  " records of the push log",
                  result->n_tables, result->n_rows, result->from, result->n_records);
     if (n->keeper)
-        keeper_loaded(n->keeper, result->epoch, result->number, result->n_deltas);
+        keeper_begin(n->keeper, &(struct keeper_start){ .epoch = result->epoch,
+                                                        .begins_epoch = result->begins_epoch,
+                                                        .number = result->number,
+                                                        .n_deltas = result->n_deltas });
     if (n->stop_asked)
         end(n);
     else if (result->begins_epoch)

@@ -76,7 +76,7 @@ def test_a_killed_psd_starts_from_the_checkpoint_that_an_operator_asked_for(star
 
 def test_checkpoints_are_taken_by_the_clock_and_old_ones_removed(start_psd, tmp_path):
     data = tmp_path / "data"
-    psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "100ms", "--keep", "2")
+    psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "100ms", "--checkpoint-deltas", "0", "--keep", "2")
     eventually(lambda: psd.stats()["checkpoints"]["done"] >= 4)
     assert len(list((data / "checkpoints").iterdir())) <= 3  # one may be in the making
 
