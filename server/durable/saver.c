@@ -66,11 +66,10 @@ static void encode_head(struct saver *s, const struct saver_config *config, stru
     for (uint32_t i = 0; i < header.n_tables; i++, at += PART_TABLE_BYTES) {
         const struct shard_table *t = shard_table(shard, i);
 
-        part_encode_table(at,
-                          &(struct part_table){ .spec = t->spec,
-                                                .n_pushes = shard_walk_n_pushes(s->walk, i),
-                                                .n_rows = table_n_rows(t->rows),
-                                                .payload_bytes = t->payload_bytes });
+        part_encode_table(at, &(struct part_table){ .spec = t->spec,
+                                                    .n_pushes = shard_walk_n_pushes(s->walk, i),
+                                                    .n_rows = table_n_rows(t->rows),
+                                                    .payload_bytes = t->payload_bytes });
     }
 }
 
