@@ -84,17 +84,18 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
 
     if (status)
         return status;
-    cut = shard_cut_of(a->shard, at->job, at->clock);
+    cut = shard_cut_of(a->shard, at->job, at->clock - 1);
     *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
     if (cut != SHARD_CUT_EARLY)
         return 0;
     status = replay(
         a,
-        &(struct recovery_config){ .from = from, .cut_job = at->job, .cut_clock = at->clock },
+        &(struct recovery_config){
+            .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
         &done, err);
     if (!status && !done.reached_cut)
         return err_set(err, PS_ENOCHECKPOINT,
-                       "at: job %s has not finished step %" PRIu64 " in what is kept", at->job,
+                       "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
     return status;
 }
@@ -210,7 +211,7 @@ static int find(const struct rebuild_config *config, uint64_t below, struct chec
 
 static void report_end(const struct rebuild_config *config, const struct log_end *end)
 {
-    if (end->verdict != LOG_CLEAN)
+    if (end->text[0])
         say(config, end->text);
 }
 
@@ -238,8 +239,8 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
         if ((status && !damaged) || !is_there || config->at.number)
             return status ? status
                           : err_set(err, PS_ENOCHECKPOINT,
-                                    "at: step %" PRIu64 " of job %s is older than all that is kept",
-                                    config->at.clock, config->at.job);
+                                    "at: what is kept of job %s begins behind step %" PRIu64,
+                                    config->at.job, config->at.clock);
         if (status)
             say(config, err->text);
         below = ret->number;
