@@ -23,6 +23,7 @@ struct saving {
     uint64_t first, through;
     bool is_read;
     uint64_t newest; /* its number; 0: the shard was never saved, or its walk was dropped */
+    uint64_t n_full, n_deltas, n_dropped, n_loads;
 };
 
 static struct saver_config config_of(struct saving *v)
