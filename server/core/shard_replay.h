@@ -4,7 +4,8 @@
  *
  *     shard_replay_begin       of a new shard; from here on no budget refuses anything
  *     shard_table_ask()        each table, in the order of ids
- *     shard_replay_row(_gone)  of a full walk, then of each delta on it: keys that went, rows
+ *     shard_replay_row(_gone)  of a full walk, then of each delta on it: keys that went, rows; or
+ *     shard_restore_rows, _gone  many at once, whose caller sees to it that all are this shard's
  *     shard_restore_counts()   of the last walk: step counts, version
  *     shard_replay_state       of the last walk: roster and held pushes
  *     shard_replay             each event from that walk's first moment on
