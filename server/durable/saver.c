@@ -134,11 +134,15 @@ static bool has_room(const struct saver_buffer *b)
            BUFFER_BYTES - b->used >= SHARD_WALK_BYTES + PART_CHUNK_BYTES;
 }
 
+/* Does it go on where the last chunk ends? */
 static bool continues(const struct saver_buffer *b, const struct part_chunk *chunk)
 {
-    const struct part_chunk *last = &b->pieces[b->n_pieces - 1].chunk;
+    const struct part_chunk *last;
 
-    return b->n_pieces && last->what == chunk->what && last->table == chunk->table &&
+    if (!b->n_pieces)
+        return false;
+    last = &b->pieces[b->n_pieces - 1].chunk;
+    return last->what == chunk->what && last->table == chunk->table &&
            last->n_bytes + chunk->n_bytes <= PART_CHUNK_MAX_BYTES;
 }
 
