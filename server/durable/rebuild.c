@@ -19,7 +19,7 @@ int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct reb
     *ret = (struct rebuild_at){ 0 };
     if (!text[0])
         return 0;
-    if (number_read_u64(digits, &number) || colon == text || (!colon && !number) ||
+    if (number_read_u64(digits, &number) || colon == text || !number ||
         (colon && (size_t)(colon - text) >= SPEC_NAME_MAX))
         return err_set(err, PS_ESETTING,
                        "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
@@ -110,17 +110,18 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
 
     if (status)
         return status;
-    cut = shard_cut_of(a->shard, at->job, at->clock);
+    cut = shard_cut_of(a->shard, at->job, at->clock - 1);
     *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
     if (cut != SHARD_CUT_EARLY)
         return 0;
     status = replay(
         a,
-        &(struct recovery_config){ .from = from, .cut_job = at->job, .cut_clock = at->clock },
+        &(struct recovery_config){
+            .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
         &done, err);
     if (!status && !done.reached_cut)
         return err_set(err, PS_ENOCHECKPOINT,
-                       "at: job %s has not finished step %" PRIu64 " in what is kept", at->job,
+                       "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
     return status;
 }
@@ -146,12 +147,11 @@ static int check_epoch(const struct attempt *a, struct err *err)
 
     if (status || newest <= a->facts->epoch || a->config->at.number)
         return status;
-    return err_set(
-        err, PS_ECORRUPT,
-        "checkpoint %" PRIu64
-        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-        "from an older one, without what came behind it",
-        newest);
+    return err_set(err, PS_ECORRUPT,
+                   "checkpoint %" PRIu64
+                   ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+                   "from an older one, without what came behind it",
+                   newest);
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -184,8 +184,8 @@ static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err)
 }
 
 /* *ret_damaged: the files of the restore point are, and an older one may do. */
-static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
-    ON_SHARD
+static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
+               struct err *err) ON_SHARD
 {
     const struct rebuild_config *config = a->config;
     int status;
@@ -202,8 +202,8 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
                                          .n_shards = config->who.n_shards,
                                          .map_id = a->facts->epoch };
     *ret_damaged = false;
-    status =
-        epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir, err);
+    status = epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir,
+                            err);
     if (!status)
         status = check_epoch(a, err);
     if (status)
@@ -237,7 +237,7 @@ static int find(const struct rebuild_config *config, uint64_t below, struct chec
 
 static void report_end(const struct rebuild_config *config, const struct log_end *end)
 {
-    if (end->verdict != LOG_CLEAN)
+    if (end->text[0])
         say(config, end->text);
 }
 
@@ -265,9 +265,8 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
         if ((status && !damaged) || !is_there || config->at.number)
             return status ? status
                           : err_set(err, PS_ENOCHECKPOINT,
-                                    "at: step %" PRIu64
-                                    " of job %s is older than all that is kept",
-                                    config->at.clock, config->at.job);
+                                    "at: what is kept of job %s begins behind step %" PRIu64,
+                                    config->at.job, config->at.clock);
         if (status)
             say(config, err->text);
         below = ret->number;

@@ -34,6 +34,7 @@ struct log_reader {
     struct buf scratch;
     struct log_record record;
     struct log_record_room room;
+    uint64_t version_before; /* end.version before that record */
     enum { READER_READS, READER_ENDED } state;
     struct log_end end;
     struct err *err;
@@ -250,8 +251,7 @@ static int open_segment(struct log_reader *r)
     if (wrong)
         return end_at_header(r, wrong);
     note_durable(r, r->segment.durable);
-    if (r->segment.version > r->end.version)
-        r->end.version = r->segment.version;
+    r->end.version = r->segment.version;
     use(r, LOG_SEGMENT_HEADER_BYTES);
     return check_identity(r);
 }
@@ -339,7 +339,8 @@ static int take_record(struct log_reader *r, const struct log_record **ret)
         return bad_block(r, wrong);
     r->used += n_bytes;
     r->next++;
-    if (r->record.event.version > r->end.version)
+    r->version_before = r->end.version;
+    if (r->record.event.type != SHARD_EVENT_ROWS)
         r->end.version = r->record.event.version;
     if (r->record.number >= r->from)
         *ret = &r->record;
@@ -371,6 +372,8 @@ void log_reader_stop(struct log_reader *r, uint64_t last)
 {
     assert(r->state == READER_READS && last >= r->from - 1);
     assert(last + 1 == r->next || last + 2 == r->next);
+    if (last + 2 == r->next)
+        r->end.version = r->version_before;
     r->next = last + 1;
     end_at(r, LOG_STOPPED, r->offset, NULL);
 }

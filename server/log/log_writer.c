@@ -220,7 +220,7 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
         return status;
     w->progress.raw_bytes += block->n_bytes;
     w->progress.written = block->last;
-    if (block->version > w->version)
+    if (block->version)
         w->version = block->version;
     w->unwritten = block->next;
     if (!syncs(w))
