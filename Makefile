@@ -68,7 +68,7 @@ $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
-$(B)/bin/bench-log: $(B)/tests/bench-log/bench_log.o $(call libs,$(link.log))
+$(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 

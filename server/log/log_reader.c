@@ -153,8 +153,8 @@ static int promised_here(struct log_reader *r, const uint32_t seeds[2], uint64_t
     return status;
 }
 
-/* The same of the segments behind: their headers say it. *ret_gap: the next one tells of a gap
- * behind what was durable. */
+/* The same of the segments behind: their headers say it. What is promised behind a gap says nothing of
+ * what is before it: *ret_gap, where the record was not durable when the gap came about. */
 static int promised_behind(struct log_reader *r, uint64_t *ret, bool *ret_gap)
 {
     char path[LOG_PATH_MAX];
@@ -171,9 +171,8 @@ static int promised_behind(struct log_reader *r, uint64_t *ret, bool *ret_gap)
         if (status || buf_len(&r->in) < LOG_SEGMENT_HEADER_BYTES ||
             log_segment_decode(buf_front(&r->in), &segment))
             continue;
-        *ret_gap =
-            i == r->at + 1 && segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
-        if (segment.durable > *ret)
+        *ret_gap = segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
+        if (!*ret_gap && segment.durable > *ret)
             *ret = segment.durable;
     }
     memcpy(r->end.path, path, sizeof path);

@@ -6,6 +6,7 @@
 #ifndef TESTS_UNIT_DURABLE_LOGGED_WORLD_H
 #define TESTS_UNIT_DURABLE_LOGGED_WORLD_H
 
+#include "server/core/shard_cut.h"
 #include "server/durable/recorder.h"
 #include "server/durable/recovery.h"
 #include "server/log/log_writer.h"
