@@ -33,7 +33,7 @@ struct point {
 struct verify {
     const struct file_ops *files;
     const char *data_dir;
-    bool json;
+    enum verify_telling telling;
     cJSON *root, *points_json, *logs_json, *damage_json; /* root is owned */
     struct point *points;                                /* owned; ascending */
     size_t n_points;
@@ -48,7 +48,7 @@ PRINTF_LIKE(2, 3) static void say(const struct verify *v, const char *fmt, ...)
 {
     va_list args;
 
-    if (v->json)
+    if (v->telling == VERIFY_QUIETLY)
         return;
     va_start(args, fmt);
     vprintf(fmt, args);
@@ -363,26 +363,20 @@ static int look_at_one(struct verify *v, struct err *err)
     return status;
 }
 
-static bool is_checkpoint(const char *path)
+static bool is_checkpoint(const struct file_ops *files, const char *path)
 {
     char manifest[SETTINGS_TEXT_MAX + 16];
     int fd;
 
     snprintf(manifest, sizeof manifest, "%s/MANIFEST", path);
-    if (file_os.open_read(file_os.state, manifest, &fd))
+    if (files->open_read(files->state, manifest, &fd))
         return false;
-    (void)file_os.close(file_os.state, fd);
+    (void)files->close(files->state, fd);
     return true;
 }
 
-static void finish(struct verify *v, int status)
+static void deinit(struct verify *v)
 {
-    if (v->json && !status) {
-        offline_print_json(v->root);
-        v->root = NULL;
-    } else if (!status) {
-        printf(v->n_damaged ? "%u things are damaged\n" : "nothing is damaged\n", v->n_damaged);
-    }
     cJSON_Delete(v->root);
     for (size_t i = 0; i < v->n_points; i++)
         free(v->points[i].manifest);
@@ -392,26 +386,46 @@ static void finish(struct verify *v, int status)
     free(v->logs);
 }
 
-int verify_run(const struct options *o, const char *const *words, uint32_t n_words)
+int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
+                cJSON **ret_json, struct err *err)
 {
-    struct verify v = { .files = &file_os, .data_dir = words[0], .json = o->json };
-    struct err err = { 0 };
+    struct verify v = { .files = files, .data_dir = path, .telling = telling };
     int status;
 
-    (void)n_words;
-    if (strlen(words[0]) >= SETTINGS_TEXT_MAX) {
-        err_set(&err, PS_ESETTING, "a path of more than %u bytes", SETTINGS_TEXT_MAX - 1);
-        return offline_fail(&err);
-    }
+    if (strlen(path) >= SETTINGS_TEXT_MAX)
+        return err_set(err, PS_ESETTING, "a path of more than %u bytes", SETTINGS_TEXT_MAX - 1);
     v.root = cJSON_CreateObject();
     v.points_json = cJSON_AddArrayToObject(v.root, "checkpoints");
     v.logs_json = cJSON_AddArrayToObject(v.root, "logs");
     v.damage_json = cJSON_AddArrayToObject(v.root, "damage");
-    status = is_checkpoint(words[0]) ? look_at_one(&v, &err) : look_at_dir(&v, &err);
-    finish(&v, status);
-    if (status) {
-        err.status = status;
-        return offline_fail(&err);
+    status = is_checkpoint(files, path) ? look_at_one(&v, err) : look_at_dir(&v, err);
+    if (!status) {
+        if (v.n_damaged)
+            say(&v, "%u things are damaged", v.n_damaged);
+        else
+            say(&v, "nothing is damaged");
+        *ret_json = v.root;
+        v.root = NULL;
     }
-    return v.n_damaged ? EXIT_FAILED : EXIT_ANSWERED;
+    deinit(&v);
+    return status;
+}
+
+int verify_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    struct err err = { 0 };
+    cJSON *json = NULL;
+    bool damaged;
+
+    (void)n_words;
+    err.status =
+        verify_path(&file_os, words[0], o->json ? VERIFY_QUIETLY : VERIFY_LINES, &json, &err);
+    if (err.status)
+        return offline_fail(&err);
+    damaged = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "damage")) > 0;
+    if (o->json)
+        offline_print_json(json);
+    else
+        cJSON_Delete(json);
+    return damaged ? EXIT_FAILED : EXIT_ANSWERED;
 }
