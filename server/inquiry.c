@@ -14,6 +14,8 @@
 #include "server/core/shard_look.h"
 #include "server/core/weights.h"
 
+#define NOBODY UINT32_MAX
+
 struct inquiry {
     struct mail mail;
     struct inquiry_config config;
@@ -21,7 +23,8 @@ struct inquiry {
     void *arg;
     uint64_t key;
     char table[SPEC_NAME_MAX];
-    uint32_t owner; /* of the cluster's shards, once one was asked */
+    uint32_t asked; /* the shard of this node that has it now */
+    uint32_t owner; /* of the cluster's shards; NOBODY: none has said so yet */
     char *json;     /* owned; NULL: the shard that was asked does not keep it */
     struct err err;
 };
@@ -179,8 +182,17 @@ static void finish(struct inquiry *q) ON_MAIN
 
 static int send_to(struct inquiry *q, uint32_t index) ON_MAIN
 {
+    q->asked = index;
+    q->err = (struct err){ 0 };
     q->mail.run = on_shard;
     return shard_thread_post(q->config.shards[index], &q->mail);
+}
+
+/* Whoever makes a table asks one shard after the other: a shard may not know it, and the next one does. */
+static bool may_ask_next(const struct inquiry *q)
+{
+    return q->err.status == PS_ENOTABLE && q->owner == NOBODY &&
+           q->asked + 1 < q->config.map->shards_per_node;
 }
 
 static void on_back(struct mail *mail, void *owner)
@@ -191,22 +203,21 @@ static void on_back(struct mail *mail, void *owner)
 
     (void)owner;
     enter_main();
-    if (!q->done || q->err.status || q->json) {
+    if (q->done && may_ask_next(q)) {
+        status = send_to(q, q->asked + 1);
+    } else if (!q->done || q->err.status || q->json) {
         finish(q);
         return;
-    }
-    if (q->owner / per_node == q->config.map->node) {
-        if (send_to(q, q->owner % per_node) == 0)
-            return;
-        status = PS_ESTOPPING;
+    } else if (q->owner / per_node == q->config.map->node) {
+        status = send_to(q, q->owner % per_node);
     } else {
         q->json = render(q, NULL);
         status = q->json ? 0 : -ENOMEM;
     }
     if (status)
         err_set(&q->err, status, "row: %s", status_text(status));
-    q->err.status = status;
-    finish(q);
+    if (status || q->json)
+        finish(q);
 }
 
 int inquiry_start(const struct inquiry_config *config, const char *argument, inquiry_done done,
@@ -216,6 +227,7 @@ int inquiry_start(const struct inquiry_config *config, const char *argument, inq
     int status = read_argument(q, argument, err);
 
     q->config = *config;
+    q->owner = NOBODY;
     q->done = done;
     q->arg = arg;
     if (!status && send_to(q, 0) != 0)
