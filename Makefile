@@ -38,8 +38,8 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
-           worker/client worker/data worker/compute worker/model worker/mirror worker
-mains    = server/main.c worker/main.c
+           worker/client worker/data worker/compute worker/model worker/mirror worker deploy/psctl
+mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
 libs     = $(foreach r,$(1),$(call lib,$(r)))
@@ -57,13 +57,14 @@ link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/durable server/log server/store server/core proto common
+link.psctl  = deploy/psctl worker/client server server/durable server/log server/store server/core proto common
 link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
-$(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call libs,$(link.client))
+$(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
@@ -113,7 +114,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store log durable admin client data model worker psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net store log durable admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))

@@ -9,6 +9,7 @@
 #include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_grow.h"
+#include "server/core/shard_look.h"
 #include "server/core/shard_rows.h"
 #include "server/core/shard_sweep.h"
 
@@ -305,6 +306,7 @@ void shard_combine(struct shard *s, const struct shard_held *first, uint64_t run
     }
     if (work.n_batches) {
         s->version++;
+        shard_look_note_clock(s, run, first->clock);
         s->counters.combined_clocks++;
         if (s->again)
             shard_again_begin(s);

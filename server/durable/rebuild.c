@@ -4,9 +4,35 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/number.h"
 #include "server/core/shard_cut.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+
+/* A job's name may hold colons. */
+int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
+                    struct err *err)
+{
+    const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+    uint64_t number;
+
+    *ret = (struct rebuild_at){ 0 };
+    if (!text[0])
+        return 0;
+    if (number_read_u64(digits, &number) || colon == text || !number ||
+        (colon && (size_t)(colon - text) >= SPEC_NAME_MAX))
+        return err_set(err, PS_ESETTING,
+                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
+                       text);
+    if (colon) {
+        snprintf(job, SPEC_NAME_MAX, "%.*s", (int)(colon - text), text);
+        ret->job = job;
+        ret->clock = number;
+    } else {
+        ret->number = number;
+    }
+    return 0;
+}
 
 /* One attempt: a restore point, or none, and the log behind it. */
 struct attempt {
