@@ -68,6 +68,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-log: $(B)/tests/bench-log/bench_log.o $(call libs,$(link.log))
+$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
