@@ -49,7 +49,7 @@ link.common = common
 link.proto  = proto common
 link.core   = server/core proto common
 link.net    = server/net server/core proto common
-link.store  = server/store server/core proto common
+link.store  = server/durable server/store server/core proto common
 link.log    = server/log server/store server/core proto common
 link.durable = server/durable server/log server/store server/core proto common
 link.admin  = server/admin server/core proto common
@@ -67,7 +67,8 @@ $(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call lib
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
-$(B)/bin/bench-log: $(B)/tests/bench-log/bench_log.o $(call libs,$(link.log))
+$(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
+$(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
@@ -171,6 +172,9 @@ bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Cr
 bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the disk takes; DIR= for the disk
 	@$< $(DIR)
 
+bench-store: $(B)/bin/bench-store ## what checkpoints cost: slices, writing, loading; DIR= for the disk, MILLIONS= of rows
+	@$< $(or $(DIR),/tmp) $(MILLIONS)
+
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
 
@@ -180,7 +184,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-log bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -19,6 +19,7 @@
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
 #include "server/durable/source.h"
+#include "server/store/shelf.h"
 
 struct part {
     struct mail mail;
@@ -127,6 +128,14 @@ static struct rebuild_at at_of(const struct settings *s)
 
 /* --- the end: logs are opened --- */
 
+static void name_checkpoint(struct restore *r, uint64_t number)
+{
+    struct err unwanted;
+
+    if (shelf_number_path(r->config.settings->data_dir, number, r->result.from, &unwanted))
+        r->result.from[0] = '\0';
+}
+
 static void sum_up(struct restore *r) ON_MAIN
 {
     for (uint32_t i = 0; i < r->config.n_shards; i++) {
@@ -142,6 +151,9 @@ static void sum_up(struct restore *r) ON_MAIN
         if (r->result.number && part->facts.n_links)
             r->result.n_deltas = part->facts.n_links - 1;
     }
+    /* Where the newest was damaged it is an older one. */
+    if (r->result.number)
+        name_checkpoint(r, r->result.number);
     if (r->result.begins_epoch)
         r->result.number = 0; /* its first checkpoint is a full one */
     finish(r);

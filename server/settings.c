@@ -106,8 +106,8 @@ static const struct setting rows[] = {
       "default: data-dir",
       AT(restore), 0, 0 },
     { "data", "at", SETTING_TEXT, "CUT", "",
-      "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when the job "
-      "had finished that step; what is newer is set aside",
+      "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when all workers "
+      "of the job had finished so many steps",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
       "start with no tables; what is in data-dir is set aside", AT(no_restore), 0, 0 },
@@ -209,7 +209,7 @@ static int read_at(struct settings *s, struct err *err)
 
     if (!s->at[0])
         return 0;
-    if (number_read_u64(digits, &number) || colon == s->at || (!colon && !number) ||
+    if (number_read_u64(digits, &number) || colon == s->at || !number ||
         (colon && (size_t)(colon - s->at) >= SPEC_NAME_MAX))
         return err_set(err, PS_ESETTING,
                        "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",

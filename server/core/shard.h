@@ -231,6 +231,9 @@ int shard_restore_rows(struct shard *s, uint32_t table_id, const uint8_t *rows, 
 int shard_restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, uint32_t n_keys,
                        uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
 
+/* About so many rows of the table are to be restored: an empty one makes ready for them. */
+void shard_restore_expect(struct shard *s, uint32_t table_id, uint64_t n_rows) ON_SHARD;
+
 /* Counts only grow: what is there stands where it is greater. */
 void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
                           uint64_t version) ON_SHARD;

@@ -319,15 +319,15 @@ void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op
     shard_tell_left(s, entry, version, keys, n, rows);
 }
 
-int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
-                        struct row **ret_row)
+int shard_grow_restored(struct shard *s, struct shard_entry *entry, const uint64_t *keys,
+                        uint32_t n, struct row **ret_rows)
 {
     const uint64_t of_shard = s->budget.max, of_table = entry->budget.max;
     int status;
 
     s->budget.max += of_shard / 32;
     entry->budget.max += of_table / 32;
-    status = table_insert(entry->table.rows, key, ret_row);
+    status = table_upsert_batch(entry->table.rows, keys, n, ret_rows);
     s->budget.max = of_shard;
     entry->budget.max = of_table;
     return status;

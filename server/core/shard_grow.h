@@ -36,10 +36,11 @@ void shard_grow_rows(struct shard *s, struct shard_entry *entry, enum section_op
 void shard_grow_begin(struct shard *s, const struct shard_entry *entry, uint64_t key,
                       struct row *row);
 
-/* A row for a checkpoint's: its payload is not set, nobody makes room, nothing is counted. A
+/* rows[i] = the row of keys[i], or a new one for a checkpoint's: its payload is not set, nobody makes room,
+ * nothing is counted. A
  * table that filled its budget may need a little more when it is built in another order, so 1/32
  * more than the budgets is allowed. PS_EBUDGET, -ENOMEM. */
-int shard_grow_restored(struct shard *s, struct shard_entry *entry, uint64_t key,
-                        struct row **ret_row) MUST_CHECK;
+int shard_grow_restored(struct shard *s, struct shard_entry *entry, const uint64_t *keys,
+                        uint32_t n, struct row **ret_rows) MUST_CHECK;
 
 #endif

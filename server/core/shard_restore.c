@@ -25,19 +25,15 @@ static int check_key(const struct shard *s, const struct shard_entry *entry, uin
     return 0;
 }
 
-static int put(struct shard *s, struct shard_entry *entry, uint64_t key, uint64_t stamp,
-               const void *payload, struct row *row) ON_SHARD
+/* payload NULL: as a row begins. */
+static void set(struct shard *s, struct shard_entry *entry, struct row *row, uint64_t stamp,
+                const void *payload)
 {
-    int status = row ? 0 : shard_grow_restored(s, entry, key, &row);
-
-    if (status)
-        return status;
     row->stamp = stamp & ~UINT64_C(0xff); /* no flags */
     if (payload)
         memcpy(row->floats, payload, entry->table.payload_bytes);
     else
-        shard_grow_begin(s, entry, key, row);
-    return 0;
+        shard_grow_begin(s, entry, row->key, row);
 }
 
 int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
@@ -50,8 +46,10 @@ int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t
 
     if (status || !ours)
         return status;
-    table_find_batch(entry->table.rows, &key, 1, &row);
-    return put(s, entry, key, stamp, payload, row);
+    status = shard_grow_restored(s, entry, &key, 1, &row);
+    if (!status)
+        set(s, entry, row, stamp, payload);
+    return status;
 }
 
 /* From *at on, up to `end`, the keys that are this shard's, as many as there is room for: their places
@@ -74,19 +72,15 @@ static int gather(const struct shard *s, const struct shard_entry *entry, const 
     return status;
 }
 
-/* A key may stand in one batch twice, the newer behind: once it has got a row it is looked up. */
 static int put_batch(struct shard *s, struct shard_entry *entry, struct batch *b) ON_SHARD
 {
-    int status = 0;
+    int status = shard_grow_restored(s, entry, b->keys, b->n_keys, b->rows);
 
-    table_group_end(entry->table.rows, &b->group);
     for (uint32_t i = 0; i < b->n_keys && !status; i++) {
         uint64_t stamp;
 
-        if (!b->rows[i])
-            table_find_batch(entry->table.rows, &b->keys[i], 1, &b->rows[i]);
         memcpy(&stamp, b->at[i] + 8, sizeof stamp);
-        status = put(s, entry, b->keys[i], stamp, b->at[i] + ROW_HEAD_BYTES, b->rows[i]);
+        set(s, entry, b->rows[i], stamp, b->at[i] + ROW_HEAD_BYTES);
     }
     return status;
 }
@@ -136,6 +130,11 @@ int shard_restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, 
         *ret_n_ours += b.n_keys;
     }
     return status;
+}
+
+void shard_restore_expect(struct shard *s, uint32_t table_id, uint64_t n_rows)
+{
+    table_expect(s->tables[table_id]->table.rows, n_rows);
 }
 
 void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,

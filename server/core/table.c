@@ -145,6 +145,27 @@ int table_insert(struct table *t, uint64_t key, struct row **ret_row)
     return 0;
 }
 
+int table_upsert_batch(struct table *t, const uint64_t *keys, uint32_t n_keys,
+                       struct row **ret_rows)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < n_keys && !status; i++) {
+        ret_rows[i] = t->index.n_segments ? table_index_find_one(&t->index, &t->rows, keys[i],
+                                                                 hash_mix(keys[i]))
+                                          : NULL;
+        if (!ret_rows[i])
+            status = table_insert(t, keys[i], &ret_rows[i]);
+    }
+    return status;
+}
+
+void table_expect(struct table *t, uint64_t n_rows)
+{
+    t->n_changes++;
+    table_grow_ahead(&t->index, &t->rows, n_rows);
+}
+
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max)
 {
     return table_index_near(&t->index, &t->rows, key, ret_rows, n_max);

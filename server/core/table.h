@@ -69,6 +69,14 @@ void table_group_end(const struct table *t, struct table_group *g);
  * table is as it was. Never moves a row. */
 int table_insert(struct table *t, uint64_t key, struct row **ret_row) MUST_CHECK;
 
+/* rows[i] = the row of keys[i]; a new one, as table_insert() makes it, where there is
+ * none. Of a key that is there twice the second finds the row of the first. PS_EBUDGET, -ENOMEM: some are made. */
+int table_upsert_batch(struct table *t, const uint64_t *keys, uint32_t n_keys,
+                       struct row **ret_rows) MUST_CHECK;
+
+/* About so many rows are to come: the index of an empty table grows at once, as far as it can. */
+void table_expect(struct table *t, uint64_t n_rows);
+
 /* Up to n_max rows that stand in the same part of the index as `key` does or would: with one of
  * them removed the index has a place for `key`. Returns how many. */
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max);

@@ -20,4 +20,8 @@
 int table_grow_reserve(struct table_index *x, const struct table_slabs *rows, uint64_t key)
     MUST_CHECK;
 
+/* Of an empty index: segments for about n_keys keys, so that on the way there none has to be dealt out. As far
+ * as memory and budget reach. */
+void table_grow_ahead(struct table_index *x, const struct table_slabs *rows, uint64_t n_keys);
+
 #endif

@@ -92,9 +92,8 @@ void table_index_ask_rows(const struct table_index *x, const struct table_slabs 
     }
 }
 
-/* The search, without looking ahead. */
-static struct row *find_one(const struct table_index *x, const struct table_slabs *rows,
-                            uint64_t key, uint64_t hash)
+struct row *table_index_find_one(const struct table_index *x, const struct table_slabs *rows,
+                                 uint64_t key, uint64_t hash)
 {
     const struct table_segment *segment = table_index_segment(x, hash);
     uint64_t at = table_segment_home(hash);
@@ -122,7 +121,7 @@ void table_index_compare(const struct table_index *x, const struct table_slabs *
 {
     for (uint32_t i = 0; i < g->n_keys; i++)
         if (g->rows[i] && g->rows[i]->key != g->keys[i])
-            g->rows[i] = find_one(x, rows, g->keys[i], g->hashes[i]);
+            g->rows[i] = table_index_find_one(x, rows, g->keys[i], g->hashes[i]);
 }
 
 void table_index_find(const struct table_index *x, const struct table_slabs *rows,

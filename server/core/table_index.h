@@ -58,6 +58,10 @@ void table_index_deinit(struct table_index *x);
 void table_index_find(const struct table_index *x, const struct table_slabs *rows,
                       const uint64_t *keys, uint32_t n_keys, struct row **ret_rows);
 
+/* The search for one, without looking ahead; NULL. There must be a segment. */
+struct row *table_index_find_one(const struct table_index *x, const struct table_slabs *rows,
+                                 uint64_t key, uint64_t hash);
+
 /* Its three rounds: the first asks for the lines of g's keys, the second for the rows that these
  * name, the third compares keys. There must be a segment, and nothing may change in between. */
 void table_index_ask_lines(const struct table_index *x, struct table_group *g);

@@ -49,6 +49,8 @@ static int load_tables(struct load *l, const struct part_reader *r) ON_SHARD
             return wrong(l, r, fault_of(status), why.text[0] ? why.text : status_text(status));
         if (l->is_whole && l->ids[i] != i)
             return wrong(l, r, PS_ECORRUPT, "its tables are not those of the file before");
+        if (l->is_whole)
+            shard_restore_expect(l->shard, i, t->n_rows);
         /* Both are the catalog's. */
         assert(shard_table(l->shard, l->ids[i])->payload_bytes == t->payload_bytes);
     }

@@ -84,17 +84,18 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
 
     if (status)
         return status;
-    cut = shard_cut_of(a->shard, at->job, at->clock);
+    cut = shard_cut_of(a->shard, at->job, at->clock - 1);
     *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
     if (cut != SHARD_CUT_EARLY)
         return 0;
     status = replay(
         a,
-        &(struct recovery_config){ .from = from, .cut_job = at->job, .cut_clock = at->clock },
+        &(struct recovery_config){
+            .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
         &done, err);
     if (!status && !done.reached_cut)
         return err_set(err, PS_ENOCHECKPOINT,
-                       "at: job %s has not finished step %" PRIu64 " in what is kept", at->job,
+                       "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
     return status;
 }
@@ -210,8 +211,16 @@ static int find(const struct rebuild_config *config, uint64_t below, struct chec
 
 static void report_end(const struct rebuild_config *config, const struct log_end *end)
 {
-    if (end->verdict != LOG_CLEAN)
+    if (end->text[0])
         say(config, end->text);
+}
+
+/* What is too new was there; what is older is no start any more, as its log was cut. */
+static int refuse_clock(const struct rebuild_config *config, struct err *err)
+{
+    return err_set(err, PS_ENOCHECKPOINT,
+                   "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
+                   config->at.clock);
 }
 
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
@@ -219,6 +228,7 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
+    bool was_too_new = false;
 
     for (;;) {
         struct checkpoint found = { 0 };
@@ -235,11 +245,11 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
             report_end(config, &ret->end);
             return 0;
         }
+        if (was_too_new && status == PS_ECORRUPT)
+            return refuse_clock(config, err);
         if ((status && !damaged) || !is_there || config->at.number)
-            return status ? status
-                          : err_set(err, PS_ENOCHECKPOINT,
-                                    "at: step %" PRIu64 " of job %s is older than all that is kept",
-                                    config->at.clock, config->at.job);
+            return status ? status : refuse_clock(config, err);
+        was_too_new = !status;
         if (status)
             say(config, err->text);
         below = ret->number;

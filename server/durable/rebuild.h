@@ -12,7 +12,8 @@
 /* Where to stop. Zeros: at the end. */
 struct rebuild_at {
     uint64_t number; /* of a checkpoint: the state when it was complete */
-    const char *job; /* the state when this job had finished step `clock`; NULL: none is named */
+    const char *job; /* the state when all of this job had finished `clock` steps (1 or more), in lock
+                      * step exactly; NULL: none is named */
     uint64_t clock;
 };
 

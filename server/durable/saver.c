@@ -66,11 +66,10 @@ static void encode_head(struct saver *s, const struct saver_config *config, stru
     for (uint32_t i = 0; i < header.n_tables; i++, at += PART_TABLE_BYTES) {
         const struct shard_table *t = shard_table(shard, i);
 
-        part_encode_table(at,
-                          &(struct part_table){ .spec = t->spec,
-                                                .n_pushes = shard_walk_n_pushes(s->walk, i),
-                                                .n_rows = table_n_rows(t->rows),
-                                                .payload_bytes = t->payload_bytes });
+        part_encode_table(at, &(struct part_table){ .spec = t->spec,
+                                                    .n_pushes = shard_walk_n_pushes(s->walk, i),
+                                                    .n_rows = table_n_rows(t->rows),
+                                                    .payload_bytes = t->payload_bytes });
     }
 }
 
@@ -135,11 +134,15 @@ static bool has_room(const struct saver_buffer *b)
            BUFFER_BYTES - b->used >= SHARD_WALK_BYTES + PART_CHUNK_BYTES;
 }
 
+/* Does it go on where the last chunk ends? */
 static bool continues(const struct saver_buffer *b, const struct part_chunk *chunk)
 {
-    const struct part_chunk *last = &b->pieces[b->n_pieces - 1].chunk;
+    const struct part_chunk *last;
 
-    return b->n_pieces && last->what == chunk->what && last->table == chunk->table &&
+    if (!b->n_pieces)
+        return false;
+    last = &b->pieces[b->n_pieces - 1].chunk;
+    return last->what == chunk->what && last->table == chunk->table &&
            last->n_bytes + chunk->n_bytes <= PART_CHUNK_MAX_BYTES;
 }
 

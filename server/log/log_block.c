@@ -53,7 +53,7 @@ void log_block_add(struct log_block *block, const struct log_record *record, siz
     if (!block->n_bytes)
         block->first = record->number;
     block->last = record->number;
-    if (record->event.version > block->version)
+    if (record->event.type != SHARD_EVENT_ROWS)
         block->version = record->event.version;
     block->n_bytes += n_bytes;
 }

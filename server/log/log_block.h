@@ -34,7 +34,7 @@ enum log_block_flag { LOG_BLOCK_ZSTD = 1 << 0, LOG_BLOCK_FLAGS_KNOWN = LOG_BLOCK
 struct log_block {
     struct log_block *next;
     uint64_t first, last;      /* records; last < first: none */
-    uint64_t version;          /* the greatest of them */
+    uint64_t version;          /* the shard's, behind the last one; 0: all are of rows */
     uint64_t since_ms;         /* when the first one came */
     bool gap;                  /* records before the first one were dropped */
     size_t n_bytes, cap_bytes; /* of records */

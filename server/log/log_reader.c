@@ -34,6 +34,7 @@ struct log_reader {
     struct buf scratch;
     struct log_record record;
     struct log_record_room room;
+    uint64_t version_before; /* end.version before that record */
     enum { READER_READS, READER_ENDED } state;
     struct log_end end;
     struct err *err;
@@ -152,8 +153,8 @@ static int promised_here(struct log_reader *r, const uint32_t seeds[2], uint64_t
     return status;
 }
 
-/* The same of the segments behind: their headers say it. *ret_gap: the next one tells of a gap
- * behind what was durable. */
+/* The same of the segments behind: their headers say it. What is promised behind a gap says nothing of
+ * what is before it: *ret_gap, where the record was not durable when the gap came about. */
 static int promised_behind(struct log_reader *r, uint64_t *ret, bool *ret_gap)
 {
     char path[LOG_PATH_MAX];
@@ -170,9 +171,8 @@ static int promised_behind(struct log_reader *r, uint64_t *ret, bool *ret_gap)
         if (status || buf_len(&r->in) < LOG_SEGMENT_HEADER_BYTES ||
             log_segment_decode(buf_front(&r->in), &segment))
             continue;
-        *ret_gap =
-            i == r->at + 1 && segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
-        if (segment.durable > *ret)
+        *ret_gap = segment.flags & LOG_SEGMENT_GAP && segment.durable < r->next;
+        if (!*ret_gap && segment.durable > *ret)
             *ret = segment.durable;
     }
     memcpy(r->end.path, path, sizeof path);
@@ -250,8 +250,7 @@ static int open_segment(struct log_reader *r)
     if (wrong)
         return end_at_header(r, wrong);
     note_durable(r, r->segment.durable);
-    if (r->segment.version > r->end.version)
-        r->end.version = r->segment.version;
+    r->end.version = r->segment.version;
     use(r, LOG_SEGMENT_HEADER_BYTES);
     return check_identity(r);
 }
@@ -339,7 +338,8 @@ static int take_record(struct log_reader *r, const struct log_record **ret)
         return bad_block(r, wrong);
     r->used += n_bytes;
     r->next++;
-    if (r->record.event.version > r->end.version)
+    r->version_before = r->end.version;
+    if (r->record.event.type != SHARD_EVENT_ROWS)
         r->end.version = r->record.event.version;
     if (r->record.number >= r->from)
         *ret = &r->record;
@@ -371,6 +371,8 @@ void log_reader_stop(struct log_reader *r, uint64_t last)
 {
     assert(r->state == READER_READS && last >= r->from - 1);
     assert(last + 1 == r->next || last + 2 == r->next);
+    if (last + 2 == r->next)
+        r->end.version = r->version_before;
     r->next = last + 1;
     end_at(r, LOG_STOPPED, r->offset, NULL);
 }

@@ -33,7 +33,7 @@ struct log_end {
     uint64_t last;    /* the last record that was read; from - 1: none */
     uint64_t reached; /* the last one that is there: below `last` where the log ends before
                                 `from`, as it may when a checkpoint is newer than the log */
-    uint64_t version; /* the greatest of a record up to there; 0: none */
+    uint64_t version; /* the shard's, behind that one; 0: none is known */
     uint64_t durable; /* the greatest number that the log says was durable */
     char path[LOG_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;

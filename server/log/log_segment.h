@@ -14,7 +14,7 @@
  *         32      8  map_id     of the slot map
  *         40      8  first      number of the first record, as in the name
  *         48      8  durable    all records up to this one are on the disk
- *         56      8  version    the greatest in a record before the first
+ *         56      8  version    the shard's before the first record
  *         64      8  unix_ms    when it was begun
  *         72      4  zero
  *         76      4  crc32c     of bytes 0..75

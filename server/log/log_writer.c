@@ -220,7 +220,7 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
         return status;
     w->progress.raw_bytes += block->n_bytes;
     w->progress.written = block->last;
-    if (block->version > w->version)
+    if (block->version)
         w->version = block->version;
     w->unwritten = block->next;
     if (!syncs(w))
@@ -241,15 +241,29 @@ static uint64_t sync_due_ms(const struct log_writer *w)
     return w->first->since_ms + w->config.interval_ms;
 }
 
+/* After a doubt: the segment that tells of the gap, which has to be there before anything behind the gap is
+ * called durable. */
+static int begin_behind_doubt(struct log_writer *w, uint64_t unix_ms)
+{
+    int status = begin_segment(w, w->progress.written + 1, LOG_SEGMENT_GAP, w->progress.durable,
+                               unix_ms);
+
+    if (!status)
+        w->gap_next = false;
+    return status;
+}
+
 /* none: what was written is kept no more, in files that are closed. If they cannot be synced it may be lost,
  * and calling again would not tell (invariant 2). */
-static int sync_written(struct log_writer *w)
+static int sync_written(struct log_writer *w, uint64_t unix_ms)
 {
     const struct file_ops *files = w->config.files;
     struct log_progress *p = &w->progress;
     uint64_t trusted = p->doubtful > p->durable ? p->doubtful : p->durable;
-    int status = log_dir_sync(files, w->config.dir, trusted, p->written, w->err);
+    int status = w->gap_next ? begin_behind_doubt(w, unix_ms) : 0;
 
+    if (!status)
+        status = log_dir_sync(files, w->config.dir, trusted, p->written + 1, w->err);
     if (!status)
         status = log_dir_sync_names(files, w->config.dir, w->err);
     if (status) {
@@ -262,14 +276,14 @@ static int sync_written(struct log_writer *w)
     return 0;
 }
 
-static int sync_due(struct log_writer *w)
+static int sync_due(struct log_writer *w, uint64_t unix_ms)
 {
     int status = 0;
 
     if (syncs(w))
         status = sync_file(w);
     else if (w->sync_asked)
-        status = sync_written(w);
+        status = sync_written(w, unix_ms);
     if (!status)
         w->sync_asked = false;
     return status;
@@ -307,7 +321,7 @@ static int work(struct log_writer *w, uint64_t now_ms, uint64_t unix_ms)
     int status = write_all(w, unix_ms);
 
     if (!status && (failed || now_ms >= sync_due_ms(w)))
-        status = sync_due(w);
+        status = sync_due(w, unix_ms);
     if (status) {
         fail(w, now_ms);
     } else if (failed) {

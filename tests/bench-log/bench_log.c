@@ -1,6 +1,7 @@
 /*
  * What the push log costs: the loop's thread in ns for each record and KiB, the disk in MB/s, and
- * how long a group waits for its sync. Pushes of three sizes, of fp32 and of int8 rows.
+ * how long a group waits for its sync. Pushes of three sizes, of fp32 and of int8 rows. Before that, a
+ * shard's pushes with a log and without (bench_push.h).
  *
  *     bench-log [DIR]     DIR: where the logs are made and removed; /tmp without
  */
@@ -13,6 +14,7 @@
 #include "common/hash.h"
 #include "proto/keys.h"
 #include "server/log/log_thread.h"
+#include "tests/bench-log/bench_push.h"
 
 #define DIM 16u
 #define POOL_BYTES ((size_t)32 << 20)
@@ -236,6 +238,8 @@ int main(int argc, char **argv)
     struct pushes all[] = { make("int8 small", 100, DIM + 4), make("int8", 2000, DIM + 4),
                             make("fp32", 2000, 4 * DIM) };
 
+    bench_push();
+    (void)fflush(stdout);
     for (size_t i = 0; i < COUNT_OF(all); i++)
         for (enum log_durability d = LOG_NONE; d <= LOG_ASYNC; d++)
             for (enum log_zstd z = LOG_ZSTD_OFF; z <= LOG_ZSTD_WHERE_IT_PAYS; z++)

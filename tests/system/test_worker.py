@@ -272,14 +272,14 @@ def test_a_job_survives_the_restart_of_its_server(psds, tmp_path):
     again = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "restarted")
     out, err = finish(w)
     r = result(out)
-    assert r["reconnects"] >= 1 and r["samples"] == 36000 and "has been restarted" in err
+    assert r["reconnects"] >= 1 and r["samples"] == 36000
     again.stop()
     assert read_tables([again.data]) == read_tables([calm.data])
 
 
 def test_checkpoints_are_written_on_a_timer_and_on_request(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 500)
-    node = psds("--shards", 2, "--checkpoint-every", "300ms", "--keep", "2")
+    node = psds("--shards", 2, "--checkpoint-every", "300ms", "--checkpoint-deltas", 0, "--keep", "2")
     train("--data", log, "--servers", node.address, *SMALL)
     wait_for("the fourth checkpoint", lambda: node.stats()["checkpoints"]["done"] >= 4)
     p = subprocess.run([BIN / "psctl", "--server", node.address, "checkpoint"], capture_output=True, text=True, timeout=30)

@@ -305,19 +305,11 @@ static inline int replay_last(struct shard *s, const struct kept_walk *w, uint64
     return status;
 }
 
-/* walks[0 .. n_walks): a full one and its deltas; n_walks 0: from nothing. Events from the last walk's
- * position, to `end`. Always leaves a shard, which is good where 0 is returned. */
-static inline int try_restore(const struct shard_config *config, const struct kept_walk *walks,
-                              size_t n_walks, const struct kept_journal *j, size_t end,
-                              uint64_t now_ms, struct shard **ret)
+static inline int replay_walks(struct shard *s, const struct kept_walk *walks, size_t n_walks,
+                               uint64_t now_ms)
 {
-    struct shard *s = shard_new(config);
-    struct err err = { 0 };
     int status = 0;
 
-    enter_shard();
-    *ret = s;
-    shard_replay_begin(s);
     for (size_t i = 0; i < n_walks && !status; i++) {
         status = replay_tables(s, &walks[i]);
         for (size_t k = 0; k < walks[i].n_slices && !status; k++)
@@ -327,6 +319,23 @@ static inline int try_restore(const struct shard_config *config, const struct ke
     }
     if (n_walks && !status)
         status = replay_last(s, &walks[n_walks - 1], now_ms);
+    return status;
+}
+
+/* walks[0 .. n_walks): a full one and its deltas; n_walks 0: from nothing. Events from the last walk's
+ * position, to `end`. Always leaves a shard, which is good where 0 is returned. */
+static inline int try_restore(const struct shard_config *config, const struct kept_walk *walks,
+                              size_t n_walks, const struct kept_journal *j, size_t end,
+                              uint64_t now_ms, struct shard **ret)
+{
+    struct shard *s = shard_new(config);
+    struct err err = { 0 };
+    int status;
+
+    enter_shard();
+    *ret = s;
+    shard_replay_begin(s);
+    status = replay_walks(s, walks, n_walks, now_ms);
     for (size_t i = n_walks ? walks[n_walks - 1].position : 0; i < end && !status; i++)
         status = shard_replay(s, &j->events[i]->e, now_ms, &err);
     if (status && status != -ENOMEM)

@@ -401,10 +401,10 @@ static inline void step(struct world *w)
         crash(w);
 }
 
-static inline struct world begin_world(const char *test, const struct shape *shape,
-                                       uint64_t round)
+static inline struct world begin_world_of(struct dice dice, const struct shape *shape,
+                                          uint64_t round)
 {
-    struct world w = { .dice = dice_of_this_run(test),
+    struct world w = { .dice = dice,
                        .shape = shape,
                        .config = { .n_shards = 1,
                                    .memory_max_bytes = shape->memory_max_bytes,
@@ -422,6 +422,12 @@ static inline struct world begin_world(const char *test, const struct shape *sha
     for (uint32_t i = 0; i < 4 * N_WORKERS; i++)
         join_one(&w);
     return w;
+}
+
+static inline struct world begin_world(const char *test, const struct shape *shape,
+                                       uint64_t round)
+{
+    return begin_world_of(dice_of_this_run(test), shape, round);
 }
 
 static inline void end_world(struct world *w)

@@ -2,122 +2,10 @@
 #include <errno.h>
 
 #include "common/mem.h"
+#include "tests/support/bad_disk.h"
 #include "tests/unit/log/fixture.h"
 
 enum fault { FAULT_ERROR, FAULT_TORN, FAULT_DEATH, FAULT_TORN_DEATH, N_FAULTS };
-
-/*
- * A disk under crash_files that is as bad as disks are: a sync that fails loses the file's pages
- * and calls them clean, and a power cut leaves any of the sectors and names that were not synced.
- */
-struct bad_disk {
-    struct crash_files files;
-    struct file_ops ops;
-    bool full; /* no write succeeds */
-};
-
-static int bad_sync(void *state, int fd)
-{
-    struct bad_disk *d = state;
-    struct crash_inode *inode = &d->files.inodes[d->files.opens[fd].inode];
-    int status = d->files.ops.sync(d->files.ops.state, fd);
-
-    if (status && !d->files.dead && inode->n_bytes > inode->n_synced) {
-        memset(inode->bytes + inode->n_synced, 0, inode->n_bytes - inode->n_synced);
-        inode->n_synced = inode->n_bytes;
-    }
-    return status;
-}
-
-static int bad_write_all(void *state, int fd, const void *src, size_t n_bytes)
-{
-    struct bad_disk *d = state;
-
-    if (d->full)
-        return -ENOSPC;
-    return d->files.ops.write_all(d->files.ops.state, fd, src, n_bytes);
-}
-
-#define PASS_1(name, type)                      \
-    static int bad_##name(void *state, type a)  \
-    {                                           \
-        struct bad_disk *d = state;             \
-        return d->files.ops.name(&d->files, a); \
-    }
-#define PASS_2(name, type_a, type_b)                       \
-    static int bad_##name(void *state, type_a a, type_b b) \
-    {                                                      \
-        struct bad_disk *d = state;                        \
-        return d->files.ops.name(&d->files, a, b);         \
-    }
-PASS_2(open_read, const char *, int *)
-PASS_2(create, const char *, int *)
-PASS_1(close, int)
-PASS_2(rename, const char *, const char *)
-PASS_1(unlink, const char *)
-PASS_1(mkdir, const char *)
-PASS_1(rmdir, const char *)
-PASS_1(sync_dir, const char *)
-
-static int64_t bad_read(void *state, int fd, void *dst, size_t n_bytes)
-{
-    struct bad_disk *d = state;
-
-    return d->files.ops.read(&d->files, fd, dst, n_bytes);
-}
-
-static int bad_list(void *state, const char *path, int (*each)(void *, const char *), void *arg)
-{
-    struct bad_disk *d = state;
-
-    return d->files.ops.list(&d->files, path, each, arg);
-}
-
-static void bad_disk_init(struct bad_disk *d)
-{
-    crash_files_init(&d->files);
-    d->full = false;
-    d->ops = (struct file_ops){ .state = d,
-                                .open_read = bad_open_read,
-                                .create = bad_create,
-                                .read = bad_read,
-                                .write_all = bad_write_all,
-                                .sync = bad_sync,
-                                .close = bad_close,
-                                .rename = bad_rename,
-                                .unlink = bad_unlink,
-                                .mkdir = bad_mkdir,
-                                .rmdir = bad_rmdir,
-                                .sync_dir = bad_sync_dir,
-                                .list = bad_list };
-}
-
-static void lose_sectors(struct crash_inode *inode, uint64_t seed)
-{
-    size_t n_more = inode->n_bytes - inode->n_synced;
-
-    if (n_more == 0)
-        return;
-    n_more = hash_mix2(seed, 1) % (n_more + 1);
-    for (size_t i = 0; i < n_more; i++)
-        if (hash_mix2(seed, 2 + (inode->n_synced + i) / 512) % 3 == 0)
-            inode->bytes[inode->n_synced + i] = 0;
-    inode->n_synced += n_more;
-}
-
-/* seed 0: exactly what was synced is left. Under none no name is synced, and the journal of a file
- * system keeps their order: all of them are left. */
-static void power_cut(struct bad_disk *d, uint64_t seed, enum log_durability durability)
-{
-    struct crash_files *c = &d->files;
-
-    for (long i = 0; seed && i < c->n_inodes; i++)
-        lose_sectors(&c->inodes[i], hash_mix2(seed, (uint64_t)i));
-    for (long i = 0; seed && i < c->n_names; i++)
-        if (durability == LOG_NONE || hash_mix2(seed, 1000 + (uint64_t)i) % 2)
-            c->names[i].durable = c->names[i].live;
-    crash_files_power_cut(c);
-}
 
 /* What must be there after a power cut. */
 static uint64_t promised(const struct fixture_log *l)
@@ -215,7 +103,7 @@ static bool crash_at(enum log_durability durability, enum fault fault, long k, u
     met = d.files.n_ops > k;
     fixture_free(&l);
     assert_int_equal(crash_files_n_open(&d.files), 0);
-    power_cut(&d, seed, durability);
+    bad_disk_power_cut(&d, seed, durability == LOG_NONE);
     check_and_go_on(&d, durability, at_least, what);
     crash_files_deinit(&d.files);
     return met;
@@ -259,7 +147,7 @@ static void many_crashes_in_a_row_lose_nothing_that_was_promised(void **state)
             (void)live(&l, &d, durability, from, &promise);
             fixture_free(&l);
             if (dice >> 22 & 1)
-                power_cut(&d, dice >> 23 & 1 ? dice : 0, durability);
+                bad_disk_power_cut(&d, dice >> 23 & 1 ? dice : 0, durability == LOG_NONE);
             crash_files_heal(&d.files);
             at_least = promise > at_least ? promise : at_least;
             assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
@@ -299,7 +187,7 @@ static bool error_at(enum log_durability durability, enum fault fault, long k)
         last = l.queue.next_number - 1;
         fixture_free(&l);
         if (durability != LOG_NONE)
-            power_cut(&d, 0, durability);
+            bad_disk_power_cut(&d, 0, false);
         assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
         assert_int_equal(end.verdict, LOG_CLEAN);
         assert_int_equal(end.last, last);
@@ -353,7 +241,7 @@ static void under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it(void *
     assert_int_equal(l.queue.state, LOG_QUEUE_OPEN);
     was = l.queue.next_number - 1;
     fixture_free(&l);
-    power_cut(&d, 0, LOG_FSYNC);
+    bad_disk_power_cut(&d, 0, false);
     assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
     assert_int_equal(end.last, was);
     crash_files_deinit(&d.files);

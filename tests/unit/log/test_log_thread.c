@@ -78,8 +78,9 @@ static uint64_t append(struct loop *l, uint64_t seed)
     static struct fixture_room room;
     struct log_record r = fixture_record(&room, seed);
 
-    if (shard_event_is_asked_for(r.event.type))
-        assert_int_equal(log_thread_reserve(l->log, log_record_bytes(&r)), 0);
+    while (shard_event_is_asked_for(r.event.type) &&
+           log_thread_reserve(l->log, log_record_bytes(&r)) != 0)
+        uv_run(&l->loop, UV_RUN_ONCE); /* FULL: news come when it is over */
     return log_thread_append(l->log, &r, uv_hrtime() / 1000000);
 }
 
@@ -198,6 +199,32 @@ static void a_cut_is_done_beside_the_writing(void **state)
     remove_dir(&l);
 }
 
+static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **state)
+{
+    struct log_view view = { 0 };
+    struct log_end end;
+    struct loop l;
+
+    (void)state;
+    make_dir(&l);
+    start(&l, LOG_NONE, 1);
+    for (uint64_t i = 1; i <= 300; i++) {
+        (void)append(&l, i);
+        if (i % 50)
+            continue;
+        log_thread_sync(l.log, i);
+        for (log_thread_view(l.log, &view); view.progress.durable < i;
+             log_thread_view(l.log, &view))
+            uv_run(&l.loop, UV_RUN_ONCE);
+    }
+    assert_true(l.n_news >= 6);
+    assert_int_equal(view.lost_first, 0);
+    stop(&l);
+    assert_int_equal(count(l.dir, 1, &end), 300);
+    assert_int_equal(end.durable, 300);
+    remove_dir(&l);
+}
+
 static void a_directory_that_cannot_be_made_is_told_at_the_start(void **state)
 {
     struct log_end end = { 0 };
@@ -218,6 +245,7 @@ int main(void)
         cmocka_unit_test(under_fsync_the_loop_is_told_what_is_durable),
         cmocka_unit_test(under_async_all_is_durable_soon_and_the_loop_need_not_ask),
         cmocka_unit_test(a_cut_is_done_beside_the_writing),
+        cmocka_unit_test(a_sync_that_is_asked_for_comes_with_news_also_under_none),
         cmocka_unit_test(a_directory_that_cannot_be_made_is_told_at_the_start),
     };
 

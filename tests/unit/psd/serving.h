@@ -27,6 +27,7 @@ struct fixture {
     uv_loop_t loop;
     struct channel_hub hub;
     struct shard *shard;
+    struct acks acks;
     struct service *service;
     struct switchboard board;
     struct hello_reply welcome;
@@ -53,7 +54,9 @@ static inline void set_up(struct fixture *f)
     assert_int_equal(uv_loop_init(&f->loop), 0);
     channel_hub_init(&f->hub, &f->loop);
     f->shard = shard_new(&core);
+    acks_init(&f->acks);
     service.shard = f->shard;
+    service.acks = &f->acks;
     f->service = service_new(&service);
     board.owner = f->service;
     switchboard_init(&f->board, &board);
@@ -69,6 +72,7 @@ static inline void tear_down(struct fixture *f)
     assert_int_equal(uv_loop_close(&f->loop), 0);
     channel_hub_deinit(&f->hub);
     service_free(f->service);
+    acks_deinit(&f->acks);
     shard_free(f->shard);
 }
 

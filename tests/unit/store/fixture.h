@@ -13,7 +13,8 @@
 #include "common/hash.h"
 #include "proto/route.h"
 #include "server/core/optim_catalog.h"
-#include "server/store/checkpoint.h"
+#include "server/durable/loader.h"
+#include "server/durable/saver.h"
 #include "tests/support/crash_files.h"
 
 #define N_SHARDS_MAX 8u
@@ -124,28 +125,63 @@ static inline void fixture_free(struct shard **shards, uint32_t n_shards)
         shard_free(shards[i]);
 }
 
+/* A manifest in the making: its number comes from checkpoint_next(). */
+static inline struct manifest *fixture_manifest(uint32_t node, uint32_t n_nodes,
+                                                uint32_t n_shards)
+{
+    struct manifest *m = calloc(1, sizeof *m);
+
+    assert_non_null(m);
+    m->node = node;
+    m->n_nodes = n_nodes;
+    m->shards_per_node = m->n_files = n_shards;
+    m->n_shards = n_nodes * n_shards;
+    m->map_id = UINT64_C(0xfedcba9876543210);
+    m->unix_ms = 1700000000123;
+    return m;
+}
+
+static inline struct saver_config fixture_config(const struct file_ops *files,
+                                                 const struct manifest *m, uint32_t i)
+{
+    return (struct saver_config){ .files = files,
+                                  .data_dir = DATA_DIR,
+                                  .number = m->number,
+                                  .shard_index = i,
+                                  .identity = { .node = m->node,
+                                                .shard = m->node * m->n_files + i,
+                                                .n_shards = m->n_shards,
+                                                .map_id = m->map_id },
+                                  .base = m->base };
+}
+
+static inline int fixture_write(const struct file_ops *files, struct manifest *m, uint32_t i,
+                                struct shard *shard, struct err *err)
+{
+    struct saver_config config = fixture_config(files, m, i);
+
+    return saver_save(&config, shard, 0, NULL, NULL, &m->files[i], err);
+}
+
 /* One checkpoint of all shards; the first failure ends it, as in psd. */
 static inline int fixture_save(const struct file_ops *files, struct shard **shards,
                                uint32_t n_shards, uint32_t keep, uint64_t *ret_number)
 {
-    struct checkpoint_part parts[N_SHARDS_MAX];
-    struct checkpoint_id id = { .n_nodes = 1,
-                                .shards_per_node = n_shards,
-                                .unix_ms = 1700000000123 };
+    struct manifest *m = fixture_manifest(0, 1, n_shards);
     struct err err = { 0 };
-    int status = checkpoint_next(files, DATA_DIR, &id.number, &err);
+    int status = checkpoint_next(files, DATA_DIR, &m->number, &err);
 
     for (uint32_t i = 0; i < n_shards && !status; i++)
-        status = checkpoint_write_shard(files, DATA_DIR, id.number, i, shards[i], NULL, NULL,
-                                        &parts[i], &err);
+        status = fixture_write(files, m, i, shards[i], &err);
     if (!status)
-        status = checkpoint_commit(files, DATA_DIR, &id, parts, n_shards, keep, &err);
+        status = checkpoint_commit(files, DATA_DIR, m, keep, NULL, &err);
     if (status) {
         assert_int_equal(err.status, status);
         assert_true(err.text[0] != '\0');
     }
     if (ret_number)
-        *ret_number = id.number;
+        *ret_number = m->number;
+    free(m);
     return status;
 }
 
@@ -230,17 +266,32 @@ static inline void fixture_assert_equal(struct shard **a, uint32_t n_a, struct s
     free(y);
 }
 
+/* Of the newest checkpoint, whole, the rows that are the shard's. */
+static inline int fixture_deal(const struct file_ops *files, struct shard *shard,
+                               struct err *err)
+{
+    struct loader_facts facts;
+    struct checkpoint found;
+    int status = checkpoint_find_whole(files, DATA_DIR, &found, NULL, NULL, err);
+
+    if (status)
+        return status;
+    status = loader_deal(&(struct loader_config){ .files = files, .checkpoint = &found }, shard,
+                         &facts, err);
+    checkpoint_close(&found);
+    return status;
+}
+
 /* Loads the newest checkpoint onto n_shards new shards. */
 static inline int fixture_load(const struct file_ops *files, struct shard **ret_shards,
                                uint32_t n_shards)
 {
-    char dir[CHECKPOINT_PATH_MAX];
     struct err err = { 0 };
-    int status = checkpoint_newest(files, DATA_DIR, dir, NULL, NULL, NULL, &err);
+    int status = 0;
 
     fixture_new(ret_shards, n_shards, 0, 0);
     for (uint32_t i = 0; i < n_shards && !status; i++)
-        status = checkpoint_load(files, dir, ret_shards[i], NULL, NULL, &err);
+        status = fixture_deal(files, ret_shards[i], &err);
     return status;
 }
 

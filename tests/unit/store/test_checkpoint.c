@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "server/store/part_write.h"
 #include "tests/unit/store/fixture.h"
 
 static void what_was_saved_is_loaded_bit_for_bit(void **state)
@@ -62,10 +61,8 @@ static void two_nodes_checkpoints_load_onto_one_shard_one_after_another(void **s
 {
     struct crash_files c[2];
     struct shard *shards[4], *all;
-    struct checkpoint_part parts[2];
-    struct checkpoint_id id = { .number = 0, .n_nodes = 2, .shards_per_node = 2, .unix_ms = 5 },
-                         read_id;
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
+    struct loader_facts facts;
     struct err err;
 
     (void)state;
@@ -73,23 +70,26 @@ static void two_nodes_checkpoints_load_onto_one_shard_one_after_another(void **s
     all = fixture_shard(0, 1);
     for (uint32_t node = 0; node < 2; node++) {
         const struct file_ops *files = &c[node].ops;
+        struct manifest *m = fixture_manifest(node, 2, 2), *read;
 
         crash_files_init(&c[node]);
-        id.node = node;
-        assert_int_equal(checkpoint_next(files, DATA_DIR, &id.number, &err), 0);
+        assert_int_equal(checkpoint_next(files, DATA_DIR, &m->number, &err), 0);
         for (uint32_t i = 0; i < 2; i++)
-            assert_int_equal(checkpoint_write_shard(files, DATA_DIR, id.number, i,
-                                                    shards[node * 2 + i], NULL, NULL, &parts[i],
-                                                    &err),
-                             0);
-        assert_int_equal(checkpoint_commit(files, DATA_DIR, &id, parts, 2, 1, &err), 0);
-        assert_int_equal(checkpoint_newest(files, DATA_DIR, dir, &read_id, NULL, NULL, &err),
-                         0);
-        assert_true(read_id.number == id.number && read_id.node == node &&
-                    read_id.n_nodes == 2);
-        assert_true(read_id.shards_per_node == 2 && read_id.unix_ms == 5);
-        assert_int_equal(checkpoint_load(files, dir, all, NULL, NULL, &err), 0);
+            assert_int_equal(fixture_write(files, m, i, shards[node * 2 + i], &err), 0);
+        assert_int_equal(checkpoint_commit(files, DATA_DIR, m, 1, NULL, &err), 0);
+        assert_int_equal(checkpoint_find(files, DATA_DIR, 0, &found, NULL, NULL, &err), 0);
+        read = found.links;
+        assert_true(read->number == m->number && read->node == node && read->n_nodes == 2);
+        assert_true(read->shards_per_node == 2 && read->unix_ms == m->unix_ms);
+        assert_true(read->n_shards == 4 && read->map_id == m->map_id);
+        assert_memory_equal(read->files, m->files, 2 * sizeof m->files[0]);
+        assert_int_equal(
+            loader_deal(&(struct loader_config){ .files = files, .checkpoint = &found }, all,
+                        &facts, &err),
+            0);
+        checkpoint_close(&found);
         crash_files_deinit(&c[node]);
+        free(m);
     }
     fixture_assert_equal(shards, 4, &all, 1);
     shard_free(all);
@@ -156,32 +156,41 @@ static void count_progress(void *arg)
     ++*(int *)arg;
 }
 
-static void progress_is_told_between_chunks_of_saving_and_of_loading(void **state)
+static void progress_is_told_between_slices_of_saving_and_chunks_of_loading(void **state)
 {
     struct crash_files c;
     struct shard *shard = fixture_shard(0, 1), *loaded = fixture_shard(0, 1);
-    struct checkpoint_part part;
-    struct checkpoint_id id = { .n_nodes = 1, .shards_per_node = 1 };
-    char dir[CHECKPOINT_PATH_MAX];
+    struct manifest *m = fixture_manifest(0, 1, 1);
+    struct saver_config config;
+    struct checkpoint found;
+    struct loader_facts facts;
     int n_saving = 0, n_loading = 0;
     struct err err;
 
     (void)state;
     crash_files_init(&c);
-    fixture_fill(shard, 40000, 1); /* 76 bytes each: 3 chunks, and 1 of each other table */
-    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &id.number, &err), 0);
-    assert_int_equal(checkpoint_write_shard(&c.ops, DATA_DIR, id.number, 0, shard,
-                                            count_progress, &n_saving, &part, &err),
+    fixture_fill(shard, 40000, 1); /* 76 bytes each: 3 buffers, and each other table's rows */
+    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &m->number, &err), 0);
+    config = fixture_config(&c.ops, m, 0);
+    assert_int_equal(
+        saver_save(&config, shard, 0, count_progress, &n_saving, &m->files[0], &err), 0);
+    assert_int_equal(checkpoint_commit(&c.ops, DATA_DIR, m, 1, NULL, &err), 0);
+    assert_int_equal(checkpoint_find(&c.ops, DATA_DIR, 0, &found, NULL, NULL, &err), 0);
+    assert_int_equal(loader_deal(&(struct loader_config){ .files = &c.ops,
+                                                          .checkpoint = &found,
+                                                          .progress = count_progress,
+                                                          .arg = &n_loading },
+                                 loaded, &facts, &err),
                      0);
-    assert_int_equal(checkpoint_commit(&c.ops, DATA_DIR, &id, &part, 1, 1, &err), 0);
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
-    assert_int_equal(checkpoint_load(&c.ops, dir, loaded, count_progress, &n_loading, &err), 0);
-    assert_int_equal(n_saving, 5);
-    assert_int_equal(n_loading, 5);
-    assert_int_equal(part.n_rows, 40408);
+    assert_in_range(n_saving, 40000 * 76 / SHARD_WALK_BYTES, 25);
+    assert_int_equal(n_loading, 1 + 3 + 2); /* state, and the tables' rows */
+    assert_int_equal(m->files[0].n_rows, 40408);
+    assert_int_equal(facts.n_rows, 40408);
+    checkpoint_close(&found);
     shard_free(shard);
     shard_free(loaded);
     crash_files_deinit(&c);
+    free(m);
 }
 
 /* A disk that keeps nothing, and measures what stands unsynced. */
@@ -247,6 +256,9 @@ static void no_sync_has_much_to_do_and_life_is_shown_between_them(void **state)
     struct shard *shard = fixture_shard(0, 1);
     struct table_spec spec = fixture_spec(0);
     static const float floats[3 * 4096];
+    struct saver_config config = {
+        .files = &m.ops, .data_dir = "d", .number = 1, .identity = { .n_shards = 1 }
+    };
     struct part_facts facts;
     struct err err;
     uint32_t id;
@@ -256,12 +268,11 @@ static void no_sync_has_much_to_do_and_life_is_shown_between_them(void **state)
     assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
     for (uint64_t key = 0; key < 3400; key++)
         assert_int_equal(shard_restore_row(shard, id, key, 0, floats), 0);
-    assert_int_equal(
-        part_write(&m.ops, "part", 1, 0, shard, on_meter_progress, &m, &facts, &err), 0);
+    assert_int_equal(saver_save(&config, shard, 0, on_meter_progress, &m, &facts, &err), 0);
     assert_int_equal(m.n_syncs, 3);
     assert_int_equal(m.n_most_in_a_row, 1);
-    assert_true(m.n_most <= PART_WRITE_SYNC_BYTES + (2u << 20));
-    assert_true(facts.n_bytes > 2 * PART_WRITE_SYNC_BYTES);
+    assert_true(m.n_most <= (UINT64_C(64) << 20) + (2u << 20));
+    assert_true(facts.n_bytes > UINT64_C(128) << 20);
     shard_free(shard);
 }
 
@@ -269,8 +280,8 @@ static void the_newest_n_are_kept_and_unfinished_ones_before_them_go(void **stat
 {
     struct crash_files c;
     struct shard *shard = fixture_shard(0, 1);
-    struct checkpoint_part part;
-    uint64_t number, unfinished;
+    struct manifest *m = fixture_manifest(0, 1, 1);
+    uint64_t number;
     struct err err;
 
     (void)state;
@@ -278,11 +289,9 @@ static void the_newest_n_are_kept_and_unfinished_ones_before_them_go(void **stat
     fixture_fill(shard, 10, 1);
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 3, NULL), 0); /* 1 */
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 3, NULL), 0); /* 2 */
-    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &unfinished, &err), 0);
-    assert_int_equal(unfinished, 3);
-    assert_int_equal(
-        checkpoint_write_shard(&c.ops, DATA_DIR, unfinished, 0, shard, NULL, NULL, &part, &err),
-        0);
+    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &m->number, &err), 0);
+    assert_int_equal(m->number, 3);
+    assert_int_equal(fixture_write(&c.ops, m, 0, shard, &err), 0);
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 2, &number), 0);
     assert_int_equal(number, 4);
     assert_false(crash_files_is_there(&c, DATA_DIR "/checkpoints/00000000000000000001"));
@@ -292,6 +301,7 @@ static void the_newest_n_are_kept_and_unfinished_ones_before_them_go(void **stat
     assert_true(
         crash_files_is_there(&c, DATA_DIR "/checkpoints/00000000000000000004/MANIFEST"));
     shard_free(shard);
+    free(m);
     crash_files_deinit(&c);
 }
 
@@ -301,6 +311,7 @@ static void a_number_is_never_given_twice_and_strange_names_are_left_alone(void 
                                            "00009007199254740992", "lost+found" };
     struct crash_files c;
     char path[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     uint64_t number;
     struct err err;
 
@@ -314,7 +325,7 @@ static void a_number_is_never_given_twice_and_strange_names_are_left_alone(void 
     }
     assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &number, &err), 0);
     assert_int_equal(number, 2);
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, path, NULL, NULL, NULL, &err),
+    assert_int_equal(checkpoint_find(&c.ops, DATA_DIR, 0, &found, NULL, NULL, &err),
                      PS_ENOCHECKPOINT);
     crash_files_deinit(&c);
 }
@@ -322,18 +333,19 @@ static void a_number_is_never_given_twice_and_strange_names_are_left_alone(void 
 static void no_directory_is_no_checkpoint_and_a_path_too_long_is_refused(void **state)
 {
     struct crash_files c;
-    char dir[CHECKPOINT_PATH_MAX], path[CHECKPOINT_PATH_MAX];
+    char path[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct err err;
 
     (void)state;
     crash_files_init(&c);
-    assert_int_equal(checkpoint_newest(&c.ops, "absent", dir, NULL, NULL, NULL, &err),
+    assert_int_equal(checkpoint_find(&c.ops, "absent", 0, &found, NULL, NULL, &err),
                      PS_ENOCHECKPOINT);
     assert_non_null(strstr(err.text, "absent"));
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = '\0';
-    assert_int_equal(checkpoint_newest(&c.ops, path, dir, NULL, NULL, NULL, &err),
-                     -ENAMETOOLONG);
+    assert_int_equal(checkpoint_find(&c.ops, path, 0, &found, NULL, NULL, &err), -ENAMETOOLONG);
+    assert_int_equal(checkpoint_open(&c.ops, path, &found, &err), -ENAMETOOLONG);
     assert_int_equal(checkpoint_next(&c.ops, path, &(uint64_t){ 0 }, &err), -ENAMETOOLONG);
     crash_files_deinit(&c);
 }
@@ -343,7 +355,6 @@ static void a_shard_that_has_another_table_of_that_name_refuses_to_load(void **s
     struct crash_files c;
     struct shard *shard = fixture_shard(0, 1), *other = fixture_shard(0, 1);
     struct table_spec spec = fixture_spec(0);
-    char dir[CHECKPOINT_PATH_MAX];
     struct err err;
     uint32_t id;
 
@@ -353,8 +364,7 @@ static void a_shard_that_has_another_table_of_that_name_refuses_to_load(void **s
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
     spec.dim = 6;
     assert_int_equal(shard_table_ask(other, &spec, false, &id, &err), 0);
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
-    assert_int_equal(checkpoint_load(&c.ops, dir, other, NULL, NULL, &err), PS_ECORRUPT);
+    assert_int_equal(fixture_deal(&c.ops, other, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, "emb"));
     shard_free(shard);
     shard_free(other);
@@ -365,7 +375,6 @@ static void a_memory_budget_that_is_too_small_says_so_when_loading(void **state)
 {
     struct crash_files c;
     struct shard *shard = fixture_shard(0, 1), *small;
-    char dir[CHECKPOINT_PATH_MAX];
     struct err err;
 
     (void)state;
@@ -377,8 +386,7 @@ static void a_memory_budget_that_is_too_small_says_so_when_loading(void **state)
                                               .join_ms = 1,
                                               .park_ms = 1 });
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
-    assert_int_equal(checkpoint_load(&c.ops, dir, small, NULL, NULL, &err), PS_EBUDGET);
+    assert_int_equal(fixture_deal(&c.ops, small, &err), PS_EBUDGET);
     assert_non_null(strstr(err.text, "emb"));
     shard_free(shard);
     shard_free(small);
@@ -389,23 +397,30 @@ static void it_works_on_a_real_disk(void **state)
 {
     char data_dir[] = "/tmp/psd-test-XXXXXX", dir[CHECKPOINT_PATH_MAX], command[64];
     struct shard *shard = fixture_shard(0, 1), *loaded = fixture_shard(0, 1);
-    struct checkpoint_id id = { .n_nodes = 1, .shards_per_node = 1 };
-    struct checkpoint_part part;
+    struct manifest *m = fixture_manifest(0, 1, 1);
+    struct saver_config config;
+    struct checkpoint found;
+    struct loader_facts facts;
     struct err err;
 
     (void)state;
     assert_non_null(mkdtemp(data_dir));
     fixture_fill(shard, 20000, 1);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(checkpoint_next(&file_os, data_dir, &id.number, &err), 0);
-        assert_int_equal(checkpoint_write_shard(&file_os, data_dir, id.number, 0, shard, NULL,
-                                                NULL, &part, &err),
-                         0);
-        assert_int_equal(checkpoint_commit(&file_os, data_dir, &id, &part, 1, 2, &err), 0);
+        assert_int_equal(checkpoint_next(&file_os, data_dir, &m->number, &err), 0);
+        config = fixture_config(&file_os, m, 0);
+        config.data_dir = data_dir;
+        assert_int_equal(saver_save(&config, shard, 0, NULL, NULL, &m->files[0], &err), 0);
+        assert_int_equal(checkpoint_commit(&file_os, data_dir, m, 2, NULL, &err), 0);
     }
-    assert_int_equal(id.number, 4);
-    assert_int_equal(checkpoint_newest(&file_os, data_dir, dir, NULL, NULL, NULL, &err), 0);
-    assert_int_equal(checkpoint_load(&file_os, dir, loaded, NULL, NULL, &err), 0);
+    assert_int_equal(m->number, 4);
+    free(m);
+    assert_int_equal(checkpoint_find(&file_os, data_dir, 0, &found, NULL, NULL, &err), 0);
+    assert_int_equal(
+        loader_deal(&(struct loader_config){ .files = &file_os, .checkpoint = &found }, loaded,
+                    &facts, &err),
+        0);
+    checkpoint_close(&found);
     fixture_assert_equal(&shard, 1, &loaded, 1);
     snprintf(dir, sizeof dir, "%s/checkpoints/00000000000000000002", data_dir);
     assert_int_not_equal(access(dir, F_OK), 0);
@@ -425,7 +440,7 @@ int main(void)
         cmocka_unit_test(two_nodes_checkpoints_load_onto_one_shard_one_after_another),
         cmocka_unit_test(a_table_without_rows_and_a_shard_without_tables_are_saved_too),
         cmocka_unit_test(rows_of_every_width_fit),
-        cmocka_unit_test(progress_is_told_between_chunks_of_saving_and_of_loading),
+        cmocka_unit_test(progress_is_told_between_slices_of_saving_and_chunks_of_loading),
         cmocka_unit_test(no_sync_has_much_to_do_and_life_is_shown_between_them),
         cmocka_unit_test(the_newest_n_are_kept_and_unfinished_ones_before_them_go),
         cmocka_unit_test(a_number_is_never_given_twice_and_strange_names_are_left_alone),

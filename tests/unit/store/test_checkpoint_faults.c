@@ -3,7 +3,7 @@
 
 #include "common/crc.h"
 #include "common/mem.h"
-#include "server/store/part.h"
+#include "server/core/shard_replay.h"
 #include "tests/unit/store/fixture.h"
 
 #define FIRST_DIR DATA_DIR "/checkpoints/00000000000000000001"
@@ -80,19 +80,17 @@ static void a_full_disk_gives_its_room_back(void **state)
 {
     struct shard *shards[1];
     struct crash_files c;
-    struct checkpoint_part part;
-    uint64_t number;
+    struct manifest *m = fixture_manifest(0, 1, 1);
     struct err err;
 
     (void)state;
     crash_files_init(&c);
     fixture_new(shards, 1, 60, 1);
-    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &number, &err), 0);
+    assert_int_equal(checkpoint_next(&c.ops, DATA_DIR, &m->number, &err), 0);
     crash_files_heal(&c);
     c.fail_at = 3;
-    assert_int_equal(
-        checkpoint_write_shard(&c.ops, DATA_DIR, number, 0, shards[0], NULL, NULL, &part, &err),
-        -EIO);
+    assert_int_equal(fixture_write(&c.ops, m, 0, shards[0], &err), -EIO);
+    free(m);
     assert_non_null(strstr(err.text, "shard-000.psc"));
     assert_false(crash_files_is_there(&c, FIRST_DIR "/shard-000.psc"));
     fixture_free(shards, 1);
@@ -112,24 +110,57 @@ static void on_report(void *arg, const char *sentence)
     snprintf(told->last, sizeof told->last, "%s", sentence);
 }
 
+/* Of the first checkpoint, opened and read to its end. */
+static int verify(struct crash_files *c, struct err *err)
+{
+    struct checkpoint opened;
+    int status = checkpoint_open(&c->ops, FIRST_DIR, &opened, err);
+
+    if (status)
+        return status;
+    status = checkpoint_verify(&c->ops, &opened, NULL, NULL, err);
+    checkpoint_close(&opened);
+    return status;
+}
+
+/* The same for who loads, in either way, without having verified. */
+static int load(struct crash_files *c, bool whole)
+{
+    struct shard *shard = fixture_shard(0, 1);
+    struct checkpoint opened;
+    struct loader_config config = { .files = &c->ops, .checkpoint = &opened };
+    struct loader_facts facts;
+    struct err err = { 0 };
+    int status = checkpoint_open(&c->ops, FIRST_DIR, &opened, &err);
+
+    if (!status) {
+        status = whole ? loader_load(&config, 0, shard, 0, &facts, &err)
+                       : loader_deal(&config, shard, &facts, &err);
+        if (whole)
+            shard_replay_end(shard, 0);
+        checkpoint_close(&opened);
+    }
+    shard_free(shard);
+    return status;
+}
+
 /* Verifying and loading must refuse the state of the disk, with a sentence
  * that names the file. */
 static void assert_refused(struct crash_files *c, const char *name)
 {
-    struct shard *shard = fixture_shard(0, 1);
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct told told = { 0 };
     struct err err = { 0 };
 
-    assert_int_equal(checkpoint_verify(&c->ops, FIRST_DIR, NULL, &err), PS_ECORRUPT);
+    assert_int_equal(verify(c, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, name));
-    assert_int_equal(checkpoint_load(&c->ops, FIRST_DIR, shard, NULL, NULL, &err), PS_ECORRUPT);
-    assert_int_equal(checkpoint_newest(&c->ops, DATA_DIR, dir, NULL, on_report, &told, &err),
+    assert_int_equal(load(c, true), PS_ECORRUPT);
+    assert_int_equal(load(c, false), PS_ECORRUPT);
+    assert_int_equal(checkpoint_find_whole(&c->ops, DATA_DIR, &found, on_report, &told, &err),
                      PS_ECORRUPT);
     assert_int_equal(told.n, 1);
     assert_non_null(strstr(told.last, name));
     assert_int_equal(crash_files_n_open(c), 0);
-    shard_free(shard);
 }
 
 static void damage_every_byte(struct crash_files *c, const char *name)
@@ -147,7 +178,7 @@ static void damage_every_byte(struct crash_files *c, const char *name)
             assert_refused(c, name);
             file->bytes[i] ^= masks[m];
         }
-    assert_int_equal(checkpoint_verify(&c->ops, FIRST_DIR, NULL, NULL), 0);
+    assert_int_equal(verify(c, NULL), 0);
 }
 
 static void cut_after_every_byte(struct crash_files *c, const char *name)
@@ -189,7 +220,7 @@ static void a_damaged_or_missing_file_makes_the_one_before_the_newest(void **sta
 {
     struct shard *old = fixture_shard(0, 1), *next = fixture_shard(0, 1);
     const char *path = DATA_DIR "/checkpoints/00000000000000000002/shard-000.psc";
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct told told = { 0 };
     struct crash_files c;
     struct err err;
@@ -201,13 +232,17 @@ static void a_damaged_or_missing_file_makes_the_one_before_the_newest(void **sta
     assert_int_equal(fixture_save(&c.ops, &old, 1, 2, NULL), 0);
     assert_int_equal(fixture_save(&c.ops, &next, 1, 2, NULL), 0);
     crash_files_at(&c, path)->bytes[100] ^= 4;
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, on_report, &told, &err), 0);
-    assert_string_equal(dir, FIRST_DIR);
+    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, on_report, &told, &err),
+                     0);
+    assert_string_equal(found.dir, FIRST_DIR);
+    checkpoint_close(&found);
     assert_int_equal(told.n, 1);
     assert_non_null(strstr(told.last, "00000000000000000002/shard-000.psc"));
     assert_int_equal(c.ops.unlink(&c, path), 0);
-    assert_int_equal(checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, on_report, &told, &err), 0);
-    assert_string_equal(dir, FIRST_DIR);
+    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, on_report, &told, &err),
+                     0);
+    assert_string_equal(found.dir, FIRST_DIR);
+    checkpoint_close(&found);
     assert_int_equal(told.n, 2);
     shard_free(old);
     shard_free(next);
@@ -229,11 +264,11 @@ static void the_file_of_another_shard_or_checkpoint_is_refused(void **state)
                                   DATA_DIR "/checkpoints/00000000000000000002/shard-001.psc",
                                   FIRST_DIR "/shard-001.psc"),
                      0);
-    assert_int_equal(checkpoint_verify(&c.ops, FIRST_DIR, NULL, &err), PS_ECORRUPT);
+    assert_int_equal(verify(&c, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, "shard 1 of checkpoint 2"));
     assert_int_equal(c.ops.rename(&c, FIRST_DIR "/shard-001.psc", FIRST_DIR "/shard-000.psc"),
                      0);
-    assert_int_equal(checkpoint_verify(&c.ops, FIRST_DIR, NULL, &err), PS_ECORRUPT);
+    assert_int_equal(verify(&c, &err), PS_ECORRUPT);
     fixture_free(shards, 2);
     crash_files_deinit(&c);
 }
@@ -242,7 +277,7 @@ static void the_file_of_another_shard_or_checkpoint_is_refused(void **state)
 static void without_memory_at_any_point_nothing_is_lost_or_leaked(void **state)
 {
     struct shard *shards[2], *loaded[2];
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct crash_files c;
     struct err err;
     int status = -ENOMEM;
@@ -259,25 +294,26 @@ static void without_memory_at_any_point_nothing_is_lost_or_leaked(void **state)
         assert_int_equal(crash_files_n_open(&c), 0);
     }
     assert_int_equal(status, 0);
-    status = -ENOMEM;
-    for (long k = 0; status && k < 1000; k++) {
-        mem_fail_after(k);
-        status = checkpoint_newest(&c.ops, DATA_DIR, dir, NULL, NULL, NULL, &err);
-        mem_fail_after(-1);
-        assert_true(status == 0 || status == -ENOMEM);
-    }
-    assert_int_equal(status, 0);
-    status = -ENOMEM;
-    for (long k = 0; status && k < 1000; k++) {
-        fixture_new(loaded, 1, 0, 0);
-        mem_fail_after(k);
-        status = checkpoint_load(&c.ops, dir, loaded[0], NULL, NULL, &err);
-        mem_fail_after(-1);
-        assert_true(status == 0 || status == -ENOMEM);
-        assert_int_equal(crash_files_n_open(&c), 0);
-        if (status == 0)
-            fixture_assert_equal(shards, 2, loaded, 1);
-        fixture_free(loaded, 1);
+    for (int whole = 0; whole < 2; whole++) {
+        status = -ENOMEM;
+        for (long k = 0; status && k < 1000; k++) {
+            struct loader_config config = { .files = &c.ops, .checkpoint = &found };
+            struct loader_facts facts;
+
+            fixture_new(loaded, 1, 0, 0);
+            mem_fail_after(k);
+            status = checkpoint_find(&c.ops, DATA_DIR, 0, &found, NULL, NULL, &err);
+            if (!status)
+                status = whole ? checkpoint_verify(&c.ops, &found, NULL, NULL, &err)
+                               : loader_deal(&config, loaded[0], &facts, &err);
+            mem_fail_after(-1);
+            checkpoint_close(&found);
+            assert_true(status == 0 || status == -ENOMEM);
+            assert_int_equal(crash_files_n_open(&c), 0);
+            if (status == 0 && !whole)
+                fixture_assert_equal(shards, 2, loaded, 1);
+            fixture_free(loaded, 1);
+        }
     }
     assert_int_equal(status, 0);
     fixture_free(shards, 2);

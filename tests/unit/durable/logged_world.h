@@ -1,0 +1,294 @@
+/*
+ * A shard to which all sorts of things happen (tests/unit/core/replay_world.h), with a recorder, a log and
+ * a bad disk. Beside the log every event is kept in memory: event i is record i + 1, and the shard made
+ * again from the first n of them is the twin of any recovery up to record n.
+ */
+#ifndef TESTS_UNIT_DURABLE_LOGGED_WORLD_H
+#define TESTS_UNIT_DURABLE_LOGGED_WORLD_H
+
+#include "server/core/shard_cut.h"
+#include "server/durable/recorder.h"
+#include "server/durable/recovery.h"
+#include "server/log/log_writer.h"
+#include "tests/support/bad_disk.h"
+#include "tests/unit/core/replay_world.h"
+
+#define LOG_DIR "log"
+#define UNIX_MS UINT64_C(1700000000000)
+
+static const struct log_identity logged_identity = { .node = 1, .n_shards = 1, .map_id = 7 };
+
+struct logged_world {
+    struct world w;
+    struct bad_disk disk;
+    struct log_queue queue;
+    struct log_writer *writer; /* NULL: it could not be opened */
+    struct recorder recorder;
+    struct shard_journal kept; /* the world's own */
+    enum log_durability durability;
+    uint64_t log_ms, promised;
+    uint64_t through[WALKS_MAX]; /* of the world's walks: records at their ends */
+    size_t n_through;
+    uint64_t n_waited; /* events that had to wait for room */
+};
+
+/* --- one journal that tells two --- */
+
+static inline int both_reserve(void *owner, const struct shard_event *event)
+{
+    struct logged_world *l = owner;
+    int status = shard_journal_reserve(&l->recorder.journal, event);
+
+    l->n_waited += status != 0;
+    return status ? status : shard_journal_reserve(&l->kept, event);
+}
+
+static inline void both_record(void *owner, const struct shard_event *event)
+{
+    struct logged_world *l = owner;
+
+    shard_journal_record(&l->kept, event);
+    shard_journal_record(&l->recorder.journal, event);
+    assert_int_equal(recorder_last(&l->recorder), l->w.journal->n);
+}
+
+static inline int sink_reserve(void *owner, size_t n_bytes)
+{
+    struct logged_world *l = owner;
+
+    return log_queue_reserve(&l->queue, n_bytes);
+}
+
+static inline uint64_t sink_append(void *owner, const struct log_record *record)
+{
+    struct logged_world *l = owner;
+
+    assert_int_equal(record->unix_ms, UNIX_MS + l->log_ms);
+    return log_queue_append(&l->queue, record, l->log_ms);
+}
+
+static inline uint64_t unix_ms_of(void *clock)
+{
+    const struct logged_world *l = clock;
+
+    return UNIX_MS + l->log_ms;
+}
+
+/* --- its log --- */
+
+static inline struct log_writer_config writer_config(struct logged_world *l)
+{
+    return (struct log_writer_config){ .files = &l->disk.ops,
+                                       .dir = LOG_DIR,
+                                       .identity = logged_identity,
+                                       .durability = l->durability,
+                                       .zstd = LOG_ZSTD_WHERE_IT_PAYS,
+                                       .retry_ms = 500,
+                                       .segment_bytes = 60000 };
+}
+
+/* Goes on behind what has been read. */
+static inline int open_log(struct logged_world *l, const struct log_end *end)
+{
+    const struct log_writer_config config = writer_config(l);
+    struct err err = { 0 };
+    int status = log_writer_open(&config, end, UNIX_MS, &l->writer, &err);
+
+    if (status) {
+        assert_true(err.text[0] != '\0');
+        l->writer = NULL;
+    }
+    log_queue_init(&l->queue, &(struct log_queue_config){ .durability = l->durability,
+                                                          .next_number = end->last + 1,
+                                                          .block_bytes = 8000,
+                                                          .max_bytes = 400000 });
+    recorder_init(&l->recorder,
+                  &(struct recorder_config){ .sink = { l, sink_reserve, sink_append },
+                                             .last = end->last,
+                                             .unix_ms = unix_ms_of,
+                                             .clock = l });
+    return status;
+}
+
+static inline void close_log(struct logged_world *l)
+{
+    log_writer_free(l->writer);
+    log_queue_deinit(&l->queue);
+    l->writer = NULL;
+    assert_int_equal(crash_files_n_open(&l->disk.files), 0);
+}
+
+/* What must be there after a crash now. */
+static inline uint64_t promise_of(const struct logged_world *l)
+{
+    uint64_t durable = l->queue.progress.durable;
+
+    if (l->durability == LOG_FSYNC)
+        return log_queue_acknowledged(&l->queue);
+    return l->queue.lost_first && l->queue.lost_first <= durable ? l->queue.lost_first - 1
+                                                                 : durable;
+}
+
+static inline void work(struct logged_world *l)
+{
+    uint64_t due_ms, promise;
+
+    log_writer_take(l->writer, &l->queue);
+    log_writer_work(l->writer, l->log_ms, UNIX_MS, &due_ms);
+    log_writer_tell(l->writer, &l->queue);
+    promise = promise_of(l);
+    assert_true(promise >= l->promised);
+    l->promised = promise;
+}
+
+/* A walk is a checkpoint only when the log is durable to its end. */
+static inline void note_walks(struct logged_world *l)
+{
+    if (l->w.n_walks < l->n_through)
+        l->n_through = 0;
+    while (l->n_through < l->w.n_walks) {
+        l->through[l->n_through++] = recorder_last(&l->recorder);
+        log_writer_sync(l->writer);
+        work(l);
+    }
+}
+
+static inline void logged_step(struct logged_world *l)
+{
+    step(&l->w);
+    note_walks(l);
+    l->log_ms += roll(&l->w.dice, 400);
+    if (roll(&l->w.dice, 4) == 0)
+        work(l);
+}
+
+/* --- life --- */
+
+/* What begin_world() has made happen comes first. */
+static inline void record_the_beginning(struct logged_world *l)
+{
+    for (size_t i = 0; i < l->w.journal->n; i++) {
+        const struct shard_event *e = &l->w.journal->events[i]->e;
+
+        if (shard_event_is_asked_for(e->type))
+            assert_int_equal(shard_journal_reserve(&l->recorder.journal, e), 0);
+        shard_journal_record(&l->recorder.journal, e);
+    }
+}
+
+static inline int begin_logged(struct logged_world *l, struct dice dice,
+                               const struct shape *shape, uint64_t round,
+                               enum log_durability durability)
+{
+    const struct log_end nothing = { 0 };
+    int status;
+
+    *l = (struct logged_world){ .w = begin_world_of(dice, shape, round),
+                                .durability = durability,
+                                .log_ms = 1000 };
+    bad_disk_init(&l->disk);
+    status = open_log(l, &nothing);
+    record_the_beginning(l);
+    l->kept = l->w.journal->journal;
+    l->w.journal->journal = (struct shard_journal){ l, both_reserve, both_record };
+    return status;
+}
+
+static inline void end_logged(struct logged_world *l)
+{
+    close_log(l);
+    end_world(&l->w);
+    crash_files_deinit(&l->disk.files);
+}
+
+/* --- made again --- */
+
+static inline struct recovery_config recovery_of(struct logged_world *l, size_t n_walks)
+{
+    struct recovery_config config = {
+        .files = &l->disk.ops, .dir = LOG_DIR, .identity = &logged_identity, .from = 1
+    };
+
+    if (n_walks) {
+        config.from = l->w.walks[n_walks - 1].position + 1;
+        config.needs = l->through[n_walks - 1];
+    }
+    return config;
+}
+
+/* From that many walks and the log. Always leaves a shard, which is good where 0 is returned. */
+static inline int recover(struct logged_world *l, size_t n_walks,
+                          const struct recovery_config *config, struct shard **ret,
+                          struct recovery_facts *ret_facts, struct log_end *ret_end,
+                          struct err *err)
+{
+    struct shard *s = shard_new(&l->w.config);
+    int status;
+
+    enter_shard();
+    *ret = s;
+    shard_replay_begin(s);
+    *err = (struct err){ 0 };
+    status = replay_walks(s, l->w.walks, n_walks, l->w.now_ms);
+    if (!status)
+        status = recovery_run(s, config, l->w.now_ms, ret_facts, ret_end, err);
+    shard_replay_end(s, l->w.now_ms);
+    return status;
+}
+
+static inline void assert_is_twin(struct logged_world *l, struct shard *s, uint64_t last)
+{
+    struct shard *twin;
+
+    enter_shard();
+    assert_int_equal(try_restore(&l->w.config, NULL, 0, l->w.journal, last, l->w.now_ms, &twin),
+                     0);
+    assert_same_shard(twin, s);
+    shard_free(twin);
+}
+
+/* Walks of which the log has all that they need. */
+static inline size_t n_usable_walks(const struct logged_world *l, uint64_t last)
+{
+    size_t n = 0;
+
+    while (n < l->n_through && l->through[n] <= last)
+        n++;
+    return n;
+}
+
+/* The process ends, in the middle of anything; with a power cut of that seed, if it is not -1. */
+static inline void die(struct logged_world *l, long power_cut)
+{
+    enter_shard();
+    shard_listen(l->w.s, NULL);
+    if (l->w.going.walk)
+        walk_end(l->w.s, &l->w.going, SHARD_WALK_DROPPED);
+    kept_walk_free(&l->w.going);
+    settle(&l->w);
+    shard_free(l->w.s);
+    l->w.s = NULL;
+    close_log(l);
+    if (power_cut >= 0)
+        bad_disk_power_cut(&l->disk, (uint64_t)power_cut, l->durability == LOG_NONE);
+    crash_files_heal(&l->disk.files);
+}
+
+/* From all walks that are checkpoints by now, or from nothing; and the run goes on behind what is there. */
+static inline void rise(struct logged_world *l, size_t n_walks, struct shard *s,
+                        const struct log_end *end)
+{
+    struct kept_journal *j = l->w.journal;
+
+    for (size_t i = n_walks; i < l->w.n_walks; i++)
+        kept_walk_free(&l->w.walks[i]);
+    l->w.n_walks = l->n_through = n_walks;
+    while (j->n > end->last)
+        free_event(j->events[--j->n]);
+    l->promised = 0;
+    l->w.s = s;
+    assert_int_equal(open_log(l, end), 0);
+    shard_listen(s, &j->journal);
+}
+
+#endif

@@ -1,0 +1,202 @@
+/* Whatever happens to a shard and to its disk: what its log gives back is the shard, bit for bit, as it was
+ * at some record, and at none before what was promised. */
+#include "tests/unit/durable/logged_world.h"
+
+static const struct shape small = { .n_keys = 60, .n_large = 50, .limits = true };
+static const struct shape large = { .n_keys = 2500, .n_large = 1400, .limits = true };
+
+struct sums {
+    uint64_t n_lives, n_records, n_lost, n_from_walks, n_useless, n_waited;
+};
+
+/* From the walks that the log is long enough for; one more, if there is, must be refused. */
+static void check_walks(struct logged_world *l, uint64_t last, size_t n_usable,
+                        struct sums *sums)
+{
+    struct recovery_facts facts;
+    struct log_end end;
+    struct shard *s;
+    struct err err;
+
+    enter_shard();
+    for (size_t n = 1; n <= l->w.n_walks; n++) {
+        const struct recovery_config config = recovery_of(l, n);
+        int status = recover(l, n, &config, &s, &facts, &end, &err);
+
+        if (n <= n_usable) {
+            assert_int_equal(status, 0);
+            assert_int_equal(facts.last, last);
+            assert_is_twin(l, s, last);
+            sums->n_from_walks++;
+        } else {
+            assert_int_equal(status, PS_ECORRUPT);
+            assert_non_null(strstr(err.text, "the checkpoint needs the log"));
+            sums->n_useless++;
+        }
+        shard_free(s);
+    }
+}
+
+/* What is there after a crash, by all ways, and the run goes on with one of them. */
+static void crash_and_rise(struct logged_world *l, long power_cut, struct sums *sums,
+                           const char *what)
+{
+    const struct recovery_config config = recovery_of(l, 0);
+    uint64_t promised = l->promised, was = l->w.journal->n;
+    size_t n_walks;
+    struct recovery_facts facts;
+    struct log_end end, end_of_walks;
+    struct shard *s;
+    struct err err;
+
+    enter_shard();
+    die(l, power_cut);
+    if (recover(l, 0, &config, &s, &facts, &end, &err))
+        fail_msg("%s: %s", what, err.text);
+    if (end.verdict == LOG_DAMAGED || end.last < promised || facts.last != end.last)
+        fail_msg("%s: %s, last %llu, promised %llu: %s", what, log_verdict_name(end.verdict),
+                 (unsigned long long)end.last, (unsigned long long)promised, end.text);
+    assert_is_twin(l, s, end.last);
+    n_walks = n_usable_walks(l, end.last);
+    check_walks(l, end.last, n_walks, sums);
+    if (n_walks) {
+        const struct recovery_config from_walks = recovery_of(l, n_walks);
+
+        shard_free(s);
+        assert_int_equal(recover(l, n_walks, &from_walks, &s, &facts, &end_of_walks, &err), 0);
+        end = end_of_walks;
+    }
+    sums->n_lives++;
+    sums->n_records += end.last;
+    sums->n_lost += was - end.last;
+    rise(l, n_walks, s, &end);
+}
+
+static void live(struct logged_world *l, uint32_t n_steps)
+{
+    for (uint32_t i = 0; i < n_steps && !l->disk.files.dead; i++)
+        logged_step(l);
+}
+
+static void print_sums(const struct sums *s)
+{
+    print_message("%llu lives, %llu records read, %llu lost that were not promised; %llu times "
+                  "from walks, %llu walks without their log; %llu events waited\n",
+                  (unsigned long long)s->n_lives, (unsigned long long)s->n_records,
+                  (unsigned long long)s->n_lost, (unsigned long long)s->n_from_walks,
+                  (unsigned long long)s->n_useless, (unsigned long long)s->n_waited);
+}
+
+/* True if operation k was met. */
+static bool crash_at(struct dice dice, enum log_durability durability, long k, bool torn,
+                     struct sums *sums)
+{
+    struct logged_world l;
+    char what[60];
+    bool met;
+
+    snprintf(what, sizeof what, "durability %d, operation %ld, torn %d", (int)durability, k,
+             torn);
+    assert_int_equal(begin_logged(&l, dice, &small, 0, durability), 0);
+    l.disk.files.fail_at = l.disk.files.n_ops + k;
+    l.disk.files.dies = true;
+    l.disk.files.torn = torn;
+    live(&l, 150);
+    met = l.disk.files.dead;
+    crash_and_rise(&l, k % 3 - 1, sums, what);
+    live(&l, 10);
+    end_logged(&l);
+    return met;
+}
+
+static void after_a_crash_at_any_file_operation(void **state)
+{
+    const struct dice dice = dice_of_this_run("a crash at any operation");
+    struct sums sums = { 0 };
+
+    (void)state;
+    for (enum log_durability d = LOG_NONE; d <= LOG_FSYNC; d++)
+        for (int torn = 0; torn < 2; torn++) {
+            long k = torn;
+
+            while (crash_at(dice, d, k, torn, &sums))
+                k += 2;
+            assert_true(k > 20);
+        }
+    print_sums(&sums);
+    assert_true(sums.n_from_walks > 0 && sums.n_lost > 0);
+}
+
+/* Errors that the log mends by itself, deaths, power cuts, one after another. */
+static void after_many_crashes_in_a_row(void **state)
+{
+    const struct dice dice = dice_of_this_run("many crashes");
+    struct sums sums = { 0 };
+
+    (void)state;
+    for (uint64_t round = 0; round < 12; round++) {
+        const struct shape *shape = round % 4 == 3 ? &large : &small;
+        struct logged_world l;
+        char what[40];
+
+        assert_int_equal(
+            begin_logged(&l, dice, shape, round, round % 3 == 0 ? LOG_ASYNC : LOG_FSYNC), 0);
+        for (uint32_t i = 0; i < 12; i++) {
+            uint64_t fate = roll(&l.w.dice, 4);
+
+            snprintf(what, sizeof what, "round %u, life %u", (unsigned)round, i);
+            l.disk.files.fail_at = (long)roll(&l.w.dice, 60);
+            l.disk.files.dies = fate & 1;
+            l.disk.files.torn = fate & 2;
+            live(&l, 80);
+            crash_and_rise(&l, (long)roll(&l.w.dice, 4) - 1, &sums, what);
+        }
+        sums.n_waited += l.n_waited;
+        end_logged(&l);
+    }
+    print_sums(&sums);
+    assert_true(sums.n_from_walks > 0 && sums.n_lost > 0);
+}
+
+/* FULL: pushes, joins and clocks wait, all else goes on, and nothing of it is missing. */
+static void behind_a_disk_that_is_full_for_a_while(void **state)
+{
+    const struct dice dice = dice_of_this_run("a full disk");
+    struct sums sums = { 0 };
+
+    (void)state;
+    for (uint64_t round = 0; round < 3; round++) {
+        struct logged_world l;
+        uint64_t promised;
+
+        assert_int_equal(begin_logged(&l, dice, &large, round, LOG_FSYNC), 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            l.disk.full = i % 2;
+            promised = l.promised;
+            live(&l, 150);
+            assert_true(!l.disk.full || l.promised == promised);
+        }
+        l.disk.full = false;
+        l.log_ms += 5000;
+        work(&l);
+        assert_int_equal(l.queue.n_dropped, 0);
+        assert_int_equal(l.promised, l.w.journal->n);
+        sums.n_waited += l.n_waited;
+        crash_and_rise(&l, 0, &sums, "full");
+        end_logged(&l);
+    }
+    print_sums(&sums);
+    assert_true(sums.n_waited > 0);
+    assert_int_equal(sums.n_lost, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_a_crash_at_any_file_operation),
+        cmocka_unit_test(after_many_crashes_in_a_row),
+        cmocka_unit_test(behind_a_disk_that_is_full_for_a_while),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/* A recovery that stops on the way, and one that cannot go on. */
+#include "tests/unit/durable/logged_world.h"
+
+static const struct shape shape = { .n_keys = 60, .n_large = 50, .limits = true };
+
+static void run(struct logged_world *l, uint32_t n_steps)
+{
+    for (uint32_t i = 0; i < n_steps; i++)
+        logged_step(l);
+    work(l);
+}
+
+/* The record with which the shard has the state after this clock; 0: there is none. */
+static uint64_t cut_record(struct logged_world *l, const char *job, uint64_t clock)
+{
+    struct shard *s = shard_new(&l->w.config);
+    uint64_t found = 0;
+    struct err err;
+
+    enter_shard();
+    shard_replay_begin(s);
+    for (uint64_t i = 0; i < l->w.journal->n && !found; i++) {
+        assert_int_equal(shard_replay(s, &l->w.journal->events[i]->e, l->w.now_ms, &err), 0);
+        if (shard_cut_of(s, job, clock) != SHARD_CUT_EARLY)
+            found = i + 1;
+    }
+    shard_replay_end(s, l->w.now_ms);
+    shard_free(s);
+    return found;
+}
+
+/* The run goes on behind the cut; what was there before is out of the way. */
+static void go_on_behind(struct logged_world *l, struct shard *s, const struct log_end *end)
+{
+    const struct recovery_config config = recovery_of(l, 0);
+    struct recovery_facts facts;
+    struct log_end again;
+    struct err err;
+
+    enter_shard();
+    die(l, -1);
+    rise(l, 0, s, end);
+    run(l, 30);
+    die(l, 0);
+    if (recover(l, 0, &config, &s, &facts, &again, &err))
+        fail_msg("%s", err.text);
+    assert_true(again.verdict == LOG_CLEAN || again.verdict == LOG_TORN);
+    assert_int_equal(again.last, l->w.journal->n);
+    assert_is_twin(l, s, again.last);
+    rise(l, 0, s, &again);
+}
+
+static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
+{
+    const struct dice dice = dice_of_this_run("cuts");
+    uint64_t n_found = 0, n_not = 0;
+
+    (void)state;
+    enter_shard();
+    for (uint64_t round = 0; round < 24; round++) {
+        struct logged_world l;
+        struct recovery_config config;
+        struct recovery_facts facts;
+        struct log_end end;
+        struct shard *s;
+        struct err err;
+        uint64_t wanted;
+
+        assert_int_equal(begin_logged(&l, dice, &shape, round, LOG_FSYNC), 0);
+        run(&l, 300);
+        config = recovery_of(&l, 0);
+        config.cut_job = job_name((uint32_t)(round % N_JOBS));
+        config.cut_clock = roll(&l.w.dice, round % 4 ? 6 : 400);
+        wanted = cut_record(&l, config.cut_job, config.cut_clock);
+        if (recover(&l, 0, &config, &s, &facts, &end, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(facts.reached_cut, wanted != 0);
+        assert_int_equal(facts.last, wanted ? wanted : l.w.journal->n);
+        assert_int_equal(end.last, facts.last);
+        assert_int_equal(end.verdict, wanted ? LOG_STOPPED : LOG_CLEAN);
+        assert_int_equal(end.version, shard_version(s));
+        assert_is_twin(&l, s, facts.last);
+        n_found += wanted != 0;
+        n_not += wanted == 0;
+        go_on_behind(&l, s, &end);
+        end_logged(&l);
+    }
+    assert_true(n_found > 3 && n_not > 0);
+}
+
+static void at_any_record(void **state)
+{
+    struct logged_world l;
+    struct recovery_facts facts;
+    struct log_end end;
+    struct shard *s;
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(begin_logged(&l, dice_of_this_run("any record"), &shape, 0, LOG_ASYNC), 0);
+    run(&l, 200);
+    for (uint64_t through = 1; through <= l.w.journal->n; through += 3) {
+        struct recovery_config config = recovery_of(&l, 0);
+
+        config.through = through;
+        assert_int_equal(recover(&l, 0, &config, &s, &facts, &end, &err), 0);
+        assert_int_equal(end.last, through);
+        assert_int_equal(facts.n_records, through);
+        assert_is_twin(&l, s, through);
+        shard_free(s);
+    }
+    end_logged(&l);
+}
+
+/* What was wanted is in the checkpoint already. */
+static void before_the_first_record(void **state)
+{
+    struct logged_world l;
+    struct recovery_config config;
+    struct recovery_facts facts;
+    struct log_end end;
+    struct shard *s;
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(begin_logged(&l, dice_of_this_run("no record"), &shape, 0, LOG_FSYNC), 0);
+    do
+        run(&l, 50);
+    while (l.w.n_walks == 0 || l.w.walks[0].position == l.w.journal->n);
+    config = recovery_of(&l, 1);
+    config.through = config.from - 1;
+    config.needs = 0;
+    assert_int_equal(recover(&l, 1, &config, &s, &facts, &end, &err), 0);
+    assert_int_equal(end.verdict, LOG_STOPPED);
+    assert_int_equal(end.last, config.from - 1);
+    assert_int_equal(end.reached, config.from - 1);
+    assert_int_equal(facts.n_records, 0);
+    shard_free(s);
+    end_logged(&l);
+}
+
+static int stop_at_third(void *owner, const struct recovery_facts *facts)
+{
+    uint32_t *n = owner;
+
+    assert_int_equal(facts->n_records, ++*n * RECOVERY_STEP);
+    return *n == 3 ? -ECANCELED : 0;
+}
+
+static void when_whoever_is_told_of_progress_says_so(void **state)
+{
+    struct logged_world l;
+    struct recovery_config config;
+    struct recovery_facts facts;
+    struct log_end end;
+    struct shard *s;
+    struct err err;
+    uint32_t n = 0;
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(begin_logged(&l, dice_of_this_run("progress"), &shape, 0, LOG_NONE), 0);
+    while (l.w.journal->n < 4 * RECOVERY_STEP)
+        run(&l, 500);
+    config = recovery_of(&l, 0);
+    config.on_progress = stop_at_third;
+    config.owner = &n;
+    assert_int_equal(recover(&l, 0, &config, &s, &facts, &end, &err), -ECANCELED);
+    assert_non_null(strstr(err.text, "up to record 3072"));
+    shard_free(s);
+    end_logged(&l);
+}
+
+/* --- what cannot have happened --- */
+
+/* One thing about it is another. */
+static void spoil(struct kept_event *k, struct dice *dice)
+{
+    struct shard_event *e = &k->e;
+
+    switch (roll(dice, 5)) {
+    case 0:
+        e->version += roll(dice, 3) - 1;
+        break;
+    case 1:
+        e->type =
+            (enum shard_event_type)(e->type == SHARD_EVENT_REACH ? SHARD_EVENT_GONE : e->type);
+        if (e->type == SHARD_EVENT_GONE)
+            e->gone.state = (int)roll(dice, 5);
+        break;
+    case 2:
+        if (e->type == SHARD_EVENT_PUSH && k->push->n_sections)
+            k->push->sections[0].table_id += 1 + (uint32_t)roll(dice, 3);
+        else if (e->type == SHARD_EVENT_ROWS)
+            e->rows.table_id += (uint32_t)roll(dice, 30);
+        else if (e->type == SHARD_EVENT_TABLE)
+            e->table.id++;
+        break;
+    case 3:
+        if (e->type == SHARD_EVENT_PUSH)
+            k->push->seq += roll(dice, 2) ? 1 : UINT64_MAX;
+        else if (e->type == SHARD_EVENT_COMBINE)
+            e->combine.clock++;
+        else if (e->type == SHARD_EVENT_JOIN)
+            k->join.n_workers = 0;
+        break;
+    default:
+        if (e->type == SHARD_EVENT_PUSH && k->push->n_sections)
+            k->push->sections[0].n_keys += 1;
+        else if (e->type == SHARD_EVENT_COMBINE)
+            e->combine.run++;
+        break;
+    }
+}
+
+/* The world's events in a log of their own, but for one that is spoilt, left out or told twice. */
+static void write_spoilt(struct logged_world *l, struct dice *dice)
+{
+    uint64_t victim = roll(dice, l->w.journal->n), how = roll(dice, 4);
+
+    for (uint64_t i = 0; i < l->w.journal->n; i++) {
+        struct kept_event *k = l->w.journal->events[i];
+
+        if (i == victim && how == 0)
+            continue;
+        if (i == victim && how > 1)
+            spoil(k, dice);
+        for (uint64_t n = i == victim && how == 1 ? 2 : 1; n; n--) {
+            if (shard_event_is_asked_for(k->e.type))
+                assert_int_equal(shard_journal_reserve(&l->recorder.journal, &k->e), 0);
+            shard_journal_record(&l->recorder.journal, &k->e);
+            work(l);
+        }
+    }
+}
+
+static void an_event_that_cannot_have_happened_is_told_with_its_place(void **state)
+{
+    const struct dice dice = dice_of_this_run("spoilt");
+    const struct log_end nothing = { 0 };
+    uint64_t n_refused = 0, n_taken = 0;
+
+    (void)state;
+    enter_shard();
+    for (uint64_t round = 0; round < 150; round++) {
+        struct logged_world l;
+        struct recovery_config config;
+        struct recovery_facts facts;
+        struct log_end end;
+        struct shard *s;
+        struct err err;
+        int status;
+
+        assert_int_equal(begin_logged(&l, dice, &shape, round, LOG_NONE), 0);
+        run(&l, 80);
+        shard_listen(l.w.s, NULL);
+        close_log(&l);
+        crash_files_deinit(&l.disk.files);
+        bad_disk_init(&l.disk);
+        l.promised = 0;
+        assert_int_equal(open_log(&l, &nothing), 0);
+        write_spoilt(&l, &l.w.dice);
+        config = recovery_of(&l, 0);
+        status = recover(&l, 0, &config, &s, &facts, &end, &err);
+        assert_true(status == 0 || status == PS_ECORRUPT);
+        if (status) {
+            assert_non_null(strstr(err.text, "cannot be done again: "));
+            assert_non_null(strstr(err.text, " of " LOG_DIR "/0000000000000"));
+        }
+        n_refused += status != 0;
+        n_taken += status == 0;
+        shard_free(s);
+
+        close_log(&l);
+        drop_walks(&l.w);
+        settle(&l.w);
+        if (l.w.going.walk)
+            walk_end(l.w.s, &l.w.going, SHARD_WALK_DROPPED);
+        kept_walk_free(&l.w.going);
+        shard_free(l.w.s);
+        journal_free(l.w.journal);
+        crash_files_deinit(&l.disk.files);
+    }
+    print_message("%llu refused, %llu taken\n", (unsigned long long)n_refused,
+                  (unsigned long long)n_taken);
+    assert_true(n_refused > 20 && n_taken > 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_a_cut_and_the_run_goes_on_behind_it),
+        cmocka_unit_test(at_any_record),
+        cmocka_unit_test(before_the_first_record),
+        cmocka_unit_test(when_whoever_is_told_of_progress_says_so),
+        cmocka_unit_test(an_event_that_cannot_have_happened_is_told_with_its_place),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* The saver by itself: buffers on their way, faults that stay, what it refuses; and with a thread that writes. */
+#include <pthread.h>
+
+#include "common/mem.h"
+#include "tests/unit/durable/save_fixture.h"
+
+#define PATH DATA_DIR "/checkpoints/00000000000000000001/shard-000.psc"
+
+/* 20 pushes of 5,000 keys, 80 bytes each row: 8 buffers. */
+static void fill_bed(struct bed *b)
+{
+    for (uint64_t i = 0; i < 20; i++)
+        bed_push(b, i * N_KEYS, N_KEYS);
+}
+
+static struct saver *begin(struct bed *b)
+{
+    struct saver_config config;
+    struct saver *s;
+    struct err err;
+
+    assert_int_equal(bed_next(b, 0, &err), 0);
+    config = bed_config(b);
+    enter_shard();
+    assert_int_equal(saver_begin(&config, b->s, b->first, &s, &err), 0);
+    return s;
+}
+
+static void one_buffer_is_filled_while_the_other_is_written(void **state)
+{
+    struct bed b;
+    struct saver_buffer *out, *next;
+    enum saver_state how = SAVER_MORE;
+    struct saver_facts facts;
+    struct saver *s;
+    struct err err;
+    uint32_t n = 0;
+
+    (void)state;
+    bed_init(&b);
+    fill_bed(&b);
+    s = begin(&b);
+    assert_null(saver_take(s));
+    while ((out = saver_take(s)) == NULL)
+        how = saver_fill(s, b.s);
+    assert_int_equal(how, SAVER_MORE);
+    while (how == SAVER_MORE)
+        how = saver_fill(s, b.s);
+    assert_int_equal(how, SAVER_FULL);
+    assert_null(saver_take(s)); /* one at a time */
+    saver_facts(s, &facts);
+    assert_int_equal(saver_fill(s, b.s), SAVER_FULL);
+    assert_int_equal(facts.n_bytes, 0);
+    assert_in_range(facts.n_seen, 1, facts.n_numbers - 1);
+    assert_int_equal(saver_write(s, out, &err), 0);
+    saver_give_back(s, out);
+    while (!saver_is_written(s)) {
+        (void)saver_fill(s, b.s);
+        next = saver_take(s);
+        if (!next)
+            continue;
+        n++;
+        assert_int_equal(saver_write(s, next, &err), 0);
+        saver_give_back(s, next);
+    }
+    assert_in_range(n, 7, 9);
+    assert_int_equal(saver_fill(s, b.s), SAVER_READ);
+    assert_null(saver_take(s));
+    assert_int_equal(saver_close(s, b.first + 3, &b.m->files[0], &err), 0);
+    saver_facts(s, &facts);
+    assert_int_equal(facts.n_seen, facts.n_numbers);
+    assert_int_equal(checkpoint_commit(&b.c.ops, DATA_DIR, b.m, 1, b.firsts, &err), 0);
+    saver_end(s, b.s, SHARD_WALK_KEPT);
+    assert_int_equal(b.m->files[0].n_rows, 20 * N_KEYS);
+    assert_int_equal(b.m->files[0].first, b.first);
+    assert_int_equal(b.m->files[0].through, b.first + 3);
+    bed_assert_newest(&b, 1);
+    bed_deinit(&b);
+}
+
+static void a_fault_is_told_again_by_every_later_call_and_the_file_goes(void **state)
+{
+    (void)state;
+    for (long k = 0; k < 3; k++) { /* create, the head, a buffer */
+        struct bed b;
+        struct saver_buffer *out;
+        struct saver *s;
+        struct err err, again;
+        int status = 0;
+
+        bed_init(&b);
+        fill_bed(&b);
+        s = begin(&b);
+        crash_files_heal(&b.c);
+        b.c.fail_at = k;
+        while (!saver_is_written(s)) {
+            (void)saver_fill(s, b.s);
+            out = saver_take(s);
+            if (!out)
+                continue;
+            if (status) {
+                assert_int_equal(saver_write(s, out, &again), status);
+                assert_string_equal(again.text, err.text);
+            } else {
+                status = saver_write(s, out, &err);
+            }
+            saver_give_back(s, out);
+        }
+        assert_int_equal(status, -EIO);
+        assert_non_null(strstr(err.text, PATH));
+        assert_int_equal(saver_close(s, b.first, &b.m->files[0], &again), -EIO);
+        assert_string_equal(again.text, err.text);
+        assert_false(crash_files_is_there(&b.c, PATH));
+        saver_end(s, b.s, SHARD_WALK_DROPPED);
+        assert_false(shard_walk_may_be_delta(b.s));
+        bed_deinit(&b);
+    }
+}
+
+static void what_is_given_up_leaves_no_file_at_any_point(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 40; n += 3) {
+        struct bed b;
+        struct saver_buffer *out;
+        struct saver *s;
+        struct err err;
+
+        bed_init(&b);
+        fill_bed(&b);
+        s = begin(&b);
+        for (uint32_t i = 0; i < n && !saver_is_written(s); i++) {
+            (void)saver_fill(s, b.s);
+            out = saver_take(s);
+            if (!out)
+                continue;
+            assert_int_equal(saver_write(s, out, &err), 0);
+            saver_give_back(s, out);
+        }
+        saver_discard(s);
+        assert_false(crash_files_is_there(&b.c, PATH));
+        saver_end(s, b.s, SHARD_WALK_DROPPED);
+        bed_save(&b, 0, 1);
+        bed_deinit(&b);
+    }
+}
+
+static void a_delta_without_a_base_is_refused_and_nothing_has_happened(void **state)
+{
+    struct bed b;
+    struct saver_config config;
+    struct saver *s;
+    struct err err;
+    uint64_t number;
+
+    (void)state;
+    bed_init(&b);
+    assert_int_equal(bed_next(&b, 0, &err), 0);
+    config = bed_config(&b);
+    config.base = 1;
+    config.number = 2;
+    enter_shard();
+    assert_int_equal(saver_begin(&config, b.s, 0, &s, &err), -EINVAL);
+    number = bed_save(&b, 0, 1);
+    assert_true(shard_walk_may_be_delta(b.s));
+    assert_int_equal(bed_save(&b, number, 1), number + 1);
+    bed_deinit(&b);
+}
+
+static void tables_in_any_number_have_their_chunks(void **state)
+{
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    for (uint32_t i = 0; i < 150; i++) { /* more than a buffer has pieces */
+        char name[16];
+        struct table_spec spec;
+
+        snprintf(name, sizeof name, "t%u", i);
+        spec = sparse_spec(name, DIM, SPEC_SGD);
+        b.table = make_table(b.s, &spec);
+        bed_push(&b, i, 2);
+    }
+    bed_save(&b, 0, 1);
+    assert_int_equal(b.m->files[0].n_rows, 300);
+    bed_assert_newest(&b, 1);
+    bed_deinit(&b);
+}
+
+#ifdef PS_FAULTS
+static void without_memory_at_any_point_it_does_not_begin_and_all_is_as_it_was(void **state)
+{
+    struct bed b;
+    struct saver_config config;
+    struct saver *s;
+    struct err err = { 0 };
+    uint64_t base;
+    int status = -ENOMEM;
+
+    (void)state;
+    bed_init(&b);
+    bed_push(&b, 0, 10);
+    base = bed_save(&b, 0, 2);
+    bed_push(&b, 0, 5);
+    assert_int_equal(bed_next(&b, base, &err), 0);
+    config = bed_config(&b);
+    enter_shard();
+    for (long k = 0; status && k < 100; k++) {
+        assert_true(shard_walk_may_be_delta(b.s));
+        mem_fail_after(k);
+        status = saver_begin(&config, b.s, b.first, &s, &err);
+        mem_fail_after(-1);
+        assert_true(status == 0 || (status == -ENOMEM && k < 99));
+    }
+    saver_discard(s);
+    saver_end(s, b.s, SHARD_WALK_DROPPED);
+    bed_deinit(&b);
+}
+#endif
+
+/* --- a thread that writes --- */
+
+struct desk {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct saver *s;
+    struct saver_buffer *in, *done;
+    bool is_over;
+};
+
+static void *write_all(void *arg)
+{
+    struct desk *d = arg;
+    struct err err;
+
+    pthread_mutex_lock(&d->lock);
+    while (!d->is_over) {
+        struct saver_buffer *buffer = d->in;
+
+        if (!buffer) {
+            pthread_cond_wait(&d->changed, &d->lock);
+            continue;
+        }
+        d->in = NULL;
+        pthread_mutex_unlock(&d->lock);
+        assert_int_equal(saver_write(d->s, buffer, &err), 0);
+        pthread_mutex_lock(&d->lock);
+        d->done = buffer;
+        pthread_cond_signal(&d->changed);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* One step of the shard's thread: a request, a slice, and what is there to be handed over. */
+static void turn(struct desk *d, struct bed *b, uint64_t i)
+{
+    enum saver_state how;
+    struct saver_buffer *done;
+
+    bed_push(b, i % 50 * 2000, 100);
+    how = saver_fill(d->s, b->s);
+    pthread_mutex_lock(&d->lock);
+    while (how == SAVER_FULL && !d->done)
+        pthread_cond_wait(&d->changed, &d->lock);
+    done = d->done;
+    d->done = NULL;
+    pthread_mutex_unlock(&d->lock);
+    if (done)
+        saver_give_back(d->s, done);
+    done = saver_take(d->s);
+    if (!done)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->in = done;
+    pthread_cond_signal(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void another_thread_writes_while_the_shard_goes_on(void **state)
+{
+    struct bed b;
+    struct kept_journal *journal = journal_new();
+    struct desk d = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+    struct checkpoint found;
+    struct loader_facts facts;
+    struct shard *again;
+    pthread_t thread;
+    struct err err;
+
+    (void)state;
+    bed_init(&b);
+    fill_bed(&b);
+    d.s = begin(&b);
+    shard_listen(b.s, &journal->journal);
+    assert_int_equal(pthread_create(&thread, NULL, write_all, &d), 0);
+    for (uint64_t i = 0; !saver_is_written(d.s); i++)
+        turn(&d, &b, i);
+    pthread_mutex_lock(&d.lock);
+    d.is_over = true;
+    pthread_cond_signal(&d.changed);
+    pthread_mutex_unlock(&d.lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(saver_close(d.s, b.first + journal->n, &b.m->files[0], &err), 0);
+    assert_int_equal(checkpoint_commit(&b.c.ops, DATA_DIR, b.m, 1, b.firsts, &err), 0);
+    saver_end(d.s, b.s, SHARD_WALK_KEPT);
+    assert_int_equal(checkpoint_find(&b.c.ops, DATA_DIR, 0, &found, NULL, NULL, &err), 0);
+    again = make_shard(0, 1, 0);
+    assert_int_equal(
+        loader_load(&(struct loader_config){ .files = &b.c.ops, .checkpoint = &found }, 0,
+                    again, 0, &facts, &err),
+        0);
+    for (size_t i = 0; i < journal->n; i++)
+        assert_int_equal(shard_replay(again, &journal->events[i]->e, 0, &err), 0);
+    shard_replay_end(again, 0);
+    assert_same_shard(b.s, again);
+    checkpoint_close(&found);
+    shard_free(again);
+    shard_listen(b.s, NULL);
+    journal_free(journal);
+    bed_deinit(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_buffer_is_filled_while_the_other_is_written),
+        cmocka_unit_test(a_fault_is_told_again_by_every_later_call_and_the_file_goes),
+        cmocka_unit_test(what_is_given_up_leaves_no_file_at_any_point),
+        cmocka_unit_test(a_delta_without_a_base_is_refused_and_nothing_has_happened),
+        cmocka_unit_test(tables_in_any_number_have_their_chunks),
+#ifdef PS_FAULTS
+        cmocka_unit_test(without_memory_at_any_point_it_does_not_begin_and_all_is_as_it_was),
+#endif
+        cmocka_unit_test(another_thread_writes_while_the_shard_goes_on),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+/* Which replies wait for the disk, and in which order they go. */
+#include "serving.h"
+
+/* The log has records that are not safe. */
+static void lag(struct fixture *f, uint64_t appended)
+{
+    acks_note(&f->acks, appended);
+}
+
+static void reach(struct fixture *f, uint64_t acknowledged)
+{
+    enter_shard();
+    acks_reach(&f->acks, acknowledged);
+}
+
+static void send_push(struct peer *p, uint64_t seq)
+{
+    struct push push = { .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true };
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    peer_send(p, &frame);
+}
+
+static uint64_t pushed(struct peer *p)
+{
+    struct push_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
+    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
+    assert_int_equal(reply.status, 0);
+    return reply.seq;
+}
+
+static void a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    lag(&f, 1);
+    send_push(&p, 1);
+    assert_int_equal(beat(&p), 0); /* the first frame that comes back */
+    assert_int_equal(f.acks.n_waiting, 1);
+    reach(&f, 1);
+    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(f.acks.n_waiting, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    lag(&f, 7);
+    send_push(&p, 1);
+    assert_int_equal(beat(&p), 0);
+    lag(&f, 8);
+    send_push(&p, 2);
+    send_push(&p, 1); /* sent again: what it is told, "judged before", is a promise, too */
+    assert_int_equal(beat(&p), 0);
+    assert_int_equal(f.acks.n_waiting, 3);
+    reach(&f, 6);
+    assert_int_equal(f.acks.n_waiting, 3);
+    reach(&f, 7);
+    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(f.acks.n_waiting, 2);
+    reach(&f, 9);
+    assert_int_equal(pushed(&p), 2);
+    assert_int_equal(pushed(&p), 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told(void **state)
+{
+    struct join asked = { .job = "job", .n_workers = 2, .incarnation = 1, .mode = SPEC_MODE_BSP };
+    struct join_reply reply;
+    struct buf frame = { 0 };
+    struct fixture f;
+    struct peer p, again;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    lag(&f, 1);
+    send_push(&p, 1);
+    assert_int_equal(beat(&p), 0);
+    peer_close(&p);
+    again = client(&f, "worker");
+    snprintf(asked.name, sizeof asked.name, "client");
+    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
+    peer_send(&again, &frame);
+    for (int i = 0; i < 20; i++)
+        peer_turn(&again);
+    assert_int_equal(f.acks.n_waiting, 1); /* the push's went with its connection */
+    reach(&f, 1);
+    assert_true(peer_receive(&again));
+    assert_int_equal(message_read_join_reply(&again.header, again.head, &reply), 0);
+    assert_int_equal(reply.last_applied, 1);
+    peer_close(&again);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once),
+        cmocka_unit_test(replies_wait_for_all_that_came_before_and_go_in_order),
+        cmocka_unit_test(what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
