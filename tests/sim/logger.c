@@ -26,8 +26,8 @@ static void note_progress(struct logger *l)
 {
     const struct log_progress *p = log_writer_progress(l->writer);
 
-    l->book->safe = p->durable;
-    l->book->written = p->written;
+    l->book->safe = p->durable > l->book->saved ? p->durable : l->book->saved;
+    l->book->written = p->written > l->book->saved ? p->written : l->book->saved;
     l->book->lost = l->queue.lost_first;
 }
 
@@ -203,10 +203,9 @@ void logger_sync(struct logger *l)
 void logger_saved(struct logger *l, uint64_t first, uint64_t needed)
 {
     log_queue_mend(&l->queue, first);
-    l->book->lost = l->queue.lost_first;
-    if (first > l->book->safe)
-        l->book->safe = first;
+    l->book->saved = first;
     l->cut = needed;
+    note_progress(l);
     send_acks(l);
     if (!l->is_busy)
         wake(l, 1);

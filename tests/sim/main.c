@@ -1,6 +1,7 @@
 /*
  * Seeded schedules of a whole cluster, until one breaks a promise or enough are done. README.md.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,22 @@ struct options {
 struct totals {
     uint64_t n, n_events, n_recovered, n_checkpoints, n_records;
 };
+
+/* The one that runs: an assertion of the product has no seed to tell. */
+static struct schedule_config running;
+
+static void on_abort(int signal)
+{
+    (void)signal;
+    printf("seed %llu: aborted; again: sim --seed %llu", (unsigned long long)running.seed,
+           (unsigned long long)running.seed);
+    if (running.die_at != SCHEDULE_NEVER)
+        printf(" --node %u --die-at %llu%s", running.die_node,
+               (unsigned long long)running.die_at, running.die_is_cut ? " --cut" : "");
+    printf(" --trace\n");
+    fflush(stdout);
+    _Exit(134);
+}
 
 static int usage(FILE *to, int status)
 {
@@ -77,6 +94,7 @@ static bool is_enough(const struct options *o, const struct totals *t)
 static void run(const struct schedule_config *config, struct totals *t,
                 struct schedule_facts *ret)
 {
+    running = *config;
     schedule_run(config, ret);
     t->n++;
     t->n_events += ret->n_events;
@@ -140,6 +158,7 @@ int main(int argc, char **argv)
         o.seed = (uint64_t)time(NULL) * 1000003;
     if (!o.n_schedules && o.cpu_s <= 0)
         o.n_schedules = o.has_seed ? 1 : 1000;
+    signal(SIGABRT, on_abort);
     printf("seeds from %llu\n", (unsigned long long)o.seed);
     fflush(stdout);
     run_all(&o, &t);

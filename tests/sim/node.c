@@ -177,9 +177,11 @@ bool node_is_safe(const struct node *n)
         return false;
     for (uint32_t i = 0; i < n_servers(n); i++) {
         const struct server *s = &n->servers[i];
+        const struct log_progress *p = &s->log.queue.progress;
+        bool is_none = n->world->plan.durability == LOG_NONE;
 
-        if (!server_is_settled(s) || s->log.is_busy ||
-            s->log.queue.progress.durable < s->book->history.n || s->book->lost)
+        if (!server_is_settled(s) || s->log.is_busy || s->book->lost || s->book->model.n_held ||
+            (is_none ? p->written < s->log.queue.kept_last : p->durable < s->book->history.n))
             return false;
     }
     return true;

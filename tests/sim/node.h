@@ -30,7 +30,7 @@ void node_start(struct node *n);
 /* Dies at once, and starts again later. */
 void node_kill(struct node *n, bool is_power_cut);
 
-/* Has all that was told reached the disk? */
+/* Has all that was told reached the disk, and all that waited for its clock the rows? */
 bool node_is_safe(const struct node *n);
 
 /* If it died now; at the end of the schedule. */

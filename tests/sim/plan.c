@@ -81,7 +81,7 @@ static void make_trouble(struct plan *p, struct dice *d)
     p->n_kills = some(d, 4);
     p->n_power_cuts = some(d, 3);
     p->n_disk_faults = some(d, 3);
-    p->lease_ms = 60000;
+    p->lease_ms = PLAN_LEASE_MS;
     if (!leases_end)
         return;
     p->lease_ms = (uint32_t)dice_from(d, 100, 400);
@@ -102,7 +102,7 @@ void plan_make(struct plan *p, uint64_t seed)
 
 bool plan_is_exact(const struct plan *p)
 {
-    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC && p->lease_ms >= 60000 &&
+    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC && p->lease_ms == PLAN_LEASE_MS &&
            !p->has_limits;
 }
 

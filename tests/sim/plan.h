@@ -15,6 +15,7 @@
 #define PLAN_N_WORKERS_MAX 3u
 #define PLAN_N_TABLES_MAX 3u
 #define PLAN_N_KEYS_MAX 48u
+#define PLAN_LEASE_MS 4000u /* longer than any trouble lasts: nobody is declared dead */
 
 struct plan {
     uint64_t seed;

@@ -199,6 +199,23 @@ static bool is_over(const struct schedule *s)
     return true;
 }
 
+/* Who is not through, and what is not safe. */
+static _Noreturn void fail_late(const struct schedule *s)
+{
+    char text[200] = "";
+    int n = 0;
+
+    for (uint32_t i = 0; i < s->world.plan.n_workers && n < 150; i++)
+        if (!s->trainers[i].is_done)
+            n += snprintf(text + n, sizeof text - (size_t)n, "; rank %u is at clock %llu", i,
+                          (unsigned long long)s->trainers[i].clock);
+    for (uint32_t i = 0; i < s->world.plan.n_nodes && n < 150; i++)
+        if (!node_is_safe(&s->nodes[i]))
+            n += snprintf(text + n, sizeof text - (size_t)n, "; node %u is %s", i,
+                          s->nodes[i].life ? "not safe" : "down");
+    world_fail(&s->world, "not all is done, and nothing has gone wrong for long%s", text);
+}
+
 static void run(struct schedule *s)
 {
     const struct plan *p = &s->world.plan;
@@ -208,7 +225,7 @@ static void run(struct schedule *s)
         if (!events_run_next(&s->world.events))
             world_fail(&s->world, "nothing happens any more, and not all is done");
         if (s->world.events.now_us > limit_us)
-            world_fail(&s->world, "not all is done, and nothing has gone wrong for long");
+            fail_late(s);
         bury(s);
     }
 }

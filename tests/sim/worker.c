@@ -31,7 +31,7 @@ static void dial(void *owner, uint64_t number, void *data)
     struct link *l = &t->links[number >> 32];
     struct message join = { .type = MESSAGE_JOIN,
                             .incarnation = t->incarnation,
-                            .clock = t->clock,
+                            .clock = l->n_backlog ? l->backlog[0]->clock : t->clock,
                             .last = l->last_acked,
                             .name = names[t->n_processes % COUNT_OF(names)] };
 
@@ -134,8 +134,7 @@ static void begin_naming(struct trainer *t, struct link *l)
 {
     l->phase = LINK_NAMING;
     l->n_named = 0;
-    for (uint32_t i = 0; i < t->world->plan.n_tables; i++)
-        ask(t, l, &(struct message){ .type = MESSAGE_TABLE, .table = i });
+    ask(t, l, &(struct message){ .type = MESSAGE_TABLE });
 }
 
 static void joined(struct trainer *t, struct link *l, const struct message *m)
@@ -214,8 +213,11 @@ static void take(struct trainer *t, struct link *l, const struct message *m)
         joined(t, l, m);
         break;
     case MESSAGE_TABLE:
+        /* One at a time, so that numbers are the same everywhere. */
         if (++l->n_named == t->world->plan.n_tables)
             on_ready(t, l);
+        else
+            ask(t, l, &(struct message){ .type = MESSAGE_TABLE, .table = l->n_named });
         break;
     case MESSAGE_PUSH:
         pushed(t, l, m);
