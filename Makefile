@@ -70,6 +70,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
+$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:

@@ -187,6 +187,26 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
     shard_free(s);
 }
 
+static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct push *push = unit_push(b, 0, 1, 2);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    push->seq++; /* as if the one before had found no memory */
+    assert_int_equal(try_push(s, b, push).status, PS_ESEQ);
+    assert_false(roster_reach(b, 1)); /* what a pull behind it says */
+    must_push(s, b, unit_push(b, 0, 1, 2));
+    assert_true(weight_of(s, 1) == -3);
+    assert_true(roster_reach(b, 2));
+    shard_free(s);
+}
+
 static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
 {
     struct table_spec spec = unit_spec();
@@ -405,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_worker_that_comes_back_and_does_its_step_again_counts_once),
         cmocka_unit_test(
             a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before),
+        cmocka_unit_test(a_worker_is_not_where_it_says_before_its_push_was_judged),
         cmocka_unit_test(a_job_that_starts_afresh_keeps_what_was_finished),
         cmocka_unit_test(a_gradient_for_a_clock_that_is_over_is_refused),
         cmocka_unit_test(a_table_may_be_in_lock_step_in_an_asynchronous_job),
