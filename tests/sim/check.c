@@ -78,7 +78,7 @@ void check_same(const struct world *w, const struct check_place *at, struct shar
                    model->n_tables, (unsigned long long)model->version);
     for (uint32_t i = 0; i < model->n_tables; i++)
         check_table(w, at, core, model, i, when);
-    for (uint32_t i = 0; model->has_job && i < w->plan.n_workers; i++) {
+    for (uint32_t i = 0; model->run && i < w->plan.n_workers; i++) {
         const struct worker *is = roster_worker(shard_roster(core), "job", i);
 
         if (!is)

@@ -138,7 +138,7 @@ static int fill(struct keeper *k, uint32_t i)
     }
     if (!status && saver_is_written(part->saver)) {
         part->through = recorder_last(&k->servers[i].log.recorder);
-        logger_sync(&k->servers[i].log);
+        logger_sync(&k->servers[i].log, part->through);
         part->state = PART_CLOSE;
     }
     return status;

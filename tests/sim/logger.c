@@ -59,6 +59,10 @@ static void on_told(void *owner, uint64_t life, void *due)
     l->is_busy = false;
     note_progress(l);
     send_acks(l);
+    if (l->queue.progress.durable >= l->sync_to)
+        l->sync_to = 0;
+    else if (l->queue.progress.state == LOG_WRITER_OK)
+        l->wants_sync = true;
     poll_ms = l->world->plan.interval_ms / 4 + 1;
     if (l->wants_sync || l->cut || (l->queue.first && l->queue.durability == LOG_FSYNC))
         wake(l, 1);
@@ -155,7 +159,7 @@ int logger_start(struct logger *l, uint64_t life, const char *dir,
                                              .last = end->last });
     l->life = life;
     l->is_busy = l->wants_sync = false;
-    l->cut = 0;
+    l->cut = l->sync_to = 0;
     note_progress(l);
     return 0;
 }
@@ -193,9 +197,10 @@ void logger_drop(struct logger *l, const struct net_connection *to)
     l->n_acks = n;
 }
 
-void logger_sync(struct logger *l)
+void logger_sync(struct logger *l, uint64_t number)
 {
     l->wants_sync = true;
+    l->sync_to = number;
     if (!l->is_busy)
         wake(l, 1);
 }

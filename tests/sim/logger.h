@@ -32,6 +32,7 @@ struct logger {
     struct log_writer *writer; /* owned */
     bool is_busy;              /* the disk */
     bool wants_sync;
+    uint64_t sync_to; /* a wish that has not come true; 0: none */
     uint64_t cut;                    /* 0: none is wished */
     struct ack *acks;                /* owned: in order */
     uint32_t n_acks, cap_acks;
@@ -49,7 +50,7 @@ void logger_answer(struct logger *l, struct net_connection *to, const struct mes
 void logger_drop(struct logger *l, const struct net_connection *to);
 
 /* As log_thread_sync(), and mend and cut when a checkpoint is safe. */
-void logger_sync(struct logger *l);
+void logger_sync(struct logger *l, uint64_t number);
 void logger_saved(struct logger *l, uint64_t first, uint64_t needed);
 
 /* Is the log from record `first` + 1 through `through` on the disk? 0, -EAGAIN, or it never will be. */

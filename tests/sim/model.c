@@ -67,6 +67,7 @@ struct fact fact_of(const struct shard_event *event, const struct ledger *ledger
         break;
     case SHARD_EVENT_COMBINE:
         fact.clock = event->combine.clock;
+        fact.run = event->combine.run;
         break;
     case SHARD_EVENT_ROWS:
         fact.table = event->rows.table_id;
@@ -189,7 +190,7 @@ uint64_t model_min_clock(const struct model *m)
 
 static bool is_alive(const struct model *m)
 {
-    for (uint32_t i = 0; m->has_job && i < m->plan->n_workers; i++)
+    for (uint32_t i = 0; m->run && i < m->plan->n_workers; i++)
         if (model_counts(&m->workers[i]))
             return true;
     return false;
@@ -200,9 +201,9 @@ static const char *apply_join(struct model *m, const struct fact *fact)
     struct model_worker *w = &m->workers[fact->rank];
     uint64_t min_clock;
 
-    if (!is_alive(m) && (!m->has_job || !fact->clock)) {
+    if (!is_alive(m) && (!m->run || !fact->clock)) {
         memset(m->workers, 0, sizeof m->workers); /* EXPECTED */
-        m->has_job = true;
+        m->run++;
     }
     min_clock = model_min_clock(m);
     if (w->state == WORKER_LIVE && w->incarnation == fact->incarnation) {
@@ -226,8 +227,8 @@ static void finish_held(struct model *m, const struct sent_push *push)
     for (uint32_t i = 0; i < m->n_held; i++) {
         const struct sent_push *p = m->held[i].push;
 
-        if (p->rank == push->rank && p->incarnation == push->incarnation &&
-            p->clock <= push->clock)
+        if (m->held[i].run == m->run && p->rank == push->rank &&
+            p->incarnation == push->incarnation && p->clock <= push->clock)
             m->held[i].is_finished = true;
     }
 }
@@ -262,11 +263,11 @@ static const char *hold(struct model *m, const struct sent_push *push)
 
     if (m->n_held == MODEL_HELD_MAX)
         return "more pushes wait than were ever made";
-    while (at && is_before(push, m->held[at - 1].push)) {
+    while (at && m->held[at - 1].run == m->run && is_before(push, m->held[at - 1].push)) {
         m->held[at] = m->held[at - 1];
         at--;
     }
-    m->held[at] = (struct model_held){ .push = push };
+    m->held[at] = (struct model_held){ .push = push, .run = m->run };
     m->n_held++;
     return NULL;
 }
@@ -307,70 +308,83 @@ static const char *apply_push(struct model *m, const struct fact *fact)
 
 /* --- lock step --- */
 
+/* A clock that is to be combined: n pushes from `first` on. */
+struct complete {
+    struct model_held *first;
+    uint32_t n;
+};
+
 static bool is_finished(const struct model *m, const struct model_held *held)
 {
     const struct model_worker *w = &m->workers[held->push->rank];
 
-    return held->is_finished ||
-           (w->incarnation == held->push->incarnation && w->clock > held->push->clock);
+    return held->is_finished || (held->run == m->run && w->incarnation == held->push->incarnation &&
+                                 w->clock > held->push->clock);
 }
 
 /* A newer incarnation has finished the clock, too. */
-static bool is_done_again(const struct model *m, uint32_t i, uint32_t n)
+static bool is_done_again(const struct model *m, const struct complete *c, uint32_t i)
 {
-    for (uint32_t k = i + 1; k < n; k++)
-        if (m->held[k].push->rank == m->held[i].push->rank &&
-            m->held[k].push->incarnation != m->held[i].push->incarnation &&
-            is_finished(m, &m->held[k]))
+    for (uint32_t k = i + 1; k < c->n; k++)
+        if (c->first[k].push->rank == c->first[i].push->rank &&
+            c->first[k].push->incarnation != c->first[i].push->incarnation &&
+            is_finished(m, &c->first[k]))
             return true;
     return false;
 }
 
-static void drop_held(struct model *m, uint32_t first, uint32_t n)
+static struct complete find_clock(struct model *m, uint64_t run, uint64_t clock)
 {
-    memmove(&m->held[first], &m->held[first + n],
-            (m->n_held - first - n) * sizeof m->held[0]);
+    struct complete c = { .first = m->held };
+
+    while (c.first < m->held + m->n_held && c.first->run != run)
+        c.first++;
+    while (c.first + c.n < m->held + m->n_held && c.first[c.n].run == run &&
+           c.first[c.n].push->clock == clock)
+        c.n++;
+    return c;
+}
+
+static void drop_held(struct model *m, struct complete *c, uint32_t i, uint32_t n)
+{
+    struct model_held *from = c->first + i + n;
+
+    memmove(c->first + i, from, (size_t)(m->held + m->n_held - from) * sizeof *from);
     m->n_held -= n;
+    c->n -= n;
 }
 
-static uint32_t n_of_clock(const struct model *m, uint64_t clock)
-{
-    uint32_t n = 0;
-
-    while (n < m->n_held && m->held[n].push->clock == clock)
-        n++;
-    return n;
-}
-
-static float weight_of(const struct model *m, uint32_t n, uint32_t rank)
+static float weight_of(const struct model *m, const struct complete *c, uint32_t rank)
 {
     uint32_t total = 0;
 
     for (uint32_t r = 0; r < m->plan->n_workers; r++) {
         bool takes_part = false;
 
-        for (uint32_t i = 0; i < n; i++)
-            takes_part = takes_part || m->held[i].push->rank == r;
+        for (uint32_t i = 0; i < c->n; i++)
+            takes_part = takes_part || c->first[i].push->rank == r;
         total += takes_part ? m->plan->n_samples[r] : 0;
     }
     return (float)((double)m->plan->n_samples[rank] / (double)total);
 }
 
 /* As shard_combine(): the weighted sum first, then one step. */
-static void combine_key(struct model *m, uint32_t n, uint32_t table, uint32_t key, float *sum)
+static void combine_key(struct model *m, const struct complete *c, uint32_t table, uint32_t key,
+                        float *sum)
 {
     uint32_t dim = m->plan->dims[table];
     bool any = false;
 
-    for (uint32_t i = 0; i < n; i++) {
-        const struct sent_section *s = &m->held[i].push->sections[table];
-        float weight = weight_of(m, n, m->held[i].push->rank);
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct sent_section *s = &c->first[i].push->sections[table];
         uint32_t at = 0;
+        float weight;
 
         while (at < s->n_keys && s->keys[at] != key)
             at++;
         if (at == s->n_keys)
             continue;
+        weight = weight_of(m, c, c->first[i].push->rank);
         for (uint32_t k = 0; k < dim; k++) {
             float part = weight * s->values[(size_t)at * dim + k];
 
@@ -382,7 +396,7 @@ static void combine_key(struct model *m, uint32_t n, uint32_t table, uint32_t ke
         step(m, table, key, sum, 1);
 }
 
-static const char *combine(struct model *m, uint32_t n)
+static void combine(struct model *m, const struct complete *c)
 {
     float *sum = malloc(SPEC_DIM_MAX * sizeof *sum);
 
@@ -391,29 +405,27 @@ static const char *combine(struct model *m, uint32_t n)
     for (uint32_t table = 0; table < m->n_tables; table++) {
         m->n_pushes[table]++;
         for (uint32_t key = 0; key < m->plan->n_keys; key++)
-            combine_key(m, n, table, key, sum);
+            combine_key(m, c, table, key, sum);
     }
     end_version(m);
     free(sum);
-    return NULL;
 }
 
 static const char *apply_combine(struct model *m, const struct fact *fact)
 {
-    uint32_t n = n_of_clock(m, fact->clock);
+    struct complete c = find_clock(m, fact->run, fact->clock);
 
-    if (!n)
+    if (!c.n)
         return "a clock is combined that nobody has pushed for, or not the first one";
-    for (uint32_t i = 0; i < m->plan->n_workers; i++)
+    for (uint32_t i = 0; fact->run == m->run && i < m->plan->n_workers; i++)
         if (model_counts(&m->workers[i]) && m->workers[i].clock <= fact->clock)
             return "a clock is combined before all have finished it";
-    for (uint32_t i = n; i-- > 0;)
-        if (!is_finished(m, &m->held[i]) || is_done_again(m, i, n))
-            drop_held(m, i, 1);
-    n = n_of_clock(m, fact->clock);
-    if (n)
-        (void)combine(m, n);
-    drop_held(m, 0, n);
+    for (uint32_t i = c.n; i-- > 0;)
+        if (!is_finished(m, &c.first[i]) || is_done_again(m, &c, i))
+            drop_held(m, &c, i, 1);
+    if (c.n)
+        combine(m, &c);
+    drop_held(m, &c, 0, c.n);
     return fact->version != m->version ? "a combined clock has another version" : NULL;
 }
 

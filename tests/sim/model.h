@@ -22,6 +22,7 @@ struct fact {
     int status;                 /* of a push */
     enum worker_state state;    /* of an end */
     uint64_t clock, last_acked; /* of a join, a moved clock, a combined one */
+    uint64_t run;               /* of a combined clock */
     uint32_t table;             /* made; of rows */
     enum shard_rows_op op;
     uint64_t keys; /* a bit for each */
@@ -44,6 +45,7 @@ struct model_row {
 
 struct model_held {
     const struct sent_push *push;
+    uint64_t run; /* of the job, when it came */
     bool is_finished;
 };
 
@@ -55,9 +57,9 @@ struct model {
     uint64_t version, n_pushes[PLAN_N_TABLES_MAX];
     struct model_row rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
     float *values[PLAN_N_TABLES_MAX]; /* owned: n_keys x dim */
-    bool has_job;
+    uint64_t run; /* how often the job has started; 0: there is none */
     struct model_worker workers[PLAN_N_WORKERS_MAX];
-    struct model_held held[MODEL_HELD_MAX]; /* in the order of clock, rank, incarnation, number */
+    struct model_held held[MODEL_HELD_MAX]; /* in the order of run, clock, rank, incarnation, number */
     uint32_t n_held;
     uint64_t gone[PLAN_N_TABLES_MAX], left[PLAN_N_TABLES_MAX]; /* told for the next version */
     uint64_t n_applied; /* pushes */
