@@ -129,7 +129,8 @@ static inline void channels_on_closed(void *owner, int why)
     f->channel = NULL;
 }
 
-static const struct channel_events channels_events = { channels_on_frame, channels_on_closed };
+static const struct channel_events channels_events = { .frame = channels_on_frame,
+                                                       .closed = channels_on_closed };
 
 static inline void channels_loop_init(struct channels_loop *on)
 {
