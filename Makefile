@@ -24,6 +24,8 @@ flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+# With CC=clang; tests/fuzz/run.sh says so.
+flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
 
 PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
@@ -121,6 +123,19 @@ $(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(call libs,$(l
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
 
 golden-tests: $(GOLDEN_TESTS)
+
+# Fuzz targets: with libFuzzer in the variant of that name, else with a main() that runs files once. Only frames
+# have real checksums (tests/fuzz/harness.h).
+FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
+fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc.o,$^))
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk crc) $(SUPPORT) $(fuzz_main) \
+    $(call libs,$(link.psd) worker worker/data worker/client common)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
+
+fuzz-targets: $(FUZZ)
 
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
