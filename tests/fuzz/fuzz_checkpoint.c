@@ -80,8 +80,7 @@ bool harness_seed(uint32_t i, struct buf *out)
     fixture_new(shards, n, n_rows[i / 3], i);
     for (uint32_t k = 0; k < 7; k++) /* the last is number 7 */
         assert_int_equal(fixture_save(&disk.ops, shards, n, 1, NULL), 0);
-    assert_int_equal(
-        checkpoint_newest(&disk.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
+    assert_int_equal(checkpoint_newest(&disk.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
     assert_string_equal(dir, DIR);
     harness_put_number(out, i, 1);
     disk_dump(&disk, DIR, out);
