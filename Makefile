@@ -19,6 +19,7 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
 APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd
 APT_LINT  = clang clang-format binutils
+APT_FUZZ  = clang libclang-rt-dev
 
 flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
@@ -140,7 +141,7 @@ fuzz-targets: $(FUZZ)
 
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
-test: deps golden             ## install what is missing, build, run all tests (sanitizers included)
+test: deps fuzz-deps golden   ## install what is missing, build, run all tests (sanitizers included)
 	@tests/run.sh
 
 golden: $(BUILD)/golden/.done
@@ -155,6 +156,17 @@ demo: deps                    ## install what is missing, build, train on the ce
 
 deps:                         ## install the Debian packages that are missing (root or sudo)
 	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
+
+# Outside CI the kept inputs are run without libFuzzer where it cannot be installed.
+fuzz-deps:
+	@deploy/deps.sh $(APT_FUZZ) || [ -z "$$CI" ]
+
+SECONDS = 600
+fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="log part" takes some
+	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
+
+fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
+	@tests/fuzz/run.sh 20 $(TARGETS)
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
@@ -194,7 +206,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-log bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -143,7 +143,8 @@ static void walk_sections(struct pen *p, struct push *push)
 static void walk_push(struct pen *p, struct log_push *r, struct push *push)
 {
     uint32_t status = (uint32_t)r->status, none = 0;
-    uint32_t tick = p->mode == PEN_READS ? 0 : push->tick; /* what is read into holds nothing yet */
+    /* What is read into holds nothing yet. */
+    uint32_t tick = p->mode == PEN_READS ? 0 : push->tick;
 
     worker(p, &r->worker);
     u32(p, &status);
