@@ -37,11 +37,11 @@ one() {
     fi
 }
 
-# Adds to corpus/ the inputs that reach more, the smallest first, while it stays small.
+# Adds to corpus/ the inputs that reach more lines, the smallest first, while it stays small.
 keep() {
     name=$1 program=$2 kept=tests/fuzz/corpus/$1
     mkdir -p "$kept" "$run/merged/$name" "$run/corpus/$name"
-    "$program" -set_cover_merge=1 "$run/merged/$name" $(inputs "$name") "$run/corpus/$name" >"$run/$name.merge.log" 2>&1 || return
+    "$program" -set_cover_merge=1 -use_counters=0 "$run/merged/$name" $(inputs "$name") "$run/corpus/$name" >"$run/$name.merge.log" 2>&1 || return
     used=$(cat "$kept"/* 2>/dev/null | wc -c)
     ls -Sr "$run/merged/$name" | while read -r file; do
         bytes=$(wc -c <"$run/merged/$name/$file")
