@@ -5,6 +5,7 @@
 #include "tests/unit/admin/fixture.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,19 +47,35 @@ static struct endpoint *endpoint(void)
     return &e;
 }
 
+/* libFuzzer's clock ticks with a signal that interrupts what waits. */
 static int dial(const struct endpoint *e, uint32_t patience_ms)
 {
     /* A reset instead of a wait in the kernel: there are millions of these. */
     const struct linger now = { .l_onoff = 1 };
     const struct timeval patience = { patience_ms / 1000, patience_ms % 1000 * 1000 };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), status;
+    int fd, status;
 
-    assert(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    status = connect(fd, (const struct sockaddr *)&e->address, sizeof e->address);
+    do {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert(fd >= 0);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        status = connect(fd, (const struct sockaddr *)&e->address, sizeof e->address);
+        if (status)
+            close(fd);
+    } while (status && errno == EINTR);
     assert(status == 0);
     return fd;
+}
+
+static ssize_t receive(int fd, char *dst, size_t n_bytes)
+{
+    ssize_t n;
+
+    do
+        n = recv(fd, dst, n_bytes, 0);
+    while (n < 0 && errno == EINTR);
+    return n;
 }
 
 /* What stands behind it may be left out: an answer to HEAD. */
@@ -80,7 +97,7 @@ static size_t ask(const struct endpoint *e, uint32_t patience_ms, const uint8_t 
         n_bytes -= (size_t)n;
     }
     while (!has_head(answer, n_answer) &&
-           (n = recv(fd, answer + n_answer, n_max - n_answer, 0)) > 0)
+           (n = receive(fd, answer + n_answer, n_max - n_answer)) > 0)
         n_answer += (size_t)n;
     close(fd);
     return n_answer;
