@@ -130,7 +130,7 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
     }
-    r->store->ops->stats(r->store, &t->state.store);
+    tables_stats(r->tables, &t->state.store);
     if (!status && !t->state.samples && !t->stopped)
         status = err_set(err, PS_EDATA,
                          "there are no rows for rank %u of %u to train on (%llu malformed ones "

@@ -363,7 +363,7 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
     if (!status)
         status = ops->pull_wait(t->store, err);
     if (!status && (is_step || slot->has_dense))
-        wire_pulled(t->wire, slot->has_dense);
+        wire_pulled(t->wire, slot->clock, slot->has_dense);
     return status;
 }
 
@@ -416,6 +416,11 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err)
     for (uint32_t i = 0; i < t->n_dense; i++)
         sections[n++] = tell_dense(t, &t->dense[i], slot);
     return wire_push(t->wire, slot, sections, n, err);
+}
+
+void tables_stats(const struct tables *t, struct ps_stats *ret)
+{
+    wire_stats(t->wire, ret);
 }
 
 void tables_restart(struct tables *t)

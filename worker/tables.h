@@ -62,6 +62,9 @@ void tables_use(struct tables *t, struct slot *slot);
 /* Pushes the slot's gradients, and ticks. */
 int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;
 
+/* The store's counters, with what only this side knows (wire.h). Any thread. */
+void tables_stats(const struct tables *t, struct ps_stats *ret);
+
 /* What was pulled and not computed is dropped: dense arrays may have been in it. */
 void tables_restart(struct tables *t);
 
