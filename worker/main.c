@@ -174,9 +174,14 @@ static int train(struct run *r, struct err *err)
         return err_set(err, -EAGAIN, "no thread can be started");
     status = setup_store(&r->settings, true, notice, NULL, &r->store, err);
     if (!status && r->settings.rank == 0 && tables_exist(&r->settings, r->store))
-        log_info("job \"%s\" has tables already: training goes on from them (another --job "
-                 "starts afresh)",
-                 r->settings.job);
+        log_info(
+            r->settings.workers == 1
+                ? "job \"%s\" has tables already: training goes on from them (another --job "
+                  "starts afresh)"
+                : "job \"%s\" has tables already, made by another of its workers just now or "
+                  "by "
+                  "an earlier run: training goes on from them",
+            r->settings.job);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);
@@ -259,17 +264,32 @@ static int eval(struct run *r, struct err *err)
     return 0;
 }
 
+static void tell_written(const struct run *r, uint64_t n, const char *what)
+{
+    bool to_stdout = strcmp(r->settings.output, "-") == 0;
+
+    log_info("%llu %s written%s%s", (unsigned long long)n, what, to_stdout ? "" : " to ",
+             to_stdout ? "" : r->settings.output);
+}
+
 static int predict_to(struct run *r, FILE *out, struct err *err)
 {
-    struct metrics_result unused;
+    struct metrics_result done;
     uint64_t bad_rows = 0;
     int status;
 
     r->setup.strict = true;
-    status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad_rows, err);
+    if (status == PS_EDATA && !r->settings.labelled) {
+        struct err why = *err;
 
+        (void)err_set(err, status, "%.400s (files with the label column: --labelled)",
+                      why.text);
+    }
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
+    if (!status)
+        tell_written(r, done.n, "predictions");
     return status;
 }
 
@@ -303,8 +323,11 @@ static int synth(struct run *r, struct err *err)
                                      .cardinality = r->settings.cardinality,
                                      .zipf = (double)r->settings.zipf,
                                      .positive_rate = (double)r->settings.positive_rate };
+    int status = synth_write(&options, r->settings.output, err);
 
-    return synth_write(&options, r->settings.output, err);
+    if (!status)
+        tell_written(r, options.rows, "rows");
+    return status;
 }
 
 static const struct command {

@@ -17,7 +17,7 @@ uint32_t pipeline_slots_of(uint32_t n_permits)
 }
 
 int pipeline_new(struct tables *tables, struct store *store, const struct stop *stop,
-                 uint32_t n_permits, uint32_t pace, struct pipeline **ret, struct err *err)
+                 uint32_t n_permits, struct pipeline **ret, struct err *err)
 {
     struct pipeline *p = mem_alloc(sizeof *p);
     int status = 0;
@@ -27,7 +27,6 @@ int pipeline_new(struct tables *tables, struct store *store, const struct stop *
     p->store = store;
     p->stop = stop;
     p->n_permits = store->ops->overlaps ? n_permits : 1;
-    p->pace = pace;
     p->threaded = p->n_permits > 1;
     p->n_slots = pipeline_slots_of(p->n_permits);
     p->slots = mem_alloc(p->n_slots * sizeof *p->slots);

@@ -17,9 +17,6 @@
  * the bound lets it miss; servers, who are told how many steps are unfinished (ps.h), see to it
  * again. Hand-over is enough: a shard judges a link's pushes before the pulls behind them.
  *
- * A run's first steps change the most (Adagrad's have full length whatever the gradient), and do the most
- * harm where they are made twice out of the same weights: so permits come one by one.
- *
  * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at
  * the same time but reading: the stages then run one after the other in the caller's thread, and
  * every bit is that of the plain loop. What can be had there is store_ops.ahead: the store is
@@ -44,11 +41,9 @@ struct pipeline_totals {
     uint64_t steps, samples;
 };
 
-/* n_permits >= 1, of which there is one at clock 0 and one more every `pace` clocks; pace 0: all of them
- * from the start. The rest is borrowed; stop may be NULL. Makes the slots. */
+/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the slots. */
 int pipeline_new(struct tables *tables, struct store *store, const struct stop *stop,
-                 uint32_t n_permits, uint32_t pace, struct pipeline **ret, struct err *err)
-    MUST_CHECK;
+                 uint32_t n_permits, struct pipeline **ret, struct err *err) MUST_CHECK;
 
 /* Batches that are with the pipeline at most: feed_options.lend. */
 uint32_t pipeline_slots_of(uint32_t n_permits);

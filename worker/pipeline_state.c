@@ -65,17 +65,9 @@ int pipeline_state_tell_failure(struct pipeline *p, struct err *err)
     return status;
 }
 
-/* For the batch that is fetched next. */
-static uint64_t permits(const struct pipeline *p)
-{
-    uint64_t grown = p->pace ? 1 + (p->first_clock + p->n_fetched) / p->pace : p->n_permits;
-
-    return grown < p->n_permits ? grown : p->n_permits;
-}
-
 bool pipeline_state_may_fetch(const struct pipeline *p)
 {
-    return !p->failure.status && p->n_fetched - p->n_delivered < permits(p) &&
+    return !p->failure.status && p->n_fetched - p->n_delivered < p->n_permits &&
            p->n_fetched < p->n_allowed && (p->n_fetched < p->n_read || !p->ended);
 }
 

@@ -17,7 +17,7 @@ struct pipeline {
     struct store *store;
     const struct stop *stop;
     struct feed *feed; /* NULL: between epochs */
-    uint32_t n_permits, pace, n_slots;
+    uint32_t n_permits, n_slots;
     bool threaded;
     struct slot *slots; /* owned, n_slots: number i stands in slots[i % n_slots] */
     pthread_t fetcher, deliverer;

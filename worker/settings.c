@@ -227,7 +227,7 @@ static const struct setting rows[] = {
         "unacknowledged pushes that may be under way"),
 
     ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0,
-        "where the model computes"),
+        "where the model computes; this build has cpu alone"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU; they change no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|bf16", "fp32", 0, 0,

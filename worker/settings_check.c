@@ -98,6 +98,15 @@ static int check_limits(const struct settings *s, struct err *err)
     struct err why = { 0 };
     int status = want(err, s->ttl_ms % 1000 == 0, "--ttl: whole seconds are expected");
 
+    if (!status)
+        status = want(err, (s->admit_touches > 1) == (s->admit_clocks > 0),
+                      "--admit-touches of 2 or more and --admit-clocks go together: so many "
+                      "pushes within so many clocks");
+    if (!status)
+        status = want(err, (s->rare_touches > 0) == (s->rare_clocks > 0),
+                      "--rare-touches and --rare-clocks go together: fewer pushes than that "
+                      "within so many clocks");
+
     if (!status && spec_check(&spec, &why))
         status = err_set(err, PS_ESETTING, "%s", why.text);
     return status;

@@ -30,7 +30,7 @@
 
 struct fake_plan {
     uint64_t seed;
-    uint32_t n_permits, pace; /* of the pipeline */
+    uint32_t n_permits;
     uint64_t delay_max_us;
     uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
     uint64_t fence_flush;            /* likewise; FAKE_NEVER */

@@ -86,8 +86,7 @@ static void set_up_with(struct rig *r, const struct store_ops *ops,
     must(setup_model(&r->setup, &err), &err);
     must(tables_create(&r->settings, r->setup.model, 13, &r->fake.store, &r->tables, &err),
          &err);
-    must(pipeline_new(r->tables, &r->fake.store, NULL, plan->n_permits, plan->pace,
-                      &r->pipeline, &err),
+    must(pipeline_new(r->tables, &r->fake.store, NULL, plan->n_permits, &r->pipeline, &err),
          &err);
     open_feed(r, n_allowed);
 }
@@ -114,14 +113,6 @@ static void restart(struct rig *r)
     assert_int_equal(pipeline_restart(r->pipeline), r->fake.n_applied);
 }
 
-static uint64_t permits_at(const struct rig *r, uint64_t clock)
-{
-    const struct fake_plan *plan = &r->fake.plan;
-    uint64_t grown = plan->pace ? 1 + clock / plan->pace : plan->n_permits;
-
-    return grown < plan->n_permits ? grown : plan->n_permits;
-}
-
 /* One batch: 1, none left: 0, a failure: its status. */
 static int step(struct rig *r, struct err *err)
 {
@@ -130,7 +121,7 @@ static int step(struct rig *r, struct err *err)
 
     if (status || !slot)
         return status;
-    if (!(slot->clock - (uint64_t)slot->rows[0] < permits_at(r, slot->clock)))
+    if (!(slot->clock - (uint64_t)slot->rows[0] < r->fake.plan.n_permits))
         fail_msg("seed %llu: step %llu has rows of step %g",
                  (unsigned long long)r->fake.plan.seed, (unsigned long long)slot->clock,
                  (double)slot->rows[0]);
@@ -177,30 +168,6 @@ static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(v
         must(run_all(&r, &err), &err);
         must(pipeline_end(r.pipeline, &err), &err);
         assert_all_pushed_once(&r, N_BATCHES);
-        tear_down(&r);
-    }
-}
-
-static void permits_come_one_by_one(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-        struct fake_plan plan = plan_of(seed, 4);
-        struct err err = { 0 };
-        struct slot *slot;
-        struct rig r;
-
-        plan.pace = 5;
-        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
-        for (uint64_t clock = 0; clock < 20; clock++) { /* step() looks at what each has seen */
-            must(pipeline_next(r.pipeline, &slot, &err), &err);
-            assert_true(fake_wait_pull(&r.fake, slot->clock + permits_at(&r, slot->clock) - 1));
-            assert_int_equal(step(&r, &err), 1);
-        }
-        must(run_all(&r, &err), &err);
-        must(pipeline_end(r.pipeline, &err), &err);
-        assert_all_pushed_once(&r, N_BATCHES);
-        assert_int_equal(r.fake.max_ahead, 3);
         tear_down(&r);
     }
 }
@@ -390,7 +357,7 @@ static void the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost(void **s
 
         set_up(&r, &fake_serial, &plan, UINT64_MAX);
         mem_fail_after(k);
-        status = pipeline_new(r.tables, &r.fake.store, NULL, 1, 0, &second, &err);
+        status = pipeline_new(r.tables, &r.fake.store, NULL, 1, &second, &err);
         if (!status)
             status = run_all(&r, &err);
         mem_fail_after(-1);
@@ -444,7 +411,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded),
-        cmocka_unit_test(permits_come_one_by_one),
         cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
         cmocka_unit_test(
