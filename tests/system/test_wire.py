@@ -84,6 +84,10 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     killed.kill()
     killed.communicate()
     head, _ = cut(tmp_path, data, 4 * BATCH, "head")
+    _, err = finish(worker(node, head, *flags), status=1)
+    assert "are of a run that was killed and had other data" in err
+    for pushes in state.glob("ctr.0.*.pushes"):
+        pushes.unlink()
     _, err = finish(worker(node, head, *flags))
     assert re.search(r"did not end by itself; what it owed to \d+ rows is as of its step \d+0:", err), err
 
@@ -125,7 +129,7 @@ def test_ahead_that_can_do_nothing_is_said(psds, tmp_path):
     ssp = ("--mode", "ssp", "--staleness", 2, "--ahead", 2)
     node = psds("--shards", 1)
     _, err = finish(worker(node, data, *ssp))
-    assert err.count("--ahead 2 has no effect: rows come out of the row cache") == 1, err
+    assert err.count("--ahead 2 has no effect: the row cache") == 1, err
     _, err = finish(worker(node, data, *ssp, "--row-cache", 0, "--job", "plain"))
     assert "--ahead" not in err
 
