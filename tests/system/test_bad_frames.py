@@ -533,7 +533,7 @@ def test_a_specification_out_of_range_is_refused_with_a_sentence(name, shared_ps
         answer = client.table(**dict({"name": "bad.spec"}, **BAD_SPECS[name]))
         assert answer.type == "table_reply" and answer.status < -10000 and answer.text
         assert client.table(must_exist=True, name="bad.spec").status == STATUS["ENOTABLE"]
-    counted.eventually_adds("refused", 2)
+    counted.eventually_adds("refused", 1)
 
 
 def test_a_reader_changes_nothing(shared_psd, counted):
