@@ -209,8 +209,11 @@ static const char *apply_join(struct model *m, const struct fact *fact)
     if (w->state == WORKER_LIVE && w->incarnation == fact->incarnation) {
         if (fact->last_acked > w->last_seq && m->plan->durability == LOG_FSYNC)
             return "a push that was acknowledged is lost: its worker comes back and knows of it";
-        if (fact->last_acked > w->last_seq)
-            w->last_seq = fact->last_acked;
+        if (fact->last_acked <= w->last_seq)
+            return NULL;
+        w->last_seq = fact->last_acked;
+        if (fact->clock > w->clock)
+            w->clock = fact->clock;
         return NULL;
     }
     if (fact->last_acked && m->plan->durability == LOG_FSYNC)
