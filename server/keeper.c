@@ -94,7 +94,8 @@ static void note_success(struct keeper *k)
     k->record.number = k->manifest->number;
     k->record.unix_ms = k->manifest->unix_ms;
     k->record.n_rows = k->record.n_bytes = 0;
-    k->record.is_delta = k->manifest->base != 0;
+    k->record.base = k->manifest->base;
+    k->record.took_ms = k->ended_ms - k->started_ms;
     for (uint32_t i = 0; i < k->config.n_shards; i++) {
         k->record.n_rows += k->parts[i].facts.n_rows;
         k->record.n_bytes += k->parts[i].facts.n_bytes;

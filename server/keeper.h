@@ -44,7 +44,7 @@ struct keeper_config {
 struct keeper_record {
     uint64_t n_done, n_failed;
     uint64_t number, unix_ms, n_rows, n_bytes; /* of the last that succeeded */
-    bool is_delta;                             /* the same */
+    uint64_t base, took_ms; /* the same: what it is a delta to (0: full), how long it took */
     struct err error;                          /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms;               /* 0: nothing is under way */
     uint64_t until_unix_ms; /* when it will be told to have failed; 0: it has been */

@@ -410,6 +410,7 @@ static void make_helpers(struct node *n) ON_MAIN
     n->keeper = s->data_dir[0] ? keeper_new(&keeper) : NULL;
     desk.facts = n->facts;
     desk.keeper = n->keeper;
+    desk.inquiry = (struct inquiry_config){ &n->mailbox, &n->map, n->shards };
     n->desk = desk_new(&desk);
     n->census.report = (struct node_report){ .version = PS_VERSION,
                                              .address = "",

@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/client/spool.h"
 #include "worker/compute/compute.h"
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
@@ -23,6 +24,7 @@
 struct run {
     struct settings settings;
     struct setup setup;
+    struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
     struct store *store;       /* owned */
     struct tables *tables;     /* owned */
     struct progress *progress; /* owned */
@@ -48,6 +50,7 @@ static int run_deinit(struct run *r, int status, struct err *err)
     tables_free(r->tables);
     if (r->store)
         r->store->ops->close(r->store);
+    spool_close(r->spool);
     setup_deinit(&r->setup);
     stop_close(r->stop);
     settings_free(&settings_worker, &r->settings);
@@ -70,7 +73,8 @@ static int moments_to_tables(struct run *r, struct err *err)
     status = setup_moments(&r->setup, mean, std, err);
     if (!status)
         schema_set_moments(r->setup.schema, mean, std);
-    if (!status && r->settings.rank == 0)
+    /* Later it has been done, by this worker as another process. */
+    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store))
         status = tables_store_moments(r->tables, mean, std, err);
     free(mean);
     return status;
@@ -108,7 +112,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
         r->store = NULL;
         tables_free(r->tables);
         r->tables = NULL;
-        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
         if (!status)
             status = tables_find(&r->settings, r->setup.model,
                                  schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
@@ -130,8 +134,8 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
     }
-    r->store->ops->stats(r->store, &t->state.store);
-    if (!status && !t->state.samples && !t->stopped)
+    tables_stats(r->tables, &t->state.store);
+    if (!status && !t->state.samples && !t->steps_before && !t->stopped)
         status = err_set(err, PS_EDATA,
                          "there are no rows for rank %u of %u to train on (%llu malformed ones "
                          "were skipped)",
@@ -172,11 +176,19 @@ static int train(struct run *r, struct err *err)
     r->stop = stop_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
-    status = setup_store(&r->settings, true, notice, NULL, &r->store, err);
-    if (!status && r->settings.rank == 0 && tables_exist(&r->settings, r->store))
-        log_info("job \"%s\" has tables already: training goes on from them (another --job "
-                 "starts afresh)",
-                 r->settings.job);
+    status = setup_spool(&r->settings, notice, NULL, &r->spool, err);
+    if (!status)
+        status = setup_store(&r->settings, true, r->spool, notice, NULL, &r->store, err);
+    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store) &&
+        tables_exist(&r->settings, r->store))
+        log_info(
+            r->settings.workers == 1
+                ? "job \"%s\" has tables already: training goes on from them (another --job "
+                  "starts afresh)"
+                : "job \"%s\" has tables already, made by another of its workers just now or "
+                  "by "
+                  "an earlier run: training goes on from them",
+            r->settings.job);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);
@@ -230,7 +242,7 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status)
-        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
     if (!status)
         status = tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                              r->store, &r->tables, err);
@@ -259,17 +271,32 @@ static int eval(struct run *r, struct err *err)
     return 0;
 }
 
+static void tell_written(const struct run *r, uint64_t n, const char *what)
+{
+    bool to_stdout = strcmp(r->settings.output, "-") == 0;
+
+    log_info("%llu %s written%s%s", (unsigned long long)n, what, to_stdout ? "" : " to ",
+             to_stdout ? "" : r->settings.output);
+}
+
 static int predict_to(struct run *r, FILE *out, struct err *err)
 {
-    struct metrics_result unused;
+    struct metrics_result done;
     uint64_t bad_rows = 0;
     int status;
 
     r->setup.strict = true;
-    status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad_rows, err);
+    if (status == PS_EDATA && !r->settings.labelled) {
+        struct err why = *err;
 
+        (void)err_set(err, status, "%.400s (files with the label column: --labelled)",
+                      why.text);
+    }
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
+    if (!status)
+        tell_written(r, done.n, "predictions");
     return status;
 }
 
@@ -303,8 +330,11 @@ static int synth(struct run *r, struct err *err)
                                      .cardinality = r->settings.cardinality,
                                      .zipf = (double)r->settings.zipf,
                                      .positive_rate = (double)r->settings.positive_rate };
+    int status = synth_write(&options, r->settings.output, err);
 
-    return synth_write(&options, r->settings.output, err);
+    if (!status)
+        tell_written(r, options.rows, "rows");
+    return status;
 }
 
 static const struct command {

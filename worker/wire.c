@@ -1,12 +1,14 @@
 #include "worker/wire.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/client/spool.h"
 #include "worker/settings_wire.h"
 #include "worker/state.h"
 
@@ -18,19 +20,28 @@ struct wire {
     struct store *store;
     pthread_mutex_t lock; /* of codecs, which pulls and pushes ask */
     struct codecs codecs;
-    struct state *state;      /* owned; NULL without --state-dir */
-    uint64_t bound;           /* of dense tables, clocks */
-    uint64_t dense_min_clock; /* that the last pull of them carried */
-    uint32_t dense_uses;      /* steps that have used it; 0: it has not been pulled */
+    struct state *state;            /* owned; NULL without --state-dir */
+    struct bookmark mark;           /* as of the last push */
+    bool goes_on;
+    uint64_t bound;                 /* of dense tables, clocks */
+    uint64_t dense_min_clock;       /* that the last pull of them carried */
+    uint32_t dense_uses;            /* steps that have used it; 0: it has not been pulled */
+    _Atomic uint64_t staleness_max; /* of dense tables that were used again */
+    _Atomic uint64_t flush_ns;      /* that timed pushes waited */
 };
 
-static double now_s(void *arg)
+static uint64_t now_ns(void)
 {
     struct timespec t;
 
-    (void)arg;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static double now_s(void *arg)
+{
+    (void)arg;
+    return (double)now_ns() * 1e-9;
 }
 
 static void notice(void *arg, const char *sentence)
@@ -68,7 +79,7 @@ static struct codecs_options make_options(const struct wire *w, uint64_t n_dense
     struct codecs_options o = { .has_link = !s->local,
                                 .warmup_steps = s->dense_push_warmup,
                                 .warmup_codec = (enum codec_id)s->dense_push_warmup_codec,
-                                .steps_before = state_steps_before(w->state),
+                                .steps_before = w->mark.codec_steps,
                                 .now_s = now_s,
                                 .notice = notice };
     double n_blocks = (double)n_dense_floats / SPEC_DENSE_BLOCK;
@@ -96,6 +107,52 @@ static void settle(struct codecs_options *o)
         o->flows[i].is_free = false;
 }
 
+/* Where the process before this one stood; or the beginning. */
+static int open_bookmark(struct wire *w, struct err *err)
+{
+    uint8_t note[SPOOL_NOTE_MAX];
+    uint32_t n_bytes = w->store->spool ? spool_found_note(w->store->spool, note) : 0;
+
+    w->mark = (struct bookmark){ .settings = bookmark_settings(w->s),
+                                 .codec_steps = state_steps_before(w->state),
+                                 .best_auc = -1 };
+    if (!n_bytes)
+        return 0;
+    if (bookmark_read(note, n_bytes, &w->mark) || w->mark.settings != bookmark_settings(w->s))
+        return err_set(err, PS_ESPEC,
+                       "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
+                       "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
+                       "remove them",
+                       w->s->state_dir, w->s->job, w->s->rank);
+    w->goes_on = true;
+    return 0;
+}
+
+struct bookmark *wire_bookmark(struct wire *w)
+{
+    return &w->mark;
+}
+
+bool wire_goes_on(const struct wire *w)
+{
+    return w->goes_on;
+}
+
+static void note_bookmark(struct wire *w, const struct bookmark *mark)
+{
+    uint8_t note[BOOKMARK_BYTES];
+
+    if (!w->store->spool)
+        return;
+    bookmark_write(mark, note);
+    spool_set_note(w->store->spool, note, sizeof note);
+}
+
+void wire_mark(struct wire *w)
+{
+    note_bookmark(w, &w->mark);
+}
+
 int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_floats,
              bool trains, struct wire **ret, struct err *err)
 {
@@ -109,6 +166,8 @@ int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_flo
     if (trains) {
         encoder_bound_residuals(encoder, s->residual_max_bytes);
         status = state_open(&file_os, s, encoder, &w->state, err);
+        if (!status)
+            status = open_bookmark(w, err);
     }
     if (status) {
         wire_free(w);
@@ -141,6 +200,11 @@ enum codec_id wire_codec(struct wire *w, enum choice_slot slot)
     return codec;
 }
 
+static uint64_t dense_age(const struct wire *w, uint64_t clock)
+{
+    return clock > w->dense_min_clock ? clock - w->dense_min_clock : 0;
+}
+
 bool wire_wants_dense(struct wire *w, uint64_t clock)
 {
     uint32_t refresh;
@@ -150,16 +214,20 @@ bool wire_wants_dense(struct wire *w, uint64_t clock)
     pthread_mutex_unlock(&w->lock);
     if (!w->dense_uses || w->dense_uses >= refresh)
         return true;
-    return clock > w->dense_min_clock && clock - w->dense_min_clock > w->bound;
+    return dense_age(w, clock) > w->bound;
 }
 
-void wire_pulled(struct wire *w, bool with_dense)
+void wire_pulled(struct wire *w, uint64_t clock, bool with_dense)
 {
+    uint64_t age = dense_age(w, clock);
     struct ps_stats stats;
 
     w->dense_uses++;
-    if (!with_dense)
+    if (!with_dense) {
+        if (age > w->staleness_max)
+            w->staleness_max = age;
         return;
+    }
     w->store->ops->stats(w->store, &stats);
     w->dense_min_clock = stats.pulled_clock;
     w->dense_uses = 1;
@@ -170,6 +238,15 @@ void wire_forget(struct wire *w)
     w->dense_uses = 0;
 }
 
+static int flush(struct wire *w, struct err *err)
+{
+    uint64_t since_ns = now_ns();
+    int status = w->store->ops->flush(w->store, err);
+
+    atomic_fetch_add(&w->flush_ns, now_ns() - since_ns);
+    return status;
+}
+
 /* The push, and how long the link and the servers had it. One that was handed over is delivered,
  * even where this worker turns out to be dead while it waits: the next call tells it again. */
 static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
@@ -178,7 +255,7 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
 {
     const struct store_ops *ops = w->store->ops;
     struct ps_stats before, after;
-    int status = ops->flush(w->store, err);
+    int status = flush(w, err);
     double sent_s;
 
     if (status)
@@ -190,7 +267,7 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
         return status;
     ops->stats(w->store, &after);
     step->push_bytes = after.bytes_pushed - before.bytes_pushed;
-    status = ops->flush(w->store, err);
+    status = flush(w, err);
     if (!status)
         step->push_s = now_s(NULL) - sent_s;
     return status == PS_EFENCED ? 0 : status;
@@ -207,35 +284,64 @@ static bool is_measuring(struct wire *w)
     return is;
 }
 
+/* What the bookmark is once this step is pushed goes with its push. */
+static struct bookmark note_step(struct wire *w, const struct slot *slot)
+{
+    struct bookmark next = w->mark;
+
+    next.batch = slot->batch->number + 1;
+    next.steps++;
+    next.codec_steps++;
+    note_bookmark(w, &next);
+    return next;
+}
+
+static void count_step(struct wire *w, struct codecs_step *step)
+{
+    struct ps_stats stats;
+
+    w->store->ops->stats(w->store, &stats);
+    step->bytes_in = stats.bytes_in;
+    pthread_mutex_lock(&w->lock);
+    codecs_stepped(&w->codecs, step);
+    pthread_mutex_unlock(&w->lock);
+}
+
 int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
               uint32_t n, struct err *err)
 {
     struct codecs_step step = { .n_rows = slot->batch->n_unique,
                                 .compute_s = (double)slot->compute_ns * 1e-9 };
     uint32_t n_samples = slot->batch->n;
-    struct ps_stats stats;
-    uint64_t n_steps;
+    struct bookmark next;
     int status = state_begin(w->state, err);
 
     if (status)
         return status;
+    next = note_step(w, slot);
     if (is_measuring(w))
         status = push_timed(w, slot->clock, n_samples, sections, n, &step, err);
     else
         status = w->store->ops->push(w->store, slot->clock, n_samples, true, sections, n, err);
     if (status)
         return status;
-    w->store->ops->stats(w->store, &stats);
-    step.bytes_in = stats.bytes_in;
-    pthread_mutex_lock(&w->lock);
-    codecs_stepped(&w->codecs, &step);
-    n_steps = codecs_n_steps(&w->codecs);
-    pthread_mutex_unlock(&w->lock);
-    state_stepped(w->state, n_steps);
+    w->mark = next;
+    count_step(w, &step);
+    state_stepped(w->state, w->mark.codec_steps);
     return 0;
+}
+
+void wire_stats(const struct wire *w, struct ps_stats *ret)
+{
+    uint64_t age = w->staleness_max;
+
+    w->store->ops->stats(w->store, ret);
+    ret->room_ns += w->flush_ns;
+    if (age > ret->staleness_max)
+        ret->staleness_max = age;
 }
 
 int wire_end(struct wire *w, struct err *err)
 {
-    return w ? state_end(w->state, codecs_n_steps(&w->codecs), err) : 0;
+    return w ? state_end(w->state, w->mark.codec_steps, err) : 0;
 }

@@ -16,6 +16,7 @@
 #ifndef WORKER_WIRE_H
 #define WORKER_WIRE_H
 
+#include "worker/bookmark.h"
 #include "worker/codecs.h"
 #include "worker/settings.h"
 #include "worker/slot.h"
@@ -29,18 +30,30 @@ int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_flo
              bool trains, struct wire **ret, struct err *err) MUST_CHECK;
 void wire_free(struct wire *w);
 
+/* Where the run stands, to be read and changed while no push is under way; a push advances it by its
+ * step. PS_ESPEC from wire_new(): what the process before has left is of other settings. */
+struct bookmark *wire_bookmark(struct wire *w);
+/* Is it that of a process before this one? */
+bool wire_goes_on(const struct wire *w);
+/* It goes with pushes that end no step, too, as it is now. */
+void wire_mark(struct wire *w);
+
 enum codec_id wire_codec(struct wire *w, enum choice_slot slot);
 
 /* Must dense tables be pulled for the step at this clock, or do those pulled before do? */
 bool wire_wants_dense(struct wire *w, uint64_t clock);
-/* A step's pull has been answered; with dense tables or without. */
-void wire_pulled(struct wire *w, bool with_dense);
+/* The pull of the step at this clock has been answered; with dense tables or without. */
+void wire_pulled(struct wire *w, uint64_t clock, bool with_dense);
 /* Of what was pulled some may never be computed: dense tables are to be pulled anew. */
 void wire_forget(struct wire *w);
 
 /* A computed step's push: ops->push with a tick, timed if it is to be. */
 int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
               uint32_t n, struct err *err) MUST_CHECK;
+
+/* The store's, with the age of dense tables that were used again, and with the time that timed pushes
+ * waited for their answers, as room_ns. Any thread. */
+void wire_stats(const struct wire *w, struct ps_stats *ret);
 
 /* The end of a run, well or with an error: writes the state. Needs no server, but the store's
  * encoder. NULL is fine. */

@@ -7,6 +7,7 @@
 #include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_lockstep.h"
+#include "server/core/shard_look.h"
 #include "server/core/shard_sweep.h"
 #include "server/core/shard_tell.h"
 
@@ -157,6 +158,8 @@ static void take_place(struct shard *s, struct shard_run *run)
     for (uint32_t i = 0; i < run->push->n_sections; i++)
         any = any || !run->parts[i].waits;
     s->version += any;
+    if (any)
+        shard_look_note(s, run->worker, run->push);
     if (any && s->again)
         shard_again_begin(s);
     for (uint32_t i = 0; i < run->push->n_sections; i++) {

@@ -17,6 +17,11 @@ struct rebuild_at {
     uint64_t clock;
 };
 
+/* As people type it: NUMBER, JOB:CLOCK, or "" for the end. `job` is where ret->job points to. PS_ESETTING and a
+ * sentence. */
+int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
+                    struct err *err) MUST_CHECK;
+
 struct rebuild_config {
     const struct file_ops *files; /* borrowed, like all here */
     const char *data_dir;

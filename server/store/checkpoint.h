@@ -56,6 +56,9 @@ int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_i
  * tried again after the next one. A failure may come after the rename: then the new checkpoint or the one before is
  * the newest, and both are whole.
  *
+ * A delta whose base is not there any more is refused (-ENOENT, PS_ECORRUPT), as is one that makes a chain of
+ * more than CHECKPOINT_CHAIN_MAX (-EINVAL): the next one has to be full.
+ *
  * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the restore points that are
  * there: its log may be cut at the record behind it. 0: it may not be cut.
  */

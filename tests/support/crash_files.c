@@ -171,10 +171,46 @@ static int crash_close(void *state, int fd)
     return strikes(c) ? -EIO : 0;
 }
 
+static int rename_one(struct crash_files *c, const char *from, const char *to)
+{
+    struct crash_name *old = find(c, from), *new;
+    int status = name_at(c, to, old->is_dir, &new);
+
+    if (status)
+        return status;
+    old = find(c, from); /* name_at() may have moved the names */
+    new->live = old->live;
+    old->live = -1;
+    return 0;
+}
+
+/* The files of a directory that has another name now. They are as durable as before, as far as its new name is;
+ * below the old one they stay so, in case that it comes back. */
+static void rename_files(struct crash_files *c, const char *from, const char *to)
+{
+    long n_names = c->n_names;
+
+    for (long i = 0; i < n_names; i++) {
+        char old_path[CRASH_PATH_MAX], new_path[CRASH_PATH_MAX];
+        long durable = c->names[i].durable;
+        int status;
+
+        if (c->names[i].live < 0 || !is_child(&c->names[i], from))
+            continue;
+        snprintf(old_path, sizeof old_path, "%s", c->names[i].path);
+        assert(strlen(to) + strlen(old_path + strlen(from)) < sizeof new_path);
+        snprintf(new_path, sizeof new_path, "%.80s%.79s", to, old_path + strlen(from));
+        status = rename_one(c, old_path, new_path);
+        assert(status == 0); /* its directory is there */
+        find(c, new_path)->durable = durable;
+    }
+}
+
 static int crash_rename(void *state, const char *from, const char *to)
 {
     struct crash_files *c = state;
-    struct crash_name *old, *new;
+    const struct crash_name *old;
+    bool is_dir;
     int status;
 
     if (strikes(c))
@@ -182,13 +218,11 @@ static int crash_rename(void *state, const char *from, const char *to)
     old = find(c, from);
     if (!old || old->live < 0)
         return -ENOENT;
-    status = name_at(c, to, false, &new);
-    if (status)
-        return status;
-    old = find(c, from); /* name_at() may have moved the names */
-    new->live = old->live;
-    old->live = -1;
-    return 0;
+    is_dir = old->is_dir;
+    status = rename_one(c, from, to);
+    if (!status && is_dir)
+        rename_files(c, from, to);
+    return status;
 }
 
 static int crash_unlink(void *state, const char *path)

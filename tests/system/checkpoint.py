@@ -3,13 +3,14 @@ import json
 import pathlib
 import struct
 
-HEADER_BYTES, TABLE_BYTES, CHUNK_BYTES, FOOTER_BYTES, ROW_HEAD_BYTES = 40, 336, 20, 32, 16
+HEADER_BYTES, TABLE_BYTES, CHUNK_BYTES, FOOTER_BYTES, ROW_HEAD_BYTES = 96, 336, 20, 56, 16
 FP32, BF16, FP16 = 0, 1, 2
 
 
 def newest(data_dir):
-    """The newest checkpoint of a data directory that has a manifest."""
-    dirs = [d for d in sorted((pathlib.Path(data_dir) / "checkpoints").iterdir()) if (d / "MANIFEST").exists()]
+    """The newest checkpoint of a data directory that has a manifest and was not set aside."""
+    dirs = [d for d in sorted((pathlib.Path(data_dir) / "checkpoints").iterdir())
+            if d.suffix != ".aside" and (d / "MANIFEST").exists()]
     assert dirs, f"no checkpoint in {data_dir}"
     return dirs[-1]
 
@@ -26,34 +27,50 @@ def floats_of(payload, storage, dim):
     return weights + payload[(2 * dim + 3) // 4 * 4:]
 
 
-def read_part(path, tables):
-    """Adds one shard's rows to tables: {name: {key: bytes of weights, in fp32, and optimizer state}}."""
-    data = path.read_bytes()
+def read_head(data):
+    """A file's header: (version, n_tables, base), and its tables' (name, dim, storage, payload bytes)."""
     assert data[:8] == b"PSDPART\n"
-    assert struct.unpack_from("<I", data, 8)[0] == 2
-    n_tables = struct.unpack_from("<I", data, HEADER_BYTES - 8)[0]
-    at, specs = HEADER_BYTES, []
-    for _ in range(n_tables):
+    assert struct.unpack_from("<I", data, 8)[0] == 3
+    version, n_tables = struct.unpack_from("<QI", data, 24)
+    first, base, base_version = struct.unpack_from("<QQQ", data, 56)
+    assert (base == 0 or base_version <= version) and first >= 0
+    specs = []
+    for at in range(HEADER_BYTES, HEADER_BYTES + n_tables * TABLE_BYTES, TABLE_BYTES):
         record = data[at:at + TABLE_BYTES]
         assert record[:4] == b"TABL"
         name = record[4:132].split(b"\0")[0].decode()
         dim, storage = struct.unpack_from("<I", record, 136)[0], struct.unpack_from("<I", record, 260)[0]
         specs.append((name, dim, storage, struct.unpack_from("<I", record, TABLE_BYTES - 8)[0]))
+    return base, specs
+
+
+def read_part(path, tables):
+    """Adds one shard's rows to tables, {name: {key: bytes of weights, in fp32, and optimizer state}}: those of the file
+    that it is a delta to, without the keys that went, then its own. A row may stand in a file twice: the last one counts."""
+    data = path.read_bytes()
+    base, specs = read_head(data)
+    if base:
+        read_part(path.parent.parent / f"{base:020}" / path.name, tables)
+    for name, *_ in specs:
         tables.setdefault(name, {})
-        at += TABLE_BYTES
-    while data[at:at + 4] == b"ROWS":
-        table, n_rows, n_bytes = struct.unpack_from("<III", data, at + 4)
-        name, dim, storage, payload_bytes = specs[table]
-        row_bytes = ROW_HEAD_BYTES + payload_bytes
-        assert n_bytes == n_rows * row_bytes
+    at = HEADER_BYTES + len(specs) * TABLE_BYTES
+    while data[at:at + 4] != b"END\n":
+        tag = data[at:at + 4]
+        table, n_items, n_bytes = struct.unpack_from("<III", data, at + 4)
         at += CHUNK_BYTES
-        for i in range(n_rows):
-            row = data[at + i * row_bytes:at + (i + 1) * row_bytes]
-            key = struct.unpack_from("<Q", row)[0]
-            assert key not in tables[name], f"{name} has key {key} twice"
-            tables[name][key] = floats_of(row[ROW_HEAD_BYTES:], storage, dim)
+        if tag == b"GONE":
+            for key in struct.unpack_from(f"<{n_items}Q", data, at):
+                tables[specs[table][0]].pop(key, None)
+        elif tag == b"ROWS":
+            name, dim, storage, payload_bytes = specs[table]
+            row_bytes = ROW_HEAD_BYTES + payload_bytes
+            assert n_bytes == n_items * row_bytes
+            for row in (data[i:i + row_bytes] for i in range(at, at + n_bytes, row_bytes)):
+                tables[name][struct.unpack_from("<Q", row)[0]] = floats_of(row[ROW_HEAD_BYTES:], storage, dim)
+        else:
+            assert tag == b"STAT"
         at += n_bytes
-    assert data[at:at + 4] == b"END\n" and at + FOOTER_BYTES == len(data)
+    assert at + FOOTER_BYTES == len(data)
 
 
 def read_tables(data_dirs):

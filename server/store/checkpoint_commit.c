@@ -136,6 +136,30 @@ static void prune(struct count *count, uint64_t newest)
     free(numbers.items);
 }
 
+/* A delta to what nobody can load would be none. */
+static int check_base(const struct file_ops *files, const char *data_dir,
+                      const struct manifest *m, struct err *err)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint base;
+    int status;
+
+    if (!m->base)
+        return 0;
+    status = shelf_number_path(data_dir, m->base, dir, err);
+    if (!status)
+        status = checkpoint_read_links(files, dir, &base, err);
+    if (status)
+        return status;
+    if (base.n_links == CHECKPOINT_CHAIN_MAX)
+        status =
+            err_set(err, -EINVAL,
+                    "a chain of %u checkpoints ends in %.160s: the next one has to be full",
+                    CHECKPOINT_CHAIN_MAX, dir);
+    checkpoint_close(&base);
+    return status;
+}
+
 int checkpoint_commit(const struct file_ops *files, const char *data_dir,
                       const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
                       struct err *err)
@@ -149,6 +173,8 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
     int status = shelf_number_path(data_dir, m->number, dir, err);
 
     assert(m->n_files > 0 && m->n_files <= MANIFEST_N_FILES_MAX);
+    if (!status)
+        status = check_base(files, data_dir, m, err);
     if (!status)
         status = manifest_write(files, dir, m, err);
     if (status)
