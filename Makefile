@@ -19,11 +19,15 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
 APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd
 APT_LINT  = clang clang-format binutils
+APT_FUZZ  = clang libclang-rt-dev
 
 flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+# With CC=clang; tests/fuzz/run.sh says so. Its pointer-overflow minds NULL + 0, which an empty buffer has.
+flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow \
+                -fno-sanitize-recover=all
 
 PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
@@ -70,6 +74,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
+$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
@@ -125,9 +130,22 @@ $(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(call libs,$(l
 
 golden-tests: $(GOLDEN_TESTS)
 
+# Fuzz targets: with libFuzzer in the variant of that name, else with a main() that runs files once. Only frames
+# have real checksums (tests/fuzz/harness.h).
+FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
+fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc.o,$^))
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc) $(SUPPORT) $(fuzz_main) \
+    $(call libs,worker/mirror worker/data worker/client $(link.psd))
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
+
+fuzz-targets: $(FUZZ)
+
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
-test: deps golden             ## install what is missing, build, run all tests (sanitizers included)
+test: deps fuzz-deps golden   ## install what is missing, build, run all tests (sanitizers included)
 	@tests/run.sh
 
 golden: $(BUILD)/golden/.done
@@ -142,6 +160,17 @@ demo: deps                    ## install what is missing, build, train on the ce
 
 deps:                         ## install the Debian packages that are missing (root or sudo)
 	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
+
+# Outside CI the kept inputs are run without libFuzzer where it cannot be installed.
+fuzz-deps:
+	@deploy/deps.sh $(APT_FUZZ) || [ -z "$$CI" ]
+
+SECONDS = 600
+fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="log part" takes some
+	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
+
+fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
+	@tests/fuzz/run.sh 20 $(TARGETS)
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
@@ -184,7 +213,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

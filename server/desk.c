@@ -230,7 +230,8 @@ static void on_closed(void *owner, struct connection *c, int why)
     }
 }
 
-static const struct connection_events desk_events = { on_request, on_closed };
+static const struct connection_events desk_events = { .request = on_request,
+                                                      .closed = on_closed };
 
 /* --- for the node --- */
 

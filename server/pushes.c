@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/mem.h"
+#include "server/glance.h"
 
 /* A push and whom to answer. */
 struct asked {
@@ -202,6 +203,8 @@ static int judge(struct pushes *p, const struct request *r, struct shard_push_re
     *ret_state = SHARD_PUSH_JUDGED;
     if (!status)
         status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status)
+        glance_tell(&a->push, r->body, r->n_seen);
     if (!status)
         status = find_worker(p, a, r->now_ms, &worker);
     if (status)

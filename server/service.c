@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/glance.h"
 #include "server/pushes.h"
 
 #define STEP_MS_MAX 500u /* by which the shard's time moves at once */
@@ -24,6 +25,7 @@ struct service {
     struct report_requests *requests; /* owned, FRAME_TYPE_END */
     struct buf out;                   /* the reply being made; empty in between */
     struct buf unpacked;              /* a body after decompression */
+    struct push glance;               /* glance_more()'s scratch */
     uv_idle_t idle;                   /* active while there is more to do than events bring */
     uint64_t n_idle;
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
@@ -335,12 +337,15 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
                       const uint8_t *head, const uint8_t *body)
 {
     struct service *s = owner;
-    struct request r = {
-        .connection = c, .header = header, .head = head, .start_ns = uv_hrtime()
-    };
+    struct request r = { .connection = c,
+                         .header = header,
+                         .head = head,
+                         .n_seen = c->n_seen,
+                         .start_ns = uv_hrtime() };
     int status;
 
     enter_shard();
+    c->n_seen = 0;
     if (!handlers[header->type])
         return PS_EPROTO; /* a greeting, a reply, an operator's command: not of this place */
     if (s->state == SERVICE_STOPPED)
@@ -356,6 +361,14 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
         buf_deinit(&s->out);
     keep_going(s);
     return status;
+}
+
+static void on_part(void *owner, struct connection *c, const struct frame_header *header,
+                    const uint8_t *head, const uint8_t *body, size_t n_bytes)
+{
+    struct service *s = owner;
+
+    c->n_seen = glance_more(&s->glance, header, head, body, n_bytes, c->n_seen);
 }
 
 /* Ends that need no words: the peer hung up or vanished, or we closed. */
@@ -380,7 +393,9 @@ static void on_closed(void *owner, struct connection *c, int why)
         complain(s, c, "closed: a message", why, NULL);
 }
 
-const struct connection_events service_events = { on_request, on_closed };
+const struct connection_events service_events = { .request = on_request,
+                                                  .part = on_part,
+                                                  .closed = on_closed };
 
 void service_tick(struct service *s)
 {

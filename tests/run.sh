@@ -1,6 +1,6 @@
 #!/bin/sh
-# All tests: unit tests under ASan+UBSan, those with threads under TSan, then real processes. A program a file; each has a
-# time limit, and its output is shown when it fails. Ends with "N passed, N failed".
+# All tests: unit tests under ASan+UBSan, those with threads under TSan, fuzz targets, then real processes. A program
+# a file; each has a time limit, and its output is shown when it fails. Ends with "N passed, N failed".
 cd "$(dirname "$0")/.." || exit 2
 jobs=$(nproc)
 log=build/test-logs
@@ -35,6 +35,13 @@ run_one='
 } | xargs -P "$jobs" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
 passed=$(grep -c '^ok' "$log/unit.txt")
 failed=$(grep -c '^FAIL' "$log/unit.txt")
+
+# Every parser, 20 s each.
+echo "fuzzing"
+tests/fuzz/run.sh 20 | tee "$log/fuzz.txt"
+passed=$((passed + $(grep -c '^ok' "$log/fuzz.txt")))
+failed=$((failed + $(grep -c '^FAIL' "$log/fuzz.txt")))
+grep -q '^ok' "$log/fuzz.txt" || failed=$((failed + 1))
 
 # Real processes: everything with the release build, then what breaks connections and threads with the sanitized ones.
 system_passed=0

@@ -59,7 +59,7 @@ int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE 
     int status;
 
     err->text[0] = 0;
-    status = setup_feed(u, false, 0, &feed, err);
+    status = setup_feed(u, false, 0, 0, &feed, err);
     if (status)
         return status;
     status = tables_slot_init(tables, &slot, err);

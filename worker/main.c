@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/client/spool.h"
 #include "worker/compute/compute.h"
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
@@ -23,6 +24,7 @@
 struct run {
     struct settings settings;
     struct setup setup;
+    struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
     struct store *store;       /* owned */
     struct tables *tables;     /* owned */
     struct progress *progress; /* owned */
@@ -48,6 +50,7 @@ static int run_deinit(struct run *r, int status, struct err *err)
     tables_free(r->tables);
     if (r->store)
         r->store->ops->close(r->store);
+    spool_close(r->spool);
     setup_deinit(&r->setup);
     stop_close(r->stop);
     settings_free(&settings_worker, &r->settings);
@@ -70,7 +73,8 @@ static int moments_to_tables(struct run *r, struct err *err)
     status = setup_moments(&r->setup, mean, std, err);
     if (!status)
         schema_set_moments(r->setup.schema, mean, std);
-    if (!status && r->settings.rank == 0)
+    /* Later it has been done, by this worker as another process. */
+    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store))
         status = tables_store_moments(r->tables, mean, std, err);
     free(mean);
     return status;
@@ -108,7 +112,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
         r->store = NULL;
         tables_free(r->tables);
         r->tables = NULL;
-        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
         if (!status)
             status = tables_find(&r->settings, r->setup.model,
                                  schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
@@ -131,7 +135,7 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         status = r->store->ops->leave(r->store, err);
     }
     r->store->ops->stats(r->store, &t->state.store);
-    if (!status && !t->state.samples && !t->stopped)
+    if (!status && !t->state.samples && !t->steps_before && !t->stopped)
         status = err_set(err, PS_EDATA,
                          "there are no rows for rank %u of %u to train on (%llu malformed ones "
                          "were skipped)",
@@ -172,8 +176,11 @@ static int train(struct run *r, struct err *err)
     r->stop = stop_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
-    status = setup_store(&r->settings, true, notice, NULL, &r->store, err);
-    if (!status && r->settings.rank == 0 && tables_exist(&r->settings, r->store))
+    status = setup_spool(&r->settings, notice, NULL, &r->spool, err);
+    if (!status)
+        status = setup_store(&r->settings, true, r->spool, notice, NULL, &r->store, err);
+    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store) &&
+        tables_exist(&r->settings, r->store))
         log_info("job \"%s\" has tables already: training goes on from them (another --job "
                  "starts afresh)",
                  r->settings.job);
@@ -230,7 +237,7 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status)
-        status = setup_store(&r->settings, false, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
     if (!status)
         status = tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                              r->store, &r->tables, err);

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "worker/client/spool.h"
 #include "worker/data/moments.h"
 #include "worker/pipeline.h"
 #include "worker/store_mirror.h"
@@ -145,8 +147,8 @@ static void warn(void *arg, const char *sentence)
     log_warn("%s", sentence);
 }
 
-int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed **ret,
-               struct err *err)
+int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
+               struct feed **ret, struct err *err)
 {
     const struct settings *s = u->s;
     struct feed_options options = {
@@ -160,6 +162,7 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed
         .batch = s->batch,
         .shuffle_rows = training ? s->shuffle : 0,
         .seed = hash_mix2(s->seed ^ SHUFFLE_SALT, epoch),
+        .skip = skip,
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
@@ -211,8 +214,35 @@ static struct store *with_cache(const struct settings *s, struct store *store,
     return store_reuse_new(store, &bounded);
 }
 
-int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
-                void *arg, struct store **ret, struct err *err)
+/* The time: greater than that of all processes before this one, if clocks agree. */
+static uint64_t new_incarnation(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int setup_spool(const struct settings *s, void (*notice)(void *, const char *), void *arg,
+                struct spool **ret, struct err *err)
+{
+    const struct spool_options options = { .files = &file_os,
+                                           .dir = s->state_dir,
+                                           .job = s->job,
+                                           .rank = s->rank,
+                                           .incarnation = new_incarnation(),
+                                           .notice = notice,
+                                           .notice_arg = arg };
+
+    *ret = NULL;
+    if (!s->state_dir[0] || s->local || s->checkpoint[0])
+        return 0;
+    return spool_open(&options, ret, err);
+}
+
+int setup_store(const struct settings *s, bool training, struct spool *spool,
+                void (*notice)(void *, const char *), void *arg, struct store **ret,
+                struct err *err)
 {
     char name[64], host[48] = "?", token[128];
     struct ps_options options = { .servers = s->servers,
@@ -229,6 +259,7 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
+                                  .spool = spool,
                                   .on_notice = notice,
                                   .notice_arg = arg };
     int status;
@@ -244,6 +275,8 @@ int setup_store(const struct settings *s, bool training, void (*notice)(void *, 
         status = store_remote_open(&options, ret, err);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
+    if (!status)
+        (*ret)->spool = spool;
     return status;
 }
 

@@ -36,14 +36,21 @@ uint64_t setup_n_samples(const struct setup *u);
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
     MUST_CHECK;
 
-/* A feed over the training rows of this rank in `epoch`, or over the validation rows. */
-int setup_feed(const struct setup *u, bool training, uint32_t epoch, struct feed **ret,
-               struct err *err) MUST_CHECK;
+/* A feed over the training rows of this rank in `epoch`, from behind its first `skip` batches, or
+ * over the validation rows. */
+int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
+               struct feed **ret, struct err *err) MUST_CHECK;
 
-/* Connects to the servers, or makes tables in this process. notice(arg, sentence): what libps
- * has to say. */
-int setup_store(const struct settings *s, bool training, void (*notice)(void *, const char *),
-                void *arg, struct store **ret, struct err *err) MUST_CHECK;
+/* With --state-dir and servers: where a training run keeps its pushes, and finds those of the process
+ * before; else NULL. notice(arg, sentence): what libps has to say. */
+int setup_spool(const struct settings *s, void (*notice)(void *, const char *), void *arg,
+                struct spool **ret, struct err *err) MUST_CHECK;
+
+/* Connects to the servers, or makes tables in this process. To train with a spool, which is borrowed, or without;
+ * or, if it is no training, as a reader. */
+int setup_store(const struct settings *s, bool training, struct spool *spool,
+                void (*notice)(void *, const char *), void *arg, struct store **ret,
+                struct err *err) MUST_CHECK;
 
 void setup_deinit(struct setup *u);
 

@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 
+#include "common/status.h"
 #include "worker/data/batch.h"
 
 #define SLOT_CONTROL_FLOATS 3
@@ -35,5 +36,8 @@ struct slot {
     uint64_t compute_ns;        /* what computing it took */
     float control[SLOT_CONTROL_FLOATS];
 };
+
+/* Makes room for the rows of the slot's batch, and their gradients. -ENOMEM. */
+int slot_reserve_rows(struct slot *slot, uint32_t dim, bool wide, struct err *err) MUST_CHECK;
 
 #endif

@@ -7,7 +7,6 @@
 #include "common/mem.h"
 #include "common/pages.h"
 #include "worker/tables_spec.h"
-#include "worker/wire.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
 #define LINE_FLOATS 16u /* in the slots each array begins on a cache line */
@@ -157,6 +156,16 @@ static uint64_t n_dense_floats(const struct tables *t)
     return n;
 }
 
+/* What the stop counter was when the run began, which may have been in a process before. */
+static void note_control(struct tables *t)
+{
+    struct bookmark *mark = wire_bookmark(t->wire);
+
+    if (!wire_goes_on(t->wire))
+        mark->control_start = t->control.values[0];
+    t->control_start = mark->control_start;
+}
+
 static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                     struct store *store, get_table *get, struct tables **ret, struct err *err)
 {
@@ -184,10 +193,11 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         status = dense_init(t, &t->control, NULL, get, err);
         if (!status)
             status = read_alone(t, &t->control, err);
-        t->control_start = status ? 0 : t->control.values[0];
     }
     if (!status)
         status = wire_new(s, store, n_dense_floats(t), get == make, &t->wire, err);
+    if (!status && t->has_control)
+        note_control(t);
     if (status) {
         tables_free(t);
         return status;
@@ -288,31 +298,6 @@ void tables_use(struct tables *t, struct slot *slot)
     }
 }
 
-static int grow(float **array, size_t n_floats)
-{
-    float *grown = mem_try_realloc(*array, n_floats * sizeof *grown);
-
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    return 0;
-}
-
-static int reserve_rows(const struct tables *t, struct slot *slot, struct err *err)
-{
-    uint32_t n_rows = slot->batch->n_unique, cap = n_rows + n_rows / 2;
-    size_t n_floats = (size_t)cap * t->dim;
-
-    if (n_rows <= slot->rows_cap)
-        return 0;
-    if (grow(&slot->rows, n_floats) || grow(&slot->row_grads, n_floats) ||
-        (t->has_wide && (grow(&slot->wide, cap) || grow(&slot->wide_grads, cap))))
-        return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
-                       t->dim);
-    slot->rows_cap = cap;
-    return 0;
-}
-
 static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
                          struct ps_pull_section *out)
 {
@@ -345,7 +330,7 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
     const struct store_ops *ops = t->store->ops;
     bool is_step = want == TABLES_STEP;
     uint32_t n = 0;
-    int status = reserve_rows(t, slot, err);
+    int status = slot_reserve_rows(slot, t->dim, t->has_wide, err);
 
     if (status)
         return status;
@@ -373,7 +358,7 @@ int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
 
     if (!t->store->ops->ahead)
         return 0;
-    status = reserve_rows(t, slot, err);
+    status = slot_reserve_rows(slot, t->dim, t->has_wide, err);
     return status ? status
                   : t->store->ops->ahead(t->store, t->ahead, ask_rows(t, slot, t->ahead), err);
 }
@@ -416,6 +401,11 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err)
     for (uint32_t i = 0; i < t->n_dense; i++)
         sections[n++] = tell_dense(t, &t->dense[i], slot);
     return wire_push(t->wire, slot, sections, n, err);
+}
+
+struct wire *tables_wire(const struct tables *t)
+{
+    return t->wire;
 }
 
 void tables_restart(struct tables *t)

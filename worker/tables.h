@@ -22,6 +22,7 @@
 #include "worker/settings.h"
 #include "worker/slot.h"
 #include "worker/store.h"
+#include "worker/wire.h"
 
 struct tables;
 
@@ -61,6 +62,9 @@ void tables_use(struct tables *t, struct slot *slot);
 
 /* Pushes the slot's gradients, and ticks. */
 int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;
+
+/* How the tables travel, and where the run stands. */
+struct wire *tables_wire(const struct tables *t);
 
 /* What was pulled and not computed is dropped: dense arrays may have been in it. */
 void tables_restart(struct tables *t);

@@ -114,14 +114,17 @@ static void report(struct trainer *t, struct feed *feed)
 /* Early stop: AUC has not risen for --early-stop validations in a row. */
 static int judge(struct trainer *t, double auc, struct err *err)
 {
-    if (auc > t->best_auc) {
-        t->best_auc = auc;
-        t->n_worse = 0;
+    struct bookmark *mark = t->mark;
+
+    if (auc > mark->best_auc) {
+        mark->best_auc = auc;
+        mark->n_worse = 0;
         return 0;
     }
-    if (!t->s->early_stop || t->told_stop || ++t->n_worse < t->s->early_stop)
+    if (!t->s->early_stop || mark->told_stop || ++mark->n_worse < t->s->early_stop)
         return 0;
-    t->told_stop = true;
+    mark->told_stop = true;
+    wire_mark(tables_wire(t->tables));
     return tables_tell_stop(t->tables, t->clock + 1, err);
 }
 
@@ -175,8 +178,9 @@ static uint64_t stretch(const struct trainer *t)
  * may be others. */
 static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, struct err *err)
 {
+    uint64_t made = t->steps_before + t->state.step, each = stretch(t);
     uint64_t end =
-        stretch(t) == UINT64_MAX ? UINT64_MAX : (t->state.step / stretch(t) + 1) * stretch(t);
+        each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
     int status = 0;
 
     *ret_more = true;
@@ -207,26 +211,57 @@ static int epoch(struct trainer *t, struct feed *feed, struct err *err)
     return late_status;
 }
 
+/* One epoch, or what is left of it. */
+static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
+{
+    struct feed_counts counts;
+    struct feed *feed;
+    int status;
+
+    t->state.epoch = t->mark->epoch = e;
+    status = setup_feed(t->u, true, e, t->skip, &feed, err);
+    if (status)
+        return status;
+    status = epoch(t, feed, err);
+    feed_counts(feed, &counts);
+    t->bad_rows_before += counts.bad_rows;
+    t->skip -= counts.skipped;
+    feed_close(feed);
+    /* The last epoch's validation waits until the other workers are done: main's. */
+    if (!status && !t->skip && validates(t) && !t->s->eval_every && e + 1 < t->s->epochs &&
+        !t->stopped)
+        status = validate(t, err);
+    return status;
+}
+
+/* Where another process of this worker has stood, or, if that has left nothing, where the servers
+ * want it to go on: a clock is a batch. */
+static uint32_t find_place(struct trainer *t)
+{
+    bool goes_on = wire_goes_on(tables_wire(t->tables));
+
+    t->clock = t->store->ops->clock(t->store);
+    t->skip = goes_on ? t->mark->batch : t->clock;
+    if (!goes_on)
+        t->mark->steps = t->clock;
+    t->steps_before = t->mark->steps;
+    t->state.samples_expected -= t->steps_before * t->s->batch < t->state.samples_expected
+                                     ? t->steps_before * t->s->batch
+                                     : t->state.samples_expected;
+    if (t->steps_before)
+        log_info("%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
+                 goes_on ? "a process before this one has left its state"
+                         : "the job is under way",
+                 (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
+    return t->mark->epoch;
+}
+
 static int epochs(struct trainer *t, struct err *err)
 {
     int status = 0;
 
-    for (uint32_t e = 0; e < t->s->epochs && !status && !t->stopped; e++) {
-        struct feed_counts counts;
-        struct feed *feed;
-
-        t->state.epoch = e;
-        status = setup_feed(t->u, true, e, &feed, err);
-        if (status)
-            return status;
-        status = epoch(t, feed, err);
-        feed_counts(feed, &counts);
-        t->bad_rows_before += counts.bad_rows;
-        feed_close(feed);
-        /* The last epoch's validation waits until the other workers are done: main's. */
-        if (!status && validates(t) && !t->s->eval_every && e + 1 < t->s->epochs && !t->stopped)
-            status = validate(t, err);
-    }
+    for (uint32_t e = find_place(t); e < t->s->epochs && !status && !t->stopped; e++)
+        status = run_epoch(t, e, err);
     t->state.bad_rows = t->bad_rows_before;
     return status;
 }
@@ -248,9 +283,8 @@ int trainer_run(struct trainer *t, struct err *err)
     if (status)
         return status;
     tell_ahead(t);
-    t->best_auc = -1;
+    t->mark = wire_bookmark(tables_wire(t->tables));
     t->state.n_epochs = t->s->epochs;
-    t->clock = t->store->ops->clock(t->store);
     status = epochs(t, err);
     if (!status)
         status = t->store->ops->flush(t->store, err);

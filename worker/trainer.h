@@ -23,12 +23,12 @@ struct trainer {
     const struct stop *stop;
     struct pipeline *pipeline; /* owned, while it runs */
     uint64_t clock;            /* steps finished, as the servers count them */
+    uint64_t steps_before;     /* that another process of this worker has made */
+    uint64_t skip;             /* batches from here on that belong to those steps */
     uint64_t bad_rows_before;  /* of earlier epochs */
     struct progress_state state;
     struct stages outside; /* what stages spent on validations */
-    double best_auc;
-    uint32_t n_worse;    /* validations since the best one */
-    bool told_stop;      /* the others know that the next step is the last */
+    struct bookmark *mark; /* borrowed from the tables: where the run stands */
     const char *stopped; /* why the run ends early, or NULL */
 };
 

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/client/spool.h"
 #include "worker/settings_wire.h"
 #include "worker/state.h"
 
@@ -19,6 +20,8 @@ struct wire {
     pthread_mutex_t lock; /* of codecs, which pulls and pushes ask */
     struct codecs codecs;
     struct state *state;      /* owned; NULL without --state-dir */
+    struct bookmark mark;     /* as of the last push */
+    bool goes_on;
     uint64_t bound;           /* of dense tables, clocks */
     uint64_t dense_min_clock; /* that the last pull of them carried */
     uint32_t dense_uses;      /* steps that have used it; 0: it has not been pulled */
@@ -68,7 +71,7 @@ static struct codecs_options make_options(const struct wire *w, uint64_t n_dense
     struct codecs_options o = { .has_link = !s->local,
                                 .warmup_steps = s->dense_push_warmup,
                                 .warmup_codec = (enum codec_id)s->dense_push_warmup_codec,
-                                .steps_before = state_steps_before(w->state),
+                                .steps_before = w->mark.codec_steps,
                                 .now_s = now_s,
                                 .notice = notice };
     double n_blocks = (double)n_dense_floats / SPEC_DENSE_BLOCK;
@@ -96,6 +99,52 @@ static void settle(struct codecs_options *o)
         o->flows[i].is_free = false;
 }
 
+/* Where the process before this one stood; or the beginning. */
+static int open_bookmark(struct wire *w, struct err *err)
+{
+    uint8_t note[SPOOL_NOTE_MAX];
+    uint32_t n_bytes = w->store->spool ? spool_found_note(w->store->spool, note) : 0;
+
+    w->mark = (struct bookmark){ .settings = bookmark_settings(w->s),
+                                 .codec_steps = state_steps_before(w->state),
+                                 .best_auc = -1 };
+    if (!n_bytes)
+        return 0;
+    if (bookmark_read(note, n_bytes, &w->mark) || w->mark.settings != bookmark_settings(w->s))
+        return err_set(err, PS_ESPEC,
+                       "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
+                       "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
+                       "remove them",
+                       w->s->state_dir, w->s->job, w->s->rank);
+    w->goes_on = true;
+    return 0;
+}
+
+struct bookmark *wire_bookmark(struct wire *w)
+{
+    return &w->mark;
+}
+
+bool wire_goes_on(const struct wire *w)
+{
+    return w->goes_on;
+}
+
+static void note_bookmark(struct wire *w, const struct bookmark *mark)
+{
+    uint8_t note[BOOKMARK_BYTES];
+
+    if (!w->store->spool)
+        return;
+    bookmark_write(mark, note);
+    spool_set_note(w->store->spool, note, sizeof note);
+}
+
+void wire_mark(struct wire *w)
+{
+    note_bookmark(w, &w->mark);
+}
+
 int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_floats,
              bool trains, struct wire **ret, struct err *err)
 {
@@ -109,6 +158,8 @@ int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_flo
     if (trains) {
         encoder_bound_residuals(encoder, s->residual_max_bytes);
         status = state_open(&file_os, s, encoder, &w->state, err);
+        if (!status)
+            status = open_bookmark(w, err);
     }
     if (status) {
         wire_free(w);
@@ -207,35 +258,54 @@ static bool is_measuring(struct wire *w)
     return is;
 }
 
+/* What the bookmark is once this step is pushed goes with its push. */
+static struct bookmark note_step(struct wire *w, const struct slot *slot)
+{
+    struct bookmark next = w->mark;
+
+    next.batch = slot->batch->number + 1;
+    next.steps++;
+    next.codec_steps++;
+    note_bookmark(w, &next);
+    return next;
+}
+
+static void count_step(struct wire *w, struct codecs_step *step)
+{
+    struct ps_stats stats;
+
+    w->store->ops->stats(w->store, &stats);
+    step->bytes_in = stats.bytes_in;
+    pthread_mutex_lock(&w->lock);
+    codecs_stepped(&w->codecs, step);
+    pthread_mutex_unlock(&w->lock);
+}
+
 int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
               uint32_t n, struct err *err)
 {
     struct codecs_step step = { .n_rows = slot->batch->n_unique,
                                 .compute_s = (double)slot->compute_ns * 1e-9 };
     uint32_t n_samples = slot->batch->n;
-    struct ps_stats stats;
-    uint64_t n_steps;
+    struct bookmark next;
     int status = state_begin(w->state, err);
 
     if (status)
         return status;
+    next = note_step(w, slot);
     if (is_measuring(w))
         status = push_timed(w, slot->clock, n_samples, sections, n, &step, err);
     else
         status = w->store->ops->push(w->store, slot->clock, n_samples, true, sections, n, err);
     if (status)
         return status;
-    w->store->ops->stats(w->store, &stats);
-    step.bytes_in = stats.bytes_in;
-    pthread_mutex_lock(&w->lock);
-    codecs_stepped(&w->codecs, &step);
-    n_steps = codecs_n_steps(&w->codecs);
-    pthread_mutex_unlock(&w->lock);
-    state_stepped(w->state, n_steps);
+    w->mark = next;
+    count_step(w, &step);
+    state_stepped(w->state, w->mark.codec_steps);
     return 0;
 }
 
 int wire_end(struct wire *w, struct err *err)
 {
-    return w ? state_end(w->state, codecs_n_steps(&w->codecs), err) : 0;
+    return w ? state_end(w->state, w->mark.codec_steps, err) : 0;
 }

@@ -16,6 +16,7 @@
 #ifndef WORKER_WIRE_H
 #define WORKER_WIRE_H
 
+#include "worker/bookmark.h"
 #include "worker/codecs.h"
 #include "worker/settings.h"
 #include "worker/slot.h"
@@ -28,6 +29,14 @@ struct wire;
 int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_floats,
              bool trains, struct wire **ret, struct err *err) MUST_CHECK;
 void wire_free(struct wire *w);
+
+/* Where the run stands, to be read and changed while no push is under way; a push advances it by its
+ * step. PS_ESPEC from wire_new(): what the process before has left is of other settings. */
+struct bookmark *wire_bookmark(struct wire *w);
+/* Is it that of a process before this one? */
+bool wire_goes_on(const struct wire *w);
+/* It goes with pushes that end no step, too, as it is now. */
+void wire_mark(struct wire *w);
 
 enum codec_id wire_codec(struct wire *w, enum choice_slot slot);
 

@@ -172,6 +172,7 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     w->incarnation = w->fenced_below = join->incarnation;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
     w->last_seq = join->last_acked;
+    w->is_behind = false;
     w->refused_seq = 0;
     w->refused_status = 0;
 }

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +205,13 @@ static void scale(float *restrict row, float weight, uint32_t dim)
         row[i] *= weight;
 }
 
+/* Finite gradients may add up to more than a float holds: infinite, it would leave NaN in the row. */
+static void bound(float *restrict sum, uint32_t dim)
+{
+    for (uint32_t i = 0; i < dim; i++)
+        sum[i] = sum[i] > FLT_MAX ? FLT_MAX : sum[i] < -FLT_MAX ? -FLT_MAX : sum[i];
+}
+
 /* s->gradient = sum of the weighted rows of `key`, in the order of c. */
 static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64_t key,
                      uint32_t dim)
@@ -225,6 +233,7 @@ static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64
             add_weighted(s->gradient, row, c[i].weight, dim);
         first = false;
     }
+    bound(s->gradient, dim);
 }
 
 /* The next n rows of the batch, at most SHARD_CHUNK_MAX. */

@@ -71,6 +71,7 @@ static void note_refusal(struct shard *s, const struct shard_run *run)
 static void take_number(struct shard *s, struct shard_run *run)
 {
     run->worker->last_seq = run->push->seq;
+    run->worker->is_behind = false;
     s->counters.pushes++;
 }
 
@@ -129,6 +130,7 @@ void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
     if (!is_unjudged(status) && shard_tell_reserve(s, run->worker, run->push, status) != 0)
         status = err_set(&fault->err, -ENOMEM, "no memory for the log of push number %" PRIu64,
                          run->push->seq);
+    run->worker->is_behind = !s->again;
     if (s->again || is_unjudged(status))
         run->status = status;
     else

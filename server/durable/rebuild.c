@@ -241,11 +241,20 @@ static void report_end(const struct rebuild_config *config, const struct log_end
         say(config, end->text);
 }
 
+/* What is too new was there; what is older is no start any more, as its log was cut. */
+static int refuse_clock(const struct rebuild_config *config, struct err *err)
+{
+    return err_set(err, PS_ENOCHECKPOINT,
+                   "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
+                   config->at.clock);
+}
+
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
                   struct rebuild_facts *ret, struct err *err)
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
+    bool was_too_new = false;
 
     for (;;) {
         struct checkpoint found = { 0 };
@@ -262,11 +271,11 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
             report_end(config, &ret->end);
             return 0;
         }
+        if (was_too_new && status == PS_ECORRUPT)
+            return refuse_clock(config, err);
         if ((status && !damaged) || !is_there || config->at.number)
-            return status ? status
-                          : err_set(err, PS_ENOCHECKPOINT,
-                                    "at: what is kept of job %s begins behind step %" PRIu64,
-                                    config->at.job, config->at.clock);
+            return status ? status : refuse_clock(config, err);
+        was_too_new = !status;
         if (status)
             say(config, err->text);
         below = ret->number;

@@ -1,7 +1,10 @@
 #include "worker/client/backlog.h"
 
+#include <assert.h>
+
 void backlog_add(struct backlog *b, struct parcel *push)
 {
+    assert(!push->seq || push->seq == b->last_seq + 1);
     push->seq = ++b->last_seq;
     push->next = NULL;
     if (b->last)

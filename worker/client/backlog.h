@@ -13,7 +13,7 @@ struct backlog {
     uint64_t last_acked, last_seq;
 };
 
-/* Numbers the push and takes it. */
+/* Numbers the push, unless it has that number already, and takes it. */
 void backlog_add(struct backlog *b, struct parcel *push);
 
 /* Takes out the first push, now the caller's, and counts it as acknowledged. NULL when empty.

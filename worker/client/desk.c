@@ -31,6 +31,7 @@ void desk_deinit(struct desk *d)
     for (i = 0; i < d->n_shards; i++)
         buf_deinit(&d->answers[i].body);
     free(d->answers);
+    free(d->acked);
     uv_cond_destroy(&d->changed);
     uv_mutex_destroy(&d->lock);
 }
@@ -129,20 +130,23 @@ uint64_t desk_resume(struct desk *d)
     return clock;
 }
 
-uint64_t desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes)
+void desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes,
+                     struct desk_identity *ret)
 {
-    uint64_t epoch;
+    uint32_t i;
 
     uv_mutex_lock(&d->lock);
-    epoch = d->epoch;
+    *ret = (struct desk_identity){ d->epoch, d->incarnation, d->map_id, UINT64_MAX };
+    for (i = 0; i < d->n_shards; i++)
+        if (d->acked[i] < ret->acked)
+            ret->acked = d->acked[i];
     if (d->standing == DESK_JOINED) {
         d->n_unacked += n_pushes;
         d->unacked_bytes += n_bytes;
     } else {
-        epoch = UINT64_MAX; /* fenced since the caller looked: nobody will take them */
+        ret->epoch = UINT64_MAX; /* fenced since the caller looked */
     }
     uv_mutex_unlock(&d->lock);
-    return epoch;
 }
 
 void desk_start_pull(struct desk *d, uint64_t *ret_id, uint64_t *ret_epoch)
@@ -290,11 +294,14 @@ static void unlock_and_wake(struct desk *d)
     uv_mutex_unlock(&d->lock);
 }
 
-void desk_set_shards(struct desk *d, uint32_t n_shards)
+void desk_set_shards(struct desk *d, uint32_t n_shards, uint64_t map_id, uint64_t incarnation)
 {
     uv_mutex_lock(&d->lock);
     assert(!d->answers);
     d->answers = mem_alloc(n_shards * sizeof *d->answers);
+    d->acked = mem_alloc(n_shards * sizeof *d->acked);
+    d->map_id = map_id;
+    d->incarnation = incarnation;
     d->n_shards = n_shards;
     uv_mutex_unlock(&d->lock);
 }
@@ -308,12 +315,14 @@ void desk_joined(struct desk *d, uint64_t clock)
     unlock_and_wake(d);
 }
 
-uint64_t desk_rejoin(struct desk *d)
+uint64_t desk_rejoin(struct desk *d, uint64_t incarnation)
 {
     uint64_t epoch;
 
     uv_mutex_lock(&d->lock);
     epoch = ++d->epoch;
+    d->incarnation = incarnation;
+    memset(d->acked, 0, d->n_shards * sizeof *d->acked);
     if (d->standing != DESK_OPENING)
         d->standing = DESK_REJOINING;
     d->n_unacked = d->unacked_bytes = 0;
@@ -338,10 +347,11 @@ void desk_refuse(struct desk *d, int status, const char *sentence)
     unlock_and_wake(d);
 }
 
-void desk_ack(struct desk *d, uint64_t n_bytes)
+void desk_ack(struct desk *d, uint32_t shard, uint64_t seq, uint64_t n_bytes)
 {
     uv_mutex_lock(&d->lock);
     assert(d->n_unacked > 0 && d->unacked_bytes >= n_bytes);
+    d->acked[shard] = seq;
     d->n_unacked--;
     d->unacked_bytes -= n_bytes;
     unlock_and_wake(d);

@@ -48,6 +48,7 @@ struct desk {
     /* Everything below is under the lock. */
     enum desk_standing standing;
     uint64_t epoch; /* counts incarnations: what was posted for an older one is dropped */
+    uint64_t incarnation, map_id;
     uint64_t clock;
     struct err failure; /* status 0: none */
     struct err refusal; /* of a push, not yet told; the first of them */
@@ -55,6 +56,7 @@ struct desk {
     uint64_t unacked_bytes, n_unacked;
     uint32_t n_shards;
     struct desk_answer *answers; /* owned, n_shards */
+    uint64_t *acked;             /* owned, n_shards: number of the last push that each has judged */
     uint64_t pull_id;
     bool pull_refused; /* one of the answers says no */
     bool pull_cancelled;
@@ -75,8 +77,16 @@ int desk_wait_open(struct desk *d, uint64_t deadline_ns, struct err *err) MUST_C
  * desk_resume()), the refusal of a push (once); else 0. No deadline: links give up by themselves. */
 int desk_wait_room(struct desk *d, uint64_t max_bytes, struct err *err) MUST_CHECK;
 
-/* n_pushes more wait for their acknowledgement; returns the epoch that they belong to. */
-uint64_t desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes);
+/* What a push is numbered by: the incarnation that it is for, and the cluster. */
+struct desk_identity {
+    uint64_t epoch, incarnation, map_id;
+    uint64_t acked; /* all shards have judged its pushes up to this one */
+};
+
+/* n_pushes more wait for their acknowledgement. The epoch that they belong to is UINT64_MAX when
+ * nobody will take them. */
+void desk_add_pushes(struct desk *d, uint64_t n_pushes, uint64_t n_bytes,
+                     struct desk_identity *ret);
 
 /* A pull begins: its number and epoch. */
 void desk_start_pull(struct desk *d, uint64_t *ret_id, uint64_t *ret_epoch);
@@ -115,15 +125,15 @@ bool desk_is_failed(struct desk *d);
 
 /* ---- the network thread ---- */
 
-/* The cluster is known. */
-void desk_set_shards(struct desk *d, uint32_t n_shards);
+/* The cluster is known, and as whom the worker is going to join. */
+void desk_set_shards(struct desk *d, uint32_t n_shards, uint64_t map_id, uint64_t incarnation);
 void desk_joined(struct desk *d, uint64_t clock);
 /* Drops what is unacknowledged; returns the new epoch. */
-uint64_t desk_rejoin(struct desk *d);
+uint64_t desk_rejoin(struct desk *d, uint64_t incarnation);
 /* Any thread. */
 void desk_fail(struct desk *d, int status, const char *sentence);
 void desk_refuse(struct desk *d, int status, const char *sentence);
-void desk_ack(struct desk *d, uint64_t n_bytes);
+void desk_ack(struct desk *d, uint32_t shard, uint64_t seq, uint64_t n_bytes);
 /* Is `id` the pull under way? Then the shard's answer may be filled, and desk_answered()
  * called. */
 bool desk_wants(struct desk *d, uint64_t id);

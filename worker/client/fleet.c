@@ -10,6 +10,7 @@
 
 #include "common/mem.h"
 #include "worker/client/fence.h"
+#include "worker/client/fleet_config.h"
 #include "worker/client/follow.h"
 #include "worker/client/link.h"
 #include "worker/client/seek.h"
@@ -37,7 +38,8 @@ struct fleet {
     struct seek *seek;                /* owned; NULL once the links are made */
     struct member *members; /* owned; good for reading from any thread once the desk is open */
     uint32_t n_shards, n_joined;
-    uint64_t now_ms, started_ms, epoch, incarnation, clock, pull_id;
+    uint64_t now_ms, started_ms, epoch, clock, pull_id;
+    struct ps_origin origin; /* its incarnation is the one that counts */
     struct fence fence;
     bool failed;
     struct counters counters;
@@ -115,7 +117,7 @@ static void on_pushed(void *owner, uint32_t shard, const struct parcel *push,
                  reply->text[0] ? reply->text : status_text(reply->status));
         desk_refuse(fleet->desk, reply->status, text);
     }
-    desk_ack(fleet->desk, buf_len(&push->bytes));
+    desk_ack(fleet->desk, shard, push->seq, buf_len(&push->bytes));
 }
 
 /* Copies the answer to where the trainer's thread will read it. */
@@ -176,6 +178,7 @@ static void on_told(void *owner, uint32_t shard, uint32_t table,
 static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
 {
     struct fleet *fleet = owner;
+    uint64_t incarnation = fleet->origin.incarnation;
     uint32_t i, n_fenced = fence_count(&fleet->fence, fleet->now_ms);
     char text[512];
 
@@ -188,18 +191,22 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
         fail(fleet, PS_EFENCED, text);
         return;
     }
-    fleet->incarnation = fence_next(fleet->incarnation, fenced_below, unix_ms(), uv_hrtime());
-    fleet->epoch = desk_rejoin(fleet->desk);
+    if (fleet->clock < fleet->origin.next_clock)
+        fleet->clock = fleet->origin.next_clock;
+    fleet->origin = (struct ps_origin){ .incarnation = fence_next(
+                                            incarnation, fenced_below, unix_ms(), uv_hrtime()) };
+    incarnation = fleet->origin.incarnation;
+    fleet->epoch = desk_rejoin(fleet->desk, incarnation);
     fleet->n_joined = 0;
     count(&fleet->counters.rejoins, 1);
     snprintf(
         text, sizeof text,
         "shard %u at %s had declared this worker dead: joining again as incarnation %" PRIu64,
-        shard, fleet->members[shard].address.text, fleet->incarnation);
+        shard, fleet->members[shard].address.text, incarnation);
     notice(fleet, text);
     for (i = 0; i < fleet->n_shards; i++) {
         fleet->members[i].joined = false;
-        link_rejoin(fleet->members[i].link, fleet->incarnation, fleet->clock,
+        link_rejoin(fleet->members[i].link, incarnation, fleet->clock,
                     fence_delay_ms(n_fenced));
     }
 }
@@ -262,53 +269,30 @@ static const struct link_events link_events = { .ready = on_ready,
 
 /* ---- finding the cluster ---- */
 
-static void fill_text(char *dst, size_t n_bytes, const char *src)
+/* A worker that comes back to another cluster comes as somebody new: it has pushed nothing here. */
+static void check_origin(struct fleet *fleet, uint32_t n_shards, uint64_t map_id)
 {
-    snprintf(dst, n_bytes, "%s", src ? src : "");
+    struct ps_origin *o = &fleet->origin;
+    uint64_t clock = o->next_clock;
+
+    if (!o->n_shards || (o->n_shards == n_shards && o->map_id == map_id))
+        return;
+    notice(fleet, "the servers are not those that this worker had pushed to: it joins as somebody "
+                  "new");
+    *o = (struct ps_origin){ .incarnation = unix_ms(), .clock = clock };
+    fleet->epoch = desk_rejoin(fleet->desk, o->incarnation);
 }
 
-static struct hello make_hello(const struct fleet *fleet)
+static void make_link(struct fleet *fleet, uint32_t shard, const struct hello_reply *r)
 {
-    struct hello hello = { .version_min = PROTO_VERSION_MIN, .version_max = PROTO_VERSION_MAX };
+    struct link_config config = fleet_config_link(fleet->options, &fleet->origin,
+                                                  fleet->now_ms - fleet->started_ms);
 
-    fill_text(hello.role, sizeof hello.role, fleet->options->reader ? "reader" : "worker");
-    fill_text(hello.token, sizeof hello.token, fleet->options->token);
-    fill_text(hello.name, sizeof hello.name, fleet->options->name);
-    return hello;
-}
-
-static struct join make_join(const struct fleet *fleet)
-{
-    struct join join = { .rank = fleet->options->rank,
-                         .n_workers = fleet->options->n_workers,
-                         .incarnation = fleet->incarnation,
-                         .mode = fleet->options->mode,
-                         .bound = fleet->options->bound };
-
-    fill_text(join.job, sizeof join.job, fleet->options->job);
-    fill_text(join.name, sizeof join.name, fleet->options->name);
-    return join;
-}
-
-static struct link_config make_link_config(const struct fleet *fleet, uint32_t shard,
-                                           uint32_t index, uint64_t map_id)
-{
-    struct link_config config = { .shard = shard,
-                                  .address = fleet->members[shard].address,
-                                  .hello = make_hello(fleet),
-                                  .joins = !fleet->options->reader,
-                                  .join = make_join(fleet),
-                                  .give_up_ms = fleet->options->give_up_ms,
-                                  .answer_ms = fleet->options->answer_ms,
-                                  .compress = fleet->options->compress };
-    uint64_t spent_ms = fleet->now_ms - fleet->started_ms;
-
-    config.hello.shard = index;
-    config.hello.map_id = map_id;
-    config.connect_ms = spent_ms + 1000 < fleet->options->connect_ms
-                            ? fleet->options->connect_ms - (uint32_t)spent_ms
-                            : 1000;
-    return config;
+    config.shard = shard;
+    config.address = fleet->members[shard].address;
+    config.hello.shard = shard % r->shards_per_node;
+    config.hello.map_id = r->map_id;
+    fleet->members[shard].link = link_new(fleet->hub, &config, &link_events, fleet);
 }
 
 /* A cluster of one node is reached where it was found, whatever it calls itself. */
@@ -326,7 +310,6 @@ static int set_address(struct fleet *fleet, uint32_t shard, const struct address
 static void on_found(void *owner, const struct address *address, const struct hello_reply *r)
 {
     struct fleet *fleet = owner;
-    struct link_config config;
     uint32_t n_shards = r->n_nodes * r->shards_per_node, i;
     char text[512];
 
@@ -340,11 +323,11 @@ static void on_found(void *owner, const struct address *address, const struct he
             return;
         }
     }
-    desk_set_shards(fleet->desk, n_shards);
-    for (i = 0; i < n_shards; i++) {
-        config = make_link_config(fleet, i, i % r->shards_per_node, r->map_id);
-        fleet->members[i].link = link_new(fleet->hub, &config, &link_events, fleet);
-    }
+    desk_set_shards(fleet->desk, n_shards, r->map_id, fleet->origin.incarnation);
+    check_origin(fleet, n_shards, r->map_id);
+    fleet->clock = fleet->origin.clock;
+    for (i = 0; i < n_shards; i++)
+        make_link(fleet, i, r);
     fleet->n_shards = n_shards;
 }
 
@@ -364,8 +347,10 @@ struct fleet *fleet_new(struct channel_hub *hub, const struct ps_options *option
     fleet->hub = hub;
     fleet->options = options;
     fleet->desk = desk;
-    fleet->incarnation = unix_ms();
-    hello = make_hello(fleet);
+    fleet->origin = options->origin;
+    if (!fleet->origin.incarnation)
+        fleet->origin.incarnation = unix_ms();
+    hello = fleet_config_hello(options);
     fleet->seek =
         seek_new(hub, servers, n_servers, &hello, options->connect_ms, &seek_events, fleet);
     return fleet;

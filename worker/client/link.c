@@ -123,6 +123,7 @@ struct link *link_new(struct channel_hub *hub, const struct link_config *config,
     l->config = *config;
     l->events = events;
     l->owner = owner;
+    l->backlog.last_acked = l->backlog.last_seq = config->acked_seq;
     return l;
 }
 
@@ -145,7 +146,10 @@ void link_push(struct link *l, struct parcel *push)
         l->push_again = false;
     }
     backlog_add(&l->backlog, push);
-    link_ask_push(l, push);
+    if (l->phase == LINK_READY && push->seq <= l->joined.last_applied)
+        link_take_applied(l);
+    else
+        link_ask_push(l, push);
 }
 
 void link_pull(struct link *l, struct parcel *pull)
@@ -185,6 +189,8 @@ void link_rejoin(struct link *l, uint64_t incarnation, uint64_t clock, uint32_t 
     backlog_clear(&l->backlog);
     link_drop_pull(l);
     l->rejoins = l->was_ready;
+    l->config.sent_seq = 0;
+    l->joined.last_applied = 0;
     l->config.join.incarnation = incarnation;
     l->config.join.clock = clock;
     l->away_since_ms = l->now_ms;

@@ -27,6 +27,8 @@ void link_ask_join(struct link *l)
     /* A shard that knows nothing of this worker any more must take what is sent again. */
     if (l->backlog.first)
         join.clock = l->backlog.first->clock;
+    else if (l->config.sent_seq > l->backlog.last_seq)
+        join.clock = l->config.sent_clock;
     l->greet_id = ++l->last_request_id;
     status = message_write_join(&frame, l->greet_id, &join);
     link_state_send(l, "a join", status, &frame);

@@ -46,6 +46,9 @@ struct link_config {
     struct hello hello;  /* shard: its index on the node; map_id: the cluster's */
     bool joins;          /* a worker; a reader does not */
     struct join join;    /* job, rank, incarnation ... */
+    /* Pushes of this incarnation that another process had: all were judged up to the one number, some sent up to
+     * the other. Those in between are the first ones that the link is given; the clock is that of the first. */
+    uint64_t acked_seq, sent_seq, sent_clock;
     uint32_t connect_ms; /* until the shard is there for the first time */
     uint32_t give_up_ms; /* until it is back, or has answered a push */
     uint32_t answer_ms;  /* of silence, until something is done about it */

@@ -95,8 +95,8 @@ static void tell_pushed(struct link *l, const struct push_reply *r)
     parcel_free(push);
 }
 
-/* What the shard had judged although its answer was lost. */
-static void trim_backlog(struct link *l)
+/* Its answers were lost, or another process got them. */
+void link_take_applied(struct link *l)
 {
     struct push_reply r = { .min_clock = l->joined.min_clock };
 
@@ -105,6 +105,12 @@ static void trim_backlog(struct link *l)
         r.status = r.seq == l->joined.refused_seq ? l->joined.refused_status : 0;
         tell_pushed(l, &r);
     }
+}
+
+/* The last push that the shard may have seen. */
+static uint64_t last_sent(const struct link *l)
+{
+    return l->backlog.last_seq > l->config.sent_seq ? l->backlog.last_seq : l->config.sent_seq;
 }
 
 static int take_join(struct link *l, const struct frame_header *h, const uint8_t *head)
@@ -122,21 +128,21 @@ static int take_join(struct link *l, const struct frame_header *h, const uint8_t
         link_state_refuse(l, "to let the worker join", r.status, r.text);
         return 0;
     }
-    if (r.last_applied < l->backlog.last_acked || r.last_applied > l->backlog.last_seq) {
+    if (r.last_applied < l->backlog.last_acked || r.last_applied > last_sent(l)) {
         link_state_notice(l,
                           "has applied push %" PRIu64 ", and had acknowledged %" PRIu64
                           " of %" PRIu64 ": joining anew",
-                          r.last_applied, l->backlog.last_acked, l->backlog.last_seq);
+                          r.last_applied, l->backlog.last_acked, last_sent(l));
         l->events->fenced(l->owner, l->config.shard, 0);
         return 0;
     }
-    if (l->was_ready && !l->rejoins && !r.resumed)
+    if ((l->was_ready || l->config.sent_seq) && !l->rejoins && !r.resumed)
         link_state_notice(l,
                           "has been restarted: it goes on from its newest checkpoint, or from "
                           "nothing if it has none; what it acknowledged after that is gone");
     l->joined = r;
     l->lease_ms = r.lease_ms;
-    trim_backlog(l);
+    link_take_applied(l);
     ask_tables(l);
     return 0;
 }

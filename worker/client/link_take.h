@@ -11,6 +11,9 @@
 int link_take(struct link *l, const struct frame_header *h, const uint8_t *head,
               const uint8_t *body) MUST_CHECK;
 
+/* What the shard had judged, by what it said when the worker joined, is no longer waited for. */
+void link_take_applied(struct link *l);
+
 /* Nothing more to ask: requests may flow. */
 void link_take_ready(struct link *l);
 

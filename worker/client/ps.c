@@ -14,46 +14,15 @@
 #include <string.h>
 
 #include "common/mem.h"
-#include "worker/client/encode.h"
-#include "worker/client/net.h"
-#include "worker/client/outbox.h"
 #include "worker/client/ps_options.h"
+#include "worker/client/ps_state.h"
+#include "worker/client/resend.h"
 
-#define NS_PER_MS UINT64_C(1000000)
-#define SLACK_MS 2000u /* the servers' own sentence about a deadline is to come before ours */
 #define LEAVE_MS 10000u
-
-struct ps_client {
-    struct ps_options options;
-    struct desk desk;
-    struct net *net;         /* owned */
-    struct encoder *encoder; /* owned */
-    uint32_t n_shards, n_tables;
-    struct push *pushes; /* owned, n_shards */
-    struct pull *pulls;  /* owned, n_shards */
-    struct outbox push_out, pull_out;
-    struct ps_tap tap;
-    struct {
-        bool under_way;
-        const struct ps_pull_section *sections; /* borrowed while under way */
-        uint32_t n;
-        uint64_t deadline_ns;
-    } pull;
-    _Atomic uint64_t n_ticked; /* steps whose push the network thread has */
-    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
-    _Atomic uint64_t park_ns, room_ns;
-    _Atomic uint64_t residual_rows, residual_bytes, residual_settled;
-    _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
-};
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
-
-static uint64_t after_ms(uint64_t ms)
-{
-    return uv_hrtime() + ms * NS_PER_MS;
 }
 
 static void make_room(struct ps_client *c)
@@ -82,10 +51,13 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         free(c);
         return status;
     }
+    if (c->options.spool)
+        spool_origin(c->options.spool, &c->options.origin);
+    c->n_ticked = c->options.origin.next_clock;
     status = net_new(&c->options, &c->desk, &c->net, err);
     if (!status) {
         status = desk_wait_open(&c->desk,
-                                after_ms(2 * (uint64_t)c->options.connect_ms + SLACK_MS), err);
+                                ps_state_after_ms(2 * (uint64_t)c->options.connect_ms + PS_STATE_SLACK_MS), err);
         if (status == -ETIMEDOUT)
             status = err_set(err, PS_EDEADLINE, "the servers at %s are not ready after %u s",
                              c->options.servers, c->options.connect_ms / 1000);
@@ -95,6 +67,7 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         return status;
     }
     make_room(c);
+    resend_init(&c->resend, c->options.spool, &c->desk, c->net, c->encoder);
     *ret_client = c;
     return 0;
 }
@@ -105,82 +78,13 @@ void ps_close(struct ps_client *c)
         return;
     net_free(c->net);
     desk_deinit(&c->desk);
+    resend_deinit(&c->resend);
     encoder_free(c->encoder);
     outbox_deinit(&c->push_out);
     outbox_deinit(&c->pull_out);
     free(c->pushes);
     free(c->pulls);
     free(c);
-}
-
-/* ---- tables ---- */
-
-/* Asks all shards; what they said. */
-static int ask_table(struct ps_client *c, const struct table_request *request,
-                     struct desk_table *ret, struct err *err)
-{
-    int status;
-
-    if (c->n_tables == PS_TABLES_MAX)
-        return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
-                       request->spec.name, PS_TABLES_MAX);
-    desk_start_table(&c->desk);
-    net_table(c->net, request);
-    status = desk_wait_table(&c->desk, after_ms(2 * (uint64_t)c->options.give_up_ms + SLACK_MS),
-                             ret, err);
-    if (status == -ETIMEDOUT) {
-        status = err_set(err, PS_EDEADLINE, "table %s: the shards have not answered",
-                         request->spec.name);
-        desk_fail(&c->desk, status,
-                  "a table that was asked for never came"); /* its number is in doubt */
-    } else if (!status && ret->status) {
-        net_drop_table(c->net);
-        status = err_set(err, ret->status, "%s",
-                         ret->text[0] ? ret->text : status_text(ret->status));
-    }
-    return status;
-}
-
-static int add_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
-                     struct err *err)
-{
-    if (encoder_add_table(c->encoder, c->n_tables, spec)) {
-        net_drop_table(c->net);
-        return err_set(err, -ENOMEM, "table %s: no memory for rows of %u floats", spec->name,
-                       spec->dim);
-    }
-    *ret_table = c->n_tables++;
-    return 0;
-}
-
-int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
-             struct err *err)
-{
-    struct table_request request = { .spec = *spec };
-    struct desk_table said;
-    int status = spec_check(spec, err);
-
-    if (!status)
-        status = ask_table(c, &request, &said, err);
-    return status ? status : add_table(c, spec, ret_table, err);
-}
-
-int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
-                  struct err *err)
-{
-    struct table_request request = { .spec = *spec, .must_exist = true };
-    struct desk_table said;
-    int status = ask_table(c, &request, &said, err);
-
-    if (!status && spec_check(&said.spec, err)) {
-        net_drop_table(c->net);
-        status = PS_ESPEC;
-    }
-    if (!status)
-        status = add_table(c, &said.spec, ret_table, err);
-    if (!status)
-        *spec = said.spec;
-    return status;
 }
 
 /* ---- pull ---- */
@@ -226,8 +130,10 @@ int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_sect
 {
     struct outbox *o = &c->pull_out;
     uint32_t i;
-    int status = desk_wait_room(&c->desk, UINT64_MAX, err);
+    int status = resend_found(&c->resend, err);
 
+    if (!status)
+        status = desk_wait_room(&c->desk, UINT64_MAX, err);
     if (status)
         return status;
     assert(!c->pull.under_way);
@@ -243,7 +149,7 @@ int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_sect
     c->pull.under_way = true;
     c->pull.sections = sections;
     c->pull.n = n;
-    c->pull.deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
+    c->pull.deadline_ns = ps_state_after_ms((uint64_t)c->options.pull_ms + PS_STATE_SLACK_MS);
     count(&c->n_pulls, 1);
     for (i = 0; i < n; i++)
         count(&c->rows_pulled, sections[i].n_keys);
@@ -361,7 +267,8 @@ static uint64_t show_push(struct ps_client *c, uint32_t shard, uint64_t clock,
 static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick)
 {
     struct outbox *o = &c->push_out;
-    uint64_t n_bytes = 0, epoch;
+    struct desk_identity id;
+    uint64_t n_bytes = 0;
     uint32_t i;
 
     for (i = 0; i < c->n_shards; i++) {
@@ -373,8 +280,9 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
         parcel_fill(o->parcels[i], &o->bufs[i], c->pushes[i].sections);
     }
     count(&c->bytes_pushed, n_bytes);
-    epoch = desk_add_pushes(&c->desk, c->n_shards, n_bytes);
-    net_push(c->net, epoch, o->parcels);
+    desk_add_pushes(&c->desk, c->n_shards, n_bytes, &id);
+    resend_keep(&c->resend, &id, o->parcels, c->n_shards);
+    net_push(c->net, id.epoch, o->parcels);
     outbox_forget(o);
     if (tick)
         atomic_store(&c->n_ticked, clock + 1);
@@ -397,9 +305,11 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
     struct outbox *o = &c->push_out;
     uint64_t since_ns = uv_hrtime();
     uint32_t i;
-    int status = desk_wait_room(&c->desk, c->options.window_bytes, err);
+    int status = resend_found(&c->resend, err);
 
     assert(!c->options.reader);
+    if (!status)
+        status = desk_wait_room(&c->desk, c->options.window_bytes, err);
     count(&c->room_ns, uv_hrtime() - since_ns);
     if (status)
         return status;
@@ -421,7 +331,9 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 
 int ps_flush(struct ps_client *c, struct err *err)
 {
-    return desk_wait_room(&c->desk, 0, err);
+    int status = resend_found(&c->resend, err);
+
+    return status ? status : desk_wait_room(&c->desk, 0, err);
 }
 
 int ps_leave(struct ps_client *c, struct err *err)
@@ -434,10 +346,12 @@ int ps_leave(struct ps_client *c, struct err *err)
         return status;
     desk_start_leave(&c->desk);
     net_leave(c->net);
-    left = desk_wait_left(&c->desk, after_ms(LEAVE_MS), &unsaid);
+    left = desk_wait_left(&c->desk, ps_state_after_ms(LEAVE_MS), &unsaid);
     if (left == -ETIMEDOUT)
         left = err_set(&unsaid, PS_EDEADLINE,
                        "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
+    if (!left && c->options.spool && !c->resend.failure.status)
+        spool_remove(c->options.spool);
     if (status || !left)
         return status;
     return err_set(err, left, "%s", unsaid.text);
@@ -457,7 +371,9 @@ void ps_set_tap(struct ps_client *c, const struct ps_tap *tap)
 
 uint64_t ps_clock(const struct ps_client *c)
 {
-    return desk_clock(&c->desk);
+    uint64_t clock = desk_clock(&c->desk), stood = c->options.origin.next_clock;
+
+    return clock > stood ? clock : stood;
 }
 
 struct encoder *ps_encoder(const struct ps_client *c)

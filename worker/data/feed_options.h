@@ -31,6 +31,9 @@ struct feed_options {
     uint32_t shuffle_rows; /* window; 0 or 1: file order */
     uint64_t seed;         /* of the shuffle; the caller mixes the epoch in */
     bool drop_last;        /* leave out a last, short batch */
+    /* Batches to be passed over at the start, as if somebody had taken them: those that follow are
+     * the same, numbers too. */
+    uint64_t skip;
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
     uint32_t queue;        /* batches read ahead, at least 1 */
     uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
@@ -51,6 +54,7 @@ struct feed_options {
 struct feed_counts {
     uint64_t rows;     /* samples in them */
     uint64_t bad_rows; /* malformed rows passed over on the way */
+    uint64_t skipped;  /* batches that options.skip wanted passed over, and that there were */
     uint64_t bytes;    /* of text, unpacked, also what was only read past or was cached */
     uint64_t cached;   /* rows that a cache gave, also those read past */
 };

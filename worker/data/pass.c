@@ -243,7 +243,7 @@ static int add_shuffled(struct pass *p, struct batch *b, bool *ret_there, struct
 
 /* ---- batches ---- */
 
-int pass_fill(struct pass *p, struct batch *b, struct err *err)
+static int fill(struct pass *p, struct batch *b, struct err *err)
 {
     bool there = true;
     int status = 0;
@@ -257,6 +257,33 @@ int pass_fill(struct pass *p, struct batch *b, struct err *err)
         p->counts.rows -= b->n;
         batch_clear(b);
     }
+    return 0;
+}
+
+/* Which rows are malformed, and so where a batch ends, shows when they are parsed: what is passed
+ * over costs that. */
+static int skip(struct pass *p, struct batch *b, struct err *err)
+{
+    int status = 0;
+
+    while (p->n_batches < p->options.skip && !status) {
+        status = fill(p, b, err);
+        p->counts.rows -= status ? 0 : b->n;
+        if (!b->n)
+            break;
+        p->counts.skipped = ++p->n_batches;
+    }
+    return status;
+}
+
+int pass_fill(struct pass *p, struct batch *b, struct err *err)
+{
+    int status = skip(p, b, err);
+
+    if (!status)
+        status = fill(p, b, err);
+    if (status)
+        return status;
     b->number = p->n_batches++;
     return batch_dedup(b) ? err_set(err, -ENOMEM, "no memory for a batch of %u keys", b->n_keys)
                           : 0;

@@ -23,7 +23,7 @@ int pass_new(const struct feed_options *options, const atomic_bool *stop,
              struct pass **ret_pass, struct err *err) MUST_CHECK;
 void pass_free(struct pass *p);
 
-/* Fills the batch and deduplicates its keys; n is 0 behind the last one. After an error the
+/* Passes over options.skip batches, the first time; fills the batch and deduplicates its keys; n is 0 behind the last one. After an error the
  * pass is over. */
 int pass_fill(struct pass *p, struct batch *b, struct err *err) MUST_CHECK;
 

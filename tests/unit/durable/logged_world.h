@@ -129,6 +129,14 @@ static inline uint64_t promise_of(const struct logged_world *l)
                                                                  : durable;
 }
 
+/* Rows whose push is not there have not happened, whatever was promised of them. */
+static inline uint64_t promised_events(const struct logged_world *l, uint64_t promised)
+{
+    while (promised && l->w.journal->events[promised - 1]->e.type == SHARD_EVENT_ROWS)
+        promised--;
+    return promised;
+}
+
 static inline void work(struct logged_world *l)
 {
     uint64_t due_ms, promise;
@@ -196,6 +204,9 @@ static inline int begin_logged(struct logged_world *l, struct dice dice,
 
 static inline void end_logged(struct logged_world *l)
 {
+    enter_shard();
+    settle(&l->w);
+    shard_listen(l->w.s, NULL);
     close_log(l);
     end_world(&l->w);
     crash_files_deinit(&l->disk.files);

@@ -42,7 +42,7 @@ static void crash_and_rise(struct logged_world *l, long power_cut, struct sums *
                            const char *what)
 {
     const struct recovery_config config = recovery_of(l, 0);
-    uint64_t promised = l->promised, was = l->w.journal->n;
+    uint64_t promised = promised_events(l, l->promised), was = l->w.journal->n;
     size_t n_walks;
     struct recovery_facts facts;
     struct log_end end, end_of_walks;

@@ -109,7 +109,7 @@ static void crash_here(struct gap_world *g, long power_cut)
 
     enter_shard();
     l->disk.full = false;
-    promised = promise_of(l);
+    promised = promised_events(l, promise_of(l));
     die(l, power_cut);
     while (n_walks && g->fates[n_walks - 1] != SAFE)
         n_walks--;

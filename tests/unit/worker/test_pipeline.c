@@ -69,7 +69,7 @@ static void open_feed(struct rig *r, uint64_t n_allowed)
 {
     struct err err = { 0 };
 
-    must(setup_feed(&r->setup, true, 0, &r->feed, &err), &err);
+    must(setup_feed(&r->setup, true, 0, 0, &r->feed, &err), &err);
     must(pipeline_begin(r->pipeline, r->feed, r->clock, n_allowed, &err), &err);
 }
 
@@ -392,7 +392,7 @@ static int write_log(void **state)
     must(synth_write(&options, log_file.path, &err), &err);
     load_settings(&s, "fp32");
     must(setup_data(&u, &s, true, true, &err), &err);
-    must(setup_feed(&u, true, 0, &f, &err), &err);
+    must(setup_feed(&u, true, 0, 0, &f, &err), &err);
     for (uint32_t i = 0; feed_next(f, &batch, &err) == 0 && batch; i++)
         log_file.keys_of[i] = fake_hash(batch->unique, batch->n_unique);
     feed_close(f);

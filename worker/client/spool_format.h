@@ -1,0 +1,86 @@
+/*
+ * The bytes of what a worker keeps of its pushes (spool.h). Little-endian:
+ *
+ *     offset  bytes  header of a segment
+ *     0       8      "psdpush\n"
+ *     8       4      version, 1
+ *     12      4      rank of the worker
+ *     16      8      incarnation
+ *     24      8      number of the first push in it
+ *     32      128    name of the job, padded with NUL
+ *     160     4      0
+ *     164     4      crc32c of all before
+ *
+ *     offset  bytes  a push: head
+ *     0       4      "PUSH"
+ *     4       4      n_samples
+ *     8       8      bytes of the whole record, this head included
+ *     16      8      its number
+ *     24      8      clock
+ *     32      8      id of the cluster's map
+ *     40      4      n_shards
+ *     44      4      n_tables that its sections name
+ *     48      4      bytes of the note
+ *     52      4      1: it ends the step
+ *     56      4      0
+ *     60      4      crc32c of the record without these 4 bytes
+ *
+ *     then   note | names of tables, 128 bytes each, padded with NUL
+ *            for each shard: n_versions u64, n_sections u32, 0 u32, bytes of its rows u64
+ *                each section: table (place in the names) u32, op u8, codec u8, 0 u16, k u32, n_keys u32,
+ *                              then where keys begin in the rows, their bytes, where values
+ *                              begin, their bytes: u64 each
+ *            for each shard: the bytes of its rows
+ *
+ * Tables have names here, as their numbers are those of one process.
+ */
+#ifndef WORKER_CLIENT_SPOOL_FORMAT_H
+#define WORKER_CLIENT_SPOOL_FORMAT_H
+
+#include "common/buf.h"
+#include "common/status.h"
+#include "worker/client/parcel.h"
+
+#define SPOOL_HEADER_BYTES 168u
+#define SPOOL_PUSH_HEAD_BYTES 64u
+#define SPOOL_NOTE_MAX 256u
+#define SPOOL_SHARDS_MAX 65536u
+
+struct spool_header {
+    char job[SPEC_NAME_MAX];
+    uint32_t rank;
+    uint64_t incarnation, first_seq;
+};
+
+/* One push to all shards, as it is handed over and as it is found again. */
+struct spool_push {
+    struct spool_push *next; /* of those found */
+    uint64_t seq, map_id;
+    uint32_t n_shards, n_tables, note_bytes;
+    const char *const *names; /* n_tables, for who writes: borrowed */
+    char (*found_names)[SPEC_NAME_MAX]; /* n_tables, for who has read: owned */
+    /* n_shards, clock, n_samples, tick and n_versions set; table_id: place in the names. Written: borrowed; read:
+     * owned. */
+    struct parcel **parcels;
+    uint8_t note[SPOOL_NOTE_MAX];
+};
+
+void spool_format_header(const struct spool_header *h, uint8_t ret[SPOOL_HEADER_BYTES]);
+
+/* PS_ECORRUPT: these bytes are no header, or damaged. */
+int spool_format_read_header(const uint8_t bytes[SPOOL_HEADER_BYTES], struct spool_header *ret)
+    MUST_CHECK;
+
+/* Appends all of the record but the shards' rows, which follow it in the file as they are in the
+ * parcels. -ENOMEM. */
+int spool_format_push(const struct spool_push *p, struct buf *out) MUST_CHECK;
+
+/* The first record of n_bytes. *ret_bytes: its length. -EAGAIN: it is not all there; PS_ECORRUPT;
+ * -ENOMEM. */
+int spool_format_read_push(const uint8_t *bytes, size_t n_bytes, struct spool_push **ret,
+                           size_t *ret_bytes) MUST_CHECK;
+
+/* One that was read. NULL is fine. */
+void spool_format_free_push(struct spool_push *p);
+
+#endif

@@ -1,0 +1,192 @@
+#include "worker/client/spool_found.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+#define CHUNK_BYTES (1u << 20)
+
+int spool_found_path(const char *dir, const char *job, uint32_t rank, uint64_t number,
+                     char ret[SPOOL_PATH_MAX])
+{
+    int n = snprintf(ret, SPOOL_PATH_MAX, "%s/%s.%u.%" PRIu64 ".pushes", dir, job, rank, number);
+
+    return n < 0 || n >= (int)SPOOL_PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+/* ---- which there are ---- */
+
+struct search {
+    const struct spool_options *options;
+    uint64_t oldest, newest;
+};
+
+static int note_name(void *arg, const char *name)
+{
+    struct search *search = arg;
+    const struct spool_options *o = search->options;
+    char prefix[SPEC_NAME_MAX + 16], *end;
+    uint64_t number;
+    int n = snprintf(prefix, sizeof prefix, "%s.%u.", o->job, o->rank);
+
+    if (strncmp(name, prefix, (size_t)n) != 0 || name[n] < '1' || name[n] > '9')
+        return 0;
+    errno = 0;
+    number = strtoull(name + n, &end, 10);
+    if (errno || strcmp(end, ".pushes") != 0 || number == UINT64_MAX)
+        return 0;
+    if (!search->oldest || number < search->oldest)
+        search->oldest = number;
+    if (number > search->newest)
+        search->newest = number;
+    return 0;
+}
+
+/* ---- one segment ---- */
+
+static int read_file(const struct file_ops *files, const char *path, struct buf *out)
+{
+    int64_t n = 1;
+    int fd, status = files->open_read(files->state, path, &fd);
+
+    if (status)
+        return status;
+    while (n > 0) {
+        uint8_t *at = buf_reserve(out, CHUNK_BYTES);
+
+        n = at ? files->read(files->state, fd, at, CHUNK_BYTES) : -ENOMEM;
+        if (n > 0)
+            buf_commit(out, (size_t)n);
+    }
+    files->close(files->state, fd);
+    return (int)n;
+}
+
+static void drop(struct spool_found *f)
+{
+    while (f->first) {
+        struct spool_push *p = f->first;
+
+        f->first = p->next;
+        spool_format_free_push(p);
+    }
+}
+
+/* Records up to the end, or to the one that was being written when the process ended. */
+static int take_pushes(struct buf *in, struct spool_found *f, struct spool_push ***end)
+{
+    int status = 0;
+
+    while (buf_len(in) && !status) {
+        struct spool_push *p;
+        size_t n_bytes;
+
+        status = spool_format_read_push(buf_front(in), buf_len(in), &p, &n_bytes);
+        if (status)
+            break;
+        buf_consume(in, n_bytes);
+        **end = p;
+        *end = &p->next;
+        if (p->seq != f->last_seq + 1 ||
+            (f->first != p && (p->n_shards != f->first->n_shards || p->map_id != f->first->map_id)))
+            status = PS_ECORRUPT;
+        f->last_seq = p->seq;
+    }
+    return status == -EAGAIN ? 0 : status;
+}
+
+/* The segments of one life after the other: of those before a new incarnation nothing counts. */
+static int take_segment(const struct spool_options *o, struct buf *in, struct spool_found *f,
+                        struct spool_push ***end)
+{
+    struct spool_header header;
+
+    if (buf_len(in) < SPOOL_HEADER_BYTES)
+        return 0; /* begun when the process ended */
+    if (spool_format_read_header(buf_front(in), &header))
+        return PS_ECORRUPT;
+    if (strcmp(header.job, o->job) != 0 || header.rank != o->rank)
+        return PS_ESPEC;
+    buf_consume(in, SPOOL_HEADER_BYTES);
+    if (!buf_len(in) && f->first)
+        return 0; /* likewise: what came before says where the worker stood */
+    if (header.incarnation != f->incarnation || !f->first) {
+        drop(f);
+        *end = &f->first;
+        f->incarnation = header.incarnation;
+        f->last_seq = header.first_seq - 1;
+    }
+    if (header.first_seq != f->last_seq + 1)
+        return PS_ECORRUPT;
+    return take_pushes(in, f, end);
+}
+
+/* ---- all ---- */
+
+static int read_segment(const struct spool_options *o, const char *path, struct spool_found *f,
+                        struct spool_push ***end, struct err *err)
+{
+    struct buf in = { 0 };
+    int status = read_file(o->files, path, &in);
+
+    if (status == -ENOENT)
+        status = 0; /* between two that are there: one that was removed before its time */
+    else if (!status)
+        status = take_segment(o, &in, f, end);
+    buf_deinit(&in);
+    if (status == PS_ECORRUPT)
+        return err_set(err, status,
+                       "%s is damaged: this worker does not go on from it, and joins as somebody "
+                       "new",
+                       path);
+    if (status == PS_ESPEC)
+        return err_set(err, status, "%s is of another job or rank than \"%s\", %u", path, o->job,
+                       o->rank);
+    return status ? err_set(err, status, "%s cannot be read: %s", path, status_text(status)) : 0;
+}
+
+static int read_all(const struct spool_options *o, struct spool_found *f, struct err *err)
+{
+    struct spool_push **end = &f->first;
+    char path[SPOOL_PATH_MAX];
+    int status = 0;
+
+    for (uint64_t i = f->oldest; i <= f->newest && !status; i++) {
+        status = spool_found_path(o->dir, o->job, o->rank, i, path);
+        if (!status)
+            status = read_segment(o, path, f, &end, err);
+    }
+    return status;
+}
+
+int spool_found_read(const struct spool_options *o, struct spool_found *ret, struct err *err)
+{
+    struct search search = { .options = o };
+    char path[SPOOL_PATH_MAX];
+    int status = spool_found_path(o->dir, o->job, o->rank, UINT64_MAX, path);
+
+    if (!status)
+        status = o->files->list(o->files->state, o->dir, note_name, &search);
+    if (status)
+        return err_set(err, status, "%.200s cannot be read: %s", o->dir, status_text(status));
+    *ret = (struct spool_found){ .oldest = search.oldest ? search.oldest : 1,
+                                 .newest = search.newest };
+    status = read_all(o, ret, err);
+    if (!status && ret->first)
+        return 0;
+    drop(ret);
+    ret->last_seq = 0;
+    /* One that has joined and pushed nothing goes on too: the servers know it. */
+    if (!status)
+        return 0;
+    ret->incarnation = 0;
+    if (status != PS_ECORRUPT)
+        return status;
+    if (o->notice)
+        o->notice(o->notice_arg, err->text);
+    return 0;
+}
