@@ -19,8 +19,8 @@ struct wire {
     struct store *store;
     pthread_mutex_t lock; /* of codecs, which pulls and pushes ask */
     struct codecs codecs;
-    struct state *state;      /* owned; NULL without --state-dir */
-    struct bookmark mark;     /* as of the last push */
+    struct state *state;  /* owned; NULL without --state-dir */
+    struct bookmark mark; /* as of the last push */
     bool goes_on;
     uint64_t bound;           /* of dense tables, clocks */
     uint64_t dense_min_clock; /* that the last pull of them carried */
@@ -111,11 +111,12 @@ static int open_bookmark(struct wire *w, struct err *err)
     if (!n_bytes)
         return 0;
     if (bookmark_read(note, n_bytes, &w->mark) || w->mark.settings != bookmark_settings(w->s))
-        return err_set(err, PS_ESPEC,
-                       "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
-                       "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
-                       "remove them",
-                       w->s->state_dir, w->s->job, w->s->rank);
+        return err_set(
+            err, PS_ESPEC,
+            "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
+            "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
+            "remove them",
+            w->s->state_dir, w->s->job, w->s->rank);
     w->goes_on = true;
     return 0;
 }
