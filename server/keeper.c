@@ -33,12 +33,12 @@ struct keeper {
     /* Owned: of the one under way, of the next, and those who are just being told. */
     struct wish *served, *waiting, *telling;
     uv_work_t work;
-    uint64_t number; /* of the next; 0: checkpoint_next() */
-    uint64_t base;   /* the last that is whole, for deltas; 0: none */
-    uint32_t n_deltas; /* since the last full one */
-    uv_mutex_t lock;   /* of the manifest while shards add their jobs */
-    struct manifest *manifest; /* owned: of the one under way */
-    uint64_t *firsts; /* owned, n_shards: what each log is cut at */
+    uint64_t number;               /* of the next; 0: checkpoint_next() */
+    uint64_t base;                 /* the last that is whole, for deltas; 0: none */
+    uint32_t n_deltas;             /* since the last full one */
+    uv_mutex_t lock;               /* of the manifest while shards add their jobs */
+    struct manifest *manifest;     /* owned: of the one under way */
+    uint64_t *firsts;              /* owned, n_shards: what each log is cut at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     bool is_late;                  /* this one has been told to have failed */
     struct err err;                /* the first that went wrong */

@@ -77,7 +77,7 @@ static int find_worker(struct pushes *p, const struct asked *a, uint64_t now_ms,
 
 /* Replies; told: what judging returned. */
 static int answer(struct pushes *p, struct asked *a, int told,
-                  const struct shard_push_result *result)
+                  const struct shard_push_result *result) ON_SHARD
 {
     struct push_reply answer = { .status = told ? told : result->status,
                                  .seq = a->push.seq,

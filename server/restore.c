@@ -108,8 +108,8 @@ static void on_pool(struct restore *r, uv_work_cb work, uv_after_work_cb after) 
 static struct part_identity identity(const struct restore *r, uint32_t index)
 {
     return (struct part_identity){ .node = r->config.settings->node,
-                                   .shard = r->config.settings->node * r->config.n_shards +
-                                            index,
+                                   .shard =
+                                       r->config.settings->node * r->config.n_shards + index,
                                    .n_shards = r->config.n_nodes * r->config.n_shards };
 }
 
@@ -375,8 +375,8 @@ static void look(uv_work_t *work)
     for (uint32_t i = 0; i < s->restore.n && !status; i++)
         status = open_source(r, s->restore.items[i], err);
     if (s->restore.n && !status)
-        status = source_check_set(r->sources, (const char *const *)s->restore.items, r->n_sources,
-                                  true, err);
+        status = source_check_set(r->sources, (const char *const *)s->restore.items,
+                                  r->n_sources, true, err);
     if (!s->restore.n && s->data_dir[0])
         status = open_source(r, s->data_dir, err);
     if (!s->restore.n && r->n_sources && !status)
@@ -406,8 +406,8 @@ static void on_looked(uv_work_t *work, int status)
     r->result.begins_epoch = s->data_dir[0] != '\0';
     if (r->result.err.status) {
         finish(r);
-    } else if (is_own && source_is_of(&r->sources[0], s->node, r->config.n_nodes,
-                                      r->config.n_shards)) {
+    } else if (is_own &&
+               source_is_of(&r->sources[0], s->node, r->config.n_nodes, r->config.n_shards)) {
         r->result.begins_epoch = s->at[0] != '\0';
         on_shards(r, rebuild_part, end_rebuilding);
     } else if (r->n_sources) {

@@ -284,7 +284,7 @@ static void on_push_answered(void *owner, struct connection *c, const struct pus
 }
 
 static int answer_status(struct service *s, const struct request *r, int told,
-                         uint64_t min_clock)
+                         uint64_t min_clock) ON_SHARD
 {
     struct status_reply answer = { .status = told, .min_clock = min_clock };
 

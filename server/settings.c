@@ -198,7 +198,8 @@ static int read_durability(struct settings *s, struct err *err)
             s->durability = (enum log_durability)i;
             return 0;
         }
-    return err_set(err, PS_ESETTING, "durability: found \"%.40s\", expected none, async or fsync",
+    return err_set(err, PS_ESETTING,
+                   "durability: found \"%.40s\", expected none, async or fsync",
                    s->durability_name);
 }
 

@@ -178,11 +178,12 @@ static int open_store(struct run *r, struct err *err)
     if (!status)
         status = setup_store(s, true, r->spool, notice, NULL, &r->store, err);
     if (!status && s->rank == 0 && !r->store->ops->clock(r->store) && tables_exist(s, r->store))
-        log_info("job \"%s\" has tables already, made by %s: training goes on from them (another "
-                 "--job starts afresh)",
-                 s->job,
-                 s->workers == 1 ? "an earlier run"
-                                 : "another of its workers just now or by an earlier run");
+        log_info(
+            "job \"%s\" has tables already, made by %s: training goes on from them (another "
+            "--job starts afresh)",
+            s->job,
+            s->workers == 1 ? "an earlier run"
+                            : "another of its workers just now or by an earlier run");
     return status;
 }
 

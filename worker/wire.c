@@ -20,8 +20,8 @@ struct wire {
     struct store *store;
     pthread_mutex_t lock; /* of codecs, which pulls and pushes ask */
     struct codecs codecs;
-    struct state *state;            /* owned; NULL without --state-dir */
-    struct bookmark mark;           /* as of the last push */
+    struct state *state;  /* owned; NULL without --state-dir */
+    struct bookmark mark; /* as of the last push */
     bool goes_on;
     uint64_t bound;                 /* of dense tables, clocks */
     uint64_t dense_min_clock;       /* that the last pull of them carried */

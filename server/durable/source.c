@@ -207,10 +207,10 @@ int source_check_set(const struct source *sources, const char *const *paths, uin
             return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.160s",
                            paths[i]);
         if (s[i].n_nodes != (is_whole ? n_sources : s[0].n_nodes))
-            return err_set(err, PS_ECLUSTER,
-                           "%.120s was written by node %u, one of %u nodes; %u directories are given",
-                           paths[i], s[i].node, s[i].n_nodes,
-                           is_whole ? n_sources : s[0].n_nodes);
+            return err_set(
+                err, PS_ECLUSTER,
+                "%.120s was written by node %u, one of %u nodes; %u directories are given",
+                paths[i], s[i].node, s[i].n_nodes, is_whole ? n_sources : s[0].n_nodes);
         for (uint32_t j = 0; j < i; j++)
             if (s[i].node == s[j].node)
                 return err_set(err, PS_ECLUSTER,
