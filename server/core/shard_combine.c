@@ -243,7 +243,6 @@ static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
     const uint64_t *keys = b->keys + b->n_done;
     struct row *rows[SHARD_CHUNK_MAX];
 
-    shard_change_first(s, b->entry, keys, n);
     table_find_batch(b->entry->table.rows, keys, n, rows);
     shard_grow_rows(s, b->entry, SECTION_GRADIENT, s->version, keys, n, rows);
     for (uint32_t i = 0; i < n; i++) {
@@ -253,6 +252,17 @@ static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
     b->n_done += n;
 }
 
+/* For all rows of the batch, before one of them has changed: what the push under way still makes here may take the
+ * place of any row that does not wait for this clock, and that row must not be one that the clock has changed. As
+ * it is told, all that goes with a clock went before it. */
+static void change_first(struct shard *s, const struct shard_rows *b, uint32_t chunk)
+{
+    for (uint32_t i = 0, n; i < b->n_keys; i += n) {
+        n = b->n_keys - i < chunk ? b->n_keys - i : chunk;
+        shard_change_first(s, b->entry, b->keys + i, n);
+    }
+}
+
 static void apply_batch(struct shard *s, struct shard_rows *b, struct contribution *c,
                         uint32_t n_c, uint64_t clock)
 {
@@ -260,6 +270,7 @@ static void apply_batch(struct shard *s, struct shard_rows *b, struct contributi
                                                  ++b->entry->table.n_pushes);
     uint32_t chunk = shard_chunk(b->entry);
 
+    change_first(s, b, chunk);
     while (b->n_done < b->n_keys) {
         uint32_t n = b->n_keys - b->n_done;
 
