@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/claim.h"
 #include "worker/client/spool.h"
 #include "worker/compute/compute.h"
 #include "worker/data/synth.h"
@@ -24,6 +25,7 @@
 struct run {
     struct settings settings;
     struct setup setup;
+    struct claim *claim;       /* owned; of --state-dir, or NULL */
     struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
     struct store *store;       /* owned */
     struct tables *tables;     /* owned */
@@ -51,6 +53,7 @@ static int run_deinit(struct run *r, int status, struct err *err)
     if (r->store)
         r->store->ops->close(r->store);
     spool_close(r->spool);
+    claim_drop(r->claim);
     setup_deinit(&r->setup);
     stop_close(r->stop);
     settings_free(&settings_worker, &r->settings);
@@ -162,6 +165,27 @@ static void leave_on_failure(struct run *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
+/* The servers, as whoever the process before this one was, if it has left its state. */
+static int open_store(struct run *r, struct err *err)
+{
+    const struct settings *s = &r->settings;
+    int status = 0;
+
+    if (s->state_dir[0])
+        status = claim_take(s->state_dir, s->job, s->rank, &r->claim, err);
+    if (!status)
+        status = setup_spool(s, notice, NULL, &r->spool, err);
+    if (!status)
+        status = setup_store(s, true, r->spool, notice, NULL, &r->store, err);
+    if (!status && s->rank == 0 && !r->store->ops->clock(r->store) && tables_exist(s, r->store))
+        log_info("job \"%s\" has tables already, made by %s: training goes on from them (another "
+                 "--job starts afresh)",
+                 s->job,
+                 s->workers == 1 ? "an earlier run"
+                                 : "another of its workers just now or by an earlier run");
+    return status;
+}
+
 static int train(struct run *r, struct err *err)
 {
     struct trainer *t;
@@ -176,19 +200,7 @@ static int train(struct run *r, struct err *err)
     r->stop = stop_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
-    status = setup_spool(&r->settings, notice, NULL, &r->spool, err);
-    if (!status)
-        status = setup_store(&r->settings, true, r->spool, notice, NULL, &r->store, err);
-    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store) &&
-        tables_exist(&r->settings, r->store))
-        log_info(
-            r->settings.workers == 1
-                ? "job \"%s\" has tables already: training goes on from them (another --job "
-                  "starts afresh)"
-                : "job \"%s\" has tables already, made by another of its workers just now or "
-                  "by "
-                  "an earlier run: training goes on from them",
-            r->settings.job);
+    status = open_store(r, err);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);

@@ -220,9 +220,9 @@ static const struct setting rows[] = {
     ROW("wire", "residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0,
         "memory for what onebit and topk owe to an embedding table's rows; 0: as it comes"),
     ROW("wire", "state-dir", SETTING_TEXT, state_dir, "DIR", "", 0, 0,
-        "keep there what is owed, so that a restart loses none of it"),
+        "keep there what a worker that was killed needs to go on where it stood"),
     ROW("wire", "state-every", SETTING_U64, state_every, "STEPS", "1000", 0, 0,
-        "write it this often, beside the end of a run; 0: only then"),
+        "write what is owed this often, beside the end of a run; 0: only then"),
     ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX,
         "unacknowledged pushes that may be under way"),
 

@@ -180,8 +180,7 @@ static uint64_t stretch(const struct trainer *t)
 static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, struct err *err)
 {
     uint64_t made = t->steps_before + t->state.step, each = stretch(t);
-    uint64_t end =
-        each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
+    uint64_t end = each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
     int status = 0;
 
     *ret_more = true;

@@ -119,11 +119,12 @@ static int open_bookmark(struct wire *w, struct err *err)
     if (!n_bytes)
         return 0;
     if (bookmark_read(note, n_bytes, &w->mark) || w->mark.settings != bookmark_settings(w->s))
-        return err_set(err, PS_ESPEC,
-                       "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
-                       "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
-                       "remove them",
-                       w->s->state_dir, w->s->job, w->s->rank);
+        return err_set(
+            err, PS_ESPEC,
+            "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
+            "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
+            "remove them",
+            w->s->state_dir, w->s->job, w->s->rank);
     w->goes_on = true;
     return 0;
 }

@@ -208,7 +208,7 @@ int source_check_set(const struct source *sources, const char *const *paths, uin
                            paths[i]);
         if (s[i].n_nodes != (is_whole ? n_sources : s[0].n_nodes))
             return err_set(err, PS_ECLUSTER,
-                           "%.120s was written by node %u of %u, directories of %u are given",
+                           "%.120s was written by node %u, one of %u nodes; %u directories are given",
                            paths[i], s[i].node, s[i].n_nodes,
                            is_whole ? n_sources : s[0].n_nodes);
         for (uint32_t j = 0; j < i; j++)
