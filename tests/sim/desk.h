@@ -2,7 +2,7 @@
 #ifndef TESTS_SIM_DESK_H
 #define TESTS_SIM_DESK_H
 
-#include "tests/sim/server.h"
+#include "tests/sim/server_state.h"
 
 struct server_waiting {
     struct server_waiting *next;

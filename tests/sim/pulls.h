@@ -2,7 +2,7 @@
 #ifndef TESTS_SIM_PULLS_H
 #define TESTS_SIM_PULLS_H
 
-#include "tests/sim/server.h"
+#include "tests/sim/server_state.h"
 
 void pulls_ask(struct server *s, struct net_connection *c, struct message *m);
 
