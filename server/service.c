@@ -166,7 +166,7 @@ static void on_idle(uv_idle_t *idle)
 static int on_table(struct service *s, const struct request *r) ON_SHARD
 {
     struct table_reply answer = { 0 };
-    struct table_request asked;
+    struct table_request asked = { 0 };
     struct err err = { 0 };
     int status = message_read_table(r->header, r->head, &asked);
 
@@ -182,6 +182,8 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
     }
     answer.status = status;
     snprintf(answer.text, sizeof answer.text, "%s", err.text);
+    if (asked.must_exist && status == PS_ENOTABLE)
+        status = 0; /* an answer to "is it there?", and no refusal */
     return reply(s, r, status, err.text,
                  message_write_table_reply(&s->out, r->header->request_id, &answer));
 }

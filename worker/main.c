@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/claim.h"
 #include "worker/client/spool.h"
 #include "worker/compute/compute.h"
 #include "worker/data/synth.h"
@@ -24,6 +25,7 @@
 struct run {
     struct settings settings;
     struct setup setup;
+    struct claim *claim;       /* owned; of --state-dir, or NULL */
     struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
     struct store *store;       /* owned */
     struct tables *tables;     /* owned */
@@ -51,6 +53,7 @@ static int run_deinit(struct run *r, int status, struct err *err)
     if (r->store)
         r->store->ops->close(r->store);
     spool_close(r->spool);
+    claim_drop(r->claim);
     setup_deinit(&r->setup);
     stop_close(r->stop);
     settings_free(&settings_worker, &r->settings);
@@ -134,7 +137,7 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
     }
-    r->store->ops->stats(r->store, &t->state.store);
+    tables_stats(r->tables, &t->state.store);
     if (!status && !t->state.samples && !t->steps_before && !t->stopped)
         status = err_set(err, PS_EDATA,
                          "there are no rows for rank %u of %u to train on (%llu malformed ones "
@@ -162,6 +165,27 @@ static void leave_on_failure(struct run *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
+/* The servers, as whoever the process before this one was, if it has left its state. */
+static int open_store(struct run *r, struct err *err)
+{
+    const struct settings *s = &r->settings;
+    int status = 0;
+
+    if (s->state_dir[0])
+        status = claim_take(s->state_dir, s->job, s->rank, &r->claim, err);
+    if (!status)
+        status = setup_spool(s, notice, NULL, &r->spool, err);
+    if (!status)
+        status = setup_store(s, true, r->spool, notice, NULL, &r->store, err);
+    if (!status && s->rank == 0 && !r->store->ops->clock(r->store) && tables_exist(s, r->store))
+        log_info("job \"%s\" has tables already, made by %s: training goes on from them (another "
+                 "--job starts afresh)",
+                 s->job,
+                 s->workers == 1 ? "an earlier run"
+                                 : "another of its workers just now or by an earlier run");
+    return status;
+}
+
 static int train(struct run *r, struct err *err)
 {
     struct trainer *t;
@@ -176,14 +200,7 @@ static int train(struct run *r, struct err *err)
     r->stop = stop_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
-    status = setup_spool(&r->settings, notice, NULL, &r->spool, err);
-    if (!status)
-        status = setup_store(&r->settings, true, r->spool, notice, NULL, &r->store, err);
-    if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store) &&
-        tables_exist(&r->settings, r->store))
-        log_info("job \"%s\" has tables already: training goes on from them (another --job "
-                 "starts afresh)",
-                 r->settings.job);
+    status = open_store(r, err);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);
@@ -266,17 +283,32 @@ static int eval(struct run *r, struct err *err)
     return 0;
 }
 
+static void tell_written(const struct run *r, uint64_t n, const char *what)
+{
+    bool to_stdout = strcmp(r->settings.output, "-") == 0;
+
+    log_info("%llu %s written%s%s", (unsigned long long)n, what, to_stdout ? "" : " to ",
+             to_stdout ? "" : r->settings.output);
+}
+
 static int predict_to(struct run *r, FILE *out, struct err *err)
 {
-    struct metrics_result unused;
+    struct metrics_result done;
     uint64_t bad_rows = 0;
     int status;
 
     r->setup.strict = true;
-    status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad_rows, err);
+    if (status == PS_EDATA && !r->settings.labelled) {
+        struct err why = *err;
 
+        (void)err_set(err, status, "%.400s (files with the label column: --labelled)",
+                      why.text);
+    }
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
+    if (!status)
+        tell_written(r, done.n, "predictions");
     return status;
 }
 
@@ -310,8 +342,11 @@ static int synth(struct run *r, struct err *err)
                                      .cardinality = r->settings.cardinality,
                                      .zipf = (double)r->settings.zipf,
                                      .positive_rate = (double)r->settings.positive_rate };
+    int status = synth_write(&options, r->settings.output, err);
 
-    return synth_write(&options, r->settings.output, err);
+    if (!status)
+        tell_written(r, options.rows, "rows");
+    return status;
 }
 
 static const struct command {

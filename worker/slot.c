@@ -23,7 +23,8 @@ int slot_reserve_rows(struct slot *slot, uint32_t dim, bool wide, struct err *er
         return 0;
     if (grow(&slot->rows, n_floats) || grow(&slot->row_grads, n_floats) ||
         (wide && (grow(&slot->wide, cap) || grow(&slot->wide_grads, cap))))
-        return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows, dim);
+        return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
+                       dim);
     slot->rows_cap = cap;
     return 0;
 }

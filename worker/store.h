@@ -61,7 +61,8 @@ struct store_ops {
 /* The head of each implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    struct spool *spool; /* where the process after this one finds what was pushed; borrowed; NULL: nowhere */
+    struct spool *
+        spool; /* where the process after this one finds what was pushed; borrowed; NULL: nowhere */
 };
 
 int store_remote_open(const struct ps_options *options, struct store **ret, struct err *err)

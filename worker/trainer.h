@@ -29,7 +29,7 @@ struct trainer {
     struct progress_state state;
     struct stages outside; /* what stages spent on validations */
     struct bookmark *mark; /* borrowed from the tables: where the run stands */
-    const char *stopped; /* why the run ends early, or NULL */
+    const char *stopped;   /* why the run ends early, or NULL */
 };
 
 /* Trains; returns when all epochs are done, on a stop, or with a sentence. The store is

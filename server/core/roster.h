@@ -11,7 +11,8 @@
  * A worker that comes back is a new incarnation (a greater number) and starts at the min clock
  * or its own clock, whichever is greater. What an older incarnation still sends is fenced. The
  * same incarnation joining again is a reconnect while it is LIVE; after DEAD it is refused with
- * PS_EFENCED. A job whose workers have all gone (left, dead or lost) starts afresh, with new
+ * PS_EFENCED. It brings its clock and its last acknowledged push: where the shard has lost some of
+ * them (a log that is not synced before the answer), others would wait for a step that is over. A job whose workers have all gone (left, dead or lost) starts afresh, with new
  * settings, at the next join of a worker that has finished no step; but what was fenced stays
  * fenced. One that has finished some goes on with the run that it was part of.
  *

@@ -164,8 +164,11 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     w->resumed = reconnect;
     set_name(w, join->name);
     if (reconnect) {
-        if (join->last_acked > w->last_seq)
-            w->last_seq = join->last_acked;
+        if (join->last_acked <= w->last_seq)
+            return;
+        w->last_seq = join->last_acked;
+        if (join->clock > w->clock)
+            w->clock = join->clock; /* its tick was in what is lost */
         return;
     }
     w->state = WORKER_LIVE;

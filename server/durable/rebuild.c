@@ -114,11 +114,10 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
     *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
     if (cut != SHARD_CUT_EARLY)
         return 0;
-    status = replay(
-        a,
-        &(struct recovery_config){
-            .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
-        &done, err);
+    status = replay(a,
+                    &(struct recovery_config){
+                        .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
+                    &done, err);
     if (!status && !done.reached_cut)
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
@@ -147,11 +146,12 @@ static int check_epoch(const struct attempt *a, struct err *err)
 
     if (status || newest <= a->facts->epoch || a->config->at.number)
         return status;
-    return err_set(err, PS_ECORRUPT,
-                   "checkpoint %" PRIu64
-                   ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-                   "from an older one, without what came behind it",
-                   newest);
+    return err_set(
+        err, PS_ECORRUPT,
+        "checkpoint %" PRIu64
+        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+        "from an older one, without what came behind it",
+        newest);
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -184,8 +184,8 @@ static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err)
 }
 
 /* *ret_damaged: the files of the restore point are, and an older one may do. */
-static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
-               struct err *err) ON_SHARD
+static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
+    ON_SHARD
 {
     const struct rebuild_config *config = a->config;
     int status;
@@ -202,8 +202,8 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
                                          .n_shards = config->who.n_shards,
                                          .map_id = a->facts->epoch };
     *ret_damaged = false;
-    status = epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir,
-                            err);
+    status =
+        epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir, err);
     if (!status)
         status = check_epoch(a, err);
     if (status)

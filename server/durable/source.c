@@ -208,9 +208,8 @@ int source_check_set(const struct source *sources, const char *const *paths, uin
                            paths[i]);
         if (is_whole && s[i].n_nodes != n_sources)
             return err_set(err, PS_ECLUSTER,
-                           "%.120s was written by node %u, one of %u nodes: the directories of "
-                           "all of them are needed, "
-                           "found %u",
+                           "%.120s was written by node %u, one of %u nodes; %u directories are "
+                           "given, expected those of all",
                            paths[i], s[i].node, s[i].n_nodes, n_sources);
         if (s[i].n_nodes != s[0].n_nodes)
             return err_set(err, PS_ECLUSTER,

@@ -59,14 +59,15 @@ static void check_worker(const struct world *w, const struct check_place *at,
 {
     if (is->state != twin->state || is->incarnation != twin->incarnation ||
         is->clock != twin->clock || is->last_seq != twin->last_seq)
-        world_fail(w,
-                   "shard %u, %s: rank %u is %s, incarnation %llu, clock %llu, push %llu; not %s, "
-                   "%llu, %llu, %llu",
-                   at->shard, when, is->rank, worker_state_name(is->state),
-                   (unsigned long long)is->incarnation, (unsigned long long)is->clock,
-                   (unsigned long long)is->last_seq, worker_state_name(twin->state),
-                   (unsigned long long)twin->incarnation, (unsigned long long)twin->clock,
-                   (unsigned long long)twin->last_seq);
+        world_fail(
+            w,
+            "shard %u, %s: rank %u is %s, incarnation %llu, clock %llu, push %llu; not %s, "
+            "%llu, %llu, %llu",
+            at->shard, when, is->rank, worker_state_name(is->state),
+            (unsigned long long)is->incarnation, (unsigned long long)is->clock,
+            (unsigned long long)is->last_seq, worker_state_name(twin->state),
+            (unsigned long long)twin->incarnation, (unsigned long long)twin->clock,
+            (unsigned long long)twin->last_seq);
 }
 
 void check_same(const struct world *w, const struct check_place *at, struct shard *core,
@@ -95,18 +96,18 @@ static void on_report(void *arg, const char *sentence)
 }
 
 int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
-                  const struct rebuild_at *to, struct shard **ret, struct rebuild_facts *ret_facts,
-                  struct err *err)
+                  const struct rebuild_at *to, struct shard **ret,
+                  struct rebuild_facts *ret_facts, struct err *err)
 {
-    struct rebuild_config config = { .files = &disk->ops,
-                                     .data_dir = CHECK_DATA_DIR,
-                                     .shard_index = at->local,
-                                     .who = { .node = at->node,
-                                              .shard = at->shard,
-                                              .n_shards = w->plan.n_shards },
-                                     .at = to ? *to : (struct rebuild_at){ 0 },
-                                     .report = on_report,
-                                     .arg = (void *)(uintptr_t)w };
+    struct rebuild_config config = {
+        .files = &disk->ops,
+        .data_dir = CHECK_DATA_DIR,
+        .shard_index = at->local,
+        .who = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
+        .at = to ? *to : (struct rebuild_at){ 0 },
+        .report = on_report,
+        .arg = (void *)(uintptr_t)w
+    };
     struct shard *core = shard_new(&(struct shard_config){ .shard = at->shard,
                                                            .n_shards = w->plan.n_shards,
                                                            .lease_ms = w->plan.lease_ms,
@@ -148,7 +149,8 @@ static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
     }
 }
 
-void check_promise(const struct world *w, const struct check_place *at, uint64_t last, bool is_cut)
+void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
+                   bool is_cut)
 {
     uint64_t floor = check_floor(w, at->shard, is_cut);
 

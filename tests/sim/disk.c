@@ -476,7 +476,8 @@ void disk_clone(const struct disk *d, struct dice dice, struct disk *ret)
     c.inodes = copy(d->inodes, d->n_inodes * sizeof *d->inodes);
     c.n_inodes = c.cap_inodes = d->n_inodes;
     for (uint32_t i = 0; i < c.n_inodes; i++) {
-        c.inodes[i].bytes = c.inodes[i].n_bytes ? copy(c.inodes[i].bytes, c.inodes[i].n_bytes) : NULL;
+        c.inodes[i].bytes =
+            c.inodes[i].n_bytes ? copy(c.inodes[i].bytes, c.inodes[i].n_bytes) : NULL;
         c.inodes[i].cap = c.inodes[i].n_bytes;
     }
     c.names = copy(d->names, d->n_names * sizeof *d->names);

@@ -30,7 +30,7 @@ struct disk {
     uint64_t n_ops, die_at;
     uint64_t n_faults; /* operations that failed */
     bool full, ill, sync_fails;
-    bool dead;    /* the process has died in an operation */
+    bool dead;     /* the process has died in an operation */
     bool is_gated; /* a sync has failed: until the power is cut nobody knows what is safe */
 
     struct disk_inode *inodes;   /* owned */
@@ -38,7 +38,8 @@ struct disk {
     struct disk_change *changes; /* owned: of directories, not synced */
     uint32_t *opens;             /* owned: the inode, and where in it, of each open file */
     uint64_t *offsets;           /* owned */
-    uint32_t n_inodes, n_names, n_changes, n_opens, cap_inodes, cap_names, cap_changes, cap_opens;
+    uint32_t n_inodes, n_names, n_changes, n_opens, cap_inodes, cap_names, cap_changes,
+        cap_opens;
 };
 
 void disk_init(struct disk *d, struct dice dice);

@@ -80,7 +80,8 @@ static void commit(struct keeper *k)
     }
     if (!has_delta)
         m->base = 0;
-    status = checkpoint_commit(&k->disk->ops, k->data_dir, m, k->world->plan.keep, firsts, &err);
+    status =
+        checkpoint_commit(&k->disk->ops, k->data_dir, m, k->world->plan.keep, firsts, &err);
     if (k->disk->dead)
         return;
     if (status) {
@@ -97,14 +98,14 @@ static int begin(struct keeper *k, uint32_t i)
 {
     struct keeper_part *part = &k->parts[i];
     struct server *s = &k->servers[i];
-    struct saver_config config = { .files = &k->disk->ops,
-                                   .data_dir = k->data_dir,
-                                   .number = k->manifest->number,
-                                   .shard_index = i,
-                                   .identity = { .node = k->node,
-                                                 .shard = s->shard,
-                                                 .n_shards = k->world->plan.n_shards },
-                                   .base = k->manifest->base };
+    struct saver_config config = {
+        .files = &k->disk->ops,
+        .data_dir = k->data_dir,
+        .number = k->manifest->number,
+        .shard_index = i,
+        .identity = { .node = k->node, .shard = s->shard, .n_shards = k->world->plan.n_shards },
+        .base = k->manifest->base
+    };
     struct err err = { 0 };
     int status;
 
@@ -129,7 +130,8 @@ static int fill(struct keeper *k, uint32_t i)
     int status = 0;
 
     enter_shard();
-    if (dice_once_in(&k->world->dice, 2) || saver_fill(part->saver, k->servers[i].core) != SAVER_MORE) {
+    if (dice_once_in(&k->world->dice, 2) ||
+        saver_fill(part->saver, k->servers[i].core) != SAVER_MORE) {
         buffer = saver_take(part->saver);
         if (buffer) {
             status = saver_write(part->saver, buffer, &err);

@@ -30,8 +30,8 @@ struct keeper {
     const char *data_dir;
     uint64_t life; /* 0: no process is there */
     bool is_under_way;
-    uint64_t base;     /* the last that is whole; 0: none */
-    uint32_t n_deltas; /* since the last full one */
+    uint64_t base;             /* the last that is whole; 0: none */
+    uint32_t n_deltas;         /* since the last full one */
     struct manifest *manifest; /* owned */
     struct keeper_part parts[PLAN_N_SHARDS_MAX];
     uint64_t n_done; /* in all lives */

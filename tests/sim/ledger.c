@@ -83,14 +83,14 @@ void ledger_fill(const struct sent_push *sent, const struct plan *p, struct push
     for (uint32_t i = 0; i < p->n_tables; i++) {
         const struct sent_section *s = &sent->sections[i];
 
-        ret->sections[i] = (struct section){ .table_id = i,
-                                             .op = SECTION_GRADIENT,
-                                             .codec = CODEC_FP32,
-                                             .n_keys = s->n_keys,
-                                             .keys = s->encoded,
-                                             .key_bytes = s->key_bytes,
-                                             .values = (const uint8_t *)s->values,
-                                             .value_bytes = (size_t)s->n_keys * p->dims[i] *
-                                                            sizeof(float) };
+        ret->sections[i] =
+            (struct section){ .table_id = i,
+                              .op = SECTION_GRADIENT,
+                              .codec = CODEC_FP32,
+                              .n_keys = s->n_keys,
+                              .keys = s->encoded,
+                              .key_bytes = s->key_bytes,
+                              .values = (const uint8_t *)s->values,
+                              .value_bytes = (size_t)s->n_keys * p->dims[i] * sizeof(float) };
     }
 }

@@ -134,7 +134,8 @@ static uint64_t on_append(void *owner, const struct log_record *record)
 /* --- life --- */
 
 int logger_start(struct logger *l, uint64_t life, const char *dir,
-                 const struct log_identity *identity, const struct log_end *end, struct err *err)
+                 const struct log_identity *identity, const struct log_end *end,
+                 struct err *err)
 {
     const struct plan *p = &l->world->plan;
     struct log_writer_config config = { .files = &l->disk->ops,
@@ -154,9 +155,8 @@ int logger_start(struct logger *l, uint64_t life, const char *dir,
                                                           .next_number = end->last + 1,
                                                           .block_bytes = p->block_bytes,
                                                           .max_bytes = p->queue_bytes });
-    recorder_init(&l->recorder,
-                  &(struct recorder_config){ .sink = { l, on_reserve, on_append },
-                                             .last = end->last });
+    recorder_init(&l->recorder, &(struct recorder_config){ .sink = { l, on_reserve, on_append },
+                                                           .last = end->last });
     l->life = life;
     l->is_busy = l->wants_sync = false;
     l->cut = l->sync_to = 0;
@@ -222,5 +222,6 @@ int logger_await(const struct logger *l, uint64_t first, uint64_t through)
         return -EIO;
     if (l->queue.progress.durable >= through)
         return 0;
-    return l->queue.progress.state == LOG_WRITER_FAILED ? l->queue.progress.err.status : -EAGAIN;
+    return l->queue.progress.state == LOG_WRITER_FAILED ? l->queue.progress.err.status
+                                                        : -EAGAIN;
 }

@@ -21,11 +21,11 @@ struct ack {
 };
 
 struct logger {
-    struct world *world;     /* borrowed, as all here */
+    struct world *world; /* borrowed, as all here */
     struct shard_book *book;
     struct disk *disk;
     uint32_t shard;
-    uint64_t life;           /* 0: no process is there */
+    uint64_t life; /* 0: no process is there */
 
     struct recorder recorder;
     struct log_queue queue;
@@ -33,8 +33,8 @@ struct logger {
     bool is_busy;              /* the disk */
     bool wants_sync;
     uint64_t sync_to; /* a wish that has not come true; 0: none */
-    uint64_t cut;                    /* 0: none is wished */
-    struct ack *acks;                /* owned: in order */
+    uint64_t cut;     /* 0: none is wished */
+    struct ack *acks; /* owned: in order */
     uint32_t n_acks, cap_acks;
 };
 

@@ -43,7 +43,8 @@ static int usage(FILE *to, int status)
                 "  --seed        the first one; without it one that no run had before\n"
                 "  --schedules   seeds from there on; 1 with --seed, else 1000\n"
                 "  --seconds     of CPU time, then it ends\n"
-                "  --every-op    each seed again and again, a process dying in its file operation 0, 1, 2 ...\n"
+                "  --every-op    each seed again and again, a process dying in its file "
+                "operation 0, 1, 2 ...\n"
                 "  --node, --die-at, --cut   one of these\n"
                 "  --trace       every step\n");
     return status;
@@ -121,10 +122,9 @@ static void run_every_op(const struct options *o, uint64_t seed, struct totals *
 
 static void run_all(const struct options *o, struct totals *t)
 {
-    struct schedule_config config = { .is_told = o->is_told,
-                                      .die_node = o->node,
-                                      .die_at = o->die_at,
-                                      .die_is_cut = o->is_cut };
+    struct schedule_config config = {
+        .is_told = o->is_told, .die_node = o->node, .die_at = o->die_at, .die_is_cut = o->is_cut
+    };
     struct schedule_facts facts;
 
     for (config.seed = o->seed; !is_enough(o, t); config.seed++)

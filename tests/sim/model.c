@@ -37,7 +37,8 @@ static void fill_worker(struct fact *fact, const struct shard_event_worker *who)
     fact->incarnation = who->incarnation;
 }
 
-struct fact fact_of(const struct shard_event *event, const struct ledger *ledger, uint32_t shard)
+struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+                    uint32_t shard)
 {
     struct fact fact = { .type = event->type, .version = event->version };
 
@@ -45,8 +46,8 @@ struct fact fact_of(const struct shard_event *event, const struct ledger *ledger
     case SHARD_EVENT_PUSH:
         fill_worker(&fact, &event->push.worker);
         fact.status = event->push.status;
-        fact.push = ledger_find(ledger, shard, fact.rank, fact.incarnation,
-                                event->push.push->seq);
+        fact.push =
+            ledger_find(ledger, shard, fact.rank, fact.incarnation, event->push.push->seq);
         break;
     case SHARD_EVENT_TABLE:
         fact.table = event->table.id;
@@ -208,9 +209,13 @@ static const char *apply_join(struct model *m, const struct fact *fact)
     min_clock = model_min_clock(m);
     if (w->state == WORKER_LIVE && w->incarnation == fact->incarnation) {
         if (fact->last_acked > w->last_seq && m->plan->durability == LOG_FSYNC)
-            return "a push that was acknowledged is lost: its worker comes back and knows of it";
-        if (fact->last_acked > w->last_seq)
-            w->last_seq = fact->last_acked;
+            return "a push that was acknowledged is lost: its worker comes back and knows of "
+                   "it";
+        if (fact->last_acked <= w->last_seq)
+            return NULL;
+        w->last_seq = fact->last_acked;
+        if (fact->clock > w->clock)
+            w->clock = fact->clock;
         return NULL;
     }
     if (fact->last_acked && m->plan->durability == LOG_FSYNC)
@@ -318,8 +323,9 @@ static bool is_finished(const struct model *m, const struct model_held *held)
 {
     const struct model_worker *w = &m->workers[held->push->rank];
 
-    return held->is_finished || (held->run == m->run && w->incarnation == held->push->incarnation &&
-                                 w->clock > held->push->clock);
+    return held->is_finished ||
+           (held->run == m->run && w->incarnation == held->push->incarnation &&
+            w->clock > held->push->clock);
 }
 
 /* A newer incarnation has finished the clock, too. */

@@ -57,19 +57,21 @@ struct model {
     uint64_t version, n_pushes[PLAN_N_TABLES_MAX];
     struct model_row rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
     float *values[PLAN_N_TABLES_MAX]; /* owned: n_keys x dim */
-    uint64_t run; /* how often the job has started; 0: there is none */
+    uint64_t run;                     /* how often the job has started; 0: there is none */
     struct model_worker workers[PLAN_N_WORKERS_MAX];
-    struct model_held held[MODEL_HELD_MAX]; /* in the order of run, clock, rank, incarnation, number */
+    struct model_held
+        held[MODEL_HELD_MAX]; /* in the order of run, clock, rank, incarnation, number */
     uint32_t n_held;
     uint64_t gone[PLAN_N_TABLES_MAX], left[PLAN_N_TABLES_MAX]; /* told for the next version */
-    uint64_t n_applied; /* pushes */
+    uint64_t n_applied;                                        /* pushes */
 };
 
 void history_deinit(struct history *h);
 void history_add(struct history *h, const struct fact *fact);
 
 /* The fact that an event is; push NULL where it is none of the ledger's. */
-struct fact fact_of(const struct shard_event *event, const struct ledger *ledger, uint32_t shard);
+struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+                    uint32_t shard);
 
 void model_init(struct model *m, const struct plan *plan);
 void model_deinit(struct model *m);

@@ -57,7 +57,7 @@ struct net_events {
 };
 
 struct net {
-    struct events *events;           /* borrowed, as all here */
+    struct events *events; /* borrowed, as all here */
     const struct net_events *handlers;
     void *owner;
     struct dice dice;

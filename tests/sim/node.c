@@ -141,8 +141,9 @@ void node_start(struct node *n)
     if (n->is_due)
         return;
     n->is_due = true;
-    events_in(&n->world->events, dice_from(&n->world->dice, 500, 4 * (uint64_t)p->compute_us + 2000),
-              on_start, n, 0, NULL);
+    events_in(&n->world->events,
+              dice_from(&n->world->dice, 500, 4 * (uint64_t)p->compute_us + 2000), on_start, n,
+              0, NULL);
 }
 
 /* --- dying --- */
@@ -208,8 +209,8 @@ void node_check_end(struct node *n)
         const struct check_place at = place(n, i);
 
         check_end(n->world, &at, n->servers[i].core);
-        for (uint64_t clock = 0; plan_is_exact(&n->world->plan) && clock < n->world->plan.n_steps;
-             clock++)
+        for (uint64_t clock = 0;
+             plan_is_exact(&n->world->plan) && clock < n->world->plan.n_steps; clock++)
             check_cut(n->world, &at, &n->disk, clock);
     }
 }

@@ -102,8 +102,8 @@ void plan_make(struct plan *p, uint64_t seed)
 
 bool plan_is_exact(const struct plan *p)
 {
-    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC && p->lease_ms == PLAN_LEASE_MS &&
-           !p->has_limits;
+    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC &&
+           p->lease_ms == PLAN_LEASE_MS && !p->has_limits;
 }
 
 uint64_t plan_key(uint32_t key)
@@ -140,14 +140,15 @@ void plan_print(const struct plan *p, FILE *to)
 {
     static const char *const durability[] = { "none", "async", "fsync" };
 
-    fprintf(to,
-            "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u), %u steps, "
-            "%u tables of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), lease %u ms; "
-            "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
-            (unsigned long long)p->seed, p->n_nodes, p->shards_per_node,
-            durability[p->durability], p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead,
-            p->n_steps, p->n_tables, p->n_keys, p->dims[0] > 100 ? ", wide" : "",
-            p->has_limits ? ", limits" : "", p->checkpoint_every_us, p->n_deltas_max, p->keep,
-            p->lease_ms, p->n_cuts, p->n_kills, p->n_power_cuts, p->n_disk_faults,
-            p->n_worker_crashes, p->n_freezes);
+    fprintf(
+        to,
+        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u), %u "
+        "steps, "
+        "%u tables of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), lease %u ms; "
+        "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
+        (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
+        p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->n_steps, p->n_tables,
+        p->n_keys, p->dims[0] > 100 ? ", wide" : "", p->has_limits ? ", limits" : "",
+        p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_cuts, p->n_kills,
+        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes);
 }

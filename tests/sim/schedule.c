@@ -125,8 +125,11 @@ static void on_disk_fault(void *owner, uint64_t number, void *data)
         break;
     }
     world_tell(&s->world, "node %u: the disk %s", n->index,
-               n->disk.full ? "is full" : n->disk.ill ? "fails" : "cannot sync");
-    events_in(&s->world.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index, NULL);
+               n->disk.full  ? "is full"
+               : n->disk.ill ? "fails"
+                             : "cannot sync");
+    events_in(&s->world.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index,
+              NULL);
 }
 
 static void on_worker_crash(void *owner, uint64_t number, void *data)
@@ -142,7 +145,8 @@ static void on_freeze(void *owner, uint64_t number, void *data)
 
     (void)number;
     (void)data;
-    trainer_freeze(any_trainer(s), dice_from(&s->dice, 1000, 2500 * (uint64_t)s->world.plan.lease_ms));
+    trainer_freeze(any_trainer(s),
+                   dice_from(&s->dice, 1000, 2500 * (uint64_t)s->world.plan.lease_ms));
 }
 
 static void on_look(void *owner, uint64_t number, void *data)

@@ -53,8 +53,8 @@ static void dial_later(struct trainer *t, struct link *l)
     struct world *w = t->world;
     uint64_t number = (uint64_t)shard_of(t, l) << 32 | (uint32_t)++l->dial;
 
-    events_in(&w->events, dice_from(&w->dice, 200, 4000 + 4 * (uint64_t)w->plan.network_us), dial,
-              t, number, NULL);
+    events_in(&w->events, dice_from(&w->dice, 200, 4000 + 4 * (uint64_t)w->plan.network_us),
+              dial, t, number, NULL);
 }
 
 static void over(struct trainer *t, struct link *l)
@@ -256,8 +256,8 @@ void trainer_reply(struct trainer *t, struct net_connection *c, const struct mes
         late = malloc(sizeof *late);
         assert(late);
         *late = (struct late){ c, *m };
-        events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_late, t, 0,
-                  late);
+        events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_late, t,
+                  0, late);
         return;
     }
     if (l->connection != c)
@@ -314,8 +314,8 @@ static void on_computed(void *owner, uint64_t epoch, void *data)
     if (epoch != t->epoch)
         return;
     if (is_frozen(t)) {
-        events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_computed, t,
-                  epoch, NULL);
+        events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_computed,
+                  t, epoch, NULL);
         return;
     }
     t->is_computing = false;
@@ -366,8 +366,9 @@ static void go_on(struct trainer *t)
         ask_pull(t);
     if (t->pulled > t->clock && !t->is_computing) {
         t->is_computing = true;
-        events_in(&t->world->events, dice_from(&t->world->dice, p->compute_us / 4, p->compute_us),
-                  on_computed, t, t->epoch, NULL);
+        events_in(&t->world->events,
+                  dice_from(&t->world->dice, p->compute_us / 4, p->compute_us), on_computed, t,
+                  t->epoch, NULL);
     }
 }
 
@@ -376,7 +377,8 @@ static void go_on(struct trainer *t)
 static void on_beat(void *owner, uint64_t number, void *data)
 {
     struct trainer *t = owner;
-    uint64_t now_us = t->world->events.now_us, lease_us = 1000 * (uint64_t)t->world->plan.lease_ms;
+    uint64_t now_us = t->world->events.now_us,
+             lease_us = 1000 * (uint64_t)t->world->plan.lease_ms;
 
     (void)number;
     (void)data;
@@ -430,12 +432,14 @@ void trainer_crash(struct trainer *t)
             net_hang_up(&t->world->net, t->links[i].connection);
         t->links[i] = (struct link){ .dial = t->links[i].dial + 1 };
     }
-    events_in(&t->world->events, dice_from(&t->world->dice, 1000, 1500 * (uint64_t)t->world->plan.lease_ms),
+    events_in(&t->world->events,
+              dice_from(&t->world->dice, 1000, 1500 * (uint64_t)t->world->plan.lease_ms),
               on_start, t, 0, NULL);
 }
 
 void trainer_freeze(struct trainer *t, uint64_t for_us)
 {
-    world_tell(t->world, "rank %u stands still for %llu us", t->rank, (unsigned long long)for_us);
+    world_tell(t->world, "rank %u stands still for %llu us", t->rank,
+               (unsigned long long)for_us);
     t->frozen_until_us = t->world->events.now_us + for_us;
 }

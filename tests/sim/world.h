@@ -17,7 +17,8 @@ struct shard_book {
     uint64_t safe;     /* ... that is on the disk, as the log says; ... */
     uint64_t written;  /* ... or in its files */
     uint64_t saved;    /* all up to here is in a checkpoint that is whole */
-    uint64_t lost;     /* the first record of a gap that no checkpoint has mended; 0: there is none */
+    uint64_t
+        lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
 };
 
 struct world {

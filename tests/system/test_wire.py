@@ -84,6 +84,10 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     killed.kill()
     killed.communicate()
     head, _ = cut(tmp_path, data, 4 * BATCH, "head")
+    _, err = finish(worker(node, head, *flags), status=1)
+    assert "are of a run that was killed and had other data" in err
+    for pushes in state.glob("ctr.0.*.pushes"):
+        pushes.unlink()
     _, err = finish(worker(node, head, *flags))
     assert re.search(r"did not end by itself; what it owed to \d+ rows is as of its step \d+0:", err), err
 
@@ -99,7 +103,7 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     assert 'is of job "ctr", rank 0; this is job "other", rank 0' in err
     (tmp_path / "file").write_text("")
     _, err = finish(worker(node, head, *LOSSY, "--state-dir", tmp_path / "file" / "dir"), status=1)
-    assert "residuals cannot be" in err or "cannot be read" in err, err
+    assert "file/dir cannot be made" in err, err
 
 
 def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
@@ -120,14 +124,25 @@ def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
     assert "did not end by itself" not in err
 
 
-def test_ahead_that_can_do_nothing_is_said(psds, tmp_path):
+def test_settings_that_can_do_nothing_are_said(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 4 * BATCH)
     ssp = ("--mode", "ssp", "--staleness", 2, "--ahead", 2)
     node = psds("--shards", 1)
     _, err = finish(worker(node, data, *ssp))
-    assert err.count("--ahead 2 has no effect: rows come out of the row cache") == 1, err
+    assert err.count("--ahead 2 has no effect: the row cache") == 1, err
     _, err = finish(worker(node, data, *ssp, "--row-cache", 0, "--job", "plain"))
     assert "--ahead" not in err
+    _, err = finish(worker(node, data, "--ahead", 2, "--dense-refresh", "auto", "--job", "lockstep"))
+    assert err.count("--ahead 2 has no effect: in lock step") == 1, err
+    assert err.count("--dense-refresh auto has no effect: in lock step") == 1, err
+
+
+def test_tables_that_the_row_cache_leaves_out_are_named(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 4 * BATCH)
+    node = psds("--shards", 1)
+    _, err = finish(worker(node, data, "--job", "j", "--idle-clocks", 100))
+    assert err.count("the row cache leaves table j/emb out") == 1, err
+    assert "WARN" not in node.log.read_text().upper(), "asking whether a table is there is no refusal"
 
 
 def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_path):

@@ -56,7 +56,7 @@ struct desk {
     uint64_t unacked_bytes, n_unacked;
     uint32_t n_shards;
     struct desk_answer *answers; /* owned, n_shards */
-    uint64_t *acked;             /* owned, n_shards: number of the last push that each has judged */
+    uint64_t *acked; /* owned, n_shards: number of the last push that each has judged */
     uint64_t pull_id;
     bool pull_refused; /* one of the answers says no */
     bool pull_cancelled;

@@ -193,8 +193,8 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     }
     if (fleet->clock < fleet->origin.next_clock)
         fleet->clock = fleet->origin.next_clock;
-    fleet->origin = (struct ps_origin){ .incarnation = fence_next(
-                                            incarnation, fenced_below, unix_ms(), uv_hrtime()) };
+    fleet->origin = (struct ps_origin){ .incarnation = fence_next(incarnation, fenced_below,
+                                                                  unix_ms(), uv_hrtime()) };
     incarnation = fleet->origin.incarnation;
     fleet->epoch = desk_rejoin(fleet->desk, incarnation);
     fleet->n_joined = 0;
@@ -277,16 +277,17 @@ static void check_origin(struct fleet *fleet, uint32_t n_shards, uint64_t map_id
 
     if (!o->n_shards || (o->n_shards == n_shards && o->map_id == map_id))
         return;
-    notice(fleet, "the servers are not those that this worker had pushed to: it joins as somebody "
-                  "new");
+    notice(fleet,
+           "the servers are not those that this worker had pushed to: it joins as somebody "
+           "new");
     *o = (struct ps_origin){ .incarnation = unix_ms(), .clock = clock };
     fleet->epoch = desk_rejoin(fleet->desk, o->incarnation);
 }
 
 static void make_link(struct fleet *fleet, uint32_t shard, const struct hello_reply *r)
 {
-    struct link_config config = fleet_config_link(fleet->options, &fleet->origin,
-                                                  fleet->now_ms - fleet->started_ms);
+    struct link_config config =
+        fleet_config_link(fleet->options, &fleet->origin, fleet->now_ms - fleet->started_ms);
 
     config.shard = shard;
     config.address = fleet->members[shard].address;

@@ -43,9 +43,9 @@ struct link_events {
 struct link_config {
     uint32_t shard; /* of the cluster, from 0 */
     struct address address;
-    struct hello hello;  /* shard: its index on the node; map_id: the cluster's */
-    bool joins;          /* a worker; a reader does not */
-    struct join join;    /* job, rank, incarnation ... */
+    struct hello hello; /* shard: its index on the node; map_id: the cluster's */
+    bool joins;         /* a worker; a reader does not */
+    struct join join;   /* job, rank, incarnation ... */
     /* Pushes of this incarnation that another process had: all were judged up to the one number, some sent up to
      * the other. Those in between are the first ones that the link is given; the clock is that of the first. */
     uint64_t acked_seq, sent_seq, sent_clock;

@@ -56,8 +56,9 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
     c->n_ticked = c->options.origin.next_clock;
     status = net_new(&c->options, &c->desk, &c->net, err);
     if (!status) {
-        status = desk_wait_open(&c->desk,
-                                ps_state_after_ms(2 * (uint64_t)c->options.connect_ms + PS_STATE_SLACK_MS), err);
+        status = desk_wait_open(
+            &c->desk,
+            ps_state_after_ms(2 * (uint64_t)c->options.connect_ms + PS_STATE_SLACK_MS), err);
         if (status == -ETIMEDOUT)
             status = err_set(err, PS_EDEADLINE, "the servers at %s are not ready after %u s",
                              c->options.servers, c->options.connect_ms / 1000);

@@ -14,8 +14,9 @@ static int ask_table(struct ps_client *c, const struct table_request *request,
                        request->spec.name, PS_TABLES_MAX);
     desk_start_table(&c->desk);
     net_table(c->net, request);
-    status = desk_wait_table(&c->desk, ps_state_after_ms(2 * (uint64_t)c->options.give_up_ms + PS_STATE_SLACK_MS),
-                             ret, err);
+    status = desk_wait_table(
+        &c->desk, ps_state_after_ms(2 * (uint64_t)c->options.give_up_ms + PS_STATE_SLACK_MS),
+        ret, err);
     if (status == -ETIMEDOUT) {
         status = err_set(err, PS_EDEADLINE, "table %s: the shards have not answered",
                          request->spec.name);

@@ -21,8 +21,8 @@ struct spool;
 struct ps_origin {
     uint64_t incarnation;
     uint64_t acked_seq, last_seq; /* those behind the one, up to the other */
-    uint64_t clock;      /* of the first of them */
-    uint64_t next_clock; /* steps finished with the last of them */
+    uint64_t clock;               /* of the first of them */
+    uint64_t next_clock;          /* steps finished with the last of them */
     uint64_t map_id;
     uint32_t n_shards; /* they were for this cluster; 0: there are none */
 };
@@ -42,7 +42,7 @@ struct ps_options {
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms; /* of silence, until a shard is told of and asked anew; default 20000 */
     bool compress;      /* zstd where it pays */
-    struct spool *spool;     /* keeps pushes for the next process; borrowed; NULL: nobody does */
+    struct spool *spool; /* keeps pushes for the next process; borrowed; NULL: nobody does */
     struct ps_origin origin; /* ps_open() takes it from the spool */
     /* From any thread; may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);

@@ -114,10 +114,9 @@ void resend_keep(struct resend *r, const struct desk_identity *id, struct parcel
                  uint32_t n_shards)
 {
     const char *names[PS_TABLES_MAX];
-    struct spool_push push = { .map_id = id->map_id,
-                               .n_shards = n_shards,
-                               .names = names,
-                               .parcels = parcels };
+    struct spool_push push = {
+        .map_id = id->map_id, .n_shards = n_shards, .names = names, .parcels = parcels
+    };
 
     if (!r->spool || id->epoch == UINT64_MAX)
         return;

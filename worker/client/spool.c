@@ -16,9 +16,10 @@ struct spool {
     struct spool_options options;
     int fd; /* of the newest segment; -1: there is none */
     uint64_t incarnation;
-    uint64_t oldest, newest; /* segments that there are: oldest .. newest; none: newest + 1 .. newest */
-    uint64_t segment_bytes;  /* of the newest */
-    uint64_t before_seq;     /* the last push of the segments before it */
+    uint64_t oldest,
+        newest; /* segments that there are: oldest .. newest; none: newest + 1 .. newest */
+    uint64_t segment_bytes; /* of the newest */
+    uint64_t before_seq;    /* the last push of the segments before it */
     uint64_t last_seq;
     uint64_t n_lost; /* pushes that could not be kept since the last one that was */
     struct ps_origin origin;
@@ -68,7 +69,8 @@ static int begin_segment(struct spool *s)
     close_segment(s);
     snprintf(header.job, sizeof header.job, "%s", s->options.job);
     spool_format_header(&header, bytes);
-    status = spool_found_path(s->options.dir, s->options.job, s->options.rank, ++s->newest, path);
+    status =
+        spool_found_path(s->options.dir, s->options.job, s->options.rank, ++s->newest, path);
     if (!status)
         status = files->create(files->state, path, &s->fd);
     if (status) {
@@ -184,7 +186,8 @@ void spool_drop_found(struct spool *s, const char *why)
     if (!s->found)
         return;
     snprintf(text, sizeof text,
-             "%s: pushes %" PRIu64 " to %" PRIu64 ", as far as a shard has not had them, are dropped",
+             "%s: pushes %" PRIu64 " to %" PRIu64
+             ", as far as a shard has not had them, are dropped",
              why, s->found->seq, s->origin.last_seq);
     tell(s, text);
     while (s->found)
@@ -208,10 +211,11 @@ static void give_up(struct spool *s, int status)
     remove_before(s, s->newest + 1);
     if (s->n_lost++)
         return;
-    snprintf(text, sizeof text,
-             "pushes cannot be kept in %.100s: %s; this worker would join as somebody new now, if "
-             "it were killed",
-             s->options.dir, status_text(status));
+    snprintf(
+        text, sizeof text,
+        "pushes cannot be kept in %.100s: %s; this worker would join as somebody new now, if "
+        "it were killed",
+        s->options.dir, status_text(status));
     tell(s, text);
 }
 

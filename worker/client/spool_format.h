@@ -57,7 +57,7 @@ struct spool_push {
     struct spool_push *next; /* of those found */
     uint64_t seq, map_id;
     uint32_t n_shards, n_tables, note_bytes;
-    const char *const *names; /* n_tables, for who writes: borrowed */
+    const char *const *names;           /* n_tables, for who writes: borrowed */
     char (*found_names)[SPEC_NAME_MAX]; /* n_tables, for who has read: owned */
     /* n_shards, clock, n_samples, tick and n_versions set; table_id: place in the names. Written: borrowed; read:
      * owned. */

@@ -13,7 +13,8 @@
 int spool_found_path(const char *dir, const char *job, uint32_t rank, uint64_t number,
                      char ret[SPOOL_PATH_MAX])
 {
-    int n = snprintf(ret, SPOOL_PATH_MAX, "%s/%s.%u.%" PRIu64 ".pushes", dir, job, rank, number);
+    int n =
+        snprintf(ret, SPOOL_PATH_MAX, "%s/%s.%u.%" PRIu64 ".pushes", dir, job, rank, number);
 
     return n < 0 || n >= (int)SPOOL_PATH_MAX ? -ENAMETOOLONG : 0;
 }
@@ -91,8 +92,8 @@ static int take_pushes(struct buf *in, struct spool_found *f, struct spool_push 
         buf_consume(in, n_bytes);
         **end = p;
         *end = &p->next;
-        if (p->seq != f->last_seq + 1 ||
-            (f->first != p && (p->n_shards != f->first->n_shards || p->map_id != f->first->map_id)))
+        if (p->seq != f->last_seq + 1 || (f->first != p && (p->n_shards != f->first->n_shards ||
+                                                            p->map_id != f->first->map_id)))
             status = PS_ECORRUPT;
         f->last_seq = p->seq;
     }
@@ -139,14 +140,16 @@ static int read_segment(const struct spool_options *o, const char *path, struct 
         status = take_segment(o, &in, f, end);
     buf_deinit(&in);
     if (status == PS_ECORRUPT)
-        return err_set(err, status,
-                       "%s is damaged: this worker does not go on from it, and joins as somebody "
-                       "new",
-                       path);
+        return err_set(
+            err, status,
+            "%s is damaged: this worker does not go on from it, and joins as somebody "
+            "new",
+            path);
     if (status == PS_ESPEC)
-        return err_set(err, status, "%s is of another job or rank than \"%s\", %u", path, o->job,
-                       o->rank);
-    return status ? err_set(err, status, "%s cannot be read: %s", path, status_text(status)) : 0;
+        return err_set(err, status, "%s is of another job or rank than \"%s\", %u", path,
+                       o->job, o->rank);
+    return status ? err_set(err, status, "%s cannot be read: %s", path, status_text(status))
+                  : 0;
 }
 
 static int read_all(const struct spool_options *o, struct spool_found *f, struct err *err)

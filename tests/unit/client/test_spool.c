@@ -74,8 +74,8 @@ static void put(struct spool *s, uint64_t incarnation, uint64_t seq, uint64_t ac
 
 static bool same_section(const struct section *a, const struct section *b)
 {
-    return a->table_id == b->table_id && a->op == b->op && a->codec == b->codec && a->k == b->k &&
-           a->n_keys == b->n_keys && a->key_bytes == b->key_bytes &&
+    return a->table_id == b->table_id && a->op == b->op && a->codec == b->codec &&
+           a->k == b->k && a->n_keys == b->n_keys && a->key_bytes == b->key_bytes &&
            a->value_bytes == b->value_bytes && memcmp(a->keys, b->keys, a->key_bytes) == 0 &&
            memcmp(a->values, b->values, a->value_bytes) == 0;
 }
@@ -149,8 +149,7 @@ static uint64_t check_found(struct spool *s, uint64_t *ret_first)
     *ret_first = spool_has_found(s) ? next : 0;
     if (spool_has_found(s)) {
         assert_int_equal(origin.clock, next + 100);
-        assert_int_equal(origin.next_clock,
-                         origin.last_seq + 100 + (origin.last_seq % 4 != 0));
+        assert_int_equal(origin.next_clock, origin.last_seq + 100 + (origin.last_seq % 4 != 0));
         assert_int_equal(origin.n_shards, N_SHARDS);
     }
     while ((p = spool_take(s)) != NULL) {
@@ -388,7 +387,9 @@ static void without_memory_nothing_is_read_and_nothing_leaks(void **state)
 
 static void the_file_of_another_worker_is_refused(void **state)
 {
-    const struct spool_header other = { .job = "other", .rank = 2, .incarnation = 3, .first_seq = 1 };
+    const struct spool_header other = {
+        .job = "other", .rank = 2, .incarnation = 3, .first_seq = 1
+    };
     struct crash_files disk;
     uint8_t bytes[SPOOL_HEADER_BYTES];
     struct spool *s;
