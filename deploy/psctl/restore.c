@@ -18,6 +18,11 @@
 
 struct restore {
     const struct options *options;
+    const char *word; /* the paths as they were given */
+    struct offline_paths paths;
+    char job[SPEC_NAME_MAX];
+    struct collect_config config;
+    struct collect *collect;   /* owned */
     uint32_t n_shards;         /* of the node */
     struct shard **shards;     /* owned, n_shards */
     struct manifest *manifest; /* owned */
@@ -63,46 +68,45 @@ static int check_empty(const char *dir, struct err *err)
 
 static int take_directory(struct restore *r, struct err *err)
 {
-    const char *dir = r->options->to;
-    int status;
+    int status = data_lock_take(r->options->to, &r->lock, err);
 
-    if (!dir[0])
-        return err_set(err, PS_ESETTING,
-                       "to: expected the data directory to make, --to DATA_DIR");
-    status = data_lock_take(dir, &r->lock, err);
-    return status ? status : check_empty(dir, err);
+    return status ? status : check_empty(r->options->to, err);
 }
 
 /* --- what goes there --- */
 
-static int collect(struct restore *r, const char *word, struct err *err) ON_SHARD
+/* The files are there, and the layout may be: nothing is made before. */
+static int look(struct restore *r, struct err *err)
 {
     const struct options *o = r->options;
-    struct collect_config config;
-    struct offline_paths paths;
-    struct collect *c = NULL;
-    char job[SPEC_NAME_MAX];
-    int status = offline_read_paths(word, &paths, err);
+    int status;
 
+    if (!o->to[0])
+        return err_set(err, PS_ESETTING,
+                       "to: expected the data directory to make, --to DATA_DIR");
+    status = offline_read_paths(r->word, &r->paths, err);
     if (!status)
-        status = offline_config(o, &paths, COLLECT_WHOLE, job, &config, err);
+        status = offline_config(o, &r->paths, COLLECT_WHOLE, r->job, &r->config, err);
     if (!status)
-        status = collect_open(&config, &c, err);
+        status = collect_open(&r->config, &r->collect, err);
     if (status)
         return status;
-    r->n_shards = o->shards ? o->shards : collect_shards_per_node(c);
-    status = check_layout(r, err);
+    r->n_shards = o->shards ? o->shards : collect_shards_per_node(r->collect);
+    return check_layout(r, err);
+}
+
+static int collect(struct restore *r, struct err *err) ON_SHARD
+{
+    const struct options *o = r->options;
+
     r->shards = mem_alloc(r->n_shards * sizeof *r->shards);
-    for (uint32_t i = 0; i < r->n_shards && !status; i++)
+    for (uint32_t i = 0; i < r->n_shards; i++)
         r->shards[i] = shard_new(&(struct shard_config){ .shard = o->node * r->n_shards + i,
                                                          .n_shards = o->nodes * r->n_shards,
                                                          .lease_ms = LEASE_MS,
                                                          .join_ms = LEASE_MS,
                                                          .park_ms = LEASE_MS });
-    if (!status)
-        status = collect_into(c, r->shards, r->n_shards, now_mono_ms(), &r->facts, err);
-    collect_close(c);
-    return status;
+    return collect_into(r->collect, r->shards, r->n_shards, now_mono_ms(), &r->facts, err);
 }
 
 static int save(struct restore *r, struct err *err) ON_SHARD
@@ -178,21 +182,24 @@ static void deinit(struct restore *r) ON_SHARD
         shard_free(r->shards[i]);
     free(r->shards);
     free(r->manifest);
+    collect_close(r->collect);
     if (r->lock >= 0)
         close(r->lock);
 }
 
 int restore_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
-    struct restore r = { .options = o, .lock = -1 };
+    struct restore r = { .options = o, .word = words[0], .lock = -1 };
     struct err err = { 0 };
     int status;
 
     (void)n_words;
     enter_shard();
-    status = take_directory(&r, &err);
+    status = look(&r, &err);
     if (!status)
-        status = collect(&r, words[0], &err);
+        status = take_directory(&r, &err);
+    if (!status)
+        status = collect(&r, &err);
     if (!status)
         status = write_all(&r, &err);
     if (!status)

@@ -206,11 +206,15 @@ int source_check_set(const struct source *sources, const char *const *paths, uin
         if (!s[i].has_checkpoint && !s[i].has_log)
             return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.160s",
                            paths[i]);
-        if (s[i].n_nodes != (is_whole ? n_sources : s[0].n_nodes))
-            return err_set(
-                err, PS_ECLUSTER,
-                "%.120s was written by node %u, one of %u nodes; %u directories are given",
-                paths[i], s[i].node, s[i].n_nodes, is_whole ? n_sources : s[0].n_nodes);
+        if (is_whole && s[i].n_nodes != n_sources)
+            return err_set(err, PS_ECLUSTER,
+                           "%.120s was written by node %u, one of %u nodes; %u directories are "
+                           "given, expected those of all",
+                           paths[i], s[i].node, s[i].n_nodes, n_sources);
+        if (s[i].n_nodes != s[0].n_nodes)
+            return err_set(err, PS_ECLUSTER,
+                           "%.90s was written by one of %u nodes, %.90s by one of %u", paths[0],
+                           s[0].n_nodes, paths[i], s[i].n_nodes);
         for (uint32_t j = 0; j < i; j++)
             if (s[i].node == s[j].node)
                 return err_set(err, PS_ECLUSTER,

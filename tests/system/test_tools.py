@@ -189,7 +189,7 @@ def test_nodes_of_another_cluster_hold_the_same_rows_together(killed, tmp_path):
     assert_same(killed, nodes)
     told("restore", nodes, "--to", tmp_path / "one", "--shards", 1)
     assert_same(killed, tmp_path / "one")
-    assert "by node 0 of 3" in refused("restore", tmp_path / "0", "--to", tmp_path / "x")
+    assert "by node 0, one of 3 nodes" in refused("restore", tmp_path / "0", "--to", tmp_path / "x")
     assert "both" in refused("diff", f"{tmp_path / '0'},{tmp_path / '0'}", killed)
 
 

@@ -153,7 +153,7 @@ static void a_set_of_directories_must_be_one_clusters(void **state)
     assert_int_equal(status_of(&config, &err), 0);
     config.n_paths = 1;
     assert_int_equal(status_of(&config, &err), PS_ECLUSTER);
-    assert_non_null(strstr(err.text, "a was written by node 0 of 2"));
+    assert_non_null(strstr(err.text, "a was written by node 0, one of 2 nodes"));
     config.extent = COLLECT_PART;
     assert_int_equal(status_of(&config, &err), 0);
     config.paths = twice;
