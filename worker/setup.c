@@ -9,6 +9,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "worker/bookmark.h"
 #include "worker/client/spool.h"
 #include "worker/data/moments.h"
 #include "worker/pipeline.h"
@@ -222,6 +223,24 @@ static uint64_t new_incarnation(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* Found by settings under which its place means nothing, it stays for whoever has the right ones. */
+static int check_bookmark(const struct settings *s, const struct spool *spool, struct err *err)
+{
+    uint8_t note[SPOOL_NOTE_MAX];
+    uint32_t n_bytes = spool_found_note(spool, note);
+    struct bookmark mark;
+
+    if (!n_bytes ||
+        (!bookmark_read(note, n_bytes, &mark) && mark.settings == bookmark_settings(s)))
+        return 0;
+    return err_set(
+        err, PS_ESPEC,
+        "--state-dir: %.200s/%s.%u.*.pushes are of a run that was killed and had other "
+        "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
+        "remove them",
+        s->state_dir, s->job, s->rank);
+}
+
 int setup_spool(const struct settings *s, void (*notice)(void *, const char *), void *arg,
                 struct spool **ret, struct err *err)
 {
@@ -232,11 +251,13 @@ int setup_spool(const struct settings *s, void (*notice)(void *, const char *), 
                                            .incarnation = new_incarnation(),
                                            .notice = notice,
                                            .notice_arg = arg };
+    int status;
 
     *ret = NULL;
     if (!s->state_dir[0] || s->local || s->checkpoint[0])
         return 0;
-    return spool_open(&options, ret, err);
+    status = spool_open(&options, ret, err);
+    return status ? status : check_bookmark(s, *ret, err);
 }
 
 int setup_store(const struct settings *s, bool training, struct spool *spool,

@@ -42,7 +42,7 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t sk
                struct feed **ret, struct err *err) MUST_CHECK;
 
 /* With --state-dir and servers: where a training run keeps its pushes, and finds those of the process
- * before; else NULL. notice(arg, sentence): what libps has to say. */
+ * before; else NULL. PS_ESPEC: those are of other settings. notice(arg, sentence): what libps has to say. */
 int setup_spool(const struct settings *s, void (*notice)(void *, const char *), void *arg,
                 struct spool **ret, struct err *err) MUST_CHECK;
 

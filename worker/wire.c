@@ -107,8 +107,8 @@ static void settle(struct codecs_options *o)
         o->flows[i].is_free = false;
 }
 
-/* Where the process before this one stood; or the beginning. */
-static int open_bookmark(struct wire *w, struct err *err)
+/* Where the process before this one stood (setup_spool() has checked it); or the beginning. */
+static void open_bookmark(struct wire *w)
 {
     uint8_t note[SPOOL_NOTE_MAX];
     uint32_t n_bytes = w->store->spool ? spool_found_note(w->store->spool, note) : 0;
@@ -116,17 +116,7 @@ static int open_bookmark(struct wire *w, struct err *err)
     w->mark = (struct bookmark){ .settings = bookmark_settings(w->s),
                                  .codec_steps = state_steps_before(w->state),
                                  .best_auc = -1 };
-    if (!n_bytes)
-        return 0;
-    if (bookmark_read(note, n_bytes, &w->mark) || w->mark.settings != bookmark_settings(w->s))
-        return err_set(
-            err, PS_ESPEC,
-            "--state-dir: %s/%s.%u.*.pushes are of a run that was killed and had other "
-            "data, --batch, --seed, --shuffle, --share or --workers: give the same, or "
-            "remove them",
-            w->s->state_dir, w->s->job, w->s->rank);
-    w->goes_on = true;
-    return 0;
+    w->goes_on = n_bytes && !bookmark_read(note, n_bytes, &w->mark);
 }
 
 struct bookmark *wire_bookmark(struct wire *w)
@@ -167,8 +157,7 @@ int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_flo
     if (trains) {
         encoder_bound_residuals(encoder, s->residual_max_bytes);
         status = state_open(&file_os, s, encoder, &w->state, err);
-        if (!status)
-            status = open_bookmark(w, err);
+        open_bookmark(w);
     }
     if (status) {
         wire_free(w);

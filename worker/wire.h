@@ -31,7 +31,7 @@ int wire_new(const struct settings *s, struct store *store, uint64_t n_dense_flo
 void wire_free(struct wire *w);
 
 /* Where the run stands, to be read and changed while no push is under way; a push advances it by its
- * step. PS_ESPEC from wire_new(): what the process before has left is of other settings. */
+ * step. */
 struct bookmark *wire_bookmark(struct wire *w);
 /* Is it that of a process before this one? */
 bool wire_goes_on(const struct wire *w);

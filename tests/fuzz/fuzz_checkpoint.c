@@ -4,6 +4,7 @@
  */
 #include "tests/unit/store/fixture.h"
 
+#include "server/durable/loader.h"
 #include "tests/fuzz/disk.h"
 
 #define DIR DATA_DIR "/checkpoints/00000000000000000007"
@@ -14,15 +15,18 @@ static void on_report(void *arg, const char *sentence)
 }
 
 /* Onto n new shards, which are the caller's to free in any case. */
-static int load(const struct file_ops *files, const char *dir, struct shard **shards,
+static int load(const struct file_ops *files, const struct checkpoint *c, struct shard **shards,
                 uint32_t n)
 {
+    struct loader_config config = { .files = files, .checkpoint = c };
+    struct loader_facts facts;
     struct err err = { 0 };
     int status = 0;
 
+    enter_shard();
     fixture_new(shards, n, 0, 0);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = checkpoint_load(files, dir, shards[i], NULL, NULL, &err);
+        status = loader_deal(&config, shards[i], &facts, &err);
     assert(!status == !err.text[0]);
     return status;
 }
@@ -43,7 +47,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     struct harness_bytes in = { bytes, bytes + n_bytes };
     uint32_t n = 1 + (uint32_t)harness_number(&in, 1) % 3;
     struct shard *shards[N_SHARDS_MAX];
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct crash_files disk;
     struct err err = { 0 };
     int status;
@@ -51,14 +55,15 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     crash_files_init(&disk);
     disk_fill(&disk, DIR, &in);
     enter_shard();
-    status = checkpoint_newest(&disk.ops, DATA_DIR, dir, NULL, on_report, NULL, &err);
+    status = checkpoint_find(&disk.ops, DATA_DIR, 0, &found, on_report, NULL, &err);
     if (status) {
         assert(err.text[0]);
         assert(status == PS_ECORRUPT || status == PS_ENOCHECKPOINT);
     } else {
-        if (load(&disk.ops, dir, shards, n) == 0)
+        if (load(&disk.ops, &found, shards, n) == 0)
             check_saved(&disk.ops, shards, n);
         fixture_free(shards, n);
+        checkpoint_close(&found);
     }
     assert(crash_files_n_open(&disk) == 0);
     crash_files_deinit(&disk);
@@ -70,7 +75,7 @@ bool harness_seed(uint32_t i, struct buf *out)
     const uint32_t n_rows[] = { 0, 3, 40 };
     uint32_t n = 1 + i % 3;
     struct crash_files disk;
-    char dir[CHECKPOINT_PATH_MAX];
+    struct checkpoint found;
     struct err err;
 
     if (i >= 3 * COUNT_OF(n_rows))
@@ -80,8 +85,9 @@ bool harness_seed(uint32_t i, struct buf *out)
     fixture_new(shards, n, n_rows[i / 3], i);
     for (uint32_t k = 0; k < 7; k++) /* the last is number 7 */
         assert_int_equal(fixture_save(&disk.ops, shards, n, 1, NULL), 0);
-    assert_int_equal(checkpoint_newest(&disk.ops, DATA_DIR, dir, NULL, NULL, NULL, &err), 0);
-    assert_string_equal(dir, DIR);
+    assert_int_equal(checkpoint_find(&disk.ops, DATA_DIR, 0, &found, NULL, NULL, &err), 0);
+    assert_string_equal(found.dir, DIR);
+    checkpoint_close(&found);
     harness_put_number(out, i, 1);
     disk_dump(&disk, DIR, out);
     fixture_free(shards, n);

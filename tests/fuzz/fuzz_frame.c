@@ -131,7 +131,7 @@ static void on_closed(void *owner, int why)
     e->channel = NULL;
 }
 
-static const struct channel_events events = { on_frame, on_closed };
+static const struct channel_events events = { .frame = on_frame, .closed = on_closed };
 
 static void turn(struct end *e)
 {

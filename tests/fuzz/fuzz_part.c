@@ -17,14 +17,15 @@ static void check_table(const struct part_table *t)
 }
 
 /* Every byte of the chunk is looked at. */
-static void check_rows(const struct part_reader *r, const struct part_rows *rows,
+static void check_rows(const struct part_reader *r, const struct part_piece *rows,
                        uint64_t *digest)
 {
     const struct part_table *t = &r->tables[rows->table];
     uint64_t key, stamp;
 
-    assert(rows->table < r->header.n_tables && rows->n_rows > 0);
-    for (uint32_t i = 0; i < rows->n_rows; i++) {
+    assert(rows->table < r->header.n_tables && rows->n_items > 0);
+    assert(rows->n_bytes == rows->n_items * rows->item_bytes);
+    for (uint32_t i = 0; i < rows->n_items; i++) {
         const void *payload = part_read_row(rows, i, &key, &stamp);
 
         harness_digest(digest, payload, t->payload_bytes);
@@ -32,27 +33,32 @@ static void check_rows(const struct part_reader *r, const struct part_rows *rows
     }
 }
 
-static void read_rows(struct part_reader *r, size_t n_bytes, const struct err *err)
+static void read_pieces(struct part_reader *r, size_t n_bytes, const struct err *err)
 {
-    uint64_t n_rows = 0, n_told = 0, digest = 0;
-    struct part_rows rows;
+    uint64_t n[PART_WHAT_END] = { 0 }, state_bytes = 0, digest = 0;
+    struct part_piece piece;
     int status;
 
-    for (uint32_t i = 0; i < r->header.n_tables; i++) {
+    for (uint32_t i = 0; i < r->header.n_tables; i++)
         check_table(&r->tables[i]);
-        n_told += r->tables[i].n_rows;
-    }
-    while ((status = part_read_rows(r, &rows)) > 0) {
-        check_rows(r, &rows, &digest);
-        n_rows += rows.n_rows;
+    while ((status = part_read_more(r, &piece)) > 0) {
+        assert(piece.what < PART_WHAT_END);
+        n[piece.what] += piece.n_items;
+        if (piece.what == PART_ROWS)
+            check_rows(r, &piece, &digest);
+        else
+            harness_digest(&digest, piece.bytes, piece.n_bytes);
+        state_bytes += piece.what == PART_STATE ? piece.n_bytes : 0;
     }
     if (status) {
         assert(err->text[0]);
         return;
     }
-    assert(r->facts.n_rows == n_rows && n_told == n_rows);
+    assert(r->facts.n_rows == n[PART_ROWS] && r->facts.n_gone == n[PART_GONE]);
+    assert(state_bytes == r->header.state_bytes);
     assert(r->facts.n_bytes == n_bytes);
     assert(r->facts.version == r->header.version);
+    assert(r->facts.first <= r->facts.through);
 }
 
 void harness_one(const uint8_t *bytes, size_t n_bytes)
@@ -67,7 +73,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     assert_int_equal(disk.ops.write_all(&disk, fd, bytes, n_bytes), 0);
     assert_int_equal(disk.ops.close(&disk, fd), 0);
     if (part_read_open(&r, &disk.ops, "part", &err) == 0) {
-        read_rows(&r, n_bytes, &err);
+        read_pieces(&r, n_bytes, &err);
         part_read_close(&r);
     } else {
         assert(err.text[0]);

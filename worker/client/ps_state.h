@@ -9,7 +9,7 @@
 #include "worker/client/encode.h"
 #include "worker/client/net.h"
 #include "worker/client/outbox.h"
-#include "worker/client/ps.h"
+#include "worker/client/ps_types.h"
 #include "worker/client/resend.h"
 
 /* The servers' own sentence about a deadline is to come before ours. */

@@ -1,6 +1,7 @@
 /* Tables, as a client asks for them (ps.h). */
 #include <errno.h>
 
+#include "worker/client/ps.h"
 #include "worker/client/ps_state.h"
 
 /* Asks all shards; what they said. */

@@ -21,20 +21,10 @@
 #ifndef WORKER_CLIENT_SPOOL_H
 #define WORKER_CLIENT_SPOOL_H
 
-#include "common/file.h"
 #include "worker/client/ps_types.h"
-#include "worker/client/spool_format.h"
+#include "worker/client/spool_found.h"
 
 struct spool;
-
-struct spool_options {
-    const struct file_ops *files; /* borrowed, as all here */
-    const char *dir, *job;
-    uint32_t rank;
-    uint64_t incarnation; /* of a worker that finds nothing to go on from */
-    void (*notice)(void *arg, const char *sentence);
-    void *notice_arg;
-};
 
 /* Makes the folder if need be, reads what is there, and begins a segment. What is damaged is told
  * and dropped, all of it. PS_ESPEC: the files are another worker's. -errno, -ENOMEM. */

@@ -5,9 +5,20 @@
 #ifndef WORKER_CLIENT_SPOOL_FOUND_H
 #define WORKER_CLIENT_SPOOL_FOUND_H
 
-#include "worker/client/spool.h"
+#include "common/file.h"
+#include "worker/client/spool_format.h"
 
 #define SPOOL_PATH_MAX 1024u
+
+/* Whose, and where. */
+struct spool_options {
+    const struct file_ops *files; /* borrowed, as all here */
+    const char *dir, *job;
+    uint32_t rank;
+    uint64_t incarnation; /* of a worker that finds nothing to go on from */
+    void (*notice)(void *arg, const char *sentence);
+    void *notice_arg;
+};
 
 struct spool_found {
     uint64_t oldest, newest;  /* numbers of the segments; 1 and 0 if there are none */

@@ -181,6 +181,32 @@ static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
     tear_down(&f);
 }
 
+static void a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock(void **state)
+{
+    struct fixture f;
+    struct peer p, other, again;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    other = client(&f, "worker");
+    again = client(&f, "worker");
+    assert_int_equal(ask_table(&p, "t"), 0);
+    assert_int_equal(join_job(&other, 1, 100).status, 0);
+    assert_int_equal(join_job(&p, 0, 100).status, 0);
+    send_push(&p, 2); /* the first is missing */
+    send_pull(&p, 2, 7);
+    assert_true(peer_receive(&p));
+    assert_int_equal(join_job(&again, 0, 100).clock, 0);
+    assert_int_equal(push(&again, 1).status, 0);
+    assert_int_equal(push(&again, 2).status, 0);
+    assert_int_equal(join_job(&again, 0, 100).clock, 2);
+    peer_close(&p);
+    peer_close(&other);
+    peer_close(&again);
+    tear_down(&f);
+}
+
 static void who_is_fenced_is_told_how_to_come_back(void **state)
 {
     struct join_reply reply;
@@ -276,6 +302,7 @@ int main(void)
         cmocka_unit_test(parked_pulls_go_with_their_connection),
         cmocka_unit_test(a_stopped_service_refuses_who_waits),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
+        cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
         cmocka_unit_test(who_is_fenced_is_told_how_to_come_back),
         cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
 #ifdef PS_FAULTS
