@@ -90,7 +90,6 @@ def read(parser):
     o.bin = o.bin.resolve()
     if o.quick:
         o.seeds = o.seeds[:1]
-        note("--quick: a few synthetic rows show that everything runs; neither speed nor AUC (about 0.5 to 0.6) means anything.")
     return o
 
 
@@ -277,6 +276,8 @@ class Rig:
             if o.data != CRITEO and not o.data.exists():
                 raise Trouble(f"--data: {o.data} is not there")
             n = 6_000 if o.quick else 110_000
+            if o.quick:
+                note("--quick: a few synthetic rows show that everything runs; neither speed nor AUC means anything.")
             self.data_name = f"{n:,} synthetic rows"
             self.call([o.bin / "psworker", "synth", "--rows", n, "--seed", 1, "--output", path])
         else:
