@@ -87,7 +87,8 @@ static int append(const struct file_ops *files, const struct story *got, uint64_
                                         .identity = got->identity,
                                         .durability = LOG_FSYNC,
                                         .segment_bytes = 4000 };
-    struct log_record record = { .event = { .type = SHARD_EVENT_COMBINE, .combine = { 3, 4 } } };
+    struct log_record record = { .event = { .type = SHARD_EVENT_COMBINE,
+                                            .combine = { 3, 4 } } };
     struct log_queue_config to = { .durability = LOG_FSYNC, .next_number = got->end.last + 1 };
     struct log_writer *w;
     struct log_queue q;
