@@ -64,6 +64,25 @@ static int os_write_all(void *state, int fd, const void *src, size_t n_bytes)
     return 0;
 }
 
+static int os_write_at(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes)
+{
+    const char *at = src;
+    ssize_t n;
+
+    (void)state;
+    while (n_bytes > 0) {
+        n = pwrite(fd, at, n_bytes, (off_t)offset);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            at += n;
+            offset += (uint64_t)n;
+            n_bytes -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
 static int os_sync(void *state, int fd)
 {
     (void)state;
@@ -155,6 +174,7 @@ const struct file_ops file_os = {
     .create = os_create,
     .read = os_read,
     .write_all = os_write_all,
+    .write_at = os_write_at,
     .sync = os_sync,
     .close = os_close,
     .rename = os_rename,

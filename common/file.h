@@ -16,6 +16,8 @@ struct file_ops {
     /* How many bytes came: 0 at the end, maybe fewer than asked for before it. */
     int64_t (*read)(void *state, int fd, void *dst, size_t n_bytes);
     int (*write_all)(void *state, int fd, const void *src, size_t n_bytes);
+    /* At that place, also behind the end: what is not written in between reads as zeros. */
+    int (*write_at)(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes);
     int (*sync)(void *state, int fd);
     int (*close)(void *state, int fd);
     int (*rename)(void *state, const char *from, const char *to);

@@ -151,6 +151,27 @@ static int crash_write_all(void *state, int fd, const void *src, size_t n_bytes)
     return fails ? -EIO : 0;
 }
 
+/* What was synced of a file that is written over is as it was: nobody here asks for more. */
+static int crash_write_at(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes)
+{
+    struct crash_files *c = state;
+    struct crash_inode *inode = &c->inodes[c->opens[fd].inode];
+    bool fails = strikes(c);
+
+    if (fails)
+        n_bytes = c->torn && c->n_ops == c->fail_at + 1 ? n_bytes / 2 : 0;
+    if (n_bytes && offset + n_bytes > inode->n_bytes) {
+        inode->bytes = realloc(inode->bytes, offset + n_bytes);
+        assert(inode->bytes);
+        if (offset > inode->n_bytes)
+            memset(inode->bytes + inode->n_bytes, 0, offset - inode->n_bytes);
+        inode->n_bytes = offset + n_bytes;
+    }
+    if (n_bytes)
+        memcpy(inode->bytes + offset, src, n_bytes);
+    return fails ? -EIO : 0;
+}
+
 static int crash_sync(void *state, int fd)
 {
     struct crash_files *c = state;
@@ -311,6 +332,7 @@ void crash_files_init(struct crash_files *c)
                                         .create = crash_create,
                                         .read = crash_read,
                                         .write_all = crash_write_all,
+                                        .write_at = crash_write_at,
                                         .sync = crash_sync,
                                         .close = crash_close,
                                         .rename = crash_rename,

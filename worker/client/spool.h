@@ -6,7 +6,7 @@
  *     DIR/JOB.RANK.N.pushes      N = 1, 2 ...: segments (spool_format.h), each some 8 MiB
  *
  *     a push       is written before its first byte is sent, with a note of the caller's: where it stands
- *     a segment    goes when all shards have judged its pushes; the newest push never goes
+ *     a segment    goes, or is written over, when all shards have judged its pushes; the newest push never goes
  *     a new life   (a process that goes on, a new incarnation) begins a segment of its own
  *     the end      of a run: all go
  *

@@ -298,15 +298,15 @@ static int get_push(struct span *in, struct spool_push *p)
 /* How long the record is that begins here, or why there is none. */
 static int measure(const uint8_t *bytes, size_t n_bytes, uint64_t *ret)
 {
+    static const uint8_t none[SPOOL_PUSH_HEAD_BYTES];
     uint32_t want, crc;
 
-    if (n_bytes < SPOOL_PUSH_HEAD_BYTES)
-        return -EAGAIN;
+    if (n_bytes < sizeof none || memcmp(bytes, none, sizeof none) == 0)
+        return -ENOENT;
     memcpy(ret, bytes + 8, 8);
-    if (memcmp(bytes, push_magic, sizeof push_magic) != 0 || *ret < SPOOL_PUSH_HEAD_BYTES)
+    if (memcmp(bytes, push_magic, sizeof push_magic) != 0 || *ret < SPOOL_PUSH_HEAD_BYTES ||
+        *ret > n_bytes)
         return PS_ECORRUPT;
-    if (*ret > n_bytes)
-        return -EAGAIN;
     memcpy(&want, bytes + SPOOL_PUSH_HEAD_BYTES - 4, 4);
     crc = crc_extend(0, bytes, SPOOL_PUSH_HEAD_BYTES - 4);
     crc = crc_extend(crc, bytes + SPOOL_PUSH_HEAD_BYTES, *ret - SPOOL_PUSH_HEAD_BYTES);

@@ -11,6 +11,10 @@
  *     160     4      0
  *     164     4      crc32c of all before
  *
+ * Pushes follow, each at the next multiple of 64 bytes; behind the last one stand 64 zeros. What comes after
+ * those is left over from a segment that this file was before. A push's head is written last, when all else
+ * of it stands, and is one line of the memory: so it is there, whole, or not, whenever the process is killed.
+ *
  *     offset  bytes  a push: head
  *     0       4      "PUSH"
  *     4       4      n_samples
@@ -42,6 +46,7 @@
 #include "worker/client/parcel.h"
 
 #define SPOOL_HEADER_BYTES 168u
+#define SPOOL_FIRST_PUSH 192u /* where it begins */
 #define SPOOL_PUSH_HEAD_BYTES 64u
 #define SPOOL_NOTE_MAX 256u
 #define SPOOL_SHARDS_MAX 65536u
@@ -75,8 +80,14 @@ int spool_format_read_header(const uint8_t bytes[SPOOL_HEADER_BYTES], struct spo
  * parcels. -ENOMEM. */
 int spool_format_push(const struct spool_push *p, struct buf *out) MUST_CHECK;
 
-/* The first record of n_bytes. *ret_bytes: its length. -EAGAIN: it is not all there; PS_ECORRUPT;
- * -ENOMEM. */
+/* Where the next push begins, behind what ends at `end`. */
+static inline uint64_t spool_format_next(uint64_t end)
+{
+    return (end + SPOOL_PUSH_HEAD_BYTES - 1) / SPOOL_PUSH_HEAD_BYTES * SPOOL_PUSH_HEAD_BYTES;
+}
+
+/* The first record of n_bytes. *ret_bytes: its length. -ENOENT: there is none, 64 zeros or fewer bytes;
+ * PS_ECORRUPT; -ENOMEM. */
 int spool_format_read_push(const uint8_t *bytes, size_t n_bytes, struct spool_push **ret,
                            size_t *ret_bytes) MUST_CHECK;
 

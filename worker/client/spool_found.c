@@ -77,32 +77,42 @@ static void drop(struct spool_found *f)
     }
 }
 
-/* Records up to the end, or to the one that was being written when the process ended. */
-static int take_pushes(struct buf *in, struct spool_found *f, struct spool_push ***end)
+static int take_pushes(const struct buf *in, struct spool_found *f, struct spool_push ***end)
 {
+    uint64_t at = SPOOL_FIRST_PUSH;
     int status = 0;
 
-    while (buf_len(in) && !status) {
+    while (at < buf_len(in)) {
         struct spool_push *p;
         size_t n_bytes;
 
-        status = spool_format_read_push(buf_front(in), buf_len(in), &p, &n_bytes);
+        status = spool_format_read_push(buf_front(in) + at, buf_len(in) - at, &p, &n_bytes);
         if (status)
             break;
-        buf_consume(in, n_bytes);
+        at = spool_format_next(at + n_bytes);
         **end = p;
         *end = &p->next;
-        if (p->seq != f->last_seq + 1 || (f->first != p && (p->n_shards != f->first->n_shards ||
-                                                            p->map_id != f->first->map_id)))
-            status = PS_ECORRUPT;
+        if (p->seq != f->last_seq + 1 || p->n_shards != f->first->n_shards ||
+            p->map_id != f->first->map_id)
+            return PS_ECORRUPT;
         f->last_seq = p->seq;
     }
-    return status == -EAGAIN ? 0 : status;
+    return status == -ENOENT ? 0 : status;
 }
 
-/* The segments of one life after the other: of those before a new incarnation nothing counts. */
-static int take_segment(const struct spool_options *o, struct buf *in, struct spool_found *f,
-                        struct spool_push ***end)
+static bool has_pushes(const struct buf *in)
+{
+    static const uint8_t none[SPOOL_PUSH_HEAD_BYTES];
+
+    return buf_len(in) >= SPOOL_FIRST_PUSH + sizeof none &&
+           memcmp(buf_front(in) + SPOOL_FIRST_PUSH, none, sizeof none) != 0;
+}
+
+/* The segments one after the other. Of those before a new incarnation nothing counts, nor of those before a gap: a segment
+ * goes when all of its pushes have been judged, and one that was to go, or to be used again, when the process ended may
+ * still be there. (If a file is missing that should be there, the shards' counts of pushes tell.) */
+static int take_segment(const struct spool_options *o, const struct buf *in,
+                        struct spool_found *f, struct spool_push ***end)
 {
     struct spool_header header;
 
@@ -112,17 +122,16 @@ static int take_segment(const struct spool_options *o, struct buf *in, struct sp
         return PS_ECORRUPT;
     if (strcmp(header.job, o->job) != 0 || header.rank != o->rank)
         return PS_ESPEC;
-    buf_consume(in, SPOOL_HEADER_BYTES);
-    if (!buf_len(in) && f->first)
+    if (f->first && !has_pushes(in))
         return 0; /* likewise: what came before says where the worker stood */
-    if (header.incarnation != f->incarnation || !f->first) {
+    if (f->first && header.incarnation == f->incarnation && header.first_seq <= f->last_seq)
+        return 0; /* likewise: it still holds what it did before it was to be used again */
+    if (header.incarnation != f->incarnation || header.first_seq != f->last_seq + 1) {
         drop(f);
         *end = &f->first;
         f->incarnation = header.incarnation;
         f->last_seq = header.first_seq - 1;
     }
-    if (header.first_seq != f->last_seq + 1)
-        return PS_ECORRUPT;
     return take_pushes(in, f, end);
 }
 

@@ -15,7 +15,8 @@ struct spool_options {
     const struct file_ops *files; /* borrowed, as all here */
     const char *dir, *job;
     uint32_t rank;
-    uint64_t incarnation; /* of a worker that finds nothing to go on from */
+    uint64_t incarnation;   /* of a worker that finds nothing to go on from */
+    uint64_t segment_bytes; /* a new one begins behind so many; 0: 8 MiB */
     void (*notice)(void *arg, const char *sentence);
     void *notice_arg;
 };

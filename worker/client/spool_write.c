@@ -14,7 +14,8 @@
 
 struct spool {
     struct spool_options options;
-    int fd; /* of the newest segment; -1: there is none */
+    int fd;       /* of the newest segment; -1: there is none */
+    int spare_fd; /* of the one before, if it is of this life: to be written over; or -1 */
     uint64_t incarnation;
     uint64_t oldest,
         newest; /* segments that there are: oldest .. newest; none: newest + 1 .. newest */
@@ -37,11 +38,22 @@ static void tell(const struct spool *s, const char *sentence)
 
 /* ---- segments ---- */
 
-static void close_segment(struct spool *s)
+static void close_fd(const struct spool *s, int *fd)
 {
-    if (s->fd >= 0)
-        s->options.files->close(s->options.files->state, s->fd);
-    s->fd = -1;
+    if (*fd >= 0)
+        s->options.files->close(s->options.files->state, *fd);
+    *fd = -1;
+}
+
+static void close_segments(struct spool *s)
+{
+    close_fd(s, &s->fd);
+    close_fd(s, &s->spare_fd);
+}
+
+static int path_of(const struct spool *s, uint64_t number, char ret[SPOOL_PATH_MAX])
+{
+    return spool_found_path(s->options.dir, s->options.job, s->options.rank, number, ret);
 }
 
 /* Those before segment `end` go. One that does not is found by the next process, and is of no
@@ -51,35 +63,50 @@ static void remove_before(struct spool *s, uint64_t end)
     char path[SPOOL_PATH_MAX];
 
     for (; s->oldest < end; s->oldest++)
-        if (!spool_found_path(s->options.dir, s->options.job, s->options.rank, s->oldest, path))
+        if (!path_of(s, s->oldest, path))
             s->options.files->unlink(s->options.files->state, path);
 }
 
-/* The next segment, whose first push is the one behind last_seq. */
-static int begin_segment(struct spool *s)
+/* A file for the next segment: the one before the newest, if its pushes are judged, as pages that are there cost a
+ * quarter of new ones; or a new one. */
+static int next_file(struct spool *s, uint64_t acked, int *ret_fd)
 {
     const struct file_ops *files = s->options.files;
+    char from[SPOOL_PATH_MAX], path[SPOOL_PATH_MAX];
+    int status = path_of(s, s->newest + 1, path);
+
+    if (!status && s->spare_fd >= 0 && acked >= s->before_seq &&
+        !path_of(s, s->newest - 1, from) && !files->rename(files->state, from, path)) {
+        *ret_fd = s->spare_fd;
+        s->spare_fd = -1;
+        s->oldest = s->newest;
+    } else {
+        close_fd(s, &s->spare_fd);
+        if (!status)
+            status = files->create(files->state, path, ret_fd);
+    }
+    s->newest += !status;
+    return status;
+}
+
+/* The next segment, whose first push is the one behind last_seq; zeros where that is going to stand. */
+static int begin_segment(struct spool *s, uint64_t acked)
+{
     struct spool_header header = { .rank = s->options.rank,
                                    .incarnation = s->incarnation,
                                    .first_seq = s->last_seq + 1 };
-    uint8_t bytes[SPOOL_HEADER_BYTES];
-    char path[SPOOL_PATH_MAX];
-    int status;
+    uint8_t bytes[SPOOL_FIRST_PUSH + SPOOL_PUSH_HEAD_BYTES] = { 0 };
+    int fd, status = next_file(s, acked, &fd);
 
-    close_segment(s);
+    if (status)
+        return status;
+    s->spare_fd = s->fd;
+    s->fd = fd;
     snprintf(header.job, sizeof header.job, "%s", s->options.job);
     spool_format_header(&header, bytes);
-    status =
-        spool_found_path(s->options.dir, s->options.job, s->options.rank, ++s->newest, path);
-    if (!status)
-        status = files->create(files->state, path, &s->fd);
-    if (status) {
-        s->fd = -1;
-        return status;
-    }
-    s->segment_bytes = sizeof bytes;
+    s->segment_bytes = SPOOL_FIRST_PUSH;
     s->before_seq = s->last_seq;
-    return files->write_all(files->state, s->fd, bytes, sizeof bytes);
+    return s->options.files->write_at(s->options.files->state, fd, 0, bytes, sizeof bytes);
 }
 
 /* ---- open, close ---- */
@@ -126,10 +153,12 @@ int spool_open(const struct spool_options *options, struct spool **ret, struct e
         return status;
     s = mem_alloc(sizeof *s);
     s->options = *options;
-    s->fd = -1;
+    if (!s->options.segment_bytes)
+        s->options.segment_bytes = SEGMENT_BYTES;
+    s->fd = s->spare_fd = -1;
     s->incarnation = options->incarnation;
     take_found(s, &found);
-    status = begin_segment(s);
+    status = begin_segment(s, 0);
     if (status) {
         spool_close(s);
         return err_set(err, status, "pushes cannot be kept in %s: %s", options->dir,
@@ -145,7 +174,7 @@ void spool_close(struct spool *s)
 {
     if (!s)
         return;
-    close_segment(s);
+    close_segments(s);
     while (s->found)
         spool_format_free_push(spool_take(s));
     buf_deinit(&s->meta);
@@ -207,7 +236,7 @@ static void give_up(struct spool *s, int status)
 {
     char text[256];
 
-    close_segment(s);
+    close_segments(s);
     remove_before(s, s->newest + 1);
     if (s->n_lost++)
         return;
@@ -219,25 +248,46 @@ static void give_up(struct spool *s, int status)
     tell(s, text);
 }
 
-static int write_push(struct spool *s, const struct spool_push *p)
+/* Each shard's rows, and zeros behind the last: where the next push is going to stand. */
+static int write_rows(struct spool *s, const struct spool_push *p, uint64_t *at)
 {
+    static const uint8_t zeros[SPOOL_PUSH_HEAD_BYTES];
     const struct file_ops *files = s->options.files;
-    size_t n_meta;
-    int status;
+    int status = 0;
 
-    buf_consume(&s->meta, buf_len(&s->meta));
-    status = spool_format_push(p, &s->meta);
-    n_meta = buf_len(&s->meta);
-    if (!status)
-        status = files->write_all(files->state, s->fd, buf_front(&s->meta), n_meta);
-    s->segment_bytes += n_meta;
     for (uint32_t i = 0; i < p->n_shards && !status; i++) {
         const struct buf *rows = &p->parcels[i]->bytes;
 
         if (buf_len(rows))
-            status = files->write_all(files->state, s->fd, buf_front(rows), buf_len(rows));
-        s->segment_bytes += buf_len(rows);
+            status = files->write_at(files->state, s->fd, *at, buf_front(rows), buf_len(rows));
+        *at += buf_len(rows);
     }
+    *at = spool_format_next(*at);
+    return status ? status : files->write_at(files->state, s->fd, *at, zeros, sizeof zeros);
+}
+
+/* The head last: with it the push is kept. */
+static int write_push(struct spool *s, const struct spool_push *p)
+{
+    const struct file_ops *files = s->options.files;
+    uint64_t at = s->segment_bytes, end;
+    const uint8_t *meta;
+    int status;
+
+    buf_consume(&s->meta, buf_len(&s->meta));
+    status = spool_format_push(p, &s->meta);
+    if (status)
+        return status;
+    meta = buf_front(&s->meta);
+    end = at + buf_len(&s->meta);
+    status = write_rows(s, p, &end);
+    if (!status)
+        status = files->write_at(files->state, s->fd, at + SPOOL_PUSH_HEAD_BYTES,
+                                 meta + SPOOL_PUSH_HEAD_BYTES,
+                                 buf_len(&s->meta) - SPOOL_PUSH_HEAD_BYTES);
+    if (!status)
+        status = files->write_at(files->state, s->fd, at, meta, SPOOL_PUSH_HEAD_BYTES);
+    s->segment_bytes = end;
     return status;
 }
 
@@ -248,10 +298,10 @@ static int make_place(struct spool *s, const struct spool_push *p, uint64_t acke
 
     if (is_new_life && (acked + 1 != p->seq || (s->n_lost && s->n_lost % RETRY_PUSHES)))
         return -EAGAIN;
-    if (!is_new_life && s->segment_bytes < SEGMENT_BYTES)
+    if (!is_new_life && s->segment_bytes < s->options.segment_bytes)
         return 0;
     s->last_seq = p->seq - 1;
-    return begin_segment(s);
+    return begin_segment(s, acked);
 }
 
 void spool_put(struct spool *s, uint64_t incarnation, struct spool_push *push, uint64_t acked)
@@ -262,7 +312,7 @@ void spool_put(struct spool *s, uint64_t incarnation, struct spool_push *push, u
     push->note_bytes = s->note_bytes;
     if (incarnation != s->incarnation) {
         s->incarnation = incarnation;
-        close_segment(s);
+        close_segments(s);
     }
     status = make_place(s, push, acked);
     if (status == -EAGAIN) {
@@ -280,11 +330,11 @@ void spool_put(struct spool *s, uint64_t incarnation, struct spool_push *push, u
     s->n_lost = 0;
     s->last_seq = push->seq;
     if (acked >= s->before_seq)
-        remove_before(s, s->newest);
+        remove_before(s, s->spare_fd >= 0 ? s->newest - 1 : s->newest);
 }
 
 void spool_remove(struct spool *s)
 {
-    close_segment(s);
+    close_segments(s);
     remove_before(s, s->newest + 1);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -113,6 +114,7 @@ static void count_notice(void *arg, const char *sentence)
     ++*(int *)arg;
 }
 
+/* Of incarnations from 1000 on segments are large, else of two or three pushes. */
 static int open_on(struct crash_files *disk, uint64_t incarnation, int *n_notices,
                    struct spool **ret, struct err *err)
 {
@@ -121,6 +123,7 @@ static int open_on(struct crash_files *disk, uint64_t incarnation, int *n_notice
                                            .job = "ctr",
                                            .rank = 2,
                                            .incarnation = incarnation,
+                                           .segment_bytes = incarnation < 1000 ? 1500 : 0,
                                            .notice = count_notice,
                                            .notice_arg = n_notices };
 
@@ -191,64 +194,41 @@ static void what_is_found_is_what_was_kept_whatever_the_number_of_processes(void
     crash_files_deinit(&disk);
 }
 
-/* A process that put n pushes and ended; where its file ended after each of them, or NULL. */
-static struct crash_inode *one_life(struct crash_files *disk, uint64_t n, size_t *ends)
+/* A process that put n pushes and ended. */
+static struct crash_inode *one_life(struct crash_files *disk, uint64_t n)
 {
     int n_notices = 0;
     struct spool *s;
 
     crash_files_init(disk);
     s = must_open(disk, 9, &n_notices);
-    for (uint64_t i = 1; i <= n; i++) {
+    for (uint64_t i = 1; i <= n; i++)
         put(s, 9, i, 0);
-        if (ends)
-            ends[i - 1] = crash_files_at(disk, DIR "/ctr.2.1.pushes")->n_bytes;
-    }
     spool_close(s);
     assert_int_equal(n_notices, 0);
     return crash_files_at(disk, DIR "/ctr.2.1.pushes");
-}
-
-static void a_process_killed_at_any_byte_of_a_write_has_kept_all_pushes_before(void **state)
-{
-    struct crash_files disk;
-    size_t ends[3] = { 0 }, n_bytes = 1;
-    uint64_t first, whole;
-    int n_notices = 0;
-
-    (void)state;
-    for (size_t at = 0; at <= n_bytes; at++) {
-        struct crash_inode *inode = one_life(&disk, COUNT_OF(ends), ends);
-
-        n_bytes = inode->n_bytes;
-        inode->n_bytes = at;
-        for (whole = 0; whole < COUNT_OF(ends) && ends[whole] <= at; whole++)
-            ;
-        assert_int_equal(check_found(must_open(&disk, 5, &n_notices), &first), whole);
-        crash_files_deinit(&disk);
-    }
-    assert_int_equal(n_notices, 0);
 }
 
 static void of_a_damaged_file_nothing_is_taken_that_was_not_put(void **state)
 {
     struct crash_files disk;
     uint64_t first, last;
-    size_t n_bytes = 1;
+    size_t n_bytes = 1, n_idle = 0;
 
     (void)state;
     for (size_t at = 0; at < n_bytes; at++) {
-        struct crash_inode *inode = one_life(&disk, 3, NULL);
+        struct crash_inode *inode = one_life(&disk, 3);
         int n_notices = 0;
 
         n_bytes = inode->n_bytes;
         inode->bytes[at] ^= (uint8_t)(1 << at % 8);
         last = check_found(must_open(&disk, 5, &n_notices), &first);
-        assert_true(last < 3);
-        /* It is told, or, where a length was hit, it looks like a kill while writing. */
-        assert_true(n_notices == 1 || at >= SPOOL_HEADER_BYTES);
+        /* Between two pushes nothing stands. */
+        assert_int_equal(n_notices, last == 3 ? 0 : 1);
+        n_idle += last == 3;
         crash_files_deinit(&disk);
     }
+    assert_true(n_idle < 3 * SPOOL_PUSH_HEAD_BYTES);
 }
 
 static void segments_go_when_all_shards_have_judged_them_but_for_the_newest_push(void **state)
@@ -261,24 +241,24 @@ static void segments_go_when_all_shards_have_judged_them_but_for_the_newest_push
     (void)state;
     crash_files_init(&disk);
     for (int life = 0; life < 4; life++) { /* each begins a segment */
-        s = must_open(&disk, 9, &n_notices);
+        s = must_open(&disk, 1009, &n_notices);
         while (spool_has_found(s))
             spool_format_free_push(spool_take(s));
-        put(s, 9, seq + 1, 0);
-        put(s, 9, seq + 2, 0);
+        put(s, 1009, seq + 1, 0);
+        put(s, 1009, seq + 2, 0);
         seq += 2;
         if (life < 3)
             spool_close(s);
     }
     assert_true(crash_files_is_there(&disk, DIR "/ctr.2.1.pushes"));
-    put(s, 9, ++seq, 5); /* the segment before ended with 6 */
+    put(s, 1009, ++seq, 5); /* the segment before ended with 6 */
     assert_true(crash_files_is_there(&disk, DIR "/ctr.2.3.pushes"));
-    put(s, 9, ++seq, 6);
+    put(s, 1009, ++seq, 6);
     assert_false(crash_files_is_there(&disk, DIR "/ctr.2.3.pushes"));
     spool_close(s);
-    assert_int_equal(check_found(must_open(&disk, 1, &n_notices), &first), 10);
+    assert_int_equal(check_found(must_open(&disk, 1001, &n_notices), &first), 10);
     assert_int_equal(first, 7);
-    s = must_open(&disk, 1, &n_notices);
+    s = must_open(&disk, 1001, &n_notices);
     spool_remove(s);
     spool_close(s);
     for (uint64_t i = 1; i < 8; i++) {
@@ -360,6 +340,81 @@ static void a_disk_that_fails_at_any_operation_stops_nothing_and_leaves_no_lie(v
         fail_at(k, true, k % 2 == 0, &over);
 }
 
+/* The process ends where operation k would have begun, or behind it. */
+static void a_process_that_dies_at_any_operation_has_kept_all_pushes_before(void **state)
+{
+    struct crash_files disk;
+    bool over = false;
+
+    (void)state;
+    for (long k = 0; !over; k++) {
+        struct spool *s = NULL;
+        struct err err;
+        uint64_t first, last, seq = 0, died_in = 0;
+        int n_notices = 0;
+
+        crash_files_init(&disk);
+        disk.fail_at = k;
+        disk.dies = true;
+        if (!open_on(&disk, 9, &n_notices, &s, &err)) {
+            while (seq < 12 && !disk.dead) {
+                put(s, 9, seq + 1, seq);
+                seq++;
+            }
+            died_in = seq;
+            spool_close(s);
+        }
+        over = disk.n_ops <= k;
+        crash_files_heal(&disk);
+        n_notices = 0;
+        last = check_found(must_open(&disk, 5, &n_notices), &first);
+        assert_true(last == died_in || last + 1 == died_in);
+        assert_true(!over || last == 12);
+        assert_int_equal(n_notices, 0);
+        crash_files_deinit(&disk);
+    }
+}
+
+/* Shards that lag behind by a random number of pushes, and a process that dies at a random operation, six times. */
+static void segments_are_written_over_and_never_mixed_up(void **state)
+{
+    const char *text = getenv("PS_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL), dice = 0;
+
+    (void)state;
+    print_message("PS_SEED=0x%llx\n", (unsigned long long)seed);
+    for (uint64_t run = 0; run < 300; run++) {
+        struct crash_files disk;
+        uint64_t seq = 0, acked = 0, first, last;
+        int n_notices = 0;
+
+        crash_files_init(&disk);
+        for (int life = 0; life < 6; life++) {
+            struct spool *s = must_open(&disk, 9, &n_notices);
+            uint64_t n_lag = hash_mix2(seed, dice++) % 8;
+
+            while (spool_has_found(s))
+                spool_format_free_push(spool_take(s));
+            disk.dies = true;
+            disk.fail_at = disk.n_ops + (long)(hash_mix2(seed, dice++) % 300);
+            for (; !disk.dead; seq++) {
+                if (seq > acked + n_lag)
+                    acked = seq - hash_mix2(seed, dice++) % (n_lag + 1);
+                put(s, 9, seq + 1, acked);
+            }
+            spool_close(s);
+            crash_files_heal(&disk);
+            n_notices = 0;
+            last = check_found(must_open(&disk, 5, &n_notices), &first);
+            assert_true(last == seq || last + 1 == seq);
+            assert_true(last == acked || (first && first <= acked + 1));
+            assert_int_equal(n_notices, 0);
+            seq = last;
+        }
+        crash_files_deinit(&disk);
+    }
+}
+
 #ifdef PS_FAULTS
 static void without_memory_nothing_is_read_and_nothing_leaks(void **state)
 {
@@ -414,7 +469,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_found_is_what_was_kept_whatever_the_number_of_processes),
-        cmocka_unit_test(a_process_killed_at_any_byte_of_a_write_has_kept_all_pushes_before),
+        cmocka_unit_test(a_process_that_dies_at_any_operation_has_kept_all_pushes_before),
+        cmocka_unit_test(segments_are_written_over_and_never_mixed_up),
         cmocka_unit_test(of_a_damaged_file_nothing_is_taken_that_was_not_put),
         cmocka_unit_test(segments_go_when_all_shards_have_judged_them_but_for_the_newest_push),
         cmocka_unit_test(a_new_incarnation_counts_from_one_and_the_old_one_is_forgotten),
