@@ -441,5 +441,7 @@ void trainer_freeze(struct trainer *t, uint64_t for_us)
 {
     world_tell(t->world, "rank %u stands still for %llu us", t->rank,
                (unsigned long long)for_us);
-    t->frozen_until_us = t->world->events.now_us + for_us;
+    /* The longer of two counts: what waits for its end keeps its order. */
+    if (t->world->events.now_us + for_us > t->frozen_until_us)
+        t->frozen_until_us = t->world->events.now_us + for_us;
 }
