@@ -19,11 +19,15 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
 APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd
 APT_LINT  = clang clang-format binutils
+APT_FUZZ  = clang libclang-rt-dev
 
 flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+# With CC=clang; tests/fuzz/run.sh says so. Its pointer-overflow minds NULL + 0, which an empty buffer has.
+flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow \
+                -fno-sanitize-recover=all
 
 PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
@@ -38,8 +42,8 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
-           worker/client worker/data worker/compute worker/model worker/mirror worker
-mains    = server/main.c worker/main.c
+           worker/client worker/data worker/compute worker/model worker/mirror worker deploy/psctl
+mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
 libs     = $(foreach r,$(1),$(call lib,$(r)))
@@ -57,18 +61,20 @@ link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/durable server/log server/store server/core proto common
+link.psctl  = deploy/psctl worker/client server server/durable server/log server/store server/core proto common
 link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
 all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
-$(B)/bin/psctl: $(patsubst %.c,$(B)/%.o,$(wildcard deploy/psctl/*.c)) $(call libs,$(link.client))
+$(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
+$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data common)
 
 $(B)/bin/%:
@@ -113,7 +119,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store log durable admin client data model worker psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net store log durable admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))
@@ -124,9 +130,22 @@ $(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(call libs,$(l
 
 golden-tests: $(GOLDEN_TESTS)
 
+# Fuzz targets: with libFuzzer in the variant of that name, else with a main() that runs files once. Only frames
+# have real checksums (tests/fuzz/harness.h).
+FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
+fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc.o,$^))
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc) $(SUPPORT) $(fuzz_main) \
+    $(call libs,worker/mirror worker/data worker/client $(link.psd))
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
+
+fuzz-targets: $(FUZZ)
+
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
-test: deps golden             ## install what is missing, build, run all tests (sanitizers included)
+test: deps fuzz-deps golden   ## install what is missing, build, run all tests (sanitizers included)
 	@tests/run.sh
 
 golden: $(BUILD)/golden/.done
@@ -141,6 +160,17 @@ demo: deps                    ## install what is missing, build, train on the ce
 
 deps:                         ## install the Debian packages that are missing (root or sudo)
 	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
+
+# Outside CI the kept inputs are run without libFuzzer where it cannot be installed.
+fuzz-deps:
+	@deploy/deps.sh $(APT_FUZZ) || [ -z "$$CI" ]
+
+SECONDS = 600
+fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="log part" takes some
+	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
+
+fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
+	@tests/fuzz/run.sh 20 $(TARGETS)
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
@@ -174,6 +204,9 @@ bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the d
 bench-store: $(B)/bin/bench-store ## what checkpoints cost: slices, writing, loading; DIR= for the disk, MILLIONS= of rows
 	@$< $(or $(DIR),/tmp) $(MILLIONS)
 
+sim: $(B)/bin/sim             ## simulated schedules with new seeds: SCHEDULES=10000, or SECONDS= of CPU
+	@$< $(if $(SECONDS),--seconds $(SECONDS),--schedules $(or $(SCHEDULES),10000))
+
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
 
@@ -183,7 +216,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -48,17 +48,10 @@ static void raise_max(struct histogram *h, uint64_t value)
 
 void histogram_record(struct histogram *h, uint64_t value)
 {
-    histogram_record_n(h, value, 1);
-}
-
-void histogram_record_n(struct histogram *h, uint64_t value, uint64_t n_times)
-{
-    if (n_times == 0)
-        return;
     raise_max(h, value);
-    add(&h->sum, value * n_times);
-    add(&h->n, n_times);
-    add(&h->counts[bucket_of(value)], n_times);
+    add(&h->sum, value);
+    add(&h->n, 1);
+    add(&h->counts[bucket_of(value)], 1);
 }
 
 /* Which of n values in ascending order, counted from 1, is the q-quantile. */

@@ -20,7 +20,6 @@ struct histogram {
 void histogram_record(struct histogram *h, uint64_t value);
 
 /* `value` seen n_times at once. */
-void histogram_record_n(struct histogram *h, uint64_t value, uint64_t n_times);
 
 /* The upper end of the bucket that holds the q-quantile, q in [0, 1]; at most max; 0 when
  * empty. */

@@ -85,7 +85,4 @@ void settings_print_help(const struct settings_table *table, FILE *out);
 /* A settings file that gives exactly *settings, each with its help line as a comment. */
 void settings_print_config(const struct settings_table *table, const void *settings, FILE *out);
 
-/* A man page in scdoc's language. */
-void settings_print_man(const struct settings_table *table, FILE *out);
-
 #endif

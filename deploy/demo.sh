@@ -20,7 +20,15 @@ http=$(echo "$ready" | sed 's/.*http \([^, ]*\).*/\1/')
 echo "psd listens on $address; its stats page is http://$http/"
 "$bin/psworker" train --config deploy/adult.conf --servers "$address" \
     --data tests/data/adult.data.zst --valid tests/data/adult.test.zst --json "$dir/result.json" --progress-every 200ms
-"$bin/psctl" --server "$address" tables
+# Shards report once a second or so: the rows stand when two reports agree.
+before=
+now=$("$bin/psctl" --server "$address" tables)
+until [ "$now" = "$before" ]; do
+    sleep 1.5
+    before=$now
+    now=$("$bin/psctl" --server "$address" tables)
+done
+echo "$now"
 auc=$(sed -n 's/.*"event":"result".*"auc":\([0-9.]*\).*/\1/p' "$dir/result.json")
 printf 'test AUC %.4f on tests/data/adult.test.zst\n' "$auc"
 if [ -t 0 ] && [ -t 1 ] && [ -z "${CI:-}" ]; then

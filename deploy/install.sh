@@ -36,4 +36,5 @@ page() {
 page psd "parameter server for embeddings"
 page psworker "trains click-through models on psd's tables"
 page psctl "asks a running psd how it is"
+[ ! -x "$bin/psbench" ] || page psbench "loads psd with pulls and pushes, and measures"
 echo "installed under $dest$prefix; samples in $dest/etc/psd"

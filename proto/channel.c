@@ -153,8 +153,20 @@ static int deliver_one(struct channel *c, const struct frame_header *header)
     return status;
 }
 
-/* What becomes of the buffer when no more can be delivered from it now. */
-static void settle(struct channel *c)
+/* Shows the owner as much of the frame at the front as has come. */
+static void show(struct channel *c, const struct frame_header *header)
+{
+    size_t before = FRAME_HEADER_BYTES + (size_t)header->head_bytes, len = buf_len(&c->in.buf);
+    const uint8_t *frame = buf_front(&c->in.buf);
+
+    if (c->events->part && c->in.next_bytes && len > before)
+        c->events->part(c->owner, header, frame + FRAME_HEADER_BYTES, frame + before,
+                        len - before);
+}
+
+/* What becomes of the buffer when no more can be delivered from it now. `header` is that of the frame
+ * at the front, if it has come. */
+static void settle(struct channel *c, const struct frame_header *header)
 {
     int status;
 
@@ -166,6 +178,8 @@ static void settle(struct channel *c)
         status = channel_in_settle(&c->in);
         if (status)
             end(c, status);
+        else
+            show(c, header);
     }
 }
 
@@ -180,7 +194,7 @@ static void flush(struct channel *c)
 /* Hands whole frames in c->in to the owner, as long as it may. */
 static void deliver(struct channel *c)
 {
-    struct frame_header header;
+    struct frame_header header = { 0 };
     int status;
 
     c->delivering = true;
@@ -200,7 +214,7 @@ static void deliver(struct channel *c)
     }
     c->delivering = false;
     flush(c);
-    settle(c);
+    settle(c, &header);
 }
 
 static void on_turn(struct channel_hub_waiter *w)

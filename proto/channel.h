@@ -43,6 +43,12 @@ struct channel_events {
     int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body);
 
+    /* NULL, or the first n_bytes of the body of a frame that has still to come as a whole: so that
+     * what would read them can do it while they are warm. Nothing is checked yet; the same again
+     * follows, with more, or the frame, or the end. Not for an owner's other calls. */
+    void (*part)(void *owner, const struct frame_header *header, const uint8_t *head,
+                 const uint8_t *body, size_t n_bytes);
+
     /* The last call ever made: the channel and its stream may now be freed.
      * `why` is 0 after channel_close(), else what went wrong. A frame that was held is good
      * until this returns. */

@@ -4,11 +4,11 @@
 
 #include "common/status.h"
 
-#define READ_BYTES (256u << 10)    /* of a first read: many small frames */
-#define READ_MAX_BYTES (1u << 20)  /* of one into a large frame */
-#define EXACT_BYTES (32u << 10)    /* larger frames are read one by one, so that few move */
-#define SLACK_BYTES (4u << 10)     /* for a frame a little larger than the last */
-#define GROW_MIN_BYTES (16u << 10) /* for the beginning of a new peer's first frame */
+#define READ_BYTES (256u << 10)     /* of a first read: many small frames */
+#define READ_MAX_BYTES (512u << 10) /* of one into a large frame */
+#define EXACT_BYTES (32u << 10)     /* larger frames are read one by one, so that few move */
+#define SLACK_BYTES (4u << 10)      /* for a frame a little larger than the last */
+#define GROW_MIN_BYTES (16u << 10)  /* for the beginning of a new peer's first frame */
 
 static size_t smaller(size_t a, size_t b)
 {

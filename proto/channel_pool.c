@@ -100,7 +100,7 @@ int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct buf *ret)
             p->classes[class].n_least = p->classes[class].n;
         return 0;
     }
-    bytes = mem_try_realloc(NULL, cap_bytes); /* not zeroed */
+    bytes = mem_try_large(cap_bytes);
     if (!bytes)
         return -ENOMEM;
     p->n_made++;

@@ -56,6 +56,9 @@ struct section {
     size_t key_bytes;
     const uint8_t *values; /* push: n_keys rows, one behind the other; pull: NULL */
     size_t value_bytes;
+    uint32_t
+        n_finite; /* push of CODEC_FP32: rows at the beginning that the receiver has found to be
+                        * finite; not on the wire */
 };
 
 /* One numbered push: all that a worker sends a shard for one step. */

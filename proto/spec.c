@@ -107,14 +107,6 @@ static const char *name_of(const char *const *names, size_t n_names, unsigned nu
     return number < n_names ? names[number] : NULL;
 }
 
-static int find(const char *const *names, size_t n_names, const char *name)
-{
-    for (size_t i = 0; i < n_names; i++)
-        if (strcmp(names[i], name) == 0)
-            return (int)i;
-    return -1;
-}
-
 const char *spec_kind_name(enum spec_kind kind)
 {
     return name_of(kind_names, COUNT_OF(kind_names), kind);
@@ -148,26 +140,6 @@ const char *spec_storage_name(enum spec_storage storage)
 const char *spec_victims_name(enum spec_victims victims)
 {
     return name_of(victims_names, COUNT_OF(victims_names), victims);
-}
-
-int spec_optim_find(const char *name)
-{
-    return find(optim_names, COUNT_OF(optim_names), name);
-}
-
-int spec_init_find(const char *name)
-{
-    return find(init_names, COUNT_OF(init_names), name);
-}
-
-int spec_decay_find(const char *name)
-{
-    return find(decay_names, COUNT_OF(decay_names), name);
-}
-
-int spec_mode_find(const char *name)
-{
-    return find(mode_names, COUNT_OF(mode_names), name);
 }
 
 struct optim_params spec_optim_defaults(enum spec_optim optim)

@@ -145,10 +145,6 @@ const char *spec_mode_name(enum spec_mode mode);
 const char *spec_storage_name(enum spec_storage storage);
 /* none oldest rarest */
 const char *spec_victims_name(enum spec_victims victims);
-int spec_optim_find(const char *name);
-int spec_init_find(const char *name);
-int spec_decay_find(const char *name);
-int spec_mode_find(const char *name);
 
 /* Number of rows (blocks) of a dense table. */
 uint64_t spec_n_blocks(const struct table_spec *spec);

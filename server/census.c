@@ -4,7 +4,6 @@
 
 #include "common/now.h"
 
-
 /* Where guests who have not said hello are listed. */
 struct greeting_list {
     struct census *census;

@@ -12,12 +12,13 @@
 
 #define COMMAND_BYTES_MAX 4096u /* head + body of a command */
 
-/* An operator who waits for a checkpoint. */
+/* An operator who waits for a checkpoint, or for a row. */
 struct ticket {
     struct ticket *next;
     struct desk *desk;
     struct connection *connection; /* borrowed; on_closed() comes before it goes */
     uint64_t request_id;
+    struct inquiry *inquiry; /* borrowed; NULL: it is for a checkpoint */
 };
 
 struct desk {
@@ -63,38 +64,35 @@ static int refuse(struct desk *d, struct connection *c, uint64_t request_id, int
     return status ? status : connection_send(c, &frame);
 }
 
-/* --- checkpoint --- */
+/* --- who waits --- */
 
 static void drop_ticket(struct desk *d, struct ticket **at) ON_MAIN
 {
     struct ticket *ticket = *at;
 
     *at = ticket->next;
-    if (d->config.keeper)
+    if (ticket->inquiry)
+        inquiry_forget(ticket->inquiry);
+    else if (d->config.keeper)
         keeper_forget(d->config.keeper, ticket);
     free(ticket);
 }
 
-static void on_checkpoint(void *arg, const struct keeper_record *record)
+/* The answer, and the end of the ticket. */
+static void serve_ticket(struct ticket *ticket, const struct err *err, const char *json) ON_MAIN
 {
-    struct ticket *ticket = arg, **at = &ticket->desk->tickets;
+    struct ticket **at = &ticket->desk->tickets;
     struct desk *d = ticket->desk;
     struct connection *c = ticket->connection;
     uint64_t request_id = ticket->request_id;
-    char json[160];
     int status;
 
-    enter_main();
     while (*at != ticket)
         at = &(*at)->next;
     *at = ticket->next;
     free(ticket);
-    snprintf(json, sizeof json,
-             "{\"number\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bytes\":%" PRIu64 "}",
-             record->number, record->n_rows, record->n_bytes);
-    status = record->error.status
-                 ? refuse(d, c, request_id, record->error.status, record->error.text)
-                 : answer(c, request_id, json);
+    status = err->status ? refuse(d, c, request_id, err->status, err->text)
+                         : answer(c, request_id, json);
     if (status)
         connection_fail(c, status);
 }
@@ -108,23 +106,70 @@ static const struct ticket *find_ticket(const struct desk *d, const struct conne
     return ticket;
 }
 
-static int wish_checkpoint(struct desk *d, struct connection *c, uint64_t request_id) ON_MAIN
+static struct ticket *add_ticket(struct desk *d, struct connection *c, uint64_t request_id)
 {
-    struct ticket *ticket;
+    struct ticket *ticket = mem_alloc(sizeof *ticket);
 
-    if (!d->config.keeper)
-        return refuse(d, c, request_id, -EINVAL,
-                      "checkpoint: this node has no --data-dir to write to");
-    if (find_ticket(d, c))
-        return refuse(d, c, request_id, -EBUSY,
-                      "checkpoint: this connection waits for one already");
-    ticket = mem_alloc(sizeof *ticket);
     *ticket = (struct ticket){
         .next = d->tickets, .desk = d, .connection = c, .request_id = request_id
     };
     d->tickets = ticket;
-    keeper_wish(d->config.keeper, on_checkpoint, ticket);
+    return ticket;
+}
+
+static int refuse_second(struct desk *d, struct connection *c, uint64_t request_id)
+{
+    return refuse(d, c, request_id, -EBUSY, "this connection waits for an answer already");
+}
+
+/* --- checkpoint --- */
+
+static void on_checkpoint(void *arg, const struct keeper_record *record)
+{
+    char json[240];
+
+    enter_main();
+    snprintf(json, sizeof json,
+             "{\"number\":%" PRIu64 ",\"base\":%" PRIu64 ",\"rows\":%" PRIu64
+             ",\"bytes\":%" PRIu64 ",\"ms\":%" PRIu64 "}",
+             record->number, record->base, record->n_rows, record->n_bytes, record->took_ms);
+    serve_ticket(arg, &record->error, json);
+}
+
+static int wish_checkpoint(struct desk *d, struct connection *c, uint64_t request_id) ON_MAIN
+{
+    if (!d->config.keeper)
+        return refuse(d, c, request_id, -EINVAL,
+                      "checkpoint: this node has no --data-dir to write to");
+    if (find_ticket(d, c))
+        return refuse_second(d, c, request_id);
+    keeper_wish(d->config.keeper, on_checkpoint, add_ticket(d, c, request_id));
     return 0;
+}
+
+/* --- row --- */
+
+static void on_row(void *arg, const struct err *err, const char *json)
+{
+    enter_main();
+    serve_ticket(arg, err, json);
+}
+
+static int look_up_row(struct desk *d, struct connection *c, uint64_t request_id,
+                       const char *argument) ON_MAIN
+{
+    struct ticket *ticket;
+    struct err err = { 0 };
+
+    if (find_ticket(d, c))
+        return refuse_second(d, c, request_id);
+    ticket = add_ticket(d, c, request_id);
+    if (inquiry_start(&d->config.inquiry, argument, on_row, ticket, &ticket->inquiry, &err) ==
+        0)
+        return 0;
+    d->tickets = ticket->next;
+    free(ticket);
+    return refuse(d, c, request_id, err.status, err.text);
 }
 
 /* --- the switchboard's events --- */
@@ -138,10 +183,10 @@ static int show(struct desk *d, struct connection *c, uint64_t request_id, const
     d->config.refresh(d->config.node);
     facts_with_report(d->config.facts, render, &rendering);
     if (!rendering.json) {
-        snprintf(
-            sentence, sizeof sentence,
-            "command: found \"%s\", expected status, tables, workers, why, stats or checkpoint",
-            what);
+        snprintf(sentence, sizeof sentence,
+                 "command: found \"%s\", expected status, tables, workers, why, stats, "
+                 "checkpoint or row",
+                 what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
     status = answer(c, request_id, rendering.json);
@@ -165,6 +210,8 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
         return refuse(d, c, header->request_id, status, status_text(status));
     if (strcmp(asked.command, "checkpoint") == 0)
         return wish_checkpoint(d, c, header->request_id);
+    if (strcmp(asked.command, "row") == 0)
+        return look_up_row(d, c, header->request_id, asked.argument);
     return show(d, c, header->request_id, asked.command);
 }
 
@@ -183,7 +230,8 @@ static void on_closed(void *owner, struct connection *c, int why)
     }
 }
 
-static const struct connection_events desk_events = { on_request, on_closed };
+static const struct connection_events desk_events = { .request = on_request,
+                                                      .closed = on_closed };
 
 /* --- for the node --- */
 

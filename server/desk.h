@@ -3,13 +3,16 @@
  * and get JSON.
  *
  *     status tables workers why stats     what render.h makes of the node's report
- *     checkpoint                          takes one, and answers when it is done; each connection
- *                                         waits for one at a time
+ *     checkpoint                          takes one, and answers when it is done
+ *     row                                 inquiry.h
+ *
+ * Each connection waits for one answer of the last two at a time.
  */
 #ifndef SERVER_DESK_H
 #define SERVER_DESK_H
 
 #include "server/facts.h"
+#include "server/inquiry.h"
 #include "server/keeper.h"
 #include "server/net/switchboard.h"
 
@@ -19,8 +22,9 @@ struct desk_config {
     uv_loop_t *loop;                   /* borrowed */
     const struct hello_reply *welcome; /* borrowed */
     uint64_t frame_timeout_ms;
-    struct facts *facts;         /* borrowed */
-    struct keeper *keeper;       /* borrowed; NULL: no data directory */
+    struct facts *facts;   /* borrowed */
+    struct keeper *keeper; /* borrowed; NULL: no data directory */
+    struct inquiry_config inquiry;
     void (*refresh)(void *node); /* publishes the newest facts */
     void *node;                  /* borrowed */
 };

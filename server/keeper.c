@@ -33,12 +33,12 @@ struct keeper {
     /* Owned: of the one under way, of the next, and those who are just being told. */
     struct wish *served, *waiting, *telling;
     uv_work_t work;
-    uint64_t number; /* of the next; 0: checkpoint_next() */
-    uint64_t base;   /* the last that is whole, for deltas; 0: none */
-    uint32_t n_deltas; /* since the last full one */
-    uv_mutex_t lock;   /* of the manifest while shards add their jobs */
-    struct manifest *manifest; /* owned: of the one under way */
-    uint64_t *firsts; /* owned, n_shards: what each log is cut at */
+    uint64_t number;               /* of the next; 0: checkpoint_next() */
+    uint64_t base;                 /* the last that is whole, for deltas; 0: none */
+    uint32_t n_deltas;             /* since the last full one */
+    uv_mutex_t lock;               /* of the manifest while shards add their jobs */
+    struct manifest *manifest;     /* owned: of the one under way */
+    uint64_t *firsts;              /* owned, n_shards: what each log is cut at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     bool is_late;                  /* this one has been told to have failed */
     struct err err;                /* the first that went wrong */
@@ -94,7 +94,8 @@ static void note_success(struct keeper *k)
     k->record.number = k->manifest->number;
     k->record.unix_ms = k->manifest->unix_ms;
     k->record.n_rows = k->record.n_bytes = 0;
-    k->record.is_delta = k->manifest->base != 0;
+    k->record.base = k->manifest->base;
+    k->record.took_ms = k->ended_ms - k->started_ms;
     for (uint32_t i = 0; i < k->config.n_shards; i++) {
         k->record.n_rows += k->parts[i].facts.n_rows;
         k->record.n_bytes += k->parts[i].facts.n_bytes;

@@ -28,14 +28,14 @@
 struct keeper;
 
 struct keeper_config {
-    uv_loop_t *loop;              /* borrowed: the main thread's, */
-    struct mailbox *mailbox;      /* borrowed: and its mailbox */
-    const struct file_ops *files; /* borrowed */
-    const char *data_dir;         /* borrowed */
+    uv_loop_t *loop;               /* borrowed: the main thread's, */
+    struct mailbox *mailbox;       /* borrowed: and its mailbox */
+    const struct file_ops *files;  /* borrowed */
+    const char *data_dir;          /* borrowed */
     struct part_identity identity; /* of the node's first shard */
     uint32_t n_nodes, keep;
     uint32_t n_deltas_max; /* in a row */
-    uint64_t limit_ms; /* 0: KEEPER_LIMIT_MS */
+    uint64_t limit_ms;     /* 0: KEEPER_LIMIT_MS */
     uint32_t n_shards;
     struct shard_thread *const *shards; /* borrowed */
 };
@@ -44,10 +44,10 @@ struct keeper_config {
 struct keeper_record {
     uint64_t n_done, n_failed;
     uint64_t number, unix_ms, n_rows, n_bytes; /* of the last that succeeded */
-    bool is_delta;                             /* the same */
-    struct err error;                          /* status 0 when the last one succeeded */
-    uint64_t busy_since_unix_ms;               /* 0: nothing is under way */
-    uint64_t until_unix_ms; /* when it will be told to have failed; 0: it has been */
+    uint64_t base, took_ms; /* the same: what it is a delta to (0: full), how long it took */
+    struct err error;       /* status 0 when the last one succeeded */
+    uint64_t busy_since_unix_ms; /* 0: nothing is under way */
+    uint64_t until_unix_ms;      /* when it will be told to have failed; 0: it has been */
 };
 
 typedef void (*keeper_on_done)(void *arg, const struct keeper_record *record);
@@ -69,8 +69,9 @@ void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
 
 /* Before the first wish: what the next checkpoint stands on. */
 struct keeper_start {
-    uint64_t epoch;    /* of the logs (server/durable/epochs.h) */
-    bool begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked */
+    uint64_t epoch; /* of the logs (server/durable/epochs.h) */
+    bool
+        begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked */
     /* Else the checkpoint that the shards were loaded from, the n_deltas'th behind a full one: the
      * next may be a delta to it. 0: none. */
     uint64_t number;

@@ -19,6 +19,7 @@
 #include "server/cluster.h"
 #include "server/data_lock.h"
 #include "server/desk.h"
+#include "server/due.h"
 #include "server/facts.h"
 #include "server/keeper.h"
 #include "server/net/door.h"
@@ -29,7 +30,6 @@
 #define TICK_MS 100u
 #define EXTEND_MS 30000u
 #define LOG_LINES_PER_S 5u
-#define GAP_RETRY_MS 5000u
 
 static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
 
@@ -51,9 +51,8 @@ struct node {
     bool stop_asked;
     int exit_status;
     struct census census;
-    uint64_t watchdog_ms, fed_ms, extended_ms, serving_ms;
-    uint64_t log_bytes;       /* when the last checkpoint was wished for */
-    uint64_t gap_tried_ms;    /* when one was wished for as a log had a gap */
+    uint64_t watchdog_ms, fed_ms, extended_ms;
+    struct due due;
     struct restore_result restored;
     struct log_limit log;
 };
@@ -182,40 +181,11 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
     notify_alive();
 }
 
-static uint64_t log_bytes(const struct node *n)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        sum += shard_thread_log_bytes(n->shards[i]);
-    return sum;
-}
-
-/* What a log lacks is safe again once it is in a checkpoint. */
-static bool has_gap(struct node *n, uint64_t now_ms)
-{
-    if (now_ms < n->gap_tried_ms + GAP_RETRY_MS)
-        return false;
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        if (shard_thread_log_has_gap(n->shards[i])) {
-            n->gap_tried_ms = now_ms;
-            return true;
-        }
-    return false;
-}
-
 static void keep(struct node *n, uint64_t now_ms) ON_MAIN
 {
-    uint64_t every_ms = n->settings->checkpoint_every_ms;
-
     keeper_tick(n->keeper, now_ms);
-    if (!keeper_is_idle(n->keeper))
-        return;
-    if (log_bytes(n) < n->log_bytes + n->settings->log_max_bytes && !has_gap(n, now_ms) &&
-        !(every_ms && keeper_is_due(n->keeper, n->serving_ms, every_ms, now_ms)))
-        return;
-    n->log_bytes = log_bytes(n);
-    keeper_wish(n->keeper, on_periodic_checkpoint, n);
+    if (due_now(&n->due, n->keeper, now_ms))
+        keeper_wish(n->keeper, on_periodic_checkpoint, n);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -305,7 +275,8 @@ static void serve(struct node *n) ON_MAIN
     cluster_name_self(n->settings, door_address(n->door), &n->map);
     n->census.report.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
-    n->serving_ms = now_mono_ms();
+    n->due =
+        (struct due){ .settings = n->settings, .shards = n->shards, .since_ms = now_mono_ms() };
     publish(n);
     announce(n);
 }
@@ -410,18 +381,19 @@ static void make_helpers(struct node *n) ON_MAIN
     n->keeper = s->data_dir[0] ? keeper_new(&keeper) : NULL;
     desk.facts = n->facts;
     desk.keeper = n->keeper;
+    desk.inquiry = (struct inquiry_config){ &n->mailbox, &n->map, n->shards };
     n->desk = desk_new(&desk);
-    n->census.report = (struct node_report){ .version = PS_VERSION,
-                                             .address = "",
-                                             .http_address = s->http,
-                                             .durability =
-                                                 s->data_dir[0] ? s->durability_name : "off",
-                                             .node = n->map.node,
-                                             .n_nodes = n->map.n_nodes,
-                                             .shards_per_node = s->shards,
-                                             .started_unix_ms = now_unix_ms(),
-                                             .pid = (uint64_t)getpid(),
-                                             .memory_max_bytes = s->memory_max_bytes };
+    n->census.report =
+        (struct node_report){ .version = PS_VERSION,
+                              .address = "",
+                              .http_address = s->http,
+                              .durability = s->data_dir[0] ? s->durability_name : "off",
+                              .node = n->map.node,
+                              .n_nodes = n->map.n_nodes,
+                              .shards_per_node = s->shards,
+                              .started_unix_ms = now_unix_ms(),
+                              .pid = (uint64_t)getpid(),
+                              .memory_max_bytes = s->memory_max_bytes };
 }
 
 /* Timer, signals and pages; then the restore, which goes on by itself. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/mem.h"
+#include "server/glance.h"
 
 /* A push and whom to answer. */
 struct asked {
@@ -76,7 +77,7 @@ static int find_worker(struct pushes *p, const struct asked *a, uint64_t now_ms,
 
 /* Replies; told: what judging returned. */
 static int answer(struct pushes *p, struct asked *a, int told,
-                  const struct shard_push_result *result)
+                  const struct shard_push_result *result) ON_SHARD
 {
     struct push_reply answer = { .status = told ? told : result->status,
                                  .seq = a->push.seq,
@@ -203,6 +204,8 @@ static int judge(struct pushes *p, const struct request *r, struct shard_push_re
     *ret_state = SHARD_PUSH_JUDGED;
     if (!status)
         status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status)
+        glance_tell(&a->push, r->body, r->n_seen);
     if (!status)
         status = find_worker(p, a, r->now_ms, &worker);
     if (status)

@@ -14,6 +14,7 @@ struct request {
     const struct frame_header *header;
     const uint8_t *head, *body;
     size_t body_bytes;
+    size_t n_seen;        /* of the body, as glance.h has it */
     struct buf *unpacked; /* where the body is when it was compressed; may be NULL */
     int body_status;      /* of message_body(): not 0 when there is no body to read */
     uint64_t start_ns;    /* when the frame was complete */

@@ -108,8 +108,8 @@ static void on_pool(struct restore *r, uv_work_cb work, uv_after_work_cb after) 
 static struct part_identity identity(const struct restore *r, uint32_t index)
 {
     return (struct part_identity){ .node = r->config.settings->node,
-                                   .shard = r->config.settings->node * r->config.n_shards +
-                                            index,
+                                   .shard =
+                                       r->config.settings->node * r->config.n_shards + index,
                                    .n_shards = r->config.n_nodes * r->config.n_shards };
 }
 
@@ -354,30 +354,6 @@ static int check_own(const struct restore *r, struct err *err)
                    r->config.n_nodes, s->n_nodes);
 }
 
-/* Are the sources those of all nodes of one cluster? */
-static int check_set(const struct restore *r, struct err *err)
-{
-    const struct source *s = r->sources;
-
-    for (uint32_t i = 0; i < r->n_sources; i++) {
-        const char *path = r->config.settings->restore.items[i];
-
-        if (!s[i].has_checkpoint && !s[i].has_log)
-            return err_set(err, PS_ENOCHECKPOINT, "restore: nothing is in %.200s", path);
-        if (s[i].n_nodes != r->n_sources)
-            return err_set(
-                err, PS_ECLUSTER,
-                "restore: %.120s was written by one of %u nodes, %u directories are given",
-                path, s[i].n_nodes, r->n_sources);
-        for (uint32_t j = 0; j < i; j++)
-            if (s[i].node == s[j].node)
-                return err_set(err, PS_ECLUSTER,
-                               "restore: %.100s and %.100s were both written by node %u",
-                               r->config.settings->restore.items[j], path, s[i].node);
-    }
-    return 0;
-}
-
 static int open_source(struct restore *r, const char *path, struct err *err)
 {
     struct rebuild_at at = at_of(r->config.settings);
@@ -399,7 +375,8 @@ static void look(uv_work_t *work)
     for (uint32_t i = 0; i < s->restore.n && !status; i++)
         status = open_source(r, s->restore.items[i], err);
     if (s->restore.n && !status)
-        status = check_set(r, err);
+        status = source_check_set(r->sources, (const char *const *)s->restore.items,
+                                  r->n_sources, true, err);
     if (!s->restore.n && s->data_dir[0])
         status = open_source(r, s->data_dir, err);
     if (!s->restore.n && r->n_sources && !status)
@@ -429,8 +406,8 @@ static void on_looked(uv_work_t *work, int status)
     r->result.begins_epoch = s->data_dir[0] != '\0';
     if (r->result.err.status) {
         finish(r);
-    } else if (is_own && source_is_of(&r->sources[0], s->node, r->config.n_nodes,
-                                      r->config.n_shards)) {
+    } else if (is_own &&
+               source_is_of(&r->sources[0], s->node, r->config.n_nodes, r->config.n_shards)) {
         r->result.begins_epoch = s->at[0] != '\0';
         on_shards(r, rebuild_part, end_rebuilding);
     } else if (r->n_sources) {

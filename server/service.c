@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/glance.h"
 #include "server/pushes.h"
 
 #define STEP_MS_MAX 500u /* by which the shard's time moves at once */
@@ -24,6 +25,7 @@ struct service {
     struct report_requests *requests; /* owned, FRAME_TYPE_END */
     struct buf out;                   /* the reply being made; empty in between */
     struct buf unpacked;              /* a body after decompression */
+    struct push glance;               /* glance_more()'s scratch */
     uv_idle_t idle;                   /* active while there is more to do than events bring */
     uint64_t n_idle;
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
@@ -164,7 +166,7 @@ static void on_idle(uv_idle_t *idle)
 static int on_table(struct service *s, const struct request *r) ON_SHARD
 {
     struct table_reply answer = { 0 };
-    struct table_request asked;
+    struct table_request asked = { 0 };
     struct err err = { 0 };
     int status = message_read_table(r->header, r->head, &asked);
 
@@ -180,6 +182,8 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
     }
     answer.status = status;
     snprintf(answer.text, sizeof answer.text, "%s", err.text);
+    if (asked.must_exist && status == PS_ENOTABLE)
+        status = 0; /* an answer to "is it there?", and no refusal */
     return reply(s, r, status, err.text,
                  message_write_table_reply(&s->out, r->header->request_id, &answer));
 }
@@ -281,7 +285,7 @@ static void on_push_answered(void *owner, struct connection *c, const struct pus
 }
 
 static int answer_status(struct service *s, const struct request *r, int told,
-                         uint64_t min_clock)
+                         uint64_t min_clock) ON_SHARD
 {
     struct status_reply answer = { .status = told, .min_clock = min_clock };
 
@@ -336,12 +340,15 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
                       const uint8_t *head, const uint8_t *body)
 {
     struct service *s = owner;
-    struct request r = {
-        .connection = c, .header = header, .head = head, .start_ns = uv_hrtime()
-    };
+    struct request r = { .connection = c,
+                         .header = header,
+                         .head = head,
+                         .n_seen = c->n_seen,
+                         .start_ns = uv_hrtime() };
     int status;
 
     enter_shard();
+    c->n_seen = 0;
     if (!handlers[header->type])
         return PS_EPROTO; /* a greeting, a reply, an operator's command: not of this place */
     if (s->state == SERVICE_STOPPED)
@@ -357,6 +364,14 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
         buf_deinit(&s->out);
     keep_going(s);
     return status;
+}
+
+static void on_part(void *owner, struct connection *c, const struct frame_header *header,
+                    const uint8_t *head, const uint8_t *body, size_t n_bytes)
+{
+    struct service *s = owner;
+
+    c->n_seen = glance_more(&s->glance, header, head, body, n_bytes, c->n_seen);
 }
 
 /* Ends that need no words: the peer hung up or vanished, or we closed. */
@@ -381,7 +396,9 @@ static void on_closed(void *owner, struct connection *c, int why)
         complain(s, c, "closed: a message", why, NULL);
 }
 
-const struct connection_events service_events = { on_request, on_closed };
+const struct connection_events service_events = { .request = on_request,
+                                                  .part = on_part,
+                                                  .closed = on_closed };
 
 void service_tick(struct service *s)
 {

@@ -9,6 +9,7 @@
 #include "common/number.h"
 #include "proto/message.h"
 #include "proto/route.h"
+#include "server/durable/rebuild.h"
 #include "server/net/address.h"
 
 #define DEV_LISTEN "127.0.0.1:7070"
@@ -197,30 +198,19 @@ static int read_durability(struct settings *s, struct err *err)
             s->durability = (enum log_durability)i;
             return 0;
         }
-    return err_set(err, PS_ESETTING, "durability: found \"%.40s\", expected none, async or fsync",
+    return err_set(err, PS_ESETTING,
+                   "durability: found \"%.40s\", expected none, async or fsync",
                    s->durability_name);
 }
 
-/* NUMBER, or JOB:CLOCK; a job's name may hold colons. */
 static int read_at(struct settings *s, struct err *err)
 {
-    const char *colon = strrchr(s->at, ':'), *digits = colon ? colon + 1 : s->at;
-    uint64_t number;
+    struct rebuild_at at;
+    int status = rebuild_at_read(s->at, s->at_job, &at, err);
 
-    if (!s->at[0])
-        return 0;
-    if (number_read_u64(digits, &number) || colon == s->at || !number ||
-        (colon && (size_t)(colon - s->at) >= SPEC_NAME_MAX))
-        return err_set(err, PS_ESETTING,
-                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
-                       s->at);
-    if (colon) {
-        snprintf(s->at_job, sizeof s->at_job, "%.*s", (int)(colon - s->at), s->at);
-        s->at_clock = number;
-    } else {
-        s->at_number = number;
-    }
-    return 0;
+    s->at_number = at.number;
+    s->at_clock = at.clock;
+    return status;
 }
 
 static int check_pairs(const struct settings *s, struct err *err)

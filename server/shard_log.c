@@ -75,10 +75,9 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
                    struct shard_log **ret, struct err *err)
 {
     struct shard_log *l = mem_alloc(sizeof *l);
-    struct log_thread_config thread = { .writer = *config->writer,
-                                        .mailbox = config->mailbox,
-                                        .on_news = on_news,
-                                        .owner = l };
+    struct log_thread_config thread = {
+        .writer = *config->writer, .mailbox = config->mailbox, .on_news = on_news, .owner = l
+    };
     struct recorder_config recorder = { .sink = { l, on_reserve, on_append },
                                         .last = end->last,
                                         .unix_ms = unix_ms };
@@ -91,8 +90,7 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
     l->config = *config;
     acks_note(config->acks, end->last);
     /* Unless replies wait for the disk, all that is appended may be told. */
-    acks_reach(config->acks,
-               config->writer->durability == LOG_FSYNC ? end->last : UINT64_MAX);
+    acks_reach(config->acks, config->writer->durability == LOG_FSYNC ? end->last : UINT64_MAX);
     recorder_init(&l->recorder, &recorder);
     shard_listen(config->shard, &l->recorder.journal);
     *ret = l;

@@ -12,11 +12,11 @@
 struct shard_save {
     struct shard_save_config config;
     struct shard_log *log; /* borrowed; NULL: nothing is logged */
-    uv_timer_t timer; /* turns, while a save is under way */
-    uv_work_t work;   /* on the pool, one at a time */
+    uv_timer_t timer;      /* turns, while a save is under way */
+    uv_work_t work;        /* on the pool, one at a time */
     enum { IDLE, WAITING, READING, CLOSING, SYNCING, DONE } state;
     struct saver_config file;
-    struct saver *saver; /* owned; NULL before READING */
+    struct saver *saver;          /* owned; NULL before READING */
     struct saver_buffer *writing; /* on the pool now; NULL: none */
     bool is_working;              /* the pool */
     bool is_closed;               /* the file */

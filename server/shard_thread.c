@@ -140,6 +140,7 @@ static void on_stop(struct mail *mail, void *owner)
 {
     struct shard_thread *t = owner;
 
+    enter_shard();
     on_drain(mail, owner);
     ahead_stop(&t->ahead);
     shard_save_stop(t->save);

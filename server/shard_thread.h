@@ -23,7 +23,7 @@ struct shard_thread_config {
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms;
     bool compress_replies;
-    uint64_t save_bytes_per_s; /* shard_save.h */
+    uint64_t save_bytes_per_s;         /* shard_save.h */
     const struct hello_reply *welcome; /* borrowed; filled in before the first guest */
 };
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# All tests: unit tests under ASan+UBSan, those with threads under TSan, then real processes. A program a file; each has a
-# time limit, and its output is shown when it fails. Ends with "N passed, N failed".
+# All tests: unit tests under ASan+UBSan, those with threads under TSan, fuzz targets, then real processes. A program
+# a file; each has a time limit, and its output is shown when it fails. Ends with "N passed, N failed".
 cd "$(dirname "$0")/.." || exit 2
 jobs=$(nproc)
 log=build/test-logs
@@ -35,6 +35,34 @@ run_one='
 } | xargs -P "$jobs" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
 passed=$(grep -c '^ok' "$log/unit.txt")
 failed=$(grep -c '^FAIL' "$log/unit.txt")
+
+# The simulated cluster: seeds that are always the same, deaths at every file operation, and seeds that no run had before.
+simulate() {
+    variant=$1
+    shift
+    make --no-print-directory -j"$jobs" VARIANT="$variant" "build/$variant/bin/sim" >"$log/build-sim-$variant.log" 2>&1 ||
+        { tail -n 40 "$log/build-sim-$variant.log"; exit 1; }
+    if timeout 300 "build/$variant/bin/sim" "$@" >"$log/sim.txt" 2>&1; then
+        echo "ok    build/$variant/bin/sim $*: $(tail -n1 "$log/sim.txt")"
+        passed=$((passed + 1))
+    else
+        echo "FAIL  build/$variant/bin/sim $*"
+        tail -n 20 "$log/sim.txt"
+        failed=$((failed + 1))
+    fi
+}
+echo "the simulated cluster"
+simulate release --seed 1 --schedules 1500
+simulate release --seed 11 --every-op --schedules 1500
+simulate release --seconds 8
+simulate asan --seed 5000 --schedules 60
+
+# Every parser, 20 s each.
+echo "fuzzing"
+tests/fuzz/run.sh 20 | tee "$log/fuzz.txt"
+passed=$((passed + $(grep -c '^ok' "$log/fuzz.txt")))
+failed=$((failed + $(grep -c '^FAIL' "$log/fuzz.txt")))
+grep -q '^ok' "$log/fuzz.txt" || failed=$((failed + 1))
 
 # Real processes: everything with the release build, then what breaks connections and threads with the sanitized ones.
 system_passed=0

@@ -137,7 +137,7 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
     }
-    r->store->ops->stats(r->store, &t->state.store);
+    tables_stats(r->tables, &t->state.store);
     if (!status && !t->state.samples && !t->steps_before && !t->stopped)
         status = err_set(err, PS_EDATA,
                          "there are no rows for rank %u of %u to train on (%llu malformed ones "
@@ -178,9 +178,12 @@ static int open_store(struct run *r, struct err *err)
     if (!status)
         status = setup_store(s, true, r->spool, notice, NULL, &r->store, err);
     if (!status && s->rank == 0 && !r->store->ops->clock(r->store) && tables_exist(s, r->store))
-        log_info("job \"%s\" has tables already: training goes on from them (another --job "
-                 "starts afresh)",
-                 s->job);
+        log_info(
+            "job \"%s\" has tables already, made by %s: training goes on from them (another "
+            "--job starts afresh)",
+            s->job,
+            s->workers == 1 ? "an earlier run"
+                            : "another of its workers just now or by an earlier run");
     return status;
 }
 
@@ -281,17 +284,32 @@ static int eval(struct run *r, struct err *err)
     return 0;
 }
 
+static void tell_written(const struct run *r, uint64_t n, const char *what)
+{
+    bool to_stdout = strcmp(r->settings.output, "-") == 0;
+
+    log_info("%llu %s written%s%s", (unsigned long long)n, what, to_stdout ? "" : " to ",
+             to_stdout ? "" : r->settings.output);
+}
+
 static int predict_to(struct run *r, FILE *out, struct err *err)
 {
-    struct metrics_result unused;
+    struct metrics_result done;
     uint64_t bad_rows = 0;
     int status;
 
     r->setup.strict = true;
-    status = evaluate(&r->setup, r->tables, 0, out, &unused, &bad_rows, err);
+    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad_rows, err);
+    if (status == PS_EDATA && !r->settings.labelled) {
+        struct err why = *err;
 
+        (void)err_set(err, status, "%.400s (files with the label column: --labelled)",
+                      why.text);
+    }
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
+    if (!status)
+        tell_written(r, done.n, "predictions");
     return status;
 }
 
@@ -325,8 +343,11 @@ static int synth(struct run *r, struct err *err)
                                      .cardinality = r->settings.cardinality,
                                      .zipf = (double)r->settings.zipf,
                                      .positive_rate = (double)r->settings.positive_rate };
+    int status = synth_write(&options, r->settings.output, err);
 
-    return synth_write(&options, r->settings.output, err);
+    if (!status)
+        tell_written(r, options.rows, "rows");
+    return status;
 }
 
 static const struct command {

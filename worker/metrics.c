@@ -46,11 +46,6 @@ int metrics_add(struct metrics *m, const float *probs, const float *labels, uint
     return 0;
 }
 
-void metrics_clear(struct metrics *m)
-{
-    m->n = 0;
-}
-
 void metrics_deinit(struct metrics *m)
 {
     free(m->probs);

@@ -27,7 +27,6 @@ struct metrics_result {
 int metrics_add(struct metrics *m, const float *probs, const float *labels, uint32_t n)
     MUST_CHECK;
 int metrics_result(const struct metrics *m, struct metrics_result *ret) MUST_CHECK;
-void metrics_clear(struct metrics *m);
 void metrics_deinit(struct metrics *m);
 
 #endif

@@ -255,8 +255,9 @@ void progress_result(struct progress *p, const struct progress_state *state,
         log_warn("%llu malformed rows were skipped (--bad-rows-max)",
                  (unsigned long long)state->bad_rows);
     if (valid)
-        log_info("validation AUC %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
-                 valid->auc, valid->logloss, valid->ne, (unsigned long long)valid->n);
+        log_info("%s %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
+                 state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss, valid->ne,
+                 (unsigned long long)valid->n);
     if (!p->json)
         return;
     fputs("{\"event\":\"result\"", p->json);

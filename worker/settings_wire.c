@@ -28,8 +28,7 @@ bool settings_wire_codec(const struct settings *s, enum choice_slot slot, enum c
     return is_auto;
 }
 
-/* Do all pulls of dense tables see all pushes of the step before? */
-static bool dense_is_exact(const struct settings *s)
+bool settings_wire_dense_is_exact(const struct settings *s)
 {
     int mode = s->dense_mode ? s->dense_mode : s->mode + SPEC_MODE_ASYNC;
 
@@ -48,7 +47,7 @@ int settings_wire_refresh(const struct settings *s, uint32_t *ret, struct err *e
             err, PS_ESETTING,
             "--dense-refresh: \"%.40s\" is neither auto nor a number of steps from 1",
             s->dense_refresh);
-    if (!is_auto && n > 1 && dense_is_exact(s))
+    if (!is_auto && n > 1 && settings_wire_dense_is_exact(s))
         return err_set(err, PS_ESETTING,
                        "--dense-refresh goes with --mode ssp or async: in lock step every step "
                        "sees all pushes of the one before");

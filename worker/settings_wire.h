@@ -12,4 +12,7 @@ bool settings_wire_codec(const struct settings *s, enum choice_slot slot, enum c
  * mode. */
 int settings_wire_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
 
+/* Do all pulls of dense tables see all pushes of the step before? */
+bool settings_wire_dense_is_exact(const struct settings *s);
+
 #endif

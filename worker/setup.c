@@ -203,7 +203,6 @@ static struct store *with_cache(const struct settings *s, struct store *store,
     const struct store_mirror_options exact = {
         .max_bytes = s->row_cache_bytes,
         .mode = options->mode,
-        .n_batches = 1, /* its calls do not overlap: pipeline.h */
     };
     const struct store_reuse_options bounded = { .max_bytes = s->row_cache_bytes,
                                                  .mode = options->mode,

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
 #include "worker/mirror/trust.h"
+#include "worker/store_forward.h"
 
 /* A pull of what is not held. */
 struct fetch {
@@ -21,8 +23,7 @@ struct fetch {
 };
 
 struct mirror {
-    struct store store;
-    struct store *inner; /* owned */
+    struct store_forward forward;
     uint32_t n_shards, n_tables;
     struct ps_state_sink sink;
     pthread_mutex_t lock;    /* the copy and the order of pulls and pushes; all below */
@@ -34,8 +35,7 @@ struct mirror {
         const struct ps_pull_section *sections; /* borrowed between pull_start and pull_wait */
         uint32_t n;
         uint64_t clock, generation;
-        bool plain;  /* it is inner's as it is */
-        bool counts; /* among the rows asked for: it is a step's */
+        bool plain; /* it is inner's as it is */
     } request;
     uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
 };
@@ -146,8 +146,7 @@ static void compose(struct mirror *m, const struct ps_pull_section *sections, ui
                                     sections[i].n_keys, keys);
         if (n_missing || counts)
             add_section(m, &sections[i], keys, n_missing);
-        if (m->request.counts)
-            count_section(m, &sections[i], keys, n_missing);
+        count_section(m, &sections[i], keys, n_missing);
         keys += n_missing;
     }
     if (!counts)
@@ -172,7 +171,7 @@ static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
     if (m->trust.generation == m->request.generation)
         status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
                               numbers, n, values, value_bytes, &flags);
-    m->got_bytes += m->request.counts ? value_bytes : 0;
+    m->got_bytes += value_bytes;
     m->trust.limited = m->trust.limited || flags & SECTION_STATE_LIMITED;
     trust_doubt(&m->trust, status);
     pthread_mutex_unlock(&m->lock);
@@ -185,7 +184,8 @@ static int start_fetch(struct mirror *m, uint64_t clock, struct err *err) ON_SHA
 
     if (!m->fetch.n)
         return 0;
-    status = m->inner->ops->pull_start(m->inner, clock, m->fetch.sections, m->fetch.n, err);
+    status = m->forward.inner->ops->pull_start(m->forward.inner, clock, m->fetch.sections,
+                                               m->fetch.n, err);
     m->fetch.under_way = !status;
     return note(m, status);
 }
@@ -201,7 +201,7 @@ static int wait_fetch(struct mirror *m, struct err *err) ON_SHARD
     pthread_mutex_unlock(&m->lock);
     if (!is_under_way)
         return 0;
-    status = m->inner->ops->pull_wait(m->inner, err);
+    status = m->forward.inner->ops->pull_wait(m->forward.inner, err);
     pthread_mutex_lock(&m->lock);
     m->fetch.under_way = false;
     m->is_ahead = false;
@@ -216,8 +216,8 @@ static int wait_fetch(struct mirror *m, struct err *err) ON_SHARD
 static int start_plain(struct mirror *m, struct err *err)
 {
     m->request.plain = true;
-    return m->inner->ops->pull_start(m->inner, m->request.clock, m->request.sections,
-                                     m->request.n, err);
+    return m->forward.inner->ops->pull_start(m->forward.inner, m->request.clock,
+                                             m->request.sections, m->request.n, err);
 }
 
 static int start(struct mirror *m, struct err *err) ON_SHARD
@@ -225,7 +225,7 @@ static int start(struct mirror *m, struct err *err) ON_SHARD
     struct ps_stats now;
     int status;
 
-    m->inner->ops->stats(m->inner, &now);
+    m->forward.inner->ops->stats(m->forward.inner, &now);
     trust_look(&m->trust, &now);
     m->request.generation = m->trust.generation;
     if (m->trust.off)
@@ -248,34 +248,41 @@ static int end_earlier(struct mirror *m, struct err *err) ON_SHARD
     pthread_mutex_lock(&m->lock);
     must_flush = !status && m->trust.limited && !m->trust.off;
     pthread_mutex_unlock(&m->lock);
-    return must_flush ? m->inner->ops->flush(m->inner, err) : status;
+    return must_flush ? m->forward.inner->ops->flush(m->forward.inner, err) : status;
 }
 
-static int begin(struct mirror *m, bool counts, uint64_t clock,
-                 const struct ps_pull_section *sections, uint32_t n, struct err *err)
+static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err)
 {
+    struct mirror *m = mirror_of(s);
     int status;
 
     enter_shard();
     status = end_earlier(m, err);
     pthread_mutex_lock(&m->lock);
     m->is_ahead = false; /* also where a push has been fenced after ahead() */
-    m->request = (struct request){ sections, n, clock, .counts = counts };
+    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
     status = status ? note(m, status) : start(m, err);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
-static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
-                      uint32_t n, struct err *err)
-{
-    return begin(mirror_of(s), true, clock, sections, n, err);
-}
-
+/* The servers answer alone: rows of a validation are wanted once, and would push out those of the
+ * training. */
 static int pull_aside(struct store *s, uint64_t clock, const struct ps_pull_section *sections,
                       uint32_t n, struct err *err)
 {
-    return begin(mirror_of(s), false, clock, sections, n, err);
+    struct mirror *m = mirror_of(s);
+    int status;
+
+    enter_shard();
+    status = end_earlier(m, err);
+    pthread_mutex_lock(&m->lock);
+    m->is_ahead = false;
+    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
+    status = status ? note(m, status) : start_plain(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return status;
 }
 
 /* The sections that the copy answers. */
@@ -307,7 +314,7 @@ static int answer(struct mirror *m, struct err *err) ON_SHARD
     if (is_held)
         return status;
     status = start_plain(m, err);
-    return status ? status : m->inner->ops->pull_wait(m->inner, err);
+    return status ? status : m->forward.inner->ops->pull_wait(m->forward.inner, err);
 }
 
 static int pull_wait(struct store *s, struct err *err)
@@ -317,7 +324,7 @@ static int pull_wait(struct store *s, struct err *err)
 
     enter_shard();
     if (m->request.plain)
-        return m->inner->ops->pull_wait(m->inner, err);
+        return m->forward.inner->ops->pull_wait(m->forward.inner, err);
     status = wait_fetch(m, err);
     return status ? status : answer(m, err);
 }
@@ -372,65 +379,37 @@ static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
 
     enter_shard();
     pthread_mutex_lock(&m->lock);
-    status = note(m, m->inner->ops->push(m->inner, clock, n_samples, tick, sections, n, err));
+    status = note(m, m->forward.inner->ops->push(m->forward.inner, clock, n_samples, tick,
+                                                 sections, n, err));
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
 /* --- the rest --- */
 
-static int keep_table(struct mirror *m, const struct table_spec *spec, uint32_t table,
-                      struct err *err) ON_SHARD
+static int keep_table(struct store *s, const struct table_spec *spec, uint32_t table,
+                      struct err *err)
 {
+    struct mirror *m = mirror_of(s);
     int status;
 
+    enter_shard();
     pthread_mutex_lock(&m->lock);
     status = replica_add_table(m->replica, table, spec, err);
     m->n_tables += !status;
     pthread_mutex_unlock(&m->lock);
+    if (!status && !replica_covers(m->replica, table))
+        log_info("the row cache leaves table %s out: its rows come late or go by rules "
+                 "(--admit-touches, --idle-clocks, --ttl, --rare-touches, --table-max)",
+                 spec->name);
     return status;
-}
-
-static int table(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
-                 struct err *err)
-{
-    struct mirror *m = mirror_of(s);
-    int status = m->inner->ops->table(m->inner, spec, ret_table, err);
-
-    enter_shard();
-    return status ? status : keep_table(m, spec, *ret_table, err);
-}
-
-static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
-                      struct err *err)
-{
-    struct mirror *m = mirror_of(s);
-    int status = m->inner->ops->table_find(m->inner, spec, ret_table, err);
-
-    enter_shard();
-    return status ? status : keep_table(m, spec, *ret_table, err);
-}
-
-static int flush(struct store *s, struct err *err)
-{
-    return mirror_of(s)->inner->ops->flush(mirror_of(s)->inner, err);
-}
-
-static int leave(struct store *s, struct err *err)
-{
-    return mirror_of(s)->inner->ops->leave(mirror_of(s)->inner, err);
-}
-
-static uint64_t clock_of(const struct store *s)
-{
-    return mirror_of(s)->inner->ops->clock(mirror_of(s)->inner);
 }
 
 static void stats(const struct store *s, struct ps_stats *ret)
 {
     struct mirror *m = mirror_of(s);
 
-    m->inner->ops->stats(m->inner, ret);
+    m->forward.inner->ops->stats(m->forward.inner, ret);
     pthread_mutex_lock(&m->lock);
     ret->rows_asked = m->rows_asked;
     ret->rows_cached = m->rows_asked > m->rows_missing ? m->rows_asked - m->rows_missing : 0;
@@ -439,22 +418,12 @@ static void stats(const struct store *s, struct ps_stats *ret)
     pthread_mutex_unlock(&m->lock);
 }
 
-static struct encoder *encoder(const struct store *s)
-{
-    return mirror_of(s)->inner->ops->encoder(mirror_of(s)->inner);
-}
-
-static uint64_t resume(struct store *s)
-{
-    return mirror_of(s)->inner->ops->resume(mirror_of(s)->inner);
-}
-
 static void close_store(struct store *s)
 {
     struct mirror *m = mirror_of(s);
 
     enter_shard();
-    m->inner->ops->close(m->inner);
+    m->forward.inner->ops->close(m->forward.inner);
     replica_free(m->replica);
     pthread_mutex_destroy(&m->lock);
     free(m->fetch.n_pushes);
@@ -462,18 +431,18 @@ static void close_store(struct store *s)
     free(m);
 }
 
-static const struct store_ops ops = { .table = table,
-                                      .table_find = table_find,
+static const struct store_ops ops = { .table = store_forward_table,
+                                      .table_find = store_forward_table_find,
                                       .pull_start = pull_start,
                                       .pull_aside = pull_aside,
                                       .pull_wait = pull_wait,
                                       .push = push,
-                                      .flush = flush,
-                                      .leave = leave,
-                                      .clock = clock_of,
+                                      .flush = store_forward_flush,
+                                      .leave = store_forward_leave,
+                                      .clock = store_forward_clock,
                                       .stats = stats,
-                                      .encoder = encoder,
-                                      .resume = resume,
+                                      .encoder = store_forward_encoder,
+                                      .resume = store_forward_resume,
                                       .ahead = ahead,
                                       .close = close_store };
 
@@ -482,8 +451,7 @@ struct store *store_mirror_new(struct store *inner, const struct store_mirror_op
     struct mirror *m = mem_alloc(sizeof *m);
     const struct ps_tap tap = { show, m };
 
-    m->store.ops = &ops;
-    m->inner = inner;
+    m->forward = (struct store_forward){ { &ops, inner->spool }, inner, keep_table };
     m->sink = (struct ps_state_sink){ take, m };
     pthread_mutex_init(&m->lock, NULL);
     m->n_shards = inner->ops->set_tap(inner, &tap);
@@ -492,8 +460,8 @@ struct store *store_mirror_new(struct store *inner, const struct store_mirror_op
     m->replica = replica_new(&(struct replica_options){ .n_shards = m->n_shards,
                                                         .mode = options->mode,
                                                         .max_bytes = options->max_bytes,
-                                                        .n_turns = 2 * options->n_batches });
+                                                        .n_turns = 2 });
     m->trust.replica = m->replica;
-    m->inner->ops->stats(m->inner, &m->trust.seen);
-    return &m->store;
+    m->forward.inner->ops->stats(m->forward.inner, &m->trust.seen);
+    return &m->forward.store;
 }

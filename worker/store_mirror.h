@@ -21,6 +21,8 @@
  * Memory is bounded (--row-cache): rows that were not wanted for longest go, those of the batch in hand
  * and of the one told by ahead() last of all; what these need is held in any case.
  *
+ * At most one batch is pulled and not pushed yet. Validation (pull_aside) is answered by the servers alone.
+ *
  * pull_start, pull_wait and ahead are called by one thread at a time, push by another if wanted.
  */
 #ifndef WORKER_STORE_MIRROR_H
@@ -31,7 +33,6 @@
 struct store_mirror_options {
     uint64_t max_bytes;
     enum spec_mode mode; /* of the job */
-    uint32_t n_batches;  /* that are pulled and not pushed yet, at most; 1 in lock step */
 };
 
 /* Takes `inner`, which has set_tap(). */

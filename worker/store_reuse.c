@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
 #include "worker/mirror/kept.h"
+#include "worker/store_forward.h"
 
 /* A section of the request under way that asks for less than it was asked for: number `section` of
  * the inner pull, whose rows go to the places `numbers` of dst. */
@@ -18,8 +19,7 @@ struct part {
 };
 
 struct reuse {
-    struct store store;
-    struct store *inner; /* owned */
+    struct store_forward forward;
     struct store_reuse_options options;
     struct budget budget; /* of all that is kept */
     struct kept kept[PS_TABLES_MAX];
@@ -56,31 +56,15 @@ static uint32_t bound_of(const struct reuse *r, const struct table_spec *spec)
     return bound;
 }
 
-static int keep_table(struct reuse *r, const struct table_spec *spec, uint32_t table,
+static int keep_table(struct store *s, const struct table_spec *spec, uint32_t table,
                       struct err *err)
 {
+    struct reuse *r = reuse_of(s);
+
     r->sparse[table] = spec->kind == SPEC_SPARSE;
     return kept_init(&r->kept[table], spec->dim, bound_of(r, spec), &r->budget)
                ? err_set(err, -ENOMEM, "table %s: no memory", spec->name)
                : 0;
-}
-
-static int table(struct store *s, const struct table_spec *spec, uint32_t *ret_table,
-                 struct err *err)
-{
-    struct reuse *r = reuse_of(s);
-    int status = r->inner->ops->table(r->inner, spec, ret_table, err);
-
-    return status ? status : keep_table(r, spec, *ret_table, err);
-}
-
-static int table_find(struct store *s, struct table_spec *spec, uint32_t *ret_table,
-                      struct err *err)
-{
-    struct reuse *r = reuse_of(s);
-    int status = r->inner->ops->table_find(r->inner, spec, ret_table, err);
-
-    return status ? status : keep_table(r, spec, *ret_table, err);
 }
 
 static void forget(struct reuse *r)
@@ -191,7 +175,7 @@ static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_sectio
 static int start_inner(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
                        uint32_t n, struct err *err)
 {
-    int status = r->inner->ops->pull_start(r->inner, clock, sections, n, err);
+    int status = r->forward.inner->ops->pull_start(r->forward.inner, clock, sections, n, err);
 
     if (status)
         forget(r);
@@ -208,7 +192,7 @@ static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_sect
     begin(r);
     if (status)
         return err_set(err, status, "no memory for a pull");
-    r->inner->ops->stats(r->inner, &stats);
+    r->forward.inner->ops->stats(r->forward.inner, &stats);
     r->min_clock = stats.min_clock;
     compose(r, clock, sections, n);
     return r->n_sections ? start_inner(r, clock, r->sections, r->n_sections, err) : 0;
@@ -242,7 +226,7 @@ static void take(struct reuse *r, const struct part *part)
 static int pull_wait(struct store *s, struct err *err)
 {
     struct reuse *r = reuse_of(s);
-    int status = r->n_sections ? r->inner->ops->pull_wait(r->inner, err) : 0;
+    int status = r->n_sections ? r->forward.inner->ops->pull_wait(r->forward.inner, err) : 0;
 
     if (status) {
         forget(r);
@@ -260,22 +244,8 @@ static int push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
 {
     struct reuse *r = reuse_of(s);
 
-    return r->inner->ops->push(r->inner, clock, n_samples, tick, sections, n, err);
-}
-
-static int flush(struct store *s, struct err *err)
-{
-    return reuse_of(s)->inner->ops->flush(reuse_of(s)->inner, err);
-}
-
-static int leave(struct store *s, struct err *err)
-{
-    return reuse_of(s)->inner->ops->leave(reuse_of(s)->inner, err);
-}
-
-static uint64_t clock_of(const struct store *s)
-{
-    return reuse_of(s)->inner->ops->clock(reuse_of(s)->inner);
+    return r->forward.inner->ops->push(r->forward.inner, clock, n_samples, tick, sections, n,
+                                       err);
 }
 
 static void stats(const struct store *s, struct ps_stats *ret)
@@ -284,7 +254,7 @@ static void stats(const struct store *s, struct ps_stats *ret)
     uint64_t age = atomic_load_explicit(&r->staleness_max, memory_order_relaxed);
     uint64_t kept_clock = atomic_load_explicit(&r->kept_clock, memory_order_relaxed);
 
-    r->inner->ops->stats(r->inner, ret);
+    r->forward.inner->ops->stats(r->forward.inner, ret);
     if (kept_clock < ret->pulled_clock)
         ret->pulled_clock = kept_clock;
     if (age > ret->staleness_max)
@@ -299,7 +269,7 @@ static void close_store(struct store *s)
 {
     struct reuse *r = reuse_of(s);
 
-    r->inner->ops->close(r->inner);
+    r->forward.inner->ops->close(r->forward.inner);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         kept_deinit(&r->kept[i]);
     free(r->keys);
@@ -308,41 +278,26 @@ static void close_store(struct store *s)
     free(r);
 }
 
-static struct encoder *encoder(const struct store *s)
-{
-    const struct reuse *r = reuse_of(s);
-
-    return r->inner->ops->encoder(r->inner);
-}
-
-static uint64_t resume(struct store *s)
-{
-    struct reuse *r = reuse_of(s);
-
-    return r->inner->ops->resume(r->inner);
-}
-
-static const struct store_ops ops = { .table = table,
-                                      .table_find = table_find,
+static const struct store_ops ops = { .table = store_forward_table,
+                                      .table_find = store_forward_table_find,
                                       .pull_start = pull_start,
                                       .pull_aside = pull_aside,
                                       .pull_wait = pull_wait,
                                       .push = push,
-                                      .flush = flush,
-                                      .leave = leave,
-                                      .clock = clock_of,
+                                      .flush = store_forward_flush,
+                                      .leave = store_forward_leave,
+                                      .clock = store_forward_clock,
                                       .stats = stats,
-                                      .encoder = encoder,
-                                      .resume = resume,
+                                      .encoder = store_forward_encoder,
+                                      .resume = store_forward_resume,
                                       .close = close_store };
 
 struct store *store_reuse_new(struct store *inner, const struct store_reuse_options *options)
 {
     struct reuse *r = mem_alloc(sizeof *r);
 
-    r->store.ops = &ops;
-    r->inner = inner;
+    r->forward = (struct store_forward){ { &ops, inner->spool }, inner, keep_table };
     r->options = *options;
     r->budget.max = options->max_bytes;
-    return &r->store;
+    return &r->forward.store;
 }

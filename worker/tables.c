@@ -348,7 +348,7 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
     if (!status)
         status = ops->pull_wait(t->store, err);
     if (!status && (is_step || slot->has_dense))
-        wire_pulled(t->wire, slot->has_dense);
+        wire_pulled(t->wire, slot->clock, slot->has_dense);
     return status;
 }
 
@@ -406,6 +406,11 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err)
 struct wire *tables_wire(const struct tables *t)
 {
     return t->wire;
+}
+
+void tables_stats(const struct tables *t, struct ps_stats *ret)
+{
+    wire_stats(t->wire, ret);
 }
 
 void tables_restart(struct tables *t)

@@ -66,6 +66,9 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST
 /* How the tables travel, and where the run stands. */
 struct wire *tables_wire(const struct tables *t);
 
+/* The store's counters, with what only this side knows (wire.h). Any thread. */
+void tables_stats(const struct tables *t, struct ps_stats *ret);
+
 /* What was pulled and not computed is dropped: dense arrays may have been in it. */
 void tables_restart(struct tables *t);
 

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "worker/evaluate.h"
+#include "worker/settings_wire.h"
 
 static bool validates(const struct trainer *t)
 {
@@ -78,7 +79,7 @@ static void stages_now(struct trainer *t, struct stages *ret)
     const struct ps_stats *store = &t->state.store;
     struct stages waited = { 0 };
 
-    t->store->ops->stats(t->store, &t->state.store);
+    tables_stats(t->tables, &t->state.store);
     pipeline_stages(t->pipeline, ret);
     ret->ns[STAGE_NETWORK] = store->net_ns;
     ret->ns[STAGE_SERVERS] = store->park_ns > store->room_ns ? store->park_ns : store->room_ns;
@@ -265,13 +266,23 @@ static int epochs(struct trainer *t, struct err *err)
     return status;
 }
 
-/* --ahead that can do nothing is said once. */
-static void tell_ahead(const struct trainer *t)
+/* Settings that can do nothing are named once. */
+static void tell_idle_settings(const struct trainer *t)
 {
-    if (settings_ahead(t->s) > 0 && !t->store->ops->overlaps)
-        log_warn("--ahead %u has no effect: %s, and pulls nothing ahead of a push", t->s->ahead,
-                 t->s->local ? "--local has no network to hide"
-                             : "rows come out of the row cache (--row-cache 0 turns it off)");
+    const char *why = NULL;
+
+    if (settings_ahead(t->s) == 0)
+        why = "in lock step, or with a bound of 0, a pull waits for all pushes before it";
+    else if (t->s->local)
+        why = "--local has no network to hide";
+    else if (!t->store->ops->overlaps)
+        why =
+            "the row cache (--row-cache 0 turns it off) and --reuse-clocks pull nothing ahead";
+    if (t->s->ahead && why)
+        log_warn("--ahead %u has no effect: %s", t->s->ahead, why);
+    if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_wire_dense_is_exact(t->s))
+        log_warn(
+            "--dense-refresh auto has no effect: in lock step every step pulls dense tables");
 }
 
 int trainer_run(struct trainer *t, struct err *err)
@@ -281,7 +292,7 @@ int trainer_run(struct trainer *t, struct err *err)
 
     if (status)
         return status;
-    tell_ahead(t);
+    tell_idle_settings(t);
     t->mark = wire_bookmark(tables_wire(t->tables));
     t->state.n_epochs = t->s->epochs;
     status = epochs(t, err);

@@ -1,6 +1,7 @@
 #include "worker/wire.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,18 +23,25 @@ struct wire {
     struct state *state;  /* owned; NULL without --state-dir */
     struct bookmark mark; /* as of the last push */
     bool goes_on;
-    uint64_t bound;           /* of dense tables, clocks */
-    uint64_t dense_min_clock; /* that the last pull of them carried */
-    uint32_t dense_uses;      /* steps that have used it; 0: it has not been pulled */
+    uint64_t bound;                 /* of dense tables, clocks */
+    uint64_t dense_min_clock;       /* that the last pull of them carried */
+    uint32_t dense_uses;            /* steps that have used it; 0: it has not been pulled */
+    _Atomic uint64_t staleness_max; /* of dense tables that were used again */
+    _Atomic uint64_t flush_ns;      /* that timed pushes waited */
 };
 
-static double now_s(void *arg)
+static uint64_t now_ns(void)
 {
     struct timespec t;
 
-    (void)arg;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static double now_s(void *arg)
+{
+    (void)arg;
+    return (double)now_ns() * 1e-9;
 }
 
 static void notice(void *arg, const char *sentence)
@@ -182,6 +190,11 @@ enum codec_id wire_codec(struct wire *w, enum choice_slot slot)
     return codec;
 }
 
+static uint64_t dense_age(const struct wire *w, uint64_t clock)
+{
+    return clock > w->dense_min_clock ? clock - w->dense_min_clock : 0;
+}
+
 bool wire_wants_dense(struct wire *w, uint64_t clock)
 {
     uint32_t refresh;
@@ -191,16 +204,20 @@ bool wire_wants_dense(struct wire *w, uint64_t clock)
     pthread_mutex_unlock(&w->lock);
     if (!w->dense_uses || w->dense_uses >= refresh)
         return true;
-    return clock > w->dense_min_clock && clock - w->dense_min_clock > w->bound;
+    return dense_age(w, clock) > w->bound;
 }
 
-void wire_pulled(struct wire *w, bool with_dense)
+void wire_pulled(struct wire *w, uint64_t clock, bool with_dense)
 {
+    uint64_t age = dense_age(w, clock);
     struct ps_stats stats;
 
     w->dense_uses++;
-    if (!with_dense)
+    if (!with_dense) {
+        if (age > w->staleness_max)
+            w->staleness_max = age;
         return;
+    }
     w->store->ops->stats(w->store, &stats);
     w->dense_min_clock = stats.pulled_clock;
     w->dense_uses = 1;
@@ -211,6 +228,15 @@ void wire_forget(struct wire *w)
     w->dense_uses = 0;
 }
 
+static int flush(struct wire *w, struct err *err)
+{
+    uint64_t since_ns = now_ns();
+    int status = w->store->ops->flush(w->store, err);
+
+    atomic_fetch_add(&w->flush_ns, now_ns() - since_ns);
+    return status;
+}
+
 /* The push, and how long the link and the servers had it. One that was handed over is delivered,
  * even where this worker turns out to be dead while it waits: the next call tells it again. */
 static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
@@ -219,7 +245,7 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
 {
     const struct store_ops *ops = w->store->ops;
     struct ps_stats before, after;
-    int status = ops->flush(w->store, err);
+    int status = flush(w, err);
     double sent_s;
 
     if (status)
@@ -231,7 +257,7 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
         return status;
     ops->stats(w->store, &after);
     step->push_bytes = after.bytes_pushed - before.bytes_pushed;
-    status = ops->flush(w->store, err);
+    status = flush(w, err);
     if (!status)
         step->push_s = now_s(NULL) - sent_s;
     return status == PS_EFENCED ? 0 : status;
@@ -293,6 +319,16 @@ int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_sect
     count_step(w, &step);
     state_stepped(w->state, w->mark.codec_steps);
     return 0;
+}
+
+void wire_stats(const struct wire *w, struct ps_stats *ret)
+{
+    uint64_t age = w->staleness_max;
+
+    w->store->ops->stats(w->store, ret);
+    ret->room_ns += w->flush_ns;
+    if (age > ret->staleness_max)
+        ret->staleness_max = age;
 }
 
 int wire_end(struct wire *w, struct err *err)

@@ -42,14 +42,18 @@ enum codec_id wire_codec(struct wire *w, enum choice_slot slot);
 
 /* Must dense tables be pulled for the step at this clock, or do those pulled before do? */
 bool wire_wants_dense(struct wire *w, uint64_t clock);
-/* A step's pull has been answered; with dense tables or without. */
-void wire_pulled(struct wire *w, bool with_dense);
+/* The pull of the step at this clock has been answered; with dense tables or without. */
+void wire_pulled(struct wire *w, uint64_t clock, bool with_dense);
 /* Of what was pulled some may never be computed: dense tables are to be pulled anew. */
 void wire_forget(struct wire *w);
 
 /* A computed step's push: ops->push with a tick, timed if it is to be. */
 int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
               uint32_t n, struct err *err) MUST_CHECK;
+
+/* The store's, with the age of dense tables that were used again, and with the time that timed pushes
+ * waited for their answers, as room_ns. Any thread. */
+void wire_stats(const struct wire *w, struct ps_stats *ret);
 
 /* The end of a run, well or with an error: writes the state. Needs no server, but the store's
  * encoder. NULL is fine. */

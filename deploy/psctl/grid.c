@@ -89,8 +89,14 @@ void grid_finish(struct grid *g, FILE *out)
         uint32_t c = (uint32_t)(i % g->n_columns);
 
         print_cell(g, c, g->cells[i], widths[c], out);
-        free(g->cells[i]);
     }
+    grid_drop(g);
+}
+
+void grid_drop(struct grid *g)
+{
+    for (size_t i = 0; i < g->n_cells; i++)
+        free(g->cells[i]);
     free(g->cells);
     *g = (struct grid){ 0 };
 }

@@ -27,6 +27,9 @@ void grid_add(struct grid *g, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints heads and rows, and frees the cells. */
 void grid_finish(struct grid *g, FILE *out);
 
+/* Frees the cells. */
+void grid_drop(struct grid *g);
+
 /* Replaces what a terminal would obey, in place. */
 void grid_tame(char *text);
 

@@ -1,27 +1,20 @@
 /*
- * psctl: what an operator asks a running psd, at a terminal. One question, one answer, exit: 0
- * answered, 1 not, 2 asked wrongly.
+ * psctl: what an operator asks a running psd, or the files that it has left. One question, one answer, exit:
+ * 0 answered, 1 not, 2 asked wrongly.
  */
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/file.h"
-#include "common/mem.h"
-#include "common/settings.h"
-#include "deploy/psctl/show.h"
-#include "worker/client/ps.h"
+#include "deploy/psctl/ask.h"
+#include "deploy/psctl/compare_run.h"
+#include "deploy/psctl/export.h"
+#include "deploy/psctl/options.h"
+#include "deploy/psctl/points.h"
+#include "deploy/psctl/restore.h"
+#include "deploy/psctl/verify.h"
 
-#define TOKEN_MAX 256u
-
-enum { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_MISUSED = 2 };
-
-struct options {
-    char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
-    uint64_t timeout_ms;
-    bool json;
-};
+#define WORDS_MAX 4u /* the command and what stands behind it */
 
 /* clang-format off */
 static const struct setting rows[] = {
@@ -32,138 +25,238 @@ static const struct setting rows[] = {
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s",
       "how long to wait for the answer", offsetof(struct options, timeout_ms), 1, 86400000 },
+    { "files", "at", SETTING_TEXT, "CUT", "",
+      "the state of checkpoint NUMBER, or of JOB:CLOCK; empty: the newest", offsetof(struct options, at), 0, 0 },
+    { "files", "table", SETTING_LIST, "NAME,...", "",
+      "only these tables; empty: all", offsetof(struct options, tables), 0, 0 },
+    { "restore", "to", SETTING_TEXT, "DATA_DIR", "",
+      "the data directory to make", offsetof(struct options, to), 0, 0 },
+    { "restore", "node", SETTING_U32, "N", "0",
+      "for which node of the new cluster", offsetof(struct options, node), 0, 1023 },
+    { "restore", "nodes", SETTING_U32, "N", "1",
+      "how many nodes the new cluster has", offsetof(struct options, nodes), 1, 1024 },
+    { "restore", "shards", SETTING_U32, "N", "0",
+      "how many shards each of them has; 0: as many as the nodes that wrote", offsetof(struct options, shards), 0, 1024 },
+    { "export", "format", SETTING_CHOICE, "safetensors|npy", "safetensors",
+      "one file of named arrays, or a directory with a file for each", offsetof(struct options, format), 0, 0 },
+    { "export", "out", SETTING_TEXT, "PATH", "",
+      "the file, or with npy the directory, to write", offsetof(struct options, out), 0, 0 },
+    { "export", "state", SETTING_FLAG, "", "no",
+      "the optimizers' state, too", offsetof(struct options, state), 0, 0 },
+    { "compare", "top", SETTING_U32, "N", "10",
+      "diff: name so many of the most drifted keys of each table", offsetof(struct options, top), 0, 10000 },
+    { "compare", "against", SETTING_TEXT, "PATH", "",
+      "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
     { "output", "json", SETTING_FLAG, "", "no",
-      "the answer as the node gave it", offsetof(struct options, json), 0, 0 },
+      "one JSON object; of a node: its answer as it came", offsetof(struct options, json), 0, 0 },
 };
-/* clang-format on */
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint [options]",
-    .about = "Asks a running psd how it is.\n"
+    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY [options], "
+             "or psctl verify|checkpoints|restore|export|diff|replay PATH [options]",
+    .about = "Asks a running psd how it is, or looks at the files that it has written.\n"
              "status: the node, its shards, rows, refusals and checkpoints.\n"
              "tables: each table, its optimizer, rows and traffic.\n"
              "workers: each job's workers, their clocks and the staleness they saw.\n"
              "why: what waits now, for what, since when, until when.\n"
-             "checkpoint: writes one now and waits for it.",
+             "checkpoint: writes one now and waits for it.\n"
+             "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
+             "verify PATH: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
+             "checkpoints PATH: what a start, or --at, can go back to.\n"
+             "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
+             "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
+             "diff A B: rows new, gone, changed, and drifted most.\n"
+             "replay PATH: checkpoint and log done again; checksums of the tables, and where they differ from --against.\n"
+             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER; of a cluster, those of all nodes with commas. "
+             "Nothing is written there, also while psd runs.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
+/* clang-format on */
+
+struct command {
+    const char *name;
+    uint32_t n_words;  /* behind the name */
+    const char *words; /* for people */
+    const char *flags; /* that it takes, each between blanks */
+    int (*run)(const struct options *o, const char *const *words, uint32_t n_words);
+};
+
+#define SERVER_FLAGS " server token-file timeout json "
+
+/* Without `run`: asked of a node, and shown. */
+static const struct command commands[] = {
+    { "status", 0, "", SERVER_FLAGS, NULL },
+    { "tables", 0, "", SERVER_FLAGS, NULL },
+    { "workers", 0, "", SERVER_FLAGS, NULL },
+    { "why", 0, "", SERVER_FLAGS, NULL },
+    { "checkpoint", 0, "", SERVER_FLAGS, NULL },
+    { "row", 2, "TABLE KEY", SERVER_FLAGS, ask_row },
+    { "verify", 1, "PATH", " json ", verify_run },
+    { "checkpoints", 1, "PATH", " json ", points_run },
+    { "restore", 1, "PATH[,PATH...]", " to node nodes shards at table json ", restore_run },
+    { "export", 1, "PATH[,PATH...]", " format out table at state json ", export_run },
+    { "diff", 2, "A B", " at table top json ", compare_run_diff },
+    { "replay", 1, "PATH[,PATH...]", " at table against json ", compare_run_replay },
+};
+
+#define COMMAND_NAMES                                                                       \
+    "status, tables, workers, why, checkpoint, row, verify, checkpoints, restore, export, " \
+    "diff "                                                                                 \
+    "or replay"
+
+PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)
+{
+    va_list args;
+
+    fputs("psctl: ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return EXIT_MISUSED;
+}
+
+/* --- words and flags --- */
 
 static bool has_value(const char *flag)
 {
-    static const char *const alone[] = { "--json", "--help", "--version", "--check",
-                                         "--print-config" };
+    static const char *const alone[] = { "--help", "--version", "--check", "--print-config" };
 
     for (size_t i = 0; i < COUNT_OF(alone); i++)
         if (strcmp(flag, alone[i]) == 0)
             return false;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].type == SETTING_FLAG && strcmp(flag + 2, rows[i].name) == 0)
+            return false;
     return strchr(flag, '=') == NULL;
 }
 
-/* Takes the command out of argv, wherever between the flags it stands; NULL if there is
- * none. */
-static const char *take_command(int *argc, char **argv)
+static bool is_flag(const char *text)
 {
-    const char *command;
+    return strncmp(text, "--", 2) == 0;
+}
+
+/* Takes all that is no flag out of argv, wherever between the flags it stands; returns how many there were,
+ * of which WORDS_MAX are kept. */
+static uint32_t take_words(int *argc, char **argv, const char *words[static WORDS_MAX])
+{
+    uint32_t n = 0;
+    int kept = 1;
 
     for (int i = 1; i < *argc; i++) {
-        if (strncmp(argv[i], "-", 1) == 0) {
-            i += has_value(argv[i]);
+        bool flag = strncmp(argv[i], "-", 1) == 0;
+
+        if (!flag) {
+            if (n < WORDS_MAX)
+                words[n] = argv[i];
+            n++;
             continue;
         }
-        command = argv[i];
-        /* The final NULL, too. */
-        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof *argv);
-        --*argc;
-        return command;
+        argv[kept++] = argv[i];
+        if (is_flag(argv[i]) && has_value(argv[i]) && i + 1 < *argc)
+            argv[kept++] = argv[++i];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return n;
+}
+
+/* A setting's name, from its flag; NULL: it is none of ours, which settings_load() tells. */
+static const char *setting_of(const char *flag)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        size_t len = strlen(rows[i].name);
+
+        if (strncmp(flag + 2, rows[i].name, len) == 0 &&
+            (!flag[2 + len] || flag[2 + len] == '='))
+            return rows[i].name;
     }
     return NULL;
 }
 
-static int complain(int code, const char *sentence)
+/* A flag that says nothing to this command, or NULL. */
+static const char *find_stray(const struct command *command, int argc, char **argv)
 {
-    fprintf(stderr, "psctl: %s\n", sentence);
-    return code;
-}
+    char token[40];
 
-/* One line of a file, without the blanks at its end. */
-static int read_token(const char *path, char token[static TOKEN_MAX], struct err *err)
-{
-    int64_t n;
-    int fd, status;
+    for (int i = 1; i < argc; i++) {
+        const char *name = is_flag(argv[i]) ? setting_of(argv[i]) : NULL;
 
-    token[0] = '\0';
-    if (!path[0])
-        return 0;
-    status = file_os.open_read(file_os.state, path, &fd);
-    if (status)
-        return err_set(err, status, "token-file: cannot read %.150s: %s", path,
-                       status_text(status));
-    n = file_os.read(file_os.state, fd, token, TOKEN_MAX);
-    file_os.close(file_os.state, fd);
-    if (n < 0)
-        return err_set(err, (int)n, "token-file: cannot read %.150s: %s", path,
-                       status_text((int)n));
-    if (n == TOKEN_MAX)
-        return err_set(err, PS_ESETTING,
-                       "token-file: %.150s holds more than the %u characters of a token", path,
-                       TOKEN_MAX - 1);
-    while (n > 0 && strchr("\r\n\t ", token[n - 1]))
-        n--;
-    token[n] = '\0';
-    return 0;
-}
-
-static int ask(const struct options *o, const char *command)
-{
-    char token[TOKEN_MAX], *json = NULL;
-    struct err err = { 0 };
-    int code = EXIT_ANSWERED;
-
-    if (read_token(o->token_file, token, &err) != 0)
-        return complain(EXIT_FAILED, err.text);
-    if (ps_admin(o->server, token, command, "", (uint32_t)o->timeout_ms, &json, &err) != 0)
-        return complain(EXIT_FAILED, err.text);
-    if (o->json)
-        printf("%s%s", json, json[0] && json[strlen(json) - 1] == '\n' ? "" : "\n");
-    else if (!show_answer(command, json, stdout))
-        code =
-            complain(EXIT_FAILED, "the answer makes no sense here; --json shows it as it came");
-    free(json);
-    if (fflush(stdout) != 0)
-        code = complain(EXIT_FAILED, "cannot write the answer to standard output");
-    return code;
-}
-
-static int run(const struct options *o, const char *command)
-{
-    char sentence[300];
-
-    if (!command)
-        return complain(
-            EXIT_MISUSED,
-            "what to ask? status, tables, workers, why or checkpoint (psctl --help)");
-    if (!show_knows(command)) {
-        snprintf(
-            sentence, sizeof sentence,
-            "unknown command \"%.100s\", expected status, tables, workers, why or checkpoint",
-            command);
-        return complain(EXIT_MISUSED, sentence);
+        if (!name)
+            continue;
+        snprintf(token, sizeof token, " %s ", name);
+        if (!strstr(command->flags, token))
+            return name;
+        i += has_value(argv[i]);
     }
-    return ask(o, command);
+    return NULL;
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* --- running --- */
+
+static int check_words(const struct command *command, const char *const *words,
+                       uint32_t n_words)
+{
+    if (n_words - 1 == command->n_words)
+        return 0;
+    if (n_words - 1 > command->n_words)
+        return misused("%s: has no use for \"%.100s\"", command->name,
+                       words[command->n_words + 1]);
+    return misused("%s: expected psctl %s %s", command->name, command->name, command->words);
+}
+
+static int run(const struct options *o, const struct command *command, const char *const *words,
+               uint32_t n_words)
+{
+    int code = command->run ? command->run(o, words, n_words) : ask_show(o, command->name);
+
+    if (fflush(stdout) != 0) {
+        fputs("psctl: cannot write the answer to standard output\n", stderr);
+        code = EXIT_FAILED;
+    }
+    return code;
+}
+
+static int start(const struct options *o, int argc, char **argv, const char *const *words,
+                 uint32_t n_words)
+{
+    const struct command *command;
+    const char *stray;
+    int code;
+
+    if (n_words == 0)
+        return misused("what to ask? %s (psctl --help)", COMMAND_NAMES);
+    command = find_command(words[0]);
+    if (!command)
+        return misused("unknown command \"%.100s\", expected %s", words[0], COMMAND_NAMES);
+    stray = find_stray(command, argc, argv);
+    if (stray)
+        return misused("%s: has no use for --%s", command->name, stray);
+    code = check_words(command, words, n_words);
+    return code ? code : run(o, command, words + 1, n_words - 1);
 }
 
 int main(int argc, char **argv)
 {
-    const char *command = take_command(&argc, argv);
+    const char *words[WORDS_MAX] = { NULL };
+    uint32_t n_words = take_words(&argc, argv, words);
     struct options options = { 0 };
     enum settings_action action;
     struct err err = { 0 };
     int code = EXIT_ANSWERED;
 
     if (settings_load(&table, argc, argv, 1, &options, &action, &err) != 0)
-        return complain(EXIT_MISUSED, err.text);
+        return misused("%s", err.text);
     if (action == SETTINGS_HELP)
         settings_print_help(&table, stdout);
     else if (action == SETTINGS_VERSION)
@@ -171,7 +264,7 @@ int main(int argc, char **argv)
     else if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, &options, stdout);
     else if (action == SETTINGS_RUN)
-        code = run(&options, command);
+        code = start(&options, argc, argv, words, n_words);
     settings_free(&table, &options);
     return code;
 }

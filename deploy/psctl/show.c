@@ -323,10 +323,76 @@ static void show_why(const struct show *s)
 
 static void show_checkpoint(const struct show *s)
 {
-    char cell[CELL_MAX];
+    double base = number(s->root, "base");
+    char cell[CELL_MAX], kind[CELL_MAX] = "full";
 
-    fprintf(s->out, "checkpoint %.0f is written: %.0f rows in %s\n", number(s->root, "number"),
-            number(s->root, "rows"), format_bytes(cell, number(s->root, "bytes")));
+    if (base > 0)
+        snprintf(kind, sizeof kind, "a delta to %.0f", base);
+    fprintf(s->out, "checkpoint %.0f is written: %s, %.0f rows in %s, %.3f s\n",
+            number(s->root, "number"), kind, number(s->root, "rows"),
+            format_bytes(cell, number(s->root, "bytes")), number(s->root, "ms") / 1000);
+}
+
+static void show_floats(const struct show *s, const char *name)
+{
+    const cJSON *x;
+
+    if (cJSON_GetArraySize(child(s->root, name)) == 0)
+        return;
+    fprintf(s->out, "%-12s", name);
+    cJSON_ArrayForEach(x, child(s->root, name))
+    {
+        if (cJSON_IsString(x))
+            put(s->out, " ", x->valuestring, "");
+        else
+            fprintf(s->out, " %.9g", x->valuedouble);
+    }
+    fputc('\n', s->out);
+}
+
+static void show_push(const struct show *s)
+{
+    const cJSON *push = child(s->root, "pushed_by");
+
+    fprintf(s->out, "pushed by    ");
+    if (number(s->root, "version") == 0) {
+        fprintf(s->out, "nobody yet\n");
+        return;
+    }
+    if (!push) {
+        fprintf(s->out, "not among the last 65,536 pushes of its shard\n");
+        return;
+    }
+    if (text(push, "job")[0])
+        put(s->out, "job ", text(push, "job"), "");
+    else
+        fprintf(s->out, "a job that is gone");
+    fprintf(s->out, ", clock %.0f", number(push, "clock"));
+    if (cJSON_IsTrue(child(push, "combined"))) {
+        fprintf(s->out, " of lock step, all its workers together\n");
+        return;
+    }
+    fprintf(s->out, ": rank %.0f", number(push, "rank"));
+    put(s->out, ", incarnation ", text(push, "incarnation"), "");
+    fprintf(s->out, ", push number %.0f\n", number(push, "seq"));
+}
+
+static void show_row(const struct show *s)
+{
+    put(s->out, "row ", text(s->root, "key"), "");
+    put(s->out, " of ", text(s->root, "table"), "");
+    fprintf(s->out, ", on shard %.0f of node %.0f", number(s->root, "shard"),
+            number(s->root, "node"));
+    if (!cJSON_IsTrue(child(s->root, "found"))) {
+        fprintf(s->out, ": there is none; a pull reads its initial weights\n");
+        return;
+    }
+    fprintf(s->out, "\nversion      %.0f, %.0f touches\n", number(s->root, "version"),
+            number(s->root, "touches"));
+    show_push(s);
+    show_floats(s, "weights");
+    put(s->out, "optimizer    ", text(s->root, "optimizer"), "\n");
+    show_floats(s, "state");
 }
 
 static const struct {
@@ -335,16 +401,8 @@ static const struct {
 } commands[] = {
     { "status", "totals", show_status },         { "tables", "tables", show_tables },
     { "workers", "jobs", show_workers },         { "why", "waits", show_why },
-    { "checkpoint", "number", show_checkpoint },
+    { "checkpoint", "number", show_checkpoint }, { "row", "found", show_row },
 };
-
-bool show_knows(const char *command)
-{
-    for (size_t i = 0; i < COUNT_OF(commands); i++)
-        if (strcmp(commands[i].name, command) == 0)
-            return true;
-    return false;
-}
 
 bool show_answer(const char *command, const char *json, FILE *out)
 {

@@ -7,9 +7,6 @@
 
 #include "common/base.h"
 
-/* Is there such a command? status, tables, workers, why, checkpoint. */
-bool show_knows(const char *command);
-
 /* False when the text is not what psd answers to this command. */
 bool show_answer(const char *command, const char *json, FILE *out);
 

@@ -231,7 +231,7 @@ static int open_listener(const char *address, int *ret_fd, struct err *err)
     for (const struct addrinfo *info = found; info && status; info = info->ai_next)
         status = bind_to(info, ret_fd);
     freeaddrinfo(found);
-    return status ? err_set(err, status, "cannot listen for HTTP on %.100s: %s", address,
+    return status ? err_set(err, status, "--http: cannot listen on %.100s: %s", address,
                             status_text(status))
                   : 0;
 }

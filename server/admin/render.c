@@ -9,12 +9,13 @@ static bool describe_log(const struct shard_report *shard, char *ret_sentence, s
     const struct report_log *log = &shard->log;
 
     if (log->is_failed)
-        snprintf(ret_sentence, n_bytes, "the push log of shard %" PRIu32 " cannot be written: %s",
-                 shard->shard, shard->log_error);
+        snprintf(ret_sentence, n_bytes,
+                 "the push log of shard %" PRIu32 " cannot be written: %s", shard->shard,
+                 shard->log_error);
     else if (log->has_gap)
         snprintf(ret_sentence, n_bytes,
-                 "the push log of shard %" PRIu32
-                 " lacks %" PRIu64 " records until the next checkpoint is written",
+                 "the push log of shard %" PRIu32 " lacks %" PRIu64
+                 " records until the next checkpoint is written",
                  shard->shard, log->n_dropped);
     return log->is_failed || log->has_gap;
 }

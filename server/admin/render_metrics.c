@@ -191,9 +191,10 @@ static void put_node(FILE *out, const struct node_report *node)
     fprintf(out, "} 1\n");
     put_one(out, "psd_ready", "gauge", "1 when the node takes work.",
             node->ready && !node->stopping);
-    put_one(out, "psd_healthy", "gauge",
-            "1 when every shard reports, its push log works, and the last checkpoint did not fail.",
-            render_health(node, sentence, sizeof sentence) == 0);
+    put_one(
+        out, "psd_healthy", "gauge",
+        "1 when every shard reports, its push log works, and the last checkpoint did not fail.",
+        render_health(node, sentence, sizeof sentence) == 0);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",

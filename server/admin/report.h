@@ -73,10 +73,10 @@ struct report_net {
 
 /* A shard's push log. Counters and states only: total.c adds them up. */
 struct report_log {
-    uint64_t is_on;              /* of a total: shards that have one */
-    uint64_t appended, durable;  /* numbers of records; of a total: their sums */
-    uint64_t held_bytes;         /* in memory, as they are not safe yet */
-    uint64_t bytes;              /* written since the start */
+    uint64_t is_on;             /* of a total: shards that have one */
+    uint64_t appended, durable; /* numbers of records; of a total: their sums */
+    uint64_t held_bytes;        /* in memory, as they are not safe yet */
+    uint64_t bytes;             /* written since the start */
     uint64_t n_syncs, n_failures;
     uint64_t n_dropped; /* records that a failing disk has cost */
     uint64_t is_failed, is_full, has_gap;

@@ -26,6 +26,9 @@
 
 #define OPTIM_N_DERIVED 6
 
+/* A float of a gradient, which may lie where a message has it: at any address, in bytes. */
+typedef float optim_gradient __attribute__((aligned(1), may_alias));
+
 /* What is the same for all rows of one push; made by optim_step_at(), optim_catalog.h. */
 struct optim_step {
     const struct optim_params *params; /* borrowed */
@@ -50,8 +53,9 @@ struct optim {
                  const struct optim_params *params);
 
     /* One step on one row. The three arrays do not overlap. */
-    void (*step)(float *restrict weights, float *restrict state, const float *restrict grad,
-                 uint32_t dim, const struct optim_step *step);
+    void (*step)(float *restrict weights, float *restrict state,
+                 const optim_gradient *restrict grad, uint32_t dim,
+                 const struct optim_step *step);
 };
 
 extern const struct optim optim_sgd, optim_momentum, optim_adagrad, optim_rowwise_adagrad,

@@ -30,7 +30,7 @@ static void init(const float *restrict w, float *restrict sums, uint32_t dim,
         sums[i] = p->initial_accumulator;
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict sums, const float *restrict g,
+SIMD_INLINE void step(float *restrict w, float *restrict sums, const optim_gradient *restrict g,
                       uint32_t dim, const struct optim_step *s)
 {
     const float rate = s->derived[RATE], eps = s->params->epsilon, wd = s->params->weight_decay;

@@ -51,8 +51,9 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     memset(state, 0, 2 * dim * sizeof *state);
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
-                      uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state,
+                      const optim_gradient *restrict g, uint32_t dim,
+                      const struct optim_step *s)
 {
     const float b1 = s->derived[BETA1], rest1 = s->derived[REST1], b2 = s->derived[BETA2];
     const float rest2 = s->derived[REST2], rate = s->derived[RATE],

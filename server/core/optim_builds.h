@@ -14,19 +14,19 @@
     OPTIM_BUILD(name, _avx2, SIMD_TARGET_AVX2, number, prepare_or_null) \
     OPTIM_BUILD(name, _avx512, SIMD_TARGET_AVX512, number, prepare_or_null)
 
-#define OPTIM_BUILD(name, suffix, target, number, prepare_or_null)                      \
-    target static void step_row##suffix(float *restrict weights, float *restrict state, \
-                                        const float *restrict grad, uint32_t dim,       \
-                                        const struct optim_step *s)                     \
-    {                                                                                   \
-        step(weights, state, grad, dim, s);                                             \
-    }                                                                                   \
-    const struct optim optim_##name##suffix = {                                         \
-        .id = (number),                                                                 \
-        .state_floats = state_floats,                                                   \
-        .prepare = (prepare_or_null),                                                   \
-        .init = init,                                                                   \
-        .step = step_row##suffix,                                                       \
+#define OPTIM_BUILD(name, suffix, target, number, prepare_or_null)                         \
+    target static void step_row##suffix(float *restrict weights, float *restrict state,    \
+                                        const optim_gradient *restrict grad, uint32_t dim, \
+                                        const struct optim_step *s)                        \
+    {                                                                                      \
+        step(weights, state, grad, dim, s);                                                \
+    }                                                                                      \
+    const struct optim optim_##name##suffix = {                                            \
+        .id = (number),                                                                    \
+        .state_floats = state_floats,                                                      \
+        .prepare = (prepare_or_null),                                                      \
+        .init = init,                                                                      \
+        .step = step_row##suffix,                                                          \
     };
 
 /* What optim.h declares of each, for the other builds. */

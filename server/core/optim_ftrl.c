@@ -33,8 +33,9 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     }
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
-                      uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state,
+                      const optim_gradient *restrict g, uint32_t dim,
+                      const struct optim_step *s)
 {
     const struct optim_params *p = s->params;
     const float alpha = p->learning_rate, beta = p->ftrl_beta, l1 = p->ftrl_l1, l2 = p->ftrl_l2;

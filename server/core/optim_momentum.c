@@ -20,7 +20,7 @@ static void init(const float *restrict w, float *restrict b, uint32_t dim,
     memset(b, 0, dim * sizeof *b);
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict b, const float *restrict g,
+SIMD_INLINE void step(float *restrict w, float *restrict b, const optim_gradient *restrict g,
                       uint32_t dim, const struct optim_step *s)
 {
     const float lr = s->lr, mu = s->params->momentum, wd = s->params->weight_decay;

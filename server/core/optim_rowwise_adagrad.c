@@ -57,8 +57,8 @@ SIMD_INLINE float fold(const lanes16 *sums)
 
 /* In lanes, whose order of adding is the same in every build, however wide its vectors are. Said
  * as a vector, of which compilers make what they have; of a loop over an array they do not. */
-SIMD_INLINE float sum_of_squares(const float *restrict w, const float *restrict g, uint32_t dim,
-                                 float wd)
+SIMD_INLINE float sum_of_squares(const float *restrict w, const optim_gradient *restrict g,
+                                 uint32_t dim, float wd)
 {
     lanes16 sums = { 0 }, wi, gi;
     uint32_t i = 0;
@@ -83,7 +83,7 @@ SIMD_INLINE float sum_of_squares(const float *restrict w, const float *restrict 
     return fold(&sums);
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict sum, const float *restrict g,
+SIMD_INLINE void step(float *restrict w, float *restrict sum, const optim_gradient *restrict g,
                       uint32_t dim, const struct optim_step *s)
 {
     const float wd = s->params->weight_decay;

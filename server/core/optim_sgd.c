@@ -13,8 +13,9 @@ static void init(const float *restrict w, float *restrict state, uint32_t dim,
     (void)w, (void)state, (void)dim, (void)p;
 }
 
-SIMD_INLINE void step(float *restrict w, float *restrict state, const float *restrict g,
-                      uint32_t dim, const struct optim_step *s)
+SIMD_INLINE void step(float *restrict w, float *restrict state,
+                      const optim_gradient *restrict g, uint32_t dim,
+                      const struct optim_step *s)
 {
     const float lr = s->lr, wd = s->params->weight_decay;
 

@@ -11,7 +11,8 @@
  * A worker that comes back is a new incarnation (a greater number) and starts at the min clock
  * or its own clock, whichever is greater. What an older incarnation still sends is fenced. The
  * same incarnation joining again is a reconnect while it is LIVE; after DEAD it is refused with
- * PS_EFENCED. A job whose workers have all gone (left, dead or lost) starts afresh, with new
+ * PS_EFENCED. It brings its clock and its last acknowledged push: where the shard has lost some of
+ * them (a log that is not synced before the answer), others would wait for a step that is over. A job whose workers have all gone (left, dead or lost) starts afresh, with new
  * settings, at the next join of a worker that has finished no step; but what was fenced stays
  * fenced. One that has finished some goes on with the run that it was part of.
  *
@@ -52,6 +53,9 @@ struct worker {
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;
+    /* Its next push came and was not judged (-ENOMEM, PS_ESEQ): until it comes again nothing is true that
+     * was said behind it. */
+    bool is_behind;
     bool resumed; /* its last join was a reconnect of the same incarnation */
 };
 
@@ -107,7 +111,8 @@ uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank);
 
 /* A pull says that its worker has finished `clock` steps (its own clock, less the steps that are
  * under way): one that came back and was moved up by another shard is moved up here too, or it would wait for itself. True if it
- * moved; then shard_advance(). A clock past ROSTER_CLOCK_END is ignored. */
+ * moved; then shard_advance(). A clock past ROSTER_CLOCK_END is ignored, and one of a worker that is behind: it counts on a
+ * push that is still to come. */
 bool roster_reach(struct worker *worker, uint64_t clock);
 
 void roster_leave(struct roster *r, struct worker *worker);

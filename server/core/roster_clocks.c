@@ -149,7 +149,7 @@ uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank)
 
 bool roster_reach(struct worker *worker, uint64_t clock)
 {
-    if (clock <= worker->clock || clock > ROSTER_CLOCK_END)
+    if (worker->is_behind || clock <= worker->clock || clock > ROSTER_CLOCK_END)
         return false;
     worker->clock = clock;
     tell_reach(roster_of(worker), worker);

@@ -164,14 +164,18 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     w->resumed = reconnect;
     set_name(w, join->name);
     if (reconnect) {
-        if (join->last_acked > w->last_seq)
-            w->last_seq = join->last_acked;
+        if (join->last_acked <= w->last_seq)
+            return;
+        w->last_seq = join->last_acked;
+        if (join->clock > w->clock)
+            w->clock = join->clock; /* its tick was in what is lost */
         return;
     }
     w->state = WORKER_LIVE;
     w->incarnation = w->fenced_below = join->incarnation;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
     w->last_seq = join->last_acked;
+    w->is_behind = false;
     w->refused_seq = 0;
     w->refused_status = 0;
 }

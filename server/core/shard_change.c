@@ -38,7 +38,7 @@ static float *state_of(const struct shard_entry *entry, struct row *row)
 
 /* The noise of rounding is a function of what is changed, and not of when or where. */
 static void step_half(struct shard *s, const struct shard_entry *entry, struct row *row,
-                      const float *gradient, const struct optim_step *step)
+                      const optim_gradient *gradient, const struct optim_step *step)
 {
     const struct table_spec *spec = &entry->table.spec;
     uint64_t noise = hash_mix2(hash_mix2(spec->seed, row->key), step->t);
@@ -46,6 +46,19 @@ static void step_half(struct shard *s, const struct shard_entry *entry, struct r
     weights_load(spec->storage, row->floats, spec->dim, s->values);
     entry->optim->step(s->values, state_of(entry, row), gradient, spec->dim, step);
     weights_store(spec->storage, s->values, spec->dim, noise, row->floats);
+}
+
+static void step_row(struct shard *s, const struct shard_entry *entry, struct row *row,
+                     const optim_gradient *gradient, const struct optim_step *step,
+                     uint64_t version)
+{
+    const struct table_spec *spec = &entry->table.spec;
+
+    if (spec->storage == SPEC_FP32)
+        entry->optim->step(row->floats, state_of(entry, row), gradient, spec->dim, step);
+    else
+        step_half(s, entry, row, gradient, step);
+    row_touch(row, version);
 }
 
 void shard_change_step(struct shard *s, const struct shard_entry *entry, struct row *row,
@@ -57,11 +70,7 @@ void shard_change_step(struct shard *s, const struct shard_entry *entry, struct 
         return;
     if (spec->clip_norm > 0.0f)
         clip(gradient, spec->dim, spec->clip_norm);
-    if (spec->storage == SPEC_FP32)
-        entry->optim->step(row->floats, state_of(entry, row), gradient, spec->dim, step);
-    else
-        step_half(s, entry, row, gradient, step);
-    row_touch(row, version);
+    step_row(s, entry, row, gradient, step, version);
 }
 
 /* The state begins as that of the weights that the row now has. */
@@ -90,6 +99,18 @@ static void prefetch_row(const struct row *row, size_t n_bytes)
     __builtin_prefetch(bytes + n_bytes - 1, 1);
 }
 
+/* Of megabytes that have been received; they stand in order, but hardware stops at each page. */
+static void prefetch_values(const uint8_t *bytes, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += 64)
+        __builtin_prefetch(bytes + at);
+}
+
+static const uint8_t *values_of(const struct shard_part *part, uint32_t place)
+{
+    return part->section->values + place * part->row_bytes;
+}
+
 /* Rows of a part, not always one behind the other. */
 struct chunk {
     uint32_t n, end;                  /* n places, below `end` */
@@ -105,13 +126,24 @@ static void add_place(struct chunk *c, const struct shard_rows *b, uint32_t plac
     c->keys[c->n++] = b->keys[place];
 }
 
-static void change_row(struct shard *s, struct shard_part *part, uint32_t place,
+/* Does a gradient stand in the message as it is wanted? */
+static bool is_plain(const struct shard_part *part)
+{
+    return part->codec->id == CODEC_FP32 && part->section->op == SECTION_GRADIENT &&
+           !(part->rows.entry->table.spec.clip_norm > 0.0f);
+}
+
+static void change_row(struct shard *s, struct shard_part *part, const uint8_t *src,
                        struct row *row, uint64_t version)
 {
     const struct shard_entry *entry = part->rows.entry;
-    const uint8_t *src = part->section->values + place * part->row_bytes;
-    int status = part->codec->decode(src, entry->table.spec.dim, part->section->k, s->gradient);
+    int status;
 
+    if (is_plain(part)) {
+        step_row(s, entry, row, (const optim_gradient *)src, &part->step, version);
+        return;
+    }
+    status = part->codec->decode(src, entry->table.spec.dim, part->section->k, s->gradient);
     assert(!status); /* it was checked */
     if (part->section->op == SECTION_GRADIENT)
         shard_change_step(s, entry, row, s->gradient, &part->step, version);
@@ -125,18 +157,23 @@ static void change_chunk(struct shard *s, struct shard_run *run, struct shard_pa
 {
     struct shard_entry *entry = part->rows.entry;
     size_t n_bytes = sizeof(struct row) + entry->table.payload_bytes;
+    size_t value_bytes = part->row_bytes;
     uint64_t n_refused = s->counters.rows_refused;
 
     if (n_bytes > PREFETCH_BYTES_MAX)
         n_bytes = PREFETCH_BYTES_MAX;
+    if (value_bytes > PREFETCH_BYTES_MAX)
+        value_bytes = PREFETCH_BYTES_MAX;
     table_group_end(entry->table.rows, &c->group);
     shard_grow_rows(s, entry, part->section->op, run->version, c->keys, c->n, c->rows);
     run->result.rows_refused += s->counters.rows_refused - n_refused;
     for (uint32_t i = 0; i < c->n; i++) {
-        if (c->n - i > AHEAD && c->rows[i + AHEAD])
+        if (c->n - i > AHEAD && c->rows[i + AHEAD]) {
             prefetch_row(c->rows[i + AHEAD], n_bytes);
+            prefetch_values(values_of(part, c->places[i + AHEAD]), value_bytes);
+        }
         if (c->rows[i])
-            change_row(s, part, c->places[i], c->rows[i], run->version);
+            change_row(s, part, values_of(part, c->places[i]), c->rows[i], run->version);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_grow.h"
+#include "server/core/shard_look.h"
 #include "server/core/shard_rows.h"
 #include "server/core/shard_sweep.h"
 
@@ -203,6 +205,13 @@ static void scale(float *restrict row, float weight, uint32_t dim)
         row[i] *= weight;
 }
 
+/* Finite gradients may add up to more than a float holds: infinite, it would leave NaN in the row. */
+static void bound(float *restrict sum, uint32_t dim)
+{
+    for (uint32_t i = 0; i < dim; i++)
+        sum[i] = sum[i] > FLT_MAX ? FLT_MAX : sum[i] < -FLT_MAX ? -FLT_MAX : sum[i];
+}
+
 /* s->gradient = sum of the weighted rows of `key`, in the order of c. */
 static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64_t key,
                      uint32_t dim)
@@ -224,6 +233,7 @@ static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64
             add_weighted(s->gradient, row, c[i].weight, dim);
         first = false;
     }
+    bound(s->gradient, dim);
 }
 
 /* The next n rows of the batch, at most SHARD_CHUNK_MAX. */
@@ -233,7 +243,6 @@ static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
     const uint64_t *keys = b->keys + b->n_done;
     struct row *rows[SHARD_CHUNK_MAX];
 
-    shard_change_first(s, b->entry, keys, n);
     table_find_batch(b->entry->table.rows, keys, n, rows);
     shard_grow_rows(s, b->entry, SECTION_GRADIENT, s->version, keys, n, rows);
     for (uint32_t i = 0; i < n; i++) {
@@ -243,6 +252,17 @@ static void apply_chunk(struct shard *s, struct shard_rows *b, uint32_t n,
     b->n_done += n;
 }
 
+/* For all rows of the batch, before one of them has changed: what the push under way still makes here may take the
+ * place of any row that does not wait for this clock, and that row must not be one that the clock has changed. As
+ * it is told, all that goes with a clock went before it. */
+static void change_first(struct shard *s, const struct shard_rows *b, uint32_t chunk)
+{
+    for (uint32_t i = 0, n; i < b->n_keys; i += n) {
+        n = b->n_keys - i < chunk ? b->n_keys - i : chunk;
+        shard_change_first(s, b->entry, b->keys + i, n);
+    }
+}
+
 static void apply_batch(struct shard *s, struct shard_rows *b, struct contribution *c,
                         uint32_t n_c, uint64_t clock)
 {
@@ -250,6 +270,7 @@ static void apply_batch(struct shard *s, struct shard_rows *b, struct contributi
                                                  ++b->entry->table.n_pushes);
     uint32_t chunk = shard_chunk(b->entry);
 
+    change_first(s, b, chunk);
     while (b->n_done < b->n_keys) {
         uint32_t n = b->n_keys - b->n_done;
 
@@ -305,6 +326,7 @@ void shard_combine(struct shard *s, const struct shard_held *first, uint64_t run
     }
     if (work.n_batches) {
         s->version++;
+        shard_look_note_clock(s, run, first->clock);
         s->counters.combined_clocks++;
         if (s->again)
             shard_again_begin(s);

@@ -30,6 +30,8 @@ static bool is_answered(struct shard *s, struct worker *worker, const struct pus
     *ret_status = shard_verdict_turn(worker, push, &is_repeated, &err);
     if (*ret_status) {
         s->counters.pushes_fenced += *ret_status == PS_EFENCED;
+        if (*ret_status == PS_ESEQ)
+            worker->is_behind = true;
         shard_verdict_tell(s, worker, &err, ret);
         return true;
     }

@@ -12,6 +12,9 @@
 #include "server/core/shard_section.h"
 #include "server/core/weights.h"
 
+/* Rows of the answer. */
+#define AHEAD 8u
+
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
@@ -153,14 +156,25 @@ static void prefetch_row(const struct row *row, size_t n_bytes)
     __builtin_prefetch(bytes + n_bytes - 1, 0);
 }
 
+/* Of where a row is going to be written; hardware looks ahead no further than a page. */
+static void prefetch_room(const uint8_t *dst, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += 64)
+        __builtin_prefetch(dst + at, 1);
+}
+
 static void emit(struct shard *s, struct shard_pull_run *run, const struct view *v,
                  const struct chunk *c, const struct chunk *next)
 {
     size_t n_bytes = sizeof(struct row) + v->entry->table.weights_bytes;
+    size_t room_bytes = v->row_bytes;
 
     if (n_bytes > PREFETCH_BYTES_MAX)
         n_bytes = PREFETCH_BYTES_MAX;
+    if (room_bytes > PREFETCH_BYTES_MAX)
+        room_bytes = PREFETCH_BYTES_MAX;
     for (uint32_t i = 0; i < c->n; i++, run->dst += v->row_bytes) {
+        prefetch_room(run->dst + AHEAD * v->row_bytes, room_bytes);
         if (i < next->n && next->rows[i])
             prefetch_row(next->rows[i], n_bytes);
         encode(s, v, payload_of(s, v, c->keys[i], c->rows[i]), run->dst);

@@ -238,6 +238,11 @@ static int apply(struct shard *s, const struct shard_event *event, uint64_t now_
     return wrong(err, "its type is unknown");
 }
 
+bool shard_replay_waits(const struct shard *s)
+{
+    return s->again && buf_len(&s->again->waiting) > 0;
+}
+
 int shard_replay(struct shard *s, const struct shard_event *event, uint64_t now_ms,
                  struct err *err)
 {

@@ -4,7 +4,8 @@
  *
  *     shard_replay_begin       of a new shard; from here on no budget refuses anything
  *     shard_table_ask()        each table, in the order of ids
- *     shard_replay_row(_gone)  of a full walk, then of each delta on it: keys that went, rows
+ *     shard_replay_row(_gone)  of a full walk, then of each delta on it: keys that went, rows; or
+ *     shard_restore_rows, _gone  many at once, whose caller sees to it that all are this shard's
  *     shard_restore_counts()   of the last walk: step counts, version
  *     shard_replay_state       of the last walk: roster and held pushes
  *     shard_replay             each event from that walk's first moment on
@@ -46,6 +47,11 @@ int shard_replay_state(struct shard *s, const uint8_t *bytes, size_t n_bytes, ui
 
 int shard_replay(struct shard *s, const struct shard_event *event, uint64_t now_ms,
                  struct err *err) ON_SHARD MUST_CHECK;
+
+/* Have rows been told for a push or clock that has not come yet? Where the events end here they have not
+ * happened; and whoever goes on with the journal has to take them out of it, or they would be taken for
+ * those of the next push. */
+bool shard_replay_waits(const struct shard *s) ON_SHARD;
 
 /* Also without any event, also after a failure. Then: shard_listen(). */
 void shard_replay_end(struct shard *s, uint64_t now_ms) ON_SHARD;

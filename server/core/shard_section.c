@@ -138,8 +138,8 @@ int shard_section_values(const struct shard_part *part, uint32_t from, uint32_t 
 {
     const struct section *section = part->section;
     const struct table_spec *spec = &part->rows.entry->table.spec;
-    const uint8_t *src = section->values + from * part->row_bytes;
-    uint32_t i = from;
+    uint32_t i = from > section->n_finite ? from : section->n_finite;
+    const uint8_t *src = section->values + i * part->row_bytes;
     int status = 0;
 
     for (; i < from + n && !status; i++, src += part->row_bytes)

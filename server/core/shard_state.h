@@ -103,6 +103,7 @@ struct shard_run {
 struct shard_queue; /* shard_lockstep.h */
 struct shard_again; /* shard_again.h */
 struct shard_walk;  /* shard_walk.h */
+struct shard_look_push;
 
 /* Rows that went or were aged and are still to be told of, all of one table (shard_tell.h). */
 struct shard_telling {
@@ -135,6 +136,8 @@ struct shard {
     struct shard_refusal refusal;
     struct shard_queue *queues; /* owned */
     uint64_t held_bytes;
+
+    struct shard_look_push *pushes; /* owned: SHARD_LOOK_PUSHES, by version (shard_look.h) */
 
     const struct shard_journal *journal; /* borrowed; NULL: none */
     struct shard_telling telling;

@@ -8,6 +8,7 @@
 #include "server/core/shard_again.h"
 #include "server/core/shard_grow.h"
 #include "server/core/shard_lockstep.h"
+#include "server/core/shard_look.h"
 #include "server/core/shard_run.h"
 #include "server/core/shard_sweep.h"
 #include "server/core/weights.h"
@@ -21,6 +22,7 @@ static void init(struct shard *s, const struct shard_config *config)
     s->roster = roster_new(config->lease_ms, config->join_ms);
     s->gradient = mem_alloc(SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = mem_alloc(SPEC_DIM_MAX * sizeof *s->values);
+    s->pushes = mem_alloc(SHARD_LOOK_PUSHES * sizeof *s->pushes);
 }
 
 static void deinit(struct shard *s) ON_SHARD
@@ -41,6 +43,7 @@ static void deinit(struct shard *s) ON_SHARD
     buf_deinit(&s->batches);
     free(s->gradient);
     free(s->values);
+    free(s->pushes);
 }
 
 struct shard *shard_new(const struct shard_config *config)

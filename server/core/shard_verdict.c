@@ -7,6 +7,7 @@
 #include "server/core/shard_again.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_lockstep.h"
+#include "server/core/shard_look.h"
 #include "server/core/shard_sweep.h"
 #include "server/core/shard_tell.h"
 
@@ -70,6 +71,7 @@ static void note_refusal(struct shard *s, const struct shard_run *run)
 static void take_number(struct shard *s, struct shard_run *run)
 {
     run->worker->last_seq = run->push->seq;
+    run->worker->is_behind = false;
     s->counters.pushes++;
 }
 
@@ -128,6 +130,7 @@ void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
     if (!is_unjudged(status) && shard_tell_reserve(s, run->worker, run->push, status) != 0)
         status = err_set(&fault->err, -ENOMEM, "no memory for the log of push number %" PRIu64,
                          run->push->seq);
+    run->worker->is_behind = !s->again;
     if (s->again || is_unjudged(status))
         run->status = status;
     else
@@ -155,6 +158,8 @@ static void take_place(struct shard *s, struct shard_run *run)
     for (uint32_t i = 0; i < run->push->n_sections; i++)
         any = any || !run->parts[i].waits;
     s->version += any;
+    if (any)
+        shard_look_note(s, run->worker, run->push);
     if (any && s->again)
         shard_again_begin(s);
     for (uint32_t i = 0; i < run->push->n_sections; i++) {

@@ -4,8 +4,8 @@
 
 #define STEP 8192u /* rows between two signs of life */
 
-static int deal_table(struct shard *to, uint32_t id, const struct shard_table *table,
-                      void (*progress)(void *arg), void *arg) ON_SHARD
+static int copy_rows(struct shard *to, uint32_t id, const struct shard_table *table,
+                     void (*progress)(void *arg), void *arg) ON_SHARD
 {
     uint64_t n = table_n_numbers(table->rows);
     int status = 0;
@@ -21,22 +21,28 @@ static int deal_table(struct shard *to, uint32_t id, const struct shard_table *t
     return status;
 }
 
+int deal_table(struct shard *from, uint32_t from_id, struct shard *to,
+               void (*progress)(void *arg), void *arg, struct err *err)
+{
+    const struct shard_table *table = shard_table(from, from_id);
+    uint32_t id;
+    int status = shard_table_ask(to, &table->spec, false, &id, err);
+
+    if (status)
+        return status;
+    shard_restore_counts(to, id, table->n_pushes, shard_version(from));
+    status = copy_rows(to, id, table, progress, arg);
+    if (status)
+        err_set(err, status, "table %s: %s", table->spec.name, status_text(status));
+    return status;
+}
+
 int deal_rows(struct shard *from, struct shard *to, void (*progress)(void *arg), void *arg,
               struct err *err)
 {
     int status = 0;
 
-    for (uint32_t i = 0; i < shard_n_tables(from) && !status; i++) {
-        const struct shard_table *table = shard_table(from, i);
-        uint32_t id;
-
-        status = shard_table_ask(to, &table->spec, false, &id, err);
-        if (status)
-            return status;
-        shard_restore_counts(to, id, table->n_pushes, shard_version(from));
-        status = deal_table(to, id, table, progress, arg);
-        if (status)
-            err_set(err, status, "table %s: %s", table->spec.name, status_text(status));
-    }
+    for (uint32_t id = 0; id < shard_n_tables(from) && !status; id++)
+        status = deal_table(from, id, to, progress, arg, err);
     return status;
 }

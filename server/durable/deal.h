@@ -13,4 +13,8 @@
 int deal_rows(struct shard *from, struct shard *to, void (*progress)(void *arg), void *arg,
               struct err *err) ON_SHARD MUST_CHECK;
 
+/* The same of one table of `from`. */
+int deal_table(struct shard *from, uint32_t from_id, struct shard *to,
+               void (*progress)(void *arg), void *arg, struct err *err) ON_SHARD MUST_CHECK;
+
 #endif

@@ -108,6 +108,25 @@ static int list_shards(const struct file_ops *files, const char *data_dir, uint6
     return status ? status : list(files, path, ret, err);
 }
 
+static int by_number(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+int epochs_list(const struct file_ops *files, const char *data_dir, struct epochs_list *ret,
+                struct err *err)
+{
+    struct numbers epochs;
+    int status = list_epochs(files, data_dir, &epochs, err);
+
+    if (epochs.n)
+        qsort(epochs.items, epochs.n, sizeof *epochs.items, by_number);
+    *ret = (struct epochs_list){ epochs.items, epochs.n };
+    return status;
+}
+
 int epochs_n_shards(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint32_t *ret, struct err *err)
 {

@@ -26,6 +26,15 @@ int epochs_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
 int epochs_make(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                 struct err *err) MUST_CHECK;
 
+/* The epochs that are there, ascending. ret->items is the caller's to free, also on failure. */
+struct epochs_list {
+    uint64_t *items; /* owned */
+    size_t n;
+};
+
+int epochs_list(const struct file_ops *files, const char *data_dir, struct epochs_list *ret,
+                struct err *err) MUST_CHECK;
+
 /* The newest epoch with a record in the log of one of its shards; 0: none is newer than 0. */
 int epochs_newest(const struct file_ops *files, const char *data_dir, uint64_t *ret,
                   struct err *err) MUST_CHECK;

@@ -30,6 +30,15 @@ static int wrong(const struct load *l, const struct part_reader *r, int status,
 
 /* --- tables --- */
 
+#define UNWANTED UINT32_MAX /* the number of a table that is left out */
+
+static bool is_wanted(const struct load *l, const struct part_table *table)
+{
+    const struct loader_config *c = l->config;
+
+    return l->is_whole || !c->wants || c->wants(c->arg, table->spec.name);
+}
+
 /* What a shard cannot take of a file is the file's fault, unless it is memory that is missing. */
 static int fault_of(int status)
 {
@@ -43,8 +52,12 @@ static int load_tables(struct load *l, const struct part_reader *r) ON_SHARD
     for (uint32_t i = 0; i < r->header.n_tables; i++) {
         const struct part_table *t = &r->tables[i];
         struct err why = { 0 };
-        int status = shard_table_ask(l->shard, &t->spec, false, &l->ids[i], &why);
+        int status;
 
+        l->ids[i] = UNWANTED;
+        if (!is_wanted(l, t))
+            continue;
+        status = shard_table_ask(l->shard, &t->spec, false, &l->ids[i], &why);
         if (status)
             return wrong(l, r, fault_of(status), why.text[0] ? why.text : status_text(status));
         if (l->is_whole && l->ids[i] != i)
@@ -60,7 +73,8 @@ static int load_tables(struct load *l, const struct part_reader *r) ON_SHARD
 static void load_counts(struct load *l, const struct part_reader *r) ON_SHARD
 {
     for (uint32_t i = 0; i < r->header.n_tables; i++)
-        shard_restore_counts(l->shard, l->ids[i], r->tables[i].n_pushes, r->header.version);
+        if (l->ids[i] != UNWANTED)
+            shard_restore_counts(l->shard, l->ids[i], r->tables[i].n_pushes, r->header.version);
 }
 
 /* --- state --- */
@@ -124,7 +138,7 @@ static int on_piece(void *owner, const struct part_reader *r, const struct part_
     enter_shard();
     if (piece->what == PART_STATE)
         add_state(l, piece);
-    else
+    else if (l->ids[piece->table] != UNWANTED)
         status = load_rows(l, r, piece);
     l->facts->n_bytes += piece->n_bytes;
     l->facts->n_rows += piece->what == PART_ROWS ? piece->n_items : 0;

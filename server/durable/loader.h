@@ -28,6 +28,8 @@ struct loader_config {
     const struct file_ops *files;
     const struct checkpoint *checkpoint;
     void (*progress)(void *arg); /* between chunks; NULL is fine */
+    /* Of loader_deal(): only tables of which this is said; NULL: all. */
+    bool (*wants)(void *arg, const char *table);
     void *arg;
 };
 

@@ -4,9 +4,35 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/number.h"
 #include "server/core/shard_cut.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+
+/* A job's name may hold colons. */
+int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
+                    struct err *err)
+{
+    const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+    uint64_t number;
+
+    *ret = (struct rebuild_at){ 0 };
+    if (!text[0])
+        return 0;
+    if (number_read_u64(digits, &number) || colon == text || !number ||
+        (colon && (size_t)(colon - text) >= SPEC_NAME_MAX))
+        return err_set(err, PS_ESETTING,
+                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
+                       text);
+    if (colon) {
+        snprintf(job, SPEC_NAME_MAX, "%.*s", (int)(colon - text), text);
+        ret->job = job;
+        ret->clock = number;
+    } else {
+        ret->number = number;
+    }
+    return 0;
+}
 
 /* One attempt: a restore point, or none, and the log behind it. */
 struct attempt {
@@ -88,11 +114,10 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
     *ret_fit = cut == SHARD_CUT_PAST ? TOO_NEW : FITS;
     if (cut != SHARD_CUT_EARLY)
         return 0;
-    status = replay(
-        a,
-        &(struct recovery_config){
-            .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
-        &done, err);
+    status = replay(a,
+                    &(struct recovery_config){
+                        .from = from, .cut_job = at->job, .cut_clock = at->clock - 1 },
+                    &done, err);
     if (!status && !done.reached_cut)
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
@@ -121,11 +146,12 @@ static int check_epoch(const struct attempt *a, struct err *err)
 
     if (status || newest <= a->facts->epoch || a->config->at.number)
         return status;
-    return err_set(err, PS_ECORRUPT,
-                   "checkpoint %" PRIu64
-                   ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-                   "from an older one, without what came behind it",
-                   newest);
+    return err_set(
+        err, PS_ECORRUPT,
+        "checkpoint %" PRIu64
+        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+        "from an older one, without what came behind it",
+        newest);
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -158,8 +184,8 @@ static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err)
 }
 
 /* *ret_damaged: the files of the restore point are, and an older one may do. */
-static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
-               struct err *err) ON_SHARD
+static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
+    ON_SHARD
 {
     const struct rebuild_config *config = a->config;
     int status;
@@ -176,8 +202,8 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged,
                                          .n_shards = config->who.n_shards,
                                          .map_id = a->facts->epoch };
     *ret_damaged = false;
-    status = epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir,
-                            err);
+    status =
+        epochs_log_dir(config->data_dir, a->facts->epoch, config->shard_index, a->log_dir, err);
     if (!status)
         status = check_epoch(a, err);
     if (status)
@@ -215,11 +241,20 @@ static void report_end(const struct rebuild_config *config, const struct log_end
         say(config, end->text);
 }
 
+/* What is too new was there; what is older is no start any more, as its log was cut. */
+static int refuse_clock(const struct rebuild_config *config, struct err *err)
+{
+    return err_set(err, PS_ENOCHECKPOINT,
+                   "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
+                   config->at.clock);
+}
+
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
                   struct rebuild_facts *ret, struct err *err)
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
+    bool was_too_new = false;
 
     for (;;) {
         struct checkpoint found = { 0 };
@@ -236,11 +271,11 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
             report_end(config, &ret->end);
             return 0;
         }
+        if (was_too_new && status == PS_ECORRUPT)
+            return refuse_clock(config, err);
         if ((status && !damaged) || !is_there || config->at.number)
-            return status ? status
-                          : err_set(err, PS_ENOCHECKPOINT,
-                                    "at: what is kept of job %s begins behind step %" PRIu64,
-                                    config->at.job, config->at.clock);
+            return status ? status : refuse_clock(config, err);
+        was_too_new = !status;
         if (status)
             say(config, err->text);
         below = ret->number;

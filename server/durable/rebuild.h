@@ -12,16 +12,22 @@
 /* Where to stop. Zeros: at the end. */
 struct rebuild_at {
     uint64_t number; /* of a checkpoint: the state when it was complete */
-    const char *job; /* the state when all of this job had finished `clock` steps (1 or more), in lock
+    const char
+        *job; /* the state when all of this job had finished `clock` steps (1 or more), in lock
                       * step exactly; NULL: none is named */
     uint64_t clock;
 };
 
+/* As people type it: NUMBER, JOB:CLOCK, or "" for the end. `job` is where ret->job points to. PS_ESETTING and a
+ * sentence. */
+int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
+                    struct err *err) MUST_CHECK;
+
 struct rebuild_config {
     const struct file_ops *files; /* borrowed, like all here */
     const char *data_dir;
-    uint32_t shard_index;       /* on its node */
-    struct part_identity who;   /* but for its epoch, which is found */
+    uint32_t shard_index;     /* on its node */
+    struct part_identity who; /* but for its epoch, which is found */
     struct rebuild_at at;
     void (*progress)(void *arg);                     /* shows life; NULL is fine */
     void (*report)(void *arg, const char *sentence); /* what is damaged, torn, lost */

@@ -9,6 +9,7 @@ struct recovery {
     struct shard *shard;
     struct log_reader *reader;
     struct recovery_facts *facts;
+    uint64_t number; /* of the last record that was done again, or of one before the first */
     uint64_t now_ms;
     struct err *err;
 };
@@ -30,7 +31,9 @@ static int apply(struct recovery *r, const struct log_record *record) ON_SHARD
 
     if (status)
         return refuse(r, record, status);
-    r->facts->last = record->number;
+    r->number = record->number;
+    if (!shard_replay_waits(r->shard))
+        r->facts->last = record->number;
     r->facts->unix_ms = record->unix_ms;
     r->facts->n_records++;
     r->facts->n_pushes += record->event.type == SHARD_EVENT_PUSH;
@@ -45,7 +48,7 @@ static bool is_enough(struct recovery *r) ON_SHARD
     if (c->cut_job)
         r->facts->reached_cut =
             shard_cut_of(r->shard, c->cut_job, c->cut_clock) != SHARD_CUT_EARLY;
-    return r->facts->reached_cut || (c->through && r->facts->last >= c->through);
+    return r->facts->reached_cut || (c->through && r->number >= c->through);
 }
 
 static int report(const struct recovery *r)
@@ -77,7 +80,9 @@ static int read_all(struct recovery *r) ON_SHARD
         if (!status && !enough)
             status = log_reader_next(r->reader, &record, r->err);
     }
-    if (!status && record)
+    /* Also at the log's end: rows whose push is not there are no part of it, or whoever goes on behind them
+     * would have them done to the next push. */
+    if (!status && (record || r->number > r->facts->last))
         log_reader_stop(r->reader, r->facts->last);
     return status;
 }
@@ -105,6 +110,7 @@ int recovery_run(struct shard *s, const struct recovery_config *config, uint64_t
     if (status)
         return status;
     *ret_facts = (struct recovery_facts){ .from = config->from, .last = config->from - 1 };
+    r.number = ret_facts->last;
     status = read_all(&r);
     if (!status) {
         *ret_end = *log_reader_end(r.reader);

@@ -7,6 +7,9 @@
  *     shard_replay_end             the caller's
  *     log_thread_start(..., &end)  goes on behind it, wherever it stopped
  *
+ * Rows are told before the push or clock whose doing they are. Where the log ends in between, it ends
+ * before them: they have not happened, and what is written next takes their numbers.
+ *
  * Nothing in a record is trusted but that its bytes are what was written: an event that cannot have
  * happened to this shard is PS_ECORRUPT with the record's number, file and byte.
  */

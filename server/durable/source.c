@@ -149,14 +149,14 @@ static int open_data_dir(const struct file_ops *files, struct source *s,
                          struct err *err)
 {
     uint64_t below = s->at.number ? s->at.number + 1 : 0;
-    int status =
-        checkpoint_find(files, s->data_dir, below, &s->checkpoint, report, arg, err);
+    int status = checkpoint_find(files, s->data_dir, below, &s->checkpoint, report, arg, err);
 
     if (status == PS_ENOCHECKPOINT && !s->at.number)
         return look_at_log(s, files, err);
     if (!status && s->at.number && s->checkpoint.links[0].number != s->at.number)
-        status = err_set(err, PS_ENOCHECKPOINT, "there is no valid checkpoint %" PRIu64 " in %s",
-                         s->at.number, s->data_dir);
+        status =
+            err_set(err, PS_ENOCHECKPOINT, "there is no valid checkpoint %" PRIu64 " in %s",
+                    s->at.number, s->data_dir);
     return status ? status : look_at_checkpoint(s, files, err);
 }
 
@@ -195,6 +195,33 @@ bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
         return true;
     return s->node == node && s->n_nodes == n_nodes && s->shards_per_node == shards_per_node &&
            (!s->has_checkpoint || s->checkpoint.links[0].n_shards != 0);
+}
+
+int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
+                     bool is_whole, struct err *err)
+{
+    const struct source *s = sources;
+
+    for (uint32_t i = 0; i < n_sources; i++) {
+        if (!s[i].has_checkpoint && !s[i].has_log)
+            return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.160s",
+                           paths[i]);
+        if (is_whole && s[i].n_nodes != n_sources)
+            return err_set(err, PS_ECLUSTER,
+                           "%.120s was written by node %u, one of %u nodes; %u directories are "
+                           "given, expected those of all",
+                           paths[i], s[i].node, s[i].n_nodes, n_sources);
+        if (s[i].n_nodes != s[0].n_nodes)
+            return err_set(err, PS_ECLUSTER,
+                           "%.90s was written by one of %u nodes, %.90s by one of %u", paths[0],
+                           s[0].n_nodes, paths[i], s[i].n_nodes);
+        for (uint32_t j = 0; j < i; j++)
+            if (s[i].node == s[j].node)
+                return err_set(err, PS_ECLUSTER,
+                               "%.100s and %.100s were both written by node %u", paths[j],
+                               paths[i], s[i].node);
+    }
+    return 0;
 }
 
 int source_rebuild(const struct source *s, const struct file_ops *files, uint32_t i,

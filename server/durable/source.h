@@ -32,6 +32,11 @@ void source_close(struct source *s);
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node);
 
+/* Are these n_sources, of `paths`, nodes of one cluster, none of them twice, and is_whole: all of them? PS_ECLUSTER;
+ * PS_ENOCHECKPOINT: there is nothing in one of them. */
+int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
+                     bool is_whole, struct err *err) MUST_CHECK;
+
 /* Its i'th shard, new and without limits of memory, as it was. */
 int source_rebuild(const struct source *s, const struct file_ops *files, uint32_t i,
                    const struct rebuild_config *how, uint64_t now_ms, struct shard **ret,

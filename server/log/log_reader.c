@@ -369,12 +369,18 @@ int log_reader_next(struct log_reader *r, const struct log_record **ret, struct 
 
 void log_reader_stop(struct log_reader *r, uint64_t last)
 {
-    assert(r->state == READER_READS && last >= r->from - 1);
-    assert(last + 1 == r->next || last + 2 == r->next);
-    if (last + 2 == r->next)
-        r->end.version = r->version_before;
-    r->next = last + 1;
-    end_at(r, LOG_STOPPED, r->offset, NULL);
+    struct log_end *end = &r->end;
+
+    assert(last >= r->from - 1 && last < r->next);
+    if (last + 1 < r->next)
+        end->version = r->version_before;
+    if (r->state == READER_READS) {
+        r->next = last + 1;
+        end_at(r, LOG_STOPPED, r->offset, NULL);
+    }
+    end->last = end->reached = last;
+    if (end->durable > last)
+        end->durable = last; /* of what is not to count nothing was promised to anybody */
 }
 
 void log_reader_where(const struct log_reader *r, char *dst, size_t dst_bytes)

@@ -53,8 +53,8 @@ int log_reader_open(const struct file_ops *files, const char *dir,
 int log_reader_next(struct log_reader *r, const struct log_record **ret, struct err *err)
     MUST_CHECK;
 
-/* The log counts up to record `last`, whatever is behind: the record before the one that
- * log_reader_next() gave last, or that one. */
+/* The log counts up to record `last`, whatever is behind: one of those that log_reader_next() gave, or the
+ * one before the first. Behind `last` it has given one record, or only rows. Also at the end. */
 void log_reader_stop(struct log_reader *r, uint64_t last);
 
 /* Where the block with the record that was given last begins: "byte N of PATH". */

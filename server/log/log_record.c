@@ -177,7 +177,9 @@ static void walk_sections(struct pen *p, struct push *push)
 
 static void walk_push(struct pen *p, struct shard_event *e, struct push *push)
 {
-    uint32_t status = (uint32_t)e->push.status, tick = push->tick, none = 0;
+    uint32_t status = (uint32_t)e->push.status, none = 0;
+    /* What is read into holds nothing yet. */
+    uint32_t tick = p->mode == PEN_READS ? 0 : push->tick;
 
     worker(p, &e->push.worker);
     u32(p, &status);

@@ -120,11 +120,16 @@ static bool is_news(const struct log_thread *t, const struct log_progress *was,
            t->queue.state != was_state;
 }
 
-/* Has the wish of log_thread_sync() come true? */
+/* Has the wish of log_thread_sync() come true? A sync may not have reached that far, where records were dropped
+ * before it and others came since: then there is to be another one, as under none nobody else asks for it. */
 static bool is_synced(struct log_thread *t)
 {
-    if (!t->sync_to || t->queue.progress.durable < t->sync_to)
+    if (!t->sync_to)
         return false;
+    if (t->queue.progress.durable < t->sync_to) {
+        t->sync_is_new = t->sync_is_new || t->queue.progress.state == LOG_WRITER_OK;
+        return false;
+    }
     t->sync_to = 0;
     return true;
 }

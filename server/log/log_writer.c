@@ -30,7 +30,7 @@ struct log_writer {
     bool unsynced;
     uint64_t unsynced_bytes; /* written since the last sync */
     uint64_t version;        /* of the last record written */
-    bool gap_next;           /* the next segment has lost records before it */
+    uint64_t safe;           /* none: what was durable before progress.doubtful */
     uint32_t n_zstd_skips;
     struct buf scratch;
 
@@ -197,6 +197,16 @@ static struct buf *scratch_for(struct log_writer *w)
     return &w->scratch;
 }
 
+/* none: the segment behind those that a failed sync may have lost tells of a gap, and of what was durable
+ * before it; also where it has to be begun again. */
+static int begin_next(struct log_writer *w, uint64_t first, bool gap, uint64_t unix_ms)
+{
+    bool behind_doubt = w->progress.doubtful && first == w->progress.doubtful + 1;
+
+    return begin_segment(w, first, gap || behind_doubt ? LOG_SEGMENT_GAP : 0,
+                         behind_doubt ? w->safe : w->progress.durable, unix_ms);
+}
+
 static int write_block(struct log_writer *w, struct log_block *block, uint64_t unix_ms)
 {
     struct buf *scratch = scratch_for(w);
@@ -207,11 +217,9 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
     if (w->fd >= 0 && (block->gap || w->n_bytes >= w->config.segment_bytes))
         status = end_segment(w);
     if (!status && w->fd < 0)
-        status = begin_segment(w, block->first, block->gap || w->gap_next ? LOG_SEGMENT_GAP : 0,
-                               w->progress.durable, unix_ms);
+        status = begin_next(w, block->first, block->gap, unix_ms);
     if (status)
         return status;
-    w->gap_next = false;
     log_block_seal(block, w->segment.crc, w->progress.durable, scratch, &bytes, &n_bytes);
     if (scratch && bytes != scratch->bytes)
         w->n_zstd_skips = ZSTD_SKIP;
@@ -241,18 +249,6 @@ static uint64_t sync_due_ms(const struct log_writer *w)
     return w->first->since_ms + w->config.interval_ms;
 }
 
-/* After a doubt: the segment that tells of the gap, which has to be there before anything behind the gap is
- * called durable. */
-static int begin_behind_doubt(struct log_writer *w, uint64_t unix_ms)
-{
-    int status = begin_segment(w, w->progress.written + 1, LOG_SEGMENT_GAP, w->progress.durable,
-                               unix_ms);
-
-    if (!status)
-        w->gap_next = false;
-    return status;
-}
-
 /* none: what was written is kept no more, in files that are closed. If they cannot be synced it may be lost,
  * and calling again would not tell (invariant 2). */
 static int sync_written(struct log_writer *w, uint64_t unix_ms)
@@ -260,15 +256,18 @@ static int sync_written(struct log_writer *w, uint64_t unix_ms)
     const struct file_ops *files = w->config.files;
     struct log_progress *p = &w->progress;
     uint64_t trusted = p->doubtful > p->durable ? p->doubtful : p->durable;
-    int status = w->gap_next ? begin_behind_doubt(w, unix_ms) : 0;
+    int status = 0;
 
+    /* The segment that tells of a gap is there before anything behind the gap is called durable. */
+    if (p->doubtful && p->doubtful == p->written && w->fd < 0)
+        status = begin_next(w, p->written + 1, false, unix_ms);
     if (!status)
         status = log_dir_sync(files, w->config.dir, trusted, p->written + 1, w->err);
     if (!status)
         status = log_dir_sync_names(files, w->config.dir, w->err);
     if (status) {
+        w->safe = p->doubtful >= p->durable ? w->safe : p->durable;
         p->doubtful = p->written;
-        w->gap_next = true;
         return status;
     }
     p->durable = p->written;

@@ -16,6 +16,15 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     return c->events->request(c->owner, c, header, head, body);
 }
 
+static void on_part(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body, size_t n_bytes)
+{
+    struct connection *c = owner;
+
+    if (c->events->part)
+        c->events->part(c->owner, c, header, head, body, n_bytes);
+}
+
 static void on_channel_closed(void *owner, int why)
 {
     struct connection *c = owner;
@@ -24,7 +33,9 @@ static void on_channel_closed(void *owner, int why)
     free(c);
 }
 
-static const struct channel_events channel_events = { on_frame, on_channel_closed };
+static const struct channel_events channel_events = { .frame = on_frame,
+                                                      .part = on_part,
+                                                      .closed = on_channel_closed };
 
 static void on_stillborn(uv_handle_t *handle)
 {

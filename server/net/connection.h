@@ -25,6 +25,9 @@ struct connection_events {
      * reason. */
     int (*request)(void *owner, struct connection *c, const struct frame_header *header,
                    const uint8_t *head, const uint8_t *body);
+    /* NULL, or a part of one, as channel.h gives it. */
+    void (*part)(void *owner, struct connection *c, const struct frame_header *header,
+                 const uint8_t *head, const uint8_t *body, size_t n_bytes);
     /* The last call; *c is freed when it returns. `why` as channel.h says. */
     void (*closed)(void *owner, struct connection *c, int why);
 };
@@ -57,6 +60,7 @@ struct connection {
         uint32_t n;
         size_t n_bytes;
     } parked;
+    size_t n_seen;                  /* of the body that is coming (glance.h): the service's */
     struct connection *next, *prev; /* the switchboard's */
     uint64_t n_frames;              /* whole ones received */
     struct connection_stall in;     /* a frame that is not finished */

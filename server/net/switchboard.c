@@ -18,6 +18,15 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
     return s->config.events->request(s->config.owner, c, header, head, body);
 }
 
+static void on_part(void *owner, struct connection *c, const struct frame_header *header,
+                    const uint8_t *head, const uint8_t *body, size_t n_bytes)
+{
+    struct switchboard *s = owner;
+
+    if (s->config.events->part)
+        s->config.events->part(s->config.owner, c, header, head, body, n_bytes);
+}
+
 static void unlink_connection(struct switchboard *s, struct connection *c)
 {
     if (c->prev)
@@ -40,7 +49,9 @@ static void on_closed(void *owner, struct connection *c, int why)
     s->config.events->closed(s->config.owner, c, why);
 }
 
-static const struct connection_events connection_events = { on_request, on_closed };
+static const struct connection_events connection_events = { .request = on_request,
+                                                            .part = on_part,
+                                                            .closed = on_closed };
 
 void switchboard_init(struct switchboard *s, const struct switchboard_config *config)
 {

@@ -114,7 +114,7 @@ int chain_check(const struct file_ops *files, const struct checkpoint *c, uint32
     return status;
 }
 
-static int read_link(const struct link *l, struct part_reader *r,
+static int read_open(const struct link *l, struct part_reader *r,
                      const struct chain_visitor *visitor)
 {
     struct part_piece piece;
@@ -128,25 +128,33 @@ static int read_link(const struct link *l, struct part_reader *r,
     return status ? status : check_facts(l, r);
 }
 
+int chain_read_link(const struct file_ops *files, const struct checkpoint *c, uint32_t i,
+                    uint32_t link, const struct chain_visitor *visitor,
+                    struct part_facts *ret_facts, struct err *err)
+{
+    const struct link l = { .checkpoint = c, .link = link, .file = i, .err = err };
+    char path[CHECKPOINT_FILE_PATH_MAX];
+    struct part_reader r;
+    int status;
+
+    file_path(&l, path);
+    status = open_link(&l, files, path, &r);
+    if (status)
+        return status;
+    status = read_open(&l, &r, visitor);
+    if (!status && ret_facts)
+        *ret_facts = r.facts;
+    part_read_close(&r);
+    return status;
+}
+
 int chain_read(const struct file_ops *files, const struct checkpoint *c, uint32_t i,
                const struct chain_visitor *visitor, struct part_facts *ret_facts,
                struct err *err)
 {
-    char path[CHECKPOINT_FILE_PATH_MAX];
-    struct part_reader r;
     int status = 0;
 
-    for (uint32_t k = chain_length(c, i); k-- > 0 && !status;) {
-        struct link l = { .checkpoint = c, .link = k, .file = i, .err = err };
-
-        file_path(&l, path);
-        status = open_link(&l, files, path, &r);
-        if (status)
-            break;
-        status = read_link(&l, &r, visitor);
-        if (!status && ret_facts)
-            *ret_facts = r.facts;
-        part_read_close(&r);
-    }
+    for (uint32_t k = chain_length(c, i); k-- > 0 && !status;)
+        status = chain_read_link(files, c, i, k, visitor, ret_facts, err);
     return status;
 }

@@ -29,4 +29,9 @@ int chain_read(const struct file_ops *files, const struct checkpoint *c, uint32_
                const struct chain_visitor *visitor, struct part_facts *ret_facts,
                struct err *err) MUST_CHECK;
 
+/* The same of one file of the chain, number 0 being the newest: for who has read the others. */
+int chain_read_link(const struct file_ops *files, const struct checkpoint *c, uint32_t i,
+                    uint32_t link, const struct chain_visitor *visitor,
+                    struct part_facts *ret_facts, struct err *err) MUST_CHECK;
+
 #endif

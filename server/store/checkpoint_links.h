@@ -1,4 +1,4 @@
-/* What checkpoint.c and checkpoint_find.c both ask of a checkpoint's directory. */
+/* What checkpoint_commit.c and checkpoint_find.c both ask of a checkpoint's directory. */
 #ifndef SERVER_STORE_CHECKPOINT_LINKS_H
 #define SERVER_STORE_CHECKPOINT_LINKS_H
 

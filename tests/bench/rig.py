@@ -276,6 +276,8 @@ class Rig:
             if o.data != CRITEO and not o.data.exists():
                 raise Trouble(f"--data: {o.data} is not there")
             n = 6_000 if o.quick else 110_000
+            if o.quick:
+                note("--quick: a few synthetic rows show that everything runs; neither speed nor AUC means anything.")
             self.data_name = f"{n:,} synthetic rows"
             self.call([o.bin / "psworker", "synth", "--rows", n, "--seed", 1, "--output", path])
         else:

@@ -73,6 +73,16 @@ class Brake(threading.Thread):
         self.join()
 
 
+def cpu_s(process):
+    """User and system time so far; 0 of one that has gone."""
+    try:
+        with open(f"/proc/{process.pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def samples_of(process):
     """Trained so far, by its last whole progress line."""
     lines = process.lines.read_text().split("\n")[:-1]
@@ -105,13 +115,14 @@ class Race:
             self.wait(processes, "a first batch of each worker", lambda: all(map(samples_of, processes)), START_S)
             brake = Brake([p.pid for p in processes], o.slower, o.slice_ms / 1000, o.turn_ms / 1000 if way == "in turn" else 0)
             before, start = [samples_of(p) for p in processes], time.monotonic()
+            cpu_before = [cpu_s(p) for p in processes]
             if way != "nobody":
                 brake.start()
             try:
                 share = self.n_train // o.workers - o.batch  # the last batch may be another's
                 end = self.wait(processes, "the end of the first worker's share", lambda: max(map(samples_of, processes)) >= share,
                                 rig.RUN_S)
-                after = [samples_of(p) for p in processes]
+                after, cpu_after = [samples_of(p) for p in processes], [cpu_s(p) for p in processes]
             finally:
                 if brake.is_alive():
                     brake.release()
@@ -119,7 +130,8 @@ class Race:
             test = self.rig.psworker("eval", ["--data", self.test, "--servers", address])
         trained = [b - a for a, b in zip(before, after)]
         return {"samples_per_s": sum(trained) / (end - start), "seconds": end - start, "samples_by_rank": trained,
-                "stopped_share_by_rank": [s / (end - start) for s in brake.stopped_s], "auc": test["auc"],
+                "stopped_share_by_rank": [s / (end - start) for s in brake.stopped_s],
+                "cores_by_rank": [(b - a) / (end - start) for a, b in zip(cpu_before, cpu_after)], "auc": test["auc"],
                 "logloss": test["logloss"], "staleness_max": max(r["staleness_max"] for r in results),
                 "samples": sum(r["samples"] for r in results), "rejoins": sum(r["rejoins"] for r in results)}
 
@@ -155,10 +167,11 @@ def main():
             f"{100 - 100 / o.slower:.0f} % of each {o.slice_ms:g} ms; in turn: {o.turn_ms:g} ms each.")
     rig.say()
     rig.say_others([run for case in cases for run in case["runs"]])
-    rig.table(["slow", "mode", "samples/s, all workers", "/ BSP", "test AUC", "AUC against BSP", "staleness max"],
+    rig.table(["slow", "mode", "samples/s, all workers", "/ BSP", "test AUC", "AUC against BSP", "staleness max", "cores: last rank, all"],
               [[case["slow"], case["mode"], f"{statistics.median(r['samples_per_s'] for r in case['runs']):,.0f}",
                 rig.median_and_range(case["ratio"]), f"{statistics.mean(r['auc'] for r in case['runs']):.4f}",
-                rig.mean_and_spread(case["auc_difference"], "{:+.4f}"), max(r["staleness_max"] for r in case["runs"])]
+                rig.mean_and_spread(case["auc_difference"], "{:+.4f}"), max(r["staleness_max"] for r in case["runs"]),
+                ", ".join(f"{statistics.median(cores(r['cores_by_rank']) for r in case['runs']):.2f}" for cores in (lambda c: c[-1], sum))]
                for case in cases])
 
 

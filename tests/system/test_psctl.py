@@ -62,7 +62,7 @@ def test_tables_workers_and_waits_are_shown_aligned(start_psd):
 
 def test_a_checkpoint_is_written_on_request(start_psd, tmp_path):
     psd = start_psd("--data-dir", str(tmp_path / "d"))
-    assert ask(psd, "checkpoint").startswith("checkpoint 1 is written: 0 rows in ")
+    assert ask(psd, "checkpoint").startswith("checkpoint 1 is written: full, 0 rows in ")
     assert ask(psd, "checkpoint").startswith("checkpoint 2 is written: ")
     assert (tmp_path / "d/checkpoints/00000000000000000002/MANIFEST").exists()
     assert "the last is number 2" in ask(psd, "status")

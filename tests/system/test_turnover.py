@@ -93,9 +93,9 @@ def test_weights_stored_in_halves_learn_alike_on_servers_and_inside_the_process(
 
 
 @pytest.mark.parametrize("flags, sentence", [
-    (("--admit-touches", "3"), "admit_clocks is 0; expected 1 or more with admit_touches 3"),
-    (("--admit-clocks", "3"), "admit_touches is 1; expected 2 or more"),
-    (("--rare-touches", "3"), "rare_clocks is 0"),
+    (("--admit-touches", "3"), "--admit-touches of 2 or more and --admit-clocks go together"),
+    (("--admit-clocks", "3"), "--admit-touches of 2 or more and --admit-clocks go together"),
+    (("--rare-touches", "3"), "--rare-touches and --rare-clocks go together"),
     (("--rare-touches", "256", "--rare-clocks", "9"), "rare-touches"),
     (("--admit-touches", "16", "--admit-clocks", "9"), "admit-touches"),
     (("--ttl", "1500ms"), "whole seconds"),

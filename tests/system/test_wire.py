@@ -120,14 +120,25 @@ def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
     assert "did not end by itself" not in err
 
 
-def test_ahead_that_can_do_nothing_is_said(psds, tmp_path):
+def test_settings_that_can_do_nothing_are_said(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 4 * BATCH)
     ssp = ("--mode", "ssp", "--staleness", 2, "--ahead", 2)
     node = psds("--shards", 1)
     _, err = finish(worker(node, data, *ssp))
-    assert err.count("--ahead 2 has no effect: rows come out of the row cache") == 1, err
+    assert err.count("--ahead 2 has no effect: the row cache") == 1, err
     _, err = finish(worker(node, data, *ssp, "--row-cache", 0, "--job", "plain"))
     assert "--ahead" not in err
+    _, err = finish(worker(node, data, "--ahead", 2, "--dense-refresh", "auto", "--job", "lockstep"))
+    assert err.count("--ahead 2 has no effect: in lock step") == 1, err
+    assert err.count("--dense-refresh auto has no effect: in lock step") == 1, err
+
+
+def test_tables_that_the_row_cache_leaves_out_are_named(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 4 * BATCH)
+    node = psds("--shards", 1)
+    _, err = finish(worker(node, data, "--job", "j", "--idle-clocks", 100))
+    assert err.count("the row cache leaves table j/emb out") == 1, err
+    assert "WARN" not in node.log.read_text().upper(), "asking whether a table is there is no refusal"
 
 
 def test_dense_tables_are_pulled_every_so_many_steps_within_the_bound(psds, tmp_path):

@@ -75,7 +75,8 @@ static void on_channel_closed(void *owner, int why)
     finish(d);
 }
 
-static const struct channel_events channel_events = { on_frame, on_channel_closed };
+static const struct channel_events channel_events = { .frame = on_frame,
+                                                      .closed = on_channel_closed };
 
 static void on_connected(uv_connect_t *connect, int status)
 {

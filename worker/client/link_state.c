@@ -76,7 +76,8 @@ static uint64_t backoff_ms(struct link *l)
     return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(dice));
 }
 
-void link_state_lose(struct link *l, const char *why)
+/* `how`: in what way it is not what it should be, for people. */
+static void lose(struct link *l, const char *how, const char *why)
 {
     if (l->phase == LINK_OVER)
         return;
@@ -92,9 +93,13 @@ void link_state_lose(struct link *l, const char *why)
     snprintf(l->why, sizeof l->why, "%s", why);
     if (l->now_ms >= l->next_notice_ms) {
         l->next_notice_ms = l->now_ms + NOTICE_MS;
-        link_state_notice(l, "%s: %s; trying again",
-                          l->was_ready ? "is away" : "is not there yet", l->why);
+        link_state_notice(l, "%s: %s; trying again", how, l->why);
     }
+}
+
+void link_state_lose(struct link *l, const char *why)
+{
+    lose(l, l->was_ready ? "is away" : "is not there yet", why);
 }
 
 bool link_state_is_passing(int status)
@@ -109,7 +114,7 @@ void link_state_refuse(struct link *l, const char *what, int status, const char 
     if (!text[0])
         text = status_text(status);
     if (link_state_is_passing(status))
-        link_state_lose(l, text);
+        lose(l, "does not take this worker yet", text);
     else
         link_state_over(l, status, "refused %s: %s", what, text);
 }

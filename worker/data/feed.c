@@ -306,7 +306,8 @@ static void free_list(struct file_list *list)
 static int add_file(struct file_list *list, const char *directory, const char *name,
                     struct err *err)
 {
-    size_t n_bytes = strlen(directory) + strlen(name) + 2;
+    size_t n_directory = strlen(directory), n_bytes = n_directory + strlen(name) + 2;
+    bool slash = name[0] && (n_directory == 0 || directory[n_directory - 1] != '/');
     char *path = mem_try_alloc(n_bytes);
 
     if (path && list->n == list->cap) {
@@ -323,7 +324,7 @@ static int add_file(struct file_list *list, const char *directory, const char *n
     }
     if (!path)
         return err_set(err, -ENOMEM, "%s: no memory to list its files", directory);
-    snprintf(path, n_bytes, "%s%s%s", directory, name[0] ? "/" : "", name);
+    snprintf(path, n_bytes, "%s%s%s", directory, slash ? "/" : "", name);
     list->files[list->n++] = path;
     return 0;
 }

@@ -138,7 +138,7 @@ static int count_bad(struct pass *p, uint32_t file, const struct rows_refusal *r
 {
     if (++p->counts.bad_rows <= p->options.bad_rows_max)
         return 0;
-    return err_set(err, PS_EDATA, "%s:%llu: %s; %llu malformed rows so far, limit %llu",
+    return err_set(err, PS_EDATA, "%s:%llu: %s; %llu malformed so far, limit %llu",
                    rows_shown_path(p->options.paths[file]), (unsigned long long)refusal->line,
                    refusal->why.text, (unsigned long long)p->counts.bad_rows,
                    (unsigned long long)p->options.bad_rows_max);

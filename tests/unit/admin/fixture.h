@@ -32,9 +32,8 @@ static inline void fixture_job(struct shard_report *r, uint32_t s)
     r->jobs[0].min_clock = 7 + s;
     r->jobs[0].n_fenced = 1;
     r->jobs[0].n_deaths = 1;
-    histogram_record_n(&r->jobs[0].staleness, 0, 10);
-    histogram_record_n(&r->jobs[0].staleness, 3, 5);
-    histogram_record_n(&r->jobs[0].staleness, 40, 2);
+    for (uint32_t i = 0; i < 17; i++) /* ten of 0, five of 3, two of 40 */
+        histogram_record(&r->jobs[0].staleness, i < 10 ? 0 : i < 15 ? 3 : 40);
     r->n_workers = 2;
     r->workers = mem_alloc(2 * sizeof *r->workers);
     for (uint32_t i = 0; i < 2; i++) {

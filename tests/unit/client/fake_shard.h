@@ -366,7 +366,8 @@ static inline void fake_on_closed(void *owner, int why)
 
 static inline void fake_on_connection(uv_stream_t *listener, int status)
 {
-    static const struct channel_events events = { fake_on_frame, fake_on_closed };
+    static const struct channel_events events = { .frame = fake_on_frame,
+                                                  .closed = fake_on_closed };
     struct fake *f = CONTAINER_OF(listener, struct fake, listener);
     struct fake_conn *c = mem_alloc(sizeof *c);
 

@@ -415,6 +415,7 @@ static void segments_are_written_over_and_never_mixed_up(void **state)
     }
 }
 
+#ifdef PS_FAULTS
 static void without_memory_nothing_is_read_and_nothing_leaks(void **state)
 {
     struct crash_files disk;
@@ -439,6 +440,7 @@ static void without_memory_nothing_is_read_and_nothing_leaks(void **state)
     }
     crash_files_deinit(&disk);
 }
+#endif
 
 static void the_file_of_another_worker_is_refused(void **state)
 {
@@ -473,7 +475,9 @@ int main(void)
         cmocka_unit_test(segments_go_when_all_shards_have_judged_them_but_for_the_newest_push),
         cmocka_unit_test(a_new_incarnation_counts_from_one_and_the_old_one_is_forgotten),
         cmocka_unit_test(a_disk_that_fails_at_any_operation_stops_nothing_and_leaves_no_lie),
+#ifdef PS_FAULTS
         cmocka_unit_test(without_memory_nothing_is_read_and_nothing_leaks),
+#endif
         cmocka_unit_test(the_file_of_another_worker_is_refused),
     };
 

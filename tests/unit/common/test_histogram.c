@@ -98,7 +98,8 @@ static void small_values_are_exact(void **state)
     (void)state;
     memset(&h, 0, sizeof h);
     for (value = 0; value < 32; value++)
-        histogram_record_n(&h, value, value + 1);
+        for (uint64_t i = 0; i <= value; i++)
+            histogram_record(&h, value);
     for (value = 0; value < 32; value++)
         assert_int_equal(histogram_count_le(&h, value), (value + 1) * (value + 2) / 2);
     assert_int_equal(histogram_quantile(&h, 0), 0);
@@ -127,7 +128,6 @@ static void an_empty_histogram_says_0(void **state)
 
     (void)state;
     memset(&h, 0, sizeof h);
-    histogram_record_n(&h, 5, 0);
     assert_int_equal(h.n, 0);
     assert_int_equal(h.max, 0);
     assert_int_equal(histogram_quantile(&h, 0.5), 0);

@@ -43,6 +43,23 @@ static void a_grown_block_keeps_its_bytes(void **state)
     free(block);
 }
 
+static void large_blocks_can_be_written_grown_and_freed(void **state)
+{
+    static const size_t sizes[] = { 1, 5000, 2u << 20, (2u << 20) + 1, 5u << 20 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        uint8_t *block = mem_try_large(sizes[i]);
+
+        assert_non_null(block);
+        memset(block, 0xff, sizes[i]);
+        block = mem_try_realloc(block, sizes[i] + 4096);
+        assert_non_null(block);
+        assert_int_equal(block[sizes[i] - 1], 0xff);
+        free(block);
+    }
+}
+
 static void pages_come_zeroed_and_aligned(void **state)
 {
     static const size_t sizes[] = { 1, 4096, 5000, 2u << 20, (2u << 20) + 1, 5u << 20 };
@@ -81,6 +98,8 @@ static void the_kth_allocation_and_all_after_it_fail_on_demand(void **state)
     mem_fail_after(0);
     grown = mem_try_realloc(blocks[0], 16);
     assert_null(grown);
+    assert_null(mem_try_large(5000));
+    assert_null(mem_try_large(5 << 20));
     mem_fail_after(-1);
     free(blocks[0]);
 }
@@ -104,6 +123,7 @@ int main(void)
         cmocka_unit_test(memory_comes_zeroed),
         cmocka_unit_test(nothing_at_all_can_be_asked_for),
         cmocka_unit_test(a_grown_block_keeps_its_bytes),
+        cmocka_unit_test(large_blocks_can_be_written_grown_and_freed),
         cmocka_unit_test(pages_come_zeroed_and_aligned),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_and_all_after_it_fail_on_demand),

@@ -318,23 +318,6 @@ static void help_lists_every_setting_once_under_its_section(void **state)
     free(text);
 }
 
-static void the_manual_has_every_setting_and_no_stray_markup(void **state)
-{
-    char *text = print_to_memory(settings_print_man), start[64];
-    size_t i;
-
-    (void)state;
-    assert_int_equal(
-        strncmp(text, "example(1)\n\n# NAME\n\nexample - Keeps rows\\_of tables", 30), 0);
-    for (i = 0; i < example_table.n_rows; i++) {
-        snprintf(start, sizeof start, "*--%s*", example_rows[i].name);
-        assert_int_equal(n_lines(text, start), 1);
-    }
-    assert_non_null(strstr(text, "\\*serves\\*"));
-    assert_non_null(strstr(text, "_async\\|ssp\\|bsp_"));
-    free(text);
-}
-
 #ifdef PS_FAULTS
 static void without_memory_for_the_kth_item_loading_fails_and_leaves_nothing(void **state)
 {
@@ -375,7 +358,6 @@ int main(void)
         TEST(a_printed_configuration_reads_back_as_itself),
         TEST(the_printed_fallbacks_are_a_file_that_teaches),
         TEST(help_lists_every_setting_once_under_its_section),
-        TEST(the_manual_has_every_setting_and_no_stray_markup),
 #ifdef PS_FAULTS
         TEST(without_memory_for_the_kth_item_loading_fails_and_leaves_nothing),
 #endif

@@ -144,6 +144,81 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
     }
 }
 
+#define N_LARGE 3000u
+
+static struct worker *join_job(struct shard *s, const char *job, enum spec_mode mode)
+{
+    const struct roster_join ask = {
+        .job = job, .n_workers = 1, .incarnation = 1, .mode = mode, .name = "tester"
+    };
+    struct worker *w = NULL;
+    struct err err;
+
+    enter_shard();
+    assert_int_equal(roster_join(shard_roster(s), &ask, 0, &w, &err), 0);
+    return w;
+}
+
+/* Every second key: n from `first` on, then n from `second` on. */
+static void add_keys(struct push *push, uint64_t first, uint64_t second, uint32_t n)
+{
+    static const float values[N_LARGE * DIM_MAX];
+    static uint64_t keys[N_LARGE];
+
+    assert_true(2 * n <= N_LARGE);
+    for (uint32_t i = 0; i < n; i++) {
+        keys[i] = first + 2 * (uint64_t)i;
+        keys[n + i] = second + 2 * (uint64_t)i;
+    }
+    (void)add_gradient(push, 0, DIM_MAX, keys, 2 * n, values);
+}
+
+/* What a clock has changed must not make room for a push that took effect before it, and goes on: as told, what
+ * goes with a clock went before it. */
+static void a_clock_over_a_push_under_way_keeps_its_rows(void **state)
+{
+    const struct shard_config config = { .n_shards = 1, .lease_ms = 1000, .join_ms = 1000 };
+    struct kept_journal *journal = journal_new();
+    struct table_spec spec = sparse_spec("full", DIM_MAX, SPEC_SGD);
+    struct shard *s = shard_new(&config), *again;
+    struct shard_push_result result;
+    enum shard_push_state how;
+    struct push *large, *clock;
+    struct worker *bsp;
+
+    (void)state;
+    enter_shard();
+    shard_listen(s, &journal->journal);
+    spec.limits =
+        (struct spec_limits){ .victims = SPEC_VICTIMS_OLDEST, .max_bytes = 200 << 10 };
+    (void)make_table(s, &spec);
+    bsp = join_job(s, "bsp", SPEC_MODE_BSP);
+    large = next_push(join_job(s, "async", SPEC_MODE_ASYNC), 0);
+    add_keys(large, 0, N_LARGE, N_LARGE / 2);
+    assert_int_equal(shard_push_begin(s, roster_worker(shard_roster(s), "async", 0), large, 0,
+                                      &result, &how),
+                     0);
+    assert_int_equal(how, SHARD_PUSH_UNDER_WAY);
+    while (s->large.phase != SHARD_APPLY)
+        assert_int_equal(shard_push_more(s, 0, &result, &how), 0);
+    clock = next_push(bsp, 0);
+    add_keys(clock, 1, N_LARGE * 2 - 600,
+             300); /* new ones, and some of the large push's last */
+    assert_int_equal(shard_push_begin(s, bsp, clock, 0, &result, &how), 0);
+    assert_int_equal(how, SHARD_PUSH_JUDGED);
+    assert_int_equal(s->large.phase, SHARD_APPLY);
+    shard_settle(s);
+    (void)!shard_push_more(s, 0, &result, &how);
+    assert_int_equal(how, SHARD_PUSH_JUDGED);
+    assert_int_equal(try_restore(&config, NULL, 0, journal, journal->n, 0, &again), 0);
+    assert_same_shard(s, again);
+    free_push(clock);
+    free_push(large);
+    shard_free(s);
+    shard_free(again);
+    journal_free(journal);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +227,7 @@ int main(void)
         cmocka_unit_test(when_all_memory_is_full),
         cmocka_unit_test(without_limits),
         cmocka_unit_test(what_was_made_again_goes_on_as_what_it_was),
+        cmocka_unit_test(a_clock_over_a_push_under_way_keeps_its_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

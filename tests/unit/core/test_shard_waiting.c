@@ -187,6 +187,26 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
     shard_free(s);
 }
 
+static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **state)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct push *push = unit_push(b, 0, 1, 2);
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    must_push(s, a, unit_push(a, 0, 1, 4));
+    push->seq++; /* as if the one before had found no memory */
+    assert_int_equal(try_push(s, b, push).status, PS_ESEQ);
+    assert_false(roster_reach(b, 1)); /* what a pull behind it says */
+    must_push(s, b, unit_push(b, 0, 1, 2));
+    assert_true(weight_of(s, 1) == -3);
+    assert_true(roster_reach(b, 2));
+    shard_free(s);
+}
+
 static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
 {
     struct table_spec spec = unit_spec();
@@ -395,6 +415,35 @@ static void who_is_ahead_comes_again_when_the_others_have_caught_up(void **state
     }
 }
 
+/* Two pushes of one clock, each as large as a float can be: their sum is none. */
+static void
+gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row(void **state)
+{
+    const float huge[DIM] = { 3e38f, -3e38f, 1 };
+    struct table_spec spec = sparse_spec("clipped", DIM, SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *w = join(s, SPEC_MODE_BSP, 0, 0, 1);
+    const uint64_t key = 7;
+    float row[DIM];
+
+    (void)state;
+    enter_shard();
+    spec.clip_norm = 1;
+    (void)make_table(s, &spec);
+    for (int ends = 0; ends < 2; ends++) {
+        struct push *push = next_push(w, 0);
+
+        push->tick = ends;
+        (void)add_gradient(push, 0, DIM, &key, 1, huge);
+        (void)must_push(s, w, push);
+    }
+    assert_int_equal(row_version(find_row(s, 0, key)), 1);
+    read_weights(s, 0, &key, 1, row);
+    for (uint32_t i = 0; i < DIM; i++)
+        assert_true(row[i] > -2 && row[i] < 2);
+    shard_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +454,7 @@ int main(void)
         cmocka_unit_test(a_worker_that_comes_back_and_does_its_step_again_counts_once),
         cmocka_unit_test(
             a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before),
+        cmocka_unit_test(a_worker_is_not_where_it_says_before_its_push_was_judged),
         cmocka_unit_test(a_job_that_starts_afresh_keeps_what_was_finished),
         cmocka_unit_test(a_gradient_for_a_clock_that_is_over_is_refused),
         cmocka_unit_test(a_table_may_be_in_lock_step_in_an_asynchronous_job),
@@ -412,6 +462,8 @@ int main(void)
         cmocka_unit_test(what_one_worker_may_leave_waiting_has_an_end),
         cmocka_unit_test(what_waits_does_not_fill_the_memory),
         cmocka_unit_test(who_is_ahead_comes_again_when_the_others_have_caught_up),
+        cmocka_unit_test(
+            gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,7 @@ static void an_error_comes_behind_the_batches_before_it_and_stays(void **state)
         assert_int_equal(feed_next(f, &batch, &err), PS_EDATA);
         assert_null(batch);
         fixture_assert_says(&err, "log:38: column 1 (row): 'x37' is not a number");
-        fixture_assert_says(&err, "1 malformed rows so far, limit 0");
+        fixture_assert_says(&err, "1 malformed so far, limit 0");
     }
     feed_close(f);
     bench_free(&b);

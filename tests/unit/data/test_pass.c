@@ -289,11 +289,11 @@ static void malformed_rows_past_the_limit_end_the_pass_with_file_and_line(void *
     b.options.bad_rows_max = 2;
     assert_int_equal(run(&b, rows, &n, NULL, &err), PS_EDATA);
     fixture_assert_says(&err, "part-1:17: column 1 (row): 'bad34' is not a number");
-    fixture_assert_says(&err, "3 malformed rows so far, limit 2");
+    fixture_assert_says(&err, "3 malformed so far, limit 2");
     b.options.bad_rows_max = 0;
     assert_int_equal(run(&b, rows, &n, NULL, &err), PS_EDATA);
     fixture_assert_says(&err, "part-1:6: ");
-    fixture_assert_says(&err, "1 malformed rows so far, limit 0");
+    fixture_assert_says(&err, "1 malformed so far, limit 0");
     assert_int_equal(n, 20);
     bench_free(&b);
 }

@@ -29,6 +29,7 @@ struct logged_world {
     uint64_t log_ms, promised;
     uint64_t through[WALKS_MAX]; /* of the world's walks: records at their ends */
     size_t n_through;
+    uint64_t n_full;   /* of the world's, when that was noted */
     uint64_t n_waited; /* events that had to wait for room */
 };
 
@@ -101,7 +102,7 @@ static inline int open_log(struct logged_world *l, const struct log_end *end)
     log_queue_init(&l->queue, &(struct log_queue_config){ .durability = l->durability,
                                                           .next_number = end->last + 1,
                                                           .block_bytes = 8000,
-                                                          .max_bytes = 400000 });
+                                                          .max_bytes = 16 << 20 });
     recorder_init(&l->recorder,
                   &(struct recorder_config){ .sink = { l, sink_reserve, sink_append },
                                              .last = end->last,
@@ -129,6 +130,14 @@ static inline uint64_t promise_of(const struct logged_world *l)
                                                                  : durable;
 }
 
+/* Rows whose push is not there have not happened, whatever was promised of them. */
+static inline uint64_t promised_events(const struct logged_world *l, uint64_t promised)
+{
+    while (promised && l->w.journal->events[promised - 1]->e.type == SHARD_EVENT_ROWS)
+        promised--;
+    return promised;
+}
+
 static inline void work(struct logged_world *l)
 {
     uint64_t due_ms, promise;
@@ -144,8 +153,9 @@ static inline void work(struct logged_world *l)
 /* A walk is a checkpoint only when the log is durable to its end. */
 static inline void note_walks(struct logged_world *l)
 {
-    if (l->w.n_walks < l->n_through)
-        l->n_through = 0;
+    if (l->w.n_full != l->n_full)
+        l->n_through = 0; /* a full one has taken the place of all */
+    l->n_full = l->w.n_full;
     while (l->n_through < l->w.n_walks) {
         l->through[l->n_through++] = recorder_last(&l->recorder);
         log_writer_sync(l->writer);
@@ -196,6 +206,9 @@ static inline int begin_logged(struct logged_world *l, struct dice dice,
 
 static inline void end_logged(struct logged_world *l)
 {
+    enter_shard();
+    settle(&l->w);
+    shard_listen(l->w.s, NULL);
     close_log(l);
     end_world(&l->w);
     crash_files_deinit(&l->disk.files);

@@ -10,6 +10,7 @@ struct gap_world {
     struct logged_world l;
     enum fate fates[WALKS_MAX]; /* of the world's walks */
     size_t n_fates;
+    uint64_t n_full; /* of the world's, when that was noted */
     /* Safe ones that the world has no more use for, until a new one is safe. */
     struct kept_walk stash[WALKS_MAX];
     uint64_t stash_through[WALKS_MAX];
@@ -59,8 +60,9 @@ static void judge_walks(struct gap_world *g)
 {
     struct logged_world *l = &g->l;
 
-    if (l->n_through < g->n_fates)
+    if (l->w.n_full != g->n_full)
         g->n_fates = 0;
+    g->n_full = l->w.n_full;
     while (g->n_fates < l->n_through)
         g->fates[g->n_fates++] = PENDING;
     for (size_t i = 0; i < g->n_fates; i++) {
@@ -109,7 +111,7 @@ static void crash_here(struct gap_world *g, long power_cut)
 
     enter_shard();
     l->disk.full = false;
-    promised = promise_of(l);
+    promised = promised_events(l, promise_of(l));
     die(l, power_cut);
     while (n_walks && g->fates[n_walks - 1] != SAFE)
         n_walks--;

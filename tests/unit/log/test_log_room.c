@@ -139,7 +139,7 @@ static void a_sync_that_is_asked_for_is_done_whatever_the_durability(void **stat
     for (enum log_durability durability = LOG_NONE; durability <= LOG_FSYNC; durability++) {
         struct fixture_log l;
         struct bad_disk d;
-        struct log_end end;
+        struct log_end end = { 0 };
         uint64_t through;
 
         start(&l, &d, durability);
@@ -172,7 +172,7 @@ static bool asked_sync_fails_at(long k)
 {
     struct fixture_log l;
     struct bad_disk d;
-    struct log_end end;
+    struct log_end end = { 0 };
     uint64_t through;
     bool met;
 
@@ -231,7 +231,7 @@ static void a_reader_that_is_stopped_leaves_a_log_that_goes_on_there(void **stat
         struct fixture_log l;
         struct bad_disk d;
         struct log_reader *r;
-        struct log_end end;
+        struct log_end end = { 0 };
         struct err err;
 
         start(&l, &d, LOG_FSYNC);

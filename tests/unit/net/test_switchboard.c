@@ -48,7 +48,7 @@ static void on_closed(void *owner, struct connection *c, int why)
     f->why = why;
 }
 
-static const struct connection_events events = { on_request, on_closed };
+static const struct connection_events events = { .request = on_request, .closed = on_closed };
 
 static void set_up(struct fixture *f)
 {

@@ -51,6 +51,9 @@ struct channels {
     uint64_t last_clock;
     uint64_t body_bytes; /* of all frames */
     uint32_t body_crc;   /* one behind the other */
+    int n_parts;
+    size_t part_bytes; /* of the body of the frame that comes, as far as it was shown */
+    uint32_t part_crc;
     struct frame_header header;
     const uint8_t *head, *body; /* of the held frame, else NULL */
 };
@@ -94,6 +97,9 @@ static inline int channels_on_frame(void *owner, const struct frame_header *head
     struct channels *f = owner;
 
     assert_int_equal(f->n_closed, 0);
+    assert_true(f->part_bytes <= header->body_bytes);
+    assert_int_equal(crc_extend(0, body, f->part_bytes), f->part_crc); /* and still there */
+    f->part_bytes = f->part_crc = 0;
     f->n_frames++;
     assert_false(channel_mid_frame(f->channel));
     f->body_bytes += header->body_bytes;
@@ -117,6 +123,19 @@ static inline int channels_on_frame(void *owner, const struct frame_header *head
     return f->what == REFUSE || f->what == REPLY_AND_REFUSE ? PS_EGREETING : 0;
 }
 
+static inline void channels_on_part(void *owner, const struct frame_header *header,
+                                    const uint8_t *head, const uint8_t *body, size_t n_bytes)
+{
+    struct channels *f = owner;
+
+    assert_int_equal(f->n_closed, 0);
+    assert_ptr_equal(body, head + header->head_bytes);
+    assert_true(n_bytes >= f->part_bytes && n_bytes < header->body_bytes);
+    f->n_parts++;
+    f->part_bytes = n_bytes;
+    f->part_crc = crc_extend(0, body, n_bytes);
+}
+
 static inline void channels_on_closed(void *owner, int why)
 {
     struct channels *f = owner;
@@ -129,7 +148,9 @@ static inline void channels_on_closed(void *owner, int why)
     f->channel = NULL;
 }
 
-static const struct channel_events channels_events = { channels_on_frame, channels_on_closed };
+static const struct channel_events channels_events = { .frame = channels_on_frame,
+                                                       .part = channels_on_part,
+                                                       .closed = channels_on_closed };
 
 static inline void channels_loop_init(struct channels_loop *on)
 {

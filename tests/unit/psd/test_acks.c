@@ -84,7 +84,9 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
 
 static void what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told(void **state)
 {
-    struct join asked = { .job = "job", .n_workers = 2, .incarnation = 1, .mode = SPEC_MODE_BSP };
+    struct join asked = {
+        .job = "job", .n_workers = 2, .incarnation = 1, .mode = SPEC_MODE_BSP
+    };
     struct join_reply reply;
     struct buf frame = { 0 };
     struct fixture f;

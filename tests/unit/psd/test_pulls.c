@@ -67,7 +67,7 @@ static void on_closed(void *owner, struct connection *c, int why)
     pulls_drop(f->pulls, c);
 }
 
-static const struct connection_events events = { on_request, on_closed };
+static const struct connection_events events = { .request = on_request, .closed = on_closed };
 
 static void push_empty_at(struct fixture *f, uint32_t rank, uint64_t clock)
 {

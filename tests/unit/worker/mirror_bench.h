@@ -76,10 +76,9 @@ static inline void bench_init(struct bench *b, struct setup setup, uint64_t seed
 {
     *b = (struct bench){ .setup = setup, .seed = seed };
     b->cluster = cluster_new(setup.n_shards, setup.mode, setup.memory_max_bytes);
-    b->mirror = store_mirror_new(&b->cluster->store,
-                                 &(struct store_mirror_options){ .max_bytes = setup.cache_bytes,
-                                                                 .mode = setup.mode,
-                                                                 .n_batches = 1 });
+    b->mirror = store_mirror_new(
+        &b->cluster->store,
+        &(struct store_mirror_options){ .max_bytes = setup.cache_bytes, .mode = setup.mode });
     make_table(b, 0, (struct table_spec){ .dim = DIM, .limits = setup.limits });
     make_table(b, 1, (struct table_spec){ .dim = 1 });
     make_table(b, 2,

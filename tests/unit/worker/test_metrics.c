@@ -141,7 +141,7 @@ static void the_order_and_size_of_what_is_added_do_not_matter(void **state)
     assert_int_equal(metrics_result(&b, &s), 0);
     assert_true(r.auc == s.auc && r.n == s.n && r.n_positive == s.n_positive);
     assert_true(fabs(r.logloss - s.logloss) < 1e-13);
-    metrics_clear(&b);
+    metrics_deinit(&b);
     add(&b, probs, labels, 1000);
     assert_int_equal(metrics_result(&b, &s), 0);
     assert_true(r.logloss == s.logloss && r.auc == s.auc);

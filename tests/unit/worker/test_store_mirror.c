@@ -226,7 +226,7 @@ static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole
     bench_deinit(&b);
 }
 
-static void a_pull_aside_has_the_same_bits_and_is_not_counted(void **state)
+static void a_pull_aside_has_the_same_bits_and_leaves_no_trace(void **state)
 {
     struct batch batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
     struct ps_pull_section sections[N_TABLES];
@@ -251,7 +251,7 @@ static void a_pull_aside_has_the_same_bits_and_is_not_counted(void **state)
                                                ask(&b, &other, &got, sections), &err),
                      0);
     assert_int_equal(b.mirror->ops->pull_wait(b.mirror, &err), 0);
-    assert_int_equal(b.cluster->stats.rows_pulled, n_rows + 2); /* of both sparse tables */
+    assert_int_equal(b.cluster->stats.rows_pulled, n_rows + 9); /* all of three tables */
     after = stats_of(&b);
     assert_int_equal(pull(&b, &b.cluster->store, &other, &want), 0);
     assert_memory_equal(&got, &want, sizeof got);
@@ -259,12 +259,18 @@ static void a_pull_aside_has_the_same_bits_and_is_not_counted(void **state)
     assert_int_equal(after.rows_cached, before.rows_cached);
     assert_int_equal(after.rows_pulled_again, before.rows_pulled_again);
     assert_int_equal(after.bytes_saved, before.bytes_saved);
+    n_rows = b.cluster->stats.rows_pulled;
+    assert_int_equal(pull(&b, b.mirror, &other, &got), 0);
+    assert_int_equal(b.cluster->stats.rows_pulled, n_rows + 2); /* key 900 was not kept */
     bench_deinit(&b);
 }
 
 static void a_copy_that_begins_anew_has_lost_nothing(void **state)
 {
     static const struct table_spec spec = { .dim = DIM, .name = "job/t" };
+    static const struct table_spec late = {
+        .dim = DIM, .name = "job/late", .limits = { .admit_touches = 3, .admit_clocks = 9 }
+    };
     struct replica *r = replica_new(
         &(struct replica_options){ .n_shards = 1, .mode = SPEC_MODE_BSP, .n_turns = 1 });
     struct err err;
@@ -272,10 +278,13 @@ static void a_copy_that_begins_anew_has_lost_nothing(void **state)
     (void)state;
     enter_shard();
     assert_int_equal(replica_add_table(r, 0, &spec, &err), 0);
+    assert_int_equal(replica_add_table(r, 1, &late, &err), 0);
     replica_note_gone(r, &spec, 5);
     assert_true(replica_had(r, 0, 5));
     assert_int_equal(replica_clear(r, &err), 0);
     assert_false(replica_had(r, 0, 5));
+    assert_true(replica_covers(r, 0));
+    assert_false(replica_covers(r, 1)); /* nor does it begin to hold what it must not */
     replica_free(r);
 }
 
@@ -318,7 +327,7 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
         cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
         cmocka_unit_test(a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole),
-        cmocka_unit_test(a_pull_aside_has_the_same_bits_and_is_not_counted),
+        cmocka_unit_test(a_pull_aside_has_the_same_bits_and_leaves_no_trace),
         cmocka_unit_test(a_copy_that_begins_anew_has_lost_nothing),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_fails_and_no_bit_is_wrong),

@@ -67,9 +67,35 @@ static void requests_that_leave_meanwhile_are_not_taken_for_bytes_of_the_push(vo
     assert_int_equal(chosen(0, 1000000), CODEC_FP32);
 }
 
+static void dense_tables_that_are_used_again_are_as_stale_as_their_pull(void **state)
+{
+    static struct settings settings = { .dense_refresh = "4", .dense_mode = SPEC_MODE_ASYNC };
+    const struct fake_plan plan = { .n_permits = 1 };
+    struct ps_stats stats;
+    struct err err;
+    struct wire *w;
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, &fake_overlaps, &plan);
+    assert_int_equal(wire_new(&settings, &f.store, 0, true, &w, &err), 0);
+    for (uint64_t clock = 0; clock < 4; clock++) {
+        bool wants = wire_wants_dense(w, clock);
+
+        assert_int_equal(wants, clock == 0);
+        wire_pulled(w, clock, wants);
+        wire_stats(w, &stats);
+        assert_int_equal(stats.staleness_max, clock);
+    }
+    assert_true(wire_wants_dense(w, 4));
+    wire_free(w);
+    fake_deinit(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dense_tables_that_are_used_again_are_as_stale_as_their_pull),
         cmocka_unit_test(requests_that_leave_meanwhile_are_not_taken_for_bytes_of_the_push),
     };
 

@@ -1,0 +1,28 @@
+/* What psctl was told: the value that main.c's table of settings fills in, and the commands are given. */
+#ifndef DEPLOY_PSCTL_OPTIONS_H
+#define DEPLOY_PSCTL_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "common/settings.h"
+
+enum options_exit { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_MISUSED = 2 };
+
+enum options_format { FORMAT_SAFETENSORS, FORMAT_NPY };
+
+struct options {
+    char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    uint64_t timeout_ms;
+    bool json;
+    /* Of the commands that read files. */
+    char at[SETTINGS_TEXT_MAX];
+    struct setting_list tables;
+    char against[SETTINGS_TEXT_MAX];
+    uint32_t top;
+    int format; /* enum options_format */
+    bool state;
+    char out[SETTINGS_TEXT_MAX], to[SETTINGS_TEXT_MAX];
+    uint32_t node, nodes, shards;
+};
+
+#endif

@@ -1,0 +1,152 @@
+#include "deploy/psctl/points.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "deploy/psctl/grid.h"
+#include "deploy/psctl/offline.h"
+#include "server/store/checkpoint_links.h"
+#include "server/store/shelf.h"
+
+struct points {
+    bool json;
+    cJSON *root;
+    struct grid grid;
+};
+
+static const char *const heads[] = { "NUMBER", "<WHEN", "<KIND", "SHARDS",
+                                     "ROWS",   "BYTES", "<JOBS" };
+
+static void format_jobs(const struct manifest *m, char *dst, size_t dst_bytes)
+{
+    size_t len = 0;
+
+    snprintf(dst, dst_bytes, "-");
+    for (uint32_t i = 0; i < m->n_jobs && len < dst_bytes; i++)
+        len += (size_t)snprintf(dst + len, dst_bytes - len, "%s%s:%" PRIu64, i ? " " : "",
+                                m->jobs[i].name, m->jobs[i].min_clock);
+}
+
+static void add_to_grid(struct points *p, const struct manifest *m, uint64_t n_rows,
+                        uint64_t n_bytes)
+{
+    char when[40] = "-", jobs[400];
+    time_t seconds = (time_t)(m->unix_ms / 1000);
+    struct tm local;
+
+    if (localtime_r(&seconds, &local))
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    format_jobs(m, jobs, sizeof jobs);
+    grid_add(&p->grid, "%" PRIu64, m->number);
+    grid_add(&p->grid, "%s", when);
+    if (m->base)
+        grid_add(&p->grid, "delta to %" PRIu64, m->base);
+    else
+        grid_add(&p->grid, "full");
+    grid_add(&p->grid, "%u", m->n_files);
+    grid_add(&p->grid, "%" PRIu64, n_rows);
+    grid_add(&p->grid, "%" PRIu64, n_bytes);
+    grid_add(&p->grid, "%s", jobs);
+}
+
+static void add_to_json(struct points *p, const struct manifest *m, uint64_t n_rows,
+                        uint64_t n_bytes)
+{
+    cJSON *item = cJSON_CreateObject(), *jobs;
+
+    offline_add_u64(item, "number", m->number);
+    offline_add_u64(item, "unix_ms", m->unix_ms);
+    offline_add_u64(item, "base", m->base);
+    offline_add_u64(item, "node", m->node);
+    offline_add_u64(item, "nodes", m->n_nodes);
+    offline_add_u64(item, "shards_per_node", m->shards_per_node);
+    offline_add_u64(item, "epoch", m->map_id);
+    offline_add_u64(item, "rows", n_rows);
+    offline_add_u64(item, "bytes", n_bytes);
+    jobs = cJSON_AddArrayToObject(item, "jobs");
+    for (uint32_t i = 0; i < m->n_jobs; i++) {
+        cJSON *job = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(job, "name", m->jobs[i].name);
+        cJSON_AddStringToObject(job, "mode", spec_mode_name(m->jobs[i].mode));
+        offline_add_u64(job, "min_clock", m->jobs[i].min_clock);
+        cJSON_AddItemToArray(jobs, job);
+    }
+    cJSON_AddItemToArray(p->root, item);
+}
+
+static void add(struct points *p, const struct manifest *m)
+{
+    uint64_t n_rows = 0, n_bytes = 0;
+
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        n_rows += m->files[i].n_rows;
+        n_bytes += m->files[i].n_bytes;
+    }
+    if (p->json)
+        add_to_json(p, m, n_rows, n_bytes);
+    else
+        add_to_grid(p, m, n_rows, n_bytes);
+}
+
+/* One that is damaged, or unfinished, is told and left out. */
+static int add_number(struct points *p, const char *data_dir, uint64_t number, struct err *err)
+{
+    char dir[SHELF_PATH_MAX];
+    struct checkpoint c = { 0 };
+    int status = shelf_number_path(data_dir, number, dir, err);
+
+    if (!status)
+        status = checkpoint_read_links(&file_os, dir, &c, err);
+    if (!status)
+        add(p, &c.links[0]);
+    else if (checkpoint_is_damage(status) && !checkpoint_is_unfinished(&file_os, dir))
+        offline_note(NULL, err->text);
+    checkpoint_close(&c);
+    return checkpoint_is_damage(status) ? 0 : status;
+}
+
+static int add_all(struct points *p, const char *data_dir, struct err *err)
+{
+    char base[SHELF_PATH_MAX];
+    struct shelf_numbers numbers = { 0 };
+    int status = shelf_path(data_dir, base, err);
+
+    if (!status)
+        status = shelf_list(&file_os, base, &numbers, err);
+    if (!status && numbers.n == 0)
+        status = err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
+    for (size_t i = numbers.n; i-- > 0 && !status;)
+        status = add_number(p, data_dir, numbers.items[i], err);
+    free(numbers.items);
+    return status;
+}
+
+int points_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    struct points p = { .json = o->json, .root = cJSON_CreateArray() };
+    struct err err = { 0 };
+    int status;
+
+    (void)n_words;
+    grid_init(&p.grid, heads, COUNT_OF(heads));
+    status = add_all(&p, words[0], &err);
+    if (status) {
+        cJSON_Delete(p.root);
+        grid_drop(&p.grid);
+        err.status = status;
+        return offline_fail(&err);
+    }
+    if (p.json) {
+        cJSON *answer = cJSON_CreateObject();
+
+        cJSON_AddItemToObject(answer, "checkpoints", p.root);
+        offline_print_json(answer);
+        return EXIT_ANSWERED;
+    }
+    cJSON_Delete(p.root);
+    grid_finish(&p.grid, stdout);
+    return EXIT_ANSWERED;
+}

@@ -1,0 +1,210 @@
+#include "deploy/psctl/restore.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+#include "common/now.h"
+#include "deploy/psctl/offline.h"
+#include "proto/route.h"
+#include "server/data_lock.h"
+#include "server/durable/epochs.h"
+#include "server/durable/saver.h"
+
+#define LEASE_MS 1u /* of shards that serve nobody */
+
+struct restore {
+    const struct options *options;
+    const char *word; /* the paths as they were given */
+    struct offline_paths paths;
+    char job[SPEC_NAME_MAX];
+    struct collect_config config;
+    struct collect *collect;   /* owned */
+    uint32_t n_shards;         /* of the node */
+    struct shard **shards;     /* owned, n_shards */
+    struct manifest *manifest; /* owned */
+    struct collect_facts facts;
+    int lock; /* of the data directory; -1: none */
+};
+
+/* --- where it goes --- */
+
+static int check_layout(const struct restore *r, struct err *err)
+{
+    const struct options *o = r->options;
+
+    if (o->node >= o->nodes)
+        return err_set(err, PS_ESETTING,
+                       "node: found %u, expected 0 to %u, as there are %u nodes", o->node,
+                       o->nodes - 1, o->nodes);
+    if (r->n_shards * o->nodes > ROUTE_N_SHARDS_MAX)
+        return err_set(err, PS_ESETTING,
+                       "shards: %u on each of %u nodes are more than the %u of a cluster",
+                       r->n_shards, o->nodes, ROUTE_N_SHARDS_MAX);
+    return 0;
+}
+
+/* Nothing that is there may become older than what is written now. */
+static int check_empty(const char *dir, struct err *err)
+{
+    const struct rebuild_at end = { 0 };
+    struct source there;
+    uint64_t epoch = 0;
+    bool holds;
+    int status = source_open(&file_os, dir, &end, NULL, NULL, &there, err);
+
+    if (status == -EACCES)
+        return status;
+    holds = status || there.has_checkpoint || there.has_log;
+    source_close(&there);
+    status = epochs_newest(&file_os, dir, &epoch, err);
+    if (status || (!holds && epoch == 0))
+        return status;
+    return err_set(err, -EEXIST, "to: %.200s holds the data of a node already", dir);
+}
+
+static int take_directory(struct restore *r, struct err *err)
+{
+    int status = data_lock_take(r->options->to, &r->lock, err);
+
+    return status ? status : check_empty(r->options->to, err);
+}
+
+/* --- what goes there --- */
+
+/* The files are there, and the layout may be: nothing is made before. */
+static int look(struct restore *r, struct err *err)
+{
+    const struct options *o = r->options;
+    int status;
+
+    if (!o->to[0])
+        return err_set(err, PS_ESETTING,
+                       "to: expected the data directory to make, --to DATA_DIR");
+    status = offline_read_paths(r->word, &r->paths, err);
+    if (!status)
+        status = offline_config(o, &r->paths, COLLECT_WHOLE, r->job, &r->config, err);
+    if (!status)
+        status = collect_open(&r->config, &r->collect, err);
+    if (status)
+        return status;
+    r->n_shards = o->shards ? o->shards : collect_shards_per_node(r->collect);
+    return check_layout(r, err);
+}
+
+static int collect(struct restore *r, struct err *err) ON_SHARD
+{
+    const struct options *o = r->options;
+
+    r->shards = mem_alloc(r->n_shards * sizeof *r->shards);
+    for (uint32_t i = 0; i < r->n_shards; i++)
+        r->shards[i] = shard_new(&(struct shard_config){ .shard = o->node * r->n_shards + i,
+                                                         .n_shards = o->nodes * r->n_shards,
+                                                         .lease_ms = LEASE_MS,
+                                                         .join_ms = LEASE_MS,
+                                                         .park_ms = LEASE_MS });
+    return collect_into(r->collect, r->shards, r->n_shards, now_mono_ms(), &r->facts, err);
+}
+
+static int save(struct restore *r, struct err *err) ON_SHARD
+{
+    const struct options *o = r->options;
+    struct manifest *m = r->manifest;
+    int status = 0;
+
+    for (uint32_t i = 0; i < r->n_shards && !status; i++)
+        status =
+            saver_save(&(struct saver_config){ .files = &file_os,
+                                               .data_dir = o->to,
+                                               .number = m->number,
+                                               .shard_index = i,
+                                               .identity = { .node = o->node,
+                                                             .shard = o->node * r->n_shards + i,
+                                                             .n_shards = m->n_shards,
+                                                             .map_id = m->map_id } },
+                       r->shards[i], 0, NULL, NULL, &m->files[i], err);
+    return status;
+}
+
+static int write_all(struct restore *r, struct err *err) ON_SHARD
+{
+    const struct options *o = r->options;
+    struct manifest *m = r->manifest = mem_alloc(sizeof *r->manifest);
+    int status = checkpoint_next(&file_os, o->to, &m->number, err);
+
+    m->unix_ms = now_unix_ms();
+    m->node = o->node;
+    m->n_nodes = o->nodes;
+    m->shards_per_node = m->n_files = r->n_shards;
+    m->n_shards = o->nodes * r->n_shards;
+    m->map_id = m->number; /* of the epoch that begins with it */
+    if (!status)
+        status = epochs_make(&file_os, o->to, m->map_id, err);
+    if (!status)
+        status = save(r, err);
+    return status ? status : checkpoint_commit(&file_os, o->to, m, 1, NULL, err);
+}
+
+/* --- telling --- */
+
+static void tell(const struct restore *r) ON_SHARD
+{
+    uint64_t n_rows = 0, n_bytes = 0;
+    cJSON *json;
+
+    for (uint32_t i = 0; i < r->n_shards; i++) {
+        n_rows += r->manifest->files[i].n_rows;
+        n_bytes += r->manifest->files[i].n_bytes;
+    }
+    if (!r->options->json) {
+        printf("%s is made: checkpoint %" PRIu64 " of node %u of %u with %u shards, %u tables, "
+               "%" PRIu64 " rows, %" PRIu64 " bytes; %" PRIu64 " log records done again\n",
+               r->options->to, r->manifest->number, r->options->node, r->options->nodes,
+               r->n_shards, shard_n_tables(r->shards[0]), n_rows, n_bytes, r->facts.n_records);
+        return;
+    }
+    json = cJSON_CreateObject();
+    offline_add_u64(json, "number", r->manifest->number);
+    offline_add_u64(json, "shards", r->n_shards);
+    offline_add_u64(json, "tables", shard_n_tables(r->shards[0]));
+    offline_add_u64(json, "rows", n_rows);
+    offline_add_u64(json, "bytes", n_bytes);
+    offline_add_u64(json, "records", r->facts.n_records);
+    offline_print_json(json);
+}
+
+static void deinit(struct restore *r) ON_SHARD
+{
+    for (uint32_t i = 0; r->shards && i < r->n_shards; i++)
+        shard_free(r->shards[i]);
+    free(r->shards);
+    free(r->manifest);
+    collect_close(r->collect);
+    if (r->lock >= 0)
+        close(r->lock);
+}
+
+int restore_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    struct restore r = { .options = o, .word = words[0], .lock = -1 };
+    struct err err = { 0 };
+    int status;
+
+    (void)n_words;
+    enter_shard();
+    status = look(&r, &err);
+    if (!status)
+        status = take_directory(&r, &err);
+    if (!status)
+        status = collect(&r, &err);
+    if (!status)
+        status = write_all(&r, &err);
+    if (!status)
+        tell(&r);
+    deinit(&r);
+    err.status = status;
+    return status ? offline_fail(&err) : EXIT_ANSWERED;
+}

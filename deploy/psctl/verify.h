@@ -1,0 +1,25 @@
+/*
+ * psctl verify PATH: is all that a data directory (or one checkpoint) holds whole, and can each restore point be made
+ * again from it? Every byte is read once; nothing is written. What a running psd is just writing or removing is no
+ * damage.
+ */
+#ifndef DEPLOY_PSCTL_VERIFY_H
+#define DEPLOY_PSCTL_VERIFY_H
+
+#include <cjson/cJSON.h>
+
+#include "common/file.h"
+#include "common/status.h"
+#include "deploy/psctl/options.h"
+
+enum verify_telling { VERIFY_LINES, VERIFY_QUIETLY };
+
+/* {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, the caller's to delete; with VERIFY_LINES also a line
+ * on stdout for each. A failure is about this process, or there is nothing: PS_ENOCHECKPOINT. */
+int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
+                cJSON **ret_json, struct err *err) MUST_CHECK;
+
+/* words[0]: PATH. EXIT_FAILED where something is damaged. */
+int verify_run(const struct options *o, const char *const *words, uint32_t n_words);
+
+#endif

@@ -1,0 +1,110 @@
+#include "deploy/psctl/verify_log.h"
+
+#include <stdlib.h>
+
+#include "common/mem.h"
+#include "server/durable/epochs.h"
+
+static struct verify_log_stretch *add_stretch(struct verify_log *log, uint64_t first)
+{
+    struct verify_log_stretch *all = mem_alloc((log->n_stretches + 1) * sizeof *all);
+
+    for (uint32_t i = 0; i < log->n_stretches; i++)
+        all[i] = log->stretches[i];
+    free(log->stretches);
+    log->stretches = all;
+    all[log->n_stretches] = (struct verify_log_stretch){ first, first - 1 };
+    return &all[log->n_stretches++];
+}
+
+static int read_stretch(struct log_reader *r, struct verify_log *log,
+                        struct verify_log_stretch *ret, struct err *err)
+{
+    const struct log_record *record;
+    int status = log_reader_next(r, &record, err);
+
+    while (!status && record) {
+        ret->last = record->number;
+        log->n_records++;
+        log->n_pushes += record->event.type == SHARD_EVENT_PUSH;
+        status = log_reader_next(r, &record, err);
+    }
+    if (!status)
+        log->end = *log_reader_end(r);
+    return status;
+}
+
+/* Behind a gap the log goes on with the next segment's first record. */
+static uint64_t next_first(const struct log_segments *segments, uint64_t last)
+{
+    for (size_t i = 0; i < segments->n; i++)
+        if (segments->firsts[i] > last + 1)
+            return segments->firsts[i];
+    return 0;
+}
+
+static int read_all(const struct file_ops *files, const char *dir,
+                    const struct log_segments *segments, struct verify_log *log,
+                    struct err *err)
+{
+    uint64_t from = segments->n ? segments->firsts[0] : 0;
+    int status = 0;
+
+    while (from && !status) {
+        struct verify_log_stretch *stretch = add_stretch(log, from);
+        struct log_reader *r;
+
+        status = log_reader_open(files, dir, NULL, from, &r, err);
+        if (status)
+            return status;
+        status = read_stretch(r, log, stretch, err);
+        log_reader_free(r);
+        from = !status && log->end.verdict == LOG_GAP ? next_first(segments, stretch->last) : 0;
+    }
+    return status;
+}
+
+int verify_log_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                    uint32_t shard_index, struct verify_log *ret, struct err *err)
+{
+    char dir[LOG_PATH_MAX];
+    struct log_segments segments = { 0 };
+    int status = epochs_log_dir(data_dir, epoch, shard_index, dir, err);
+
+    *ret = (struct verify_log){ .epoch = epoch, .shard_index = shard_index };
+    if (status)
+        return status;
+    status = log_segment_list(files, dir, &segments, err);
+    ret->n_segments = (uint32_t)segments.n;
+    if (!status)
+        status = read_all(files, dir, &segments, ret, err);
+    free(segments.firsts);
+    if (status)
+        verify_log_free(ret);
+    return status;
+}
+
+uint64_t verify_log_reach(const struct verify_log *log, uint64_t from)
+{
+    for (uint32_t i = 0; i < log->n_stretches; i++)
+        if (log->stretches[i].first <= from && log->stretches[i].last + 1 >= from)
+            return log->stretches[i].last >= from ? log->stretches[i].last : from - 1;
+    return from - 1;
+}
+
+uint64_t verify_log_last(const struct verify_log *log)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < log->n_stretches; i++)
+        if (log->stretches[i].last >= log->stretches[i].first)
+            last = log->stretches[i].last;
+    return last;
+}
+
+void verify_log_free(struct verify_log *log)
+{
+    free(log->stretches);
+    log->stretches = NULL;
+    log->n_stretches = 0;
+}

@@ -1,0 +1,36 @@
+/* One shard's push log, read from its first record to its last: what is in it, and whether that is all. */
+#ifndef DEPLOY_PSCTL_VERIFY_LOG_H
+#define DEPLOY_PSCTL_VERIFY_LOG_H
+
+#include "server/log/log_reader.h"
+
+/* Records without a hole between them. */
+struct verify_log_stretch {
+    uint64_t first, last; /* last: first - 1 where there is none */
+};
+
+struct verify_log {
+    uint64_t epoch;
+    uint32_t shard_index; /* on its node */
+    uint32_t n_segments;
+    uint64_t n_records, n_pushes;
+    /* Ascending. More than one where records were dropped (LOG_GAP), which a checkpoint behind makes good. */
+    struct verify_log_stretch *stretches; /* owned */
+    uint32_t n_stretches;
+    struct log_end end; /* of the last stretch; its verdict is not LOG_GAP */
+};
+
+/* 0 also for an empty or damaged one. What files answer, with a sentence: the log could not be read. */
+int verify_log_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                    uint32_t shard_index, struct verify_log *ret, struct err *err) MUST_CHECK;
+
+/* The last record that is there without a hole from record `from` on; from - 1: not even that one. */
+uint64_t verify_log_reach(const struct verify_log *log, uint64_t from);
+
+/* Of all stretches; 0: the log is empty. */
+uint64_t verify_log_last(const struct verify_log *log);
+
+/* A zeroed one is fine. */
+void verify_log_free(struct verify_log *log);
+
+#endif

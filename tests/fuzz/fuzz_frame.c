@@ -1,0 +1,233 @@
+/*
+ * A stream of bytes as a channel gets it: u8 how | u8 piece | stream.
+ *
+ * The stream comes through a socket in pieces, and some frames are held for a while. What is
+ * delivered is what a plain loop over the bytes finds, whatever the pieces; and a channel ends once. The
+ * checksums are real here, and are set right before: but for frames whose checksum says ffffffff.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/status.h"
+#include "proto/channel.h"
+#include "proto/message.h"
+#include "tests/fuzz/harness.h"
+
+#define FRAME_MAX (1u << 16)
+#define HOWS_HELD 3u
+
+struct found {
+    uint64_t digest;
+    unsigned n_frames;
+    int status; /* 0: the stream ended */
+};
+
+static void find(struct found *f, const struct frame_header *header, const uint8_t *head,
+                 const uint8_t *body)
+{
+    uint8_t again[FRAME_HEADER_BYTES];
+
+    assert(body == head + header->head_bytes);
+    frame_encode(again, header, head, body);
+    assert(memcmp(again, head - FRAME_HEADER_BYTES, sizeof again) == 0);
+    harness_digest(&f->digest, again, sizeof again);
+    harness_digest(&f->digest, head, header->head_bytes);
+    harness_digest(&f->digest, body, header->body_bytes);
+    f->n_frames++;
+}
+
+/* The frame at the front of n_bytes, if it is whole; its length, or 0. */
+static size_t open_front(const uint8_t *at, size_t n_bytes, struct found *f,
+                         struct frame_header *header)
+{
+    size_t n_frame;
+
+    if (!frame_magic_fits(at, n_bytes))
+        f->status = PS_EPROTO;
+    else if (n_bytes >= FRAME_HEADER_BYTES)
+        f->status = frame_decode(at, FRAME_MAX, header);
+    if (f->status || n_bytes < FRAME_HEADER_BYTES)
+        return 0;
+    n_frame = FRAME_HEADER_BYTES + (size_t)header->head_bytes + header->body_bytes;
+    return n_frame <= n_bytes ? n_frame : 0;
+}
+
+static void set_crcs(uint8_t *at, size_t n_bytes)
+{
+    struct found f = { 0 };
+    struct frame_header header;
+    size_t n_frame;
+
+    while ((n_frame = open_front(at, n_bytes, &f, &header)) != 0) {
+        const uint8_t *head = at + FRAME_HEADER_BYTES;
+
+        if (header.crc != UINT32_MAX)
+            frame_encode(at, &header, head, head + header.head_bytes);
+        at += n_frame;
+        n_bytes -= n_frame;
+    }
+}
+
+/* The definition. */
+static struct found find_plainly(const uint8_t *at, size_t n_bytes)
+{
+    struct found f = { 0 };
+    struct frame_header header;
+    size_t n_frame;
+
+    while ((n_frame = open_front(at, n_bytes, &f, &header)) != 0) {
+        f.status = frame_verify(at, &header);
+        if (f.status)
+            break;
+        find(&f, &header, at + FRAME_HEADER_BYTES, at + FRAME_HEADER_BYTES + header.head_bytes);
+        at += n_frame;
+        n_bytes -= n_frame;
+    }
+    return f;
+}
+
+/* --- the same through a channel --- */
+
+struct end {
+    uv_loop_t loop;
+    struct channel_hub hub;
+    uv_pipe_t pipe;
+    struct channel *channel; /* owned; on the heap, so that a touch after its end is seen */
+    struct found found;
+    unsigned how;
+    bool held;
+    int n_closed;
+};
+
+static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct end *e = owner;
+    struct buf reply = { 0 };
+    int status;
+
+    assert(!e->n_closed && !e->held);
+    find(&e->found, header, head, body);
+    status = message_write_beat(&reply, header->request_id, 1);
+    assert(status == 0);
+    status = channel_send(e->channel, &reply);
+    assert(status == 0);
+    if (e->how && (e->found.n_frames + e->how) % HOWS_HELD == 0) {
+        e->held = true;
+        channel_hold(e->channel);
+    }
+    return 0;
+}
+
+static void on_closed(void *owner, int why)
+{
+    struct end *e = owner;
+
+    e->n_closed++;
+    e->found.status = why;
+    free(e->channel);
+    e->channel = NULL;
+}
+
+static const struct channel_events events = { .frame = on_frame, .closed = on_closed };
+
+static void turn(struct end *e)
+{
+    uv_run(&e->loop, UV_RUN_NOWAIT);
+    if (e->held && e->channel) {
+        e->held = false;
+        channel_release(e->channel);
+    }
+    uv_run(&e->loop, UV_RUN_NOWAIT);
+}
+
+/* Sends the stream, and then that it has ended; reads what is replied. */
+static void feed(struct end *e, int fd, const uint8_t *at, size_t n_bytes, size_t piece)
+{
+    uint8_t sink[1 << 12];
+
+    while (!e->n_closed) {
+        ssize_t n = send(fd, at, n_bytes < piece ? n_bytes : piece, MSG_NOSIGNAL);
+
+        if (n > 0) {
+            at += n;
+            n_bytes -= (size_t)n;
+        }
+        if (!n_bytes)
+            (void)!shutdown(fd, SHUT_WR);
+        turn(e);
+        while (read(fd, sink, sizeof sink) > 0)
+            ;
+    }
+}
+
+static void check_end(const struct found *want, const struct end *e)
+{
+    assert(e->n_closed == 1);
+    assert(e->found.n_frames == want->n_frames && e->found.digest == want->digest);
+    assert(e->found.status == (want->status ? want->status : UV_EOF));
+}
+
+static void must(int status)
+{
+    assert(status == 0);
+}
+
+static void run_channel(const struct found *want, const uint8_t *at, size_t n_bytes,
+                        unsigned how, size_t piece)
+{
+    struct end *e = calloc(1, sizeof *e);
+    uv_os_sock_t ends[2];
+
+    assert(e);
+    e->how = how;
+    must(uv_loop_init(&e->loop));
+    channel_hub_init(&e->hub, &e->loop);
+    e->channel = malloc(sizeof *e->channel);
+    must(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE));
+    must(uv_pipe_init(&e->loop, &e->pipe, 0));
+    must(uv_pipe_open(&e->pipe, ends[0]));
+    must(channel_start(e->channel, (uv_stream_t *)&e->pipe, &e->hub, FRAME_MAX, &events, e));
+    feed(e, ends[1], at, n_bytes, piece);
+    close(ends[1]);
+    channel_hub_close(&e->hub);
+    uv_run(&e->loop, UV_RUN_DEFAULT);
+    must(uv_loop_close(&e->loop));
+    channel_hub_deinit(&e->hub);
+    check_end(want, e);
+    free(e);
+}
+
+void harness_one(const uint8_t *bytes, size_t n_bytes)
+{
+    struct harness_bytes in = { bytes, bytes + n_bytes };
+    unsigned how = (unsigned)harness_number(&in, 1) % 4;
+    size_t piece = 1 + (size_t)harness_number(&in, 1) * 7, n;
+    uint8_t *stream = harness_take(&in, SIZE_MAX, &n);
+    struct found want;
+
+    set_crcs(stream, n);
+    want = find_plainly(stream, n);
+    run_channel(&want, stream, n, how, piece < n / 64 ? n / 64 : piece);
+    free(stream);
+}
+
+bool harness_seed(uint32_t i, struct buf *out)
+{
+    const uint8_t pieces[] = { 0, 3, 255 };
+    struct admin admin = { .command = "checkpoint", .argument = "now" };
+    struct status_reply reply = { 0 };
+    static const char json[3000];
+
+    if (i >= 4 * COUNT_OF(pieces))
+        return false;
+    harness_put_number(out, i % 4, 1);
+    harness_put_number(out, pieces[i / 4], 1);
+    must(message_write_beat(out, i, 7));
+    must(message_write_admin(out, i + 1, &admin));
+    must(message_write_admin_reply(out, 2, &reply, json, i * 256));
+    must(message_write_leave(out, i, 7));
+    return true;
+}

@@ -1,0 +1,285 @@
+#include "tests/sim/check.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the same? --- */
+
+static void check_row(const struct world *w, const struct check_place *at,
+                      const struct model *model, uint32_t table, uint32_t key,
+                      const struct row *row, const char *when)
+{
+    const struct model_row *twin = &model->rows[table][key];
+    uint32_t dim = w->plan.dims[table];
+    const float *values = model->values[table] + (size_t)key * dim;
+
+    if (!row && !twin->is_there)
+        return;
+    if (!row || !twin->is_there)
+        world_fail(w, "shard %u, %s: table %u, key %u is %s", at->shard, when, table, key,
+                   row ? "there, and should not be" : "not there");
+    if (row_version(row) != twin->version)
+        world_fail(w, "shard %u, %s: table %u, key %u has version %llu, not %llu", at->shard,
+                   when, table, key, (unsigned long long)row_version(row),
+                   (unsigned long long)twin->version);
+    for (uint32_t i = 0; i < dim; i++) /* bit for bit, but for the sign of 0 */
+        if (row->floats[i] != values[i])
+            world_fail(w, "shard %u, %s: table %u, key %u has %g, not %g", at->shard, when,
+                       table, key, (double)row->floats[i], (double)values[i]);
+}
+
+static void check_table(const struct world *w, const struct check_place *at, struct shard *core,
+                        const struct model *model, uint32_t table, const char *when) ON_SHARD
+{
+    const struct shard_table *t = shard_table(core, table);
+    uint64_t n_rows = 0;
+
+    if (t->n_pushes != model->n_pushes[table])
+        world_fail(w, "shard %u, %s: table %u has taken %llu steps, not %llu", at->shard, when,
+                   table, (unsigned long long)t->n_pushes,
+                   (unsigned long long)model->n_pushes[table]);
+    for (uint32_t key = 0; key < w->plan.n_keys; key++) {
+        uint64_t name = plan_key(key);
+        struct row *row;
+
+        table_find_batch(t->rows, &name, 1, &row);
+        check_row(w, at, model, table, key, row, when);
+        n_rows += row != NULL;
+    }
+    if (table_n_rows(t->rows) != n_rows)
+        world_fail(w, "shard %u, %s: table %u has rows of keys that nobody pushed", at->shard,
+                   when, table);
+}
+
+static void check_worker(const struct world *w, const struct check_place *at,
+                         const struct worker *is, const struct model_worker *twin,
+                         const char *when)
+{
+    if (is->state != twin->state || is->incarnation != twin->incarnation ||
+        is->clock != twin->clock || is->last_seq != twin->last_seq)
+        world_fail(
+            w,
+            "shard %u, %s: rank %u is %s, incarnation %llu, clock %llu, push %llu; not %s, "
+            "%llu, %llu, %llu",
+            at->shard, when, is->rank, worker_state_name(is->state),
+            (unsigned long long)is->incarnation, (unsigned long long)is->clock,
+            (unsigned long long)is->last_seq, worker_state_name(twin->state),
+            (unsigned long long)twin->incarnation, (unsigned long long)twin->clock,
+            (unsigned long long)twin->last_seq);
+}
+
+void check_same(const struct world *w, const struct check_place *at, struct shard *core,
+                struct model *model, const char *when)
+{
+    if (shard_n_tables(core) != model->n_tables || shard_version(core) != model->version)
+        world_fail(w, "shard %u, %s: %u tables and version %llu, not %u and %llu", at->shard,
+                   when, shard_n_tables(core), (unsigned long long)shard_version(core),
+                   model->n_tables, (unsigned long long)model->version);
+    for (uint32_t i = 0; i < model->n_tables; i++)
+        check_table(w, at, core, model, i, when);
+    for (uint32_t i = 0; model->run && i < w->plan.n_workers; i++) {
+        const struct worker *is = roster_worker(shard_roster(core), "job", i);
+
+        if (!is)
+            world_fail(w, "shard %u, %s: rank %u is not known", at->shard, when, i);
+        check_worker(w, at, is, &model->workers[i], when);
+    }
+}
+
+/* --- a disk --- */
+
+static void on_report(void *arg, const char *sentence)
+{
+    world_tell(arg, "rebuild: %s", sentence);
+}
+
+int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
+                  const struct rebuild_at *to, struct shard **ret,
+                  struct rebuild_facts *ret_facts, struct err *err)
+{
+    struct rebuild_config config = {
+        .files = &disk->ops,
+        .data_dir = CHECK_DATA_DIR,
+        .shard_index = at->local,
+        .who = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
+        .at = to ? *to : (struct rebuild_at){ 0 },
+        .report = on_report,
+        .arg = (void *)(uintptr_t)w
+    };
+    struct shard *core = shard_new(&(struct shard_config){ .shard = at->shard,
+                                                           .n_shards = w->plan.n_shards,
+                                                           .lease_ms = w->plan.lease_ms,
+                                                           .join_ms = 3 * w->plan.lease_ms,
+                                                           .park_ms = 60000 });
+    int status = rebuild_shard(&config, core, world_ms(w), ret_facts, err);
+
+    *ret = core;
+    if (!status)
+        return 0;
+    shard_free(core);
+    *ret = NULL;
+    return status;
+}
+
+uint64_t check_floor(const struct world *w, uint32_t shard, bool is_cut)
+{
+    const struct shard_book *book = &w->books[shard];
+    uint64_t floor = is_cut ? book->safe : book->written;
+
+    if (book->lost && book->lost <= floor)
+        floor = book->lost - 1;
+    if (w->plan.durability == LOG_FSYNC && book->promised > floor)
+        floor = book->promised;
+    return floor;
+}
+
+static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
+{
+    const struct history *h = &w->books[shard].history;
+
+    for (uint64_t i = last; i < h->n; i++) {
+        const struct fact *fact = &h->facts[i];
+
+        if (fact->type == SHARD_EVENT_PUSH && fact->push->is_acked &&
+            w->plan.durability == LOG_FSYNC)
+            world_fail(w, "shard %u: push %llu of rank %u was acknowledged, and is lost", shard,
+                       (unsigned long long)fact->push->seq, fact->rank);
+    }
+}
+
+void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
+                   bool is_cut)
+{
+    uint64_t floor = check_floor(w, at->shard, is_cut);
+
+    if (last > w->books[at->shard].history.n)
+        world_fail(w, "shard %u: %llu records are there, %llu were told", at->shard,
+                   (unsigned long long)last, (unsigned long long)w->books[at->shard].history.n);
+    check_acked(w, at->shard, last);
+    if (last < floor)
+        world_fail(w, "shard %u: of %llu records that were safe %llu are there", at->shard,
+                   (unsigned long long)floor, (unsigned long long)last);
+}
+
+static void fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret)
+{
+    model_init(ret, &w->plan);
+    for (uint64_t i = 0; i < last; i++) {
+        const char *wrong = model_apply(ret, &w->books[shard].history.facts[i]);
+
+        if (wrong)
+            world_fail(w, "shard %u: record %llu: %s", shard, (unsigned long long)i + 1, wrong);
+    }
+}
+
+void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
+                     bool is_cut)
+{
+    struct rebuild_facts facts;
+    struct err err = { 0 };
+    struct model model;
+    struct shard *core;
+    struct disk copy;
+
+    disk_clone(disk, dice_of(w->plan.seed, 1000 + w->events.n_run), &copy);
+    if (is_cut)
+        disk_power_cut(&copy);
+    if (check_rebuild(w, at, &copy, NULL, &core, &facts, &err) != 0)
+        world_fail(w, "shard %u: if it died now it could not start: %s", at->shard, err.text);
+    check_promise(w, at, facts.end.last, is_cut);
+    fold(w, at->shard, facts.end.last, &model);
+    check_same(w, at, core, &model, "if it died now");
+    model_deinit(&model);
+    shard_free(core);
+    disk_deinit(&copy);
+}
+
+/* --- lock step --- */
+
+/* The weighted sum of a clock's gradients, exact in fp32. False: nobody pushed the key. */
+static bool add_clock(const struct plan *p, uint64_t clock, uint32_t table, uint32_t key,
+                      uint32_t i, float *sum)
+{
+    uint32_t total = 0;
+    bool any = false;
+
+    for (uint32_t rank = 0; rank < p->n_workers; rank++)
+        total += p->n_samples[rank];
+    for (uint32_t rank = 0; rank < p->n_workers; rank++) {
+        if (!plan_pushes(p, rank, clock, table, key))
+            continue;
+        any = true;
+        *sum -= (float)p->n_samples[rank] / (float)total *
+                plan_gradient(p, rank, clock, table, key, i);
+    }
+    return any;
+}
+
+/* After clocks 0 .. clock of a run that nothing disturbs. */
+static void check_clock(const struct world *w, const struct check_place *at, struct shard *core,
+                        uint64_t clock, const char *when) ON_SHARD
+{
+    const struct plan *p = &w->plan;
+
+    for (uint32_t table = 0; table < p->n_tables; table++)
+        for (uint32_t key = 0; key < p->n_keys; key++) {
+            uint64_t name = plan_key(key);
+            float want = 0;
+            bool any = false;
+            struct row *row;
+
+            if (plan_shard_of(p, key) != at->shard)
+                continue;
+            for (uint64_t c = 0; c <= clock; c++)
+                any = add_clock(p, c, table, key, 0, &want) || any;
+            table_find_batch(shard_table(core, table)->rows, &name, 1, &row);
+            if (any != (row != NULL) || (row && row->floats[0] != want))
+                world_fail(w, "shard %u, %s %llu: table %u, key %u has %g, undisturbed %g",
+                           at->shard, when, (unsigned long long)clock, table, key,
+                           row ? (double)row->floats[0] : 0, (double)want);
+        }
+}
+
+void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
+               uint64_t clock)
+{
+    const struct rebuild_at to = { .job = "job", .clock = clock + 1 }; /* steps finished */
+    struct rebuild_facts facts;
+    struct err err = { 0 };
+    struct shard *core;
+    struct disk copy;
+    int status;
+
+    disk_clone(disk, dice_of(w->plan.seed, 2000 + clock), &copy);
+    status = check_rebuild(w, at, &copy, &to, &core, &facts, &err);
+    if (!status)
+        check_clock(w, at, core, clock, "cut at clock");
+    else if (status != PS_ENOCHECKPOINT)
+        world_fail(w, "shard %u: cut at clock %llu: %s", at->shard, (unsigned long long)clock,
+                   err.text);
+    if (core)
+        shard_free(core);
+    disk_deinit(&copy);
+}
+
+void check_end(const struct world *w, const struct check_place *at, struct shard *core)
+{
+    const struct history *h = &w->books[at->shard].history;
+    const struct worker *any = roster_worker(shard_roster(core), "job", 0);
+    uint64_t n_acked = 0, n_in = 0;
+
+    for (const struct sent_push *p = w->ledger.first; p; p = p->next)
+        n_acked += p->shard == at->shard && p->is_acked;
+    for (uint64_t i = 0; i < h->n; i++)
+        n_in += h->facts[i].type == SHARD_EVENT_PUSH && h->facts[i].push->is_acked;
+    if (w->plan.durability == LOG_FSYNC && n_in != n_acked)
+        world_fail(w, "shard %u: of %llu acknowledged pushes %llu are in it", at->shard,
+                   (unsigned long long)n_acked, (unsigned long long)n_in);
+    if (any && any->job->staleness_violations)
+        world_fail(w, "shard %u: %llu pulls were answered beyond the bound", at->shard,
+                   (unsigned long long)any->job->staleness_violations);
+    if (plan_is_exact(&w->plan))
+        check_clock(w, at, core, w->plan.n_steps - 1, "at the end of clock");
+}

@@ -1,0 +1,490 @@
+#include "tests/sim/disk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_INODE UINT32_MAX
+#define NO_NAME UINT32_MAX
+#define CLOSED UINT32_MAX
+
+struct disk_inode {
+    uint8_t *bytes; /* owned */
+    size_t n_bytes, cap, n_synced;
+    bool is_gated; /* no sync helps any more */
+};
+
+struct disk_name {
+    uint64_t hash;
+    char path[DISK_PATH_MAX];
+    uint32_t parent, start; /* start: where the last part of the path begins */
+    uint32_t live, durable; /* inodes; a directory's is 0 */
+    bool is_dir;
+};
+
+/* Names lead elsewhere: one, or with a rename two. */
+struct disk_change {
+    uint32_t dir, n;
+    uint32_t names[2], inodes[2];
+};
+
+/* --- faults --- */
+
+static bool dies(struct disk *d)
+{
+    if (!d->dead && d->n_ops++ != d->die_at)
+        return false;
+    d->n_faults++;
+    d->dead = true;
+    return true;
+}
+
+static int fails(struct disk *d)
+{
+    if (dies(d))
+        return -EIO;
+    if (d->full || d->ill) {
+        d->n_faults++;
+        return d->full ? -ENOSPC : -EIO;
+    }
+    return 0;
+}
+
+/* --- names --- */
+
+static void *grow(void *items, uint32_t *cap, uint32_t n, size_t item_bytes)
+{
+    if (n < *cap)
+        return items;
+    *cap = *cap ? 2 * *cap : 64;
+    items = realloc(items, *cap * item_bytes);
+    assert(items);
+    return items;
+}
+
+static uint64_t hash_of(const char *path, size_t n)
+{
+    uint64_t h = n;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
+    return hash_mix(h);
+}
+
+static uint32_t find_part(const struct disk *d, const char *path, size_t n)
+{
+    uint64_t hash = hash_of(path, n);
+
+    for (uint32_t i = 0; i < d->n_names; i++)
+        if (d->names[i].hash == hash && strncmp(d->names[i].path, path, n) == 0 &&
+            !d->names[i].path[n])
+            return i;
+    return NO_NAME;
+}
+
+static uint32_t find(const struct disk *d, const char *path)
+{
+    return find_part(d, path, strlen(path));
+}
+
+static uint32_t find_live(const struct disk *d, const char *path)
+{
+    uint32_t i = find(d, path);
+
+    return i != NO_NAME && d->names[i].live != NO_INODE ? i : NO_NAME;
+}
+
+/* -ENOENT without its directory. */
+static int name_at(struct disk *d, const char *path, bool is_dir, uint32_t *ret)
+{
+    const char *slash = strrchr(path, '/');
+    uint32_t parent = slash ? find_part(d, path, (size_t)(slash - path)) : NO_NAME;
+
+    assert(strlen(path) < DISK_PATH_MAX);
+    if (slash && (parent == NO_NAME || d->names[parent].live == NO_INODE))
+        return -ENOENT;
+    *ret = find(d, path);
+    if (*ret == NO_NAME) {
+        d->names = grow(d->names, &d->cap_names, d->n_names, sizeof *d->names);
+        *ret = d->n_names++;
+        d->names[*ret] = (struct disk_name){ .hash = hash_of(path, strlen(path)),
+                                             .parent = parent,
+                                             .start = slash ? (uint32_t)(slash - path) + 1 : 0,
+                                             .live = NO_INODE,
+                                             .durable = NO_INODE };
+        memcpy(d->names[*ret].path, path, strlen(path) + 1);
+    }
+    d->names[*ret].is_dir = is_dir;
+    return 0;
+}
+
+static void change(struct disk *d, uint32_t name, uint32_t inode, struct disk_change *c)
+{
+    d->names[name].live = inode;
+    c->dir = d->names[name].parent;
+    c->names[c->n] = name;
+    c->inodes[c->n++] = inode;
+}
+
+static void note(struct disk *d, const struct disk_change *c)
+{
+    d->changes = grow(d->changes, &d->cap_changes, d->n_changes, sizeof *d->changes);
+    d->changes[d->n_changes++] = *c;
+}
+
+static void make_durable(struct disk *d, const struct disk_change *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        d->names[c->names[i]].durable = c->inodes[i];
+}
+
+/* --- operations --- */
+
+static uint32_t new_inode(struct disk *d)
+{
+    d->inodes = grow(d->inodes, &d->cap_inodes, d->n_inodes, sizeof *d->inodes);
+    d->inodes[d->n_inodes] = (struct disk_inode){ 0 };
+    return d->n_inodes++;
+}
+
+static int new_open(struct disk *d, uint32_t inode)
+{
+    uint32_t cap = d->cap_opens;
+
+    d->opens = grow(d->opens, &cap, d->n_opens, sizeof *d->opens);
+    d->offsets = grow(d->offsets, &d->cap_opens, d->n_opens, sizeof *d->offsets);
+    d->opens[d->n_opens] = inode;
+    d->offsets[d->n_opens] = 0;
+    return (int)d->n_opens++;
+}
+
+static int disk_open_read(void *state, const char *path, int *ret_fd)
+{
+    struct disk *d = state;
+    uint32_t name = find_live(d, path);
+
+    if (dies(d))
+        return -EIO;
+    if (name == NO_NAME)
+        return -ENOENT;
+    *ret_fd = new_open(d, d->names[name].live);
+    return 0;
+}
+
+static int disk_create(void *state, const char *path, int *ret_fd)
+{
+    struct disk *d = state;
+    struct disk_change c = { 0 };
+    uint32_t name;
+    int status = fails(d);
+
+    if (!status)
+        status = name_at(d, path, false, &name);
+    if (status)
+        return status;
+    change(d, name, new_inode(d), &c);
+    note(d, &c);
+    *ret_fd = new_open(d, d->names[name].live);
+    return 0;
+}
+
+static int64_t disk_read(void *state, int fd, void *dst, size_t n_bytes)
+{
+    struct disk *d = state;
+    const struct disk_inode *inode = &d->inodes[d->opens[fd]];
+    size_t left = inode->n_bytes - d->offsets[fd];
+
+    if (dies(d))
+        return -EIO;
+    if (n_bytes > left)
+        n_bytes = left;
+    if (n_bytes > 1000 && dice_once_in(&d->dice, 8))
+        n_bytes -= 999; /* short reads are usual */
+    if (n_bytes)
+        memcpy(dst, inode->bytes + d->offsets[fd], n_bytes);
+    d->offsets[fd] += n_bytes;
+    return (int64_t)n_bytes;
+}
+
+static int disk_write_all(void *state, int fd, const void *src, size_t n_bytes)
+{
+    struct disk *d = state;
+    struct disk_inode *inode = &d->inodes[d->opens[fd]];
+    bool was_dead = d->dead;
+    int status = fails(d);
+
+    if (status)
+        n_bytes = was_dead ? 0 : (size_t)dice_roll(&d->dice, n_bytes + 1);
+    if (inode->n_bytes + n_bytes > inode->cap) {
+        inode->cap = 2 * (inode->n_bytes + n_bytes);
+        inode->bytes = realloc(inode->bytes, inode->cap);
+        assert(inode->bytes);
+    }
+    if (n_bytes)
+        memcpy(inode->bytes + inode->n_bytes, src, n_bytes);
+    inode->n_bytes += n_bytes;
+    return status;
+}
+
+static int disk_sync(void *state, int fd)
+{
+    struct disk *d = state;
+    struct disk_inode *inode = &d->inodes[d->opens[fd]];
+
+    if (dies(d))
+        return -EIO;
+    if (d->sync_fails || d->ill) {
+        d->n_faults++;
+        if (inode->n_bytes > inode->n_synced)
+            inode->is_gated = d->is_gated = true;
+        return -EIO;
+    }
+    if (!inode->is_gated)
+        inode->n_synced = inode->n_bytes;
+    return 0;
+}
+
+static int disk_close(void *state, int fd)
+{
+    struct disk *d = state;
+
+    assert(d->opens[fd] != CLOSED);
+    d->opens[fd] = CLOSED;
+    return dies(d) ? -EIO : 0;
+}
+
+static int disk_rename(void *state, const char *from, const char *to)
+{
+    struct disk *d = state;
+    struct disk_change c = { 0 };
+    uint32_t old = find_live(d, from), new;
+    int status = dies(d) ? -EIO : 0;
+
+    if (!status && old == NO_NAME)
+        status = -ENOENT;
+    if (!status)
+        status = name_at(d, to, false, &new);
+    if (status)
+        return status;
+    assert(!d->names[old].is_dir && d->names[old].parent == d->names[new].parent);
+    change(d, new, d->names[old].live, &c);
+    change(d, old, NO_INODE, &c);
+    note(d, &c);
+    return 0;
+}
+
+static int disk_unlink(void *state, const char *path)
+{
+    struct disk *d = state;
+    struct disk_change c = { 0 };
+    uint32_t name = find_live(d, path);
+
+    if (dies(d))
+        return -EIO;
+    if (name == NO_NAME)
+        return -ENOENT;
+    change(d, name, NO_INODE, &c);
+    note(d, &c);
+    return 0;
+}
+
+static int disk_mkdir(void *state, const char *path)
+{
+    struct disk *d = state;
+    struct disk_change c = { 0 };
+    uint32_t name;
+    int status = fails(d);
+
+    if (!status)
+        status = name_at(d, path, true, &name);
+    if (status || d->names[name].live != NO_INODE)
+        return status;
+    change(d, name, 0, &c);
+    if (c.dir == NO_NAME)
+        d->names[name].durable = 0; /* what stands at the top was there before */
+    else
+        note(d, &c);
+    return 0;
+}
+
+static int disk_rmdir(void *state, const char *path)
+{
+    struct disk *d = state;
+    struct disk_change c = { 0 };
+    uint32_t name = find_live(d, path);
+
+    if (dies(d))
+        return -EIO;
+    if (name == NO_NAME)
+        return -ENOENT;
+    for (uint32_t i = 0; i < d->n_names; i++)
+        if (d->names[i].parent == name && d->names[i].live != NO_INODE)
+            return -ENOTEMPTY;
+    change(d, name, NO_INODE, &c);
+    note(d, &c);
+    return 0;
+}
+
+static int disk_sync_dir(void *state, const char *path)
+{
+    struct disk *d = state;
+    uint32_t dir = find_live(d, path), n = 0;
+
+    if (dies(d))
+        return -EIO;
+    if (dir == NO_NAME)
+        return -ENOENT;
+    if (d->sync_fails || d->ill) {
+        d->n_faults++;
+        return -EIO;
+    }
+    for (uint32_t i = 0; i < d->n_changes; i++)
+        if (d->changes[i].dir == dir)
+            make_durable(d, &d->changes[i]);
+        else
+            d->changes[n++] = d->changes[i];
+    d->n_changes = n;
+    return 0;
+}
+
+static int disk_list(void *state, const char *path, int (*each)(void *, const char *),
+                     void *arg)
+{
+    struct disk *d = state;
+    uint32_t dir = find_live(d, path);
+    int status = 0;
+
+    if (dies(d))
+        return -EIO;
+    if (dir == NO_NAME)
+        return -ENOENT;
+    for (uint32_t i = 0; i < d->n_names && !status; i++)
+        if (d->names[i].live != NO_INODE && d->names[i].parent == dir)
+            status = each(arg, d->names[i].path + d->names[i].start);
+    return status;
+}
+
+/* --- life --- */
+
+void disk_init(struct disk *d, struct dice dice)
+{
+    *d = (struct disk){ .dice = dice,
+                        .die_at = DISK_NEVER,
+                        .ops = { .state = d,
+                                 .open_read = disk_open_read,
+                                 .create = disk_create,
+                                 .read = disk_read,
+                                 .write_all = disk_write_all,
+                                 .sync = disk_sync,
+                                 .close = disk_close,
+                                 .rename = disk_rename,
+                                 .unlink = disk_unlink,
+                                 .mkdir = disk_mkdir,
+                                 .rmdir = disk_rmdir,
+                                 .sync_dir = disk_sync_dir,
+                                 .list = disk_list } };
+    (void)new_inode(d); /* of all directories */
+}
+
+void disk_deinit(struct disk *d)
+{
+    for (uint32_t i = 0; i < d->n_inodes; i++)
+        free(d->inodes[i].bytes);
+    free(d->inodes);
+    free(d->names);
+    free(d->changes);
+    free(d->opens);
+    free(d->offsets);
+}
+
+void disk_kill(struct disk *d)
+{
+    if (d->dead)
+        d->die_at = DISK_NEVER;
+    d->dead = false;
+    d->n_opens = 0;
+}
+
+static void tear(struct disk *d, struct disk_inode *inode)
+{
+    size_t n = inode->n_bytes - inode->n_synced, kept = 0;
+    uint64_t how = inode->is_gated ? 0 : dice_roll(&d->dice, 4);
+
+    inode->is_gated = false;
+    if (n && how)
+        kept = how == 1 ? n : (size_t)dice_roll(&d->dice, n + 1);
+    if (how == 3 && kept) { /* blocks that were allotted and not written */
+        size_t from = (size_t)dice_roll(&d->dice, kept);
+
+        memset(inode->bytes + inode->n_synced + from, 0,
+               (size_t)dice_roll(&d->dice, kept - from + 1));
+    }
+    inode->n_synced = inode->n_bytes = inode->n_synced + kept;
+}
+
+/* Of each directory's changes a beginning happened. */
+static void settle_names(struct disk *d)
+{
+    bool *stopped = calloc(d->n_names + 1, sizeof *stopped);
+
+    assert(stopped);
+    for (uint32_t i = 0; i < d->n_changes; i++) {
+        const struct disk_change *c = &d->changes[i];
+
+        stopped[c->dir] = stopped[c->dir] || dice_once_in(&d->dice, 3);
+        if (!stopped[c->dir])
+            make_durable(d, c);
+    }
+    free(stopped);
+    d->n_changes = 0;
+    for (uint32_t i = 0; i < d->n_names; i++) {
+        struct disk_name *name = &d->names[i];
+        bool is_lost = name->parent != NO_NAME && d->names[name->parent].live == NO_INODE;
+
+        /* A directory stands before what is in it. */
+        name->live = name->durable = is_lost ? NO_INODE : name->durable;
+    }
+}
+
+void disk_power_cut(struct disk *d)
+{
+    for (uint32_t i = 1; i < d->n_inodes; i++)
+        tear(d, &d->inodes[i]);
+    settle_names(d);
+    d->is_gated = false;
+    disk_kill(d);
+}
+
+static void *copy(const void *src, size_t n_bytes)
+{
+    void *dst = malloc(n_bytes + 1);
+
+    assert(dst);
+    if (n_bytes)
+        memcpy(dst, src, n_bytes);
+    return dst;
+}
+
+void disk_clone(const struct disk *d, struct dice dice, struct disk *ret)
+{
+    struct disk c;
+
+    disk_init(&c, dice);
+    free(c.inodes);
+    c.inodes = copy(d->inodes, d->n_inodes * sizeof *d->inodes);
+    c.n_inodes = c.cap_inodes = d->n_inodes;
+    for (uint32_t i = 0; i < c.n_inodes; i++) {
+        c.inodes[i].bytes =
+            c.inodes[i].n_bytes ? copy(c.inodes[i].bytes, c.inodes[i].n_bytes) : NULL;
+        c.inodes[i].cap = c.inodes[i].n_bytes;
+    }
+    c.names = copy(d->names, d->n_names * sizeof *d->names);
+    c.n_names = c.cap_names = d->n_names;
+    c.changes = copy(d->changes, d->n_changes * sizeof *d->changes);
+    c.n_changes = c.cap_changes = d->n_changes;
+    c.is_gated = d->is_gated;
+    *ret = c;
+    ret->ops.state = ret;
+}

@@ -1,0 +1,96 @@
+#include "tests/sim/ledger.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/keys.h"
+
+void ledger_deinit(struct ledger *l)
+{
+    struct sent_push *next;
+
+    for (struct sent_push *push = l->first; push; push = next) {
+        next = push->next;
+        for (uint32_t i = 0; i < PLAN_N_TABLES_MAX; i++) {
+            free(push->sections[i].encoded);
+            free(push->sections[i].values);
+        }
+        free(push);
+    }
+    *l = (struct ledger){ 0 };
+}
+
+static void fill_section(const struct plan *p, const struct sent_push *push, uint32_t table,
+                         struct sent_section *s)
+{
+    uint32_t dim = p->dims[table];
+    uint64_t keys[PLAN_N_KEYS_MAX];
+
+    for (uint32_t i = 0; i < s->n_keys; i++)
+        keys[i] = plan_key(s->keys[i]);
+    s->encoded = malloc(s->n_keys * (size_t)KEYS_BYTES_MAX + 1);
+    s->values = malloc((size_t)s->n_keys * dim * sizeof *s->values + 1);
+    assert(s->encoded && s->values);
+    s->key_bytes = keys_encode(keys, s->n_keys, s->encoded);
+    for (uint32_t i = 0; i < s->n_keys; i++)
+        for (uint32_t k = 0; k < dim; k++)
+            s->values[(size_t)i * dim + k] =
+                plan_gradient(p, push->rank, push->clock, table, s->keys[i], k);
+}
+
+struct sent_push *ledger_make(struct ledger *l, const struct plan *p,
+                              const struct sent_push *like, uint32_t part, uint32_t n_parts)
+{
+    struct sent_push *push = calloc(1, sizeof *push);
+
+    assert(push);
+    *push = *like;
+    push->next = l->first;
+    push->tick = part == n_parts - 1;
+    l->first = push;
+    l->n++;
+    for (uint32_t table = 0; table < p->n_tables; table++) {
+        struct sent_section *s = &push->sections[table];
+
+        for (uint32_t key = 0; key < p->n_keys; key++)
+            if (plan_shard_of(p, key) == push->shard && key % n_parts == part &&
+                plan_pushes(p, push->rank, push->clock, table, key))
+                s->keys[s->n_keys++] = (uint8_t)key;
+        fill_section(p, push, table, s);
+    }
+    return push;
+}
+
+struct sent_push *ledger_find(const struct ledger *l, uint32_t shard, uint32_t rank,
+                              uint64_t incarnation, uint64_t seq)
+{
+    struct sent_push *push = l->first;
+
+    while (push && (push->shard != shard || push->rank != rank ||
+                    push->incarnation != incarnation || push->seq != seq))
+        push = push->next;
+    return push;
+}
+
+void ledger_fill(const struct sent_push *sent, const struct plan *p, struct push *ret)
+{
+    ret->seq = sent->seq;
+    ret->clock = sent->clock;
+    ret->n_samples = p->n_samples[sent->rank];
+    ret->tick = sent->tick;
+    ret->n_sections = p->n_tables;
+    for (uint32_t i = 0; i < p->n_tables; i++) {
+        const struct sent_section *s = &sent->sections[i];
+
+        ret->sections[i] =
+            (struct section){ .table_id = i,
+                              .op = SECTION_GRADIENT,
+                              .codec = CODEC_FP32,
+                              .n_keys = s->n_keys,
+                              .keys = s->encoded,
+                              .key_bytes = s->key_bytes,
+                              .values = (const uint8_t *)s->values,
+                              .value_bytes = (size_t)s->n_keys * p->dims[i] * sizeof(float) };
+    }
+}

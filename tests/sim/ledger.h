@@ -1,0 +1,47 @@
+/*
+ * Every push that a worker ever made, with its bytes: they stay where they are for as long as the
+ * schedule lasts.
+ */
+#ifndef TESTS_SIM_LEDGER_H
+#define TESTS_SIM_LEDGER_H
+
+#include "proto/section.h"
+#include "tests/sim/plan.h"
+
+struct sent_section {
+    uint32_t n_keys;
+    uint8_t keys[PLAN_N_KEYS_MAX]; /* by their numbers */
+    size_t key_bytes;
+    uint8_t *encoded; /* owned: keys.h */
+    float *values;    /* owned: n_keys x dim */
+};
+
+struct sent_push {
+    struct sent_push *next;
+    uint32_t rank, shard;
+    uint64_t incarnation, seq, clock;
+    bool tick;
+    bool is_acked; /* its worker was told that it is applied */
+    struct sent_section sections[PLAN_N_TABLES_MAX];
+};
+
+struct ledger {
+    struct sent_push *first; /* owned: newest first */
+    uint64_t n;
+};
+
+void ledger_deinit(struct ledger *l);
+
+/* What a rank owes a shard for a clock: one push, or, the last of n_parts with the tick, several, each with a part of
+ * the keys. `like`: rank, shard, incarnation, seq, clock. */
+struct sent_push *ledger_make(struct ledger *l, const struct plan *p,
+                              const struct sent_push *like, uint32_t part, uint32_t n_parts);
+
+/* NULL: nobody made it. */
+struct sent_push *ledger_find(const struct ledger *l, uint32_t shard, uint32_t rank,
+                              uint64_t incarnation, uint64_t seq);
+
+/* As a message brings it. Borrows. */
+void ledger_fill(const struct sent_push *sent, const struct plan *p, struct push *ret);
+
+#endif

@@ -1,0 +1,465 @@
+#include "tests/sim/model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- history --- */
+
+void history_deinit(struct history *h)
+{
+    free(h->facts);
+    *h = (struct history){ 0 };
+}
+
+void history_add(struct history *h, const struct fact *fact)
+{
+    if (h->n == h->cap) {
+        h->cap = h->cap ? 2 * h->cap : 128;
+        h->facts = realloc(h->facts, h->cap * sizeof *h->facts);
+        assert(h->facts);
+    }
+    h->facts[h->n++] = *fact;
+}
+
+static uint64_t bits_of(const struct shard_event *event)
+{
+    uint64_t bits = 0;
+
+    for (uint32_t i = 0; i < event->rows.n_keys; i++)
+        bits |= UINT64_C(1) << (event->rows.keys[i] - 1) / 3;
+    return bits;
+}
+
+static void fill_worker(struct fact *fact, const struct shard_event_worker *who)
+{
+    fact->rank = who->rank;
+    fact->incarnation = who->incarnation;
+}
+
+struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+                    uint32_t shard)
+{
+    struct fact fact = { .type = event->type, .version = event->version };
+
+    switch (event->type) {
+    case SHARD_EVENT_PUSH:
+        fill_worker(&fact, &event->push.worker);
+        fact.status = event->push.status;
+        fact.push =
+            ledger_find(ledger, shard, fact.rank, fact.incarnation, event->push.push->seq);
+        break;
+    case SHARD_EVENT_TABLE:
+        fact.table = event->table.id;
+        break;
+    case SHARD_EVENT_JOIN:
+        fact.rank = event->join.join->rank;
+        fact.incarnation = event->join.join->incarnation;
+        fact.clock = event->join.join->clock;
+        fact.last_acked = event->join.join->last_acked;
+        break;
+    case SHARD_EVENT_GONE:
+        fill_worker(&fact, &event->gone.worker);
+        fact.state = (enum worker_state)event->gone.state;
+        break;
+    case SHARD_EVENT_REACH:
+        fill_worker(&fact, &event->reach.worker);
+        fact.clock = event->reach.clock;
+        break;
+    case SHARD_EVENT_COMBINE:
+        fact.clock = event->combine.clock;
+        fact.run = event->combine.run;
+        break;
+    case SHARD_EVENT_ROWS:
+        fact.table = event->rows.table_id;
+        fact.op = event->rows.op;
+        fact.keys = bits_of(event);
+        break;
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return fact;
+}
+
+/* --- rows --- */
+
+void model_init(struct model *m, const struct plan *plan)
+{
+    *m = (struct model){ .plan = plan };
+    for (uint32_t i = 0; i < plan->n_tables; i++) {
+        m->values[i] = calloc((size_t)plan->n_keys * plan->dims[i], sizeof(float));
+        assert(m->values[i]);
+    }
+}
+
+void model_deinit(struct model *m)
+{
+    for (uint32_t i = 0; i < PLAN_N_TABLES_MAX; i++)
+        free(m->values[i]);
+    *m = (struct model){ 0 };
+}
+
+static float *row_of(struct model *m, uint32_t table, uint32_t key)
+{
+    return m->values[table] + (size_t)key * m->plan->dims[table];
+}
+
+static void remove_row(struct model *m, uint32_t table, uint32_t key)
+{
+    m->rows[table][key].is_there = false;
+    memset(row_of(m, table, key), 0, m->plan->dims[table] * sizeof(float));
+}
+
+/* sgd with a rate of 1. */
+static void step(struct model *m, uint32_t table, uint32_t key, const float *gradient,
+                 float weight)
+{
+    struct model_row *row = &m->rows[table][key];
+    float *values = row_of(m, table, key);
+
+    if (!row->is_there) {
+        if (m->left[table] >> key & 1)
+            return;
+        *row = (struct model_row){ .is_there = true, .made = m->version };
+    }
+    row->version = m->version;
+    for (uint32_t i = 0; i < m->plan->dims[table]; i++)
+        values[i] -= weight * gradient[i];
+}
+
+static void step_section(struct model *m, const struct sent_push *push, uint32_t table,
+                         float weight)
+{
+    const struct sent_section *s = &push->sections[table];
+
+    for (uint32_t i = 0; i < s->n_keys; i++)
+        step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table], weight);
+}
+
+/* What was told for the version that begins now. */
+static void begin_version(struct model *m)
+{
+    m->version++;
+    for (uint32_t table = 0; table < m->n_tables; table++) {
+        for (uint32_t key = 0; key < m->plan->n_keys; key++)
+            if (m->gone[table] >> key & 1)
+                remove_row(m, table, key);
+        m->gone[table] = 0;
+    }
+}
+
+static void end_version(struct model *m)
+{
+    memset(m->left, 0, sizeof m->left);
+}
+
+static const char *apply_rows(struct model *m, const struct fact *fact)
+{
+    uint32_t table = fact->table;
+
+    if (table >= m->n_tables || fact->version > m->version + 1)
+        return "rows of no table, or of a version to come";
+    if (fact->op == SHARD_ROWS_TOUCHES)
+        return NULL;
+    if (fact->version > m->version) {
+        *(fact->op == SHARD_ROWS_LEFT ? &m->left[table] : &m->gone[table]) |= fact->keys;
+        return NULL;
+    }
+    for (uint32_t key = 0; key < m->plan->n_keys; key++)
+        if (fact->keys >> key & 1 && m->rows[table][key].version <= fact->version &&
+            (fact->op == SHARD_ROWS_GONE || m->rows[table][key].made == fact->version))
+            remove_row(m, table, key);
+    return NULL;
+}
+
+/* --- who takes part --- */
+
+uint64_t model_min_clock(const struct model *m)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+
+    for (uint32_t i = 0; i < m->plan->n_workers; i++) {
+        const struct model_worker *w = &m->workers[i];
+
+        if (w->clock > most)
+            most = w->clock;
+        if (model_counts(w) && w->clock < least)
+            least = w->clock;
+    }
+    return least == UINT64_MAX ? most : least;
+}
+
+static bool is_alive(const struct model *m)
+{
+    for (uint32_t i = 0; m->run && i < m->plan->n_workers; i++)
+        if (model_counts(&m->workers[i]))
+            return true;
+    return false;
+}
+
+static const char *apply_join(struct model *m, const struct fact *fact)
+{
+    struct model_worker *w = &m->workers[fact->rank];
+    uint64_t min_clock;
+
+    if (!is_alive(m) && (!m->run || !fact->clock)) {
+        memset(m->workers, 0, sizeof m->workers); /* EXPECTED */
+        m->run++;
+    }
+    min_clock = model_min_clock(m);
+    if (w->state == WORKER_LIVE && w->incarnation == fact->incarnation) {
+        if (fact->last_acked > w->last_seq && m->plan->durability == LOG_FSYNC)
+            return "a push that was acknowledged is lost: its worker comes back and knows of "
+                   "it";
+        if (fact->last_acked <= w->last_seq)
+            return NULL;
+        w->last_seq = fact->last_acked;
+        if (fact->clock > w->clock)
+            w->clock = fact->clock;
+        return NULL;
+    }
+    if (fact->last_acked && m->plan->durability == LOG_FSYNC)
+        return "a worker that comes back is not known, and has acknowledged pushes";
+    *w = (struct model_worker){ .state = WORKER_LIVE,
+                                .incarnation = fact->incarnation,
+                                .clock = fact->clock > min_clock ? fact->clock : min_clock,
+                                .last_seq = fact->last_acked };
+    return NULL;
+}
+
+static void finish_held(struct model *m, const struct sent_push *push)
+{
+    for (uint32_t i = 0; i < m->n_held; i++) {
+        const struct sent_push *p = m->held[i].push;
+
+        if (m->held[i].run == m->run && p->rank == push->rank &&
+            p->incarnation == push->incarnation && p->clock <= push->clock)
+            m->held[i].is_finished = true;
+    }
+}
+
+static void tick(struct model *m, const struct sent_push *push)
+{
+    struct model_worker *w = &m->workers[push->rank];
+
+    if (!push->tick)
+        return;
+    if (push->clock + 1 > w->clock)
+        w->clock = push->clock + 1;
+    finish_held(m, push);
+}
+
+/* --- pushes --- */
+
+static bool is_before(const struct sent_push *a, const struct sent_push *b)
+{
+    if (a->clock != b->clock)
+        return a->clock < b->clock;
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
+    if (a->incarnation != b->incarnation)
+        return a->incarnation < b->incarnation;
+    return a->seq < b->seq;
+}
+
+static const char *hold(struct model *m, const struct sent_push *push)
+{
+    uint32_t at = m->n_held;
+
+    if (m->n_held == MODEL_HELD_MAX)
+        return "more pushes wait than were ever made";
+    while (at && m->held[at - 1].run == m->run && is_before(push, m->held[at - 1].push)) {
+        m->held[at] = m->held[at - 1];
+        at--;
+    }
+    m->held[at] = (struct model_held){ .push = push, .run = m->run };
+    m->n_held++;
+    return NULL;
+}
+
+static const char *apply_now(struct model *m, const struct sent_push *push)
+{
+    begin_version(m);
+    for (uint32_t table = 0; table < m->n_tables; table++) {
+        m->n_pushes[table]++;
+        step_section(m, push, table, 1);
+    }
+    end_version(m);
+    return NULL;
+}
+
+static const char *apply_push(struct model *m, const struct fact *fact)
+{
+    const struct sent_push *push = fact->push;
+    struct model_worker *w = &m->workers[fact->rank];
+    const char *wrong = NULL;
+
+    if (!push)
+        return "a push that nobody has made";
+    if (w->state != WORKER_LIVE || w->incarnation != push->incarnation)
+        return "a push of a worker that does not take part";
+    if (push->seq <= w->last_seq)
+        return "a push is applied twice";
+    if (push->seq != w->last_seq + 1)
+        return "a push is applied before the one in front of it";
+    w->last_seq = push->seq;
+    if (fact->status)
+        return "a push that is right was refused";
+    m->n_applied++;
+    wrong = m->plan->mode == SPEC_MODE_BSP ? hold(m, push) : apply_now(m, push);
+    tick(m, push);
+    return wrong ? wrong : fact->version != m->version ? "a push has another version" : NULL;
+}
+
+/* --- lock step --- */
+
+/* A clock that is to be combined: n pushes from `first` on. */
+struct complete {
+    struct model_held *first;
+    uint32_t n;
+};
+
+static bool is_finished(const struct model *m, const struct model_held *held)
+{
+    const struct model_worker *w = &m->workers[held->push->rank];
+
+    return held->is_finished ||
+           (held->run == m->run && w->incarnation == held->push->incarnation &&
+            w->clock > held->push->clock);
+}
+
+/* A newer incarnation has finished the clock, too. */
+static bool is_done_again(const struct model *m, const struct complete *c, uint32_t i)
+{
+    for (uint32_t k = i + 1; k < c->n; k++)
+        if (c->first[k].push->rank == c->first[i].push->rank &&
+            c->first[k].push->incarnation != c->first[i].push->incarnation &&
+            is_finished(m, &c->first[k]))
+            return true;
+    return false;
+}
+
+static struct complete find_clock(struct model *m, uint64_t run, uint64_t clock)
+{
+    struct complete c = { .first = m->held };
+
+    while (c.first < m->held + m->n_held && c.first->run != run)
+        c.first++;
+    while (c.first + c.n < m->held + m->n_held && c.first[c.n].run == run &&
+           c.first[c.n].push->clock == clock)
+        c.n++;
+    return c;
+}
+
+static void drop_held(struct model *m, struct complete *c, uint32_t i, uint32_t n)
+{
+    struct model_held *from = c->first + i + n;
+
+    memmove(c->first + i, from, (size_t)(m->held + m->n_held - from) * sizeof *from);
+    m->n_held -= n;
+    c->n -= n;
+}
+
+static float weight_of(const struct model *m, const struct complete *c, uint32_t rank)
+{
+    uint32_t total = 0;
+
+    for (uint32_t r = 0; r < m->plan->n_workers; r++) {
+        bool takes_part = false;
+
+        for (uint32_t i = 0; i < c->n; i++)
+            takes_part = takes_part || c->first[i].push->rank == r;
+        total += takes_part ? m->plan->n_samples[r] : 0;
+    }
+    return (float)((double)m->plan->n_samples[rank] / (double)total);
+}
+
+/* As shard_combine(): the weighted sum first, then one step. */
+static void combine_key(struct model *m, const struct complete *c, uint32_t table, uint32_t key,
+                        float *sum)
+{
+    uint32_t dim = m->plan->dims[table];
+    bool any = false;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct sent_section *s = &c->first[i].push->sections[table];
+        uint32_t at = 0;
+        float weight;
+
+        while (at < s->n_keys && s->keys[at] != key)
+            at++;
+        if (at == s->n_keys)
+            continue;
+        weight = weight_of(m, c, c->first[i].push->rank);
+        for (uint32_t k = 0; k < dim; k++) {
+            float part = weight * s->values[(size_t)at * dim + k];
+
+            sum[k] = any ? sum[k] + part : part;
+        }
+        any = true;
+    }
+    if (any)
+        step(m, table, key, sum, 1);
+}
+
+static void combine(struct model *m, const struct complete *c)
+{
+    float *sum = malloc(SPEC_DIM_MAX * sizeof *sum);
+
+    assert(sum);
+    begin_version(m);
+    for (uint32_t table = 0; table < m->n_tables; table++) {
+        m->n_pushes[table]++;
+        for (uint32_t key = 0; key < m->plan->n_keys; key++)
+            combine_key(m, c, table, key, sum);
+    }
+    end_version(m);
+    free(sum);
+}
+
+static const char *apply_combine(struct model *m, const struct fact *fact)
+{
+    struct complete c = find_clock(m, fact->run, fact->clock);
+
+    if (!c.n)
+        return "a clock is combined that nobody has pushed for, or not the first one";
+    for (uint32_t i = 0; fact->run == m->run && i < m->plan->n_workers; i++)
+        if (model_counts(&m->workers[i]) && m->workers[i].clock <= fact->clock)
+            return "a clock is combined before all have finished it";
+    for (uint32_t i = c.n; i-- > 0;)
+        if (!is_finished(m, &c.first[i]) || is_done_again(m, &c, i))
+            drop_held(m, &c, i, 1);
+    if (c.n)
+        combine(m, &c);
+    drop_held(m, &c, 0, c.n);
+    return fact->version != m->version ? "a combined clock has another version" : NULL;
+}
+
+const char *model_apply(struct model *m, const struct fact *fact)
+{
+    struct model_worker *w = &m->workers[fact->rank];
+
+    switch (fact->type) {
+    case SHARD_EVENT_TABLE:
+        return fact->table == m->n_tables++ ? NULL : "a table has another number";
+    case SHARD_EVENT_JOIN:
+        return apply_join(m, fact);
+    case SHARD_EVENT_PUSH:
+        return apply_push(m, fact);
+    case SHARD_EVENT_GONE:
+        w->state = fact->state;
+        return NULL;
+    case SHARD_EVENT_REACH:
+        if (fact->clock <= w->clock)
+            return "a clock goes back";
+        w->clock = fact->clock;
+        return NULL;
+    case SHARD_EVENT_COMBINE:
+        return apply_combine(m, fact);
+    case SHARD_EVENT_ROWS:
+        return apply_rows(m, fact);
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return "an event of no type";
+}

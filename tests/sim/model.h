@@ -1,0 +1,89 @@
+/*
+ * The trivial twin of one shard: the facts that its push log was told, in order, and what they make of a few
+ * arrays. It knows the rules of server/core, and none of its code.
+ *
+ *     history   every fact, by its number; after a recovery it ends where the log ended
+ *     model     facts 1 to n, applied: rows, versions, workers, what waits for its clock
+ */
+#ifndef TESTS_SIM_MODEL_H
+#define TESTS_SIM_MODEL_H
+
+#include "server/core/roster.h"
+#include "server/core/shard_journal.h"
+#include "tests/sim/ledger.h"
+
+/* One event, without anything borrowed but the push. */
+struct fact {
+    enum shard_event_type type;
+    uint64_t version;
+    uint32_t rank;
+    uint64_t incarnation;
+    const struct sent_push *push;
+    int status;                 /* of a push */
+    enum worker_state state;    /* of an end */
+    uint64_t clock, last_acked; /* of a join, a moved clock, a combined one */
+    uint64_t run;               /* of a combined clock */
+    uint32_t table;             /* made; of rows */
+    enum shard_rows_op op;
+    uint64_t keys; /* a bit for each */
+};
+
+struct history {
+    struct fact *facts; /* owned: number n stands at n - 1 */
+    uint64_t n, cap;
+};
+
+struct model_worker {
+    enum worker_state state;
+    uint64_t incarnation, clock, last_seq;
+};
+
+struct model_row {
+    bool is_there;
+    uint64_t version, made; /* made: the version that made it */
+};
+
+struct model_held {
+    const struct sent_push *push;
+    uint64_t run; /* of the job, when it came */
+    bool is_finished;
+};
+
+#define MODEL_HELD_MAX 512u
+
+struct model {
+    const struct plan *plan; /* borrowed */
+    uint32_t n_tables;
+    uint64_t version, n_pushes[PLAN_N_TABLES_MAX];
+    struct model_row rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
+    float *values[PLAN_N_TABLES_MAX]; /* owned: n_keys x dim */
+    uint64_t run;                     /* how often the job has started; 0: there is none */
+    struct model_worker workers[PLAN_N_WORKERS_MAX];
+    struct model_held
+        held[MODEL_HELD_MAX]; /* in the order of run, clock, rank, incarnation, number */
+    uint32_t n_held;
+    uint64_t gone[PLAN_N_TABLES_MAX], left[PLAN_N_TABLES_MAX]; /* told for the next version */
+    uint64_t n_applied;                                        /* pushes */
+};
+
+void history_deinit(struct history *h);
+void history_add(struct history *h, const struct fact *fact);
+
+/* The fact that an event is; push NULL where it is none of the ledger's. */
+struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+                    uint32_t shard);
+
+void model_init(struct model *m, const struct plan *plan);
+void model_deinit(struct model *m);
+
+/* NULL, or the rule that was broken. */
+const char *model_apply(struct model *m, const struct fact *fact);
+
+static inline bool model_counts(const struct model_worker *w)
+{
+    return w->state == WORKER_EXPECTED || w->state == WORKER_LIVE;
+}
+
+uint64_t model_min_clock(const struct model *m);
+
+#endif

@@ -1,0 +1,154 @@
+#include "tests/sim/plan.h"
+
+#include "proto/route.h"
+
+static void make_cluster(struct plan *p, struct dice *d)
+{
+    static const uint32_t nodes[] = { 1, 1, 1, 2, 2, 3 }, shards[] = { 1, 2, 3, 1, 2, 1 };
+    uint64_t i = dice_roll(d, COUNT_OF(nodes)), durability = dice_roll(d, 10);
+
+    p->n_nodes = nodes[i];
+    p->shards_per_node = shards[i];
+    p->n_shards = p->n_nodes * p->shards_per_node;
+    p->durability = durability < 6 ? LOG_FSYNC : durability < 9 ? LOG_ASYNC : LOG_NONE;
+    p->block_bytes = (size_t)1 << dice_from(d, 10, 13);
+    p->queue_bytes = p->block_bytes << dice_from(d, 1, 5);
+    p->segment_bytes = 1u << dice_from(d, 10, 15);
+    p->interval_ms = (uint32_t)dice_from(d, 8, 60);
+    p->checkpoint_every_us = dice_once_in(d, 5) ? 0 : (uint32_t)dice_from(d, 3000, 40000);
+    p->n_deltas_max = (uint32_t)dice_roll(d, 4);
+    p->keep = (uint32_t)dice_from(d, 1, 3);
+}
+
+static void make_tables(struct plan *p, struct dice *d)
+{
+    bool is_wide = dice_once_in(d, 60); /* pushes of which are applied in slices */
+
+    p->n_tables = (uint32_t)dice_from(d, 1, PLAN_N_TABLES_MAX);
+    p->n_keys = is_wide ? PLAN_N_KEYS_MAX : (uint32_t)dice_from(d, 8, PLAN_N_KEYS_MAX);
+    p->has_limits = dice_once_in(d, 8);
+    for (uint32_t i = 0; i < p->n_tables; i++) {
+        struct table_spec *spec = &p->specs[i];
+
+        p->dims[i] = is_wide && i == 0 ? 12288 : (uint32_t)dice_from(d, 1, 4);
+        *spec = (struct table_spec){ .kind = SPEC_SPARSE,
+                                     .dim = p->dims[i],
+                                     .seed = 7,
+                                     .init = SPEC_INIT_ZERO,
+                                     .optim = SPEC_SGD,
+                                     .mode = SPEC_MODE_JOB };
+        snprintf(spec->name, sizeof spec->name, "t%u", i);
+        spec->params = spec_optim_defaults(SPEC_SGD);
+        spec->params.learning_rate = 1;
+        if (p->has_limits && i == 0)
+            spec->limits = (struct spec_limits){ .admit_touches = 2,
+                                                 .admit_clocks = 100,
+                                                 .idle_clocks = 3 };
+    }
+}
+
+static void make_job(struct plan *p, struct dice *d)
+{
+    static const uint32_t samples[PLAN_N_WORKERS_MAX][PLAN_N_WORKERS_MAX] = { { 1, 0, 0 },
+                                                                              { 1, 3, 0 },
+                                                                              { 1, 1, 2 } };
+    uint64_t mode = dice_roll(d, 10);
+
+    p->n_workers = (uint32_t)dice_from(d, 1, PLAN_N_WORKERS_MAX);
+    for (uint32_t i = 0; i < p->n_workers; i++)
+        p->n_samples[i] = samples[p->n_workers - 1][i]; /* weights are exact in fp32 */
+    p->mode = mode < 5 ? SPEC_MODE_BSP : mode < 8 ? SPEC_MODE_SSP : SPEC_MODE_ASYNC;
+    p->bound = p->mode == SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
+    p->ahead = p->mode == SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
+    p->n_steps = p->dims[0] > 100 ? 3 : (uint32_t)dice_from(d, 3, 10);
+}
+
+/* Most schedules have a few kinds of trouble, some none, and some everything. */
+static uint32_t some(struct dice *d, uint32_t most)
+{
+    return dice_once_in(d, 2) ? 0 : (uint32_t)dice_from(d, 1, most);
+}
+
+static void make_trouble(struct plan *p, struct dice *d)
+{
+    bool leases_end = dice_once_in(d, 4);
+
+    p->network_us = (uint32_t)dice_from(d, 100, 3000);
+    p->disk_us = dice_once_in(d, 6) ? 20000 : (uint32_t)dice_from(d, 50, 2000);
+    p->compute_us = (uint32_t)dice_from(d, 100, 4000);
+    p->span_us = p->n_steps * (4 * p->network_us + p->compute_us);
+    p->n_cuts = some(d, 5);
+    p->n_kills = some(d, 4);
+    p->n_power_cuts = some(d, 3);
+    p->n_disk_faults = some(d, 3);
+    p->lease_ms = PLAN_LEASE_MS;
+    if (!leases_end)
+        return;
+    p->lease_ms = (uint32_t)dice_from(d, 100, 400);
+    p->n_worker_crashes = some(d, 3);
+    p->n_freezes = some(d, 2);
+}
+
+void plan_make(struct plan *p, uint64_t seed)
+{
+    struct dice d = dice_of(seed, 1);
+
+    *p = (struct plan){ .seed = seed };
+    make_cluster(p, &d);
+    make_tables(p, &d);
+    make_job(p, &d);
+    make_trouble(p, &d);
+}
+
+bool plan_is_exact(const struct plan *p)
+{
+    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC &&
+           p->lease_ms == PLAN_LEASE_MS && !p->has_limits;
+}
+
+uint64_t plan_key(uint32_t key)
+{
+    return key * UINT64_C(3) + 1;
+}
+
+uint32_t plan_shard_of(const struct plan *p, uint32_t key)
+{
+    return route_shard(plan_key(key), 0, p->n_shards);
+}
+
+static uint64_t draw(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                     uint32_t key)
+{
+    return hash_mix2(p->seed ^ (clock << 32), rank << 16 | table << 8 | key);
+}
+
+bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                 uint32_t key)
+{
+    return draw(p, rank, clock, table, key) % 3 == 0;
+}
+
+float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                    uint32_t key, uint32_t i)
+{
+    uint64_t h = draw(p, rank, clock, table, key) >> 32;
+
+    return (float)((int)((h >> i % 24) % 33) - 16);
+}
+
+void plan_print(const struct plan *p, FILE *to)
+{
+    static const char *const durability[] = { "none", "async", "fsync" };
+
+    fprintf(
+        to,
+        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u), %u "
+        "steps, "
+        "%u tables of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), lease %u ms; "
+        "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
+        (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
+        p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->n_steps, p->n_tables,
+        p->n_keys, p->dims[0] > 100 ? ", wide" : "", p->has_limits ? ", limits" : "",
+        p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_cuts, p->n_kills,
+        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes);
+}

@@ -1,0 +1,62 @@
+/*
+ * What one schedule is: the cluster, the job and how much goes wrong, all from its seed. When what
+ * happens is decided on the way, by dice of the same seed.
+ */
+#ifndef TESTS_SIM_PLAN_H
+#define TESTS_SIM_PLAN_H
+
+#include <stdio.h>
+
+#include "proto/spec.h"
+#include "server/log/log_queue.h"
+#include "tests/sim/dice.h"
+
+#define PLAN_N_SHARDS_MAX 4u
+#define PLAN_N_WORKERS_MAX 3u
+#define PLAN_N_TABLES_MAX 3u
+#define PLAN_N_KEYS_MAX 48u
+#define PLAN_LEASE_MS 4000u /* longer than any trouble lasts: nobody is declared dead */
+
+struct plan {
+    uint64_t seed;
+
+    uint32_t n_nodes, shards_per_node, n_shards;
+    enum log_durability durability;
+    size_t block_bytes, queue_bytes;
+    uint32_t segment_bytes, interval_ms;
+    uint32_t checkpoint_every_us, n_deltas_max, keep;
+    uint32_t lease_ms;
+
+    uint32_t n_tables, n_keys, dims[PLAN_N_TABLES_MAX];
+    bool has_limits; /* admission by count, rows that go when they are idle */
+    struct table_spec specs[PLAN_N_TABLES_MAX];
+
+    uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
+    enum spec_mode mode;
+    uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
+    uint32_t n_steps;
+
+    uint32_t network_us, disk_us, compute_us; /* the longest that one thing takes, mostly */
+    uint32_t span_us;                         /* faults begin within */
+    uint32_t n_cuts, n_kills, n_power_cuts, n_worker_crashes, n_freezes, n_disk_faults;
+};
+
+void plan_make(struct plan *p, uint64_t seed);
+
+/* Does membership stay as it is, so that lock step has one right result? */
+bool plan_is_exact(const struct plan *p);
+
+/* Which shard has key number `key`; all tables are sparse, so it is the same for each. */
+uint32_t plan_shard_of(const struct plan *p, uint32_t key);
+uint64_t plan_key(uint32_t key);
+
+/* The gradient of one worker for one key in one clock, small and whole: component i. 0 components are
+ * sent for a key that plan_pushes() leaves out. */
+bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                 uint32_t key);
+float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                    uint32_t key, uint32_t i);
+
+void plan_print(const struct plan *p, FILE *to);
+
+#endif
