@@ -13,6 +13,8 @@
 #ifndef SERVER_ACKS_H
 #define SERVER_ACKS_H
 
+#include <stdbool.h>
+
 #include "common/thread_role.h"
 #include "server/admin/report.h"
 #include "server/net/connection.h"
@@ -23,6 +25,8 @@ struct acks {
     uint64_t appended, acknowledged; /* numbers of records; equal: nothing is waited for */
     struct ack *first, **last;       /* owned: waiting, by number */
     uint64_t n_waiting, since_ns;    /* since_ns: of the first */
+    bool
+        is_full; /* the log takes no push now, as the disk is slower than they: they wait, unread */
 };
 
 /* What a reply is about, for its latency: first byte of the request complete -> reply sent. */

@@ -195,29 +195,36 @@ static bool may_ask_next(const struct inquiry *q)
            q->asked + 1 < q->config.map->shards_per_node;
 }
 
+/* Where it goes next on this node; NOBODY: nowhere, its way is over. */
+static uint32_t next_shard(const struct inquiry *q)
+{
+    uint32_t per_node = q->config.map->shards_per_node;
+
+    if (!q->done || q->json)
+        return NOBODY;
+    if (may_ask_next(q))
+        return q->asked + 1;
+    if (q->err.status || q->owner / per_node != q->config.map->node)
+        return NOBODY;
+    return q->owner % per_node;
+}
+
 static void on_back(struct mail *mail, void *owner)
 {
     struct inquiry *q = CONTAINER_OF(mail, struct inquiry, mail);
-    uint32_t per_node = q->config.map->shards_per_node;
-    int status;
+    uint32_t next = next_shard(q);
 
     (void)owner;
     enter_main();
-    if (q->done && may_ask_next(q)) {
-        status = send_to(q, q->asked + 1);
-    } else if (!q->done || q->err.status || q->json) {
-        finish(q);
-        return;
-    } else if (q->owner / per_node == q->config.map->node) {
-        status = send_to(q, q->owner % per_node);
-    } else {
+    if (next != NOBODY && send_to(q, next) == 0)
+        return; /* it is the shard's now */
+    if (next != NOBODY)
+        err_set(&q->err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
+    else if (q->done && !q->err.status && !q->json)
         q->json = render(q, NULL);
-        status = q->json ? 0 : -ENOMEM;
-    }
-    if (status)
-        err_set(&q->err, status, "row: %s", status_text(status));
-    if (status || q->json)
-        finish(q);
+    if (!q->err.status && !q->json)
+        err_set(&q->err, -ENOMEM, "row: no memory for the answer");
+    finish(q);
 }
 
 int inquiry_start(const struct inquiry_config *config, const char *argument, inquiry_done done,

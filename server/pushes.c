@@ -57,7 +57,7 @@ void pushes_free(struct pushes *p)
 
 bool pushes_are_under_way(const struct pushes *p)
 {
-    return p->first != NULL;
+    return p->first && (p->first->under_way || !p->config.acks->is_full);
 }
 
 /* Who pushes; its lease is renewed. */
@@ -108,6 +108,23 @@ static int answer(struct pushes *p, struct asked *a, int told,
     return status;
 }
 
+/* Judges it, or begins to. Where the log is full nothing is done, and it has to wait for its turn: an
+ * answer would only be asked for again. */
+static int begin(struct pushes *p, struct asked *a, struct worker *worker, uint64_t now_ms,
+                 struct shard_push_result *ret, enum shard_push_state *ret_state) ON_SHARD
+{
+    int status;
+
+    *ret_state = SHARD_PUSH_LATER;
+    if (p->config.acks->is_full)
+        return 0;
+    status = shard_push_begin(p->config.shard, worker, &a->push, now_ms, ret, ret_state);
+    if (status != -ENOMEM || !p->config.acks->is_full)
+        return status;
+    *ret_state = SHARD_PUSH_LATER;
+    return 0;
+}
+
 /* --- the line --- */
 
 static void line_up(struct pushes *p, struct asked *a)
@@ -145,8 +162,7 @@ static bool judge_first(struct pushes *p, uint64_t now_ms, int *ret_told,
     } else {
         *ret_told = find_worker(p, a, now_ms, &worker);
         if (!*ret_told)
-            *ret_told =
-                shard_push_begin(p->config.shard, worker, &a->push, now_ms, ret, &state);
+            *ret_told = begin(p, a, worker, now_ms, ret, &state);
         a->under_way = state == SHARD_PUSH_UNDER_WAY;
     }
     return state == SHARD_PUSH_JUDGED;
@@ -210,7 +226,7 @@ static int judge(struct pushes *p, const struct request *r, struct shard_push_re
         status = find_worker(p, a, r->now_ms, &worker);
     if (status)
         return status;
-    return shard_push_begin(p->config.shard, worker, &a->push, r->now_ms, ret, ret_state);
+    return begin(p, a, worker, r->now_ms, ret, ret_state);
 }
 
 int pushes_ask(struct pushes *p, const struct request *r)

@@ -4,7 +4,8 @@
  *
  *     asked -> judged
  *           -> under way -> judged     one of a shard
- *           -> waits -> under way      the others that are large, in the order in which they came
+ *           -> waits -> under way      the others that are large, in the order in which they came;
+ *                                      all, while the log is full
  *           -> dropped                 its connection closed before it was under way: not judged
  */
 #ifndef SERVER_PUSHES_H

@@ -144,6 +144,20 @@ static void copy_awaited(const struct reporter_sources *from, uint64_t now_ms,
     }
 }
 
+static void copy_full(const struct reporter_sources *from, struct shard_report *report)
+{
+    struct report_wait *wait = &report->waits[report->n_waits];
+
+    if (!from->acks->is_full || report->n_waits == REPORT_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "push log full");
+    snprintf(wait->who, sizeof wait->who, "pushes to shard %u", from->shard_number);
+    snprintf(wait->why, sizeof wait->why, "the disk is slower than they: %llu bytes wait",
+             (unsigned long long)report->log.held_bytes);
+    wait->since_unix_ms = report->made_unix_ms;
+}
+
 /* Replies that wait for the disk: who waits are workers, but what for is one thing. */
 static void copy_acks(const struct reporter_sources *from, struct shard_report *report)
 {
@@ -168,6 +182,7 @@ static void copy_waits(const struct reporter_sources *from, uint64_t now_ms,
     report->n_waits = pulls_report(service_pulls(from->service), uv_now(from->loop),
                                    report->made_unix_ms, report->waits, REPORT_N_WAITS_MAX / 2);
     copy_awaited(from, now_ms, report);
+    copy_full(from, report);
     copy_acks(from, report);
 }
 

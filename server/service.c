@@ -415,6 +415,11 @@ void service_tick(struct service *s)
     keep_going(s);
 }
 
+void service_go_on(struct service *s)
+{
+    keep_going(s);
+}
+
 void service_stop(struct service *s)
 {
     if (s->state == SERVICE_STOPPED)

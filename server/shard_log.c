@@ -21,9 +21,15 @@ struct shard_log {
 static int on_reserve(void *owner, size_t n_bytes)
 {
     struct shard_log *l = owner;
+    struct log_view view;
+    int status = log_thread_reserve(l->thread, n_bytes);
 
     enter_shard();
-    return log_thread_reserve(l->thread, n_bytes);
+    if (!status)
+        return 0;
+    log_thread_view(l->thread, &view);
+    l->config.acks->is_full = view.state == LOG_QUEUE_FULL;
+    return status;
 }
 
 static uint64_t on_append(void *owner, const struct log_record *record)
@@ -60,6 +66,10 @@ static void on_news(void *owner)
     enter_shard();
     log_thread_view(l->thread, &view);
     tell(l, &view.progress);
+    if (l->config.acks->is_full && view.state != LOG_QUEUE_FULL) {
+        l->config.acks->is_full = false;
+        l->config.on_room(l->config.owner);
+    }
     acks_reach(l->config.acks, view.acknowledged);
 }
 

@@ -19,6 +19,8 @@ struct shard_log_config {
     struct acks *acks;       /* borrowed */
     struct mailbox *mailbox; /* borrowed: the shard loop's */
     const struct log_writer_config *writer;
+    void (*on_room)(void *owner); /* the log was full, and takes pushes again */
+    void *owner;                  /* borrowed */
 };
 
 /* Opens the log behind *end, and listens to the shard. What log_thread_start() answers. */

@@ -354,12 +354,23 @@ uint64_t shard_thread_now_ms(struct shard_thread *t)
     return service_now_ms(t->service);
 }
 
+static void on_room(void *owner)
+{
+    struct shard_thread *t = owner;
+
+    enter_shard();
+    service_go_on(t->service);
+}
+
 int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
                           const struct log_end *end, struct err *err)
 {
-    struct shard_log_config log = {
-        .shard = t->shard, .acks = &t->acks, .mailbox = &t->mailbox, .writer = config
-    };
+    struct shard_log_config log = { .shard = t->shard,
+                                    .acks = &t->acks,
+                                    .mailbox = &t->mailbox,
+                                    .writer = config,
+                                    .on_room = on_room,
+                                    .owner = t };
     int status = shard_log_open(&log, end, &t->log, err);
 
     if (!status)

@@ -143,8 +143,8 @@ void choice_tell(const struct choice_input *in, const struct choice *c,
     char link[80] = "no link", wide[48] = "", refresh[48] = "";
 
     if (in->bytes_per_s > 0)
-        snprintf(link, sizeof link, "link %.1f Mbit/s, %.2f ms away", in->bytes_per_s * 8e-6,
-                 in->rtt_s * 1e3);
+        snprintf(link, sizeof link, "link %.*f Mbit/s, %.2f ms away",
+                 in->bytes_per_s < 10e6 / 8 ? 1 : 0, in->bytes_per_s * 8e-6, in->rtt_s * 1e3);
     if (in->flows[CHOICE_WIDE_PUSH].n_rows > 0)
         snprintf(wide, sizeof wide, "; wide %s out, %s in", name_of(c, CHOICE_WIDE_PUSH),
                  name_of(c, CHOICE_WIDE_PULL));

@@ -73,11 +73,14 @@ static int admit(struct shard_entry *entry, uint64_t key, bool *ret_admitted)
 
 /* --- who makes room --- */
 
-/* For a new row of push number `version`. One of version 0 has just been made. */
-static bool may_go(const struct shard_entry *entry, const struct row *row, uint64_t version)
+/* For a new row of push number `version`. One of version 0 has just been made. Nor what the newest push
+ * has changed: while it goes on, a push in slices may want room before it, and nobody could say afterwards
+ * that the row had first been changed, and then gone (shard_replay.h). */
+static bool may_go(const struct shard *s, const struct shard_entry *entry,
+                   const struct row *row, uint64_t version)
 {
     return row_version(row) != 0 && row_version(row) != version &&
-           !shard_rows_await(entry, row->key);
+           row_version(row) != s->version && !shard_rows_await(entry, row->key);
 }
 
 /* The less, the sooner it goes: by age, or by touches and then by age. */
@@ -146,7 +149,7 @@ static void age(struct shard *s, struct shard_entry *entry, struct row *row)
 
 /* Looks at SAMPLE_ROWS row numbers, or all if there are no more: sets the hand's threshold, and
  * returns the row that is worth least. NULL: none may go. */
-static struct row *sample(struct shard_entry *entry, uint64_t version)
+static struct row *sample(const struct shard *s, struct shard_entry *entry, uint64_t version)
 {
     struct shard_turnover *v = &entry->turnover;
     struct table *t = entry->table.rows;
@@ -159,7 +162,7 @@ static struct row *sample(struct shard_entry *entry, uint64_t version)
         uint64_t number = n_numbers <= SAMPLE_ROWS ? i : hash_mix2(seed, i) % n_numbers;
         struct row *row = table_row(t, number);
 
-        if (!row || !may_go(entry, row, version))
+        if (!row || !may_go(s, entry, row, version))
             continue;
         worths[n] = worth(entry, row);
         if (!least || worths[n] < worth(entry, least))
@@ -184,7 +187,7 @@ static struct row *walk(struct shard *s, struct shard_entry *entry, uint64_t ver
         struct row *row = table_row(t, v->hand);
 
         v->hand = v->hand + 1 < n_numbers ? v->hand + 1 : 0;
-        if (row && worth(entry, row) <= v->threshold && may_go(entry, row, version))
+        if (row && worth(entry, row) <= v->threshold && may_go(s, entry, row, version))
             return row;
         age(s, entry, row);
     }
@@ -192,13 +195,14 @@ static struct row *walk(struct shard *s, struct shard_entry *entry, uint64_t ver
 }
 
 /* Of the rows in the key's part of the index. */
-static struct row *beside(struct shard_entry *entry, uint64_t key, uint64_t version)
+static struct row *beside(const struct shard *s, struct shard_entry *entry, uint64_t key,
+                          uint64_t version)
 {
     struct row *rows[NEAR_ROWS], *least = NULL;
     uint32_t n = table_near(entry->table.rows, key, rows, NEAR_ROWS);
 
     for (uint32_t i = 0; i < n; i++)
-        if (may_go(entry, rows[i], version) &&
+        if (may_go(s, entry, rows[i], version) &&
             (!least || worth(entry, rows[i]) < worth(entry, least)))
             least = rows[i];
     return least;
@@ -217,11 +221,11 @@ static bool make_room(struct shard *s, struct shard_entry *entry, uint64_t key,
         return false;
     /* With a number free it is the index that has no room: for this key, in its place. */
     if (table_n_rows(t) < table_n_numbers(t))
-        row = beside(entry, key, version);
+        row = beside(s, entry, key, version);
     else if (table_n_rows(t))
         row = walk(s, entry, version);
     if (!row && table_n_rows(t) == table_n_numbers(t)) {
-        row = sample(entry, version);
+        row = sample(s, entry, version);
         entry->turnover.barren = row ? 0 : s->mark;
     }
     if (!row)

@@ -115,12 +115,40 @@ static void what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told(void **s
     tear_down(&f);
 }
 
+static void while_the_log_is_full_pushes_wait_and_nobody_dies_of_it(void **state)
+{
+    struct fixture f;
+    struct peer p, other;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    other = client(&f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    assert_int_equal(join_job(&other, 1, 1).status, 0);
+    f.acks.is_full = true;
+    send_push(&p, 1);
+    send_push(&p, 2);
+    assert_int_equal(beat(&other), 0);
+    enter_shard();
+    service_tick(f.service);
+    assert_int_equal(shard_counters(f.shard)->pushes, 0);
+    f.acks.is_full = false;
+    service_go_on(f.service);
+    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(pushed(&p), 2);
+    peer_close(&p);
+    peer_close(&other);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once),
         cmocka_unit_test(replies_wait_for_all_that_came_before_and_go_in_order),
         cmocka_unit_test(what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told),
+        cmocka_unit_test(while_the_log_is_full_pushes_wait_and_nobody_dies_of_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
