@@ -323,8 +323,7 @@ int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
         status = message_read_pull(r->header, r->head, r->body, r->body_bytes, &p->asked->pull);
     if (status)
         return answer_refuse(&p->desk, p->asked, status, status_text(status));
-    if (worker && !r->connection->worker.lost_push &&
-        roster_reach(worker, p->asked->pull.clock - p->asked->pull.unfinished)) {
+    if (worker && roster_reach(worker, p->asked->pull.clock - p->asked->pull.unfinished)) {
         (void)shard_advance(p->config.shard, r->now_ms);
         pulls_retry(p);
     }

@@ -89,7 +89,6 @@ static int answer(struct pushes *p, struct asked *a, int told,
     struct buf out = { 0 };
     int status;
 
-    a->connection->worker.lost_push |= told != 0;
     if (answer.status)
         snprintf(answer.text, sizeof answer.text, "%s",
                  result->text[0] ? result->text : status_text(answer.status));

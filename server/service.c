@@ -192,7 +192,6 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
 static void remember_worker(struct connection *c, const struct join *join)
 {
     c->worker.joined = true;
-    c->worker.lost_push = false;
     snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
     c->worker.rank = join->rank;
     c->worker.incarnation = join->incarnation;

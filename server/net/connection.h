@@ -35,9 +35,6 @@ struct connection_events {
 /* Which worker speaks here. */
 struct connection_worker {
     bool joined;
-    /* A push was not judged, and is sent again on another connection: what came behind it here, in the belief that
-     * it is done, says nothing of the worker's clock. */
-    bool lost_push;
     char job[SPEC_NAME_MAX];
     uint32_t rank;
     uint64_t incarnation;
