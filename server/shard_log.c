@@ -22,9 +22,10 @@ static int on_reserve(void *owner, size_t n_bytes)
 {
     struct shard_log *l = owner;
     struct log_view view;
-    int status = log_thread_reserve(l->thread, n_bytes);
+    int status;
 
     enter_shard();
+    status = log_thread_reserve(l->thread, n_bytes);
     if (!status)
         return 0;
     log_thread_view(l->thread, &view);
