@@ -4,6 +4,7 @@ PS_KILLS=20 kills so often; without it a few times. The seed is printed; PS_SEED
 import os
 import random
 import re
+import signal
 import struct
 import time
 
@@ -137,12 +138,13 @@ def test_a_worker_that_takes_a_dead_ones_place_trains_no_step_again(psds, tmp_pa
 
 
 def test_a_state_of_other_settings_is_refused_and_a_second_process_too(psds, tmp_path):
-    data = synth(tmp_path / "log.tsv", 12000)
+    data = synth(tmp_path / "log.tsv", 60000)
     node = psds("--shards", 2)
     (tmp_path / "state").mkdir()
     flags = ("--data", data, "--servers", node.address, *MODEL, "--state-dir", tmp_path / "state")
     first = psworker("train", *flags)
     wait_for("some steps", lambda: any(w["clock"] >= 5 for j in node.stats()["jobs"] for w in j["workers"]))
+    first.send_signal(signal.SIGSTOP)  # or it might be over before the next asks, and nothing would be left to refuse
     _, said = finish(psworker("train", *flags), status=1)
     assert "another process has" in said
     first.kill()
