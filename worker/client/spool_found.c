@@ -9,6 +9,7 @@
 #include "common/mem.h"
 
 #define CHUNK_BYTES (1u << 20)
+#define SPREAD_MAX (UINT64_C(1) << 20) /* from the oldest number to the newest */
 
 int spool_found_path(const char *dir, const char *job, uint32_t rank, uint64_t number,
                      char ret[SPOOL_PATH_MAX])
@@ -167,6 +168,11 @@ static int read_all(const struct spool_options *o, struct spool_found *f, struct
     char path[SPOOL_PATH_MAX];
     int status = 0;
 
+    if (f->newest > f->oldest && f->newest - f->oldest > SPREAD_MAX)
+        return err_set(err, PS_ECORRUPT,
+                       "%s: number %" PRIu64 " of job \"%s\", rank %u, is not of one run with "
+                       "number %" PRIu64 ": this worker joins as somebody new",
+                       o->dir, f->newest, o->job, o->rank, f->oldest);
     for (uint64_t i = f->oldest; i <= f->newest && !status; i++) {
         status = spool_found_path(o->dir, o->job, o->rank, i, path);
         if (!status)

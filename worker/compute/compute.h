@@ -9,9 +9,17 @@
  * were called, and a failure of any is told by the next wait(). A compute is used by one thread
  * at a time.
  *
- * Pointers are memory of that device, matrices are row-major without gaps unless an ld (floats
- * from one row to the next) says so, outputs do not overlap inputs unless "in place" is said. n
- * is samples and may be 0. C and C++ both read this header.
+ * Pointers are memory of that device (memory_alloc()), matrices are row-major without gaps unless
+ * an ld (floats from one row to the next) says so, outputs do not overlap inputs unless "in
+ * place" is said. n is samples and may be 0. C and C++ both read this header.
+ *
+ * Slots: one step in flight each, with memory of its own for what comes in and goes out, so that copies and
+ * ops overlap. A step of slot i is
+ *
+ *     upload ...   begin   op op op ...   end   download ...   wait
+ *
+ * and runs in that order. Of two slots only the ops are ordered, as their begin() was; copies of one run
+ * beside ops of the other. Host memory of a copy stays as it is until the slot's wait().
  */
 #ifndef WORKER_COMPUTE_COMPUTE_H
 #define WORKER_COMPUTE_COMPUTE_H
@@ -98,12 +106,32 @@ struct norm_grads {
 #define COMPUTE_NORM_EPSILON 1e-5f
 #define COMPUTE_NORM_MOMENTUM 0.1f
 
+/*
+ * Who uses each row, for devices that sum a row's gradient by row (compute_ops.wants_uses):
+ *
+ *     bags     [n_keys]        the bags that hold row 0, those that hold row 1 ...; of each row
+ *                              ascending, a bag as often as it holds it
+ *     spans    [n_spans + 1]   where each span begins in `bags`: at most COMPUTE_SPAN uses of one row
+ *     first    [n_rows + 1]    the first span of each row
+ *
+ * How many there are stands in the device's memory, as ops that are recorded (begin()) are asked for once.
+ */
+struct bag_uses {
+    uint32_t n_rows_max, n_spans_max; /* what there is room for */
+    const uint32_t *counts;           /* 2: n_rows, n_spans */
+    const uint32_t *bags, *spans, *first;
+};
+
+#define COMPUTE_SPAN 64u
+
 /* Bag b = s * n_fields + f, of sample s and field f, gathers the rows
  * row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
 struct bags {
     uint32_t n, n_fields, dim, n_rows;
     const uint32_t *starts; /* n * n_fields + 1, never falling */
     const uint32_t *row_of; /* each < n_rows */
+    const struct bag_uses
+        *uses; /* NULL where the device does not want them; else n_rows is not looked at */
 };
 
 /*
@@ -125,8 +153,15 @@ struct dropout {
     uint64_t key;
 };
 
+#define COMPUTE_SLOTS 4u
+
 struct compute_ops {
     const char *name;
+
+    /* The device's memory is the host's: a host's pointer may stand where a device's is asked for, and nothing
+     * need be copied. */
+    bool shares_memory;
+    bool wants_uses; /* struct bags' */
 
     /* PS_ESETTING and a sentence, or the errno of a thread that does not start. */
     int (*open)(const struct compute_options *options, struct compute **ret_c, struct err *err);
@@ -139,8 +174,28 @@ struct compute_ops {
      * calls before it. Due before the first of the linear and loss ops. -ENOMEM. */
     int (*reserve)(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out);
 
-    /* Until everything asked for is done. The first failure since the last wait, or 0. */
-    int (*wait)(struct compute *c);
+    /* Of the device, zeroed; NULL: there is none left. */
+    void *(*memory_alloc)(struct compute *c, size_t n_bytes);
+    void (*memory_free)(struct compute *c, void *memory, size_t n_bytes);
+
+    /* Of the host, zeroed, from and to which copies are fastest (pinned, where that means something). */
+    void *(*host_alloc)(struct compute *c, size_t n_bytes);
+    void (*host_free)(struct compute *c, void *memory, size_t n_bytes);
+
+    /* Slots are numbered 0 .. COMPUTE_SLOTS - 1. */
+    void (*upload)(struct compute *c, uint32_t slot, void *device, const void *host,
+                   size_t n_bytes);
+    void (*download)(struct compute *c, uint32_t slot, void *host, const void *device,
+                     size_t n_bytes);
+
+    /* Ops follow, up to end(). True: they are recorded under this key, and the record is run: they are
+     * not to be called. So the same key means the same ops with the same arguments; 0 is never
+     * recorded. What differs from step to step is in the device's memory. */
+    bool (*begin)(struct compute *c, uint32_t slot, uint64_t key);
+    void (*end)(struct compute *c, uint32_t slot);
+
+    /* Until everything asked for of this slot is done. The first failure since the last wait, or 0. */
+    int (*wait)(struct compute *c, uint32_t slot);
 
     /* y [n][out], ldy */
     void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,
@@ -194,8 +249,7 @@ struct compute_ops {
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
 
     /* dz = (1 / (1 + exp(-z)) - y) / n
-     * *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double, in blocks;
-     * ready after wait() */
+     * *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double, in blocks */
     void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                  double *ret);
 

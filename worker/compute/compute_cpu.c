@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/mem.h"
 #include "common/pages.h"
@@ -131,19 +132,65 @@ static int cpu_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t 
     return status || !c->tiles ? status : reserve_tiles(c, n_max, in, out);
 }
 
-/* Every op is done when it returns, and none can fail. */
-static int cpu_wait(struct compute *c)
+static void *cpu_memory_alloc(struct compute *c, size_t n_bytes)
 {
     (void)c;
+    return pages_alloc(n_bytes);
+}
+
+static void cpu_memory_free(struct compute *c, void *memory, size_t n_bytes)
+{
+    (void)c;
+    pages_free(memory, n_bytes);
+}
+
+static void cpu_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                       size_t n_bytes)
+{
+    (void)c, (void)slot;
+    if (device != host && n_bytes)
+        memcpy(device, host, n_bytes);
+}
+
+static void cpu_download(struct compute *c, uint32_t slot, void *host, const void *device,
+                         size_t n_bytes)
+{
+    cpu_upload(c, slot, host, device, n_bytes);
+}
+
+static bool cpu_begin(struct compute *c, uint32_t slot, uint64_t key)
+{
+    (void)c, (void)slot, (void)key;
+    return false;
+}
+
+static void cpu_end(struct compute *c, uint32_t slot)
+{
+    (void)c, (void)slot;
+}
+
+/* Every op is done when it returns, and none can fail. */
+static int cpu_wait(struct compute *c, uint32_t slot)
+{
+    (void)c, (void)slot;
     return 0;
 }
 
 const struct compute_ops compute_cpu = {
     .name = "cpu",
+    .shares_memory = true,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
     .reserve = cpu_reserve,
+    .memory_alloc = cpu_memory_alloc,
+    .memory_free = cpu_memory_free,
+    .host_alloc = cpu_memory_alloc,
+    .host_free = cpu_memory_free,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .begin = cpu_begin,
+    .end = cpu_end,
     .wait = cpu_wait,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,

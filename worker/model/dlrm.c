@@ -229,7 +229,7 @@ int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
     if (wide)
         m->ops->wide_sum(m->c, &bags, wide, head->y);
     m->ops->prob(m->c, m->n, head->y, m->probs);
-    return m->ops->wait(m->c);
+    return m->ops->wait(m->c, 0);
 }
 
 const float *dlrm_probs(const struct dlrm *m)
@@ -250,7 +250,7 @@ double dlrm_loss(struct dlrm *m, const struct batch *batch)
     assert(batch->n == m->n);
     m->ops->loss(m->c, m->n, head->y, batch->label, head->dy, &loss);
     m->graded = true;
-    return m->ops->wait(m->c) ? (double)NAN : loss;
+    return m->ops->wait(m->c, 0) ? (double)NAN : loss;
 }
 
 /* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
@@ -307,5 +307,5 @@ int dlrm_backward(struct dlrm *m, const struct batch *batch, const float *rows,
         m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
     backward_vectors(m, &bags, row_grads);
     backward_l2(m, batch, rows, row_grads);
-    return m->ops->wait(m->c);
+    return m->ops->wait(m->c, 0);
 }

@@ -342,7 +342,7 @@ static void the_log_learns_how_many_threads_compute(void **state)
     (void)state;
     assert_int_equal(ops->open(&(struct compute_options){ .n_threads = 1 }, &c, NULL), 0);
     assert_non_null(strstr(ops->describe(c), "1 thread"));
-    assert_int_equal(ops->wait(c), 0);
+    assert_int_equal(ops->wait(c, 0), 0);
     ops->close(c);
     ops->close(NULL);
     assert_int_equal(ops->open(&(struct compute_options){ .n_threads = 3 }, &c, NULL), 0);
