@@ -1,11 +1,7 @@
-/* The CUDA runtime under its own names; with PS_EMU, the tests' emulation of it. */
+/* The CUDA runtime under its own names. Where there is none the compiler finds the tests' emulation of it (tests/emu/include). */
 #ifndef WORKER_CUDA_RT_H
 #define WORKER_CUDA_RT_H
 
-#ifdef PS_EMU
-#include "tests/emu/rt.h"
-#else
 #include <cuda_runtime_api.h>
-#endif
 
 #endif
