@@ -35,7 +35,7 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
 # -fno-math-errno, -fno-trapping-math change no result: without them no square root and no choice between two
 # quotients becomes a vector.
-CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
+CFLAGS  += -std=c17 -D_GNU_SOURCE -idirafter tests/emu/include -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm

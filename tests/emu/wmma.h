@@ -5,8 +5,8 @@
 #ifndef TESTS_EMU_WMMA_H
 #define TESTS_EMU_WMMA_H
 
-#ifndef TESTS_EMU_DEVICE_H
-#error "include tests/emu/device.h"
+#ifndef TESTS_EMU_SIMT_H
+#error "include tests/emu/simt.h"
 #endif
 
 namespace nvcuda

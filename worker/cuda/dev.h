@@ -6,7 +6,7 @@
 #define WORKER_CUDA_DEV_H
 
 #ifdef PS_EMU
-#include "tests/emu/device.h"
+#include "tests/emu/simt.h"
 #else
 #include <cuda_runtime.h>
 #include <mma.h>

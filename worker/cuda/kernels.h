@@ -16,9 +16,8 @@
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
 
-#include <cuda_runtime_api.h>
-
 #include "worker/compute/compute.h"
+#include "worker/cuda/rt.h"
 
 /* How interactions multiply: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from
  * zero) on tensor cores, where the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */

@@ -1,4 +1,4 @@
-#include "tests/emu/device.h"
+#include "tests/emu/simt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "common/hash.h"
 #include "tests/emu/fiber.h"
-#include "tests/emu/launch.h"
+#include "tests/emu/rt.h"
 
 __thread struct dim3 threadIdx, blockIdx, blockDim, gridDim;
 

@@ -13,8 +13,8 @@
  *
  * The sanitizers are told of the fibers, and see kernels' memory as any other.
  */
-#ifndef TESTS_EMU_DEVICE_H
-#define TESTS_EMU_DEVICE_H
+#ifndef TESTS_EMU_SIMT_H
+#define TESTS_EMU_SIMT_H
 
 #include <cuda_runtime_api.h>
 #include <math.h>

@@ -1,0 +1,148 @@
+/* The emulated device: what it is, its memory, copies. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emu/memory.h"
+#include "tests/emu/rt.h"
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    return e == cudaSuccess                 ? "cudaSuccess"
+           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : e == cudaErrorIllegalAddress   ? "cudaErrorIllegalAddress"
+           : e == cudaErrorInvalidValue     ? "cudaErrorInvalidValue"
+                                            : "cudaErrorEmulated";
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaSuccess                 ? "no error"
+           : e == cudaErrorMemoryAllocation ? "out of memory"
+           : e == cudaErrorIllegalAddress   ? "an illegal memory access was encountered"
+           : e == cudaErrorInvalidValue     ? "invalid argument"
+                                            : "an emulated error";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return emu_rt_is_faulty() ? cudaErrorInsufficientDriver : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+    if (device)
+        return cudaErrorInvalidValue;
+    if (emu_rt_is_faulty())
+        return cudaErrorNoDevice;
+    *prop = (struct cudaDeviceProp){ "emulated device", (size_t)1 << 30, 9, 0, 1 };
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device)
+        return cudaErrorInvalidValue;
+    return emu_rt_is_faulty() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+static cudaError_t alloc(enum emu_memory_side side, void **memory, size_t n_bytes)
+{
+    const cudaError_t forbidden = emu_rt_forbid_in_capture();
+
+    if (forbidden)
+        return forbidden;
+    if (emu_rt_is_faulty())
+        return cudaErrorMemoryAllocation;
+    *memory = emu_memory_new(side, n_bytes);
+    return cudaSuccess;
+}
+
+/* CUDA waits for the device here, too. */
+static cudaError_t release_memory(enum emu_memory_side side, void *memory)
+{
+    emu_rt_run_all();
+    if (memory)
+        emu_memory_free(side, memory);
+    return emu_rt_forbid_in_capture();
+}
+
+cudaError_t cudaMalloc(void **memory, size_t n_bytes)
+{
+    return alloc(EMU_MEMORY_DEVICE, memory, n_bytes);
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    return release_memory(EMU_MEMORY_DEVICE, memory);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t n_bytes, unsigned flags)
+{
+    (void)flags;
+    return alloc(TESTS_EMU_MEMORY_HOST, memory, n_bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    return release_memory(TESTS_EMU_MEMORY_HOST, memory);
+}
+
+struct move {
+    void *to;
+    const void *from; /* NULL: all are `value` */
+    size_t n_bytes;
+    int value;
+};
+
+static void run_move(void *arg)
+{
+    const struct move *m = arg;
+
+    if (m->from)
+        memcpy(m->to, m->from, m->n_bytes);
+    else
+        memset(m->to, m->value, m->n_bytes);
+}
+
+static cudaError_t enqueue_move(cudaStream_t s, struct move move)
+{
+    struct move *m = malloc(sizeof *m);
+
+    assert(m);
+    *m = move;
+    return emu_stream_launch(s, run_move, free, m);
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t n_bytes, cudaStream_t s)
+{
+    if (!emu_memory_is_device(memory, n_bytes))
+        return cudaErrorInvalidValue;
+    return enqueue_move(s, (struct move){ memory, NULL, n_bytes, value });
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t s)
+{
+    const bool to_device = kind != cudaMemcpyDeviceToHost,
+               from_device = kind != cudaMemcpyHostToDevice;
+
+    if (to_device != emu_memory_touches_device(to, n_bytes) ||
+        from_device != emu_memory_touches_device(from, n_bytes) ||
+        (to_device && !emu_memory_is_device(to, n_bytes)) ||
+        (from_device && !emu_memory_is_device(from, n_bytes)))
+        return cudaErrorInvalidValue;
+    return enqueue_move(s, (struct move){ to, from, n_bytes, 0 });
+}
