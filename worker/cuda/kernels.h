@@ -23,9 +23,6 @@
  * zero) on tensor cores, where the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
 enum kernels_math { KERNELS_FP32, KERNELS_TF32 };
 
-/* Once after the device is chosen, before the first launch: kernels that need much shared memory ask for it. */
-EXTERN_C cudaError_t kernels_open(void);
-
 /* Bytes of `scratch`, aligned to 16, for an op over n samples that makes sums of `width` columns: norm_batch and
  * norm_backward, bias_grad, head_backward (width: in), loss (width: 1). It grows with both. Scratch holds nothing from one op to the next. */
 EXTERN_C size_t kernels_sums_bytes(uint32_t n, uint32_t width);
