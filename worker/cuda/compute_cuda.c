@@ -212,9 +212,9 @@ static void cuda_upload(struct compute *c, uint32_t slot, void *device, const vo
     if (!n_bytes)
         return;
     s->queued[CUDA_IN] = true;
-    (void)fault_check(&s->fault, "copy to the device",
-                      cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice,
-                                      c->streams[CUDA_IN]));
+    (void)fault_check(
+        &s->fault, "copy to the device",
+        cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, c->streams[CUDA_IN]));
 }
 
 static void cuda_download(struct compute *c, uint32_t slot, void *host, const void *device,
@@ -226,9 +226,9 @@ static void cuda_download(struct compute *c, uint32_t slot, void *host, const vo
         return;
     follow(c, s, CUDA_COMPUTE, CUDA_OUT);
     s->queued[CUDA_OUT] = true;
-    (void)fault_check(&s->fault, "copy from the device",
-                      cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost,
-                                      c->streams[CUDA_OUT]));
+    (void)fault_check(
+        &s->fault, "copy from the device",
+        cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, c->streams[CUDA_OUT]));
 }
 
 static void begin_recording(struct compute *c, struct graph *g)

@@ -81,8 +81,8 @@ void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                    double *ret);
 void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
-                       uint32_t lda, const float *b, uint32_t ldb,
-                       const struct relu_mask *mask, float *sum);
+                       uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                       float *sum);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 
 #endif

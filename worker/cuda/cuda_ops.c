@@ -36,8 +36,7 @@ static void clear_gradients(const struct cuda_target *t, const struct linear *l,
         return;
     (void)check(t, "linear_backward",
                 cudaMemsetAsync(dw, 0, (size_t)l->in * l->out * sizeof *dw, t->stream));
-    (void)check(t, "linear_backward",
-                cudaMemsetAsync(db, 0, l->out * sizeof *db, t->stream));
+    (void)check(t, "linear_backward", cudaMemsetAsync(db, 0, l->out * sizeof *db, t->stream));
 }
 
 void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
@@ -148,8 +147,7 @@ void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz
             cuda_scratch(c, kernels_bag_grad_bytes(b->uses->n_spans_max, 1), t->fault);
 
         if (scratch)
-            (void)check(t, "wide_grad",
-                        kernels_wide_grad(t->stream, b, dz, dweights, scratch));
+            (void)check(t, "wide_grad", kernels_wide_grad(t->stream, b, dz, dweights, scratch));
     }
 }
 
@@ -188,13 +186,13 @@ void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y
 }
 
 void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
-                       uint32_t lda, const float *b, uint32_t ldb,
-                       const struct relu_mask *mask, float *sum)
+                       uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                       float *sum)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
-        (void)check(&c->targets[i], "add_rows",
-                    kernels_add_rows(c->targets[i].stream, n, width, a, lda, b, ldb, mask,
-                                     sum));
+        (void)check(
+            &c->targets[i], "add_rows",
+            kernels_add_rows(c->targets[i].stream, n, width, a, lda, b, ldb, mask, sum));
 }
 
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y)

@@ -20,10 +20,10 @@
 
 struct graph {
     uint32_t slot;
-    uint64_t key;     /* 0: free */
-    uint64_t used;    /* when: graphs.clock */
-    bool is_known;    /* has been run once */
-    bool is_refused;  /* could not be captured */
+    uint64_t key;         /* 0: free */
+    uint64_t used;        /* when: graphs.clock */
+    bool is_known;        /* has been run once */
+    bool is_refused;      /* could not be captured */
     cudaGraphExec_t exec; /* owned; NULL: not captured yet */
 };
 

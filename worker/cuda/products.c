@@ -20,9 +20,9 @@ struct products *products_new(enum compute_products how, size_t n_workspace_byte
 
     p->rounds = how == COMPUTE_BF16;
     p->pad = how == COMPUTE_BF16 ? 8 : how == COMPUTE_TF32 ? 4 : 1;
-    p->plans = plans_new(how == COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                             : CUBLAS_COMPUTE_32F,
-                         p->rounds ? CUDA_R_16BF : CUDA_R_32F, n_workspace_bytes, f);
+    p->plans =
+        plans_new(how == COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                  p->rounds ? CUDA_R_16BF : CUDA_R_32F, n_workspace_bytes, f);
     if (p->plans)
         return p;
     products_free(p);
@@ -111,11 +111,11 @@ static bool stage_square(struct products *p, cudaStream_t stream, const struct l
     if (!n_more)
         return stage(p, stream, &p->w, l->w, l->out, l->in, ret, f);
     *ret = (struct operand){ p->w.memory, padded(p, l->in) };
-    return fault_check(f, "padding",
-                       p->rounds ? kernels_to_bf16(stream, l->out, l->in, l->w, l->in,
-                                                   p->w.memory, ret->ld)
-                                 : kernels_pad(stream, l->out, l->in, l->w, l->in,
-                                               p->w.memory, ret->ld)) &&
+    return fault_check(
+               f, "padding",
+               p->rounds
+                   ? kernels_to_bf16(stream, l->out, l->in, l->w, l->in, p->w.memory, ret->ld)
+                   : kernels_pad(stream, l->out, l->in, l->w, l->in, p->w.memory, ret->ld)) &&
            fault_check(f, "padding",
                        cudaMemsetAsync((char *)p->w.memory + l->out * row_bytes, 0,
                                        n_more * row_bytes, stream));
@@ -133,7 +133,8 @@ bool products_forward(struct products *p, cudaStream_t stream, const struct line
         !stage(p, stream, &p->w, l->w, l->out, l->in, &w, f) ||
         !plans_run(p->plans, stream,
                    &(struct plans_shape){ kind, l->out, l->n, x.ld, w.ld, x.ld, ldy },
-                   &(struct plans_operands){ w.at, x.at, y, (float *)(uintptr_t)l->b }, &fused, f))
+                   &(struct plans_operands){ w.at, x.at, y, (float *)(uintptr_t)l->b }, &fused,
+                   f))
         return false;
     return fused ||
            fault_check(f, "bias", kernels_bias(stream, l->n, l->out, l->b, act, y, ldy));
@@ -155,8 +156,8 @@ static bool make_dx(struct products *p, cudaStream_t stream, const struct linear
                    &(struct plans_operands){ w.at, dy->at, d, NULL }, &fused, f))
         return false;
     if (!direct)
-        return fault_check(
-            f, "mask", kernels_add_rows(stream, l->n, l->in, d, w.ld, NULL, 0, mask, dx));
+        return fault_check(f, "mask",
+                           kernels_add_rows(stream, l->n, l->in, d, w.ld, NULL, 0, mask, dx));
     return !mask || fault_check(f, "mask", kernels_mask(stream, l->n, l->in, mask, dx));
 }
 
@@ -175,9 +176,9 @@ static bool make_dw(struct products *p, cudaStream_t stream, const struct linear
                    &(struct plans_operands){ x.at, dy->at, d, direct ? db : NULL }, ret_summed,
                    f))
         return false;
-    return direct || fault_check(f, "weight gradient",
-                                 kernels_add_rows(stream, l->out, l->in, d, x.ld, NULL, 0, NULL,
-                                                  dw));
+    return direct ||
+           fault_check(f, "weight gradient",
+                       kernels_add_rows(stream, l->out, l->in, d, x.ld, NULL, 0, NULL, dw));
 }
 
 bool products_backward(struct products *p, cudaStream_t stream, const struct linear *l,
