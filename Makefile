@@ -6,6 +6,7 @@
 
 VARIANT ?= release
 CC      ?= cc
+CXX     ?= c++
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BUILD   ?= build
@@ -39,6 +40,9 @@ CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen -It
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
+
+# Kernels, and the tests' emulation of a GPU: C++ as far as CUDA demands it.
+CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
@@ -110,8 +114,8 @@ $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(CFLAGS) $(cflags.$<) -MMD -MP -c -o $@ $<
 
 # The GPU's half of psworker, opened at run time (worker/cuda/README.md). It is the same for all variants, and asks of the
-# machine where it runs for the driver and cublasLt alone. Emulated, its files are also linked into tests: see below.
-NVCC     ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+# machine where it runs for the driver and cublasLt alone. NVCC= leaves it out.
+NVCC     ?= $(shell command -v nvcc)
 CUDA      = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  = $(firstword $(wildcard $(CUDA)/lib64/libcublasLt.so $(CUDA)/targets/x86_64-linux/lib/libcublasLt.so))
 CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)
@@ -146,6 +150,21 @@ $(BUILD)/cuda/%.c.o: %.c
 	@echo "  CC   $@"
 	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
+# The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
+EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
+EMU_ON   = -DPS_EMU -Itests/emu/include
+$(B)/lib/emu_cuda.a: $(EMU)
+
+define emu_object
+$(B)/emu/%.$(1).o: %.$(1) | $(B)/gen/proto/ps.pb-c.c
+	@mkdir -p $$(@D)
+	@echo "  EMU  $$@"
+	@$(2) $(EMU_ON) -MMD -MP -c -o $$@ $(3) $$<
+endef
+$(eval $(call emu_object,c,$$(CC) $$(CFLAGS)))
+$(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
+$(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
+
 # Tests: one program for each tests/unit/ROOM/test_X.c.
 UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
@@ -157,6 +176,13 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
 $(foreach r,common proto core net store log durable admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
+
+# Those of the CUDA half, on the emulated device.
+link.cuda = worker/model worker/compute worker/data server/core proto common
+$(B)/unit/cuda/%: $(B)/tests/unit/cuda/%.o $(SUPPORT) $(B)/lib/emu_cuda.a $(call libs,$(link.cuda))
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))

@@ -75,7 +75,7 @@ cudaError_t kernels_encode_int8(cudaStream_t stream, const struct kernels_encode
 
 /* ---- onebit: scales of blocks of 256, then signs */
 
-enum { LANES = CODEC_RULES_ONEBIT_LANES, BLOCK = CODEC_RULES_ONEBIT_BLOCK };
+static constexpr uint32_t LANES = CODEC_RULES_ONEBIT_LANES, BLOCK = CODEC_RULES_ONEBIT_BLOCK;
 
 /* Half a warp takes a block: a lane is one of the codec's sums, and they are folded as the codec does it. */
 static __forceinline__ __device__ float onebit_scale(const struct encode_row &row, uint32_t at,

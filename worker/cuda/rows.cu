@@ -108,7 +108,7 @@ cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width, con
 /* The bound is hash_unit() >= p in integers. */
 template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
-    dropout(size_t n, uint64_t least, float scale, uint64_t key, float *y)
+    drop(size_t n, uint64_t least, float scale, uint64_t key, float *y)
 {
     const size_t i = dev_index() * N;
     struct dev_floats<N> v;
@@ -127,8 +127,8 @@ cudaError_t kernels_dropout(cudaStream_t stream, const struct dropout *d, float 
     const uint64_t least = (uint64_t)ceilf(d->p * 0x1p24f);
 
     if (dev_by_fours(y, n))
-        return dev_launch(dropout<4>, dev_flat(n / 4), stream, n, least, d->scale, d->key, y);
-    return dev_launch(dropout<1>, dev_flat(n), stream, n, least, d->scale, d->key, y);
+        return dev_launch(drop<4>, dev_flat(n / 4), stream, n, least, d->scale, d->key, y);
+    return dev_launch(drop<1>, dev_flat(n), stream, n, least, d->scale, d->key, y);
 }
 
 template <int N>
