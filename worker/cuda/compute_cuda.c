@@ -1,6 +1,7 @@
 #include "worker/cuda/compute_cuda.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +88,7 @@ static bool make(struct compute *c, enum compute_products how, struct fault *f)
 {
     struct cudaDeviceProp gpu;
 
-    if (!find_gpu(&gpu, f) || !fault_check(f, "kernels", kernels_open()) || !make_streams(c, f))
+    if (!find_gpu(&gpu, f) || !make_streams(c, f))
         return false;
     describe(c, &gpu, how);
     c->math = how == COMPUTE_FP32 || how == COMPUTE_BLAS ? KERNELS_FP32 : KERNELS_TF32;
