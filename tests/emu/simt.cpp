@@ -218,7 +218,8 @@ static bool pass(struct device *d)
 /* Shared memory as large as was asked for, that AddressSanitizer sees its end. */
 static void run_block(struct device *d, size_t n_shared)
 {
-    d->shared = aligned_alloc(32, n_shared);
+    if (posix_memalign(&d->shared, 32, n_shared))
+        emu_abort("no memory to share");
     memset(d->shared, 0xff, n_shared);
     for (unsigned i = 0; i < d->n; i++) {
         struct thread *t = &d->threads[i];

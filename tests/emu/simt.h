@@ -22,7 +22,7 @@
 #include <string.h>
 #include <tuple>
 
-#include "common/base.h"
+#include "tests/emu/simt_order.h"
 
 #define __global__
 #define __device__
@@ -46,9 +46,6 @@ enum { EMU_SHARED_MAX = 48 * 1024, EMU_THREADS_MAX = 1024 };
 
 /* Of the thread that runs. */
 extern __thread struct dim3 threadIdx, blockIdx, blockDim, gridDim;
-
-/* 0: forward; 1: backward; else drawn from it. Of the launches of this thread from now on. */
-EXTERN_C void emu_order(uint64_t order);
 
 void emu_barrier_block(void);
 /* Publishes `value` to the lanes of the mask, which must all come; then emu_value() is what a lane
