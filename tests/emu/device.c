@@ -41,7 +41,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         return cudaErrorInvalidValue;
     if (emu_rt_is_faulty())
         return cudaErrorNoDevice;
-    *prop = (struct cudaDeviceProp){ "emulated device", (size_t)1 << 30, 9, 0, 1 };
+    *prop = (struct cudaDeviceProp){ "emulated device", (size_t)1 << 30, 8, 0, 1 };
     return cudaSuccess;
 }
 
