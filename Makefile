@@ -118,6 +118,11 @@ EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c
 EMU_ON   = -DPS_EMU -Itests/emu/include
 $(B)/lib/emu_cuda.a: $(EMU)
 
+$(B)/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX  $@"
+	@$(CXX) $(CXXFLAGS) $(EMU_ON) -MMD -MP -c -o $@ $<
+
 define emu_object
 $(B)/emu/%.$(1).o: %.$(1) | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $$(@D)
@@ -129,7 +134,8 @@ $(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
 $(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
 
 # Tests: one program for each tests/unit/ROOM/test_X.c.
-UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c))
+UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
+       $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 define unit_room
