@@ -26,6 +26,7 @@ flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+flags.cover   = -O0 -g --coverage
 # With CC=clang; tests/fuzz/run.sh says so. Its pointer-overflow minds NULL + 0, which an empty buffer has.
 flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow \
                 -fno-sanitize-recover=all
@@ -38,7 +39,7 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # quotients becomes a vector.
 CFLAGS  += -std=c17 -D_GNU_SOURCE -idirafter tests/emu/include -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
+LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 # Kernels, and the tests' emulation of a GPU: C++ as far as CUDA demands it.
@@ -209,6 +210,10 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 	@$(MAKE) --no-print-directory all >/dev/null
 	@tests/lint/run.sh $(B)
 
+cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
+	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
+	@tests/emu/coverage.py $(BUILD)/cover
+
 bench: all                    ## psbench in many settings: figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
 
@@ -248,7 +253,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: cuda-coverage sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
