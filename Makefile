@@ -37,7 +37,7 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
 # -fno-math-errno, -fno-trapping-math change no result: without them no square root and no choice between two
 # quotients becomes a vector.
-CFLAGS  += -std=c17 -D_GNU_SOURCE -idirafter tests/emu/include -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
+CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Itests/emu/include $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
@@ -69,7 +69,7 @@ link.worker = worker worker/mirror worker/model worker/compute worker/data worke
 link.psctl  = deploy/psctl worker/client server server/durable server/log server/store server/core proto common
 link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
-all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
+all: $(PROGRAMS) cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
@@ -113,6 +113,43 @@ $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)
 	@echo "  CC   $@"
 	@$(CC) $(CFLAGS) $(cflags.$<) -MMD -MP -c -o $@ $<
+
+# The GPU's half of psworker, opened at run time (worker/cuda/README.md). It is the same for all variants, and asks of the
+# machine where it runs for the driver and cublasLt alone. NVCC= leaves it out.
+NVCC     ?= $(shell command -v nvcc)
+CUDA      = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_LIB  = $(firstword $(wildcard $(CUDA)/lib64/libcublasLt.so $(CUDA)/targets/x86_64-linux/lib/libcublasLt.so))
+CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)
+CUDA_FLAGS = -std=c++17 -O3 -I. --fmad=false -lineinfo -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror \
+             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off \
+             $(foreach a,80 90,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
+cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/mem.c common/status.c)
+
+ifeq ($(CUDA_LACK),)
+cuda-plugin: $(B)/bin/psworker_cuda.so
+else
+cuda-plugin:
+	@echo "  no $(CUDA_LACK): psworker_cuda.so is left out, psworker computes on the CPU"
+endif
+
+$(B)/bin/psworker_cuda.so: $(BUILD)/cuda/psworker_cuda.so
+	@mkdir -p $(@D)
+	@cp $< $@
+
+$(BUILD)/cuda/psworker_cuda.so: $(cuda_objects) worker/cuda/exports.map
+	@echo "  LINK $@"
+	@$(CXX) -shared -static-libstdc++ -static-libgcc -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
+	    -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
+
+$(BUILD)/cuda/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC $@"
+	@$(NVCC) $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(BUILD)/cuda/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC   $@"
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
@@ -210,6 +247,9 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 	@$(MAKE) --no-print-directory all >/dev/null
 	@tests/lint/run.sh $(B)
 
+cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc
+	@tests/gpu/budget.py "$(NVCC)" $(CUDA_FLAGS)
+
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
@@ -253,7 +293,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: cuda-coverage sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: cuda-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -88,8 +88,8 @@ static cudaError_t columns_sum(cudaStream_t stream, const Term &term, const Fini
     cudaError_t error =
         dev_launch(columns_part<Term>, by_part, stream, term, n, block, width, (sum *)parts);
 
-    return error ? error :
-                   dev_launch(columns_total<Finish, sum>, of_all, stream, finish, n_parts,
+    return error ? error
+                 : dev_launch(columns_total<Finish, sum>, of_all, stream, finish, n_parts,
                               width, (const sum *)parts);
 }
 

@@ -113,8 +113,8 @@ template <int N> struct alignas(4 * N) dev_floats {
     float at[N];
 };
 
-template <int N> static __forceinline__ __device__ struct dev_floats<N> dev_load(const float *x)
-{
+template <int N>
+static __forceinline__ __device__ struct dev_floats<N> dev_load(const float *x) {
     return *(const struct dev_floats<N> *)x;
 }
 

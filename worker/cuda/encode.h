@@ -38,7 +38,8 @@ struct encode_row {
     }
 };
 
-static __forceinline__ __device__ struct encode_row encode_row_at(const struct kernels_encode &e, size_t r)
+static __forceinline__ __device__ struct encode_row
+encode_row_at(const struct kernels_encode &e, size_t r)
 {
     float *residual =
         e.residuals ? e.residuals + (e.owed_at ? e.owed_at[r] : r) * e.dim : nullptr;

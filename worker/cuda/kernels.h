@@ -42,8 +42,10 @@ EXTERN_C cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t widt
 EXTERN_C cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *dy, float *db, void *scratch);
 
-/* Rounded to bf16, to nearest even, a NaN stays one. x [n][width] with ldx floats a row -> y likewise, ldy bf16
- * numbers a row. */
+/* What cublasLt is given: x [n][width] with ldx floats a row -> y with ldy numbers a row, of which those behind `width`
+ * are 0; as they are, or rounded to bf16, to nearest even, a NaN stays one. */
+EXTERN_C cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width,
+                                 const float *x, uint32_t ldx, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width,
                                      const float *x, uint32_t ldx, uint16_t *y, uint32_t ldy);
 

@@ -90,19 +90,37 @@ cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t width,
 }
 
 static __global__ void __launch_bounds__(DEV_THREADS)
+    pad(uint32_t n, uint32_t width, const float *x, uint32_t ldx, float *y, uint32_t ldy)
+{
+    const size_t s = dev_row();
+    const uint32_t o = dev_column();
+
+    if (s < n && o < ldy)
+        y[s * ldy + o] = o < width ? x[s * ldx + o] : 0;
+}
+
+cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
+                        uint32_t ldx, float *y, uint32_t ldy)
+{
+    return dev_launch(pad, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
+}
+
+static __global__ void __launch_bounds__(DEV_THREADS)
     to_bf16(uint32_t n, uint32_t width, const float *x, uint32_t ldx, uint16_t *y, uint32_t ldy)
 {
     const size_t s = dev_row();
     const uint32_t o = dev_column();
 
-    if (s < n && o < width)
-        y[s * ldy + o] = (uint16_t)codec_half_to_bf16(codec_bytes_of_float(x[s * ldx + o]));
+    if (s >= n || o >= ldy)
+        return;
+    y[s * ldy + o] =
+        o < width ? (uint16_t)codec_half_to_bf16(codec_bytes_of_float(x[s * ldx + o])) : 0;
 }
 
 cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
                             uint32_t ldx, uint16_t *y, uint32_t ldy)
 {
-    return dev_launch(to_bf16, dev_grid(n, width), stream, n, width, x, ldx, y, ldy);
+    return dev_launch(to_bf16, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
 }
 
 /* The bound is hash_unit() >= p in integers. */
