@@ -244,7 +244,7 @@ fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
-	@$(MAKE) --no-print-directory all >/dev/null
+	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a >/dev/null
 	@tests/lint/run.sh $(B)
 
 cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc

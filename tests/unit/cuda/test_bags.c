@@ -50,9 +50,9 @@ static void find_uses(struct lab *lab, struct job *j)
     first[b->n_rows] = n_spans;
     j->counts[0] = b->n_rows;
     j->counts[1] = n_spans;
-    j->uses = (struct bag_uses){ b->n_rows + lab_below(lab, 9), n_keys + 3,
-                                 j->counts,             bags,
-                                 spans,                 first };
+    j->uses = (struct bag_uses){
+        b->n_rows + lab_below(lab, 9), n_keys + 3, j->counts, bags, spans, first
+    };
     j->b.uses = &j->uses;
 }
 
@@ -73,8 +73,7 @@ static void run(struct lab *lab, struct job *j, uint32_t pad, size_t shift)
     j->drows = lab_blank(lab, n_rows * dim * sizeof(float), shift * sizeof(float));
     j->z = lab_blank(lab, n * sizeof(float), 0);
     j->dweights = lab_blank(lab, n_rows * sizeof(float), 0);
-    j->scratch = lab_blank(
-        lab, kernels_bag_grad_bytes(j->uses.n_spans_max, j->b.dim), 0);
+    j->scratch = lab_blank(lab, kernels_bag_grad_bytes(j->uses.n_spans_max, j->b.dim), 0);
     lab_each_order(lab, run_all, j,
                    (struct lab_out[]){ { j->sums, n * j->ld * sizeof(float), NULL },
                                        { j->drows, n_rows * dim * sizeof(float), NULL },

@@ -8,8 +8,8 @@ static const struct {
     enum codec_id id;
     encode_fn *encode;
 } codecs[] = {
-    { CODEC_BF16, kernels_encode_bf16 },     { CODEC_FP16, kernels_encode_fp16 },
-    { CODEC_INT8, kernels_encode_int8 },     { CODEC_ONEBIT, kernels_encode_onebit },
+    { CODEC_BF16, kernels_encode_bf16 }, { CODEC_FP16, kernels_encode_fp16 },
+    { CODEC_INT8, kernels_encode_int8 }, { CODEC_ONEBIT, kernels_encode_onebit },
     { CODEC_TOPK, kernels_encode_topk },
 };
 
@@ -29,7 +29,7 @@ static cudaError_t run_encode(void *arg)
 /* Numbers that codecs stumble over. `kind` 0: none of them. */
 static void spoil(struct lab *lab, float *x, size_t n, uint32_t kind)
 {
-    static const float odd[] = { 0.0f,    -0.0f, 0.5f,    -0.5f,    1e-42f,  -1e-45f,
+    static const float odd[] = { 0.0f,    -0.0f, 0.5f,    -0.5f,    1e-42f, -1e-45f,
                                  65519.f, 1e38f, 3.4e38f, -3.4e38f, 2e-39f, 65520.f };
     static const float bad[] = { NAN, INFINITY, -INFINITY };
 
@@ -47,7 +47,8 @@ static void spoil(struct lab *lab, float *x, size_t n, uint32_t kind)
 
 static uint32_t dim_of(struct lab *lab, uint32_t i)
 {
-    static const uint32_t dims[] = { 1, 7, 8, 16, 31, 32, 33, 64, 128, 255, 256, 257, 512, 600, 1024, 1100 };
+    static const uint32_t dims[] = { 1,   7,   8,   16,  31,  32,  33,   64,
+                                     128, 255, 256, 257, 512, 600, 1024, 1100 };
 
     return i < COUNT_OF(dims) ? dims[i] : 1 + lab_below(lab, 300);
 }

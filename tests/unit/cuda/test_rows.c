@@ -1,6 +1,6 @@
 /* What is done to each element by itself: the CPU's bits, at any width, stride and address. */
-#include "tests/unit/cuda/lab.h"
 #include "proto/codec.h"
+#include "tests/unit/cuda/lab.h"
 #include "worker/compute/cpu_epilogue.h"
 
 struct job {

@@ -209,7 +209,8 @@ static void lanes_talk_as_cuda_says(void **state)
 
 /* ---- tensor cores */
 
-template <bool IS_ROUNDED> static __global__ void multiply(const float *a, const float *b, float *c)
+template <bool IS_ROUNDED>
+static __global__ void multiply(const float *a, const float *b, float *c)
 {
     wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> left;
     wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> right;
@@ -266,9 +267,7 @@ static void tf32_rounds_to_nearest_and_ties_away_from_zero(void **state)
 
 /* ---- launches */
 
-static __global__ void nothing(void)
-{
-}
+static __global__ void nothing(void) {}
 
 static void what_cuda_does_not_launch_is_refused(void **state)
 {

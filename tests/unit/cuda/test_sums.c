@@ -55,8 +55,7 @@ static struct norm_job norm_job_of(struct lab *lab, uint32_t n, uint32_t width)
                                    j.outs[RUNNING_VAR] };
     j.y = lab_blank(lab, (size_t)n * j.ldy * sizeof(float), 0);
     j.dy = lab_blank(lab, (size_t)n * width * sizeof(float), 0);
-    j.mask =
-        (struct relu_mask){ lab_floats(lab, (size_t)n * (width + 1), 0), width + 1, 1.5f };
+    j.mask = (struct relu_mask){ lab_floats(lab, (size_t)n * (width + 1), 0), width + 1, 1.5f };
     j.scratch = lab_blank(lab, kernels_sums_bytes(n + lab_below(lab, 50), width), 0);
     return j;
 }
@@ -94,9 +93,9 @@ static void check_norm(struct lab *lab, const struct norm_job *j, const float *s
     lab_same(j->y, y, (size_t)n * j->ldy);
     if (n)
         memcpy(dy, start, (size_t)n * width * sizeof *dy);
-    compute_cpu.norm_backward(lab->cpu, &j->nm, j->is_masked ? &j->mask : NULL, j->x, dy,
-                              &(struct norm_grads){ outs[GAMMA], outs[BETA], outs[RUNNING_MEAN],
-                                                    outs[RUNNING_VAR] });
+    compute_cpu.norm_backward(
+        lab->cpu, &j->nm, j->is_masked ? &j->mask : NULL, j->x, dy,
+        &(struct norm_grads){ outs[GAMMA], outs[BETA], outs[RUNNING_MEAN], outs[RUNNING_VAR] });
     near_cpu(j->outs[GAMMA], outs[GAMMA], width, EXACT);
     near_cpu(j->outs[BETA], outs[BETA], width, EXACT);
     lab_same(j->outs[RUNNING_MEAN], outs[RUNNING_MEAN], width);
@@ -185,8 +184,8 @@ static cudaError_t run_head(void *arg)
     struct head_job *j = arg;
     cudaError_t error = kernels_head_forward(NULL, &j->l, j->act, j->y, j->ldy);
 
-    return error ? error :
-                   kernels_head_backward(NULL, &j->l, j->dy, j->dx, j->mask, j->dw, j->db,
+    return error ? error
+                 : kernels_head_backward(NULL, &j->l, j->dy, j->dx, j->mask, j->dw, j->db,
                                          j->scratch);
 }
 
@@ -248,8 +247,9 @@ static void a_layer_of_one_output_is_the_cpus(void **state)
 static void of_a_layer_of_one_output_either_gradient_may_be_left_out(void **state)
 {
     struct lab *lab = *state;
-    const struct linear l = { 70, 9, 1, lab_floats(lab, 630, 0), lab_floats(lab, 9, 0),
-                              lab_floats(lab, 1, 0) };
+    const struct linear l = {
+        70, 9, 1, lab_floats(lab, 630, 0), lab_floats(lab, 9, 0), lab_floats(lab, 1, 0)
+    };
     const float *dy = lab_floats(lab, 70, 0);
     float *dx = lab_blank(lab, 630 * sizeof *dx, 0), *dw = lab_blank(lab, 9 * sizeof *dw, 0),
           db = 5;
