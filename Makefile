@@ -26,6 +26,7 @@ flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+flags.cover   = -O0 -g --coverage
 # With CC=clang; tests/fuzz/run.sh says so. Its pointer-overflow minds NULL + 0, which an empty buffer has.
 flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow \
                 -fno-sanitize-recover=all
@@ -38,7 +39,7 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # quotients becomes a vector.
 CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Itests/emu/include $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
+LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 # Kernels, and the tests' emulation of a GPU: C++ as far as CUDA demands it.
@@ -155,6 +156,11 @@ EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c
 EMU_ON   = -DPS_EMU -Itests/emu/include
 $(B)/lib/emu_cuda.a: $(EMU)
 
+$(B)/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX  $@"
+	@$(CXX) $(CXXFLAGS) $(EMU_ON) -MMD -MP -c -o $@ $<
+
 define emu_object
 $(B)/emu/%.$(1).o: %.$(1) | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $$(@D)
@@ -166,7 +172,8 @@ $(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
 $(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
 
 # Tests: one program for each tests/unit/ROOM/test_X.c.
-UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c))
+UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
+       $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 define unit_room
@@ -237,8 +244,15 @@ fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
-	@$(MAKE) --no-print-directory all >/dev/null
+	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a >/dev/null
 	@tests/lint/run.sh $(B)
+
+cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc
+	@tests/gpu/budget.py "$(NVCC)" $(CUDA_FLAGS)
+
+cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
+	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
+	@tests/emu/coverage.py $(BUILD)/cover
 
 bench: all                    ## psbench in many settings: figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
@@ -279,7 +293,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: cuda-plugin sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: cuda-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

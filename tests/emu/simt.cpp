@@ -39,9 +39,8 @@ static struct device *get(void)
     if (device)
         return device;
     device = (struct device *)calloc(1, sizeof *device);
-    device->stacks =
-        (char *)mmap(nullptr, (size_t)EMU_THREADS_MAX * FIBER_STACK_BYTES,
-                     PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    device->stacks = (char *)mmap(nullptr, (size_t)EMU_THREADS_MAX * FIBER_STACK_BYTES,
+                                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (device->stacks == MAP_FAILED)
         emu_abort("no memory for stacks");
     return device;
@@ -225,8 +224,8 @@ static void run_block(struct device *d, size_t n_shared)
         struct thread *t = &d->threads[i];
 
         t->state = RUNS;
-        t->index = dim3(i % blockDim.x, i / blockDim.x % blockDim.y,
-                        i / (blockDim.x * blockDim.y));
+        t->index =
+            dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y));
         fiber_init(&t->fiber, d->stacks + (size_t)i * FIBER_STACK_BYTES, entry);
     }
     while (pass(d))

@@ -36,9 +36,7 @@
 struct dim3 {
     unsigned x, y, z;
 
-    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
-    {
-    }
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
 /* What any device gives a block. */
@@ -70,9 +68,7 @@ template <typename... P> struct emu_call_of : emu_call {
     void (*kernel)(P...);
     std::tuple<P...> args;
 
-    emu_call_of(void (*kernel_)(P...), P... args_) : kernel(kernel_), args(args_...)
-    {
-    }
+    emu_call_of(void (*kernel_)(P...), P... args_) : kernel(kernel_), args(args_...) {}
 
     void run() const override
     {

@@ -29,7 +29,7 @@ namespace precision
 {
 struct tf32 {
 };
-}
+} // namespace precision
 
 /* Rows and columns of each use, of a product of M x K by K x N. */
 template <typename Use, int M, int N, int K> struct emu_shape;
@@ -164,7 +164,7 @@ void mma_sync(fragment<accumulator, M, N, K, float> &d,
     }
     emu_barrier_warp(0xffffffffu, 0); /* until then the others read a and b */
 }
-}
-}
+} // namespace wmma
+} // namespace nvcuda
 
 #endif

@@ -47,8 +47,7 @@ struct places {
 /* Of uses first .. end - 1, ascending. */
 template <int N>
 static __forceinline__ __device__ struct dev_floats<N>
-sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d)
-{
+sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
     struct dev_floats<N> sum = {}, more;
 
     for (uint32_t i = first; i < end; i++) {
@@ -109,11 +108,11 @@ static cudaError_t sum_all(cudaStream_t stream, const struct places &p, float *d
                            float *parts)
 {
     const uint32_t columns = p.dim / N;
-    cudaError_t error = dev_launch(sum_spans<N>, dev_grid(p.uses.n_spans_max, columns), stream,
-                                   p, parts);
+    cudaError_t error =
+        dev_launch(sum_spans<N>, dev_grid(p.uses.n_spans_max, columns), stream, p, parts);
 
-    return error ? error :
-                   dev_launch(sum_rows<N>, dev_grid(p.uses.n_rows_max, columns), stream, p,
+    return error ? error
+                 : dev_launch(sum_rows<N>, dev_grid(p.uses.n_rows_max, columns), stream, p,
                               (const float *)parts, drows);
 }
 

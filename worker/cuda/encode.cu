@@ -10,35 +10,28 @@
 
 /* ---- bf16, fp16: element by element */
 
-template <uint32_t (*TO_HALF)(uint32_t)>
+template <bool IS_BF16>
 static __global__ void __launch_bounds__(DEV_THREADS) halves(struct kernels_encode e)
 {
     const size_t r = dev_row();
     const uint32_t i = dev_column();
+    uint32_t bits;
 
-    if (r < *e.n_rows && i < e.dim)
-        encode_put_u16(e.bytes + 2 * (r * e.dim + i),
-                TO_HALF(codec_bytes_of_float(e.rows[r * e.dim + i])));
-}
-
-static __forceinline__ __device__ uint32_t bf16_of(uint32_t bits)
-{
-    return codec_half_to_bf16(bits);
-}
-
-static __forceinline__ __device__ uint32_t fp16_of(uint32_t bits)
-{
-    return codec_half_to_fp16(bits);
+    if (r >= *e.n_rows || i >= e.dim)
+        return;
+    bits = codec_bytes_of_float(e.rows[r * e.dim + i]);
+    encode_put_u16(e.bytes + 2 * (r * e.dim + i),
+                   IS_BF16 ? codec_half_to_bf16(bits) : codec_half_to_fp16(bits));
 }
 
 cudaError_t kernels_encode_bf16(cudaStream_t stream, const struct kernels_encode *e)
 {
-    return dev_launch(halves<bf16_of>, dev_grid(e->n_rows_max, e->dim), stream, *e);
+    return dev_launch(halves<true>, dev_grid(e->n_rows_max, e->dim), stream, *e);
 }
 
 cudaError_t kernels_encode_fp16(cudaStream_t stream, const struct kernels_encode *e)
 {
-    return dev_launch(halves<fp16_of>, dev_grid(e->n_rows_max, e->dim), stream, *e);
+    return dev_launch(halves<false>, dev_grid(e->n_rows_max, e->dim), stream, *e);
 }
 
 /* ---- int8: scale, then q[dim] */

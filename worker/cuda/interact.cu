@@ -7,18 +7,19 @@
 
 #include "worker/cuda/kernels.h"
 
-enum { THREADS = 128, STAGED_MAX = 12 * 1024 /* floats of a sample that shared memory takes */ };
+enum {
+    THREADS = 128,
+    STAGED_MAX = 12 * 1024 /* floats of a sample that shared memory takes */
+};
 
-/* The row of pair p, of rows that begin at interact_row(). */
+/* The row of pair p, of rows that begin at interact_row(): from a row or two before it on, as the root is rounded. */
 static __forceinline__ __device__ uint32_t row_of(uint32_t p, uint32_t self)
 {
-    uint32_t i = (uint32_t)((sqrtf(8.0f * (float)p + 1) + 1) / 2);
+    const uint32_t root = (uint32_t)((sqrtf(8.0f * (float)p + 1) - 1) / 2);
+    uint32_t i = root ? root - 1 : 0;
 
-    i -= i && self; /* the root may be off by one, each way */
     while (interact_row(i + 1, self) <= p)
         i++;
-    while (interact_row(i, self) > p)
-        i--;
     return i;
 }
 
@@ -69,9 +70,8 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const size_t at = (size_t)blockIdx.x * it.n_vectors * it.dim;
     const struct vectors v = stage(it, t + at, staged);
-    const float *dz = dr + (size_t)blockIdx.x *
-                               (it.direct + interact_row(it.n_vectors, it.self)) +
-                      it.direct;
+    const float *dz =
+        dr + (size_t)blockIdx.x * (it.direct + interact_row(it.n_vectors, it.self)) + it.direct;
 
     for (uint32_t k = threadIdx.x; k < it.n_vectors * it.dim; k += THREADS) {
         const uint32_t i = k / it.dim;

@@ -47,7 +47,8 @@ static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors,
 {
     for (uint32_t i = threadIdx.x; i < ROWS * DIM / 4; i += DEV_WARP) {
         const uint32_t row = i / (DIM / 4), d = i % (DIM / 4) * 4;
-        struct dev_floats<4> v = {};
+        struct dev_floats<4> v = {
+        };
 
         if (row < n_vectors)
             v = dev_load<4>(t + row * DIM + d);
@@ -104,7 +105,8 @@ static __global__ void __launch_bounds__(WARPS *DEV_WARP)
     products<DIM, ROWS>(x);
     for (uint32_t i = 0; i < it.n_vectors; i++)
         if (lane < i + it.self)
-            r[it.direct + interact_row(i, it.self) + lane] = x[i * room<DIM, ROWS>::Z_LD + lane];
+            r[it.direct + interact_row(i, it.self) + lane] =
+                x[i * room<DIM, ROWS>::Z_LD + lane];
 }
 
 /* G, rounded: pairs are read as they stand, and written on both sides of the diagonal. */

@@ -79,6 +79,6 @@ cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z, const 
 
     shape.n_shared = one.n_shared = DEV_THREADS / DEV_WARP * sizeof(double);
     error = dev_launch(loss, shape, stream, n, z, y, dz, parts);
-    return error ? error :
-                   dev_launch(mean, one, stream, n, n_parts, (const double *)parts, ret);
+    return error ? error
+                 : dev_launch(mean, one, stream, n, n_parts, (const double *)parts, ret);
 }

@@ -170,8 +170,8 @@ cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
     const struct norm_slopes term = { w };
     cudaError_t error = columns_sum(stream, term, finish, nm->n, nm->width, parts);
 
-    return error ? error :
-                   dev_launch(slope_of_x, dev_grid(nm->n, nm->width), stream, w,
+    return error ? error
+                 : dev_launch(slope_of_x, dev_grid(nm->n, nm->width), stream, w,
                               (const struct columns_pair *)means);
 }
 

@@ -10,10 +10,10 @@
 enum { DIGITS = 256, WARPS_MAX = DEV_THREADS / DEV_WARP };
 
 struct room {
-    uint32_t n_of[DIGITS];             /* floats with this digit, among those still looked at */
-    uint32_t n_kept[WARPS_MAX];        /* of the floats at hand, by each warp */
-    uint32_t n_ties[WARPS_MAX];        /* likewise */
-    uint32_t known, k;                 /* upper bits of the threshold; its rank among their floats */
+    uint32_t n_of[DIGITS];      /* floats with this digit, among those still looked at */
+    uint32_t n_kept[WARPS_MAX]; /* of the floats at hand, by each warp */
+    uint32_t n_ties[WARPS_MAX]; /* likewise */
+    uint32_t known, k;          /* upper bits of the threshold; its rank among their floats */
 };
 
 /* Which digit the k-th largest has, by the first thread. */

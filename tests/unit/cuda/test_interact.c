@@ -13,8 +13,7 @@ static cudaError_t run_both(void *arg)
     struct job *j = arg;
     const cudaError_t error = kernels_interact_forward(NULL, j->math, &j->it, j->t, j->r);
 
-    return error ? error :
-                   kernels_interact_backward(NULL, j->math, &j->it, j->t, j->dr, j->dt);
+    return error ? error : kernels_interact_backward(NULL, j->math, &j->it, j->t, j->dr, j->dt);
 }
 
 static size_t r_width(const struct interact *it)
@@ -25,8 +24,7 @@ static size_t r_width(const struct interact *it)
 }
 
 /* Inputs, and both outputs in every order. */
-static struct job run(struct lab *lab, enum kernels_math math, struct interact it,
-                      size_t shift)
+static struct job run(struct lab *lab, enum kernels_math math, struct interact it, size_t shift)
 {
     const size_t n_t = (size_t)it.n * it.n_vectors * it.dim, n_r = it.n * r_width(&it);
     struct job j = {
@@ -117,8 +115,7 @@ static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
 static void a_sample_that_shared_memory_does_not_hold_is_read_where_it_is(void **state)
 {
     struct lab *lab = *state;
-    const struct job j =
-        run(lab, KERNELS_FP32, (struct interact){ 1, 50, 260, 260, true }, 0);
+    const struct job j = run(lab, KERNELS_FP32, (struct interact){ 1, 50, 260, 260, true }, 0);
 
     check_cpu(lab, &j);
     lab_sweep(lab);
