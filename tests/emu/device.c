@@ -6,22 +6,34 @@
 #include "tests/emu/memory.h"
 #include "tests/emu/rt.h"
 
+static const struct {
+    cudaError_t e;
+    const char *name, *text;
+} errors[] = {
+    { cudaSuccess, "cudaSuccess", "no error" },
+    { cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument" },
+    { cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory" },
+    { cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+      "CUDA driver version is insufficient for CUDA runtime version" },
+    { cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected" },
+    { cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+      "an illegal memory access was encountered" },
+};
+
 const char *cudaGetErrorName(cudaError_t e)
 {
-    return e == cudaSuccess                 ? "cudaSuccess"
-           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-           : e == cudaErrorIllegalAddress   ? "cudaErrorIllegalAddress"
-           : e == cudaErrorInvalidValue     ? "cudaErrorInvalidValue"
-                                            : "cudaErrorEmulated";
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].e == e)
+            return errors[i].name;
+    return "cudaErrorEmulated";
 }
 
 const char *cudaGetErrorString(cudaError_t e)
 {
-    return e == cudaSuccess                 ? "no error"
-           : e == cudaErrorMemoryAllocation ? "out of memory"
-           : e == cudaErrorIllegalAddress   ? "an illegal memory access was encountered"
-           : e == cudaErrorInvalidValue     ? "invalid argument"
-                                            : "an emulated error";
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].e == e)
+            return errors[i].text;
+    return "an emulated error";
 }
 
 cudaError_t cudaGetLastError(void)
