@@ -80,7 +80,8 @@ struct report_log {
     uint64_t n_syncs, n_failures;
     uint64_t n_dropped; /* records that a failing disk has cost */
     uint64_t is_failed, is_full, has_gap;
-    uint64_t n_waiting; /* replies that wait for a sync */
+    uint64_t n_waiting; /* replies that wait for a sync, */
+    uint64_t waited_ms; /* and the first of them for how long */
 };
 
 struct shard_report {

@@ -5,7 +5,8 @@
  *     worker     counted in min clock   leaves it by
  *     EXPECTED   yes, with clock 0      joining; the job's join deadline -> LOST
  *     LIVE       yes                    leave -> LEFT; lease over -> DEAD
- *     LEFT       no                     a join by a new incarnation -> LIVE
+ *     LEFT       no                     a join by a new incarnation, or by its own that does not
+ *                                       know all of its pushes to be judged -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
  *
  * A worker that comes back is a new incarnation (a greater number) and starts at the min clock
