@@ -142,7 +142,7 @@ static bool comes_back(const struct roster_entry *entry, const struct roster_joi
         return false;
     w = &entry->job.workers[join->rank];
     return w->state == WORKER_LEFT && w->incarnation == join->incarnation &&
-           w->last_seq > join->last_acked && !check_settings(&entry->job, join, NULL);
+           w->last_seq > join->last_acked;
 }
 
 /* Who left may come back with the same number when the whole job starts afresh. */
@@ -154,8 +154,10 @@ static bool join_is_fenced(const struct roster_entry *entry, const struct roster
     if (join->rank >= entry->workers_cap)
         return false;
     w = &entry->job.workers[join->rank];
-    if (!roster_state_is_fenced(w, join->incarnation) || comes_back(entry, join))
+    if (!roster_state_is_fenced(w, join->incarnation))
         return false;
+    if (comes_back(entry, join))
+        return check_settings(&entry->job, join, NULL) != 0;
     return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
 }
 
