@@ -41,6 +41,7 @@ struct report_job {
     enum spec_mode mode;
     uint32_t bound, n_workers;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
+    uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
     struct histogram staleness;
 };
 

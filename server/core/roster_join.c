@@ -83,7 +83,7 @@ static void start_job(struct roster *r, struct roster_entry *entry,
     job->started_ms = now_ms;
     job->join_deadline_ms = now_ms + r->join_ms;
     job->reached = 0;
-    job->n_fenced = job->n_deaths = job->staleness_violations = 0;
+    job->n_fenced = job->n_deaths = job->staleness_violations = job->n_lost = 0;
     memset(&job->staleness, 0, sizeof job->staleness);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
         job->workers[i] = (struct worker){ .job = job,
@@ -170,6 +170,13 @@ static void set_name(struct worker *w, const char *name)
         memcpy(w->name, name, n_chars);
 }
 
+/* A shard that ended, and has less than it had said. */
+static void note_lost(struct worker *w, uint64_t n)
+{
+    w->n_lost = n;
+    w->job->n_lost += n;
+}
+
 static void enter(struct worker *w, const struct roster_join *join, bool comes_back,
                   uint64_t now_ms)
 {
@@ -178,6 +185,7 @@ static void enter(struct worker *w, const struct roster_join *join, bool comes_b
 
     w->last_seen_ms = now_ms;
     w->resumed = reconnect || comes_back;
+    w->n_lost = 0;
     set_name(w, join->name);
     if (comes_back) {
         w->state = WORKER_LIVE;
@@ -188,6 +196,7 @@ static void enter(struct worker *w, const struct roster_join *join, bool comes_b
     if (reconnect) {
         if (join->last_acked <= w->last_seq)
             return;
+        note_lost(w, join->last_acked - w->last_seq);
         w->last_seq = join->last_acked;
         if (join->clock > w->clock)
             w->clock = join->clock; /* its tick was in what is lost */
@@ -196,6 +205,7 @@ static void enter(struct worker *w, const struct roster_join *join, bool comes_b
     w->state = WORKER_LIVE;
     w->incarnation = w->fenced_below = join->incarnation;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
+    note_lost(w, join->last_acked);
     w->last_seq = join->last_acked;
     w->is_behind = false;
     w->refused_seq = 0;

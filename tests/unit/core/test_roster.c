@@ -194,6 +194,8 @@ static void a_worker_goes_on_where_a_shard_that_forgot_it_left_off(void **state)
     w = must_join(r, join, 0);
     assert_int_equal(w->clock, 57);
     assert_int_equal(w->last_seq, 60);
+    assert_int_equal(w->n_lost, 60);
+    assert_int_equal(w->job->n_lost, 60);
     roster_free(r);
 }
 
