@@ -7,7 +7,6 @@
 #include "common/mem.h"
 #include "common/now.h"
 #include "server/ahead.h"
-#include "server/load_ahead.h"
 #include "server/reporter.h"
 
 #define TICK_MS 50u
@@ -30,7 +29,6 @@ struct shard_thread {
     struct bulletin bulletin;
     struct shard *shard; /* owned, by the thread */
     struct ahead ahead;
-    struct load_ahead load_ahead;
     struct acks acks;
     struct shard_log *log;   /* owned, by the thread; NULL: nothing is logged */
     struct shard_save *save; /* owned, by the thread */
@@ -76,8 +74,6 @@ void shard_thread_progress(void *arg)
 
     enter_shard();
     show_life(t);
-    if (t->state == SHARD_LOADING)
-        load_ahead_go_on(&t->load_ahead, t->shard);
 }
 
 static void count_gone(struct shard_thread *t)
@@ -145,7 +141,6 @@ static void on_serve(struct mail *mail, void *owner)
     if (t->state != SHARD_LOADING)
         return;
     t->state = SHARD_OPEN;
-    load_ahead_end(&t->load_ahead);
     roster_renew(shard_roster(t->shard), service_now_ms(t->service));
     shard_save_hurry(t->save, false);
 }
@@ -168,7 +163,6 @@ static void on_stop(struct mail *mail, void *owner)
 
     enter_shard();
     on_drain(mail, owner);
-    load_ahead_end(&t->load_ahead);
     ahead_stop(&t->ahead);
     shard_save_stop(t->save);
     uv_close((uv_handle_t *)&t->timer, NULL);
@@ -197,7 +191,6 @@ static void make_shard(struct shard_thread *t) ON_SHARD
     t->shard = shard_new(&t->config.core);
     save.shard = t->shard;
     ahead_init(&t->ahead, &t->loop, t->shard);
-    load_ahead_begin(&t->load_ahead);
     acks_init(&t->acks);
     t->save = shard_save_new(&save);
     shard_save_hurry(t->save, true);
