@@ -139,7 +139,7 @@ $(B)/bin/psworker_cuda.so: $(BUILD)/cuda/psworker_cuda.so
 $(BUILD)/cuda/psworker_cuda.so: $(cuda_objects) worker/cuda/exports.map
 	@echo "  LINK $@"
 	@$(CXX) -shared -static-libstdc++ -static-libgcc -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
-	    -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
+	    -Wl,--gc-sections -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
 
 $(BUILD)/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
