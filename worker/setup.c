@@ -103,6 +103,19 @@ int setup_data(struct setup *u, const struct settings *s, bool training, bool la
     return status || !training ? status : split_rows(u, err);
 }
 
+static enum compute_products products_of(const struct settings *s)
+{
+    switch ((enum settings_compute)s->compute) {
+    case COMPUTE_IN_TF32:
+        return COMPUTE_TF32;
+    case COMPUTE_IN_BF16:
+        return COMPUTE_BF16;
+    case COMPUTE_IN_FP32:
+        break;
+    }
+    return COMPUTE_FP32;
+}
+
 int setup_model(struct setup *u, struct err *err)
 {
     const struct settings *s = u->s;
@@ -120,7 +133,7 @@ int setup_model(struct setup *u, struct err *err)
         .l2_rows = s->l2_embedding,
         .seed = s->seed,
         .n_threads = s->threads,
-        .bf16 = s->compute == COMPUTE_IN_BF16,
+        .products = products_of(s),
     };
     int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);

@@ -236,13 +236,15 @@ static struct compute *cpu(void)
 static void check_sample_losses(struct golden *g)
 {
     struct compute *c = cpu();
+    uint32_t n;
+    const float *logits = dlrm_peek(g->m, "logit", &n);
     float losses[64], dz;
 
     assert_true(g->batch.n <= COUNT_OF(losses));
     for (uint32_t s = 0; s < g->batch.n; s++) {
         double loss = 0;
 
-        compute_cpu.loss(c, 1, dlrm_logits(g->m) + s, g->batch.label + s, &dz, &loss);
+        compute_cpu.loss(c, 1, logits + s, g->batch.label + s, &dz, &loss);
         losses[s] = (float)loss;
     }
     npy_check(g->name, "sample_loss", losses, 0, -1);
@@ -290,6 +292,7 @@ static void run(const char *name)
     uint32_t n_steps;
     const bool full = npy_has(name, "array", "T");
     float *losses;
+    double loss;
 
     golden_init(&g, name);
     n_steps = (uint32_t)npy_param(name, "steps");
@@ -297,10 +300,15 @@ static void run(const char *name)
     for (uint32_t step = 0; step < n_steps; step++) {
         read_batch(&g, step);
         pull_rows(&g);
-        assert_int_equal(dlrm_forward(g.m, &g.batch, g.rows, NULL, true, step), 0);
-        losses[step] = (float)dlrm_loss(g.m, &g.batch);
+        assert_int_equal(dlrm_step(g.m,
+                                   &(struct dlrm_step){ .batch = &g.batch,
+                                                        .rows = g.rows,
+                                                        .row_grads = g.row_grads,
+                                                        .number = step },
+                                   &loss),
+                         0);
+        losses[step] = (float)loss;
         npy_check(name, "loss", losses + step, step, 1);
-        assert_int_equal(dlrm_backward(g.m, &g.batch, g.rows, NULL, g.row_grads, NULL), 0);
         if (full && !step)
             check_first_step(&g);
         push(&g, step);
