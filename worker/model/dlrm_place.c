@@ -136,13 +136,13 @@ static uint32_t with_spare(uint32_t n)
     return n < UINT32_MAX / 2 ? n + n / 2 : n;
 }
 
-/* Room for the batch's keys and rows. */
+/* Room for the batch's keys and rows; at least for some, so that every array has an address. */
 static int make_room(struct dlrm_place *p, struct dlrm_place_slot *s, const struct batch *batch)
 {
     uint32_t keys_cap = s->keys_cap, rows_cap = s->rows_cap;
     int status = 0;
 
-    if (batch->n_keys <= keys_cap && batch->n_unique <= rows_cap)
+    if (keys_cap && batch->n_keys <= keys_cap && batch->n_unique <= rows_cap)
         return 0;
     if (batch->n_keys > keys_cap)
         keys_cap = batch->n_keys > n_bags_max(p) ? with_spare(batch->n_keys) : n_bags_max(p);
