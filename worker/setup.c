@@ -13,6 +13,7 @@
 #include "worker/client/spool.h"
 #include "worker/data/moments.h"
 #include "worker/pipeline.h"
+#include "worker/plugin.h"
 #include "worker/store_mirror.h"
 #include "worker/store_reuse.h"
 
@@ -116,7 +117,7 @@ static enum compute_products products_of(const struct settings *s)
     return COMPUTE_FP32;
 }
 
-int setup_model(struct setup *u, struct err *err)
+int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
     struct dlrm_config config = {
@@ -141,7 +142,30 @@ int setup_model(struct setup *u, struct err *err)
     if (!status)
         status =
             settings_widths("top", s->top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, err);
-    return status ? status : dlrm_new(&config, &u->model, err);
+    return status ? status : dlrm_new_on(ops, &config, &u->model, err);
+}
+
+static int on_gpu(struct setup *u, struct err *err)
+{
+    const struct compute_ops *ops;
+    int status = plugin_cuda(&ops, err);
+
+    return status ? status : setup_model_on(u, ops, err);
+}
+
+int setup_model(struct setup *u, struct err *err)
+{
+    struct err why = { 0 };
+    int status;
+
+    if (u->s->device == DEVICE_CPU)
+        return setup_model_on(u, &compute_cpu, err);
+    status = on_gpu(u, &why);
+    if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
+        log_info("computing on the CPU: %s", why.text);
+        return setup_model_on(u, &compute_cpu, err);
+    }
+    return status ? err_set(err, status, "%s", why.text) : 0;
 }
 
 uint64_t setup_n_samples(const struct setup *u)
