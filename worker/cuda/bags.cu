@@ -16,10 +16,14 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     const size_t bag = dev_row(), s = bag / b.n_fields, f = bag % b.n_fields;
     const uint32_t d = dev_column() * N;
     struct dev_floats<N> sum = {}, row;
+    uint32_t first, end;
 
     if (s >= b.n || d >= b.dim)
         return;
-    for (uint32_t k = b.starts[bag]; k < b.starts[bag + 1]; k++) {
+    first = b.starts[bag];
+    end = b.starts[bag + 1];
+    DEV_UNROLL_4
+    for (uint32_t k = first; k < end; k++) {
         row = dev_load<N>(rows + (size_t)b.row_of[k] * b.dim + d);
         for (int i = 0; i < N; i++)
             sum.at[i] += row.at[i];
@@ -50,6 +54,7 @@ static __forceinline__ __device__ struct dev_floats<N>
 sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
     struct dev_floats<N> sum = {}, more;
 
+    DEV_UNROLL_4
     for (uint32_t i = first; i < end; i++) {
         const uint32_t bag = p.uses.bags[i], s = bag / p.n_fields, f = bag % p.n_fields;
 
@@ -92,14 +97,16 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     first = p.uses.first[r];
     end = p.uses.first[r + 1];
-    if (end - first == 1)
+    if (end - first == 1) {
         sum = sum_uses<N>(p, p.uses.spans[first], p.uses.spans[end], d);
-    else
+    } else {
+        DEV_UNROLL_4
         for (uint32_t i = first; i < end; i++) {
             more = dev_load<N>(parts + (size_t)i * p.dim + d);
             for (int k = 0; k < N; k++)
                 sum.at[k] += more.at[k];
         }
+    }
     dev_store(drows + r * p.dim + d, sum);
 }
 
@@ -143,11 +150,15 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     wide_sum(struct bags b, const float *weights, float *z)
 {
     const size_t s = dev_index();
+    uint32_t first, end;
     float sum = 0;
 
     if (s >= b.n)
         return;
-    for (uint32_t k = b.starts[s * b.n_fields]; k < b.starts[(s + 1) * b.n_fields]; k++)
+    first = b.starts[s * b.n_fields];
+    end = b.starts[(s + 1) * b.n_fields];
+    DEV_UNROLL_4
+    for (uint32_t k = first; k < end; k++)
         sum += weights[b.row_of[k]];
     z[s] += sum;
 }

@@ -14,6 +14,13 @@
 
 #include "common/base.h"
 
+/* Before a loop whose loads are to be under way together. */
+#ifdef PS_EMU
+#define DEV_UNROLL_4
+#else
+#define DEV_UNROLL_4 _Pragma("unroll 4")
+#endif
+
 enum { DEV_WARP = 32, DEV_THREADS = 256 };
 #define DEV_ALL_LANES 0xffffffffu
 

@@ -41,20 +41,28 @@ template <int DIM, int ROWS> struct room {
     };
 };
 
-/* X, rounded. */
+/* X, rounded. So many loads of a lane are under way together that a few warps keep the memory busy. */
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors, float *x)
 {
-    for (uint32_t i = threadIdx.x; i < ROWS * DIM / 4; i += DEV_WARP) {
-        const uint32_t row = i / (DIM / 4), d = i % (DIM / 4) * 4;
-        struct dev_floats<4> v = {
-        };
+    enum { LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8 };
+    struct dev_floats<4> v[TOGETHER];
 
-        if (row < n_vectors)
-            v = dev_load<4>(t + row * DIM + d);
-        for (int k = 0; k < 4; k++)
-            v.at[k] = wmma::__float_to_tf32(v.at[k]);
-        dev_store(x + row * room<DIM, ROWS>::X_LD + d, v);
+    for (int first = 0; first < LOADS; first += TOGETHER) {
+        for (int k = 0; k < TOGETHER; k++) {
+            const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
+
+            v[k] = {};
+            if (row < n_vectors)
+                v[k] = dev_load<4>(t + i * 4);
+        }
+        for (int k = 0; k < TOGETHER; k++) {
+            const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
+
+            for (float &f : v[k].at)
+                f = wmma::__float_to_tf32(f);
+            dev_store(x + row * room<DIM, ROWS>::X_LD + i % (DIM / 4) * 4, v[k]);
+        }
     }
     __syncwarp();
 }
@@ -116,6 +124,7 @@ static __forceinline__ __device__ void stage_slopes(const struct interact &it, c
 {
     const uint32_t lane = threadIdx.x, ld = ROWS + SKEW;
 
+    DEV_UNROLL_4
     for (uint32_t i = 0; i < ROWS; i++) {
         float slope = 0;
 

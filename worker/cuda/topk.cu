@@ -49,7 +49,8 @@ static __forceinline__ __device__ void find_threshold(const struct encode_row &r
     }
 }
 
-/* How many of the threads before this one say so, and of the block. */
+/* How many of the threads before this one say so, and of the block. The next call but one may have the same
+ * n_by_warp: the barrier of the one between comes after all have read it. */
 struct rank {
     uint32_t before, all;
 };
@@ -95,7 +96,6 @@ static __forceinline__ __device__ void put_row(const struct encode_row &row, uin
             row.residual[i] = codec_rules_owed(want, goes ? want : 0);
         n_ties += ties.all;
         n += kept.all;
-        __syncthreads();
     }
 }
 
