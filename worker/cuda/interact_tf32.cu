@@ -48,19 +48,19 @@ template <int DIM, int ROWS> struct room {
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors, float *x)
 {
-    enum { LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8 };
+    constexpr uint32_t LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8;
     const quad *from = (const quad *)t;
     quad *to = (quad *)x, v[TOGETHER];
 
-    for (int first = 0; first < LOADS; first += TOGETHER) {
-        for (int k = 0; k < TOGETHER; k++) {
+    for (uint32_t first = 0; first < LOADS; first += TOGETHER) {
+        for (uint32_t k = 0; k < TOGETHER; k++) {
             const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
 
             v[k] = {};
             if (row < n_vectors)
                 v[k] = from[i];
         }
-        for (int k = 0; k < TOGETHER; k++) {
+        for (uint32_t k = 0; k < TOGETHER; k++) {
             const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
 
             for (float &f : v[k].at)
@@ -145,7 +145,7 @@ static __forceinline__ __device__ void stage_slopes(const struct interact &it, c
 /* Columns d .. d + TILE - 1 of G X, staged in `to`, TILE + SKEW floats a row. */
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void
-column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x, int d,
+column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x, uint32_t d,
                 float *to)
 {
     enum { TILES = ROWS / TILE, X_LD = room<DIM, ROWS>::X_LD };
@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(WARPS *DEV_WARP)
             wmma::load_matrix_sync(slopes[i][j], g + i * TILE * (ROWS + SKEW) + j * DEPTH,
                                    ROWS + SKEW);
     __syncwarp();
-    for (int d = 0; d < DIM; d += TILE) {
+    for (uint32_t d = 0; d < DIM; d += TILE) {
         column_of_tiles<DIM, ROWS>(slopes, x, d, g);
         for (uint32_t i = threadIdx.x; i < it.n_vectors * (TILE / 4); i += DEV_WARP) {
             const uint32_t row = i / (TILE / 4), k = i % (TILE / 4);
