@@ -139,7 +139,7 @@ $(B)/bin/psworker_cuda.so: $(BUILD)/cuda/psworker_cuda.so
 $(BUILD)/cuda/psworker_cuda.so: $(cuda_objects) worker/cuda/exports.map
 	@echo "  LINK $@"
 	@$(CXX) -shared -static-libstdc++ -static-libgcc -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
-	    -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
+	    -Wl,--gc-sections -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
 
 $(BUILD)/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -153,8 +153,13 @@ $(BUILD)/cuda/%.c.o: %.c
 
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
-EMU_ON   = -DPS_EMU -Itests/emu/include
+EMU_ON   = -DPS_EMU -Itests/emu/include -fPIC
 $(B)/lib/emu_cuda.a: $(EMU)
+
+# The plug-in on the emulated device, for tests of psworker.
+emu-plugin: $(B)/emu/psworker_cuda.so
+$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/mem.c common/status.c)
+	@$(CXX) $(LDFLAGS) -shared -Wl,--version-script=worker/cuda/exports.map -o $@ $^ -lpthread -lm
 
 $(B)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -293,7 +298,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: cuda-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

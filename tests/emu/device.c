@@ -82,34 +82,31 @@ static cudaError_t alloc(enum emu_memory_side side, void **memory, size_t n_byte
     return cudaSuccess;
 }
 
-/* CUDA waits for the device here, too. */
-static cudaError_t release_memory(enum emu_memory_side side, void *memory)
-{
-    emu_rt_run_all();
-    if (memory)
-        emu_memory_free(side, memory);
-    return emu_rt_forbid_in_capture();
-}
-
 cudaError_t cudaMalloc(void **memory, size_t n_bytes)
 {
     return alloc(EMU_MEMORY_DEVICE, memory, n_bytes);
 }
 
+/* CUDA waits for the device here, too. */
 cudaError_t cudaFree(void *memory)
 {
-    return release_memory(EMU_MEMORY_DEVICE, memory);
+    emu_rt_run_all();
+    if (memory)
+        emu_memory_free(EMU_MEMORY_DEVICE, memory);
+    return emu_rt_forbid_in_capture();
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t n_bytes, unsigned flags)
 {
     (void)flags;
-    return alloc(TESTS_EMU_MEMORY_HOST, memory, n_bytes);
+    return alloc(EMU_MEMORY_HOST, memory, n_bytes);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    return release_memory(TESTS_EMU_MEMORY_HOST, memory);
+    if (memory)
+        emu_memory_free(EMU_MEMORY_HOST, memory);
+    return emu_rt_forbid_in_capture();
 }
 
 struct move {

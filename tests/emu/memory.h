@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum emu_memory_side { EMU_MEMORY_DEVICE, TESTS_EMU_MEMORY_HOST };
+enum emu_memory_side { EMU_MEMORY_DEVICE, EMU_MEMORY_HOST };
 
 void *emu_memory_new(enum emu_memory_side side, size_t n_bytes);
 

@@ -284,7 +284,7 @@ static int cuda_wait(struct compute *c, uint32_t slot)
     for (int i = 0; i < CUDA_STREAMS; i++)
         if (s->queued[i]) {
             s->queued[i] = false;
-            if (i == CUDA_COMPUTE || mark(c, s, i))
+            if (i == CUDA_COMPUTE || mark(c, s, (enum cuda_stream)i))
                 (void)fault_check(&s->fault, "wait", cudaEventSynchronize(s->done[i]));
         }
     if (!fault_is_set(&s->fault))

@@ -144,13 +144,14 @@ static void check_layer(struct rig *r, struct layer *a, double tolerance)
     check_backward(r, a, false, tolerance);
 }
 
+/* Twice what a product of usual size is held to: sums of few terms may come to little. */
 static const struct {
     enum compute_products products;
     double tolerance;
 } kinds[] = { { COMPUTE_FP32, 1e-5 },
               { COMPUTE_BLAS, 1e-5 },
-              { COMPUTE_TF32, 1e-3 },
-              { COMPUTE_BF16, 1e-2 } };
+              { COMPUTE_TF32, 2e-3 },
+              { COMPUTE_BF16, 2e-2 } };
 
 /* Widths that need no padding, some, all that a small number can be; strides and addresses that fit and do not. */
 static void layers_are_their_formula_in_each_kind_of_products(void **state)
@@ -185,7 +186,7 @@ static void a_layer_of_one_output_is_fp32_in_all(void **state)
         struct rig r = rig_open(seed, kinds[k].products);
         struct layer a = layer_of(&r, 70, 37, 1, 1);
 
-        check_layer(&r, &a, 1e-6);
+        check_layer(&r, &a, 1e-5);
         layer_free(&a);
         rig_close(&r);
     }
@@ -235,8 +236,8 @@ static void a_plan_is_made_once_for_each_shape(void **state)
     (void)state;
     emu_lt_counts(NULL);
     for (int i = 0; i < 3; i++) {
-        check_layer(&r, &a, 1e-3);
-        check_layer(&r, &b, 1e-3);
+        check_layer(&r, &a, 2e-3);
+        check_layer(&r, &b, 2e-3);
     }
     emu_lt_counts(&counts);
     assert_int_equal(counts.heuristics, 2 * 4);

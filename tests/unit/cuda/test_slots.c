@@ -50,7 +50,7 @@ static void a_step_is_the_cpus_in_each_kind_of_products(void **state)
     static const struct {
         enum compute_products products;
         double tolerance;
-    } kinds[] = { { COMPUTE_FP32, 1e-5 }, { COMPUTE_TF32, 5e-2 }, { COMPUTE_BF16, 0.2 } };
+    } kinds[] = { { COMPUTE_FP32, 1e-5 }, { COMPUTE_TF32, 0.1 }, { COMPUTE_BF16, 0.5 } };
     const uint64_t seed = rig_seed();
 
     (void)state;
@@ -90,6 +90,7 @@ static uint32_t wrong_without(int stream, uint64_t first)
         slots_open(&s, seed, COMPUTE_FP32);
         emu_rt_forget(stream);
         n_wrong += slots_at_once(&s, seed, seed % 2, SLOTS_SAME_BAGS, want, STEPS);
+        emu_rt_run_all(); /* before memory is freed that is still copied to */
         slots_close(&s);
         slots_free(want, STEPS);
     }
