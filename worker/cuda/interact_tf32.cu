@@ -28,6 +28,9 @@ typedef wmma::fragment<wmma::matrix_b, TILE, TILE, DEPTH, wmma::precision::tf32,
                        wmma::row_major>
     tile_right;
 
+/* Arrays are indexed by fours where fours are stored: so nvcc knows that they lie at multiples of 16 bytes. */
+typedef struct dev_floats<4> quad;
+
 /* Floats of shared memory of a warp: X; then, in the way back, G or a column of tiles of dX. Forward, Z
  * takes X's place. */
 template <int DIM, int ROWS> struct room {
@@ -45,23 +48,24 @@ template <int DIM, int ROWS> struct room {
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors, float *x)
 {
-    enum { LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8 };
-    struct dev_floats<4> v[TOGETHER];
+    constexpr uint32_t LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8;
+    const quad *from = (const quad *)t;
+    quad *to = (quad *)x, v[TOGETHER];
 
-    for (int first = 0; first < LOADS; first += TOGETHER) {
-        for (int k = 0; k < TOGETHER; k++) {
+    for (uint32_t first = 0; first < LOADS; first += TOGETHER) {
+        for (uint32_t k = 0; k < TOGETHER; k++) {
             const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
 
             v[k] = {};
             if (row < n_vectors)
-                v[k] = dev_load<4>(t + i * 4);
+                v[k] = from[i];
         }
-        for (int k = 0; k < TOGETHER; k++) {
+        for (uint32_t k = 0; k < TOGETHER; k++) {
             const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
 
             for (float &f : v[k].at)
                 f = wmma::__float_to_tf32(f);
-            dev_store(x + row * room<DIM, ROWS>::X_LD + i % (DIM / 4) * 4, v[k]);
+            to[row * (room<DIM, ROWS>::X_LD / 4) + i % (DIM / 4)] = v[k];
         }
     }
     __syncwarp();
@@ -141,7 +145,7 @@ static __forceinline__ __device__ void stage_slopes(const struct interact &it, c
 /* Columns d .. d + TILE - 1 of G X, staged in `to`, TILE + SKEW floats a row. */
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void
-column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x, int d,
+column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x, uint32_t d,
                 float *to)
 {
     enum { TILES = ROWS / TILE, X_LD = room<DIM, ROWS>::X_LD };
@@ -182,13 +186,13 @@ static __global__ void __launch_bounds__(WARPS *DEV_WARP)
             wmma::load_matrix_sync(slopes[i][j], g + i * TILE * (ROWS + SKEW) + j * DEPTH,
                                    ROWS + SKEW);
     __syncwarp();
-    for (int d = 0; d < DIM; d += TILE) {
+    for (uint32_t d = 0; d < DIM; d += TILE) {
         column_of_tiles<DIM, ROWS>(slopes, x, d, g);
         for (uint32_t i = threadIdx.x; i < it.n_vectors * (TILE / 4); i += DEV_WARP) {
-            const uint32_t row = i / (TILE / 4), column = i % (TILE / 4) * 4;
+            const uint32_t row = i / (TILE / 4), k = i % (TILE / 4);
 
-            dev_store(dt + row * DIM + d + column,
-                      dev_load<4>(g + row * (TILE + SKEW) + column));
+            ((quad *)dt)[row * (DIM / 4) + d / 4 + k] =
+                ((const quad *)g)[row * ((TILE + SKEW) / 4) + k];
         }
         __syncwarp();
     }

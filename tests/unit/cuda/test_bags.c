@@ -97,13 +97,12 @@ static void check_sums(struct lab *lab, const struct job *j)
     lab_same(j->sums, sums, (size_t)j->b.n * j->ld);
 }
 
-static void check_grads(struct lab *lab, const struct job *j)
+/* Those of rows of few uses, bit for bit. */
+static void check_few(struct lab *lab, const struct job *j)
 {
     const struct bags *b = &j->b;
-    const size_t n = (size_t)b->n_rows * b->dim;
-    float *drows = lab_blank(lab, n * sizeof *drows, 0),
+    float *drows = lab_blank(lab, (size_t)b->n_rows * b->dim * sizeof *drows, 0),
           *dweights = lab_blank(lab, b->n_rows * sizeof *dweights, 0);
-    double *want = lab_blank(lab, n * sizeof *want, 0);
 
     compute_cpu.bag_grad(lab->cpu, b, j->dsums, j->ld, drows);
     compute_cpu.wide_grad(lab->cpu, b, j->dz, dweights);
@@ -112,17 +111,36 @@ static void check_grads(struct lab *lab, const struct job *j)
             lab_same(j->drows + r * b->dim, drows + r * b->dim, b->dim);
             lab_same(j->dweights + r, dweights + r, 1);
         }
-    memset(want, 0, n * sizeof *want);
+}
+
+/* Number `row` of sums of `width`: step is from a bag's numbers to the next bag's of its sample. */
+static void check_double(struct lab *lab, const struct job *j, const float *dsums, uint32_t ld,
+                         uint32_t step, uint32_t width, const float *got)
+{
+    const struct bags *b = &j->b;
+    const size_t n = (size_t)b->n_rows * width;
+    double *want = lab_blank(lab, n * sizeof *want, 0),
+           *magnitude = lab_blank(lab, n * sizeof *magnitude, 0);
+
+    for (size_t i = 0; i < n; i++)
+        want[i] = magnitude[i] = 0;
     for (uint32_t bag = 0; bag < b->n * b->n_fields; bag++)
         for (uint32_t k = b->starts[bag]; k < b->starts[bag + 1]; k++)
-            for (uint32_t d = 0; d < b->dim; d++)
-                want[b->row_of[k] * b->dim + d] +=
-                    (double)j->dsums[(size_t)(bag / b->n_fields) * j->ld +
-                                     bag % b->n_fields * b->dim + d];
-    lab_near(j->drows, want, n, 1e-6);
-    for (uint32_t r = 0; r < b->n_rows; r++)
-        want[r] = (double)dweights[r];
-    lab_near(j->dweights, want, b->n_rows, 1e-6);
+            for (uint32_t d = 0; d < width; d++) {
+                const double x = (double)
+                    dsums[(size_t)(bag / b->n_fields) * ld + bag % b->n_fields * step + d];
+
+                want[b->row_of[k] * width + d] += x;
+                magnitude[b->row_of[k] * width + d] += fabs(x);
+            }
+    lab_near(got, want, magnitude, n, 1e-6);
+}
+
+static void check_grads(struct lab *lab, const struct job *j)
+{
+    check_few(lab, j);
+    check_double(lab, j, j->dsums, j->ld, j->b.dim, j->b.dim, j->drows);
+    check_double(lab, j, j->dz, 1, 0, 1, j->dweights);
 }
 
 static void bags_and_rows_sum_in_the_cpus_order(void **state)

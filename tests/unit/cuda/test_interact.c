@@ -56,44 +56,54 @@ static void check_cpu(struct lab *lab, const struct job *j)
     lab_same(j->dt, dt, n_t);
 }
 
-static double dot(const float *a, const float *b, uint32_t dim)
-{
-    double sum = 0;
+/* Numbers in double, and what they would be if nothing cancelled out. */
+struct sums {
+    double *at, *magnitude;
+};
 
-    for (uint32_t d = 0; d < dim; d++)
-        sum += (double)a[d] * (double)b[d];
-    return sum;
+static struct sums sums_of(struct lab *lab, size_t n)
+{
+    const struct sums s = { lab_blank(lab, n * sizeof(double), 0),
+                            lab_blank(lab, n * sizeof(double), 0) };
+
+    for (size_t i = 0; i < n; i++)
+        s.at[i] = s.magnitude[i] = 0;
+    return s;
 }
 
-/* One sample in double. dt is added to. */
-static void twin(const struct interact *it, const float *t, const float *dr, double *r,
-                 double *dt)
+static void add(struct sums s, size_t i, double a, double b)
+{
+    s.at[i] += a * b;
+    s.magnitude[i] += fabs(a * b);
+}
+
+/* Of one sample: r from number at_r on, dt from number at_t on. */
+static void twin(const struct interact *it, const float *t, const float *dr, struct sums r,
+                 size_t at_r, struct sums dt, size_t at_t)
 {
     for (uint32_t d = 0; d < it->direct; d++)
-        r[d] = (double)t[d];
-    r += it->direct;
+        add(r, at_r++, (double)t[d], 1);
     dr += it->direct;
     for (uint32_t i = 0; i < it->n_vectors; i++)
-        for (uint32_t j = 0; j < i + it->self; j++, dr++) {
-            *r++ = dot(t + i * it->dim, t + j * it->dim, it->dim);
-            for (uint32_t d = 0; d < it->dim; d++) {
-                dt[i * it->dim + d] += (double)*dr * (double)t[j * it->dim + d];
-                dt[j * it->dim + d] += (double)*dr * (double)t[i * it->dim + d];
+        for (uint32_t j = 0; j < i + it->self; j++, dr++, at_r++)
+            for (size_t d = 0; d < it->dim; d++) {
+                const double a = (double)t[i * it->dim + d], b = (double)t[j * it->dim + d];
+
+                add(r, at_r, a, b);
+                add(dt, at_t + i * it->dim + d, (double)*dr, b);
+                add(dt, at_t + j * it->dim + d, (double)*dr, a);
             }
-        }
 }
 
 static void check_twin(struct lab *lab, const struct job *j, double tolerance)
 {
     const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_width(&j->it);
-    double *r = lab_blank(lab, j->it.n * per_r * sizeof *r, 0);
-    double *dt = lab_blank(lab, j->it.n * per_t * sizeof *dt, 0);
+    const struct sums r = sums_of(lab, j->it.n * per_r), dt = sums_of(lab, j->it.n * per_t);
 
-    memset(dt, 0, j->it.n * per_t * sizeof *dt);
     for (size_t s = 0; s < j->it.n; s++)
-        twin(&j->it, j->t + s * per_t, j->dr + s * per_r, r + s * per_r, dt + s * per_t);
-    lab_near(j->r, r, j->it.n * per_r, tolerance);
-    lab_near(j->dt, dt, j->it.n * per_t, tolerance);
+        twin(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
+    lab_near(j->r, r.at, r.magnitude, j->it.n * per_r, tolerance);
+    lab_near(j->dt, dt.at, dt.magnitude, j->it.n * per_t, tolerance);
 }
 
 static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
