@@ -38,9 +38,25 @@ struct tables {
 typedef int get_table(struct tables *t, struct table_spec *spec, uint32_t *ret_id,
                       struct err *err);
 
+/* A warm-up of nobody's choice is what the table was made with: another number of workers may go on. */
 static int make(struct tables *t, struct table_spec *spec, uint32_t *ret_id, struct err *err)
 {
-    return t->store->ops->table(t->store, spec, ret_id, err);
+    struct table_spec have = *spec;
+    struct err unwanted, why;
+    int status;
+
+    if (settings_warmup_is_auto(t->s) &&
+        t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
+        spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
+    status = t->store->ops->table(t->store, spec, ret_id, err);
+    if (status == PS_ESPEC) {
+        why = *err;
+        return err_set(err, status,
+                       "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
+                       "the same model and training settings, or take another --job",
+                       why.text, t->s->job);
+    }
+    return status;
 }
 
 /* What is there must fit the model, whatever it was trained with. */
