@@ -204,6 +204,9 @@ struct compute_ops {
     /* Until everything asked for of this slot is done. The first failure since the last wait, or 0. */
     int (*wait)(struct compute *c, uint32_t slot);
 
+    /* What the last wait() that failed was about, in a sentence. Lives until the next one fails. */
+    const char *(*failure)(const struct compute *c);
+
     /* y [n][out], ldy */
     void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,
                            float *y, uint32_t ldy);

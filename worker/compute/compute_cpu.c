@@ -183,6 +183,12 @@ static int cpu_wait(struct compute *c, uint32_t slot)
     return 0;
 }
 
+static const char *cpu_failure(const struct compute *c)
+{
+    (void)c;
+    return "";
+}
+
 const struct compute_ops compute_cpu = {
     .name = "cpu",
     .shares_memory = true,
@@ -199,6 +205,7 @@ const struct compute_ops compute_cpu = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .failure = cpu_failure,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
     .norm_batch = cpu_norm_batch,
