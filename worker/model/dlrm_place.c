@@ -351,7 +351,6 @@ int dlrm_place_in(struct dlrm_place *p, uint32_t slot, const struct dlrm_step *s
         put_values(p, slot);
         *ret = device_io(p, slot, step->batch->n, way);
     }
-    s->n = step->batch->n;
     s->busy = true;
     return 0;
 }
