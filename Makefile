@@ -123,7 +123,7 @@ CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)
 CUDA_FLAGS = -std=c++17 -O3 -I. --fmad=false -lineinfo -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off \
              $(foreach a,80 90,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
-cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/mem.c common/status.c)
+cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/mem.c common/err.c)
 
 ifeq ($(CUDA_LACK),)
 cuda-plugin: $(B)/bin/psworker_cuda.so
@@ -151,6 +151,27 @@ $(BUILD)/cuda/%.c.o: %.c
 	@echo "  CC   $@"
 	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
+# The same tests on a real GPU, those that can do with either (tests/gpu/README.md). Beside nvcc, a C compiler and cublasLt they
+# need nothing: where cmocka, OpenBLAS or libuv are missing, tests/gpu/include has what is used of them.
+GPU_TESTS  = $(patsubst %,$(BUILD)/gpu/test_%,products slots model)
+gpu_blas   = $(shell pkg-config --exists openblas 2>/dev/null && echo openblas)
+gpu_cmocka = $(if $(wildcard /usr/include/cmocka.h),-lcmocka)
+gpu_files  = tests/gpu/real.c $(call src,worker/model) $(call src,worker/compute) common/status.c common/pages.c
+
+gpu-tests: $(if $(CUDA_LACK),,$(GPU_TESTS))
+	@$(if $(CUDA_LACK),echo "  no $(CUDA_LACK): tests on a GPU are left out")
+
+$(BUILD)/gpu/test_%: $(BUILD)/gpu/tests/unit/cuda/test_%.c.o $(patsubst %,$(BUILD)/gpu/%.o,$(gpu_files)) $(cuda_objects)
+	@echo "  LINK $@"
+	@$(CXX) -o $@ $^ -Wl,-rpath,/usr/local/cuda/lib64 -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm \
+	    $(if $(gpu_blas),$(shell pkg-config --libs openblas)) $(gpu_cmocka)
+
+$(BUILD)/gpu/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC   $@"
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(if $(gpu_blas),$(shell pkg-config --cflags openblas)) $(WARN) -O2 -g \
+	    -ffp-contract=off -fno-math-errno -fno-trapping-math -idirafter tests/gpu/include -MMD -MP -c -o $@ $<
+
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
 EMU_ON   = -DPS_EMU -Itests/emu/include -fPIC
@@ -158,7 +179,7 @@ $(B)/lib/emu_cuda.a: $(EMU)
 
 # The plug-in on the emulated device, for tests of psworker.
 emu-plugin: $(B)/emu/psworker_cuda.so
-$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/mem.c common/status.c)
+$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/mem.c common/err.c)
 	@$(CXX) $(LDFLAGS) -shared -Wl,--version-script=worker/cuda/exports.map -o $@ $^ -lpthread -lm
 
 $(B)/%.o: %.cpp
@@ -298,7 +319,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
--include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
+-include $(shell find $(B) $(BUILD)/cuda $(BUILD)/gpu -name '*.d' 2>/dev/null)
