@@ -28,9 +28,9 @@ long emu_rt_alive(void)
     return 0;
 }
 
-void emu_lt_refuse(unsigned epilogue_bits)
+void emu_lt_refuse(unsigned epilogue_bits, enum emu_lt_when when)
 {
-    (void)epilogue_bits;
+    (void)epilogue_bits, (void)when;
 }
 
 void emu_lt_relu(enum emu_lt_relu relu)
