@@ -24,7 +24,7 @@ static int one_batch(const struct setup *u, struct tables *tables, struct slot *
         return status;
     step = tables_use(tables, slot);
     status = dlrm_predict(u->model, &step);
-    return status ? err_set(err, status, "prediction: %s", status_text(status)) : 0;
+    return status ? dlrm_failed(u->model, status, err) : 0;
 }
 
 static int pass(const struct setup *u, struct tables *tables, struct slot *slot,

@@ -48,8 +48,7 @@ static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
     int status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
 
     if (status)
-        return err_set(err, status, "step %llu: %s", (unsigned long long)slot->clock,
-                       status_text(status));
+        return dlrm_failed(t->u->model, status, err);
     t->clocks[slot_of_device(t, t->n_begun++)] = slot->clock;
     return 0;
 }
@@ -62,8 +61,7 @@ static int end_step(struct trainer *t, struct err *err)
     int status = dlrm_step_end(t->u->model, at, &loss);
 
     if (status)
-        return err_set(err, status, "step %llu: %s", (unsigned long long)t->clocks[at],
-                       status_text(status));
+        return dlrm_failed(t->u->model, status, err);
     if (!isfinite(loss))
         return err_set(err, PS_ENAN,
                        "the loss is %g at step %llu: training has diverged; a lower --lr or "

@@ -87,10 +87,9 @@ cudaError_t cudaMalloc(void **memory, size_t n_bytes)
     return alloc(EMU_MEMORY_DEVICE, memory, n_bytes);
 }
 
-/* CUDA waits for the device here, too. */
+/* CUDA waits for the device here; nobody should need that. */
 cudaError_t cudaFree(void *memory)
 {
-    emu_rt_run_all();
     if (memory)
         emu_memory_free(EMU_MEMORY_DEVICE, memory);
     return emu_rt_forbid_in_capture();

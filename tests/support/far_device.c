@@ -387,6 +387,12 @@ static const char *far_describe(const struct compute *c)
     return "far: the CPU's ops behind memory of their own";
 }
 
+static const char *far_failure(const struct compute *c)
+{
+    (void)c;
+    return "far: this wait was to fail";
+}
+
 static int far_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
 {
     return the.cpu->reserve(c->cpu, n_max, in, out);
@@ -414,7 +420,8 @@ const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
                                 .download = far_download,
                                 .begin = far_begin,
                                 .end = far_end,
-                                .wait = far_wait };
+                                .wait = far_wait,
+                                .failure = far_failure };
     far_ops_table(&ops);
     return &ops;
 }

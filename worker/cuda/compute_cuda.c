@@ -15,12 +15,20 @@ static size_t workspace_bytes(int major)
     return (size_t)(major >= 9 ? 32 : 4) << 20;
 }
 
+/* Until nothing is under way any more, whatever failed. */
+static void settle(struct compute *c)
+{
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        if (c->streams[i])
+            (void)cudaStreamSynchronize(c->streams[i]);
+}
+
 static void cuda_close(struct compute *c)
 {
     if (!c)
         return;
-    if (c->graphs.stream)
-        graphs_clear(&c->graphs);
+    settle(c);
+    graphs_clear(&c->graphs);
     products_free(c->products);
     scratch_free(&c->scratch);
     for (uint32_t s = 0; s < COMPUTE_SLOTS; s++)
@@ -49,7 +57,6 @@ static bool make_streams(struct compute *c, struct fault *f)
             made = fault_check(
                 f, "event",
                 cudaEventCreateWithFlags(&c->slots[s].done[i], cudaEventDisableTiming));
-    c->graphs.stream = c->streams[CUDA_COMPUTE];
     return made;
 }
 
@@ -116,13 +123,11 @@ static const char *cuda_describe(const struct compute *c)
 
 /* Memory */
 
-/* What used the old place has to be over, and graphs know it by its address. */
-static cudaError_t settle(struct compute *c)
+/* Before scratch moves: what uses it has to be over, and graphs know it by its address. */
+static void forget(struct compute *c)
 {
-    const cudaError_t e = cudaStreamSynchronize(c->streams[CUDA_COMPUTE]);
-
+    settle(c);
     graphs_clear(&c->graphs);
-    return e;
 }
 
 void *cuda_scratch(struct compute *c, size_t n_bytes, struct fault *f)
@@ -132,8 +137,8 @@ void *cuda_scratch(struct compute *c, size_t n_bytes, struct fault *f)
     if (least > c->scratch.n_bytes) {
         /* A record's ops have all been run before, with the same arguments. */
         assert(!c->recording);
-        if (!fault_check(f, "kernels' memory", settle(c)) ||
-            !fault_check(f, "kernels' memory", scratch_reserve(&c->scratch, least)))
+        forget(c);
+        if (!fault_check(f, "kernels' memory", scratch_reserve(&c->scratch, least)))
             return NULL;
     }
     return c->scratch.memory;
@@ -143,8 +148,8 @@ static int cuda_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t
 {
     struct fault f = { 0 };
 
-    if (fault_check(&f, "reserve", settle(c)) &&
-        fault_check(&f, "reserve", products_reserve(c->products, n_max, in, out)) &&
+    forget(c);
+    if (fault_check(&f, "reserve", products_reserve(c->products, n_max, in, out)) &&
         cuda_scratch(c, kernels_sums_bytes(n_max, in > out ? in : out), &f))
         return 0;
     return -ENOMEM;
@@ -289,8 +294,7 @@ static int cuda_wait(struct compute *c, uint32_t slot)
         }
     if (!fault_is_set(&s->fault))
         return 0;
-    for (int i = 0; i < CUDA_STREAMS; i++) /* whatever has lost its mark */
-        (void)cudaStreamSynchronize(c->streams[i]);
+    settle(c); /* also what has lost its mark */
     c->failure = s->fault;
     s->fault = (struct fault){ 0 };
     return PS_EDEVICE;

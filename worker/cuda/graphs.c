@@ -1,27 +1,17 @@
 #include "worker/cuda/graphs.h"
 
-static void clear(struct graphs *g, struct graph *graph)
+/* One that is in flight is freed when it is done. */
+static void clear(struct graph *graph)
 {
-    if (graph->exec) {
-        (void)cudaStreamSynchronize(g->stream);
+    if (graph->exec)
         (void)cudaGraphExecDestroy(graph->exec);
-    }
     *graph = (struct graph){ 0 };
 }
 
 void graphs_clear(struct graphs *g)
 {
     for (uint32_t i = 0; i < GRAPHS_MAX; i++)
-        clear(g, &g->at[i]);
-}
-
-uint32_t graphs_count(const struct graphs *g)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < GRAPHS_MAX; i++)
-        n += g->at[i].exec != NULL;
-    return n;
+        clear(&g->at[i]);
 }
 
 struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key)
@@ -38,7 +28,7 @@ struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key)
         if (graph->used < oldest->used)
             oldest = graph;
     }
-    clear(g, oldest);
+    clear(oldest);
     *oldest = (struct graph){ .slot = slot, .key = key, .used = ++g->clock };
     return oldest;
 }

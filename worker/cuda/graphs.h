@@ -28,7 +28,6 @@ struct graph {
 };
 
 struct graphs {
-    cudaStream_t stream; /* borrowed: of the ops; at rest before a graph is destroyed */
     uint64_t clock;
     struct graph at[GRAPHS_MAX];
 };
@@ -38,9 +37,6 @@ struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key);
 
 /* What has been captured on `record` becomes the graph; or it is refused, as it is if something was `amiss` with it. */
 void graphs_end_capture(struct graph *g, cudaStream_t record, bool amiss);
-
-/* How many there are to launch. */
-uint32_t graphs_count(const struct graphs *g);
 
 /* Forgets all: what they were captured with has moved. */
 void graphs_clear(struct graphs *g);

@@ -176,6 +176,14 @@ const char *dlrm_device(const struct dlrm *m)
     return m->ops->describe(m->c);
 }
 
+int dlrm_failed(const struct dlrm *m, int status, struct err *err)
+{
+    const char *why = status == PS_EDEVICE ? m->ops->failure(m->c) : "";
+
+    return err_set(err, status, "the model on %s: %s%s%.150s", m->ops->name,
+                   status_text(status), *why ? ": " : "", why);
+}
+
 uint32_t dlrm_n_tensors(const struct dlrm *m)
 {
     return m->n_tensors;

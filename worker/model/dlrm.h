@@ -44,6 +44,10 @@ void dlrm_free(struct dlrm *m);
 /* Device, library and threads that compute, for the log. Lives as long as m. */
 const char *dlrm_device(const struct dlrm *m);
 
+/* A step or prediction has failed: a sentence for the operator, with what the device says of it. Returns
+ * `status`. */
+int dlrm_failed(const struct dlrm *m, int status, struct err *err);
+
 uint32_t dlrm_n_tensors(const struct dlrm *m);
 struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i);
 

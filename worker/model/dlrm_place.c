@@ -256,21 +256,22 @@ static void put_uses(struct dlrm_place *p, uint32_t slot, const struct batch *b)
     put(p, slot, PLACE_USES, s->host_uses, uses_bytes(s, b->n_keys));
 }
 
+/* The feed's memory first: a device may have to wait for its own copies before it reads memory that it did
+ * not give. */
 static void put_batch(struct dlrm_place *p, uint32_t slot, const struct dlrm_step *step,
                       enum dlrm_place_way way)
 {
     const struct batch *b = step->batch;
 
     put(p, slot, PLACE_NUMERIC, b->numeric, (size_t)b->n * p->n_numeric * sizeof(float));
+    if (way == PLACE_TRAIN)
+        put(p, slot, PLACE_LABEL, b->label, b->n * sizeof(float));
     put(p, slot, PLACE_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
     put(p, slot, PLACE_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
     put(p, slot, PLACE_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
     if (p->wide)
         put(p, slot, PLACE_WIDE, step->wide, b->n_unique * sizeof(float));
-    if (way == PLACE_PREDICT)
-        return;
-    put(p, slot, PLACE_LABEL, b->label, b->n * sizeof(float));
-    if (p->ops->wants_uses)
+    if (way == PLACE_TRAIN && p->ops->wants_uses)
         put_uses(p, slot, b);
 }
 
@@ -350,7 +351,6 @@ int dlrm_place_in(struct dlrm_place *p, uint32_t slot, const struct dlrm_step *s
         put_values(p, slot);
         *ret = device_io(p, slot, step->batch->n, way);
     }
-    s->n = step->batch->n;
     s->busy = true;
     return 0;
 }

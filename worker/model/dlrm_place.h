@@ -62,7 +62,6 @@ struct dlrm_place_slot {
     double *loss;         /* owned, of the host */
     uint64_t generation;  /* of the addresses */
     uint64_t values_seen; /* which values of the dense array are here */
-    uint32_t n;           /* samples of its step */
     bool busy;            /* between in and wait */
 };
 

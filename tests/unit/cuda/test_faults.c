@@ -55,6 +55,17 @@ static void check(const struct step *got, const struct step *want)
     }
 }
 
+/* Nothing is under way after a wait, also if that failed: what the host's side holds stays. */
+static void check_settled(const struct trial *t)
+{
+    float *before = mem_alloc(step_bytes());
+
+    memcpy(before, t->host, step_bytes());
+    emu_rt_run_all();
+    assert_memory_equal(before, t->host, step_bytes());
+    free(before);
+}
+
 /* Until one step's failure is told; those before it are right. */
 static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
 {
@@ -69,6 +80,7 @@ static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
         (void)slots_start(&s, 0, 1);
         status = ops->wait(t->c, 0);
         t->told = status != 0;
+        check_settled(t);
         if (status) {
             assert_int_equal(status, PS_EDEVICE);
             assert_memory_equal(ops->failure(t->c), "cuda: ", 6);
@@ -140,6 +152,37 @@ static void a_failure_is_its_slots_alone_and_told_once(void **state)
     slots_free(want, 2);
 }
 
+/* A record that k calls after the second begin() fails: whether steps are called for ever then. */
+static bool is_never_recorded(uint64_t seed, long k)
+{
+    struct slots s;
+    bool recorded;
+
+    slots_open(&s, seed, COMPUTE_FP32);
+    for (int i = 0; i < 4; i++) {
+        slots_draw(&s.host[0], seed, 0, SLOTS_OWN_BAGS);
+        emu_rt_fail(i == 1 ? k : -1, EMU_RT_ONCE);
+        recorded = slots_start(&s, 0, 1);
+        assert_true(i > 1 || !recorded);
+        (void)ops->wait(s.rig.c, 0);
+    }
+    emu_rt_fail(-1, EMU_RT_ONCE);
+    slots_close(&s);
+    return !recorded;
+}
+
+static void a_record_that_failed_is_not_tried_again(void **state)
+{
+    const uint64_t seed = rig_seed();
+    long n_never = 0;
+
+    (void)state;
+    for (long k = 0; k < 130; k++)
+        n_never += is_never_recorded(seed, k);
+    print_message("%ld calls of 130 are a record's\n", n_never);
+    assert_true(n_never > 30 && n_never < 100);
+}
+
 static void memory_that_there_is_not_is_no_memory(void **state)
 {
     struct rig r = rig_open(rig_seed(), COMPUTE_TF32);
@@ -174,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_that_fails_is_told_or_costs_nothing),
         cmocka_unit_test(a_failure_is_its_slots_alone_and_told_once),
+        cmocka_unit_test(a_record_that_failed_is_not_tried_again),
         cmocka_unit_test(memory_that_there_is_not_is_no_memory),
         cmocka_unit_test(a_machine_without_a_gpu_is_told_so),
     };

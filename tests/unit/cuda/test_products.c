@@ -315,6 +315,30 @@ static void what_is_not_wanted_is_not_made(void **state)
     rig_close(&r);
 }
 
+static void the_gradients_of_no_samples_are_zero(void **state)
+{
+    struct rig r = rig_open(rig_seed(), COMPUTE_BF16);
+
+    (void)state;
+    for (uint32_t out = 1; out < 20; out += 9) {
+        float *start = rig_random(&r, out * 6), got[20 * 6];
+        const struct linear l = { 0, 5, out, rig_floats(&r, 1), rig_floats(&r, 5 * out), NULL };
+        float *dw = rig_put(&r, start, out * 6, 0), *db = dw + out * 5;
+
+        assert_int_equal(ops->reserve(r.c, 10, 5, out), 0);
+        ops->begin(r.c, 0, 0);
+        ops->linear_forward(r.c, &l, COMPUTE_RELU, dw, out);
+        ops->linear_backward(r.c, &l, rig_floats(&r, 1), NULL, NULL, dw, db);
+        ops->end(r.c, 0);
+        rig_get(&r, got, dw, out * 6);
+        for (uint32_t i = 0; i < out * 6; i++)
+            assert_true(got[i] == 0);
+        free(start);
+        rig_sweep(&r);
+    }
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_plan_is_made_once_for_each_shape),
         cmocka_unit_test(a_nan_passes_through_relu_also_where_the_library_drops_it),
         cmocka_unit_test(what_is_not_wanted_is_not_made),
+        cmocka_unit_test(the_gradients_of_no_samples_are_zero),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

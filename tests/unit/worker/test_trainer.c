@@ -224,7 +224,8 @@ static void a_device_that_fails_ends_the_run_at_its_step(void **state)
     (void)state;
     run(far_device_ops(&compute_cpu, &bad), &fake_overlaps, &plan, flags, gpu);
     assert_int_equal(gpu->status, PS_EDEVICE);
-    assert_string_equal(gpu->err.text, "step 9: the accelerator reported an error");
+    assert_string_equal(gpu->err.text, "the model on far: the accelerator reported an error: "
+                                       "far: this wait was to fail");
     assert_int_equal(gpu->n_applied, 9); /* what was computed is delivered */
     free(gpu);
 }
