@@ -149,7 +149,18 @@ $(BUILD)/cuda/%.cu.o: %.cu
 $(BUILD)/cuda/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC   $@"
-	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off \
+	    $(CUDA_TESTS) -MMD -MP -c -o $@ $<
+
+# The kernels' own tests on a real GPU. They ask for nvcc, gcc and the GPU, and for no library.
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags rows sums interact encode)
+$(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
+$(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu) \
+    $(filter-out worker/compute/cpu_gemm.c,$(wildcard worker/compute/*.c)) $(wildcard proto/codec*.c) common/mem.c common/pages.c common/status.c \
+    tests/gpu/cpu_gemm.c)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -ldl -lrt -lpthread -lm
 
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
@@ -255,6 +266,9 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc
 	@tests/gpu/budget.py "$(NVCC)" $(CUDA_FLAGS)
 
+gpu-kernels: $(GPU_TESTS)     ## every kernel on this machine's GPU against the CPU and float64; RUN="compute-sanitizer --tool racecheck"
+	@for t in $^; do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
+
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
@@ -298,7 +312,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-kernels cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
