@@ -16,10 +16,16 @@
 #define CODEC_RULES_ONEBIT_BLOCK 256u /* floats that share a scale */
 #define CODEC_RULES_ONEBIT_LANES 16u  /* sums side by side: float i is added to lane i % 16 */
 
+/* Which NaN an operation makes is the processor's or the compiler's choice: all become one. */
+SIMD_INLINE float codec_rules_one_nan(float x)
+{
+    return x == x ? x : codec_bytes_to_float(0x7fc00000u);
+}
+
 /* int8: the scale of a row whose largest |x| has these bits. */
 SIMD_INLINE float codec_rules_int8_scale(uint32_t max_magnitude)
 {
-    float scale = codec_bytes_to_float(max_magnitude) / CODEC_RULES_Q_MAX;
+    float scale = codec_rules_one_nan(codec_bytes_to_float(max_magnitude) / CODEC_RULES_Q_MAX);
 
     /* Next to FLT_MAX the quotient may have been rounded up so far that 127 of it are
      * infinite. */
@@ -41,13 +47,10 @@ SIMD_INLINE uint8_t codec_rules_int8_q(float x, float scale)
     return (uint8_t)(int8_t)(int32_t)q;
 }
 
-/* onebit: the scale of a block of n floats whose |x| add up to this. Which of two NaN a sum is, is the
- * compiler's choice: all become one. */
+/* onebit: the scale of a block of n floats whose |x| add up to this. */
 SIMD_INLINE float codec_rules_onebit_scale(double sum, uint32_t n)
 {
-    float mean = (float)(sum / n);
-
-    return mean == mean ? mean : codec_bytes_to_float(0x7fc00000u);
+    return codec_rules_one_nan((float)(sum / n));
 }
 
 /* onebit: what a float decodes to. */

@@ -13,7 +13,7 @@ template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     bag_sum(struct bags b, const float *rows, float *sums, uint32_t ld)
 {
-    const size_t bag = dev_row(), s = bag / b.n_fields, f = bag % b.n_fields;
+    const uint32_t bag = (uint32_t)dev_row(), s = bag / b.n_fields, f = bag % b.n_fields;
     const uint32_t d = dev_column() * N;
     struct dev_floats<N> sum = {}, row;
     uint32_t first, end;
@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         for (int i = 0; i < N; i++)
             sum.at[i] += row.at[i];
     }
-    dev_store(sums + s * ld + f * b.dim + d, sum);
+    dev_store(sums + (size_t)s * ld + f * b.dim + d, sum);
 }
 
 cudaError_t kernels_bag_sum(cudaStream_t stream, const struct bags *b, const float *rows,
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     if (end - first == 1) {
         sum = sum_uses<N>(p, p.uses.spans[first], p.uses.spans[end], d);
     } else {
-        DEV_UNROLL_4
+        DEV_UNROLL_8
         for (uint32_t i = first; i < end; i++) {
             more = dev_load<N>(parts + (size_t)i * p.dim + d);
             for (int k = 0; k < N; k++)

@@ -17,8 +17,10 @@
 /* Before a loop whose loads are to be under way together. */
 #ifdef PS_EMU
 #define DEV_UNROLL_4
+#define DEV_UNROLL_8
 #else
 #define DEV_UNROLL_4 _Pragma("unroll 4")
+#define DEV_UNROLL_8 _Pragma("unroll 8")
 #endif
 
 enum { DEV_WARP = 32, DEV_THREADS = 256 };

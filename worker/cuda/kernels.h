@@ -11,7 +11,7 @@
  * Bits: the same in every run. As compute_cpu's, bit for bit: bag_sum, wide_sum, interactions in
  * KERNELS_FP32, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad
  * and wide_grad of rows with at most COMPUTE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have
- * an order of their own.
+ * an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H

@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-#include "tests/emu/simt_order.h"
-#include "tests/unit/model/fixture.h"
+#include "tests/unit/cuda/lab_device.h"
 #include "worker/compute/compute.h"
 #include "worker/cuda/kernels.h"
 
@@ -49,7 +48,7 @@ static inline int lab_open(void **state)
 static inline void lab_sweep(struct lab *lab)
 {
     while (lab->n_owned)
-        free(lab->owned[--lab->n_owned]);
+        lab_device_free(lab->owned[--lab->n_owned]);
 }
 
 static inline int lab_close(void **state)
@@ -65,9 +64,8 @@ static inline int lab_close(void **state)
 /* NaN, whatever is read of it; at an address that is no multiple of 16 with `shift`. */
 static inline void *lab_blank(struct lab *lab, size_t n_bytes, size_t shift)
 {
-    void *bytes;
+    void *bytes = lab_device_alloc(n_bytes + shift);
 
-    assert_int_equal(posix_memalign(&bytes, 32, n_bytes + shift), 0);
     assert_true(lab->n_owned < LAB_OWNED_MAX);
     lab->owned[lab->n_owned++] = bytes;
     memset(bytes, 0xff, n_bytes + shift);
@@ -97,6 +95,13 @@ struct lab_out {
 
 typedef cudaError_t lab_run(void *job);
 
+/* What was launched is done. */
+static inline void lab_ran(cudaError_t launched)
+{
+    assert_int_equal(launched, cudaSuccess);
+    assert_int_equal(lab_device_finish(), cudaSuccess);
+}
+
 /* Runs it in each order; outs ends with {0}. What the first run made is left in them, and the others made
  * the same bits. */
 static inline void lab_each_order(struct lab *lab, lab_run *run, void *job,
@@ -111,8 +116,8 @@ static inline void lab_each_order(struct lab *lab, lab_run *run, void *job,
             else
                 memset(outs[i].at, 0xff, outs[i].n_bytes);
         }
-        emu_order(lab->orders[o]);
-        assert_int_equal(run(job), cudaSuccess);
+        lab_device_order(lab->orders[o]);
+        lab_ran(run(job));
         for (int i = 0; outs[i].at; i++) {
             if (o == 0) {
                 first[i] = lab_blank(lab, outs[i].n_bytes, 0);

@@ -4,7 +4,6 @@
 struct job {
     struct bags b;
     struct bag_uses uses;
-    uint32_t counts[2];
     uint32_t ld;
     const float *rows, *dsums, *weights, *dz;
     float *sums, *drows, *z, *dweights;
@@ -32,7 +31,8 @@ static void find_uses(struct lab *lab, struct job *j)
     const uint32_t n_bags = b->n * b->n_fields, n_keys = b->starts[n_bags];
     uint32_t *bags = lab_blank(lab, n_keys * sizeof *bags, 0), n = 0, n_spans = 0,
              *spans = lab_blank(lab, (n_keys + 1) * sizeof *spans, 0),
-             *first = lab_blank(lab, (b->n_rows + 1) * sizeof *first, 0);
+             *first = lab_blank(lab, (b->n_rows + 1) * sizeof *first, 0),
+             *counts = lab_blank(lab, 2 * sizeof *counts, 0);
 
     for (uint32_t r = 0; r < b->n_rows; r++) {
         const uint32_t begin = n;
@@ -48,10 +48,10 @@ static void find_uses(struct lab *lab, struct job *j)
     }
     spans[n_spans] = n;
     first[b->n_rows] = n_spans;
-    j->counts[0] = b->n_rows;
-    j->counts[1] = n_spans;
+    counts[0] = b->n_rows;
+    counts[1] = n_spans;
     j->uses = (struct bag_uses){
-        b->n_rows + lab_below(lab, 9), n_keys + 3, j->counts, bags, spans, first
+        b->n_rows + lab_below(lab, 9), n_keys + 3, counts, bags, spans, first
     };
     j->b.uses = &j->uses;
 }
