@@ -184,7 +184,8 @@ static void last_words(const struct mistake *m, char *words, size_t n_bytes)
     assert_true(child >= 0);
     if (!child) {
         (void)dup2(ends[1], STDERR_FILENO);
-        (void)signal(SIGSEGV, SIG_DFL); /* cmocka's would end the test, and go on with the next */
+        (void)signal(SIGSEGV,
+                     SIG_DFL); /* cmocka's would end the test, and go on with the next */
         (void)signal(SIGABRT, SIG_DFL);
         m->make();
         _exit(0);
