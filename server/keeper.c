@@ -205,10 +205,17 @@ static void release(struct keeper *k) ON_MAIN
 
 /* --- COMMITTING --- */
 
+/* With which its epoch begins: nobody is served yet, and nothing of what was before may go. */
+static bool begins_epoch(const struct manifest *m)
+{
+    return m->number == m->map_id;
+}
+
 static void commit(uv_work_t *work)
 {
     struct keeper *k = work->data;
     struct manifest *m = k->manifest;
+    uint32_t keep = begins_epoch(m) ? CHECKPOINT_KEEP_ALL : k->config.keep;
     bool has_delta = false;
 
     enter_pool();
@@ -218,9 +225,9 @@ static void commit(uv_work_t *work)
     }
     if (!has_delta)
         m->base = 0;
-    k->err.status = checkpoint_commit(k->config.files, k->config.data_dir, m, k->config.keep,
-                                      k->firsts, &k->err);
-    if (!k->err.status)
+    k->err.status =
+        checkpoint_commit(k->config.files, k->config.data_dir, m, keep, k->firsts, &k->err);
+    if (!k->err.status && !begins_epoch(m))
         epochs_tidy(k->config.files, k->config.data_dir, m->map_id);
 }
 
@@ -286,7 +293,9 @@ static void write_part(struct mail *mail, void *owner)
     enter_shard();
     file.identity.shard += part->index;
     note_jobs(k, t);
-    shard_save_begin(shard_thread_save(t), &file, on_saved, part);
+    shard_save_begin(shard_thread_save(t), &file,
+                     begins_epoch(k->manifest) ? SHARD_SAVE_ALONE : SHARD_SAVE_BESIDE, on_saved,
+                     part);
 }
 
 static void start_writing(struct keeper *k) ON_MAIN

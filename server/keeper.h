@@ -71,7 +71,8 @@ void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
 struct keeper_start {
     uint64_t epoch; /* of the logs (server/durable/epochs.h) */
     bool
-        begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked */
+        begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked; it is written
+                       * as fast as it can be, and removes nothing */
     /* Else the checkpoint that the shards were loaded from, the n_deltas'th behind a full one: the
      * next may be a delta to it. 0: none. */
     uint64_t number;

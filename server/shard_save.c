@@ -20,7 +20,9 @@ struct shard_save {
     struct saver_buffer *writing; /* on the pool now; NULL: none */
     bool is_working;              /* the pool */
     bool is_closed;               /* the file */
-    bool hurries, is_stopped;
+    enum shard_save_pace pace;    /* of this one */
+    bool hurries;                 /* so do all from now on */
+    bool is_stopped;
     int64_t credit_bytes; /* may be read now */
     uint64_t credited_ns, first, through;
     struct part_facts facts;
@@ -199,11 +201,12 @@ static void give_credit(struct shard_save *s)
 static void read_turn(struct shard_save *s) ON_SHARD
 {
     uint64_t until_ns = uv_hrtime() + HURRY_NS;
+    bool is_alone = s->hurries || s->pace == SHARD_SAVE_ALONE;
 
     give_credit(s);
-    if (!s->hurries && s->config.bytes_per_s && s->credit_bytes <= 0)
+    if (!is_alone && s->config.bytes_per_s && s->credit_bytes <= 0)
         return;
-    while (read_slice(s) && s->hurries && uv_hrtime() < until_ns)
+    while (read_slice(s) && is_alone && uv_hrtime() < until_ns)
         ;
 }
 
@@ -242,9 +245,10 @@ static void on_turn(uv_timer_t *timer)
 }
 
 void shard_save_begin(struct shard_save *s, const struct saver_config *config,
-                      shard_save_done done, void *arg)
+                      enum shard_save_pace pace, shard_save_done done, void *arg)
 {
     s->state = WAITING;
+    s->pace = pace;
     s->file = *config;
     if (!shard_walk_may_be_delta(s->config.shard))
         s->file.base = 0;

@@ -28,6 +28,9 @@ struct shard_save_config {
     uint64_t bytes_per_s; /* at most; 0: as fast as it can be read */
 };
 
+/* How fast the rows are read: beside requests, or as fast as it can be, where nobody is served. */
+enum shard_save_pace { SHARD_SAVE_BESIDE, SHARD_SAVE_ALONE };
+
 typedef void (*shard_save_done)(void *arg, const struct part_facts *facts,
                                 const struct err *err);
 
@@ -43,9 +46,9 @@ void shard_save_free(struct shard_save *s) ON_SHARD;
 /* IDLE. `done` is called once, later: err->status 0 when the file and the log are safe. Where no
  * delta is possible the file is full, whatever config->base says. */
 void shard_save_begin(struct shard_save *s, const struct saver_config *config,
-                      shard_save_done done, void *arg) ON_SHARD;
+                      enum shard_save_pace pace, shard_save_done done, void *arg) ON_SHARD;
 
-/* Nobody waits for requests any more: as fast as it can be read, from now on. */
+/* Nobody waits for requests any more: ALONE, from now on. */
 void shard_save_hurry(struct shard_save *s) ON_SHARD;
 
 /* DONE. KEPT: the checkpoint is safe; the log is needed from record `needed` on. */

@@ -60,7 +60,7 @@ static int check_empty(const char *dir, struct err *err)
         return status;
     holds = status || there.has_checkpoint || there.has_log;
     source_close(&there);
-    status = epochs_newest(&file_os, dir, &epoch, err);
+    status = epochs_newest(&file_os, dir, 0, &epoch, err);
     if (status || (!holds && epoch == 0))
         return status;
     return err_set(err, -EEXIST, "to: %.200s holds the data of a node already", dir);

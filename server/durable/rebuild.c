@@ -4,10 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <stdlib.h>
+
 #include "common/number.h"
 #include "server/core/shard_cut.h"
+#include "server/durable/beginning.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+#include "server/durable/reach.h"
 
 /* A job's name may hold colons. */
 int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
@@ -40,6 +44,9 @@ struct attempt {
     struct shard *shard;
     uint64_t now_ms;
     const struct checkpoint *from; /* NULL: nothing */
+    uint64_t
+        epochs_below; /* what newer epochs began with is behind the clock; 0: of none is it known */
+    bool was_too_new; /* a restore point was there behind the clock */
     struct loader_facts loaded;
     char log_dir[LOG_PATH_MAX];
     struct log_identity identity;
@@ -135,23 +142,28 @@ static int replay_all(struct attempt *a, struct err *err) ON_SHARD
     return replay(a, &all, &done, err);
 }
 
+/* Has it all that newer restore points had? */
+static int check_reach(const struct attempt *a, struct err *err)
+{
+    const struct reach reach = { .files = a->config->files,
+                                 .data_dir = a->config->data_dir,
+                                 .number = a->facts->number,
+                                 .epoch = a->facts->epoch,
+                                 .shard_index = a->config->shard_index };
+
+    return reach_check(&reach, &a->facts->end, err);
+}
+
 /* --- the restore point --- */
 
-/* An epoch that is newer than the restore point, in which somebody was served: its checkpoint is
- * damaged or gone, and what an older one leads to is not what was acknowledged last. */
+/* Who names a checkpoint of an older epoch wants just that one. */
 static int check_epoch(const struct attempt *a, struct err *err)
 {
-    uint64_t newest;
-    int status = epochs_newest(a->config->files, a->config->data_dir, &newest, err);
+    const struct rebuild_config *config = a->config;
 
-    if (status || newest <= a->facts->epoch || a->config->at.number)
-        return status;
-    return err_set(
-        err, PS_ECORRUPT,
-        "checkpoint %" PRIu64
-        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-        "from an older one, without what came behind it",
-        newest);
+    if (config->at.number)
+        return 0;
+    return epochs_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -176,11 +188,15 @@ static int load(struct attempt *a, struct err *err) ON_SHARD
 static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
 {
     uint64_t from;
+    int status;
 
     *ret_fit = FITS;
     if (a->config->at.job)
         return replay_to_clock(a, ret_fit, err);
-    return a->config->at.number ? replay_walk(a, &from, err) : replay_all(a, err);
+    if (a->config->at.number)
+        return replay_walk(a, &from, err);
+    status = replay_all(a, err);
+    return status ? status : check_reach(a, err);
 }
 
 /* *ret_damaged: the files of the restore point are, and an older one may do. */
@@ -249,21 +265,86 @@ static int refuse_clock(const struct rebuild_config *config, struct err *err)
                    config->at.clock);
 }
 
+/* All restore points are behind the clock: is the log of the first epoch there from its first record? */
+static int look_for_first(const struct attempt *a, bool *ret, struct err *err)
+{
+    const struct rebuild_config *config = a->config;
+    struct log_segments segments = { 0 };
+    char dir[LOG_PATH_MAX];
+    uint64_t newest;
+    int status = epochs_newest(config->files, config->data_dir, a->epochs_below, &newest, err);
+
+    *ret = false;
+    if (status || newest)
+        return status;
+    status = epochs_log_dir(config->data_dir, 0, config->shard_index, dir, err);
+    if (!status)
+        status = log_segment_list(config->files, dir, &segments, err);
+    *ret = segments.n && segments.firsts[0] == 1;
+    free(segments.firsts);
+    return status;
+}
+
+/* The search goes on below a restore point that is behind the clock. Where an epoch begins with it, the one before leads
+ * up to what that epoch was made of: what came later has been left. */
+static int go_below(struct attempt *a, uint64_t *below, struct err *err)
+{
+    const struct rebuild_config *config = a->config;
+    struct beginning b;
+    int status;
+
+    *below = a->facts->number;
+    if (a->facts->number != a->facts->epoch)
+        return 0;
+    status = beginning_read(config->files, config->data_dir, a->facts->epoch, &b, err);
+    if (!status)
+        *below = a->epochs_below = b.above < *below ? b.above + 1 : *below;
+    beginning_deinit(&b);
+    return status;
+}
+
+/* What comes behind an attempt that has not led to a shard. *ret_goes_on: another one, below *below. */
+static int judge(struct attempt *a, int status, bool damaged, uint64_t *below,
+                 bool *ret_goes_on, struct err *err) ON_SHARD
+{
+    const struct rebuild_config *config = a->config;
+
+    *ret_goes_on = false;
+    if (status && (!damaged || config->at.number))
+        return status;
+    if (!a->from)
+        return refuse_clock(config, err);
+    if (status) {
+        say(config, err->text);
+        *below = a->facts->number;
+        status = 0;
+    } else {
+        a->was_too_new = true;
+        status = go_below(a, below, err);
+    }
+    *ret_goes_on = !status;
+    shard_clear(a->shard);
+    return status;
+}
+
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
                   struct rebuild_facts *ret, struct err *err)
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
-    bool was_too_new = false;
+    bool goes_on = true;
+    int status = 0;
 
-    for (;;) {
+    while (goes_on) {
         struct checkpoint found = { 0 };
-        bool is_there, damaged;
+        bool is_there, may_be_first = true, damaged = false;
         enum fit fit = FITS;
-        int status = find(config, below, &found, &is_there, err);
 
-        if (status)
-            return status;
+        status = find(config, below, &found, &is_there, err);
+        if (!status && !is_there && a.was_too_new)
+            status = look_for_first(&a, &may_be_first, err);
+        if (status || !may_be_first)
+            return status ? status : refuse_clock(config, err);
         a.from = is_there ? &found : NULL;
         status = try(&a, &fit, &damaged, err);
         checkpoint_close(&found);
@@ -271,14 +352,7 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
             report_end(config, &ret->end);
             return 0;
         }
-        if (was_too_new && status == PS_ECORRUPT)
-            return refuse_clock(config, err);
-        if ((status && !damaged) || !is_there || config->at.number)
-            return status ? status : refuse_clock(config, err);
-        was_too_new = !status;
-        if (status)
-            say(config, err->text);
-        below = ret->number;
-        shard_clear(shard);
+        status = judge(&a, status, damaged, &below, &goes_on, err);
     }
+    return status;
 }

@@ -8,6 +8,7 @@
 
 #include "common/mem.h"
 #include "server/durable/epochs.h"
+#include "server/durable/manifests.h"
 
 #define LEASE_MS 1u /* of shards that serve nobody */
 
@@ -47,6 +48,18 @@ static bool is_exact_by_itself(const struct checkpoint *c)
     return true;
 }
 
+struct newer {
+    uint64_t number;
+    bool *ret; /* is one newer than that */
+};
+
+static void note_newer(void *arg, const struct manifests_item *item)
+{
+    const struct newer *n = arg;
+
+    *n->ret = *n->ret || (!item->is_aside && item->number > n->number);
+}
+
 /* Does the log of shard i go on behind the checkpoint? */
 static int goes_on(const struct source *s, const struct file_ops *files, uint32_t i, bool *ret,
                    struct err *err)
@@ -67,14 +80,32 @@ static int goes_on(const struct source *s, const struct file_ops *files, uint32_
     return status;
 }
 
+/* Was a newer one passed over, or is there a newer epoch? Then rebuild_shard() says what that means. */
+static int is_older(const struct source *s, const struct file_ops *files, bool *ret,
+                    struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    uint64_t newest;
+    int status = epochs_newest(files, s->data_dir, 0, &newest, err);
+
+    *ret = newest > m->map_id;
+    if (!status)
+        status = manifests_each(files, s->data_dir, note_newer,
+                                &(struct newer){ m->number, ret }, err);
+    return status;
+}
+
 static int judge_exact(struct source *s, const struct file_ops *files, struct err *err)
 {
     const struct manifest *m = &s->checkpoint.links[0];
-    int status = 0;
+    bool older = false;
+    int status;
 
     s->is_exact = is_exact_by_itself(&s->checkpoint) && !s->at.job;
-    if (m->n_shards == 0 || s->at.number)
+    if (m->n_shards == 0 || s->at.number || !s->is_exact)
         return 0;
+    status = is_older(s, files, &older, err);
+    s->is_exact = !older;
     for (uint32_t i = 0; i < m->n_files && s->is_exact && !status; i++) {
         bool more = false;
 
