@@ -1,8 +1,10 @@
 /*
  * In the order of a restore's life:
  *
- *     looking (pool) -> rebuilding (shards) ------------------------------> opening (shards) -> done
- *                    -> building (pool) <-> dealing (shards), one by one ->
+ *     looking (pool) -> rebuilding (shards) -------------------------------> opening (shards) -> done
+ *                    -> building (pool) <-> dealing (shards), one by one -->
+ *                           ^                                          |
+ *                           +------- clearing (shards): once more <----+  where jobs in lock step need it (align.h)
  */
 #include "server/restore.h"
 
@@ -15,6 +17,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/now.h"
+#include "server/durable/align.h"
 #include "server/durable/deal.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
@@ -40,6 +43,8 @@ struct restore {
     uint32_t n_sources;
     uint32_t source, old_shard; /* being dealt out */
     struct shard *old;          /* owned; NULL: the source's files are dealt out as they are */
+    struct align *align;        /* owned: of those that were made again */
+    bool has_later;             /* rebuild_facts: any of them */
     struct part *parts;         /* owned, n_shards */
     uint32_t n_outstanding;
     void (*then)(struct restore *r); /* when all parts are back */
@@ -51,6 +56,7 @@ static void finish(struct restore *r) ON_MAIN
     r->done(r->arg, &r->result);
     for (uint32_t i = 0; i < r->n_sources; i++)
         source_close(&r->sources[i]);
+    align_free(r->align);
     free(r->sources);
     free(r->parts);
     free(r);
@@ -234,8 +240,19 @@ static void begin_opening(struct restore *r) ON_MAIN
 
 /* --- its own shards, made again --- */
 
+static void say_later(const struct restore *r)
+{
+    struct rebuild_at at = at_of(r->config.settings);
+
+    if (r->has_later && at.job)
+        rebuild_say_later(&at, report, NULL);
+}
+
 static void end_rebuilding(struct restore *r) ON_MAIN
 {
+    for (uint32_t i = 0; i < r->config.n_shards; i++)
+        r->has_later = r->has_later || r->parts[i].facts.has_later;
+    say_later(r);
     r->result.epoch = r->parts[0].facts.epoch;
     begin_opening(r);
 }
@@ -284,12 +301,18 @@ static void build_old(uv_work_t *work)
 {
     struct restore *r = work->data;
     struct rebuild_config how = { .report = report };
+    const struct source *s = &r->sources[r->source];
+    struct err *err = &r->result.err;
     struct rebuild_facts facts;
 
     enter_shard();
-    r->result.err.status = source_rebuild(&r->sources[r->source], r->config.files, r->old_shard,
-                                          &how, now_mono_ms(), &r->old, &facts, &r->result.err);
+    err->status = source_rebuild(s, r->config.files, r->old_shard, &how, now_mono_ms(), &r->old,
+                                 &facts, err);
+    err->status = align_explain(r->align, err->status, err);
     r->result.n_records += facts.n_records;
+    r->has_later = r->has_later || facts.has_later;
+    if (!err->status)
+        align_note(r->align, s->node * s->shards_per_node + r->old_shard, r->old);
 }
 
 static void on_built(uv_work_t *work, int status)
@@ -311,6 +334,56 @@ static void free_old(struct restore *r)
     r->old = NULL;
 }
 
+static void deal_source(struct restore *r) ON_MAIN
+{
+    if (r->sources[r->source].is_exact)
+        on_shards(r, deal_part, deal_next);
+    else
+        on_pool(r, build_old, on_built);
+}
+
+static void clear_part(struct mail *mail, void *owner)
+{
+    enter_shard();
+    shard_clear(shard_thread_shard(owner));
+    send_back(CONTAINER_OF(mail, struct part, mail), 0);
+}
+
+static void begin_dealing(struct restore *r) ON_MAIN
+{
+    r->source = r->old_shard = 0;
+    r->has_later = false;
+    deal_source(r);
+}
+
+/* Every source once more, at that clock. */
+static void deal_again(struct restore *r, const struct rebuild_at *at) ON_MAIN
+{
+    for (uint32_t i = 0; i < r->n_sources; i++)
+        source_go_back(&r->sources[i], at);
+    r->result.n_records = 0;
+    on_shards(r, clear_part, begin_dealing);
+}
+
+static void end_dealing(struct restore *r) ON_MAIN
+{
+    const struct align_config config = { .at = source_asked(r->sources, r->n_sources),
+                                         .n_unseen_nodes = r->sources[0].n_nodes - r->n_sources,
+                                         .report = report };
+    struct err *err = &r->result.err;
+    struct rebuild_at again;
+
+    err->status = align_judge(r->align, &config, &again, err);
+    if (err->status) {
+        finish(r);
+    } else if (again.job) {
+        deal_again(r, &again);
+    } else {
+        say_later(r);
+        begin_opening(r);
+    }
+}
+
 /* What follows behind the old shard, or the whole source, that has been dealt out. */
 static void deal_next(struct restore *r)
 {
@@ -322,19 +395,9 @@ static void deal_next(struct restore *r)
         r->source++;
     }
     if (r->source == r->n_sources)
-        begin_opening(r);
-    else if (r->sources[r->source].is_exact)
-        on_shards(r, deal_part, deal_next);
+        end_dealing(r);
     else
-        on_pool(r, build_old, on_built);
-}
-
-static void begin_dealing(struct restore *r) ON_MAIN
-{
-    if (r->sources[0].is_exact)
-        on_shards(r, deal_part, deal_next);
-    else
-        on_pool(r, build_old, on_built);
+        deal_source(r);
 }
 
 /* --- looking --- */
@@ -426,6 +489,7 @@ void restore_start(const struct restore_config *config,
     r->done = done;
     r->arg = arg;
     r->sources = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->sources);
+    r->align = align_new();
     r->parts = mem_alloc(config->n_shards * sizeof *r->parts);
     for (uint32_t i = 0; i < config->n_shards; i++)
         r->parts[i] = (struct part){ .restore = r, .index = i };

@@ -34,12 +34,31 @@ int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct reb
     return 0;
 }
 
-/* One attempt: a restore point, or none, and the log behind it. */
+void rebuild_say_later(const struct rebuild_at *at,
+                       void (*report)(void *arg, const char *sentence), void *arg)
+{
+    struct err text;
+
+    err_set(&text, 0,
+            "at: job %s is not in lock step throughout: all of its first %" PRIu64
+            " steps are there, and of later ones what each shard had by then, which differs "
+            "from shard to shard",
+            at->job, at->clock);
+    if (report)
+        report(arg, text.text);
+}
+
+/* One attempt after another: a restore point, or none, and the log behind it. */
 struct attempt {
     const struct rebuild_config *config;
     struct shard *shard;
     uint64_t now_ms;
-    const struct checkpoint *from; /* NULL: nothing */
+    /* Of the restore points that were damaged: is there any? An older one does as well only where the log
+     * leads to what they had. */
+    bool was_damaged;
+    uint64_t had_epoch, had_through; /* the newest that could be read so far */
+    const struct checkpoint *from;   /* NULL: nothing */
+    bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
     char log_dir[LOG_PATH_MAX];
     struct log_identity identity;
@@ -67,6 +86,19 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 
 /* --- the log --- */
 
+/* What was promised and cannot be read is not gone around. */
+static int check_end(struct attempt *a, struct err *err)
+{
+    const struct log_end *end = &a->facts->end;
+
+    a->is_gone = end->is_cut;
+    if (end->verdict == LOG_DAMAGED || (end->verdict == LOG_GAP && a->was_damaged))
+        return err_set(err, PS_ECORRUPT,
+                       "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
+                       end->text);
+    return 0;
+}
+
 static int replay(struct attempt *a, const struct recovery_config *part,
                   struct recovery_facts *ret, struct err *err) ON_SHARD
 {
@@ -81,7 +113,7 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     status = recovery_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
     a->facts->n_records += ret->n_records;
     a->facts->n_pushes += ret->n_pushes;
-    return status;
+    return status ? status : check_end(a, err);
 }
 
 /* The walk's own end, before which its rows are of different moments. */
@@ -122,6 +154,8 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
+    a->facts->has_later =
+        !status && shard_cut_of(a->shard, at->job, at->clock - 1) == SHARD_CUT_PAST;
     return status;
 }
 
@@ -132,6 +166,8 @@ static int replay_all(struct attempt *a, struct err *err) ON_SHARD
 
     if (a->loaded.through > a->loaded.first)
         all.needs = a->loaded.through;
+    if (a->had_through > all.needs)
+        all.needs = a->had_through;
     return replay(a, &all, &done, err);
 }
 
@@ -139,13 +175,16 @@ static int replay_all(struct attempt *a, struct err *err) ON_SHARD
 
 /* An epoch that is newer than the restore point, in which somebody was served: its checkpoint is
  * damaged or gone, and what an older one leads to is not what was acknowledged last. */
-static int check_epoch(const struct attempt *a, struct err *err)
+static int check_epoch(struct attempt *a, struct err *err)
 {
     uint64_t newest;
     int status = epochs_newest(a->config->files, a->config->data_dir, &newest, err);
 
+    if (a->had_epoch > newest)
+        newest = a->had_epoch;
     if (status || newest <= a->facts->epoch || a->config->at.number)
         return status;
+    a->is_gone = true;
     return err_set(
         err, PS_ECORRUPT,
         "checkpoint %" PRIu64
@@ -192,6 +231,7 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
 
     *a->facts = (struct rebuild_facts){ 0 };
     a->loaded = (struct loader_facts){ 0 };
+    a->is_gone = false;
     if (a->from) {
         a->facts->number = a->from->links[0].number;
         a->facts->n_links = a->from->n_links;
@@ -218,12 +258,22 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     return status;
 }
 
-/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right. */
-static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
-                bool *ret_is_there, struct err *err)
+static void on_damaged(void *arg, const char *sentence)
 {
-    int status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
-                                 config->arg, err);
+    struct attempt *a = arg;
+
+    a->was_damaged = true;
+    say(a->config, sentence);
+}
+
+/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
+ * log goes. */
+static int find(struct attempt *a, uint64_t below, struct checkpoint *ret, bool *ret_is_there,
+                struct err *err)
+{
+    const struct rebuild_config *config = a->config;
+    int status =
+        checkpoint_find(config->files, config->data_dir, below, ret, on_damaged, a, err);
 
     *ret_is_there = status == 0;
     if (status == PS_ENOCHECKPOINT && !config->at.number)
@@ -241,12 +291,46 @@ static void report_end(const struct rebuild_config *config, const struct log_end
         say(config, end->text);
 }
 
+/* What it says of the log holds all the same: its manifest is whole. */
+static void note_damaged(struct attempt *a, const struct checkpoint *c)
+{
+    const struct manifest *m = &c->links[0];
+    uint32_t i = a->config->shard_index;
+
+    if (m->map_id > a->had_epoch)
+        a->had_epoch = m->map_id;
+    if (m->map_id == a->had_epoch && i < m->n_files && m->files[i].through > a->had_through)
+        a->had_through = m->files[i].through;
+}
+
 /* What is too new was there; what is older is no start any more, as its log was cut. */
 static int refuse_clock(const struct rebuild_config *config, struct err *err)
 {
     return err_set(err, PS_ENOCHECKPOINT,
                    "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
                    config->at.clock);
+}
+
+/* One restore point; *ret_is_last: there is none below it that would do better. */
+static int try_below(struct attempt *a, uint64_t below, enum fit *ret_fit, bool *ret_is_last,
+                     struct err *err) ON_SHARD
+{
+    struct checkpoint found = { 0 };
+    bool is_there, damaged;
+    int status = find(a, below, &found, &is_there, err);
+
+    *ret_is_last = true;
+    if (status)
+        return status;
+    a->from = is_there ? &found : NULL;
+    status = try(a, ret_fit, &damaged, err);
+    *ret_is_last = (status && !damaged) || !is_there || a->config->at.number;
+    if (damaged && !*ret_is_last) {
+        note_damaged(a, &found);
+        on_damaged(a, err->text);
+    }
+    checkpoint_close(&found);
+    return status;
 }
 
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
@@ -257,27 +341,19 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
     bool was_too_new = false;
 
     for (;;) {
-        struct checkpoint found = { 0 };
-        bool is_there, damaged;
         enum fit fit = FITS;
-        int status = find(config, below, &found, &is_there, err);
+        bool is_last;
+        int status = try_below(&a, below, &fit, &is_last, err);
 
-        if (status)
-            return status;
-        a.from = is_there ? &found : NULL;
-        status = try(&a, &fit, &damaged, err);
-        checkpoint_close(&found);
         if (!status && fit == FITS) {
             report_end(config, &ret->end);
             return 0;
         }
-        if (was_too_new && status == PS_ECORRUPT)
+        if (was_too_new && status && a.is_gone)
             return refuse_clock(config, err);
-        if ((status && !damaged) || !is_there || config->at.number)
+        if (is_last)
             return status ? status : refuse_clock(config, err);
         was_too_new = !status;
-        if (status)
-            say(config, err->text);
         below = ret->number;
         shard_clear(shard);
     }
