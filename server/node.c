@@ -281,20 +281,6 @@ static void serve(struct node *n) ON_MAIN
     announce(n);
 }
 
-/* What the logs begin with: without it, what comes next could not be restored. */
-static void on_first_checkpoint(void *arg, const struct keeper_record *record)
-{
-    struct node *n = arg;
-
-    enter_main();
-    if (record->error.status)
-        fail(n, &record->error);
-    else if (n->stop_asked)
-        end(n);
-    else
-        serve(n);
-}
-
 static void on_restored(void *arg, const struct restore_result *result)
 {
     struct node *n = arg;
@@ -309,15 +295,8 @@ static void on_restored(void *arg, const struct restore_result *result)
         log_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
                  " records of the push log",
                  result->n_tables, result->n_rows, result->from, result->n_records);
-    if (n->keeper)
-        keeper_begin(n->keeper, &(struct keeper_start){ .epoch = result->epoch,
-                                                        .begins_epoch = result->begins_epoch,
-                                                        .number = result->number,
-                                                        .n_deltas = result->n_deltas });
     if (n->stop_asked)
         end(n);
-    else if (result->begins_epoch)
-        keeper_wish(n->keeper, on_first_checkpoint, n);
     else
         serve(n);
 }
@@ -401,6 +380,8 @@ static void start(struct node *n) ON_MAIN
 {
     struct restore_config restore = { .loop = &n->loop,
                                       .mailbox = &n->mailbox,
+                                      .keeper = n->keeper,
+                                      .is_to_stop = &n->stop_asked,
                                       .files = &file_os,
                                       .settings = n->settings,
                                       .n_nodes = n->map.n_nodes,

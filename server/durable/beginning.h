@@ -16,6 +16,8 @@
 #ifndef SERVER_DURABLE_BEGINNING_H
 #define SERVER_DURABLE_BEGINNING_H
 
+#include <stdbool.h>
+
 #include "common/file.h"
 #include "common/status.h"
 

@@ -5,6 +5,8 @@
 #ifndef SERVER_DURABLE_MANIFESTS_H
 #define SERVER_DURABLE_MANIFESTS_H
 
+#include <stdbool.h>
+
 #include "server/store/manifest.h"
 
 struct manifests_item {

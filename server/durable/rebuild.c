@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <stdlib.h>
-
 #include "common/number.h"
 #include "server/core/shard_cut.h"
 #include "server/durable/beginning.h"
@@ -38,15 +36,30 @@ int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct reb
     return 0;
 }
 
-/* One attempt: a restore point, or none, and the log behind it. */
+void rebuild_say_later(const struct rebuild_at *at,
+                       void (*report)(void *arg, const char *sentence), void *arg)
+{
+    struct err text;
+
+    err_set(&text, 0,
+            "at: job %s is not in lock step throughout: all of its first %" PRIu64
+            " steps are there, and of later ones what each shard had by then, which differs "
+            "from shard to shard",
+            at->job, at->clock);
+    if (report)
+        report(arg, text.text);
+}
+
+/* One attempt after another: a restore point, or none, and the log behind it. */
 struct attempt {
     const struct rebuild_config *config;
     struct shard *shard;
     uint64_t now_ms;
-    const struct checkpoint *from; /* NULL: nothing */
     uint64_t
-        epochs_below; /* what newer epochs began with is behind the clock; 0: of none is it known */
-    bool was_too_new; /* a restore point was there behind the clock */
+        epochs_below; /* what epochs from this one on began with is behind the clock; 0: of none is that known */
+    bool was_too_new;              /* a restore point was there, behind the clock */
+    const struct checkpoint *from; /* NULL: nothing */
+    bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
     char log_dir[LOG_PATH_MAX];
     struct log_identity identity;
@@ -74,6 +87,19 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 
 /* --- the log --- */
 
+/* What was promised and cannot be read is not gone around. */
+static int check_end(struct attempt *a, struct err *err)
+{
+    const struct log_end *end = &a->facts->end;
+
+    a->is_gone = end->is_cut;
+    if (end->verdict == LOG_DAMAGED)
+        return err_set(err, PS_ECORRUPT,
+                       "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
+                       end->text);
+    return 0;
+}
+
 static int replay(struct attempt *a, const struct recovery_config *part,
                   struct recovery_facts *ret, struct err *err) ON_SHARD
 {
@@ -88,7 +114,7 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     status = recovery_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
     a->facts->n_records += ret->n_records;
     a->facts->n_pushes += ret->n_pushes;
-    return status;
+    return status ? status : check_end(a, err);
 }
 
 /* The walk's own end, before which its rows are of different moments. */
@@ -129,20 +155,12 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
+    a->facts->has_later =
+        !status && shard_cut_of(a->shard, at->job, at->clock - 1) == SHARD_CUT_PAST;
     return status;
 }
 
-static int replay_all(struct attempt *a, struct err *err) ON_SHARD
-{
-    struct recovery_facts done;
-    struct recovery_config all = { .from = a->loaded.first + 1 };
-
-    if (a->loaded.through > a->loaded.first)
-        all.needs = a->loaded.through;
-    return replay(a, &all, &done, err);
-}
-
-/* Has it all that newer restore points had? */
+/* Has it all that newer restore points had? An older one does as well only where the log leads there. */
 static int check_reach(const struct attempt *a, struct err *err)
 {
     const struct reach reach = { .files = a->config->files,
@@ -154,16 +172,32 @@ static int check_reach(const struct attempt *a, struct err *err)
     return reach_check(&reach, &a->facts->end, err);
 }
 
+static int replay_all(struct attempt *a, struct err *err) ON_SHARD
+{
+    struct recovery_facts done;
+    struct recovery_config all = { .from = a->loaded.first + 1 };
+    int status;
+
+    if (a->loaded.through > a->loaded.first)
+        all.needs = a->loaded.through;
+    status = replay(a, &all, &done, err);
+    return status ? status : check_reach(a, err);
+}
+
 /* --- the restore point --- */
 
 /* Who names a checkpoint of an older epoch wants just that one. */
-static int check_epoch(const struct attempt *a, struct err *err)
+static int check_epoch(struct attempt *a, struct err *err)
 {
     const struct rebuild_config *config = a->config;
+    int status;
 
     if (config->at.number)
         return 0;
-    return epochs_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
+    status =
+        epochs_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
+    a->is_gone = status == PS_ECORRUPT && !a->from;
+    return status;
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -188,15 +222,11 @@ static int load(struct attempt *a, struct err *err) ON_SHARD
 static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
 {
     uint64_t from;
-    int status;
 
     *ret_fit = FITS;
     if (a->config->at.job)
         return replay_to_clock(a, ret_fit, err);
-    if (a->config->at.number)
-        return replay_walk(a, &from, err);
-    status = replay_all(a, err);
-    return status ? status : check_reach(a, err);
+    return a->config->at.number ? replay_walk(a, &from, err) : replay_all(a, err);
 }
 
 /* *ret_damaged: the files of the restore point are, and an older one may do. */
@@ -208,6 +238,7 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
 
     *a->facts = (struct rebuild_facts){ 0 };
     a->loaded = (struct loader_facts){ 0 };
+    a->is_gone = false;
     if (a->from) {
         a->facts->number = a->from->links[0].number;
         a->facts->n_links = a->from->n_links;
@@ -234,7 +265,8 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     return status;
 }
 
-/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right. */
+/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
+ * log goes. */
 static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
                 bool *ret_is_there, struct err *err)
 {
@@ -265,28 +297,8 @@ static int refuse_clock(const struct rebuild_config *config, struct err *err)
                    config->at.clock);
 }
 
-/* All restore points are behind the clock: is the log of the first epoch there from its first record? */
-static int look_for_first(const struct attempt *a, bool *ret, struct err *err)
-{
-    const struct rebuild_config *config = a->config;
-    struct log_segments segments = { 0 };
-    char dir[LOG_PATH_MAX];
-    uint64_t newest;
-    int status = epochs_newest(config->files, config->data_dir, a->epochs_below, &newest, err);
-
-    *ret = false;
-    if (status || newest)
-        return status;
-    status = epochs_log_dir(config->data_dir, 0, config->shard_index, dir, err);
-    if (!status)
-        status = log_segment_list(config->files, dir, &segments, err);
-    *ret = segments.n && segments.firsts[0] == 1;
-    free(segments.firsts);
-    return status;
-}
-
 /* The search goes on below a restore point that is behind the clock. Where an epoch begins with it, the one before leads
- * up to what that epoch was made of: what came later has been left. */
+ * up to what that epoch was made of: what came later was left. */
 static int go_below(struct attempt *a, uint64_t *below, struct err *err)
 {
     const struct rebuild_config *config = a->config;
@@ -294,6 +306,7 @@ static int go_below(struct attempt *a, uint64_t *below, struct err *err)
     int status;
 
     *below = a->facts->number;
+    a->was_too_new = true;
     if (a->facts->number != a->facts->epoch)
         return 0;
     status = beginning_read(config->files, config->data_dir, a->facts->epoch, &b, err);
@@ -303,28 +316,40 @@ static int go_below(struct attempt *a, uint64_t *below, struct err *err)
     return status;
 }
 
-/* What comes behind an attempt that has not led to a shard. *ret_goes_on: another one, below *below. */
-static int judge(struct attempt *a, int status, bool damaged, uint64_t *below,
-                 bool *ret_goes_on, struct err *err) ON_SHARD
+/* What comes behind an attempt that has not led to the shard. 0: another one, below *below. */
+static int judge(struct attempt *a, int status, bool damaged, uint64_t *below, struct err *err)
+    ON_SHARD
 {
     const struct rebuild_config *config = a->config;
 
-    *ret_goes_on = false;
-    if (status && (!damaged || config->at.number))
-        return status;
-    if (!a->from)
+    if (a->was_too_new && status && a->is_gone)
         return refuse_clock(config, err);
-    if (status) {
-        say(config, err->text);
-        *below = a->facts->number;
-        status = 0;
-    } else {
-        a->was_too_new = true;
-        status = go_below(a, below, err);
-    }
-    *ret_goes_on = !status;
+    if ((status && !damaged) || !a->from || config->at.number)
+        return status ? status : refuse_clock(config, err);
     shard_clear(a->shard);
-    return status;
+    if (!status)
+        return go_below(a, below, err);
+    say(config, err->text);
+    *below = a->facts->number;
+    return 0;
+}
+
+/* One restore point. *ret_is_done: the shard is as it was. */
+static int try_below(struct attempt *a, uint64_t *below, bool *ret_is_done, struct err *err)
+    ON_SHARD
+{
+    struct checkpoint found = { 0 };
+    enum fit fit = FITS;
+    bool is_there, damaged;
+    int status = find(a->config, *below, &found, &is_there, err);
+
+    if (status)
+        return status;
+    a->from = is_there ? &found : NULL;
+    status = try(a, &fit, &damaged, err);
+    checkpoint_close(&found);
+    *ret_is_done = !status && fit == FITS;
+    return *ret_is_done ? 0 : judge(a, status, damaged, below, err);
 }
 
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
@@ -332,27 +357,12 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
-    bool goes_on = true;
+    bool is_done = false;
     int status = 0;
 
-    while (goes_on) {
-        struct checkpoint found = { 0 };
-        bool is_there, may_be_first = true, damaged = false;
-        enum fit fit = FITS;
-
-        status = find(config, below, &found, &is_there, err);
-        if (!status && !is_there && a.was_too_new)
-            status = look_for_first(&a, &may_be_first, err);
-        if (status || !may_be_first)
-            return status ? status : refuse_clock(config, err);
-        a.from = is_there ? &found : NULL;
-        status = try(&a, &fit, &damaged, err);
-        checkpoint_close(&found);
-        if (!status && fit == FITS) {
-            report_end(config, &ret->end);
-            return 0;
-        }
-        status = judge(&a, status, damaged, &below, &goes_on, err);
-    }
+    while (!status && !is_done)
+        status = try_below(&a, &below, &is_done, err);
+    if (!status)
+        report_end(config, &ret->end);
     return status;
 }

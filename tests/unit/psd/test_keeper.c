@@ -333,6 +333,7 @@ static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
     thread = start_shard(&f);
     config = (struct restore_config){ .loop = &f.loop,
                                       .mailbox = &f.mailbox,
+                                      .keeper = f.keeper,
                                       .files = &f.files,
                                       .settings = &settings,
                                       .n_nodes = 1,
