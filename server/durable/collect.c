@@ -122,7 +122,7 @@ static int deal_shards(struct collect *c, const struct source *s, struct shard *
     int status = 0;
 
     for (uint32_t i = 0; i < s->shards_per_node && !status; i++) {
-        struct rebuild_facts rebuilt;
+        struct rebuild_facts rebuilt = { 0 };
         struct shard *from;
 
         status = source_rebuild(s, c->config.files, i, &how, now_ms, &from, &rebuilt, err);
