@@ -216,6 +216,7 @@ static void sum_up(struct restore *r) ON_MAIN
 
         r->ends[i] = facts->end;
         r->result.n_records += facts->n_records;
+        r->result.n_log_bytes += r->from.begins_epoch ? 0 : facts->n_log_bytes;
         r->has_later = r->has_later || facts->has_later;
         note_used(r, facts->number);
     }

@@ -25,11 +25,8 @@ struct shard_save;
 struct shard_save_config {
     uv_loop_t *loop;      /* borrowed */
     struct shard *shard;  /* borrowed */
-    uint64_t bytes_per_s; /* at most; 0: as fast as it can be read */
+    uint64_t bytes_per_s; /* at most; 0: half of the thread's time goes to reading */
 };
-
-/* How fast the rows are read: beside requests, or as fast as it can be, where nobody is served. */
-enum shard_save_pace { SHARD_SAVE_BESIDE, SHARD_SAVE_ALONE };
 
 typedef void (*shard_save_done)(void *arg, const struct part_facts *facts,
                                 const struct err *err);
@@ -46,10 +43,13 @@ void shard_save_free(struct shard_save *s) ON_SHARD;
 /* IDLE. `done` is called once, later: err->status 0 when the file and the log are safe. Where no
  * delta is possible the file is full, whatever config->base says. */
 void shard_save_begin(struct shard_save *s, const struct saver_config *config,
-                      enum shard_save_pace pace, shard_save_done done, void *arg) ON_SHARD;
+                      shard_save_done done, void *arg) ON_SHARD;
 
-/* Nobody waits for requests any more: ALONE, from now on. */
-void shard_save_hurry(struct shard_save *s) ON_SHARD;
+/* Does nobody wait for requests, not yet or no more? Then as fast as it can be read. */
+void shard_save_hurry(struct shard_save *s, bool hurries) ON_SHARD;
+
+/* Bytes that have been read for files so far: a sign of life. */
+uint64_t shard_save_bytes(const struct shard_save *s) ON_SHARD;
 
 /* DONE. KEPT: the checkpoint is safe; the log is needed from record `needed` on. */
 void shard_save_end(struct shard_save *s, enum shard_walk_end how, uint64_t needed) ON_SHARD;
