@@ -42,6 +42,7 @@ struct restore {
     struct shard *old;          /* owned; NULL: the source's files are dealt out as they are */
     struct align *align;        /* owned: of those that were made again */
     bool has_later;             /* rebuild_facts: any of them */
+    bool goes_back;             /* all are dealt out once more, at a clock */
     struct part *parts;         /* owned, n_shards */
     struct log_end *ends;       /* owned, n_shards */
     struct opening_from from;
@@ -347,13 +348,15 @@ static void deal_again(struct restore *r, const struct rebuild_at *at) ON_MAIN
     for (uint32_t i = 0; i < r->origin.n_sources; i++)
         source_go_back(&r->origin.sources[i], at);
     r->result.n_records = 0;
+    r->goes_back = true;
     on_shards(r, clear_part, begin_dealing);
 }
 
 /* Files that are dealt out as they are, and damaged: shards made again have the restore points before, and the log. */
 static bool may_fall_back(const struct restore *r)
 {
-    return r->then == deal_next && !r->old && checkpoint_is_damage(r->result.err.status) &&
+    return r->then == deal_next && !r->old && !r->goes_back &&
+           checkpoint_is_damage(r->result.err.status) &&
            source_may_be_rebuilt(&r->origin.sources[r->source]);
 }
 
@@ -362,6 +365,8 @@ static void fall_back(struct restore *r)
     report(NULL, r->result.err.text);
     r->result.err = (struct err){ 0 };
     r->origin.sources[r->source].is_exact = false;
+    align_free(r->align); /* it has noted the sources before this one */
+    r->align = align_new();
     r->result.n_records = 0;
     on_shards(r, clear_part, begin_dealing);
 }

@@ -23,11 +23,10 @@
 struct restore;
 
 struct restore_config {
-    uv_loop_t *loop;         /* borrowed: the main thread's, */
-    struct mailbox *mailbox; /* borrowed: and its mailbox */
-    struct keeper *keeper;   /* borrowed; NULL without a data directory; idle */
-    const bool
-        *is_to_stop; /* borrowed: from when it is set on no new epoch begins; NULL: never */
+    uv_loop_t *loop;                 /* borrowed: the main thread's, */
+    struct mailbox *mailbox;         /* borrowed: and its mailbox */
+    struct keeper *keeper;           /* borrowed; NULL without a data directory; idle */
+    const bool *is_to_stop;          /* borrowed: no epoch begins any more; NULL: never */
     const struct file_ops *files;    /* borrowed */
     const struct settings *settings; /* borrowed */
     uint32_t n_nodes, n_shards;

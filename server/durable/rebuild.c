@@ -92,7 +92,6 @@ static int check_end(struct attempt *a, struct err *err)
 {
     const struct log_end *end = &a->facts->end;
 
-    a->is_gone = end->is_cut;
     if (end->verdict == LOG_DAMAGED)
         return err_set(err, PS_ECORRUPT,
                        "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
@@ -115,6 +114,9 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     a->facts->n_records += ret->n_records;
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
+    a->is_gone =
+        a->facts->end
+            .is_cut; /* also where the checkpoint needs it: a base of others, whose log was cut */
     return status ? status : check_end(a, err);
 }
 
