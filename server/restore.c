@@ -304,7 +304,7 @@ static void build_old(uv_work_t *work)
     struct rebuild_config how = { .report = report };
     const struct source *s = &r->sources[r->source];
     struct err *err = &r->result.err;
-    struct rebuild_facts facts;
+    struct rebuild_facts facts = { 0 };
 
     enter_shard();
     err->status = source_rebuild(s, r->config.files, r->old_shard, &how, now_mono_ms(), &r->old,

@@ -87,11 +87,10 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 /* --- the log --- */
 
 /* What was promised and cannot be read is not gone around. */
-static int check_end(struct attempt *a, struct err *err)
+static int check_end(const struct attempt *a, struct err *err)
 {
     const struct log_end *end = &a->facts->end;
 
-    a->is_gone = end->is_cut;
     if (end->verdict == LOG_DAMAGED || (end->verdict == LOG_GAP && a->was_damaged))
         return err_set(err, PS_ECORRUPT,
                        "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
@@ -114,6 +113,7 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     a->facts->n_records += ret->n_records;
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
+    a->is_gone = a->facts->end.is_cut;
     return status ? status : check_end(a, err);
 }
 
