@@ -21,7 +21,7 @@
 #include "server/durable/deal.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
-#include "server/durable/source.h"
+#include "server/origin.h"
 #include "server/store/shelf.h"
 
 struct part {
@@ -39,8 +39,7 @@ struct restore {
     void (*done)(void *arg, const struct restore_result *result);
     void *arg;
     uv_work_t work;
-    struct source *sources; /* owned */
-    uint32_t n_sources;
+    struct origin origin;       /* owned */
     uint32_t source, old_shard; /* being dealt out */
     struct shard *old;          /* owned; NULL: the source's files are dealt out as they are */
     struct align *align;        /* owned: of those that were made again */
@@ -54,10 +53,8 @@ struct restore {
 static void finish(struct restore *r) ON_MAIN
 {
     r->done(r->arg, &r->result);
-    for (uint32_t i = 0; i < r->n_sources; i++)
-        source_close(&r->sources[i]);
+    origin_close(&r->origin);
     align_free(r->align);
-    free(r->sources);
     free(r->parts);
     free(r);
 }
@@ -123,13 +120,6 @@ static void report(void *arg, const char *sentence)
 {
     (void)arg;
     log_warn("restore: %s", sentence);
-}
-
-static struct rebuild_at at_of(const struct settings *s)
-{
-    return (struct rebuild_at){ .number = s->at_number,
-                                .job = s->at_job[0] ? s->at_job : NULL,
-                                .clock = s->at_clock };
 }
 
 /* --- the end: logs are opened --- */
@@ -243,7 +233,7 @@ static void begin_opening(struct restore *r) ON_MAIN
 
 static void say_later(const struct restore *r)
 {
-    struct rebuild_at at = at_of(r->config.settings);
+    struct rebuild_at at = origin_at(r->config.settings);
 
     if (r->has_later && at.job)
         rebuild_say_later(&at, report, NULL);
@@ -266,7 +256,7 @@ static void rebuild_part(struct mail *mail, void *owner)
                                      .data_dir = r->config.settings->data_dir,
                                      .shard_index = part->index,
                                      .who = identity(r, part->index),
-                                     .at = at_of(r->config.settings),
+                                     .at = origin_at(r->config.settings),
                                      .progress = shard_thread_progress,
                                      .report = report,
                                      .arg = owner };
@@ -285,7 +275,7 @@ static void deal_part(struct mail *mail, void *owner)
     struct part *part = CONTAINER_OF(mail, struct part, mail);
     struct restore *r = part->restore;
     struct loader_config loader = { .files = r->config.files,
-                                    .checkpoint = &r->sources[r->source].checkpoint,
+                                    .checkpoint = &r->origin.sources[r->source].checkpoint,
                                     .progress = shard_thread_progress,
                                     .arg = owner };
     struct loader_facts facts;
@@ -302,7 +292,7 @@ static void build_old(uv_work_t *work)
 {
     struct restore *r = work->data;
     struct rebuild_config how = { .report = report };
-    const struct source *s = &r->sources[r->source];
+    const struct source *s = &r->origin.sources[r->source];
     struct err *err = &r->result.err;
     struct rebuild_facts facts = { 0 };
 
@@ -337,7 +327,7 @@ static void free_old(struct restore *r)
 
 static void deal_source(struct restore *r) ON_MAIN
 {
-    if (r->sources[r->source].is_exact)
+    if (r->origin.sources[r->source].is_exact)
         on_shards(r, deal_part, deal_next);
     else
         on_pool(r, build_old, on_built);
@@ -360,17 +350,19 @@ static void begin_dealing(struct restore *r) ON_MAIN
 /* Every source once more, at that clock. */
 static void deal_again(struct restore *r, const struct rebuild_at *at) ON_MAIN
 {
-    for (uint32_t i = 0; i < r->n_sources; i++)
-        source_go_back(&r->sources[i], at);
+    for (uint32_t i = 0; i < r->origin.n_sources; i++)
+        source_go_back(&r->origin.sources[i], at);
     r->result.n_records = 0;
     on_shards(r, clear_part, begin_dealing);
 }
 
 static void end_dealing(struct restore *r) ON_MAIN
 {
-    const struct align_config config = { .at = source_asked(r->sources, r->n_sources),
-                                         .n_unseen_nodes = r->sources[0].n_nodes - r->n_sources,
-                                         .report = report };
+    const struct align_config config = {
+        .at = source_asked(r->origin.sources, r->origin.n_sources),
+        .n_unseen_nodes = r->origin.sources[0].n_nodes - r->origin.n_sources,
+        .report = report
+    };
     struct err *err = &r->result.err;
     struct rebuild_at again;
 
@@ -388,14 +380,14 @@ static void end_dealing(struct restore *r) ON_MAIN
 /* What follows behind the old shard, or the whole source, that has been dealt out. */
 static void deal_next(struct restore *r)
 {
-    const struct source *s = &r->sources[r->source];
+    const struct source *s = &r->origin.sources[r->source];
 
     free_old(r);
     if (s->is_exact || ++r->old_shard == s->shards_per_node) {
         r->old_shard = 0;
         r->source++;
     }
-    if (r->source == r->n_sources)
+    if (r->source == r->origin.n_sources)
         end_dealing(r);
     else
         deal_source(r);
@@ -403,78 +395,33 @@ static void deal_next(struct restore *r)
 
 /* --- looking --- */
 
-static int check_own(const struct restore *r, struct err *err)
-{
-    const struct source *s = &r->sources[0];
-
-    if ((!s->has_checkpoint && !s->has_log) ||
-        (s->n_nodes == r->config.n_nodes && s->node == r->config.settings->node))
-        return 0;
-    return err_set(err, PS_ECLUSTER,
-                   "%.200s was written by node %u of %u, this is node %u of %u: name the "
-                   "directories of all %u nodes with --restore DIR,DIR, or start with "
-                   "--no-restore",
-                   s->data_dir, s->node, s->n_nodes, r->config.settings->node,
-                   r->config.n_nodes, s->n_nodes);
-}
-
-static int open_source(struct restore *r, const char *path, struct err *err)
-{
-    struct rebuild_at at = at_of(r->config.settings);
-
-    return source_open(r->config.files, path, &at, report, NULL, &r->sources[r->n_sources++],
-                       err);
-}
-
 static void look(uv_work_t *work)
 {
     struct restore *r = work->data;
-    const struct settings *s = r->config.settings;
     struct err *err = &r->result.err;
-    int status = 0;
 
     enter_pool();
-    if (s->no_restore)
-        return;
-    for (uint32_t i = 0; i < s->restore.n && !status; i++)
-        status = open_source(r, s->restore.items[i], err);
-    if (s->restore.n && !status)
-        status = source_check_set(r->sources, (const char *const *)s->restore.items,
-                                  r->n_sources, true, err);
-    if (!s->restore.n && s->data_dir[0])
-        status = open_source(r, s->data_dir, err);
-    if (!s->restore.n && r->n_sources && !status)
-        status = check_own(r, err);
-    err->status = status;
-}
-
-static void name_origin(struct restore *r)
-{
-    const struct source *s = &r->sources[0];
-
-    if (r->n_sources && s->has_checkpoint)
-        snprintf(r->result.from, sizeof r->result.from, "%s", s->checkpoint.dir);
-    else if (r->n_sources && s->has_log)
-        snprintf(r->result.from, sizeof r->result.from, "%s", s->data_dir);
+    err->status = origin_open(&r->origin, r->config.files, r->config.settings,
+                              r->config.n_nodes, report, err);
 }
 
 static void on_looked(uv_work_t *work, int status)
 {
     struct restore *r = work->data;
     const struct settings *s = r->config.settings;
-    bool is_own = r->n_sources && !s->restore.n;
+    bool is_own = r->origin.n_sources && !s->restore.n;
 
     enter_main();
     assert(status == 0);
-    name_origin(r);
+    origin_name(&r->origin, r->result.from);
     r->result.begins_epoch = s->data_dir[0] != '\0';
     if (r->result.err.status) {
         finish(r);
-    } else if (is_own &&
-               source_is_of(&r->sources[0], s->node, r->config.n_nodes, r->config.n_shards)) {
+    } else if (is_own && source_is_of(&r->origin.sources[0], s->node, r->config.n_nodes,
+                                      r->config.n_shards)) {
         r->result.begins_epoch = s->at[0] != '\0';
         on_shards(r, rebuild_part, end_rebuilding);
-    } else if (r->n_sources) {
+    } else if (r->origin.n_sources) {
         begin_dealing(r);
     } else {
         begin_opening(r);
@@ -489,7 +436,6 @@ void restore_start(const struct restore_config *config,
     r->config = *config;
     r->done = done;
     r->arg = arg;
-    r->sources = mem_alloc(SETTINGS_LIST_MAX * sizeof *r->sources);
     r->align = align_new();
     r->parts = mem_alloc(config->n_shards * sizeof *r->parts);
     for (uint32_t i = 0; i < config->n_shards; i++)
