@@ -88,7 +88,7 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 /* --- the log --- */
 
 /* What was promised and cannot be read is not gone around. */
-static int check_end(struct attempt *a, struct err *err)
+static int check_end(const struct attempt *a, struct err *err)
 {
     const struct log_end *end = &a->facts->end;
 
@@ -114,9 +114,7 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     a->facts->n_records += ret->n_records;
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
-    a->is_gone =
-        a->facts->end
-            .is_cut; /* also where the checkpoint needs it: a base of others, whose log was cut */
+    a->is_gone = a->facts->end.is_cut;
     return status ? status : check_end(a, err);
 }
 

@@ -120,7 +120,7 @@ a_log_that_cannot_be_read_behind_a_whole_checkpoint_is_not_taken_for_its_end(voi
     struct node n;
 
     (void)state;
-    make(&n, 2);
+    make(&n, 1);
     node_stop(&n, 3);
     one_shard_at(&n, NULL, 30);
     node_start(&n);
