@@ -96,13 +96,15 @@ static int add_number(struct points *p, const char *data_dir, uint64_t number, s
 {
     char dir[SHELF_PATH_MAX];
     struct checkpoint c = { 0 };
+    bool unfinished = false;
     int status = shelf_number_path(data_dir, number, dir, err);
 
     if (!status)
-        status = checkpoint_read_links(&file_os, dir, &c, err);
+        status = checkpoint_open_settled(&file_os, dir, &c, &unfinished, err);
     if (!status)
         add(p, &c.links[0]);
-    else if (checkpoint_is_damage(status) && !checkpoint_is_unfinished(&file_os, dir))
+    else if (checkpoint_is_damage(status) && !unfinished &&
+             !checkpoint_is_unfinished(&file_os, dir))
         offline_note(NULL, err->text);
     checkpoint_close(&c);
     return checkpoint_is_damage(status) ? 0 : status;

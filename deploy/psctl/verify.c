@@ -18,6 +18,7 @@
 #include "deploy/psctl/offline.h"
 #include "deploy/psctl/verify_file.h"
 #include "deploy/psctl/verify_log.h"
+#include "deploy/psctl/watch.h"
 #include "server/durable/epochs.h"
 #include "server/store/checkpoint_links.h"
 #include "server/store/shelf.h"
@@ -115,9 +116,7 @@ static enum verdict judge(const struct verify *v, const char *dir, int status)
 {
     if (!status)
         return WHOLE;
-    if (checkpoint_is_unfinished(v->files, dir))
-        return status == -ENOENT ? UNFINISHED : GONE;
-    return DAMAGED;
+    return checkpoint_is_unfinished(v->files, dir) ? GONE : DAMAGED;
 }
 
 /* Permission, memory: says nothing about the files. */
@@ -126,25 +125,33 @@ static bool is_about_files(int status)
     return !status || checkpoint_is_damage(status);
 }
 
-static int look_at_point(struct verify *v, struct point *p, struct err *err)
+/* Its verdict, in p; a failure is about this process. */
+static int read_point(const struct verify *v, struct point *p, struct err *err)
 {
     char dir[SHELF_PATH_MAX];
     struct checkpoint c = { 0 };
+    bool unfinished;
     int status;
 
     point_dir(v, p->number, dir);
-    status = checkpoint_open(v->files, dir, &c, err);
+    status = checkpoint_open_settled(v->files, dir, &c, &unfinished, err);
     if (!status) {
         p->manifest = mem_alloc(sizeof *p->manifest);
         *p->manifest = c.links[0];
         status = verify_file_all(v->files, &c, VERIFY_OWN_FILES, err);
     }
     checkpoint_close(&c);
-    if (!is_about_files(status))
-        return status;
-    p->verdict = judge(v, dir, status);
-    tell_point(v, p, err);
-    return 0;
+    p->verdict = unfinished ? UNFINISHED : judge(v, dir, status);
+    return is_about_files(status) ? 0 : status;
+}
+
+static int look_at_point(struct verify *v, struct point *p, struct err *err)
+{
+    int status = read_point(v, p, err);
+
+    if (!status)
+        tell_point(v, p, err);
+    return status;
 }
 
 static int look_at_points(struct verify *v, struct err *err)
@@ -185,10 +192,12 @@ static void tell_log(struct verify *v, const struct verify_log *log)
     offline_add_u64(json, "gaps", log->n_stretches ? log->n_stretches - 1 : 0);
     cJSON_AddStringToObject(json, "verdict", log_verdict_name(end->verdict));
     cJSON_AddItemToArray(v->logs_json, json);
-    if (end->verdict == LOG_DAMAGED || end->n_unread)
+    if (verify_log_is_damaged(log)) {
         damage(v, "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",
                log->epoch, log->shard_index, end->text, end->n_unread);
-    else if (end->verdict == LOG_TORN)
+        return;
+    }
+    if (end->verdict == LOG_TORN)
         say(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch, log->shard_index,
             end->text);
     if (log->n_records == 0)
@@ -262,6 +271,30 @@ static bool are_links_whole(struct verify *v, const struct point *p)
     return false;
 }
 
+/* Has psd finished a checkpoint of this epoch since the points were looked at? */
+static bool has_come_since(const struct verify *v, uint64_t epoch)
+{
+    struct manifest *m = mem_alloc(sizeof *m);
+    struct shelf_numbers numbers = { 0 };
+    char path[SHELF_PATH_MAX];
+    bool has_come = false;
+    int status = shelf_path(v->data_dir, path, NULL);
+
+    if (!status)
+        status = shelf_list(v->files, path, &numbers, NULL);
+    for (size_t i = 0; i < numbers.n && !status && !has_come; i++) {
+        const struct point *p = find_point(v, numbers.items[i]);
+
+        if (p && p->verdict != UNFINISHED)
+            continue;
+        point_dir(v, numbers.items[i], path);
+        has_come = !manifest_read(v->files, path, m, NULL) && m->map_id == epoch;
+    }
+    free(numbers.items);
+    free(m);
+    return has_come;
+}
+
 /* A file of a restore point against its shard's log. */
 static void check_file(struct verify *v, const struct point *p, uint32_t i)
 {
@@ -275,7 +308,8 @@ static void check_file(struct verify *v, const struct point *p, uint32_t i)
                "restore point %" PRIu64 ", shard %u: needs records %" PRIu64 " to %" PRIu64
                " of its log, %" PRIu64 " are there",
                p->number, i, f->first + 1, f->through, reach - f->first);
-    else if (last > reach && p == &v->points[v->n_points - 1])
+    else if (last > reach && p == &v->points[v->n_points - 1] &&
+             !has_come_since(v, p->manifest->map_id))
         damage(v,
                "shard %u: between records %" PRIu64 " and %" PRIu64
                " the log has a hole that no restore point makes good",
@@ -290,22 +324,26 @@ static bool is_still_there(const struct verify *v, const struct point *p)
     return !checkpoint_is_unfinished(v->files, dir);
 }
 
+static bool has_point(const struct verify *v, uint64_t epoch)
+{
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].verdict == WHOLE && v->points[i].manifest->map_id == epoch)
+            return true;
+    return has_come_since(v, epoch);
+}
+
 /* The log of an epoch needs the checkpoint that the epoch begins with, or a later one. */
 static void check_newest_epoch(struct verify *v)
 {
     uint64_t epoch = 0;
-    bool is_there = false;
 
     for (size_t i = 0; i < v->n_logs; i++)
         if (v->logs[i].n_records && v->logs[i].epoch > epoch)
             epoch = v->logs[i].epoch;
-    for (size_t i = 0; i < v->n_points; i++)
-        is_there = is_there ||
-                   (v->points[i].verdict == WHOLE && v->points[i].manifest->map_id == epoch);
-    if (epoch && !is_there)
+    if (epoch && !has_point(v, epoch))
         damage(v, "the log of epoch %" PRIu64 " has no checkpoint to begin with", epoch);
     for (size_t i = 0; i < v->n_logs && !epoch && v->n_points == 0; i++)
-        if (v->logs[i].n_records && v->logs[i].stretches[0].first > 1)
+        if (v->logs[i].n_records && v->logs[i].stretches[0].first > 1 && !has_point(v, 0))
             damage(v,
                    "shard %u: the log begins with record %" PRIu64
                    ", and there is no checkpoint",
@@ -354,8 +392,10 @@ static int look_at_one(struct verify *v, struct err *err)
         p.number = c.links[0].number;
         status = verify_file_all(v->files, &c, VERIFY_CHAIN, err);
     }
-    if (is_about_files(status)) {
-        p.verdict = status ? DAMAGED : WHOLE;
+    p.verdict = judge(v, v->data_dir, status);
+    if (p.verdict == GONE) {
+        status = watch_gone(v->data_dir, err);
+    } else if (is_about_files(status)) {
         tell_point(v, &p, err);
         status = 0;
     }

@@ -62,7 +62,8 @@ static int goes_on(const struct source *s, const struct file_ops *files, uint32_
     if (status)
         return status;
     status = log_reader_next(reader, &record, err);
-    *ret = record != NULL;
+    /* Damage says that it did. */
+    *ret = record || (!status && log_reader_end(reader)->verdict == LOG_DAMAGED);
     log_reader_free(reader);
     return status;
 }
@@ -245,6 +246,9 @@ int source_rebuild(const struct source *s, const struct file_ops *files, uint32_
                                          .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = rebuild_shard(&config, *ret, now_ms, ret_facts, err);
+    if (!status && ret_facts->end.verdict == LOG_DAMAGED)
+        status = err_set(err, PS_ECORRUPT, "--at NUMBER takes a checkpoint alone, as %s",
+                         ret_facts->end.text);
     if (status) {
         shard_free(*ret);
         *ret = NULL;
