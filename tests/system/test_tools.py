@@ -273,6 +273,27 @@ def test_pytorch_takes_the_arrays(killed, tmp_path):
     assert torch.equal(bag(at), weights[17]) and keys.dtype == torch.int64
 
 
+@pytest.mark.parametrize("form", ["safetensors", "npy"])
+def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd, tmp_path, form):
+    psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"))
+    for shard in range(2):
+        with psd.connect(shard) as client:
+            client.table(name="x", dim=4)
+            client.table(name="x.weight", kind=wire.DENSE, dim=4, n_floats=10)
+            client.table(name="__metadata__", kind=wire.DENSE, dim=4, n_floats=10)
+    psd.stop()
+    sentence = refused("export", tmp_path / "d", "--format", form, "--out", tmp_path / "out")
+    assert "tables x and x.weight both have an array x.weight" in sentence
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.tmp").exists()
+    for i, table in enumerate(("x", "x.weight")):
+        told("export", tmp_path / "d", "--format", form, "--out", tmp_path / str(i), "--table", table)
+    rest = ["export", tmp_path / "d", "--format", form, "--table", "x,__metadata__", "--out", tmp_path / "out"]
+    if form == "npy":
+        assert told(*rest)["arrays"] == 3
+    else:
+        assert "__metadata__" in refused(*rest) and not (tmp_path / "out").exists()
+
+
 # --- diff ---
 
 def test_a_diff_tells_what_came_and_what_moved(killed):
