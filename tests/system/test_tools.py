@@ -106,25 +106,58 @@ def test_a_damaged_link_takes_the_restore_points_on_it_with_it(copy):
     assert got.returncode == 1 and got.stdout.endswith("2 things are damaged\n")
 
 
-def test_a_log_that_lacks_what_a_walk_needs_is_damage(killed, copy):
-    segments = sorted(copy.glob("log/*/shard-002/*.psl"))
-    for segment in segments[1:]:
-        segment.unlink()
-    segments[0].write_bytes(segments[0].read_bytes()[:200])
-    needs = [json.loads(text[:text.rindex("}") + 1])["files"][2] for text in
-             [(d / "MANIFEST").read_text() for d in sorted((killed / "checkpoints").iterdir())]]
-    report = told("verify", copy, code=1 if any(f["through"] > f["first"] for f in needs) else 0)
-    assert [c["verdict"] for c in report["checkpoints"]] == ["whole"] * 3
-    for sentence in report["damage"]:
-        assert "shard 2: needs records" in sentence
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """The data of a psd whose one checkpoint was walked so slowly that pushes came meanwhile: without its log it is
+    none. All pushes were acknowledged; then kill -9. The data directory, and how many pushes there were."""
+    base = tmp_path_factory.mktemp("walked")
+    psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "1", "--data-dir", "data",
+                  "--durability", "fsync", "--checkpoint-rate", "256K"], base)
+    seq = 1
+    with psd.connect() as client:
+        table = client.table(name="t", dim=32).number(3)
+        assert client.join().status == 0
+        assert client.push(range(1, 2001), floats(*[1] * 64000), table=table, seq=1, clock=0).status == 0
+        asked = subprocess.Popen([str(BIN / "psctl"), "checkpoint", "--server", f"127.0.0.1:{psd.port}"],
+                                 stdout=subprocess.DEVNULL)
+        while asked.poll() is None:
+            seq += 1
+            assert client.push([seq], floats(*[1] * 32), table=table, seq=seq, clock=seq - 1).status == 0
+        assert asked.returncode == 0
+    psd.kill()
+    return base / "data", seq
 
 
-def test_a_flipped_byte_that_was_promised_damages_the_log(copy):
-    segment = sorted(copy.glob("log/*/shard-003/*.psl"))[0]
-    flip(segment, segment.stat().st_size // 3)
+def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
+    data, n_pushes = walked
+    walk = checkpoint.manifest(data)["files"][0]
+    assert walk["through"] - walk["first"] > 10
+    assert told("verify", data)["damage"] == []
+    assert told("replay", data)["tables"][0]["pushes"] == n_pushes
+
+    copy = shutil.copytree(data, tmp_path / "copy")
+    (segment,) = copy.glob("log/*/shard-000/*.psl")
+    segment.write_bytes(segment.read_bytes()[:200])
+    report = told("verify", copy, code=1)
+    assert [c["verdict"] for c in report["checkpoints"]] == ["whole"]
+    assert report["damage"] == [f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
+                                "0 are there"]
+    assert f"needs the log up to record {walk['through']}" in refused("replay", copy)
+
+
+@pytest.mark.parametrize("place", [0.33, 0.8])
+def test_a_flipped_byte_that_was_promised_damages_the_log(copy, tmp_path, place):
+    (segment,) = copy.glob("log/*/shard-003/*.psl")
+    flip(segment, int(segment.stat().st_size * place))
     damage = told("verify", copy, code=1)["damage"]
     assert any("shard 3" in sentence and "byte" in sentence and segment.name in sentence for sentence in damage), damage
-    assert "record" in refused("replay", copy)
+    lines = psctl("verify", copy).stdout.splitlines()
+    assert not any(line.startswith("whole") and "shard 3:" in line for line in lines), lines
+    assert sum(line.startswith("whole    log") for line in lines) == 3
+    assert "damaged behind record" in refused("replay", copy)
+    assert "damaged behind record" in refused("export", copy, "--out", tmp_path / "out")
+    assert "damaged behind record" in refused("restore", copy, "--to", tmp_path / "to")
+    assert not (tmp_path / "out").exists() and not list((tmp_path / "to").glob("checkpoints/*"))
 
 
 def test_an_unfinished_checkpoint_is_no_damage(copy):
