@@ -180,6 +180,34 @@ def test_tools_look_on_while_psd_writes(start_psd, tmp_path):
     assert [t["rows"] for t in told("replay", tmp_path / "d")["tables"]] == [50]
 
 
+def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_path):
+    data = tmp_path / "d"
+    psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "20ms", "--checkpoint-deltas", "2",
+                    "--keep", "1", "--durability", "none")  # segments of 64 MiB, which 250 pushes fill
+    load = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "5000", "--dim", "64",
+                             "--rate", "400", "--seconds", "80", "--warmup", "0"], stdout=subprocess.DEVNULL)
+    firsts, newest, n_pushes = set(), set(), [0]
+    try:
+        eventually(lambda: any(data.glob("checkpoints/*/MANIFEST")))
+        while len(firsts) < 3 or len(newest) < 5:  # the log was cut, and all checkpoints were replaced
+            assert load.poll() is None, (firsts, newest)
+            report = told("verify", data)
+            assert report["damage"] == []
+            firsts.add(report["logs"][0]["first"])
+            newest.add(max(c["number"] for c in report["checkpoints"]))
+            n_pushes.append(told("replay", data)["tables"][0]["pushes"])
+            assert n_pushes[-1] > n_pushes[-2]
+            told("export", data, "--out", tmp_path / "m.safetensors")
+            assert told("checkpoints", data)["checkpoints"]
+    finally:
+        load.kill()
+        load.wait()
+    psd.kill()
+    report = told("verify", data)
+    assert report["damage"] == []
+    assert [c.get("link_only", False) for c in report["checkpoints"]][-1] is False
+
+
 # --- checkpoints, --at ---
 
 def test_restore_points_are_listed_and_can_be_gone_back_to(killed):
