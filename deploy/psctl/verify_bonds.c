@@ -7,20 +7,16 @@
 #include "common/mem.h"
 #include "server/store/checkpoint_links.h"
 
-/* A checkpoint that psd has finished since the points were looked at. */
-struct newcomer {
-    uint64_t base, epoch;
-};
-
 struct bonds {
     struct verify_report *report; /* borrowed */
-    struct newcomer *newcomers;   /* owned */
-    size_t n_newcomers;
+    /* Owned: of checkpoints that psd has finished since the points were looked at. */
+    uint64_t *new_epochs;
+    size_t n_new;
 };
 
 /* --- who has come --- */
 
-static void add_newcomer(struct bonds *b, uint64_t number, struct manifest *scratch)
+static void add_if_new(struct bonds *b, uint64_t number, struct manifest *scratch)
 {
     const struct verify_report *v = b->report;
     const struct verify_point *p = verify_report_find(v, number);
@@ -30,10 +26,10 @@ static void add_newcomer(struct bonds *b, uint64_t number, struct manifest *scra
         return;
     verify_report_dir(v, number, dir);
     if (!manifest_read(v->files, dir, scratch, NULL))
-        b->newcomers[b->n_newcomers++] = (struct newcomer){ scratch->base, scratch->map_id };
+        b->new_epochs[b->n_new++] = scratch->map_id;
 }
 
-static int find_newcomers(struct bonds *b, struct err *err)
+static int find_new(struct bonds *b, struct err *err)
 {
     const struct verify_report *v = b->report;
     struct shelf_numbers numbers = { 0 };
@@ -43,9 +39,9 @@ static int find_newcomers(struct bonds *b, struct err *err)
 
     if (!status)
         status = shelf_list(v->files, base, &numbers, err);
-    b->newcomers = mem_alloc((numbers.n + 1) * sizeof *b->newcomers);
+    b->new_epochs = mem_alloc((numbers.n + 1) * sizeof *b->new_epochs);
     for (size_t i = 0; i < numbers.n && !status; i++)
-        add_newcomer(b, numbers.items[i], scratch);
+        add_if_new(b, numbers.items[i], scratch);
     free(numbers.items);
     free(scratch);
     return status;
@@ -53,8 +49,8 @@ static int find_newcomers(struct bonds *b, struct err *err)
 
 static bool has_come(const struct bonds *b, uint64_t epoch)
 {
-    for (size_t i = 0; i < b->n_newcomers; i++)
-        if (b->newcomers[i].epoch == epoch)
+    for (size_t i = 0; i < b->n_new; i++)
+        if (b->new_epochs[i] == epoch)
             return true;
     return false;
 }
@@ -83,20 +79,6 @@ static bool are_links_whole(struct verify_report *v, const struct verify_point *
     return false;
 }
 
-/* Does another one stand on it? */
-static bool is_base(const struct bonds *b, uint64_t number)
-{
-    const struct verify_report *v = b->report;
-
-    for (size_t i = 0; i < v->n_points; i++)
-        if (v->points[i].verdict == VERIFY_WHOLE && v->points[i].manifest->base == number)
-            return true;
-    for (size_t i = 0; i < b->n_newcomers; i++)
-        if (b->newcomers[i].base == number)
-            return true;
-    return false;
-}
-
 /* --- points and their logs --- */
 
 static const struct verify_log *find_log(const struct verify_report *v, uint64_t epoch,
@@ -114,29 +96,6 @@ static bool is_cut(const struct verify_log *log, uint64_t number)
     return log && log->n_stretches && log->stretches[0].first > number;
 }
 
-/* A walk that has lost its log. True: it was cut, as the checkpoint is kept for others alone. */
-static bool is_link_alone(const struct bonds *b, const struct verify_point *p)
-{
-    const struct manifest *m = p->manifest;
-
-    if (!is_base(b, p->number))
-        return false;
-    for (uint32_t i = 0; i < m->n_files; i++)
-        if (m->files[i].first < m->files[i].through &&
-            is_cut(find_log(b->report, m->map_id, i), m->files[i].first + 1))
-            return true;
-    return false;
-}
-
-static void tell_link(const struct verify_report *v, const struct verify_point *p)
-{
-    cJSON_AddBoolToObject(p->json, "link_only", true);
-    verify_report_say(v,
-                      "note     checkpoint %" PRIu64
-                      " is kept for those that are deltas to it; its own log is cut",
-                      p->number);
-}
-
 static bool is_newest(const struct bonds *b, const struct verify_point *p)
 {
     const struct verify_report *v = b->report;
@@ -145,6 +104,30 @@ static bool is_newest(const struct bonds *b, const struct verify_point *p)
         if (v->points[i - 1].verdict == VERIFY_WHOLE)
             return false;
     return !has_come(b, p->manifest->map_id);
+}
+
+/* Its walk's log was cut, which psd does once a newer one is safe. */
+static bool is_cut_off(const struct bonds *b, const struct verify_point *p)
+{
+    const struct manifest *m = p->manifest;
+
+    if (is_newest(b, p))
+        return false;
+    for (uint32_t i = 0; i < m->n_files; i++)
+        if (m->files[i].first < m->files[i].through &&
+            is_cut(find_log(b->report, m->map_id, i), m->files[i].first + 1))
+            return true;
+    return false;
+}
+
+static void tell_cut_off(const struct verify_report *v, const struct verify_point *p)
+{
+    cJSON_AddBoolToObject(p->json, "log_cut", true);
+    verify_report_say(v,
+                      "note     checkpoint %" PRIu64
+                      " is no restore point any more, as its log is cut: it is kept for those "
+                      "that are deltas to it, or about to go",
+                      p->number);
 }
 
 /* A file of a restore point against its shard's log. */
@@ -176,8 +159,8 @@ static void check_point(const struct bonds *b, const struct verify_point *p)
         return;
     if (p->manifest->n_shards == 0) /* of an older psd: nothing was logged */
         return;
-    if (is_link_alone(b, p)) {
-        tell_link(v, p);
+    if (is_cut_off(b, p)) {
+        tell_cut_off(v, p);
         return;
     }
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
@@ -219,12 +202,12 @@ static void check_newest_epoch(const struct bonds *b)
 int verify_bonds_check(struct verify_report *v, struct err *err)
 {
     struct bonds b = { .report = v };
-    int status = find_newcomers(&b, err);
+    int status = find_new(&b, err);
 
     for (size_t i = 0; i < v->n_points && !status; i++)
         check_point(&b, &v->points[i]);
     if (!status)
         check_newest_epoch(&b);
-    free(b.newcomers);
+    free(b.new_epochs);
     return status;
 }

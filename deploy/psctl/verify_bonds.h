@@ -2,7 +2,8 @@
  * What checkpoints and logs need of each other: a restore point all that its deltas stand on, and of its log the stretch
  * of its walk; a log the checkpoint that its epoch begins with, or a later one.
  *
- * A checkpoint that is kept as others stand on it is no restore point any more once its log is cut; that is no damage.
+ * A checkpoint whose log is cut is no restore point any more, and no damage: a newer one was safe then. It is kept as
+ * others stand on it, or about to go.
  */
 #ifndef DEPLOY_PSCTL_VERIFY_BONDS_H
 #define DEPLOY_PSCTL_VERIFY_BONDS_H
