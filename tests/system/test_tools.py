@@ -205,7 +205,14 @@ def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_pa
     psd.kill()
     report = told("verify", data)
     assert report["damage"] == []
-    assert "log_cut" not in [c for c in report["checkpoints"] if c["verdict"] == "whole"][-1]
+    whole = [c for c in report["checkpoints"] if c["verdict"] == "whole"]
+    points = told("checkpoints", data)["checkpoints"]
+    assert [(c["number"], c.get("log_cut")) for c in points] == [(c["number"], c.get("log_cut")) for c in whole]
+    for point in points:
+        if point.get("log_cut"):
+            assert "needs the log up to record" in refused("replay", data, "--at", point["number"])
+    assert "log_cut" not in points[-1]
+    told("replay", data, "--at", points[-1]["number"])
 
 
 # --- checkpoints, --at ---

@@ -3,8 +3,8 @@
  * one before removed, and the log cut. What is read is whole all the same, and is the state at the log's end.
  *
  *     record n makes table n          log     1 ... 7 | 8 ... 11 | 12, 13 | 14, 15
- *                                     before  checkpoint 1 behind record 7
- *                                     then    checkpoint 2 behind record 13, and nothing older
+ *                                     before  checkpoint 1 behind record 7, whose walk needs record 8
+ *                                     then    checkpoint 2 behind record 13, which needs 14, and nothing older
  */
 #include <cjson/cJSON.h>
 
@@ -20,6 +20,7 @@
 
 #define N_TABLES 15u
 #define POINT_1 DATA_DIR "/checkpoints/00000000000000000001"
+#define POINT_2 DATA_DIR "/checkpoints/00000000000000000002"
 
 #define POINT_1_LAST 7u
 #define POINT_2_LAST 13u
@@ -48,6 +49,31 @@ static struct table_spec spec_of(uint32_t n)
 
 /* --- psd's part --- */
 
+/* The file of a walk during which table n_tables + 1 came, too late for it: one record of the log makes it whole. */
+static void walk(struct live *l, const struct manifest *m, struct shard *s, uint32_t n_tables,
+                 struct part_facts *ret)
+{
+    const struct saver_config config = { .files = &l->disk.ops,
+                                         .data_dir = DATA_DIR,
+                                         .number = m->number,
+                                         .identity = { .n_shards = 1 } };
+    struct saver_buffer *buffer;
+    struct saver *saver;
+    struct err err = { 0 };
+
+    assert_int_equal(saver_begin(&config, s, n_tables, &saver, &err), 0);
+    while (!saver_is_written(saver)) {
+        (void)saver_fill(saver, s);
+        buffer = saver_take(saver);
+        if (!buffer)
+            continue;
+        assert_int_equal(saver_write(saver, buffer, &err), 0);
+        saver_give_back(saver, buffer);
+    }
+    assert_int_equal(saver_close(saver, n_tables + 1, ret, &err), 0);
+    saver_end(saver, s, SHARD_WALK_KEPT);
+}
+
 static struct manifest *begin_point(struct live *l, uint32_t n_tables)
 {
     struct manifest *m = fixture_manifest(0, 1, 1);
@@ -62,23 +88,18 @@ static struct manifest *begin_point(struct live *l, uint32_t n_tables)
         assert_int_equal(shard_table_ask(s, &spec, false, &id, NULL), 0);
     }
     assert_int_equal(checkpoint_next(&l->disk.ops, DATA_DIR, &m->number, &err), 0);
-    assert_int_equal(saver_save(&(struct saver_config){ .files = &l->disk.ops,
-                                                        .data_dir = DATA_DIR,
-                                                        .number = m->number,
-                                                        .identity = { .n_shards = 1 } },
-                                s, n_tables, NULL, NULL, &m->files[0], &err),
-                     0);
+    walk(l, m, s, n_tables, &m->files[0]);
     shard_free(s);
     return m;
 }
 
-static void commit(struct live *l, struct manifest *m)
+static void commit(struct live *l, struct manifest *m, uint32_t keep)
 {
     struct err err = { 0 };
     uint64_t first;
     char dir[LOG_PATH_MAX];
 
-    assert_int_equal(checkpoint_commit(&l->disk.ops, DATA_DIR, m, 1, &first, &err), 0);
+    assert_int_equal(checkpoint_commit(&l->disk.ops, DATA_DIR, m, keep, &first, &err), 0);
     assert_int_equal(epochs_log_dir(DATA_DIR, 0, 0, dir, &err), 0);
     assert_int_equal(log_dir_cut(&l->disk.ops, dir, first + 1, &err), 0);
     free(m);
@@ -91,7 +112,7 @@ static void happen(struct live *l)
     enter_shard();
     l->has_happened = true;
     l->next = NULL;
-    commit(l, m ? m : begin_point(l, POINT_2_LAST));
+    commit(l, m ? m : begin_point(l, POINT_2_LAST), 1);
 }
 
 /* One segment, from behind *end on. */
@@ -170,7 +191,7 @@ static void set_up(struct live *l, enum begun begun, long at)
     assert_int_equal(epochs_make(&l->disk.ops, DATA_DIR, 0, &err), 0);
     for (uint32_t i = 0; i < COUNT_OF(ends); i++)
         write_segment(l, i ? ends[i - 1] + 1 : 1, ends[i]);
-    commit(l, begin_point(l, POINT_1_LAST));
+    commit(l, begin_point(l, POINT_1_LAST), 1);
     if (begun == BEGUN_BEFORE)
         l->next = begin_point(l, POINT_2_LAST);
     l->at = at;
@@ -293,7 +314,7 @@ static void collect_point(struct live *l, const char *path, uint64_t number,
 
     assert_true(status == PS_ENOCHECKPOINT || status == 0);
     if (status == 0)
-        assert_int_equal(n_tables, POINT_1_LAST);
+        assert_int_equal(n_tables, POINT_1_LAST + 1);
     else if (!strstr(err.text, sentence) && !strstr(err.text, gone_before))
         fail_msg("before look %ld: %s", l->at, err.text);
 }
@@ -336,6 +357,40 @@ static void a_checkpoint_that_goes_while_it_is_verified_is_no_damage(void **stat
     at_any_moment(verify_point);
 }
 
+/* As one that only deltas need is kept, or as psd dies before it has removed it. */
+static void a_checkpoint_whose_log_is_cut_is_none_and_no_damage(void **state)
+{
+    struct err err = { 0 };
+    cJSON *json = NULL, *points, *damage;
+    char dir[LOG_PATH_MAX];
+    uint32_t n_tables;
+    struct live l;
+
+    (void)state;
+    set_up(&l, BEGUN_THEN, -1);
+    commit(&l, begin_point(&l, POINT_2_LAST), 2);
+    assert_int_equal(epochs_log_dir(DATA_DIR, 0, 0, dir, &err), 0);
+    assert_int_equal(log_dir_cut(&l.disk.ops, dir, POINT_2_LAST + 1, &err), 0);
+    assert_int_equal(verify_path(&l.ops, DATA_DIR, VERIFY_QUIETLY, &json, &err), 0);
+    damage = cJSON_GetObjectItemCaseSensitive(json, "damage");
+    points = cJSON_GetObjectItemCaseSensitive(json, "checkpoints");
+    assert_int_equal(cJSON_GetArraySize(damage), 0);
+    assert_true(cJSON_HasObjectItem(cJSON_GetArrayItem(points, 0), "log_cut"));
+    assert_false(cJSON_HasObjectItem(cJSON_GetArrayItem(points, 1), "log_cut"));
+    cJSON_Delete(json);
+    assert_int_equal(
+        collect(&l, DATA_DIR, &(struct rebuild_at){ .number = 1 }, &n_tables, &err),
+        PS_ECORRUPT);
+    /* Were it the newest, psd would not have cut it. */
+    assert_int_equal(l.ops.unlink(l.ops.state, POINT_2 "/MANIFEST"), 0);
+    assert_int_equal(verify_path(&l.ops, DATA_DIR, VERIFY_QUIETLY, &json, &err), 0);
+    damage = cJSON_GetObjectItemCaseSensitive(json, "damage");
+    assert_non_null(strstr(cJSON_GetStringValue(cJSON_GetArrayItem(damage, 0)),
+                           "restore point 1, shard 0: needs records 8 to 8 of its log, 0 are"));
+    cJSON_Delete(json);
+    tear_down(&l);
+}
+
 /* What promised records cannot be had without is not left out in silence. */
 static void a_state_that_a_damaged_log_leads_to_is_refused(void **state)
 {
@@ -347,7 +402,7 @@ static void a_state_that_a_damaged_log_leads_to_is_refused(void **state)
     (void)state;
     set_up(&l, BEGUN_THEN, -1);
     file = crash_files_at(&l.disk, DATA_DIR
-                          "/log/00000000000000000000/shard-000/00000000000000000008.psl");
+                          "/log/00000000000000000000/shard-000/00000000000000000012.psl");
     for (size_t i = LOG_SEGMENT_HEADER_BYTES; i < file->n_bytes; i += 7) {
         file->bytes[i] ^= 0x10;
         assert_int_equal(collect(&l, DATA_DIR, &(struct rebuild_at){ 0 }, &n_tables, &err),
@@ -355,7 +410,7 @@ static void a_state_that_a_damaged_log_leads_to_is_refused(void **state)
         assert_non_null(strstr(err.text, "--at NUMBER"));
         assert_int_equal(
             collect(&l, DATA_DIR, &(struct rebuild_at){ .number = 1 }, &n_tables, &err), 0);
-        assert_int_equal(n_tables, POINT_1_LAST);
+        assert_int_equal(n_tables, POINT_1_LAST + 1);
         file->bytes[i] ^= 0x10;
     }
     tear_down(&l);
@@ -369,6 +424,7 @@ int main(void)
         cmocka_unit_test(the_state_at_the_end_is_had_whatever_psd_removes),
         cmocka_unit_test(a_checkpoint_that_goes_while_it_is_read_is_told),
         cmocka_unit_test(a_checkpoint_that_goes_while_it_is_verified_is_no_damage),
+        cmocka_unit_test(a_checkpoint_whose_log_is_cut_is_none_and_no_damage),
         cmocka_unit_test(a_state_that_a_damaged_log_leads_to_is_refused),
     };
 
