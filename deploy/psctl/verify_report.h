@@ -2,10 +2,13 @@
 #ifndef DEPLOY_PSCTL_VERIFY_REPORT_H
 #define DEPLOY_PSCTL_VERIFY_REPORT_H
 
-#include "deploy/psctl/verify.h"
+#include <cjson/cJSON.h>
+
 #include "deploy/psctl/verify_log.h"
 #include "server/store/manifest.h"
 #include "server/store/shelf.h"
+
+enum verify_telling { VERIFY_LINES, VERIFY_QUIETLY };
 
 /* Of a checkpoint's own files. UNFINISHED: it has no manifest; GONE: it has none any more. */
 enum verify_verdict { VERIFY_WHOLE, VERIFY_DAMAGED, VERIFY_UNFINISHED, VERIFY_GONE };
