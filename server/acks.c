@@ -13,6 +13,11 @@ struct ack {
     struct ack_timing timing;
 };
 
+static uint64_t bytes_of(const struct buf *frame)
+{
+    return sizeof(struct ack) + buf_len(frame);
+}
+
 void acks_init(struct acks *a)
 {
     *a = (struct acks){ 0 };
@@ -34,6 +39,7 @@ static struct ack *take(struct acks *a, struct ack **at)
     if (!*at)
         a->last = at;
     a->n_waiting--;
+    a->waiting_bytes -= bytes_of(&ack->frame);
     a->since_ns = a->first ? a->first->since_ns : 0;
     return ack;
 }
@@ -53,7 +59,9 @@ static void measure(const struct ack_timing *timing)
 static int line_up(struct acks *a, struct connection *c, struct buf *frame,
                    const struct ack_timing *timing)
 {
-    struct ack *ack = mem_try_alloc(sizeof *ack);
+    struct ack *ack = a->waiting_bytes + bytes_of(frame) <= ACKS_BYTES_MAX
+                          ? mem_try_alloc(sizeof *ack)
+                          : NULL;
 
     if (!ack) {
         buf_deinit(frame);
@@ -68,6 +76,7 @@ static int line_up(struct acks *a, struct connection *c, struct buf *frame,
     *a->last = ack;
     a->last = &ack->next;
     a->n_waiting++;
+    a->waiting_bytes += bytes_of(&ack->frame);
     a->since_ns = a->first->since_ns;
     return 0;
 }
@@ -95,6 +104,11 @@ void acks_reach(struct acks *a, uint64_t acknowledged)
             connection_fail(ack->connection, status);
         free_ack(ack);
     }
+}
+
+uint64_t acks_waited_ms(const struct acks *a)
+{
+    return a->first ? (uv_hrtime() - a->first->since_ns) / 1000000 : 0;
 }
 
 void acks_drop(struct acks *a, const struct connection *c)

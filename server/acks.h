@@ -19,12 +19,16 @@
 #include "server/admin/report.h"
 #include "server/net/connection.h"
 
+/* Of replies that wait. Who asks for more while the disk is away is hung up on, and asks again. */
+#define ACKS_BYTES_MAX (UINT64_C(64) << 20)
+
 struct ack;
 
 struct acks {
     uint64_t appended, acknowledged; /* numbers of records; equal: nothing is waited for */
     struct ack *first, **last;       /* owned: waiting, by number */
     uint64_t n_waiting, since_ns;    /* since_ns: of the first */
+    uint64_t waiting_bytes;
     bool
         is_full; /* the log takes no push now, as the disk is slower than they: they wait, unread */
 };
@@ -50,6 +54,9 @@ int acks_send(struct acks *a, struct connection *c, struct buf *frame,
 
 /* All records up to `acknowledged` are as safe as was asked for. */
 void acks_reach(struct acks *a, uint64_t acknowledged) ON_SHARD;
+
+/* How long the first in line has waited. */
+uint64_t acks_waited_ms(const struct acks *a);
 
 /* The connection is gone, with all that it waits for. */
 void acks_drop(struct acks *a, const struct connection *c) ON_SHARD;

@@ -8,9 +8,12 @@
 struct due {
     const struct settings *settings; /* borrowed, like the shards: settings->shards of them */
     struct shard_thread *const *shards;
-    uint64_t since_ms;     /* monotonic: when the node began to serve */
-    uint64_t log_bytes;    /* when the last checkpoint was due */
-    uint64_t gap_tried_ms; /* when one was due as a log had a gap */
+    uint64_t since_ms;    /* monotonic: when the node began to serve */
+    uint64_t found_bytes; /* of logs that the start has read behind its checkpoint */
+    uint64_t log_bytes;   /* those written when the last checkpoint that succeeded was due, */
+    uint64_t tried_bytes; /* and when the last one was */
+    uint64_t n_done;      /* checkpoints that had succeeded then */
+    uint64_t tried_ms;    /* when one was due as a log was long, or had a gap */
 };
 
 /* Nothing is under way, and the next one is due. */

@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/now.h"
 #include "server/durable/epochs.h"
+#include "server/store/shelf.h"
 
 enum state { IDLE, NUMBERING, WRITING, COMMITTING, RELEASING };
 
@@ -41,8 +42,10 @@ struct keeper {
     struct manifest *manifest;     /* owned: of the one under way */
     uint64_t *firsts;              /* owned, n_shards: what each log is cut at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
-    bool is_late;                  /* this one has been told to have failed */
-    struct err err;                /* the first that went wrong */
+    uint64_t moved_ms,
+        n_moved;    /* when the shards' bytes were seen to move, and how many there were */
+    bool is_late;   /* this one has been told to have failed */
+    struct err err; /* the first that went wrong */
     uint32_t n_outstanding;
     struct part *parts; /* owned, n_shards */
 };
@@ -236,6 +239,18 @@ static void on_committed(uv_work_t *work, int status)
 
 /* --- WRITING --- */
 
+/* Of a checkpoint that has failed: shards that were done have closed their files. */
+static void discard(uv_work_t *work)
+{
+    struct keeper *k = work->data;
+    char dir[SHELF_PATH_MAX];
+    struct err err;
+
+    enter_pool();
+    if (!shelf_number_path(k->config.data_dir, k->manifest->number, dir, &err))
+        shelf_remove(k->config.files, dir);
+}
+
 static void on_part_back(struct mail *mail, void *owner)
 {
     struct part *part = CONTAINER_OF(mail, struct part, mail);
@@ -247,12 +262,8 @@ static void on_part_back(struct mail *mail, void *owner)
         k->err = part->err;
     if (--k->n_outstanding)
         return;
-    if (k->err.status) {
-        release(k);
-        return;
-    }
     k->state = COMMITTING;
-    if (uv_queue_work(k->config.loop, &k->work, commit, on_committed))
+    if (uv_queue_work(k->config.loop, &k->work, k->err.status ? discard : commit, on_committed))
         abort(); /* only for a NULL callback */
 }
 
@@ -334,7 +345,7 @@ static void start(struct keeper *k)
     k->state = NUMBERING;
     k->err = (struct err){ 0 };
     k->is_late = false;
-    k->started_ms = now_mono_ms();
+    k->started_ms = k->moved_ms = now_mono_ms();
     k->record.busy_since_unix_ms = now_unix_ms();
     k->record.until_unix_ms = k->record.busy_since_unix_ms + k->config.limit_ms;
     *k->manifest = (struct manifest){ .unix_ms = k->record.busy_since_unix_ms,
@@ -393,16 +404,34 @@ static void note_lateness(struct keeper *k) ON_MAIN
     k->record.n_failed++;
     k->record.until_unix_ms = 0;
     err_set(&k->record.error, PS_EDEADLINE,
-            "%s is not written after %" PRIu64
+            "%s has not moved for %" PRIu64
             " s; it goes on, and the next one waits for its end",
             name, k->config.limit_ms / 1000);
+}
+
+static void look_whether_it_moves(struct keeper *k, uint64_t now_ms) ON_MAIN
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < k->config.n_shards; i++)
+        n += shard_thread_saved_bytes(k->config.shards[i]);
+    if (n == k->n_moved)
+        return;
+    k->n_moved = n;
+    if (now_ms <= k->moved_ms || k->is_late)
+        return;
+    k->record.until_unix_ms += now_ms - k->moved_ms;
+    k->moved_ms = now_ms;
 }
 
 void keeper_tick(struct keeper *k, uint64_t now_ms)
 {
     struct wish *late;
 
-    if (k->state == IDLE || now_ms < k->started_ms + k->config.limit_ms)
+    if (k->state == IDLE)
+        return;
+    look_whether_it_moves(k, now_ms);
+    if (now_ms < k->moved_ms + k->config.limit_ms)
         return;
     if (!k->is_late)
         note_lateness(k);

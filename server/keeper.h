@@ -13,8 +13,9 @@
  * Most hold only what has changed since the one before (deltas).
  *
  * One at a time: wishes that come while one is under way share the next one, so that what was
- * acknowledged before a wish is in it. One that takes longer than its limit is told to have
- * failed; it goes on all the same, and counts as done, too, if it ends well.
+ * acknowledged before a wish is in it. One that does not move for as long as its limit is told to have
+ * failed; it goes on all the same, and counts as done, too, if it ends well. What a failed one has
+ * written goes at once: the disk may be full.
  */
 #ifndef SERVER_KEEPER_H
 #define SERVER_KEEPER_H
@@ -23,7 +24,7 @@
 #include "server/shard_thread.h"
 #include "server/store/checkpoint.h"
 
-#define KEEPER_LIMIT_MS (UINT64_C(10) * 60 * 1000)
+#define KEEPER_LIMIT_MS (UINT64_C(10) * 60 * 1000) /* without a byte that moves */
 
 struct keeper;
 
@@ -48,7 +49,8 @@ struct keeper_record {
     struct err error;       /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms; /* 0: nothing is under way */
     uint64_t busy_number;        /* of the one under way; 0: it has none yet */
-    uint64_t until_unix_ms;      /* when it will be told to have failed; 0: it has been */
+    uint64_t
+        until_unix_ms; /* when it will be told to have failed, unless it moves; 0: it has been */
 };
 
 typedef void (*keeper_on_done)(void *arg, const struct keeper_record *record);

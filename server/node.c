@@ -272,11 +272,16 @@ static void serve(struct node *n) ON_MAIN
         fail(n, &err);
         return;
     }
+    for (uint32_t i = 0; i < n->settings->shards; i++)
+        shard_thread_serve(n->shards[i]);
     cluster_name_self(n->settings, door_address(n->door), &n->map);
     n->census.report.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
     n->due =
-        (struct due){ .settings = n->settings, .shards = n->shards, .since_ms = now_mono_ms() };
+        (struct due){ .settings = n->settings,
+                      .shards = n->shards,
+                      .since_ms = now_mono_ms(),
+                      .found_bytes = n->restored.begins_epoch ? 0 : n->restored.n_log_bytes };
     publish(n);
     announce(n);
 }

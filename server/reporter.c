@@ -61,6 +61,7 @@ static void copy_job(const struct job *job, struct report_job *ret)
     ret->n_workers = job->n_workers;
     ret->min_clock = job_min_clock(job);
     ret->n_fenced = job->n_fenced;
+    ret->n_lost = job->n_lost;
     ret->n_deaths = job->n_deaths;
     ret->staleness_violations = job->staleness_violations;
     histogram_merge(&ret->staleness, &job->staleness);

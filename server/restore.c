@@ -144,6 +144,7 @@ static void sum_up(struct restore *r) ON_MAIN
         r->result.n_tables = part->n_tables;
         r->result.n_rows += part->n_rows;
         r->result.n_records += part->facts.n_records;
+        r->result.n_log_bytes += part->facts.n_log_bytes;
         if (i == 0)
             r->result.number = part->facts.number;
         else if (r->result.number != part->facts.number)

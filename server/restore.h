@@ -35,7 +35,8 @@ struct restore_config {
 struct restore_result {
     struct err err;
     uint32_t n_tables;
-    uint64_t n_rows, n_records;     /* records of logs that were done again */
+    uint64_t n_rows, n_records;     /* records of logs that were done again, */
+    uint64_t n_log_bytes;           /* and their bytes, if the logs go on */
     char from[CHECKPOINT_PATH_MAX]; /* the (first) checkpoint or data directory; "" for none */
     uint64_t epoch;                 /* of the logs; */
     bool begins_epoch;              /* a new one: it needs a checkpoint */

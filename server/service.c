@@ -7,6 +7,7 @@
 #include "server/service.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,6 +223,12 @@ static int join(struct service *s, const struct request *r, const struct join *a
     if (status)
         return status;
     remember_worker(r->connection, asked);
+    if (worker->n_lost)
+        log_warn(
+            "shard %u, job %s: %" PRIu64 " pushes that had been acknowledged to rank %u are "
+            "lost: what was not synced when this shard ended (--durability fsync loses none), "
+            "or its data directory is gone",
+            s->config.shard_number, asked->job, worker->n_lost, asked->rank);
     answer->last_applied = worker->last_seq;
     answer->clock = worker->clock;
     answer->min_clock = job_min_clock(worker->job);

@@ -95,7 +95,7 @@ static const struct setting rows[] = {
       WEEK_MS },
     { "data", "checkpoint-deltas", SETTING_U32, "N", "8",
       "checkpoints in a row that hold only what has changed since the one before; then a full one",
-      AT(checkpoint_deltas), 0, 1000 },
+      AT(checkpoint_deltas), 0, CHECKPOINT_CHAIN_MAX - 1 },
     { "data", "checkpoint-rate", SETTING_BYTES, "BYTES", "256M",
       "of a checkpoint, written in a second while this node serves; 0: as fast as the disk takes",
       AT(checkpoint_bytes_per_s), 0, UINT64_C(1) << 40 },

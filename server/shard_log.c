@@ -14,6 +14,7 @@ struct shard_log {
     struct log_thread *thread; /* owned */
     struct recorder recorder;
     enum log_writer_state told;
+    int told_cut; /* status of the last cut */
 };
 
 /* --- the recorder's sink --- */
@@ -59,6 +60,15 @@ static void tell(struct shard_log *l, const struct log_progress *progress)
         log_info("the push log is written again");
 }
 
+static void tell_cut(struct shard_log *l, const struct err *cut)
+{
+    if (cut->status && cut->status != l->told_cut)
+        log_error(
+            "the push log grows, as what a checkpoint has made needless cannot be removed: %s",
+            cut->text);
+    l->told_cut = cut->status;
+}
+
 static void on_news(void *owner)
 {
     struct shard_log *l = owner;
@@ -67,6 +77,7 @@ static void on_news(void *owner)
     enter_shard();
     log_thread_view(l->thread, &view);
     tell(l, &view.progress);
+    tell_cut(l, &view.cut_err);
     if (l->config.acks->is_full && view.state != LOG_QUEUE_FULL) {
         l->config.acks->is_full = false;
         l->config.on_room(l->config.owner);
@@ -137,6 +148,7 @@ void shard_log_saved(struct shard_log *l, uint64_t first, uint64_t needed)
 {
     log_thread_mend(l->thread, first);
     log_thread_cut(l->thread, needed);
+    on_news(l); /* the gap is none any more: replies behind it may go, and no writer says so */
 }
 
 void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_error[static 200])
@@ -155,7 +167,8 @@ void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_erro
                                 .is_failed = view.progress.state == LOG_WRITER_FAILED,
                                 .is_full = view.state == LOG_QUEUE_FULL,
                                 .has_gap = view.lost_first != 0,
-                                .n_waiting = l->config.acks->n_waiting };
+                                .n_waiting = l->config.acks->n_waiting,
+                                .waited_ms = acks_waited_ms(l->config.acks) };
     snprintf(ret_error, 200, "%.199s", ret->is_failed ? view.progress.err.text : "");
 }
 

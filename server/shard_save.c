@@ -6,7 +6,8 @@
 #include "common/mem.h"
 
 #define TURN_MS 1u
-#define HURRY_NS UINT64_C(5000000) /* reading for so long at a time when nobody waits */
+#define HURRY_NS UINT64_C(5000000) /* reading for so long at a time when nobody waits, */
+#define BUSY_NS UINT64_C(500000)   /* and for so long where there is no rate */
 #define BURST_MS 20u               /* of bytes that a late turn may catch up on */
 
 struct shard_save {
@@ -22,6 +23,7 @@ struct shard_save {
     bool is_closed;               /* the file */
     bool hurries, is_stopped;
     int64_t credit_bytes; /* may be read now */
+    uint64_t n_bytes;     /* read so far */
     uint64_t credited_ns, first, through;
     struct part_facts facts;
     struct err err;
@@ -180,6 +182,7 @@ static bool read_slice(struct shard_save *s) ON_SHARD
     enum saver_state state = saver_fill(s->saver, s->config.shard);
 
     s->credit_bytes -= SHARD_WALK_BYTES;
+    s->n_bytes += SHARD_WALK_BYTES;
     go_on(s);
     return state == SAVER_MORE;
 }
@@ -198,12 +201,13 @@ static void give_credit(struct shard_save *s)
 
 static void read_turn(struct shard_save *s) ON_SHARD
 {
-    uint64_t until_ns = uv_hrtime() + HURRY_NS;
+    bool is_limited = s->config.bytes_per_s && !s->hurries;
+    uint64_t until_ns = uv_hrtime() + (s->hurries ? HURRY_NS : BUSY_NS);
 
     give_credit(s);
-    if (!s->hurries && s->config.bytes_per_s && s->credit_bytes <= 0)
+    if (is_limited && s->credit_bytes <= 0)
         return;
-    while (read_slice(s) && s->hurries && uv_hrtime() < until_ns)
+    while (read_slice(s) && !is_limited && uv_hrtime() < until_ns)
         ;
 }
 
@@ -258,9 +262,14 @@ void shard_save_begin(struct shard_save *s, const struct saver_config *config,
     uv_timer_start(&s->timer, on_turn, 0, TURN_MS);
 }
 
-void shard_save_hurry(struct shard_save *s)
+void shard_save_hurry(struct shard_save *s, bool hurries)
 {
-    s->hurries = true;
+    s->hurries = hurries;
+}
+
+uint64_t shard_save_bytes(const struct shard_save *s)
+{
+    return s->n_bytes;
 }
 
 void shard_save_end(struct shard_save *s, enum shard_walk_end how, uint64_t needed)

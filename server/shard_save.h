@@ -25,7 +25,7 @@ struct shard_save;
 struct shard_save_config {
     uv_loop_t *loop;      /* borrowed */
     struct shard *shard;  /* borrowed */
-    uint64_t bytes_per_s; /* at most; 0: as fast as it can be read */
+    uint64_t bytes_per_s; /* at most; 0: half of the thread's time goes to reading */
 };
 
 typedef void (*shard_save_done)(void *arg, const struct part_facts *facts,
@@ -45,8 +45,11 @@ void shard_save_free(struct shard_save *s) ON_SHARD;
 void shard_save_begin(struct shard_save *s, const struct saver_config *config,
                       shard_save_done done, void *arg) ON_SHARD;
 
-/* Nobody waits for requests any more: as fast as it can be read, from now on. */
-void shard_save_hurry(struct shard_save *s) ON_SHARD;
+/* Does nobody wait for requests, not yet or no more? Then as fast as it can be read. */
+void shard_save_hurry(struct shard_save *s, bool hurries) ON_SHARD;
+
+/* Bytes that have been read for files so far: a sign of life. */
+uint64_t shard_save_bytes(const struct shard_save *s) ON_SHARD;
 
 /* DONE. KEPT: the checkpoint is safe; the log is needed from record `needed` on. */
 void shard_save_end(struct shard_save *s, enum shard_walk_end how, uint64_t needed) ON_SHARD;

@@ -34,12 +34,12 @@ struct shard_thread {
     struct shard_save *save; /* owned, by the thread */
     struct service *service; /* owned, by the thread */
     struct switchboard switchboard;
-    struct mail drain, stop;
-    enum { SHARD_OPEN, SHARD_DRAINED } state;
+    struct mail serve, drain, stop;
+    enum { SHARD_LOADING, SHARD_OPEN, SHARD_DRAINED } state;
     uint64_t reported_ms;
     uint64_t n_received; /* guests that came, of which n_gone are gone: the thread's to write */
     uint64_t n_handed;   /* guests that were sent: the main thread's */
-    _Atomic uint64_t n_gone, alive_ms, log_bytes;
+    _Atomic uint64_t n_gone, alive_ms, log_bytes, saved_bytes;
     _Atomic bool log_has_gap;
 };
 
@@ -59,15 +59,21 @@ void shard_thread_publish(struct shard_thread *t)
     bulletin_post(&t->bulletin, reporter_make(&from));
 }
 
-void shard_thread_progress(void *arg)
+static void show_life(struct shard_thread *t) ON_SHARD
 {
-    struct shard_thread *t = arg;
     uint64_t now_ms = now_mono_ms();
 
-    enter_shard();
     atomic_store(&t->alive_ms, now_ms);
     if (now_ms - t->reported_ms >= REPORT_MS)
         shard_thread_publish(t);
+}
+
+void shard_thread_progress(void *arg)
+{
+    struct shard_thread *t = arg;
+
+    enter_shard();
+    show_life(t);
 }
 
 static void count_gone(struct shard_thread *t)
@@ -95,12 +101,14 @@ static void on_tick(uv_timer_t *timer)
     struct shard_thread *t = timer->data;
 
     enter_shard();
-    service_tick(t->service);
+    if (t->state != SHARD_LOADING)
+        service_tick(t->service);
     ahead_tick(&t->ahead);
+    atomic_store(&t->saved_bytes, shard_save_bytes(t->save));
     switchboard_sweep(&t->switchboard, uv_now(&t->loop));
     count_gone(t);
     look_at_log(t);
-    shard_thread_progress(t);
+    show_life(t);
 }
 
 /* --- mail --- */
@@ -124,6 +132,19 @@ static void on_guest(struct mail *mail, void *owner)
     free(guest);
 }
 
+static void on_serve(struct mail *mail, void *owner)
+{
+    struct shard_thread *t = owner;
+
+    (void)mail;
+    enter_shard();
+    if (t->state != SHARD_LOADING)
+        return;
+    t->state = SHARD_OPEN;
+    roster_renew(shard_roster(t->shard), service_now_ms(t->service));
+    shard_save_hurry(t->save, false);
+}
+
 static void on_drain(struct mail *mail, void *owner)
 {
     struct shard_thread *t = owner;
@@ -133,7 +154,7 @@ static void on_drain(struct mail *mail, void *owner)
     t->state = SHARD_DRAINED;
     service_stop(t->service);
     switchboard_close_all(&t->switchboard);
-    shard_save_hurry(t->save);
+    shard_save_hurry(t->save, true);
 }
 
 static void on_stop(struct mail *mail, void *owner)
@@ -172,6 +193,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
     ahead_init(&t->ahead, &t->loop, t->shard);
     acks_init(&t->acks);
     t->save = shard_save_new(&save);
+    shard_save_hurry(t->save, true);
     service.shard = t->shard;
     service.acks = &t->acks;
     t->service = service_new(&service);
@@ -251,6 +273,7 @@ int shard_thread_start(const struct shard_thread_config *config,
     int status;
 
     t->config = *config;
+    t->serve.run = on_serve;
     t->drain.run = on_drain;
     t->stop.run = on_stop;
     atomic_store(&t->alive_ms, now_mono_ms());
@@ -273,6 +296,13 @@ int shard_thread_start(const struct shard_thread_config *config,
     }
     *ret_thread = t;
     return 0;
+}
+
+void shard_thread_serve(struct shard_thread *t)
+{
+    int status = mailbox_post(&t->mailbox, &t->serve);
+
+    assert(status == 0);
 }
 
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
@@ -332,6 +362,11 @@ struct bulletin_sheet *shard_thread_report(struct shard_thread *t)
 uint64_t shard_thread_alive_ms(const struct shard_thread *t)
 {
     return atomic_load(&t->alive_ms);
+}
+
+uint64_t shard_thread_saved_bytes(const struct shard_thread *t)
+{
+    return atomic_load(&t->saved_bytes);
 }
 
 uint64_t shard_thread_log_bytes(const struct shard_thread *t)

@@ -2,7 +2,10 @@
  * One shard's thread: a loop, the shard, its connections, and a mailbox through which the main
  * thread gives it work. Everything that this shard owns is touched by this thread alone.
  *
- *     shard_thread_start -> (restore, open_log) -> receive ... -> drain -> (last checkpoint) -> stop -> join
+ *     shard_thread_start -> (restore, open_log) -> serve -> receive ... -> drain -> (last checkpoint) -> stop -> join
+ *
+ * Before it serves nothing changes the shard by itself: what a start finds, and what a log that is not open
+ * yet could not record, stays as it is.
  *
  * All functions but those marked are the main thread's.
  */
@@ -30,6 +33,9 @@ struct shard_thread_config {
 int shard_thread_start(const struct shard_thread_config *config,
                        struct shard_thread **ret_thread, struct err *err) ON_MAIN MUST_CHECK;
 
+/* From here on time passes for the shard, leases from their beginning. Before the first guest. */
+void shard_thread_serve(struct shard_thread *t) ON_MAIN;
+
 /* Hands over a socket whose hello is good. Takes `fd` when 0 is returned. */
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
                          const struct hello *hello) ON_MAIN MUST_CHECK;
@@ -54,6 +60,9 @@ struct bulletin_sheet *shard_thread_report(struct shard_thread *t);
 
 /* When the thread last showed life, on the monotonic clock. Any thread. */
 uint64_t shard_thread_alive_ms(const struct shard_thread *t);
+
+/* Bytes that it has read for checkpoints so far. Any thread. */
+uint64_t shard_thread_saved_bytes(const struct shard_thread *t);
 
 /* Of its push log: bytes written since it was opened, and whether it lacks records (shard_log.h).
  * Any thread. */

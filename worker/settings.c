@@ -166,8 +166,9 @@ static const struct setting rows[] = {
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "clip-norm", SETTING_FLOAT, clip_norm, "X", "0", 0, 0,
         "L2 bound on the gradient of an embedding row; 0: none"),
-    ROW("training", "warmup", SETTING_U32, warmup, "CLOCKS", "0", 0, 0,
-        "clocks over which the learning rate rises to its value"),
+    ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
+        "clocks over which the learning rate rises to its value; auto: 16 where several workers "
+        "are not in lock step, else 0"),
     ROW("training", "decay", SETTING_CHOICE, decay, "none|linear|exp|inv_sqrt", "none", 0, 0,
         "how the learning rate falls after decay-start"),
     ROW("training", "decay-start", SETTING_U64, decay_start, "CLOCK", "0", 0, 0,
@@ -363,9 +364,21 @@ struct spec_limits settings_limits(const struct settings *s)
                                  .max_bytes = s->table_max_bytes };
 }
 
+bool settings_warmup_is_auto(const struct settings *s)
+{
+    return strcmp(s->warmup, "auto") == 0;
+}
+
+uint32_t settings_warmup(const struct settings *s)
+{
+    if (settings_warmup_is_auto(s))
+        return s->workers > 1 && s->mode != SPEC_MODE_BSP ? SETTINGS_WARMUP_AUTO : 0;
+    return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
+}
+
 struct lr_schedule settings_schedule(const struct settings *s)
 {
-    return (struct lr_schedule){ .warmup_clocks = s->warmup,
+    return (struct lr_schedule){ .warmup_clocks = settings_warmup(s),
                                  .decay = (enum spec_decay)s->decay,
                                  .decay_start = s->decay_start,
                                  .decay_clocks = s->decay_clocks,

@@ -58,7 +58,7 @@ struct settings {
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
     float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm;
     bool nesterov;
-    uint32_t warmup;
+    char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
     float decay_rate, decay_floor;
@@ -103,6 +103,12 @@ struct optim_params settings_optim_params(const struct settings *s, bool dense);
 /* Batches that may be pulled before the push of the one before them: --ahead, and never more than
  * the strictest bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);
+/* Clocks over which the learning rate rises. auto: Adagrad's first steps have full length whatever the
+ * gradient; those that several workers make at once out of the same weights add up to one that is far
+ * too long, from which some runs never recover (worker/README.md). */
+#define SETTINGS_WARMUP_AUTO 16u
+bool settings_warmup_is_auto(const struct settings *s);
+uint32_t settings_warmup(const struct settings *s);
 struct lr_schedule settings_schedule(const struct settings *s);
 /* Which rows of the embedding tables come and go. */
 struct spec_limits settings_limits(const struct settings *s);

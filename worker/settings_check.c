@@ -1,6 +1,7 @@
 /* What is wrong with a person's settings though each of them can be read (settings.h). */
 #include <string.h>
 
+#include "common/number.h"
 #include "worker/model/dlrm_config.h"
 #include "worker/settings.h"
 
@@ -47,11 +48,23 @@ static int check_numbers(const struct settings *s, struct err *err)
     return 0;
 }
 
+static int check_warmup(const struct settings *s, struct err *err)
+{
+    uint64_t n;
+
+    if (settings_warmup_is_auto(s) || (number_read_u64(s->warmup, &n) == 0 && n <= UINT32_MAX))
+        return 0;
+    return err_set(err, PS_ESETTING,
+                   "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
+}
+
 static int check_train(const struct settings *s, struct err *err)
 {
     int status = want(err, s->data.n > 0,
                       "--data: what to train on is missing; name a file or a directory");
 
+    if (!status)
+        status = check_warmup(s, err);
     if (!status)
         status = want(err, s->rank < s->workers,
                       "--rank must be less than --workers: ranks count from 0");

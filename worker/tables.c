@@ -44,8 +44,15 @@ struct tables {
 typedef int get_table(struct tables *t, struct table_spec *spec, uint32_t *ret_id,
                       struct err *err);
 
+/* A warm-up of nobody's choice is what the table was made with: another number of workers may go on. */
 static int make(struct tables *t, struct table_spec *spec, uint32_t *ret_id, struct err *err)
 {
+    struct table_spec have = *spec;
+    struct err unwanted;
+
+    if (settings_warmup_is_auto(t->s) &&
+        t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
+        spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
     return t->store->ops->table(t->store, spec, ret_id, err);
 }
 

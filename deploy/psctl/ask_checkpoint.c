@@ -54,7 +54,7 @@ static void note(const struct request *r, uint32_t i, const cJSON *status, const
                      (now - number(busy, "since_unix_ms")) / 1000);
 
     if (until > 0)
-        snprintf(sentence + n, sizeof sentence - (size_t)n, " and %.0f s more at most",
+        snprintf(sentence + n, sizeof sentence - (size_t)n, ", %.0f s more if it does not move",
                  (until - now) / 1000);
     offline_note(NULL, sentence);
 }

@@ -14,10 +14,15 @@ static bool describe_log(const struct shard_report *shard, char *ret_sentence, s
                  shard->log_error);
     else if (log->has_gap)
         snprintf(ret_sentence, n_bytes,
-                 "the push log of shard %" PRIu32 " lacks %" PRIu64
-                 " records until the next checkpoint is written",
-                 shard->shard, log->n_dropped);
-    return log->is_failed || log->has_gap;
+                 "the push log of shard %" PRIu32
+                 " lacks records until the next checkpoint is written",
+                 shard->shard);
+    else if (log->waited_ms > RENDER_DISK_MS)
+        snprintf(ret_sentence, n_bytes,
+                 "the disk is slow: replies of shard %" PRIu32 " have waited for %" PRIu64
+                 " ms for their records to be safe",
+                 shard->shard, log->waited_ms);
+    return log->is_failed || log->has_gap || log->waited_ms > RENDER_DISK_MS;
 }
 
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes)

@@ -8,6 +8,8 @@
 #include "server/admin/report.h"
 
 #define RENDER_STUCK_MS 5000u /* a report older than this: the shard's loop is stuck */
+#define RENDER_DISK_MS \
+    10000u /* replies that wait longer for their records to be safe: the disk is slow */
 
 /* `what`: "stats" (everything), "status", "tables", "workers", "why". NULL for another word or
  * without memory. */

@@ -239,6 +239,7 @@ static void put_jobs(struct json *j, const struct shard_report *r)
         json_u64(j, "min_clock", job->min_clock);
         json_u64(j, "fenced", job->n_fenced);
         json_u64(j, "deaths", job->n_deaths);
+        json_u64(j, "lost_pushes", job->n_lost);
         put_staleness(j, &job->staleness);
         json_u64(j, "staleness_violations", job->staleness_violations);
         put_workers(j, r, job->name);

@@ -144,6 +144,9 @@ static const struct family job_families[] = {
     JOB("min_clock", "gauge", min_clock,
         "Steps that the slowest counted worker of a job has finished."),
     JOB("fenced_total", "counter", n_fenced, "Messages of workers declared dead."),
+    JOB("lost_pushes_total", "counter", n_lost,
+        "Pushes that had been acknowledged and were not there after a restart (durability "
+        "async)."),
     JOB("worker_deaths_total", "counter", n_deaths, "Workers whose lease ended."),
     JOB("staleness_violations_total", "counter", staleness_violations,
         "Pulls answered beyond the bound; must be 0."),

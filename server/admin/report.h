@@ -41,6 +41,7 @@ struct report_job {
     enum spec_mode mode;
     uint32_t bound, n_workers;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
+    uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
     struct histogram staleness;
 };
 
@@ -80,7 +81,8 @@ struct report_log {
     uint64_t n_syncs, n_failures;
     uint64_t n_dropped; /* records that a failing disk has cost */
     uint64_t is_failed, is_full, has_gap;
-    uint64_t n_waiting; /* replies that wait for a sync */
+    uint64_t n_waiting; /* replies that wait for a sync, */
+    uint64_t waited_ms; /* and the first of them for how long */
 };
 
 struct shard_report {

@@ -89,6 +89,7 @@ static void add_job(struct shard_report *t, const struct report_job *from)
     into->min_clock = least(into->min_clock, from->min_clock);
     into->n_deaths = most(into->n_deaths, from->n_deaths);
     into->n_fenced += from->n_fenced;
+    into->n_lost += from->n_lost;
     into->staleness_violations += from->staleness_violations;
     histogram_merge(&into->staleness, &from->staleness);
 }

@@ -5,7 +5,8 @@
  *     worker     counted in min clock   leaves it by
  *     EXPECTED   yes, with clock 0      joining; the job's join deadline -> LOST
  *     LIVE       yes                    leave -> LEFT; lease over -> DEAD
- *     LEFT       no                     a join by a new incarnation -> LIVE
+ *     LEFT       no                     a join by a new incarnation, or by its own that does not
+ *                                       know all of its pushes to be judged -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
  *
  * A worker that comes back is a new incarnation (a greater number) and starts at the min clock
@@ -57,6 +58,8 @@ struct worker {
      * was said behind it. */
     bool is_behind;
     bool resumed; /* its last join was a reconnect of the same incarnation */
+    uint64_t
+        n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
 };
 
 struct job {
@@ -70,6 +73,7 @@ struct job {
     uint64_t reached;
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
+    uint64_t n_lost;            /* the sum of its workers' */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
 };
 

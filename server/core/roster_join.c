@@ -83,7 +83,7 @@ static void start_job(struct roster *r, struct roster_entry *entry,
     job->started_ms = now_ms;
     job->join_deadline_ms = now_ms + r->join_ms;
     job->reached = 0;
-    job->n_fenced = job->n_deaths = job->staleness_violations = 0;
+    job->n_fenced = job->n_deaths = job->staleness_violations = job->n_lost = 0;
     memset(&job->staleness, 0, sizeof job->staleness);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
         job->workers[i] = (struct worker){ .job = job,
@@ -132,6 +132,19 @@ static int check_settings(const struct job *job, const struct roster_join *join,
     return 0;
 }
 
+/* The process before this one had left, with pushes judged that this one has found and takes for open: it ended
+ * before it could put them away. They stay judged, and it has nothing left to do. */
+static bool comes_back(const struct roster_entry *entry, const struct roster_join *join)
+{
+    const struct worker *w;
+
+    if (join->rank >= entry->job.n_workers)
+        return false;
+    w = &entry->job.workers[join->rank];
+    return w->state == WORKER_LEFT && w->incarnation == join->incarnation &&
+           w->last_seq > join->last_acked;
+}
+
 /* Who left may come back with the same number when the whole job starts afresh. */
 static bool join_is_fenced(const struct roster_entry *entry, const struct roster_join *join,
                            bool job_alive)
@@ -143,6 +156,8 @@ static bool join_is_fenced(const struct roster_entry *entry, const struct roster
     w = &entry->job.workers[join->rank];
     if (!roster_state_is_fenced(w, join->incarnation))
         return false;
+    if (comes_back(entry, join))
+        return check_settings(&entry->job, join, NULL) != 0;
     return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
 }
 
@@ -155,17 +170,33 @@ static void set_name(struct worker *w, const char *name)
         memcpy(w->name, name, n_chars);
 }
 
-static void enter(struct worker *w, const struct roster_join *join, uint64_t now_ms)
+/* A shard that ended, and has less than it had said. */
+static void note_lost(struct worker *w, uint64_t n)
+{
+    w->n_lost = n;
+    w->job->n_lost += n;
+}
+
+static void enter(struct worker *w, const struct roster_join *join, bool comes_back,
+                  uint64_t now_ms)
 {
     bool reconnect = w->state == WORKER_LIVE && w->incarnation == join->incarnation;
     uint64_t min_clock = job_min_clock(w->job);
 
     w->last_seen_ms = now_ms;
-    w->resumed = reconnect;
+    w->resumed = reconnect || comes_back;
+    w->n_lost = 0;
     set_name(w, join->name);
+    if (comes_back) {
+        w->state = WORKER_LIVE;
+        if (w->clock < min_clock)
+            w->clock = min_clock;
+        return;
+    }
     if (reconnect) {
         if (join->last_acked <= w->last_seq)
             return;
+        note_lost(w, join->last_acked - w->last_seq);
         w->last_seq = join->last_acked;
         if (join->clock > w->clock)
             w->clock = join->clock; /* its tick was in what is lost */
@@ -174,6 +205,7 @@ static void enter(struct worker *w, const struct roster_join *join, uint64_t now
     w->state = WORKER_LIVE;
     w->incarnation = w->fenced_below = join->incarnation;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
+    note_lost(w, join->last_acked);
     w->last_seq = join->last_acked;
     w->is_behind = false;
     w->refused_seq = 0;
@@ -218,9 +250,10 @@ static int admit(struct roster *r, struct roster_entry *entry, const struct rost
 {
     const struct shard_event event = join_event(r, join, now_ms);
     bool alive = entry && job_is_alive(&entry->job);
+    bool again = entry && comes_back(entry, join);
     /* Who has finished steps comes back to a run, also when all others have ended it. */
-    bool goes_on =
-        alive || (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
+    bool goes_on = alive || again ||
+                   (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
     int status;
 
     if (entry && join_is_fenced(entry, join, alive))
@@ -236,7 +269,7 @@ static int admit(struct roster *r, struct roster_entry *entry, const struct rost
     if (!goes_on)
         start_job(r, entry, join, now_ms);
     *ret_worker = &entry->job.workers[join->rank];
-    enter(*ret_worker, join, now_ms);
+    enter(*ret_worker, join, again, now_ms);
     shard_journal_record(r->journal, &event);
     return 0;
 }

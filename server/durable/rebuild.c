@@ -80,6 +80,7 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     config.owner = (void *)(uintptr_t)a->config;
     status = recovery_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
     a->facts->n_records += ret->n_records;
+    a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
     return status;
 }

@@ -39,6 +39,7 @@ struct rebuild_facts {
     uint32_t n_links;
     uint64_t epoch;
     uint64_t n_bytes, n_records, n_pushes; /* read of files; done again of the log */
+    uint64_t n_log_bytes;                  /* the same */
     struct log_end end;
 };
 

@@ -36,6 +36,7 @@ static int apply(struct recovery *r, const struct log_record *record) ON_SHARD
         r->facts->last = record->number;
     r->facts->unix_ms = record->unix_ms;
     r->facts->n_records++;
+    r->facts->n_bytes += log_record_bytes(record);
     r->facts->n_pushes += record->event.type == SHARD_EVENT_PUSH;
     return 0;
 }

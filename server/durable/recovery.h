@@ -21,9 +21,9 @@
 
 struct recovery_facts {
     uint64_t from, last; /* records: the first that was wanted; the last that is in the shard */
-    uint64_t n_records, n_pushes; /* done again */
-    uint64_t unix_ms;             /* of the last record; 0: none */
-    bool reached_cut;             /* of a cut: it is no longer SHARD_CUT_EARLY */
+    uint64_t n_records, n_pushes, n_bytes; /* done again */
+    uint64_t unix_ms;                      /* of the last record; 0: none */
+    bool reached_cut;                      /* of a cut: it is no longer SHARD_CUT_EARLY */
 };
 
 struct recovery_config {

@@ -22,6 +22,7 @@ import rig
 READY = re.compile(r"psd ready: listening on (\S+), http (\S+),")
 LOAD = ["--dim", "16", "--optimizer", "rowwise_adagrad"]
 MODES = ["off", "none", "async", "fsync"]
+PARTS = ["log", "checkpoints", "restart", "delta"]
 
 
 class Rig:
@@ -31,12 +32,12 @@ class Rig:
         self.seconds = 1 if options.quick else 5
 
     @contextlib.contextmanager
-    def psd(self, *flags, data=None):
+    def psd(self, *flags, data=None, shards=1):
         """self.took_s: from the start of the process to its first word that it serves."""
         log = self.scratch / "psd.log"
         begin = time.monotonic()
         with open(log, "w") as out:
-            psd = subprocess.Popen([self.o.bin / "psd", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "1",
+            psd = subprocess.Popen([self.o.bin / "psd", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", str(shards),
                                     "--data-dir", data or "", *flags], stderr=out)
         try:
             while not (match := READY.search(log.read_text())):
@@ -133,18 +134,30 @@ def measure_checkpoints(r):
               [[f"{q}, ms, open loop at half of it"] +
                [f"{statistics.median(field(t, f'{q}_us') for t in tails[k]) / 1e3:.2f}" for k in ("normal", "checkpoint")]
                for q in ("p50", "p99", "p999")])
-    return data
+    shutil.rmtree(data)
 
 
-def measure_restart(r, data):
-    size = sum(f.stat().st_size for f in data.glob("checkpoints/*/*.psc"))
-    with r.psd(data=data):
-        first = r.took_s
-    with r.psd(data=data):  # what was read is in the page cache
-        second = r.took_s
-    rig.say(f"From start to serving, {size / 1e6:.0f} MB of checkpoint: {first:.2f} s, once more {second:.2f} s: {size / second / 1e9:.2f} GB/s")
+def measure_restart(r):
+    """Starts after kill -9; the files are in the page cache."""
+    table = []
+    for shards in (1, 2):
+        data = r.scratch / f"restart-{shards}"
+        with r.psd(data=data, shards=shards) as psd:
+            r.bench("push", *LOAD, "--rows", str(r.rows), "--seconds", "1", name="fill")
+            psd.terminate()
+            psd.wait()
+        size = sum(f.stat().st_size for f in data.glob("checkpoints/*/*.psc"))
+        took = []
+        for _ in range(1 if r.o.quick else 7):
+            with r.psd(data=data, shards=shards):
+                took.append(r.took_s)
+        table.append([shards, f"{size / 1e6:.0f}", f"{statistics.median(took):.2f} ({min(took):.2f} to {max(took):.2f})",
+                      f"{size / statistics.median(took) / 1e9:.2f}"])
+        r.lines.append({"case": "restart", "shards": shards, "bytes": size, "seconds": took})
+        shutil.rmtree(data)
+    rig.say("From the start of the process to serving:")
     rig.say()
-    r.lines.append({"case": "restart", "bytes": size, "seconds": [first, second]})
+    rig.table(["shards, a core each", "checkpoint, MB", "seconds", "GB/s"], table)
 
 
 def measure_delta(r):
@@ -169,18 +182,18 @@ def main():
     p.add_argument("--codec", default="int8", help="of pulls and pushes [%(default)s]")
     p.add_argument("--scratch", type=pathlib.Path, help="a folder on the disk that is to be measured [a new one]")
     p.add_argument("--json", type=pathlib.Path, default=rig.ROOT / "build/bench/durable.jsonl")
-    p.add_argument("--part", action="append", choices=["log", "checkpoints", "delta"], help="[all]")
+    p.add_argument("--part", action="append", choices=PARTS, help="[all]")
     o = p.parse_args()
     o.bin = o.bin.resolve()
-    parts = o.part or ["log", "checkpoints", "delta"]
+    parts = o.part or PARTS
     with tempfile.TemporaryDirectory(dir=o.scratch) as scratch:
         r = Rig(o, pathlib.Path(scratch))
         if "log" in parts:
             measure_log(r)
         if "checkpoints" in parts:
-            data = measure_checkpoints(r)
-            measure_restart(r, data)
-            shutil.rmtree(data)
+            measure_checkpoints(r)
+        if "restart" in parts:
+            measure_restart(r)
         if "delta" in parts:
             measure_delta(r)
         rig.write_lines(o.json, r.lines)

@@ -44,10 +44,9 @@ def test_lock_step_reaches_pytorchs_auc_and_the_other_modes_and_int8_follow(psds
     seeds = (1, 2, 3)
     auc, logloss = mean([baseline(psds, bsp, s) for s in seeds])
     assert abs(auc - AUC) < 0.003 and abs(logloss - LOGLOSS) < 0.004, (auc, logloss)
-    # Medians: Adagrad's first steps are as long as its learning rate whatever the gradient, and where two workers make them at once
-    # out of the same weights, a run now and then (one in twenty) learns 0.04 less: worker/README.md has figures.
+    # Without the warm-up that is there by default a run now and then (one in twenty) learns 0.04 less: worker/README.md has figures.
     for mode, flags in (("async", ()), ("ssp", ("--staleness", 4))):
-        got = statistics.median(run(psds, s, *flags, workers=2, mode=mode)[0] for s in seeds)
+        got = statistics.mean(run(psds, s, *flags, workers=2, mode=mode)[0] for s in seeds)
         assert abs(got - auc) < 0.003, (mode, got, auc)
     int8, _ = mean([run(psds, s, "--push-codec", "int8", "--zstd") for s in seeds])
     assert abs(int8 - auc) < 0.001, (int8, auc)

@@ -139,6 +139,20 @@ def test_a_table_may_be_asynchronous_in_a_lock_step_job(psds, tmp_path):
     assert modes["job/emb"] == "async" and modes["job/bot.0.W"] == "job"
 
 
+def test_a_job_goes_on_with_another_number_of_workers_and_another_mode(psds, tmp_path):
+    """Their warm-up is another one, if nobody says which."""
+    log = synth(tmp_path / "log.tsv", 2000)
+    node = psds("--shards", 2)
+    flags = ("--data", log, "--servers", node.address, *SMALL)
+    finish(psworker("train", *flags))
+    for w in [psworker("train", *flags, "--workers", 2, "--rank", r, "--mode", "ssp", "--staleness", 2) for r in range(2)]:
+        finish(w)
+    _, said = finish(psworker("train", *flags, "--warmup", "5"), status=1)
+    assert "warmup_clocks" in said
+    _, said = finish(psworker("train", *flags, "--warmup", "5x"), status=2)
+    assert '--warmup: "5x" is neither auto nor a number of clocks' in said
+
+
 @pytest.mark.parametrize("flags", [
     ("--batch-norm", "--dropout", "0.2", "--wide"), ("--interaction", "concat"), ("--self-interaction", "--l2-dense", "1e-4"),
     ("--optimizer", "ftrl", "--lr", "0.1", "--ftrl-l1", "1e-6"), ("--optimizer", "adam", "--lr", "0.002"),

@@ -77,6 +77,7 @@ static int next_file(struct spool *s, uint64_t acked, int *ret_fd)
 
     if (!status && s->spare_fd >= 0 && acked >= s->before_seq &&
         !path_of(s, s->newest - 1, from) && !files->rename(files->state, from, path)) {
+        remove_before(s, s->newest - 1);
         *ret_fd = s->spare_fd;
         s->spare_fd = -1;
         s->oldest = s->newest;

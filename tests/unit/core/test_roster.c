@@ -194,6 +194,8 @@ static void a_worker_goes_on_where_a_shard_that_forgot_it_left_off(void **state)
     w = must_join(r, join, 0);
     assert_int_equal(w->clock, 57);
     assert_int_equal(w->last_seq, 60);
+    assert_int_equal(w->n_lost, 60);
+    assert_int_equal(w->job->n_lost, 60);
     roster_free(r);
 }
 
@@ -288,6 +290,43 @@ static void who_left_a_running_job_comes_back_only_as_somebody_new(void **state)
     assert_int_equal(try_join(r, ask(0, 2, 3), 0, &w), PS_EFENCED);
     must_join(r, ask(0, 2, 4), 0);
     roster_free(r);
+}
+
+/* Killed in its farewell: the process behind it finds pushes that it takes for open. */
+static void who_left_and_did_not_know_it_finds_its_pushes_judged(void **state)
+{
+    struct roster_join again = ask(0, 2, 3), other;
+    struct roster *r;
+    struct worker *a, *b, *w;
+    uint64_t run;
+
+    (void)state;
+    for (int all_left = 0; all_left < 2; all_left++) {
+        r = roster_new(LEASE_MS, JOIN_MS);
+        a = must_join(r, ask(0, 2, 3), 0);
+        b = must_join(r, ask(1, 2, 3), 0);
+        run = a->job->run;
+        a->clock = a->last_seq = 9;
+        b->clock = 4;
+        roster_leave(r, a);
+        if (all_left)
+            roster_leave(r, b);
+        other = again;
+        other.bound = 7;
+        assert_int_not_equal(try_join(r, other, 0, &w), 0);
+        w = must_join(r, again, 0);
+        assert_int_equal(w->state, WORKER_LIVE);
+        assert_int_equal(w->last_seq, 9);
+        assert_int_equal(w->clock, 9);
+        assert_int_equal(w->job->run, run);
+        assert_true(w->resumed);
+        roster_leave(r, w);
+        again.last_acked = 9; /* it knows: then that was all */
+        if (!all_left)
+            assert_int_equal(try_join(r, again, 0, &w), PS_EFENCED);
+        again.last_acked = 0;
+        roster_free(r);
+    }
 }
 
 static void the_min_clock_is_that_of_the_slowest_who_counts(void **state)
@@ -439,6 +478,7 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(a_job_of_which_all_are_gone_starts_afresh),
         cmocka_unit_test(who_left_a_running_job_comes_back_only_as_somebody_new),
+        cmocka_unit_test(who_left_and_did_not_know_it_finds_its_pushes_judged),
         cmocka_unit_test(the_min_clock_is_that_of_the_slowest_who_counts),
         cmocka_unit_test(the_greatest_incarnation_can_die_and_is_fenced),
         cmocka_unit_test(jobs_that_are_gone_make_room_for_new_ones),

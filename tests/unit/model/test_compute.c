@@ -168,7 +168,9 @@ static void check_bags(struct compute *c, const struct batch *b, uint32_t dim,
                        struct fixture_rng *rng)
 {
     const uint32_t pad = fixture_below(rng, 5), ld = b->n_fields * dim + pad;
-    const struct bags bags = { b->n, b->n_fields, dim, b->n_unique, b->starts, b->row_of };
+    const struct bags bags = {
+        b->n, b->n_fields, dim, b->n_unique, b->starts, b->row_of, NULL
+    };
     const size_t n_rows = b->n_unique;
     float *rows = floats(rng, n_rows * dim), *sums = floats(rng, (size_t)b->n * ld);
     float *drows = floats(rng, n_rows * dim),

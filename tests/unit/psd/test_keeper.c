@@ -216,8 +216,7 @@ static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **st
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 1);
     assert_int_equal(answer.last.error.status, PS_EDEADLINE);
-    assert_non_null(
-        strstr(answer.last.error.text, "checkpoint 1 is not written after 1 s; it"));
+    assert_non_null(strstr(answer.last.error.text, "checkpoint 1 has not moved for 1 s; it"));
     assert_true(record->busy_since_unix_ms && !record->until_unix_ms);
     keeper_wish(f.keeper, on_done, &answer); /* nor does this one wait for ever */
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
