@@ -105,11 +105,8 @@ static int look(const struct file_ops *files, const char *dir, struct verify_log
     if (!status)
         status = read_all(files, dir, &segments, log, err);
     if (status == -ENOENT || (!status && verify_log_is_damaged(log))) {
-        struct err why;
-        int listed = has_moved(files, dir, &segments, ret_moved, &why);
+        int listed = has_moved(files, dir, &segments, ret_moved, err);
 
-        if (listed && err)
-            *err = why;
         status = listed ? listed : status;
     }
     free(segments.firsts);
