@@ -372,7 +372,9 @@ bool settings_warmup_is_auto(const struct settings *s)
 uint32_t settings_warmup(const struct settings *s)
 {
     if (settings_warmup_is_auto(s))
-        return s->workers > 1 && s->mode != SPEC_MODE_BSP ? SETTINGS_WARMUP_AUTO : 0;
+        return s->workers > 1 && s->mode + SPEC_MODE_ASYNC != SPEC_MODE_BSP
+                   ? SETTINGS_WARMUP_AUTO
+                   : 0;
     return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
 }
 

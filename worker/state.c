@@ -6,7 +6,9 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "proto/codec_catalog.h"
 #include "worker/client/residual_file.h"
+#include "worker/settings_wire.h"
 
 struct state {
     const struct file_ops *files;
@@ -25,16 +27,31 @@ static int write_state(struct state *state, uint64_t n_steps, bool is_ended, str
     return residual_file_write(state->files, state->s->state_dir, &f, state->encoder, err);
 }
 
-static void tell_found(const struct residual_file *f, const struct encoder *e)
+/* May a codec of this run keep what it loses? */
+static bool may_owe(const struct settings *s)
+{
+    static const enum choice_slot pushes[] = { CHOICE_ROWS_PUSH, CHOICE_DENSE_PUSH };
+    bool ret = false;
+
+    for (size_t i = 0; i < COUNT_OF(pushes); i++) {
+        enum codec_id id;
+        bool is_auto = settings_wire_codec(s, pushes[i], &id);
+
+        ret = ret || is_auto || codec_by_id(id)->feedback;
+    }
+    return ret;
+}
+
+static void tell_found(const struct state *state, const struct residual_file *f)
 {
     struct encoder_residuals owed;
 
-    encoder_residuals(e, &owed);
+    encoder_residuals(state->encoder, &owed);
     if (f->is_ended)
         log_info("%llu rows are owed something by %llu earlier steps: it goes out with their "
                  "next pushes",
                  (unsigned long long)owed.n_rows, (unsigned long long)f->clock);
-    else
+    else if (owed.n_rows || may_owe(state->s))
         log_warn("the run before did not end by itself; what it owed to %llu rows is as of its "
                  "step %llu: of rows pushed since, a part is lost or sent twice",
                  (unsigned long long)owed.n_rows, (unsigned long long)f->clock);
@@ -57,7 +74,7 @@ static int read_state(struct state *state, struct err *err)
         return status;
     state->steps_before = f.clock;
     state->was_ended = f.is_ended;
-    tell_found(&f, state->encoder);
+    tell_found(state, &f);
     return 0;
 }
 

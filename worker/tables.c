@@ -48,12 +48,21 @@ typedef int get_table(struct tables *t, struct table_spec *spec, uint32_t *ret_i
 static int make(struct tables *t, struct table_spec *spec, uint32_t *ret_id, struct err *err)
 {
     struct table_spec have = *spec;
-    struct err unwanted;
+    struct err unwanted, why;
+    int status;
 
     if (settings_warmup_is_auto(t->s) &&
         t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
         spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
-    return t->store->ops->table(t->store, spec, ret_id, err);
+    status = t->store->ops->table(t->store, spec, ret_id, err);
+    if (status == PS_ESPEC) {
+        why = *err;
+        return err_set(err, status,
+                       "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
+                       "the same model and training settings, or take another --job",
+                       why.text, t->s->job);
+    }
+    return status;
 }
 
 /* What is there must fit the model, whatever it was trained with. */

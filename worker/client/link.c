@@ -55,8 +55,10 @@ static void tell_overdue(struct link *l, const char *what, uint64_t since_ms, ui
         l->now_ms - *told_ms < l->config.answer_ms)
         return;
     *told_ms = l->now_ms;
-    link_state_notice(l, "has not answered %s for %" PRIu64 " s", what,
-                      (l->now_ms - since_ms) / 1000);
+    link_state_notice(l,
+                      "has not answered %s for %" PRIu64
+                      " s; if it waits for other workers or its disk, `psctl why` tells",
+                      what, (l->now_ms - since_ms) / 1000);
 }
 
 static void tick_ready(struct link *l)

@@ -199,8 +199,11 @@ static int tell_late_pull(struct ps_client *c, struct err *err)
 
     if (shard < c->n_shards)
         net_shard_name(c->net, shard, name, sizeof name);
-    return err_set(err, PS_EDEADLINE, "%s has not answered a pull for %u s", name,
-                   c->options.pull_ms / 1000);
+    return err_set(
+        err, PS_EDEADLINE,
+        "%s has not answered a pull for %u s; what it waits for, other workers or its disk, "
+        "`psctl why` tells",
+        name, c->options.pull_ms / 1000);
 }
 
 /* Waits for one shard after the other, and decodes while the next ones are still on their

@@ -1,0 +1,122 @@
+/* Each coming and going of a worker is one line, whatever else the reports say. */
+#include "server/chronicle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct lines {
+    uint32_t n;
+    enum log_level level;
+    char last[320];
+};
+
+static void take(void *arg, enum log_level level, const char *line)
+{
+    struct lines *lines = arg;
+
+    lines->n++;
+    lines->level = level;
+    snprintf(lines->last, sizeof lines->last, "%s", line);
+}
+
+static struct report_worker worker(const char *job, uint32_t rank, enum worker_state state)
+{
+    struct report_worker w = { .rank = rank, .state = state, .incarnation = 7, .clock = 12 };
+
+    snprintf(w.job, sizeof w.job, "%s", job);
+    snprintf(w.name, sizeof w.name, "psworker host:%u", rank);
+    return w;
+}
+
+static void look(struct chronicle *c, struct report_worker *workers, uint32_t n)
+{
+    chronicle_look(c, &(struct shard_report){ .workers = workers, .n_workers = n });
+}
+
+static void who_joins_leaves_dies_or_never_comes_is_told_once(void **state)
+{
+    struct lines lines = { 0 };
+    struct chronicle *c = chronicle_new(take, &lines);
+    struct report_worker w[2] = { worker("ctr", 0, WORKER_LIVE),
+                                  worker("ctr", 1, WORKER_EXPECTED) };
+
+    (void)state;
+    enter_main();
+    look(c, w, 2);
+    assert_int_equal(lines.n, 1);
+    assert_int_equal(lines.level, LOG_LEVEL_INFO);
+    assert_string_equal(lines.last,
+                        "job ctr: worker 0 has joined (psworker host:0), at clock 12");
+    w[0].clock = 40;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 1);
+    w[1].state = WORKER_LOST;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    assert_int_equal(lines.level, LOG_LEVEL_WARN);
+    assert_non_null(strstr(lines.last, "worker 1 has not come within the join timeout"));
+    w[0].state = WORKER_DEAD;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "(psworker host:0) is declared dead, at clock 40"));
+    w[0].state = WORKER_LIVE;
+    w[0].incarnation = 8;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 4);
+    w[0].state = WORKER_LEFT;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 5);
+    assert_string_equal(lines.last, "job ctr: worker 0 has left, at clock 40");
+    chronicle_free(c);
+    chronicle_free(NULL);
+}
+
+static void reports_in_another_order_and_with_other_jobs_tell_nothing_twice(void **state)
+{
+    struct lines lines = { 0 };
+    struct chronicle *c = chronicle_new(take, &lines);
+    struct report_worker one[2] = { worker("a", 0, WORKER_LIVE), worker("b", 0, WORKER_LIVE) };
+    struct report_worker other[3] = { one[1], worker("c", 0, WORKER_LIVE), one[0] };
+
+    (void)state;
+    enter_main();
+    look(c, one, 2);
+    assert_int_equal(lines.n, 2);
+    look(c, other, 3);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "job c:"));
+    look(c, other, 0);
+    assert_int_equal(lines.n, 3);
+    chronicle_free(c);
+}
+
+/* A process that was killed and is back before the next report. */
+static void another_incarnation_in_the_same_place_is_another_worker(void **state)
+{
+    struct lines lines = { 0 };
+    struct chronicle *c = chronicle_new(take, &lines);
+    struct report_worker w = worker("a", 3, WORKER_LIVE);
+
+    (void)state;
+    enter_main();
+    look(c, &w, 1);
+    w.incarnation++;
+    look(c, &w, 1);
+    assert_int_equal(lines.n, 2);
+    chronicle_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_joins_leaves_dies_or_never_comes_is_told_once),
+        cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
+        cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
