@@ -1,5 +1,6 @@
 #include "deploy/psctl/points.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +12,13 @@
 #include "server/store/checkpoint_links.h"
 #include "server/store/shelf.h"
 
+#define LOOKS_MAX 16u
+
 struct points {
     bool json;
     cJSON *root;
     struct grid grid;
+    uint32_t n_added, n_absent; /* absent: no manifest yet, or no more */
 };
 
 struct point {
@@ -109,6 +113,7 @@ static void add(struct points *p, const char *data_dir, const struct manifest *m
 {
     struct point point = { .manifest = m, .is_log_cut = is_log_cut(data_dir, m) };
 
+    p->n_added++;
     for (uint32_t i = 0; i < m->n_files; i++) {
         point.n_rows += m->files[i].n_rows;
         point.n_bytes += m->files[i].n_bytes;
@@ -131,14 +136,15 @@ static int add_number(struct points *p, const char *data_dir, uint64_t number, s
         status = checkpoint_open_settled(&file_os, dir, &c, &unfinished, err);
     if (!status)
         add(p, data_dir, &c.links[0]);
-    else if (checkpoint_is_damage(status) && !unfinished &&
-             !checkpoint_is_unfinished(&file_os, dir))
+    else if (unfinished || (status == -ENOENT && checkpoint_is_unfinished(&file_os, dir)))
+        p->n_absent++;
+    else if (checkpoint_is_damage(status))
         offline_note(NULL, err->text);
     checkpoint_close(&c);
     return checkpoint_is_damage(status) ? 0 : status;
 }
 
-static int add_all(struct points *p, const char *data_dir, struct err *err)
+static int add_listed(struct points *p, const char *data_dir, struct err *err)
 {
     char base[SHELF_PATH_MAX];
     struct shelf_numbers numbers = { 0 };
@@ -151,6 +157,18 @@ static int add_all(struct points *p, const char *data_dir, struct err *err)
     for (size_t i = numbers.n; i-- > 0 && !status;)
         status = add_number(p, data_dir, numbers.items[i], err);
     free(numbers.items);
+    return status;
+}
+
+/* psd may have replaced all that were listed before they were opened: then there are others. */
+static int add_all(struct points *p, const char *data_dir, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < LOOKS_MAX && !status && !p->n_added && (!i || p->n_absent); i++) {
+        p->n_absent = 0;
+        status = add_listed(p, data_dir, err);
+    }
     return status;
 }
 
