@@ -48,6 +48,7 @@ struct keeper_record {
     uint64_t base, took_ms; /* the same: what it is a delta to (0: full), how long it took */
     struct err error;       /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms; /* 0: nothing is under way */
+    uint64_t busy_number;        /* of the one under way; 0: it has none yet */
     uint64_t
         until_unix_ms; /* when it will be told to have failed, unless it moves; 0: it has been */
 };

@@ -361,6 +361,9 @@ int source_rebuild(const struct source *s, const struct file_ops *files, uint32_
                                          .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = rebuild_shard(&config, *ret, now_ms, ret_facts, err);
+    if (!status && ret_facts->end.verdict == LOG_DAMAGED)
+        status = err_set(err, PS_ECORRUPT, "--at NUMBER takes a checkpoint alone, as %s",
+                         ret_facts->end.text);
     if (status) {
         shard_free(*ret);
         *ret = NULL;
