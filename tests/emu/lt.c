@@ -33,13 +33,15 @@ struct emu_lt_preference {
 
 static struct {
     unsigned refused;
+    enum emu_lt_when when;
     enum emu_lt_relu relu;
     struct emu_lt_counts counts;
 } lt;
 
-void emu_lt_refuse(unsigned epilogue_bits)
+void emu_lt_refuse(unsigned epilogue_bits, enum emu_lt_when when)
 {
     lt.refused = epilogue_bits;
+    lt.when = when;
 }
 
 void emu_lt_relu(enum emu_lt_relu relu)
@@ -265,7 +267,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (n_wanted < 1 || !plan(d, a, b, c, to, &p))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if ((lt.refused & p.desc.epilogue) ||
+    if ((lt.when == EMU_LT_AT_ONCE && lt.refused & p.desc.epilogue) ||
         (is_tensor(&p) && !is_fit_for_tensors(&p, pref->align)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
@@ -400,9 +402,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
     sound = whole && is_as_promised(p, algo) &&
             emu_memory_is_device(workspace, n_workspace_bytes) &&
             (p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(p));
-    if (!sound) {
+    if (!sound || lt.refused & p->desc.epilogue) {
         free(p);
-        return CUBLAS_STATUS_INVALID_VALUE;
+        return sound ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
     }
     lt.counts.products++;
     lt.counts.fused += p->desc.epilogue != CUBLASLT_EPILOGUE_DEFAULT;

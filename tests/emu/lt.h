@@ -17,8 +17,9 @@
 extern "C" {
 #endif
 
-/* Heuristics find nothing for an epilogue that has any of these bits. 0: all are found. */
-void emu_lt_refuse(unsigned epilogue_bits);
+/* An epilogue that has any of these bits is refused: when an algorithm is asked for, or only when it is run. 0: none is. */
+enum emu_lt_when { EMU_LT_AT_ONCE, EMU_LT_LATE };
+void emu_lt_refuse(unsigned epilogue_bits, enum emu_lt_when when);
 
 /* Whether the fused ReLU is max(x, 0), which makes 0 of a NaN. */
 enum emu_lt_relu { EMU_LT_KEEPS_NAN, EMU_LT_DROPS_NAN };

@@ -64,6 +64,11 @@ static uint32_t draw(uint32_t n)
     return (uint32_t)(rt.random >> 33) % n;
 }
 
+bool emu_rt_is_real(void)
+{
+    return false;
+}
+
 void emu_rt_seed(uint64_t seed)
 {
     assert(!emu_rt_alive() && !rt.streams && !rt.capture);

@@ -24,6 +24,9 @@
 extern "C" {
 #endif
 
+/* False; of a real GPU in the place of this one (tests/gpu/real.c) true. */
+bool emu_rt_is_real(void);
+
 /* All state as at the start, another order of what is ready. Nothing may be alive. */
 void emu_rt_seed(uint64_t seed);
 

@@ -56,35 +56,18 @@ static void free_plan(struct plan *p)
         (void)cublasLtMatmulDescDestroy(p->desc);
 }
 
-void plans_clear(struct plans *p)
-{
-    for (size_t i = 0; i < p->n; i++)
-        free_plan(&p->at[i]);
-    p->n = 0;
-}
-
 void plans_free(struct plans *p)
 {
     if (!p)
         return;
-    plans_clear(p);
+    for (size_t i = 0; i < p->n; i++)
+        free_plan(&p->at[i]);
     free(p->at);
     scratch_free(&p->nans);
     scratch_free(&p->workspace);
     if (p->lt)
         (void)cublasLtDestroy(p->lt);
     free(p);
-}
-
-struct plans_counts plans_counts(const struct plans *p)
-{
-    struct plans_counts counts = { .plans = (uint32_t)p->n };
-
-    for (size_t i = 0; i < p->n; i++) {
-        counts.fused += p->at[i].fused;
-        counts.wanted += p->at[i].key.with_bias;
-    }
-    return counts;
 }
 
 /* At most 256, more than which no kernel asks for. */
@@ -231,41 +214,46 @@ static cublasStatus_t run(const struct plans *p, cudaStream_t stream, struct pla
     return status;
 }
 
-/* Runs the plan with a bias of NaN, which must arrive in D's first column. D is still to be made. */
-static bool try_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
-                    const struct plans_operands *o, bool *ret_stays, struct fault *f)
+/* Whether NaNs of a bias arrive in D's first column. */
+static bool keeps_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
+                      const struct plans_operands *o, struct fault *f)
 {
     const size_t n_bytes = plan->key.shape.m * sizeof(float);
     float *first = mem_alloc(n_bytes);
-    bool worked =
-        fault_check(f, "memory of products", scratch_reserve(&p->nans, n_bytes)) &&
+    bool keeps =
+        fault_check(f, "trying a product", scratch_reserve(&p->nans, n_bytes)) &&
         fault_check(f, "trying a product",
                     cudaMemsetAsync(p->nans.memory, 0xff, n_bytes, stream)) &&
-        fault_check_lt(f, "trying a product", run(p, stream, plan, o, p->nans.memory)) &&
+        run(p, stream, plan, o, p->nans.memory) == CUBLAS_STATUS_SUCCESS &&
         fault_check(f, "trying a product",
                     cudaMemcpyAsync(first, o->d, n_bytes, cudaMemcpyDeviceToHost, stream)) &&
         fault_check(f, "trying a product", cudaStreamSynchronize(stream));
 
-    *ret_stays = true;
-    for (uint32_t i = 0; worked && i < plan->key.shape.m; i++)
-        *ret_stays = *ret_stays && isnan(first[i]);
+    for (uint32_t i = 0; keeps && i < plan->key.shape.m; i++)
+        keeps = isnan(first[i]);
     free(first);
-    return worked;
+    return keeps;
 }
 
-/* Fused if that is wanted, can be had and is right; else plain. */
+/* The library may find an algorithm and then not run it, or not as it must be. D and sums of B are still to be made, so
+ * that they can be tried on. */
+static bool is_good(struct plans *p, cudaStream_t stream, struct plan *plan,
+                    const struct plans_operands *o, struct fault *f)
+{
+    return plan->key.shape.kind == PLANS_FORWARD_RELU
+               ? keeps_nan(p, stream, plan, o, f)
+               : run(p, stream, plan, o, o->bias) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Fused if that is wanted, can be had and is good; else plain. */
 static bool choose_epilogue(struct plans *p, cudaStream_t stream, struct plan *plan,
                             const struct plans_operands *o, struct fault *f)
 {
-    const cublasLtEpilogue_t fused = epilogue_of(plan->key.shape.kind);
-    bool stays = true;
-
     plan->fused = o->bias && set_bias(plan, o->bias) == CUBLAS_STATUS_SUCCESS &&
-                  choose(p, plan, fused) == CUBLAS_STATUS_SUCCESS;
-    if (plan->fused && fused == CUBLASLT_EPILOGUE_RELU_BIAS &&
-        !try_nan(p, stream, plan, o, &stays, f))
+                  choose(p, plan, epilogue_of(plan->key.shape.kind)) == CUBLAS_STATUS_SUCCESS;
+    plan->fused = plan->fused && is_good(p, stream, plan, o, f);
+    if (fault_is_set(f))
         return false;
-    plan->fused = plan->fused && stays;
     return plan->fused || fault_check_lt(f, "a product that has no algorithm",
                                          choose(p, plan, CUBLASLT_EPILOGUE_DEFAULT));
 }

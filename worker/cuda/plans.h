@@ -15,8 +15,8 @@
  * version to the next; where it cannot, the product is made without, and the caller is told.
  *
  * A plan is made with the device at rest, never while a stream is captured (some versions refuse that): so ops are run
- * once before they are recorded. The ReLU is tried with a bias of NaN, once for each plan: its definition in cublasLt,
- * max(x, 0), leaves open what becomes of it.
+ * once before they are recorded. What is fused is tried before it is trusted, once for each plan: the library may refuse in the
+ * end what it has offered, and its ReLU, max(x, 0), may make 0 of a NaN, for which the bias is NaN.
  */
 #ifndef WORKER_CUDA_PLANS_H
 #define WORKER_CUDA_PLANS_H
@@ -48,13 +48,5 @@ void plans_free(struct plans *p); /* NULL is fine */
 /* False with `f` set. *ret_fused: whether the bias has been dealt with. */
 bool plans_run(struct plans *p, cudaStream_t stream, const struct plans_shape *shape,
                const struct plans_operands *operands, bool *ret_fused, struct fault *f);
-
-struct plans_counts {
-    uint32_t plans, fused, wanted; /* all; with something fused; that were to have it */
-};
-struct plans_counts plans_counts(const struct plans *p);
-
-/* Forgets all. Nothing may be running. */
-void plans_clear(struct plans *p);
 
 #endif

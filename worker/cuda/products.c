@@ -41,11 +41,6 @@ void products_free(struct products *p)
     free(p);
 }
 
-struct plans_counts products_counts(const struct products *p)
-{
-    return plans_counts(p->plans);
-}
-
 static uint32_t padded(const struct products *p, uint32_t width)
 {
     return (width + p->pad - 1) / p->pad * p->pad;

@@ -33,6 +33,4 @@ bool products_backward(struct products *p, cudaStream_t stream, const struct lin
                        const float *dy, float *dx, const struct relu_mask *mask, float *dw,
                        float *db, void *scratch, struct fault *f);
 
-struct plans_counts products_counts(const struct products *p);
-
 #endif

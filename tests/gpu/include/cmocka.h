@@ -1,12 +1,11 @@
-/*
- * As much of cmocka as the kernels' tests use, for machines with a GPU and without cmocka. A test that fails says
- * where, and the next one runs.
- */
-#ifndef TESTS_GPU_CMOCKA_H
-#define TESTS_GPU_CMOCKA_H
+/* For machines with a GPU and no cmocka: as much of it as tests/unit/cuda uses there. */
+#ifndef GPU_CMOCKA_H
+#define GPU_CMOCKA_H
 
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct CMUnitTest {
@@ -14,72 +13,66 @@ struct CMUnitTest {
     void (*run)(void **state);
 };
 
-#define cmocka_unit_test(test) \
-    {                          \
-#test, test            \
+enum { GPU_CMOCKA_FAILED = 1, GPU_CMOCKA_SKIPPED };
+
+/* Where a test that fails or skips goes back to. */
+static jmp_buf gpu_cmocka_out;
+
+#define cmocka_unit_test(function) \
+    {                              \
+#function, function        \
     }
-
-#define print_message printf
-
-/* Of the test that runs. */
-static jmp_buf cmocka_failed;
-
-#define fail_msg(...)                          \
-    do {                                       \
-        printf("%s:%d: ", __FILE__, __LINE__); \
-        printf(__VA_ARGS__);                   \
-        printf("\n");                          \
-        longjmp(cmocka_failed, 1);             \
+#define print_message(...) ((void)printf(__VA_ARGS__))
+#define skip() longjmp(gpu_cmocka_out, GPU_CMOCKA_SKIPPED)
+#define fail_msg(...)                               \
+    do {                                            \
+        printf("%s:%d: ", __FILE__, __LINE__);      \
+        printf(__VA_ARGS__);                        \
+        printf("\n");                               \
+        longjmp(gpu_cmocka_out, GPU_CMOCKA_FAILED); \
     } while (0)
-
-#define assert_true(c)                    \
-    do {                                  \
-        if (!(c))                         \
-            fail_msg("not true: %s", #c); \
+#define assert_true(what)                  \
+    do {                                   \
+        if (!(what))                       \
+            fail_msg("not so: %s", #what); \
     } while (0)
+#define assert_false(what) assert_true(!(what))
+#define assert_null(what) assert_true(!(what))
+#define assert_non_null(what) assert_true(what)
+#define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))
+#define assert_memory_equal(a, b, n) assert_true(!memcmp(a, b, n))
+#define assert_string_equal(a, b) assert_true(!strcmp(a, b))
 
-#define assert_non_null(p) assert_true((p) != NULL)
-
-#define assert_int_equal(a, b)                                                     \
-    do {                                                                           \
-        const long long cmocka_a = (long long)(a), cmocka_b = (long long)(b);      \
-                                                                                   \
-        if (cmocka_a != cmocka_b)                                                  \
-            fail_msg("%s is %lld, expected %s: %lld", #a, cmocka_a, #b, cmocka_b); \
-    } while (0)
-
-#define assert_memory_equal(a, b, n)                                            \
-    do {                                                                        \
-        if (memcmp(a, b, n) != 0)                                               \
-            fail_msg("%s and %s differ within %zu bytes", #a, #b, (size_t)(n)); \
-    } while (0)
-
-#define cmocka_run_group_tests(tests, open, close) \
-    cmocka_run(tests, sizeof(tests) / sizeof((tests)[0]), open, close)
-
-static inline int cmocka_run(const struct CMUnitTest *tests, size_t n, int (*open)(void **),
-                             int (*close)(void **))
+/* setup, teardown: NULL, or of all tests, which share a state. */
+static inline int gpu_cmocka_run(const struct CMUnitTest *tests, size_t n,
+                                 int (*setup)(void **state), int (*teardown)(void **state))
 {
-    void *state = NULL;
-    int volatile n_failed = 0;
+    static void *state;
+    volatile int n_failed = 0;
 
-    if (setjmp(cmocka_failed) || open(&state)) {
-        printf("[  FAILED  ] before the first test\n");
+    if (setjmp(gpu_cmocka_out) || (setup && setup(&state))) {
+        printf("[   FAILED ] before the first test\n");
         return 1;
     }
-    for (size_t volatile i = 0; i < n; i++) {
-        if (setjmp(cmocka_failed)) {
-            printf("[  FAILED  ] %s\n", tests[i].name);
-            n_failed++;
-            continue;
-        }
-        tests[i].run(&state);
-        printf("[       OK ] %s\n", tests[i].name);
+
+    for (volatile size_t i = 0; i < n; i++) {
+        const int how = setjmp(gpu_cmocka_out);
+
+        if (how == 0)
+            tests[i].run(&state);
+        n_failed += how == GPU_CMOCKA_FAILED;
+        printf("[ %s ] %s\n",
+               how == 0                    ? "      OK"
+               : how == GPU_CMOCKA_SKIPPED ? " SKIPPED"
+                                           : "  FAILED",
+               tests[i].name);
     }
-    if (setjmp(cmocka_failed) || close(&state))
+    if (setjmp(gpu_cmocka_out) || (teardown && teardown(&state)))
         n_failed++;
-    printf(n_failed ? "%d failed\n" : "%d failed: all %zu passed\n", n_failed, n);
     return n_failed;
 }
+
+#define cmocka_run_group_tests(tests, setup, teardown) \
+    gpu_cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], setup, teardown)
 
 #endif

@@ -32,6 +32,13 @@ static inline uint64_t rig_seed(void)
     return seed;
 }
 
+/* First thing in a test of what no real GPU can be made to do, or be asked. */
+static inline void rig_needs_emulation(void)
+{
+    if (emu_rt_is_real())
+        skip();
+}
+
 /* The scheduler's order and the inputs come from `seed`. */
 static inline struct rig rig_open(uint64_t seed, enum compute_products products)
 {
