@@ -51,10 +51,11 @@ static int make(struct tables *t, struct table_spec *spec, uint32_t *ret_id, str
     status = t->store->ops->table(t->store, spec, ret_id, err);
     if (status == PS_ESPEC) {
         why = *err;
-        return err_set(err, status,
-                       "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
-                       "the same model and training settings, or take another --job",
-                       why.text, t->s->job);
+        return err_set(
+            err, status,
+            "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
+            "the same model and training settings, or take another --job",
+            why.text, t->s->job);
     }
     return status;
 }

@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         v *= dy[s];
     if (mask.y) {
         y = dev_load<N>(mask.y + s * mask.ldy + i);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
     }
     dev_store(dx + s * l.in + i, d);

@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     if (s >= nm.n || o >= nm.width)
         return;
     v = dev_load<N>(x + s * nm.width + o);
-    for (int k = 0; k < N; k++) {
+    for (uint32_t k = 0; k < N; k++) {
         v.at[k] = (1 + nm.gamma[o + k]) * ((v.at[k] - nm.mean[o + k]) * nm.inv_std[o + k]) +
                   nm.beta[o + k];
         v.at[k] = least > v.at[k] ? least : v.at[k];
@@ -109,7 +109,7 @@ struct norm_back {
     __forceinline__ __device__ struct dev_floats<N> xhat(size_t s, uint32_t o) const {
         struct dev_floats<N> v = dev_load<N>(x + s * nm.width + o);
 
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             v.at[k] = (v.at[k] - nm.mean[o + k]) * nm.inv_std[o + k];
         return v;
     }
@@ -120,7 +120,7 @@ struct norm_back {
 
         if (mask.y) {
             y = dev_load<N>(mask.y + s * mask.ldy + o);
-            for (int k = 0; k < N; k++)
+            for (uint32_t k = 0; k < N; k++)
                 d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
         }
         return d;
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     d = w.masked<N>(s, o);
     xhat = w.xhat<N>(s, o);
-    for (int k = 0; k < N; k++) {
+    for (uint32_t k = 0; k < N; k++) {
         d.at[k] -= (float)(means[o + k].a + (double)xhat.at[k] * means[o + k].b);
         d.at[k] *= (1 + w.nm.gamma[o + k]) * w.nm.inv_std[o + k];
     }

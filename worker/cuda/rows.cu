@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     v = dev_load<N>(y + s * ldy + o);
     by = dev_load<N>(b + o);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] = act_of(v.at[k] + by.at[k], least);
     dev_store(y + s * ldy + o, v);
 }
@@ -58,12 +58,12 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     v = dev_load<N>(a + s * lda + o);
     if (b) {
         more = dev_load<N>(b + s * ldb + o);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             v.at[k] += more.at[k];
     }
     if (mask.y) {
         more = dev_load<N>(mask.y + s * mask.ldy + o);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             v.at[k] = more.at[k] > 0.0f ? v.at[k] * mask.scale : 0.0f;
     }
     dev_store(sum + s * width + o, v);
@@ -98,7 +98,7 @@ static __forceinline__ __device__ struct dev_floats<N> load_some(const float *ro
 
     if (o + N <= width)
         return dev_load<N>(row + o);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         if (o + k < width)
             v.at[k] = row[o + k];
     return v;
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     if (s >= n || o >= ldy)
         return;
     v = load_some<N>(x + s * ldx, o, width);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         h.at[k] = (uint16_t)codec_half_to_bf16(codec_bytes_of_float(v.at[k]));
     *(struct halves<N> *)(y + s * ldy + o) = h;
 }
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     if (i >= n)
         return;
     v = dev_load<N>(y + i);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] *= hash_mix2(key, i + (uint64_t)k) >> 40 >= least ? scale : 0.0f;
     dev_store(y + i, v);
 }
@@ -190,7 +190,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     v = dev_load<N>(y + i);
     more = dev_load<N>(x + i);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] += a * more.at[k];
     dev_store(y + i, v);
 }
