@@ -59,7 +59,7 @@ sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
         const uint32_t bag = p.uses.bags[i], s = bag / p.n_fields, f = bag % p.n_fields;
 
         more = dev_load<N>(p.sums + (size_t)s * p.ld + (size_t)f * p.step + d);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             sum.at[k] += more.at[k];
     }
     return sum;
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         DEV_UNROLL_8
         for (uint32_t i = first; i < end; i++) {
             more = dev_load<N>(parts + (size_t)i * p.dim + d);
-            for (int k = 0; k < N; k++)
+            for (uint32_t k = 0; k < N; k++)
                 sum.at[k] += more.at[k];
         }
     }

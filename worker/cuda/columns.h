@@ -50,9 +50,11 @@ static __global__ void __launch_bounds__(COLUMNS_WIDE *COLUMNS_DEEP)
                    end = first + block < n ? first + block : n;
     typename Term::sum sum = {};
 
-    if (o < width)
+    if (o < width) {
+        DEV_UNROLL_4
         for (uint32_t s = first + threadIdx.y; s < end; s += COLUMNS_DEEP)
             term.add(sum, s, o);
+    }
     sum = columns_fold(sum);
     if (threadIdx.y == 0 && o < width)
         parts[(size_t)blockIdx.x * width + o] = sum;
@@ -65,9 +67,11 @@ static __global__ void __launch_bounds__(COLUMNS_WIDE *COLUMNS_DEEP)
     const uint32_t o = blockIdx.y * COLUMNS_WIDE + threadIdx.x;
     Sum sum = {};
 
-    if (o < width)
+    if (o < width) {
+        DEV_UNROLL_4
         for (uint32_t i = threadIdx.y; i < n_parts; i += COLUMNS_DEEP)
             sum += parts[(size_t)i * width + o];
+    }
     sum = columns_fold(sum);
     if (threadIdx.y == 0 && o < width)
         finish.put(o, sum);

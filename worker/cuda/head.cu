@@ -38,19 +38,33 @@ cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
     return dev_launch(forward, dev_grid(l->n, LANES), stream, *l, least, y, ldy);
 }
 
+template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     slope_of_x(struct linear l, const float *dy, struct relu_mask mask, float *dx)
 {
     const size_t s = dev_row();
-    const uint32_t i = dev_column();
-    float d;
+    const uint32_t i = dev_column() * N;
+    struct dev_floats<N> d, y;
 
     if (s >= l.n || i >= l.in)
         return;
-    d = dy[s] * l.w[i];
-    if (mask.y)
-        d = mask.y[s * mask.ldy + i] > 0.0f ? d * mask.scale : 0.0f;
-    dx[s * l.in + i] = d;
+    d = dev_load<N>(l.w + i);
+    for (float &v : d.at)
+        v *= dy[s];
+    if (mask.y) {
+        y = dev_load<N>(mask.y + s * mask.ldy + i);
+        for (uint32_t k = 0; k < N; k++)
+            d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
+    }
+    dev_store(dx + s * l.in + i, d);
+}
+
+static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l,
+                                     const float *dy, const struct relu_mask &mask, float *dx)
+{
+    if (dev_by_fours(l->w, l->in) && dev_by_fours(mask.y, mask.ldy) && dev_by_fours(dx, l->in))
+        return dev_launch(slope_of_x<4>, dev_grid(l->n, l->in / 4), stream, *l, dy, mask, dx);
+    return dev_launch(slope_of_x<1>, dev_grid(l->n, l->in), stream, *l, dy, mask, dx);
 }
 
 /* Columns 0 .. in - 1 are dw, column `in` is db. */
@@ -88,8 +102,7 @@ cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, c
         error = columns_sum(stream, term, finish, l->n, l->in + 1, scratch);
     if (error || !dx)
         return error;
-    return dev_launch(slope_of_x, dev_grid(l->n, l->in), stream, *l, dy, mask ? *mask : none,
-                      dx);
+    return launch_slope_of_x(stream, l, dy, mask ? *mask : none, dx);
 }
 
 struct head_bias {

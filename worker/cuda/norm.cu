@@ -68,17 +68,23 @@ cudaError_t kernels_norm_running(cudaStream_t stream, const struct norm *nm)
 }
 
 /* least: 0 for ReLU, else -infinity; a NaN stays one. */
+template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     apply(struct norm nm, float least, const float *x, float *y, uint32_t ldy)
 {
     const size_t s = dev_row();
-    const uint32_t o = dev_column();
-    float v;
+    const uint32_t o = dev_column() * N;
+    struct dev_floats<N> v;
 
     if (s >= nm.n || o >= nm.width)
         return;
-    v = (1 + nm.gamma[o]) * ((x[s * nm.width + o] - nm.mean[o]) * nm.inv_std[o]) + nm.beta[o];
-    y[s * ldy + o] = least > v ? least : v;
+    v = dev_load<N>(x + s * nm.width + o);
+    for (uint32_t k = 0; k < N; k++) {
+        v.at[k] = (1 + nm.gamma[o + k]) * ((v.at[k] - nm.mean[o + k]) * nm.inv_std[o + k]) +
+                  nm.beta[o + k];
+        v.at[k] = least > v.at[k] ? least : v.at[k];
+    }
+    dev_store(y + s * ldy + o, v);
 }
 
 cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm, enum compute_act act,
@@ -86,28 +92,38 @@ cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm, enum 
 {
     const float least = act == COMPUTE_RELU ? 0.0f : -INFINITY;
 
-    return dev_launch(apply, dev_grid(nm->n, nm->width), stream, *nm, least, x, y, ldy);
+    if (dev_by_fours(x, nm->width) && dev_by_fours(y, ldy))
+        return dev_launch(apply<4>, dev_grid(nm->n, nm->width / 4), stream, *nm, least, x, y,
+                          ldy);
+    return dev_launch(apply<1>, dev_grid(nm->n, nm->width), stream, *nm, least, x, y, ldy);
 }
 
-/* What the way back reads of a sample's column. */
+/* What the way back reads of N columns of a sample. */
 struct norm_back {
     struct norm nm;
     struct relu_mask mask; /* y NULL: none */
     const float *x;
     float *dy;
 
-    __forceinline__ __device__ float xhat(size_t s, uint32_t o) const
-    {
-        return (x[s * nm.width + o] - nm.mean[o]) * nm.inv_std[o];
+    template <int N>
+    __forceinline__ __device__ struct dev_floats<N> xhat(size_t s, uint32_t o) const {
+        struct dev_floats<N> v = dev_load<N>(x + s * nm.width + o);
+
+        for (uint32_t k = 0; k < N; k++)
+            v.at[k] = (v.at[k] - nm.mean[o + k]) * nm.inv_std[o + k];
+        return v;
     }
 
-    __forceinline__ __device__ float masked(size_t s, uint32_t o) const
-    {
-        const float d = dy[s * nm.width + o];
+    template <int N>
+    __forceinline__ __device__ struct dev_floats<N> masked(size_t s, uint32_t o) const {
+        struct dev_floats<N> d = dev_load<N>(dy + s * nm.width + o), y;
 
-        if (!mask.y)
-            return d;
-        return mask.y[s * mask.ldy + o] > 0.0f ? d * mask.scale : 0.0f;
+        if (mask.y) {
+            y = dev_load<N>(mask.y + s * mask.ldy + o);
+            for (uint32_t k = 0; k < N; k++)
+                d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
+        }
+        return d;
     }
 };
 
@@ -117,10 +133,10 @@ struct norm_slopes {
 
     __device__ void add(struct columns_pair &to, size_t s, uint32_t o) const
     {
-        const double d = (double)w.masked(s, o);
+        const double d = (double)w.masked<1>(s, o).at[0];
 
         to.a += d;
-        to.b += d * (double)w.xhat(s, o);
+        to.b += d * (double)w.xhat<1>(s, o).at[0];
     }
 };
 
@@ -146,17 +162,34 @@ struct norm_slopes_finish {
 };
 
 /* dx = (1 + gamma) inv_std (dy - (mean of dy + xhat mean of dy xhat)) */
+template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     slope_of_x(struct norm_back w, const struct columns_pair *means)
 {
     const size_t s = dev_row();
-    const uint32_t o = dev_column();
-    float d;
+    const uint32_t o = dev_column() * N;
+    struct dev_floats<N> d, xhat;
 
     if (s >= w.nm.n || o >= w.nm.width)
         return;
-    d = w.masked(s, o) - (float)(means[o].a + (double)w.xhat(s, o) * means[o].b);
-    w.dy[s * w.nm.width + o] = d * ((1 + w.nm.gamma[o]) * w.nm.inv_std[o]);
+    d = w.masked<N>(s, o);
+    xhat = w.xhat<N>(s, o);
+    for (uint32_t k = 0; k < N; k++) {
+        d.at[k] -= (float)(means[o + k].a + (double)xhat.at[k] * means[o + k].b);
+        d.at[k] *= (1 + w.nm.gamma[o + k]) * w.nm.inv_std[o + k];
+    }
+    dev_store(w.dy + s * w.nm.width + o, d);
+}
+
+static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct norm_back &w,
+                                     const struct columns_pair *means)
+{
+    const uint32_t n = w.nm.n, width = w.nm.width;
+
+    if (dev_by_fours(w.x, width) && dev_by_fours(w.dy, width) &&
+        dev_by_fours(w.mask.y, w.mask.ldy))
+        return dev_launch(slope_of_x<4>, dev_grid(n, width / 4), stream, w, means);
+    return dev_launch(slope_of_x<1>, dev_grid(n, width), stream, w, means);
 }
 
 cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
@@ -170,9 +203,7 @@ cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
     const struct norm_slopes term = { w };
     cudaError_t error = columns_sum(stream, term, finish, nm->n, nm->width, parts);
 
-    return error ? error
-                 : dev_launch(slope_of_x, dev_grid(nm->n, nm->width), stream, w,
-                              (const struct columns_pair *)means);
+    return error ? error : launch_slope_of_x(stream, w, means);
 }
 
 size_t kernels_sums_bytes(uint32_t n, uint32_t width)

@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     v = dev_load<N>(y + s * ldy + o);
     by = dev_load<N>(b + o);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] = act_of(v.at[k] + by.at[k], least);
     dev_store(y + s * ldy + o, v);
 }
@@ -58,12 +58,12 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     v = dev_load<N>(a + s * lda + o);
     if (b) {
         more = dev_load<N>(b + s * ldb + o);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             v.at[k] += more.at[k];
     }
     if (mask.y) {
         more = dev_load<N>(mask.y + s * mask.ldy + o);
-        for (int k = 0; k < N; k++)
+        for (uint32_t k = 0; k < N; k++)
             v.at[k] = more.at[k] > 0.0f ? v.at[k] * mask.scale : 0.0f;
     }
     dev_store(sum + s * width + o, v);
@@ -89,38 +89,68 @@ cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t width,
     return kernels_add_rows(stream, n, width, d, width, NULL, 0, mask, d);
 }
 
+/* Numbers o .. o + N - 1 of a row; those behind `width`, which may not be there, are 0. */
+template <int N>
+static __forceinline__ __device__ struct dev_floats<N> load_some(const float *row, uint32_t o,
+                                                                 uint32_t width) {
+    struct dev_floats<N> v = {
+    };
+
+    if (o + N <= width)
+        return dev_load<N>(row + o);
+    for (uint32_t k = 0; k < N; k++)
+        if (o + k < width)
+            v.at[k] = row[o + k];
+    return v;
+}
+
+template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     pad(uint32_t n, uint32_t width, const float *x, uint32_t ldx, float *y, uint32_t ldy)
 {
     const size_t s = dev_row();
-    const uint32_t o = dev_column();
+    const uint32_t o = dev_column() * N;
 
     if (s < n && o < ldy)
-        y[s * ldy + o] = o < width ? x[s * ldx + o] : 0;
+        dev_store(y + s * ldy + o, load_some<N>(x + s * ldx, o, width));
 }
 
 cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
                         uint32_t ldx, float *y, uint32_t ldy)
 {
-    return dev_launch(pad, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
+    if (dev_by_fours(x, ldx) && dev_by_fours(y, ldy))
+        return dev_launch(pad<4>, dev_grid(n, ldy / 4), stream, n, width, x, ldx, y, ldy);
+    return dev_launch(pad<1>, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
 }
 
+/* N halves that are stored at once. */
+template <int N> struct alignas(2 * N) halves {
+    uint16_t at[N];
+};
+
+template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
     to_bf16(uint32_t n, uint32_t width, const float *x, uint32_t ldx, uint16_t *y, uint32_t ldy)
 {
     const size_t s = dev_row();
-    const uint32_t o = dev_column();
+    const uint32_t o = dev_column() * N;
+    struct dev_floats<N> v;
+    struct halves<N> h;
 
     if (s >= n || o >= ldy)
         return;
-    y[s * ldy + o] =
-        o < width ? (uint16_t)codec_half_to_bf16(codec_bytes_of_float(x[s * ldx + o])) : 0;
+    v = load_some<N>(x + s * ldx, o, width);
+    for (uint32_t k = 0; k < N; k++)
+        h.at[k] = (uint16_t)codec_half_to_bf16(codec_bytes_of_float(v.at[k]));
+    *(struct halves<N> *)(y + s * ldy + o) = h;
 }
 
 cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
                             uint32_t ldx, uint16_t *y, uint32_t ldy)
 {
-    return dev_launch(to_bf16, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
+    if (dev_by_fours(x, ldx) && dev_by_fours(y, ldy))
+        return dev_launch(to_bf16<4>, dev_grid(n, ldy / 4), stream, n, width, x, ldx, y, ldy);
+    return dev_launch(to_bf16<1>, dev_grid(n, ldy), stream, n, width, x, ldx, y, ldy);
 }
 
 /* The bound is hash_unit() >= p in integers. */
@@ -134,7 +164,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     if (i >= n)
         return;
     v = dev_load<N>(y + i);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] *= hash_mix2(key, i + (uint64_t)k) >> 40 >= least ? scale : 0.0f;
     dev_store(y + i, v);
 }
@@ -160,7 +190,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     v = dev_load<N>(y + i);
     more = dev_load<N>(x + i);
-    for (int k = 0; k < N; k++)
+    for (uint32_t k = 0; k < N; k++)
         v.at[k] += a * more.at[k];
     dev_store(y + i, v);
 }

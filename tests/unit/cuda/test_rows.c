@@ -169,24 +169,34 @@ static void axpy_and_dropout_have_the_cpus_bits(void **state)
     }
 }
 
-static void operands_of_products_are_filled_up_with_zeros(void **state)
+static void check_operand(struct lab *lab, uint32_t n, uint32_t width, uint32_t ldx,
+                          uint32_t ldy)
 {
-    struct lab *lab = *state;
-    const uint32_t n = 9, width = 37, ldx = 40, ldy = 41;
     float *x = odd_floats(lab, (size_t)n * ldx, 0);
     float *padded = lab_blank(lab, (size_t)n * ldy * sizeof *padded, 0);
-    uint16_t *halves = lab_blank(lab, (size_t)n * ldy * sizeof *halves, 0), want[37];
+    uint16_t *halves = lab_blank(lab, (size_t)n * ldy * sizeof *halves, 0),
+             *want = lab_blank(lab, width * sizeof *want, 0);
 
     lab_ran(kernels_pad(NULL, n, width, x, ldx, padded, ldy));
     lab_ran(kernels_to_bf16(NULL, n, width, x, ldx, halves, ldy));
     for (size_t s = 0; s < n; s++) {
         assert_memory_equal(padded + s * ldy, x + s * ldx, width * sizeof *x);
         codec_bf16.encode(x + s * ldx, width, 0, (uint8_t *)want);
-        assert_memory_equal(halves + s * ldy, want, sizeof want);
+        assert_memory_equal(halves + s * ldy, want, width * sizeof *want);
         for (uint32_t o = width; o < ldy; o++)
             assert_true(padded[s * ldy + o] == 0 && halves[s * ldy + o] == 0);
     }
     lab_sweep(lab);
+}
+
+static void operands_of_products_are_filled_up_with_zeros(void **state)
+{
+    static const struct {
+        uint32_t width, ldx, ldy;
+    } cases[] = { { 37, 40, 41 }, { 37, 40, 40 }, { 37, 37, 40 }, { 36, 36, 48 }, { 1, 4, 8 } };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        check_operand(*state, 9, cases[i].width, cases[i].ldx, cases[i].ldy);
 }
 
 int main(void)

@@ -5,6 +5,12 @@
 
 static const uint32_t sizes[] = { 0, 1, 2, 31, 64, 65, 130, 257, 513, 700, 2100 };
 
+/* A number of columns; every second one by fours, which are taken at once. */
+static uint32_t width_of(struct lab *lab, uint32_t i, uint32_t most)
+{
+    return i % 2 ? 4 * (1 + lab_below(lab, most / 4)) : 1 + lab_below(lab, most);
+}
+
 /* ---- batch normalisation */
 
 enum { MEAN, VAR, INV_STD, GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR, N_OUTS };
@@ -36,7 +42,8 @@ static cudaError_t run_norm(void *arg)
 
 static struct norm_job norm_job_of(struct lab *lab, uint32_t n, uint32_t width)
 {
-    struct norm_job j = { .nm = { .n = n, .width = width }, .ldy = width + lab_below(lab, 3) };
+    struct norm_job j = { .nm = { .n = n, .width = width },
+                          .ldy = width + 4 * lab_below(lab, 2) };
     float *x = lab_floats(lab, (size_t)n * width, 0);
 
     for (size_t i = 0; i < (size_t)n * width; i++)
@@ -55,7 +62,7 @@ static struct norm_job norm_job_of(struct lab *lab, uint32_t n, uint32_t width)
                                    j.outs[RUNNING_VAR] };
     j.y = lab_blank(lab, (size_t)n * j.ldy * sizeof(float), 0);
     j.dy = lab_blank(lab, (size_t)n * width * sizeof(float), 0);
-    j.mask = (struct relu_mask){ lab_floats(lab, (size_t)n * (width + 1), 0), width + 1, 1.5f };
+    j.mask = (struct relu_mask){ lab_floats(lab, (size_t)n * (width + 4), 0), width + 4, 1.5f };
     j.scratch = lab_blank(lab, kernels_sums_bytes(n + lab_below(lab, 50), width), 0);
     return j;
 }
@@ -108,7 +115,7 @@ static void norms_are_the_cpus_forward_and_backward(void **state)
     struct lab *lab = *state;
 
     for (uint32_t i = 0; i < COUNT_OF(sizes); i++) {
-        const uint32_t n = sizes[i], width = 1 + lab_below(lab, 70);
+        const uint32_t n = sizes[i], width = width_of(lab, i, 70);
         struct norm_job j = norm_job_of(lab, n, width);
         float *start = lab_floats(lab, (size_t)n * width, 0);
         struct lab_out outs[N_OUTS + 1] = {
@@ -221,8 +228,8 @@ static void a_layer_of_one_output_is_the_cpus(void **state)
     struct lab *lab = *state;
 
     for (uint32_t i = 0; i < COUNT_OF(sizes); i++) {
-        const uint32_t n = sizes[i], in = 1 + lab_below(lab, i % 3 ? 40 : 300);
-        const struct relu_mask mask = { lab_floats(lab, (size_t)n * (in + 2), 0), in + 2,
+        const uint32_t n = sizes[i], in = width_of(lab, i, i % 3 ? 40 : 300);
+        const struct relu_mask mask = { lab_floats(lab, (size_t)n * (in + 4), 0), in + 4,
                                         1.25f };
         struct head_job j = {
             .l = { n, in, 1, lab_floats(lab, (size_t)n * in, 0), lab_floats(lab, in, 0),
