@@ -21,4 +21,11 @@ enum shard_cut { SHARD_CUT_EARLY, SHARD_CUT_EXACT, SHARD_CUT_PAST };
  * are what its clocks say. */
 enum shard_cut shard_cut_of(const struct shard *s, const char *job, uint64_t clock) ON_SHARD;
 
+/* How many steps of the job have changed rows, all of each: of clock n - 1 and below it is not EARLY. The
+ * job is one of the shard's roster. */
+uint64_t shard_cut_n_steps(const struct shard *s, const struct job *job) ON_SHARD;
+
+/* Its pushes that wait for their clock, of those that have a row for it. */
+uint64_t shard_cut_n_held(const struct shard *s, const struct job *job) ON_SHARD;
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/durable/align.h"
 #include "server/durable/deal.h"
 #include "server/durable/loader.h"
 
@@ -14,6 +15,8 @@ struct collect {
     struct collect_config config;
     struct source *sources; /* owned, n_paths */
     uint32_t n_open;
+    struct align *align; /* owned: of the old shards that were made again */
+    bool has_later;      /* rebuild_facts: any of them */
 };
 
 static bool is_wanted(void *arg, const char *table)
@@ -49,6 +52,7 @@ int collect_open(const struct collect_config *config, struct collect **ret, stru
     assert(config->n_paths > 0 && config->n_paths <= COLLECT_N_PATHS_MAX);
     c->config = *config;
     c->sources = mem_alloc(config->n_paths * sizeof *c->sources);
+    c->align = align_new();
     status = open_sources(c, err);
     if (status)
         collect_close(c);
@@ -63,6 +67,7 @@ void collect_close(struct collect *c)
         return;
     for (uint32_t i = 0; i < c->n_open; i++)
         source_close(&c->sources[i]);
+    align_free(c->align);
     free(c->sources);
     free(c);
 }
@@ -117,12 +122,14 @@ static int deal_shards(struct collect *c, const struct source *s, struct shard *
     int status = 0;
 
     for (uint32_t i = 0; i < s->shards_per_node && !status; i++) {
-        struct rebuild_facts rebuilt;
+        struct rebuild_facts rebuilt = { 0 };
         struct shard *from;
 
         status = source_rebuild(s, c->config.files, i, &how, now_ms, &from, &rebuilt, err);
         if (status)
-            return status;
+            return align_explain(c->align, status, err);
+        align_note(c->align, s->node * s->shards_per_node + i, from);
+        c->has_later = c->has_later || rebuilt.has_later;
         facts->n_records += rebuilt.n_records;
         facts->n_pushes += rebuilt.n_pushes;
         facts->n_bytes += rebuilt.n_bytes;
@@ -160,14 +167,46 @@ static int check_tables(const struct collect *c, struct shard *to, struct err *e
     return 0;
 }
 
-int collect_into(struct collect *c, struct shard *const *to, uint32_t n_to, uint64_t now_ms,
-                 struct collect_facts *ret, struct err *err)
+static int deal_all(struct collect *c, struct shard *const *to, uint32_t n_to, uint64_t now_ms,
+                    struct collect_facts *ret, struct err *err) ON_SHARD
 {
     int status = 0;
 
     *ret = (struct collect_facts){ 0 };
+    c->has_later = false;
     for (uint32_t i = 0; i < c->n_open && !status; i++)
         status = deal_source(c, &c->sources[i], to, n_to, now_ms, ret, err);
+    return status;
+}
+
+static void go_back(struct collect *c, struct shard *const *to, uint32_t n_to,
+                    const struct rebuild_at *at) ON_SHARD
+{
+    for (uint32_t i = 0; i < c->n_open; i++)
+        source_go_back(&c->sources[i], at);
+    for (uint32_t i = 0; i < n_to; i++)
+        shard_clear(to[i]);
+}
+
+int collect_into(struct collect *c, struct shard *const *to, uint32_t n_to, uint64_t now_ms,
+                 struct collect_facts *ret, struct err *err)
+{
+    const struct align_config config = { .at = source_asked(c->sources, c->n_open),
+                                         .report = report,
+                                         .arg = c };
+    struct rebuild_at again = { 0 };
+    int status = deal_all(c, to, n_to, now_ms, ret, err);
+
+    if (!status)
+        status = align_judge(c->align, &config, &again, err);
+    if (!status && again.job) {
+        go_back(c, to, n_to, &again);
+        status = deal_all(c, to, n_to, now_ms, ret, err);
+        if (!status)
+            status = align_judge(c->align, &config, &again, err);
+    }
+    if (!status && c->has_later && config.at.job) /* as it was asked for */
+        rebuild_say_later(&config.at, report, c);
     return status ? status : check_tables(c, to[0], err);
 }
 

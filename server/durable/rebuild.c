@@ -6,8 +6,10 @@
 
 #include "common/number.h"
 #include "server/core/shard_cut.h"
+#include "server/durable/beginning.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+#include "server/durable/reach.h"
 
 /* A job's name may hold colons. */
 int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
@@ -34,12 +36,30 @@ int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct reb
     return 0;
 }
 
-/* One attempt: a restore point, or none, and the log behind it. */
+void rebuild_say_later(const struct rebuild_at *at,
+                       void (*report)(void *arg, const char *sentence), void *arg)
+{
+    struct err text;
+
+    err_set(&text, 0,
+            "at: job %s is not in lock step throughout: all of its first %" PRIu64
+            " steps are there, and of later ones what each shard had by then, which differs "
+            "from shard to shard",
+            at->job, at->clock);
+    if (report)
+        report(arg, text.text);
+}
+
+/* One attempt after another: a restore point, or none, and the log behind it. */
 struct attempt {
     const struct rebuild_config *config;
     struct shard *shard;
     uint64_t now_ms;
+    uint64_t
+        epochs_below; /* what epochs from this one on began with is behind the clock; 0: of none is that known */
+    bool was_too_new;              /* a restore point was there, behind the clock */
     const struct checkpoint *from; /* NULL: nothing */
+    bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
     char log_dir[LOG_PATH_MAX];
     struct log_identity identity;
@@ -67,6 +87,18 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 
 /* --- the log --- */
 
+/* What was promised and cannot be read is not gone around. */
+static int check_end(const struct attempt *a, struct err *err)
+{
+    const struct log_end *end = &a->facts->end;
+
+    if (end->verdict == LOG_DAMAGED)
+        return err_set(err, PS_ECORRUPT,
+                       "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
+                       end->text);
+    return 0;
+}
+
 static int replay(struct attempt *a, const struct recovery_config *part,
                   struct recovery_facts *ret, struct err *err) ON_SHARD
 {
@@ -82,7 +114,8 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     a->facts->n_records += ret->n_records;
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
-    return status;
+    a->is_gone = a->facts->end.is_cut;
+    return status ? status : check_end(a, err);
 }
 
 /* The walk's own end, before which its rows are of different moments. */
@@ -123,36 +156,49 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
+    a->facts->has_later =
+        !status && shard_cut_of(a->shard, at->job, at->clock - 1) == SHARD_CUT_PAST;
     return status;
+}
+
+/* Has it all that newer restore points had? An older one does as well only where the log leads there. */
+static int check_reach(const struct attempt *a, struct err *err)
+{
+    const struct reach reach = { .files = a->config->files,
+                                 .data_dir = a->config->data_dir,
+                                 .number = a->facts->number,
+                                 .epoch = a->facts->epoch,
+                                 .shard_index = a->config->shard_index };
+
+    return reach_check(&reach, &a->facts->end, err);
 }
 
 static int replay_all(struct attempt *a, struct err *err) ON_SHARD
 {
     struct recovery_facts done;
     struct recovery_config all = { .from = a->loaded.first + 1 };
+    int status;
 
     if (a->loaded.through > a->loaded.first)
         all.needs = a->loaded.through;
-    return replay(a, &all, &done, err);
+    status = replay(a, &all, &done, err);
+    return status ? status : check_reach(a, err);
 }
 
 /* --- the restore point --- */
 
-/* An epoch that is newer than the restore point, in which somebody was served: its checkpoint is
- * damaged or gone, and what an older one leads to is not what was acknowledged last. */
-static int check_epoch(const struct attempt *a, struct err *err)
+/* Who names a checkpoint of an older epoch wants just that one. */
+static int check_epoch(struct attempt *a, struct err *err)
 {
-    uint64_t newest;
-    int status = epochs_newest(a->config->files, a->config->data_dir, &newest, err);
+    const struct rebuild_config *config = a->config;
+    int status;
 
-    if (status || newest <= a->facts->epoch || a->config->at.number)
-        return status;
-    return err_set(
-        err, PS_ECORRUPT,
-        "checkpoint %" PRIu64
-        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-        "from an older one, without what came behind it",
-        newest);
+    if (config->at.number)
+        return 0;
+    status =
+        epochs_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
+    a->is_gone = status == PS_ECORRUPT && !a->from;
+    return status;
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -193,6 +239,7 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
 
     *a->facts = (struct rebuild_facts){ 0 };
     a->loaded = (struct loader_facts){ 0 };
+    a->is_gone = false;
     if (a->from) {
         a->facts->number = a->from->links[0].number;
         a->facts->n_links = a->from->n_links;
@@ -219,7 +266,8 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     return status;
 }
 
-/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right. */
+/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
+ * log goes. */
 static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
                 bool *ret_is_there, struct err *err)
 {
@@ -250,36 +298,72 @@ static int refuse_clock(const struct rebuild_config *config, struct err *err)
                    config->at.clock);
 }
 
+/* The search goes on below a restore point that is behind the clock. Where an epoch begins with it, the one before leads
+ * up to what that epoch was made of: what came later was left. */
+static int go_below(struct attempt *a, uint64_t *below, struct err *err)
+{
+    const struct rebuild_config *config = a->config;
+    struct beginning b;
+    int status;
+
+    *below = a->facts->number;
+    a->was_too_new = true;
+    if (a->facts->number != a->facts->epoch)
+        return 0;
+    status = beginning_read(config->files, config->data_dir, a->facts->epoch, &b, err);
+    if (!status)
+        *below = a->epochs_below = b.above < *below ? b.above + 1 : *below;
+    beginning_deinit(&b);
+    return status;
+}
+
+/* What comes behind an attempt that has not led to the shard. 0: another one, below *below. */
+static int judge(struct attempt *a, int status, bool damaged, uint64_t *below, struct err *err)
+    ON_SHARD
+{
+    const struct rebuild_config *config = a->config;
+
+    if (a->was_too_new && status && a->is_gone)
+        return refuse_clock(config, err);
+    if ((status && !damaged) || !a->from || config->at.number)
+        return status ? status : refuse_clock(config, err);
+    shard_clear(a->shard);
+    if (!status)
+        return go_below(a, below, err);
+    say(config, err->text);
+    *below = a->facts->number;
+    return 0;
+}
+
+/* One restore point. *ret_is_done: the shard is as it was. */
+static int try_below(struct attempt *a, uint64_t *below, bool *ret_is_done, struct err *err)
+    ON_SHARD
+{
+    struct checkpoint found = { 0 };
+    enum fit fit = FITS;
+    bool is_there, damaged;
+    int status = find(a->config, *below, &found, &is_there, err);
+
+    if (status)
+        return status;
+    a->from = is_there ? &found : NULL;
+    status = try(a, &fit, &damaged, err);
+    checkpoint_close(&found);
+    *ret_is_done = !status && fit == FITS;
+    return *ret_is_done ? 0 : judge(a, status, damaged, below, err);
+}
+
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
                   struct rebuild_facts *ret, struct err *err)
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
-    bool was_too_new = false;
+    bool is_done = false;
+    int status = 0;
 
-    for (;;) {
-        struct checkpoint found = { 0 };
-        bool is_there, damaged;
-        enum fit fit = FITS;
-        int status = find(config, below, &found, &is_there, err);
-
-        if (status)
-            return status;
-        a.from = is_there ? &found : NULL;
-        status = try(&a, &fit, &damaged, err);
-        checkpoint_close(&found);
-        if (!status && fit == FITS) {
-            report_end(config, &ret->end);
-            return 0;
-        }
-        if (was_too_new && status == PS_ECORRUPT)
-            return refuse_clock(config, err);
-        if ((status && !damaged) || !is_there || config->at.number)
-            return status ? status : refuse_clock(config, err);
-        was_too_new = !status;
-        if (status)
-            say(config, err->text);
-        below = ret->number;
-        shard_clear(shard);
-    }
+    while (!status && !is_done)
+        status = try_below(&a, &below, &is_done, err);
+    if (!status)
+        report_end(config, &ret->end);
+    return status;
 }

@@ -41,13 +41,20 @@ struct rebuild_facts {
     uint64_t n_bytes, n_records, n_pushes; /* read of files; done again of the log */
     uint64_t n_log_bytes;                  /* the same */
     struct log_end end;
+    /* A job's clock was asked for, and the shard has pushes of later ones, too: rebuild_say_later(). */
+    bool has_later;
 };
+
+/* Where any shard has later pushes: one sentence on it, to report(arg). */
+void rebuild_say_later(const struct rebuild_at *at,
+                       void (*report)(void *arg, const char *sentence), void *arg);
 
 /*
  * `shard`: new, of config->who; it may be cleared on the way (shard_clear()). From nothing where there
  * is neither restore point nor log.
  *
- * PS_ECORRUPT: all restore points are damaged, or what was promised is not in the log; PS_ECLUSTER: of
+ * PS_ECORRUPT: all restore points are damaged; what was promised is not in the log, is damaged there, or
+ * was in a damaged restore point alone; PS_ECLUSTER: of
  * another layout; PS_ENOCHECKPOINT: `at` cannot be had; -ENOMEM; what files answer. After a failure the
  * shard is only good for shard_free().
  */

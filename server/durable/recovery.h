@@ -48,7 +48,8 @@ struct recovery_config {
 
 /*
  * *ret_end is what log_writer_open() wants. 0 also where the log is torn, has a gap or is damaged: the
- * shard then has what stands before; a damaged log is not written to (log_writer_open()).
+ * shard then has what stands before, and whoever wanted all of it has to look at the verdict
+ * (rebuild.h); a damaged log is not written to (log_writer_open()).
  *
  * PS_ECORRUPT (an event that cannot be; a log that ends before `needs`: the checkpoint is of no use),
  * PS_ECLUSTER, -ENOMEM, what files or on_progress answer: the shard is only good for shard_free(). A

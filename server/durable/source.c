@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/core/shard_lockstep.h"
 #include "server/durable/epochs.h"
+#include "server/durable/manifests.h"
+#include "server/store/part_read.h"
 
 #define LEASE_MS 1u /* of shards that serve nobody */
 
@@ -39,6 +42,44 @@ static bool split_checkpoint(char path[CHECKPOINT_PATH_MAX], uint64_t *ret_numbe
 
 /* --- what is there --- */
 
+/* A job in lock step; NULL: there was none. */
+static const struct manifest_job *find_held_job(const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->n_jobs; i++)
+        if (m->jobs[i].mode == SPEC_MODE_BSP)
+            return &m->jobs[i];
+    return NULL;
+}
+
+/* Has the node's first shard a table that is in lock step whatever the job is? All have the same. */
+static int has_held_table(const struct source *s, const struct file_ops *files, bool *ret,
+                          struct err *err)
+{
+    char path[CHECKPOINT_FILE_PATH_MAX];
+    struct part_reader r;
+    int status = checkpoint_file_path(s->data_dir, s->checkpoint.links[0].number, 0, path, err);
+
+    if (!status)
+        status = part_read_open(&r, files, path, err);
+    if (status)
+        return status;
+    *ret = false;
+    for (uint32_t i = 0; i < r.header.n_tables; i++)
+        *ret = *ret || r.tables[i].spec.mode == SPEC_MODE_BSP;
+    part_read_close(&r);
+    return 0;
+}
+
+/* May pushes be held there that wait for their clock? They are in no row, and differ from shard to shard. */
+static int may_wait(const struct source *s, const struct file_ops *files, bool *ret,
+                    struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+
+    *ret = find_held_job(m) != NULL;
+    return *ret || !m->n_jobs ? 0 : has_held_table(s, files, ret, err);
+}
+
 static bool is_exact_by_itself(const struct checkpoint *c)
 {
     for (uint32_t i = 0; i < c->links[0].n_files; i++)
@@ -47,7 +88,19 @@ static bool is_exact_by_itself(const struct checkpoint *c)
     return true;
 }
 
-/* Does the log of shard i go on behind the checkpoint? */
+struct newer {
+    uint64_t number;
+    bool *ret; /* is one newer than that */
+};
+
+static void note_newer(void *arg, const struct manifests_item *item)
+{
+    const struct newer *n = arg;
+
+    *n->ret = *n->ret || (!item->is_aside && item->number > n->number);
+}
+
+/* Does the log of shard i go on behind the checkpoint? Also where it cannot be told: rebuild_shard() says why. */
 static int goes_on(const struct source *s, const struct file_ops *files, uint32_t i, bool *ret,
                    struct err *err)
 {
@@ -62,19 +115,41 @@ static int goes_on(const struct source *s, const struct file_ops *files, uint32_
     if (status)
         return status;
     status = log_reader_next(reader, &record, err);
-    *ret = record != NULL;
+    *ret = record || (!status && log_reader_end(reader)->verdict != LOG_CLEAN);
     log_reader_free(reader);
+    return status;
+}
+
+/* Was a newer one passed over, or is there a newer epoch? Then rebuild_shard() says what that means. */
+static int is_followed(const struct source *s, const struct file_ops *files, bool *ret,
+                       struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    uint64_t newest;
+    int status = epochs_newest(files, s->data_dir, 0, &newest, err);
+
+    *ret = newest > m->map_id;
+    if (!status)
+        status = manifests_each(files, s->data_dir, note_newer,
+                                &(struct newer){ m->number, ret }, err);
     return status;
 }
 
 static int judge_exact(struct source *s, const struct file_ops *files, struct err *err)
 {
     const struct manifest *m = &s->checkpoint.links[0];
-    int status = 0;
+    bool waits, followed = false;
+    int status;
 
     s->is_exact = is_exact_by_itself(&s->checkpoint) && !s->at.job;
-    if (m->n_shards == 0 || s->at.number)
+    if (m->n_shards == 0)
         return 0;
+    status = may_wait(s, files, &waits, err);
+    if (!status && !s->at.number)
+        status = is_followed(s, files, &followed, err);
+    s->is_exact = !status && s->is_exact && !waits && !followed;
+    if (s->at.number)
+        return status;
     for (uint32_t i = 0; i < m->n_files && s->is_exact && !status; i++) {
         bool more = false;
 
@@ -122,7 +197,25 @@ static int look_at_log(struct source *s, const struct file_ops *files, struct er
 
 /* --- opening --- */
 
+/* Its files alone are dealt out: nothing is known of how far the shards were. */
+static void tell_held_job(const struct source *s,
+                          void (*report)(void *arg, const char *sentence), void *arg)
+{
+    const struct manifest_job *job = find_held_job(&s->checkpoint.links[0]);
+    struct err text;
+
+    if (!job || !report)
+        return;
+    err_set(
+        &text, 0,
+        "job %.60s was in lock step, and pushes may have waited for their clock: they are left "
+        "out of %.120s",
+        job->name, s->checkpoint.dir);
+    report(arg, text.text);
+}
+
 static int open_alone(const struct file_ops *files, const char *path, struct source *s,
+                      void (*report)(void *arg, const char *sentence), void *arg,
                       struct err *err)
 {
     int status;
@@ -136,8 +229,10 @@ static int open_alone(const struct file_ops *files, const char *path, struct sou
     s->n_nodes = s->checkpoint.links[0].n_nodes;
     s->shards_per_node = s->checkpoint.links[0].shards_per_node;
     s->is_exact = is_exact_by_itself(&s->checkpoint);
-    if (s->is_exact)
+    if (s->is_exact) {
+        tell_held_job(s, report, arg);
         return 0;
+    }
     return err_set(err, PS_ECORRUPT,
                    "%.200s was taken under load and is exact only with its log: name the data "
                    "directory that it stands in",
@@ -174,7 +269,7 @@ int source_open(const struct file_ops *files, const char *path, const struct reb
     snprintf(ret->data_dir, sizeof ret->data_dir, "%s", path);
     snprintf(manifest, sizeof manifest, "%s/MANIFEST", path);
     if (is_file(files, manifest) && !split_checkpoint(ret->data_dir, &ret->at.number))
-        status = open_alone(files, path, ret, err);
+        status = open_alone(files, path, ret, report, arg, err);
     else
         status = open_data_dir(files, ret, report, arg, err);
     if (status)
@@ -188,6 +283,21 @@ void source_close(struct source *s)
     s->checkpoint = (struct checkpoint){ 0 };
 }
 
+struct rebuild_at source_asked(const struct source *sources, uint32_t n_sources)
+{
+    uint32_t i = 0;
+
+    while (i + 1 < n_sources && !sources[i].at.job && !sources[i].at.number)
+        i++;
+    return sources[i].at;
+}
+
+void source_go_back(struct source *s, const struct rebuild_at *at)
+{
+    if (!s->is_exact)
+        s->at = *at;
+}
+
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node)
 {
@@ -195,6 +305,12 @@ bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
         return true;
     return s->node == node && s->n_nodes == n_nodes && s->shards_per_node == shards_per_node &&
            (!s->has_checkpoint || s->checkpoint.links[0].n_shards != 0);
+}
+
+bool source_may_be_rebuilt(const struct source *s)
+{
+    return s->data_dir[0] && !s->at.number && s->has_checkpoint &&
+           s->checkpoint.links[0].n_shards != 0;
 }
 
 int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
@@ -245,9 +361,14 @@ int source_rebuild(const struct source *s, const struct file_ops *files, uint32_
                                          .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = rebuild_shard(&config, *ret, now_ms, ret_facts, err);
+    if (!status && ret_facts->end.verdict == LOG_DAMAGED)
+        status = err_set(err, PS_ECORRUPT, "--at NUMBER takes a checkpoint alone, as %s",
+                         ret_facts->end.text);
     if (status) {
         shard_free(*ret);
         *ret = NULL;
+    } else if (!s->at.job && !s->at.number) {
+        (void)shard_lockstep_release(*ret); /* a clock that was complete when the log ended */
     }
     return status;
 }

@@ -13,8 +13,8 @@ struct source {
     bool has_checkpoint, has_log;
     struct checkpoint checkpoint; /* owned; the newest, or the one of `at` */
     uint32_t node, n_nodes, shards_per_node;
-    /* The checkpoint's files say all: no log behind them, or one of an older psd that kept none. Then
-     * loader_deal(), else rebuild_shard() of each of its shards. */
+    /* The checkpoint's files say all: nothing behind them, no job in lock step whose pushes may wait in them; or it is
+     * of an older psd that kept no log. Then loader_deal(), else rebuild_shard() of each of its shards. */
     bool is_exact;
 };
 
@@ -28,9 +28,19 @@ int source_open(const struct file_ops *files, const char *path, const struct reb
 /* A zeroed one is fine. */
 void source_close(struct source *s);
 
+/* The first of these that was asked for at an older state, as it was; zeros: none. */
+struct rebuild_at source_asked(const struct source *sources, uint32_t n_sources);
+
+/* From here on it is the source at that state of a job in lock step (align.h): rebuilt, if it has such a job; what is
+ * exact has none. at->job is borrowed. */
+void source_go_back(struct source *s, const struct rebuild_at *at);
+
 /* Was it written by the shards of this node, in this layout, so that each can be made again whole? */
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node);
+
+/* Can its shards be made again, by rebuild_shard(), where the files of the checkpoint that it names are damaged? */
+bool source_may_be_rebuilt(const struct source *s);
 
 /* Are these n_sources, of `paths`, nodes of one cluster, none of them twice, and is_whole: all of them? PS_ECLUSTER;
  * PS_ENOCHECKPOINT: there is nothing in one of them. */

@@ -416,6 +416,7 @@ static int find_start(struct log_reader *r)
         if (status)
             return status;
         end_at(r, LOG_DAMAGED, 0, "the log begins behind the record that is needed");
+        r->end.is_cut = true;
         return 0;
     }
     while (!is_last(r) && r->all.firsts[r->at + 1] <= r->from)

@@ -21,6 +21,8 @@
 #ifndef SERVER_LOG_LOG_READER_H
 #define SERVER_LOG_LOG_READER_H
 
+#include <stdbool.h>
+
 #include "server/log/log_record.h"
 #include "server/log/log_segment.h"
 
@@ -38,6 +40,7 @@ struct log_end {
     char path[LOG_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;
     uint32_t n_unread; /* segments behind, which no reader reaches */
+    bool is_cut;       /* damaged: the log begins behind the first record that was wanted */
     char text[256];    /* a sentence, unless clean or stopped */
 };
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/optim.h"
+
 /* --- the same? --- */
 
 static void check_row(const struct world *w, const struct check_place *at,
@@ -12,8 +14,8 @@ static void check_row(const struct world *w, const struct check_place *at,
                       const struct row *row, const char *when)
 {
     const struct model_row *twin = &model->rows[table][key];
-    uint32_t dim = w->plan.dims[table];
-    const float *values = model->values[table] + (size_t)key * dim;
+    uint32_t width = w->plan.widths[table];
+    const float *values = model->values[table] + (size_t)key * width;
 
     if (!row && !twin->is_there)
         return;
@@ -24,10 +26,10 @@ static void check_row(const struct world *w, const struct check_place *at,
         world_fail(w, "shard %u, %s: table %u, key %u has version %llu, not %llu", at->shard,
                    when, table, key, (unsigned long long)row_version(row),
                    (unsigned long long)twin->version);
-    for (uint32_t i = 0; i < dim; i++) /* bit for bit, but for the sign of 0 */
+    for (uint32_t i = 0; i < width; i++) /* bit for bit, but for the sign of 0 */
         if (row->floats[i] != values[i])
-            world_fail(w, "shard %u, %s: table %u, key %u has %g, not %g", at->shard, when,
-                       table, key, (double)row->floats[i], (double)values[i]);
+            world_fail(w, "shard %u, %s: table %u, key %u, float %u is %g, not %g", at->shard,
+                       when, table, key, i, (double)row->floats[i], (double)values[i]);
 }
 
 static void check_table(const struct world *w, const struct check_place *at, struct shard *core,
@@ -200,11 +202,42 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
     disk_deinit(&copy);
 }
 
+/* --- the interval --- */
+
+/* Told so long ago, a record is on the disk: the interval, one thing that the disk is at when it is over, and the sync. */
+static uint64_t interval_us(const struct plan *p)
+{
+    return 1000 * ((uint64_t)p->interval_ms + 3) + 2 * plan_disk_us_max(p);
+}
+
+void check_interval(struct world *w, uint32_t shard)
+{
+    struct shard_book *book = &w->books[shard];
+    uint64_t bound_us = interval_us(&w->plan), now_us = w->events.now_us;
+    const struct history *h = &book->history;
+
+    if (w->plan.durability != LOG_ASYNC || now_us < book->troubled_us + bound_us)
+        return;
+    while (book->due < h->n && h->facts[book->due].told_us + bound_us < now_us)
+        book->due++;
+    if (book->due > book->safe && (!book->lost || book->due < book->lost))
+        world_fail(w,
+                   "shard %u: record %llu is %llu us old and not on the disk, interval %u ms",
+                   shard, (unsigned long long)book->due,
+                   (unsigned long long)(now_us - h->facts[book->due - 1].told_us),
+                   w->plan.interval_ms);
+}
+
 /* --- lock step --- */
 
+void calm_init(struct calm *c, const struct plan *plan)
+{
+    *c = (struct calm){ .plan = plan };
+}
+
 /* The weighted sum of a clock's gradients, exact in fp32. False: nobody pushed the key. */
-static bool add_clock(const struct plan *p, uint64_t clock, uint32_t table, uint32_t key,
-                      uint32_t i, float *sum)
+static bool sum_clock(const struct plan *p, uint64_t clock, uint32_t table, uint32_t key,
+                      float *sum)
 {
     uint32_t total = 0;
     bool any = false;
@@ -215,60 +248,104 @@ static bool add_clock(const struct plan *p, uint64_t clock, uint32_t table, uint
         if (!plan_pushes(p, rank, clock, table, key))
             continue;
         any = true;
-        *sum -= (float)p->n_samples[rank] / (float)total *
-                plan_gradient(p, rank, clock, table, key, i);
+        for (uint32_t i = 0; i < p->dims[table] && i < PLAN_DIM_MAX; i++)
+            sum[i] += (float)p->n_samples[rank] / (float)total *
+                      plan_gradient(p, rank, clock, table, key, i);
     }
     return any;
 }
 
-/* After clocks 0 .. clock of a run that nothing disturbs. */
-static void check_clock(const struct world *w, const struct check_place *at, struct shard *core,
-                        uint64_t clock, const char *when) ON_SHARD
+void calm_step(struct calm *c)
+{
+    const struct plan *p = c->plan;
+
+    c->n_steps++;
+    for (uint32_t table = 0; table < p->n_tables; table++) {
+        struct table_spec spec = p->specs[table];
+
+        if (spec.dim > PLAN_DIM_MAX)
+            spec.dim = PLAN_DIM_MAX; /* sgd: each float by itself */
+        for (uint32_t key = 0; key < p->n_keys; key++) {
+            float sum[PLAN_DIM_MAX] = { 0 }, *row = c->rows[table][key];
+
+            if (!sum_clock(p, c->n_steps - 1, table, key, sum))
+                continue;
+            if (!(c->is_there[table] >> key & 1))
+                optim_begin(&spec, row);
+            c->is_there[table] |= UINT64_C(1) << key;
+            optim_step(&spec, c->n_steps, sum, row);
+        }
+    }
+}
+
+static void check_calm_row(const struct world *w, const struct check_place *at,
+                           const struct calm *c, uint32_t table, uint32_t key,
+                           const struct row *row, const char *when)
+{
+    const struct plan *p = &w->plan;
+    uint32_t width = p->dims[table] > PLAN_DIM_MAX ? PLAN_DIM_MAX : p->widths[table];
+    const float *want = c->rows[table][key];
+    bool any = c->is_there[table] >> key & 1, same = any == (row != NULL);
+
+    for (uint32_t i = 0; row && i < width; i++)
+        same = same && row->floats[i] == want[i];
+    if (!same)
+        world_fail(w, "shard %u, %s %llu: table %u, key %u has %g, undisturbed %g", at->shard,
+                   when, (unsigned long long)c->n_steps - 1, table, key,
+                   row ? (double)row->floats[0] : 0, (double)want[0]);
+}
+
+/* After the clocks of a run that nothing disturbs. */
+static void check_calm(const struct world *w, const struct check_place *at, struct shard *core,
+                       const struct calm *c, const char *when) ON_SHARD
 {
     const struct plan *p = &w->plan;
 
     for (uint32_t table = 0; table < p->n_tables; table++)
         for (uint32_t key = 0; key < p->n_keys; key++) {
             uint64_t name = plan_key(key);
-            float want = 0;
-            bool any = false;
             struct row *row;
 
             if (plan_shard_of(p, key) != at->shard)
                 continue;
-            for (uint64_t c = 0; c <= clock; c++)
-                any = add_clock(p, c, table, key, 0, &want) || any;
             table_find_batch(shard_table(core, table)->rows, &name, 1, &row);
-            if (any != (row != NULL) || (row && row->floats[0] != want))
-                world_fail(w, "shard %u, %s %llu: table %u, key %u has %g, undisturbed %g",
-                           at->shard, when, (unsigned long long)clock, table, key,
-                           row ? (double)row->floats[0] : 0, (double)want);
+            check_calm_row(w, at, c, table, key, row, when);
         }
 }
 
-void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
-               uint64_t clock)
+uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record)
 {
-    const struct rebuild_at to = { .job = "job", .clock = clock + 1 }; /* steps finished */
+    const struct history *h = &w->books[shard].history;
+
+    while (record && h->facts[record - 1].type != SHARD_EVENT_COMBINE)
+        record--;
+    return record ? h->facts[record - 1].clock + 1 : 0;
+}
+
+void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
+               const struct calm *calm, bool is_kept)
+{
+    const struct rebuild_at to = { .job = "job", .clock = calm->n_steps };
     struct rebuild_facts facts;
     struct err err = { 0 };
     struct shard *core;
     struct disk copy;
     int status;
 
-    disk_clone(disk, dice_of(w->plan.seed, 2000 + clock), &copy);
+    disk_clone(disk, dice_of(w->plan.seed, 2000 + calm->n_steps), &copy);
     status = check_rebuild(w, at, &copy, &to, &core, &facts, &err);
     if (!status)
-        check_clock(w, at, core, clock, "cut at clock");
-    else if (status != PS_ENOCHECKPOINT)
-        world_fail(w, "shard %u: cut at clock %llu: %s", at->shard, (unsigned long long)clock,
-                   err.text);
+        check_calm(w, at, core, calm, "cut at clock");
+    else if (is_kept || status != PS_ENOCHECKPOINT)
+        world_fail(w, "shard %u: cut at clock %llu: %s", at->shard,
+                   (unsigned long long)calm->n_steps - 1, err.text);
     if (core)
         shard_free(core);
     disk_deinit(&copy);
 }
 
-void check_end(const struct world *w, const struct check_place *at, struct shard *core)
+void check_end(const struct world *w, const struct check_place *at, struct shard *core,
+               const struct calm *calm)
 {
     const struct history *h = &w->books[at->shard].history;
     const struct worker *any = roster_worker(shard_roster(core), "job", 0);
@@ -285,5 +362,5 @@ void check_end(const struct world *w, const struct check_place *at, struct shard
         world_fail(w, "shard %u: %llu pulls were answered beyond the bound", at->shard,
                    (unsigned long long)any->job->staleness_violations);
     if (plan_is_exact(&w->plan))
-        check_clock(w, at, core, w->plan.n_steps - 1, "at the end of clock");
+        check_calm(w, at, core, calm, "at the end of clock");
 }

@@ -36,12 +36,30 @@ void check_promise(const struct world *w, const struct check_place *at, uint64_t
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
                      bool is_cut) ON_SHARD;
 
-/* Lock step: the state at clock c of a job that nothing happened to, on this shard. */
+/* async, of a shard that lives: what was told an interval ago is on the disk. At every moment. */
+void check_interval(struct world *w, uint32_t shard);
+
+/* A job in lock step that nothing happens to, step by step. */
+struct calm {
+    const struct plan *plan; /* borrowed */
+    uint64_t n_steps;
+    uint64_t is_there[PLAN_N_TABLES_MAX]; /* a bit for each key */
+    /* Of wide rows the first weights. */
+    float rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX][3 * PLAN_DIM_MAX];
+};
+
+void calm_init(struct calm *c, const struct plan *plan);
+void calm_step(struct calm *c);
+
+/* Lock step, as long as nobody ends: steps that are combined in the shard's history up to that record. */
+uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record);
+
+/* Lock step: the disk gives back the state that this job has. is_kept: it has to; else it may not have it any more. */
 void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
-               uint64_t clock) ON_SHARD;
+               const struct calm *calm, bool is_kept) ON_SHARD;
 
 /* All is done: every acknowledged push is in it, and with lock step it is what it always is. */
-void check_end(const struct world *w, const struct check_place *at, struct shard *core)
-    ON_SHARD;
+void check_end(const struct world *w, const struct check_place *at, struct shard *core,
+               const struct calm *calm) ON_SHARD;
 
 #endif

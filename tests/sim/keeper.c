@@ -66,9 +66,34 @@ static void keep(struct keeper *k, const uint64_t *firsts)
                (unsigned long long)k->base, (unsigned long long)k->manifest->base);
 }
 
+static struct keeper_save *note_save(struct keeper *k)
+{
+    struct keeper_save *save = &k->saves[k->n_saves++ % PLAN_N_KEPT_MAX];
+
+    *save = (struct keeper_save){ .is_sure = false };
+    for (uint32_t i = 0; i < n_parts(k); i++)
+        save->through[i] = k->parts[i].through;
+    return save;
+}
+
+const struct keeper_save *keeper_oldest(const struct keeper *k, bool *ret_is_cut)
+{
+    uint64_t keep = k->world->plan.keep, n = k->n_saves < keep ? k->n_saves : keep;
+
+    *ret_is_cut = k->n_done > 0;
+    for (; n > 0; n--) {
+        const struct keeper_save *save = &k->saves[(k->n_saves - n) % PLAN_N_KEPT_MAX];
+
+        if (save->is_sure)
+            return save;
+    }
+    return NULL;
+}
+
 static void commit(struct keeper *k)
 {
     uint64_t firsts[PLAN_N_SHARDS_MAX];
+    struct keeper_save *save = note_save(k);
     struct manifest *m = k->manifest;
     struct err err = { 0 };
     bool has_delta = false;
@@ -88,6 +113,7 @@ static void commit(struct keeper *k)
         fail(k, status);
         return;
     }
+    save->is_sure = true;
     keep(k, firsts);
     rest(k);
 }

@@ -22,6 +22,12 @@ struct keeper_part {
     struct part_facts facts;
 };
 
+/* A checkpoint that was taken, or may have been: its commit failed, or the process died in it. */
+struct keeper_save {
+    bool is_sure;
+    uint64_t through[PLAN_N_SHARDS_MAX];
+};
+
 struct keeper {
     struct world *world;    /* borrowed, as all here */
     struct server *servers; /* the node's */
@@ -35,10 +41,17 @@ struct keeper {
     struct manifest *manifest; /* owned */
     struct keeper_part parts[PLAN_N_SHARDS_MAX];
     uint64_t n_done; /* in all lives */
+    struct keeper_save
+        saves[PLAN_N_KEPT_MAX]; /* the newest; number n stands at n % PLAN_N_KEPT_MAX */
+    uint64_t n_saves;
 };
 
 void keeper_init(struct keeper *k);
 void keeper_deinit(struct keeper *k);
+
+/* The oldest one that has to be there still; NULL: none was ever taken, or nobody can say. *ret_is_cut: the log
+ * may be, so that nothing older leads anywhere. */
+const struct keeper_save *keeper_oldest(const struct keeper *k, bool *ret_is_cut);
 
 /* base, n_deltas: of what the shards were loaded from. */
 void keeper_start(struct keeper *k, uint64_t life, uint64_t base, uint32_t n_deltas);

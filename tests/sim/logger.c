@@ -18,7 +18,7 @@ static uint64_t disk_time_us(struct logger *l)
     uint64_t most = l->world->plan.disk_us;
 
     if (dice_once_in(&l->world->dice, 20))
-        most *= 10; /* disks stall */
+        most = plan_disk_us_max(&l->world->plan); /* disks stall */
     return dice_from(&l->world->dice, most / 8, most);
 }
 
@@ -29,6 +29,8 @@ static void note_progress(struct logger *l)
     l->book->safe = p->durable > l->book->saved ? p->durable : l->book->saved;
     l->book->written = p->written > l->book->saved ? p->written : l->book->saved;
     l->book->lost = l->queue.lost_first;
+    if (p->state != LOG_WRITER_OK)
+        l->book->troubled_us = l->world->events.now_us;
 }
 
 static void send_acks(struct logger *l)
@@ -115,6 +117,7 @@ static uint64_t on_append(void *owner, const struct log_record *record)
     world_tell(l->world, "shard %u: record %llu: %s, rank %u, version %llu", l->shard,
                (unsigned long long)number, log_record_name(fact.type), fact.rank,
                (unsigned long long)fact.version);
+    fact.told_us = l->world->events.now_us;
     history_add(&l->book->history, &fact);
     if (l->book->history.n != number)
         world_fail(l->world, "shard %u: record %llu is told, %llu is next", l->shard,

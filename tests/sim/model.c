@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/optim.h"
+
 /* --- history --- */
 
 void history_deinit(struct history *h)
@@ -87,7 +89,7 @@ void model_init(struct model *m, const struct plan *plan)
 {
     *m = (struct model){ .plan = plan };
     for (uint32_t i = 0; i < plan->n_tables; i++) {
-        m->values[i] = calloc((size_t)plan->n_keys * plan->dims[i], sizeof(float));
+        m->values[i] = calloc((size_t)plan->n_keys * plan->widths[i], sizeof(float));
         assert(m->values[i]);
     }
 }
@@ -101,19 +103,18 @@ void model_deinit(struct model *m)
 
 static float *row_of(struct model *m, uint32_t table, uint32_t key)
 {
-    return m->values[table] + (size_t)key * m->plan->dims[table];
+    return m->values[table] + (size_t)key * m->plan->widths[table];
 }
 
 static void remove_row(struct model *m, uint32_t table, uint32_t key)
 {
     m->rows[table][key].is_there = false;
-    memset(row_of(m, table, key), 0, m->plan->dims[table] * sizeof(float));
+    memset(row_of(m, table, key), 0, m->plan->widths[table] * sizeof(float));
 }
 
-/* sgd with a rate of 1. */
-static void step(struct model *m, uint32_t table, uint32_t key, const float *gradient,
-                 float weight)
+static void step(struct model *m, uint32_t table, uint32_t key, const float *gradient)
 {
+    const struct table_spec *spec = &m->plan->specs[table];
     struct model_row *row = &m->rows[table][key];
     float *values = row_of(m, table, key);
 
@@ -121,19 +122,18 @@ static void step(struct model *m, uint32_t table, uint32_t key, const float *gra
         if (m->left[table] >> key & 1)
             return;
         *row = (struct model_row){ .is_there = true, .made = m->version };
+        optim_begin(spec, values);
     }
     row->version = m->version;
-    for (uint32_t i = 0; i < m->plan->dims[table]; i++)
-        values[i] -= weight * gradient[i];
+    optim_step(spec, m->n_pushes[table], gradient, values);
 }
 
-static void step_section(struct model *m, const struct sent_push *push, uint32_t table,
-                         float weight)
+static void step_section(struct model *m, const struct sent_push *push, uint32_t table)
 {
     const struct sent_section *s = &push->sections[table];
 
     for (uint32_t i = 0; i < s->n_keys; i++)
-        step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table], weight);
+        step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table]);
 }
 
 /* What was told for the version that begins now. */
@@ -282,7 +282,7 @@ static const char *apply_now(struct model *m, const struct sent_push *push)
     begin_version(m);
     for (uint32_t table = 0; table < m->n_tables; table++) {
         m->n_pushes[table]++;
-        step_section(m, push, table, 1);
+        step_section(m, push, table);
     }
     end_version(m);
     return NULL;
@@ -399,7 +399,7 @@ static void combine_key(struct model *m, const struct complete *c, uint32_t tabl
         any = true;
     }
     if (any)
-        step(m, table, key, sum, 1);
+        step(m, table, key, sum);
 }
 
 static void combine(struct model *m, const struct complete *c)

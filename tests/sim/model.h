@@ -26,6 +26,7 @@ struct fact {
     uint32_t table;             /* made; of rows */
     enum shard_rows_op op;
     uint64_t keys; /* a bit for each */
+    uint64_t told_us;
 };
 
 struct history {
@@ -56,7 +57,7 @@ struct model {
     uint32_t n_tables;
     uint64_t version, n_pushes[PLAN_N_TABLES_MAX];
     struct model_row rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
-    float *values[PLAN_N_TABLES_MAX]; /* owned: n_keys x dim */
+    float *values[PLAN_N_TABLES_MAX]; /* owned: n_keys x width */
     uint64_t run;                     /* how often the job has started; 0: there is none */
     struct model_worker workers[PLAN_N_WORKERS_MAX];
     struct model_held

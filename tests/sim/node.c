@@ -53,6 +53,8 @@ static void accept(struct node *n, uint32_t i, struct shard *core, uint64_t last
     book->lost = 0;
     book->safe = book->safe < last ? book->safe : last;
     book->written = last;
+    book->due = book->due < last ? book->due : last;
+    book->n_seen = last;
     model_deinit(&book->model);
     model_init(&book->model, &n->world->plan);
     for (uint64_t k = 0; k < last; k++) {
@@ -202,17 +204,61 @@ void node_check_crash(struct node *n, bool is_cut)
     }
 }
 
-void node_check_end(struct node *n)
+void node_check_step(struct node *n)
 {
     enter_shard();
+    for (uint32_t i = 0; n->life && i < n_servers(n); i++) {
+        const struct check_place at = place(n, i);
+        struct shard_book *book = &n->world->books[at.shard];
+
+        check_interval(n->world, at.shard);
+        if (book->n_seen == book->history.n || !server_is_settled(&n->servers[i]))
+            continue;
+        book->n_seen = book->history.n;
+        check_same(n->world, &at, n->servers[i].core, &book->model, "now");
+    }
+}
+
+/* From how many steps on the shard can go back to each: what is older need not be kept. */
+static uint64_t oldest_kept(const struct node *n, uint32_t i)
+{
+    bool is_cut;
+    const struct keeper_save *save = keeper_oldest(&n->keeper, &is_cut);
+
+    if (save)
+        return check_n_steps(n->world, place(n, i).shard, save->through[i]);
+    return is_cut ? n->world->plan.n_steps : 0;
+}
+
+static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
+{
+    calm_init(calm, &n->world->plan);
+    while (calm->n_steps < n->world->plan.n_steps) {
+        calm_step(calm);
+        for (uint32_t i = 0; i < n_servers(n); i++) {
+            const struct check_place at = place(n, i);
+
+            check_cut(n->world, &at, &n->disk, calm,
+                      calm->n_steps >= oldest_kept(n, i) ||
+                          calm->n_steps == n->world->plan.n_steps);
+        }
+    }
+}
+
+void node_check_end(struct node *n)
+{
+    struct calm *calm = calloc(1, sizeof *calm);
+
+    assert(calm);
+    enter_shard();
+    if (plan_is_exact(&n->world->plan))
+        check_cuts(n, calm);
     for (uint32_t i = 0; i < n_servers(n); i++) {
         const struct check_place at = place(n, i);
 
-        check_end(n->world, &at, n->servers[i].core);
-        for (uint64_t clock = 0;
-             plan_is_exact(&n->world->plan) && clock < n->world->plan.n_steps; clock++)
-            check_cut(n->world, &at, &n->disk, clock);
+        check_end(n->world, &at, n->servers[i].core, calm);
     }
+    free(calm);
 }
 
 /* --- life --- */

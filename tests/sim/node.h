@@ -33,6 +33,9 @@ void node_kill(struct node *n, bool is_power_cut);
 /* Has all that was told reached the disk, and all that waited for its clock the rows? */
 bool node_is_safe(const struct node *n);
 
+/* After every event: what has happened to a shard has happened to its twin, and what is due is on the disk. */
+void node_check_step(struct node *n);
+
 /* If it died now; at the end of the schedule. */
 void node_check_crash(struct node *n, bool is_cut);
 void node_check_end(struct node *n);

@@ -1,6 +1,7 @@
 #include "tests/sim/plan.h"
 
 #include "proto/route.h"
+#include "tests/sim/optim.h"
 
 static void make_cluster(struct plan *p, struct dice *d)
 {
@@ -17,7 +18,17 @@ static void make_cluster(struct plan *p, struct dice *d)
     p->interval_ms = (uint32_t)dice_from(d, 8, 60);
     p->checkpoint_every_us = dice_once_in(d, 5) ? 0 : (uint32_t)dice_from(d, 3000, 40000);
     p->n_deltas_max = (uint32_t)dice_roll(d, 4);
-    p->keep = (uint32_t)dice_from(d, 1, 3);
+    p->keep = (uint32_t)dice_from(d, 1, PLAN_N_KEPT_MAX);
+}
+
+/* Half of the tables have state; wide ones take long enough without. */
+static enum spec_optim draw_optim(struct dice *d, uint32_t dim)
+{
+    static const enum spec_optim optims[] = { SPEC_SGD, SPEC_SGD, SPEC_ROWWISE_ADAGRAD,
+                                              SPEC_ADAM };
+    uint64_t i = dice_roll(d, COUNT_OF(optims));
+
+    return dim > PLAN_DIM_MAX ? SPEC_SGD : optims[i];
 }
 
 static void make_tables(struct plan *p, struct dice *d)
@@ -30,16 +41,17 @@ static void make_tables(struct plan *p, struct dice *d)
     for (uint32_t i = 0; i < p->n_tables; i++) {
         struct table_spec *spec = &p->specs[i];
 
-        p->dims[i] = is_wide && i == 0 ? 12288 : (uint32_t)dice_from(d, 1, 4);
+        p->dims[i] = is_wide && i == 0 ? 12288 : (uint32_t)dice_from(d, 1, PLAN_DIM_MAX);
         *spec = (struct table_spec){ .kind = SPEC_SPARSE,
                                      .dim = p->dims[i],
                                      .seed = 7,
                                      .init = SPEC_INIT_ZERO,
-                                     .optim = SPEC_SGD,
+                                     .optim = draw_optim(d, p->dims[i]),
                                      .mode = SPEC_MODE_JOB };
         snprintf(spec->name, sizeof spec->name, "t%u", i);
-        spec->params = spec_optim_defaults(SPEC_SGD);
+        spec->params = spec_optim_defaults(spec->optim);
         spec->params.learning_rate = 1;
+        p->widths[i] = p->dims[i] + optim_state_floats(spec->optim, p->dims[i]);
         if (p->has_limits && i == 0)
             spec->limits = (struct spec_limits){ .admit_touches = 2,
                                                  .admit_clocks = 100,
@@ -60,7 +72,7 @@ static void make_job(struct plan *p, struct dice *d)
     p->mode = mode < 5 ? SPEC_MODE_BSP : mode < 8 ? SPEC_MODE_SSP : SPEC_MODE_ASYNC;
     p->bound = p->mode == SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
     p->ahead = p->mode == SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
-    p->n_steps = p->dims[0] > 100 ? 3 : (uint32_t)dice_from(d, 3, 10);
+    p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, 10);
 }
 
 /* Most schedules have a few kinds of trouble, some none, and some everything. */
@@ -136,6 +148,11 @@ float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_
     return (float)((int)((h >> i % 24) % 33) - 16);
 }
 
+uint32_t plan_disk_us_max(const struct plan *p)
+{
+    return 10 * p->disk_us;
+}
+
 void plan_print(const struct plan *p, FILE *to)
 {
     static const char *const durability[] = { "none", "async", "fsync" };
@@ -144,11 +161,15 @@ void plan_print(const struct plan *p, FILE *to)
         to,
         "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u), %u "
         "steps, "
-        "%u tables of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), lease %u ms; "
+        "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
+        "lease %u ms; "
         "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->n_steps, p->n_tables,
-        p->n_keys, p->dims[0] > 100 ? ", wide" : "", p->has_limits ? ", limits" : "",
+        spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
+        p->n_tables > 1 ? spec_optim_name(p->specs[1].optim) : "", p->n_tables > 2 ? ", " : "",
+        p->n_tables > 2 ? spec_optim_name(p->specs[2].optim) : "", p->n_keys,
+        p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_cuts, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes);
 }

@@ -15,6 +15,8 @@
 #define PLAN_N_WORKERS_MAX 3u
 #define PLAN_N_TABLES_MAX 3u
 #define PLAN_N_KEYS_MAX 48u
+#define PLAN_DIM_MAX 4u /* of all tables but wide ones */
+#define PLAN_N_KEPT_MAX 3u
 #define PLAN_LEASE_MS 4000u /* longer than any trouble lasts: nobody is declared dead */
 
 struct plan {
@@ -28,7 +30,9 @@ struct plan {
     uint32_t lease_ms;
 
     uint32_t n_tables, n_keys, dims[PLAN_N_TABLES_MAX];
-    bool has_limits; /* admission by count, rows that go when they are idle */
+    uint32_t
+        widths[PLAN_N_TABLES_MAX]; /* floats of a row: its weights, and its optimizer's state */
+    bool has_limits;               /* admission by count, rows that go when they are idle */
     struct table_spec specs[PLAN_N_TABLES_MAX];
 
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
@@ -56,6 +60,9 @@ bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t t
                  uint32_t key);
 float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
                     uint32_t key, uint32_t i);
+
+/* The longest that the disk takes for one thing, stalls included. */
+uint32_t plan_disk_us_max(const struct plan *p);
 
 void plan_print(const struct plan *p, FILE *to);
 

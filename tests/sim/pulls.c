@@ -75,12 +75,12 @@ static void check_values(struct server *s, const uint8_t *numbers, uint32_t n,
     for (uint32_t table = 0; table < p->n_tables; table++)
         for (uint32_t i = 0; i < n; i++, values += p->dims[table])
             if (memcmp(values,
-                       s->book->model.values[table] + numbers[i] * (size_t)p->dims[table],
+                       s->book->model.values[table] + numbers[i] * (size_t)p->widths[table],
                        p->dims[table] * sizeof *values) != 0)
-                world_fail(
-                    s->world, "shard %u: a pull reads %g of table %u, key %u; it is %g",
-                    s->shard, (double)values[0], table, numbers[i],
-                    (double)s->book->model.values[table][numbers[i] * (size_t)p->dims[table]]);
+                world_fail(s->world, "shard %u: a pull reads %g of table %u, key %u; it is %g",
+                           s->shard, (double)values[0], table, numbers[i],
+                           (double)s->book->model
+                               .values[table][numbers[i] * (size_t)p->widths[table]]);
 }
 
 static void read_rows(struct server *s, struct net_connection *c, struct worker *worker,

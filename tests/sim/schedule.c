@@ -231,6 +231,8 @@ static void run(struct schedule *s)
         if (s->world.events.now_us > limit_us)
             fail_late(s);
         bury(s);
+        for (uint32_t i = 0; i < p->n_nodes; i++)
+            node_check_step(&s->nodes[i]);
     }
 }
 
@@ -296,6 +298,8 @@ static void end(struct schedule *s)
 
     for (uint32_t i = 0; i < w->plan.n_nodes; i++)
         node_deinit(&s->nodes[i]);
+    for (uint32_t i = 0; i < w->plan.n_workers; i++)
+        trainer_deinit(&s->trainers[i]);
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
         history_deinit(&w->books[i].history);
         model_deinit(&w->books[i].model);

@@ -234,32 +234,77 @@ static void take(struct trainer *t, struct link *l, const struct message *m)
     }
 }
 
+/* --- what comes while it stands still --- */
+
 struct late {
+    struct late *next; /* owned */
     struct net_connection *from;
     struct message message;
 };
 
-static void on_late(void *owner, uint64_t number, void *data)
+static void answer(struct trainer *t, struct net_connection *c, const struct message *m);
+static void thaw_later(struct trainer *t);
+
+/* In the order in which it came, however many stops there were. */
+static void on_thaw(void *owner, uint64_t number, void *data)
 {
-    const struct late *late = data;
+    struct trainer *t = owner;
+    struct late *late;
 
     (void)number;
-    trainer_reply(owner, late->from, &late->message);
+    (void)data;
+    if (is_frozen(t)) {
+        thaw_later(t);
+        return;
+    }
+    while ((late = t->late)) {
+        t->late = late->next;
+        answer(t, late->from, &late->message);
+        free(late);
+    }
+}
+
+static void thaw_later(struct trainer *t)
+{
+    events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_thaw, t, 0,
+              NULL);
+}
+
+static void keep(struct trainer *t, struct net_connection *c, const struct message *m)
+{
+    struct late *late = malloc(sizeof *late), **at = &t->late;
+
+    assert(late);
+    *late = (struct late){ NULL, c, *m };
+    if (!t->late)
+        thaw_later(t);
+    while (*at)
+        at = &(*at)->next;
+    *at = late;
 }
 
 void trainer_reply(struct trainer *t, struct net_connection *c, const struct message *m)
 {
-    struct link *l = &t->links[c->shard];
-    struct late *late;
+    if (is_frozen(t) || t->late)
+        keep(t, c, m);
+    else
+        answer(t, c, m);
+}
 
-    if (is_frozen(t)) {
-        late = malloc(sizeof *late);
-        assert(late);
-        *late = (struct late){ c, *m };
-        events_in(&t->world->events, t->frozen_until_us - t->world->events.now_us, on_late, t,
-                  0, late);
-        return;
+void trainer_deinit(struct trainer *t)
+{
+    struct late *next;
+
+    for (; t->late; t->late = next) {
+        next = t->late->next;
+        free(t->late);
     }
+}
+
+static void answer(struct trainer *t, struct net_connection *c, const struct message *m)
+{
+    struct link *l = &t->links[c->shard];
+
     if (l->connection != c)
         return;
     if (m->status == PS_EFENCED && l->phase == LINK_LEAVING)
@@ -441,7 +486,7 @@ void trainer_freeze(struct trainer *t, uint64_t for_us)
 {
     world_tell(t->world, "rank %u stands still for %llu us", t->rank,
                (unsigned long long)for_us);
-    /* The longer of two counts: what waits for its end keeps its order. */
+    /* The longer of two counts. */
     if (t->world->events.now_us + for_us > t->frozen_until_us)
         t->frozen_until_us = t->world->events.now_us + for_us;
 }

@@ -38,9 +38,11 @@ struct trainer {
     bool is_pulling, is_computing, is_done;
     struct message pull;
     uint64_t n_pulls, frozen_until_us;
+    struct late *late; /* owned: what came while it stood still, oldest first */
 };
 
 void trainer_init(struct trainer *t, struct world *world, uint32_t rank);
+void trainer_deinit(struct trainer *t);
 
 /* The process starts. */
 void trainer_start(struct trainer *t);

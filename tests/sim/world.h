@@ -13,10 +13,13 @@
 struct shard_book {
     struct history history;
     struct model model;
-    uint64_t promised; /* the greatest record that a reply which was sent relied on */
-    uint64_t safe;     /* ... that is on the disk, as the log says; ... */
-    uint64_t written;  /* ... or in its files */
-    uint64_t saved;    /* all up to here is in a checkpoint that is whole */
+    uint64_t promised;    /* the greatest record that a reply which was sent relied on */
+    uint64_t safe;        /* ... that is on the disk, as the log says; ... */
+    uint64_t written;     /* ... or in its files */
+    uint64_t saved;       /* all up to here is in a checkpoint that is whole */
+    uint64_t due;         /* async: ... that have to be on the disk by now */
+    uint64_t troubled_us; /* when its log last failed */
+    uint64_t n_seen;      /* records after which the living shard was held to the twin */
     uint64_t
         lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
 };

@@ -255,6 +255,32 @@ def test_another_number_of_shards_gets_what_the_log_of_the_old_ones_holds(start_
     p.check([])
 
 
+def test_a_damaged_log_is_refused_in_any_layout_and_a_state_before_it_is_not(start_psd, tmp_path, monkeypatch):
+    args = alone(monkeypatch)
+    psd = start_psd(*args, "--data-dir", str(tmp_path / "data"))
+    p = one_pusher(psd)
+    for _ in range(20):
+        p.step()
+    p.settle()
+    psd.admin("checkpoint")
+    for _ in range(60):
+        p.step()
+    p.settle()
+    psd.kill()
+    damage(sorted((tmp_path / "data/log").glob("*/shard-000/*.psl"))[-1])
+    for more in (("--data-dir", "data"), ("--data-dir", "data", "--shards", "3"), ("--restore", "data"),
+                 ("--data-dir", "data", "--at", "job:80")):
+        with pytest.raises(RuntimeError, match="the push log is damaged behind record .*--at JOB:CLOCK"):
+            start_psd(*args, *more)
+    for at, n_pushes in (("job:21", 21), ("1", 20)):
+        psd = start_psd(*args, "--restore", "data", "--at", at)
+        p.acked = n_pushes
+        p.client = psd.connect(0, role="reader")
+        p.client.table(name="t", dim=DIM, must_exist=True)
+        p.check([])
+        psd.stop()
+
+
 def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
     """A disk that is full: nothing is acknowledged, /healthz is red, and when there is room again all is well."""
     disk = tmp_path / "disk"

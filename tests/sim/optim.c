@@ -1,0 +1,70 @@
+#include "tests/sim/optim.h"
+
+#include <assert.h>
+#include <math.h>
+
+uint32_t optim_state_floats(enum spec_optim optim, uint32_t dim)
+{
+    return optim == SPEC_ADAM ? 2 * dim : optim == SPEC_ROWWISE_ADAGRAD ? 1 : 0;
+}
+
+void optim_begin(const struct table_spec *spec, float *row)
+{
+    uint32_t n = optim_state_floats(spec->optim, spec->dim);
+
+    for (uint32_t i = 0; i < n; i++)
+        row[spec->dim + i] =
+            spec->optim == SPEC_ROWWISE_ADAGRAD ? spec->params.initial_accumulator : 0;
+}
+
+/* Of up to 4 floats, in the order in which lanes are folded: where somebody is missing in a clock, weights are thirds, and
+ * sums are not exact. */
+static float sum_of_squares(const float *g, uint32_t dim)
+{
+    float squares[4] = { 0 };
+
+    assert(dim <= COUNT_OF(squares));
+    for (uint32_t i = 0; i < dim; i++)
+        squares[i] = g[i] * g[i];
+    return (squares[0] + squares[2]) + (squares[1] + squares[3]);
+}
+
+static void step_adagrad(const struct table_spec *spec, const float *g, float *row)
+{
+    float *s = &row[spec->dim], rate;
+
+    *s += sum_of_squares(g, spec->dim) / (float)spec->dim;
+    rate = spec->params.learning_rate / (sqrtf(*s) + spec->params.epsilon);
+    for (uint32_t i = 0; i < spec->dim; i++)
+        row[i] -= rate * g[i];
+}
+
+static void step_adam(const struct table_spec *spec, uint64_t t, const float *g, float *row)
+{
+    const double b1 = 0.9, b2 = 0.999;
+    double rate = (double)spec->params.learning_rate / (1 - pow(b1, (double)t)) *
+                  sqrt(1 - pow(b2, (double)t));
+    float *m = row + spec->dim, *v = m + spec->dim;
+
+    for (uint32_t i = 0; i < spec->dim; i++) {
+        m[i] = (float)b1 * m[i] + (float)(1 - b1) * g[i];
+        v[i] = (float)b2 * v[i] + (float)(1 - b2) * (g[i] * g[i]);
+        row[i] -= (float)rate * (m[i] / (sqrtf(v[i]) + spec->params.epsilon));
+    }
+}
+
+void optim_step(const struct table_spec *spec, uint64_t t, const float *gradient, float *row)
+{
+    switch (spec->optim) {
+    case SPEC_ADAM:
+        step_adam(spec, t, gradient, row);
+        break;
+    case SPEC_ROWWISE_ADAGRAD:
+        step_adagrad(spec, gradient, row);
+        break;
+    default:
+        for (uint32_t i = 0; i < spec->dim; i++)
+            row[i] -= spec->params.learning_rate * gradient[i];
+        break;
+    }
+}
