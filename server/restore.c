@@ -30,6 +30,7 @@ struct part {
     uint32_t index; /* of the shard on this node */
     struct err err;
     struct rebuild_facts facts;
+    int damage; /* of files that were dealt out to it; 0: none */
     uint32_t n_tables;
     uint64_t n_rows;
 };
@@ -280,11 +281,14 @@ static void deal_part(struct mail *mail, void *owner)
                                     .arg = owner };
     struct loader_facts facts;
     struct shard *shard;
+    int status;
 
     enter_shard();
     shard = shard_thread_shard(owner);
-    send_back(part, r->old ? deal_rows(r->old, shard, shard_thread_progress, owner, &part->err)
-                           : loader_deal(&loader, shard, &facts, &part->err));
+    status = r->old ? deal_rows(r->old, shard, shard_thread_progress, owner, &part->err)
+                    : loader_deal(&loader, shard, &facts, &part->err);
+    part->damage = !r->old && checkpoint_is_damage(status) ? status : 0;
+    send_back(part, part->damage ? 0 : status);
 }
 
 /* This thread stands in for the old shard's own. */
@@ -347,13 +351,31 @@ static void begin_dealing(struct restore *r) ON_MAIN
     deal_source(r);
 }
 
-/* Every source once more, at that clock. */
-static void deal_again(struct restore *r, const struct rebuild_at *at) ON_MAIN
+static void deal_again(struct restore *r) ON_MAIN
 {
-    for (uint32_t i = 0; i < r->origin.n_sources; i++)
-        source_go_back(&r->origin.sources[i], at);
+    align_forget(r->align);
     r->result.n_records = 0;
     on_shards(r, clear_part, begin_dealing);
+}
+
+/* Files that were dealt out are damaged: all once more, without them, or it is over. */
+static bool deal_around(struct restore *r) ON_MAIN
+{
+    struct part *part = r->parts, *end = part + r->config.n_shards;
+
+    while (part < end && !part->damage)
+        part++;
+    if (part == end)
+        return false;
+    part->err.status = part->damage;
+    if (source_fall_back(&r->origin.sources[r->source], part->damage)) {
+        report(NULL, part->err.text);
+        deal_again(r);
+    } else {
+        r->result.err = part->err;
+        finish(r);
+    }
+    return true;
 }
 
 static void end_dealing(struct restore *r) ON_MAIN
@@ -370,7 +392,9 @@ static void end_dealing(struct restore *r) ON_MAIN
     if (err->status) {
         finish(r);
     } else if (again.job) {
-        deal_again(r, &again);
+        for (uint32_t i = 0; i < r->origin.n_sources; i++)
+            source_go_back(&r->origin.sources[i], &again);
+        deal_again(r);
     } else {
         say_later(r);
         begin_opening(r);
@@ -383,6 +407,8 @@ static void deal_next(struct restore *r)
     const struct source *s = &r->origin.sources[r->source];
 
     free_old(r);
+    if (deal_around(r))
+        return;
     if (s->is_exact || ++r->old_shard == s->shards_per_node) {
         r->old_shard = 0;
         r->source++;

@@ -281,6 +281,15 @@ void source_go_back(struct source *s, const struct rebuild_at *at)
         s->at = *at;
 }
 
+bool source_fall_back(struct source *s, int status)
+{
+    if (!s->is_exact || !checkpoint_is_damage(status) || s->at.number || !s->data_dir[0] ||
+        !s->checkpoint.links[0].n_shards)
+        return false;
+    s->is_exact = false;
+    return true;
+}
+
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node)
 {

@@ -44,6 +44,10 @@ bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
 int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
                      bool is_whole, struct err *err) MUST_CHECK;
 
+/* Its files were dealt out, which failed with `status`: is it damage that an older restore point and the log may make up for?
+ * Then from here on its shards are rebuilt. */
+bool source_fall_back(struct source *s, int status);
+
 /* Its i'th shard, new and without limits of memory, as it was. */
 int source_rebuild(const struct source *s, const struct file_ops *files, uint32_t i,
                    const struct rebuild_config *how, uint64_t now_ms, struct shard **ret,
