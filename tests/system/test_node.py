@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,8 +121,13 @@ def test_damaged_checkpoints_stop_the_start_with_a_sentence(start_psd, tmp_path)
     blob = bytearray(part.read_bytes())
     blob[len(blob) // 2] ^= 1
     part.write_bytes(blob)
-    again = run("--listen", "127.0.0.1:0", "--data-dir", str(data))
-    assert again.returncode == 1 and "checkpoint" in again.stderr
+    shutil.copytree(data, tmp_path / "copy")
+    again = start_psd("--shards", "2", "--data-dir", str(tmp_path / "copy"))  # the log alone leads there
+    assert "shard-000.psc" in again.log() and pull_rows(again, KEYS) == [[-1, -2, -3, -4]] * len(KEYS)
+    shutil.rmtree(data / "log")
+    for n_shards in ("1", "2"):
+        alone = run("--listen", "127.0.0.1:0", "--data-dir", str(data), "--shards", n_shards)
+        assert alone.returncode == 1 and "needs the log up to record" in alone.stderr
 
 
 def test_two_daemons_do_not_share_a_data_directory(start_psd, tmp_path):
