@@ -47,6 +47,9 @@ static void add_checkpoint(struct census *c, const struct census_sources *from) 
     c->report.last_checkpoint_unix_ms = record->unix_ms;
     snprintf(c->report.last_checkpoint_error, sizeof c->report.last_checkpoint_error, "%.199s",
              record->error.status ? record->error.text : "");
+    c->report.checkpoint_number = record->busy_number;
+    c->report.checkpoint_since_unix_ms = record->busy_since_unix_ms;
+    c->report.checkpoint_until_unix_ms = record->until_unix_ms;
     wait = record->busy_since_unix_ms ? add_wait(c, record->busy_since_unix_ms) : NULL;
     if (!wait)
         return;

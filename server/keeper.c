@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/log.h"
@@ -133,7 +134,7 @@ static void finish(struct keeper *k) ON_MAIN
 
     k->state = IDLE;
     k->ended_ms = now_mono_ms();
-    k->record.busy_since_unix_ms = k->record.until_unix_ms = 0;
+    k->record.busy_since_unix_ms = k->record.until_unix_ms = k->record.busy_number = 0;
     k->record.error = k->err;
     if (!k->err.status)
         note_success(k);
@@ -208,10 +209,17 @@ static void release(struct keeper *k) ON_MAIN
 
 /* --- COMMITTING --- */
 
+/* With which its epoch begins: nobody is served yet, and nothing of what was before may go. */
+static bool begins_epoch(const struct manifest *m)
+{
+    return m->number == m->map_id;
+}
+
 static void commit(uv_work_t *work)
 {
     struct keeper *k = work->data;
     struct manifest *m = k->manifest;
+    uint32_t keep = begins_epoch(m) ? CHECKPOINT_KEEP_ALL : k->config.keep;
     bool has_delta = false;
 
     enter_pool();
@@ -221,9 +229,9 @@ static void commit(uv_work_t *work)
     }
     if (!has_delta)
         m->base = 0;
-    k->err.status = checkpoint_commit(k->config.files, k->config.data_dir, m, k->config.keep,
-                                      k->firsts, &k->err);
-    if (!k->err.status)
+    k->err.status =
+        checkpoint_commit(k->config.files, k->config.data_dir, m, keep, k->firsts, &k->err);
+    if (!k->err.status && !begins_epoch(m))
         epochs_tidy(k->config.files, k->config.data_dir, m->map_id);
 }
 
@@ -303,6 +311,7 @@ static void write_part(struct mail *mail, void *owner)
 static void start_writing(struct keeper *k) ON_MAIN
 {
     k->state = WRITING;
+    k->record.busy_number = k->manifest->number;
     for (uint32_t i = 0; i < k->config.n_shards; i++)
         k->parts[i] = (struct part){ .keeper = k, .index = i };
     to_shards(k, write_part);
@@ -394,13 +403,17 @@ void keeper_forget(struct keeper *k, const void *arg)
 /* Nothing takes a shard's hands off its file: the work goes on, and may still end well. */
 static void note_lateness(struct keeper *k) ON_MAIN
 {
+    char name[40] = "the checkpoint";
+
+    if (k->record.busy_number)
+        snprintf(name, sizeof name, "checkpoint %" PRIu64, k->record.busy_number);
     k->is_late = true;
     k->record.n_failed++;
     k->record.until_unix_ms = 0;
     err_set(&k->record.error, PS_EDEADLINE,
-            "the checkpoint has not moved for %" PRIu64
+            "%s has not moved for %" PRIu64
             " s; it goes on, and the next one waits for its end",
-            k->config.limit_ms / 1000);
+            name, k->config.limit_ms / 1000);
 }
 
 static void look_whether_it_moves(struct keeper *k, uint64_t now_ms) ON_MAIN

@@ -48,6 +48,7 @@ struct keeper_record {
     uint64_t base, took_ms; /* the same: what it is a delta to (0: full), how long it took */
     struct err error;       /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms; /* 0: nothing is under way */
+    uint64_t busy_number;        /* of the one under way; 0: it has none yet */
     uint64_t
         until_unix_ms; /* when it will be told to have failed, unless it moves; 0: it has been */
 };
@@ -73,7 +74,8 @@ void keeper_tick(struct keeper *k, uint64_t now_ms) ON_MAIN;
 struct keeper_start {
     uint64_t epoch; /* of the logs (server/durable/epochs.h) */
     bool
-        begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked */
+        begins_epoch; /* the first checkpoint has its number, for which checkpoint_next() was asked; it is written
+                       * as fast as it can be, and removes nothing */
     /* Else the checkpoint that the shards were loaded from, the n_deltas'th behind a full one: the
      * next may be a delta to it. 0: none. */
     uint64_t number;

@@ -16,6 +16,7 @@
 #include "common/now.h"
 #include "server/admin/http.h"
 #include "server/census.h"
+#include "server/chronicle.h"
 #include "server/cluster.h"
 #include "server/data_lock.h"
 #include "server/desk.h"
@@ -43,6 +44,7 @@ struct node {
     struct shard_thread **shards; /* owned, settings->shards of them that run */
     struct keeper *keeper;        /* owned; NULL without a data directory */
     struct facts *facts;          /* owned */
+    struct chronicle *chronicle;  /* owned */
     struct http *http;            /* owned; NULL: off */
     struct door *door;            /* owned; NULL before SERVING and from STOPPING on */
     struct desk *desk;            /* owned */
@@ -67,9 +69,15 @@ static void publish(void *node)
                                    .greeting_ms = n->settings->greeting_timeout_ms,
                                    .ready = n->state == NODE_SERVING,
                                    .stopping = n->state > NODE_SERVING };
+    struct bulletin_sheet *sheet;
 
     enter_main();
     census_publish(&n->census, &from, n->facts);
+    sheet = n->chronicle ? shard_thread_report(n->shards[0]) : NULL;
+    if (sheet) {
+        chronicle_look(n->chronicle, sheet->report);
+        bulletin_return(sheet);
+    }
 }
 
 /* --- the end --- */
@@ -107,6 +115,16 @@ static void fail(struct node *n, const struct err *err) ON_MAIN
     end(n);
 }
 
+static void tell_checkpoint(const struct keeper_record *record)
+{
+    char kind[48] = "all";
+
+    if (record->base)
+        snprintf(kind, sizeof kind, "what has changed since %" PRIu64, record->base);
+    log_info("checkpoint %" PRIu64 " written, %s: %" PRIu64 " rows, %" PRIu64 " bytes",
+             record->number, kind, record->n_rows, record->n_bytes);
+}
+
 static void on_last_checkpoint(void *arg, const struct keeper_record *record)
 {
     struct node *n = arg;
@@ -116,8 +134,7 @@ static void on_last_checkpoint(void *arg, const struct keeper_record *record)
         log_error("the last checkpoint failed: %s", record->error.text);
         n->exit_status = 1;
     } else {
-        log_info("checkpoint %" PRIu64 " written: %" PRIu64 " rows, %" PRIu64 " bytes",
-                 record->number, record->n_rows, record->n_bytes);
+        tell_checkpoint(record);
     }
     end(n);
 }
@@ -165,8 +182,7 @@ static void on_periodic_checkpoint(void *arg, const struct keeper_record *record
     if (record->error.status)
         log_error("checkpoint failed: %s", record->error.text);
     else
-        log_info("checkpoint %" PRIu64 " written: %" PRIu64 " rows, %" PRIu64 " bytes",
-                 record->number, record->n_rows, record->n_bytes);
+        tell_checkpoint(record);
 }
 
 /* Has every shard shown life within half of the watchdog's time? Then so does the node. */
@@ -277,27 +293,12 @@ static void serve(struct node *n) ON_MAIN
     cluster_name_self(n->settings, door_address(n->door), &n->map);
     n->census.report.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
-    n->due =
-        (struct due){ .settings = n->settings,
-                      .shards = n->shards,
-                      .since_ms = now_mono_ms(),
-                      .found_bytes = n->restored.begins_epoch ? 0 : n->restored.n_log_bytes };
+    n->due = (struct due){ .settings = n->settings,
+                           .shards = n->shards,
+                           .since_ms = now_mono_ms(),
+                           .found_bytes = n->restored.n_log_bytes };
     publish(n);
     announce(n);
-}
-
-/* What the logs begin with: without it, what comes next could not be restored. */
-static void on_first_checkpoint(void *arg, const struct keeper_record *record)
-{
-    struct node *n = arg;
-
-    enter_main();
-    if (record->error.status)
-        fail(n, &record->error);
-    else if (n->stop_asked)
-        end(n);
-    else
-        serve(n);
 }
 
 static void on_restored(void *arg, const struct restore_result *result)
@@ -314,15 +315,8 @@ static void on_restored(void *arg, const struct restore_result *result)
         log_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
                  " records of the push log",
                  result->n_tables, result->n_rows, result->from, result->n_records);
-    if (n->keeper)
-        keeper_begin(n->keeper, &(struct keeper_start){ .epoch = result->epoch,
-                                                        .begins_epoch = result->begins_epoch,
-                                                        .number = result->number,
-                                                        .n_deltas = result->n_deltas });
     if (n->stop_asked)
         end(n);
-    else if (result->begins_epoch)
-        keeper_wish(n->keeper, on_first_checkpoint, n);
     else
         serve(n);
 }
@@ -383,6 +377,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                 .node = n };
 
     n->facts = facts_new(n->shards, s->shards);
+    n->chronicle = chronicle_new(NULL, NULL);
     n->keeper = s->data_dir[0] ? keeper_new(&keeper) : NULL;
     desk.facts = n->facts;
     desk.keeper = n->keeper;
@@ -406,6 +401,8 @@ static void start(struct node *n) ON_MAIN
 {
     struct restore_config restore = { .loop = &n->loop,
                                       .mailbox = &n->mailbox,
+                                      .keeper = n->keeper,
+                                      .is_to_stop = &n->stop_asked,
                                       .files = &file_os,
                                       .settings = n->settings,
                                       .n_nodes = n->map.n_nodes,
@@ -445,6 +442,7 @@ static void unmake(struct node *n) ON_MAIN
     desk_free(n->desk);
     keeper_free(n->keeper);
     facts_free(n->facts);
+    chronicle_free(n->chronicle);
     free(n->shards);
 }
 

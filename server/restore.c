@@ -1,7 +1,7 @@
 /*
  * In the order of a restore's life:
  *
- *     looking (pool) -> rebuilding (shards) -------------------------------> opening (shards) -> done
+ *     looking (pool) -> rebuilding (shards) -------------------------------> opening.h -> done
  *                    -> building (pool) <-> dealing (shards), one by one -->
  *                           ^                                          |
  *                           +------- clearing (shards): once more <----+  where jobs in lock step need it (align.h)
@@ -19,8 +19,8 @@
 #include "common/now.h"
 #include "server/durable/align.h"
 #include "server/durable/deal.h"
-#include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+#include "server/opening.h"
 #include "server/origin.h"
 #include "server/store/shelf.h"
 
@@ -30,9 +30,6 @@ struct part {
     uint32_t index; /* of the shard on this node */
     struct err err;
     struct rebuild_facts facts;
-    int damage; /* of files that were dealt out to it; 0: none */
-    uint32_t n_tables;
-    uint64_t n_rows;
 };
 
 struct restore {
@@ -40,12 +37,15 @@ struct restore {
     void (*done)(void *arg, const struct restore_result *result);
     void *arg;
     uv_work_t work;
-    struct origin origin;       /* owned */
+    struct origin origin;
     uint32_t source, old_shard; /* being dealt out */
     struct shard *old;          /* owned; NULL: the source's files are dealt out as they are */
     struct align *align;        /* owned: of those that were made again */
     bool has_later;             /* rebuild_facts: any of them */
+    bool goes_back;             /* all are dealt out once more, at a clock */
     struct part *parts;         /* owned, n_shards */
+    struct log_end *ends;       /* owned, n_shards */
+    struct opening_from from;
     uint32_t n_outstanding;
     void (*then)(struct restore *r); /* when all parts are back */
     struct restore_result result;
@@ -54,13 +54,17 @@ struct restore {
 static void finish(struct restore *r) ON_MAIN
 {
     r->done(r->arg, &r->result);
-    origin_close(&r->origin);
+    origin_deinit(&r->origin);
     align_free(r->align);
     free(r->parts);
+    free(r->ends);
     free(r);
 }
 
 /* --- work for every shard --- */
+
+static bool may_fall_back(const struct restore *r) ON_MAIN;
+static void fall_back(struct restore *r) ON_MAIN;
 
 static void on_part_back(struct mail *mail, void *owner)
 {
@@ -73,7 +77,9 @@ static void on_part_back(struct mail *mail, void *owner)
         r->result.err = part->err;
     if (--r->n_outstanding)
         return;
-    if (r->result.err.status)
+    if (r->result.err.status && may_fall_back(r))
+        fall_back(r);
+    else if (r->result.err.status)
         finish(r);
     else
         r->then(r);
@@ -123,8 +129,6 @@ static void report(void *arg, const char *sentence)
     log_warn("restore: %s", sentence);
 }
 
-/* --- the end: logs are opened --- */
-
 static void name_checkpoint(struct restore *r, uint64_t number)
 {
     struct err unwanted;
@@ -133,119 +137,108 @@ static void name_checkpoint(struct restore *r, uint64_t number)
         r->result.from[0] = '\0';
 }
 
-static void sum_up(struct restore *r) ON_MAIN
+/* --- the end: what comes from here on is written down --- */
+
+static void on_opened(void *arg, const struct opening_result *opened)
 {
-    for (uint32_t i = 0; i < r->config.n_shards; i++) {
-        const struct part *part = &r->parts[i];
-
-        r->result.n_tables = part->n_tables;
-        r->result.n_rows += part->n_rows;
-        r->result.n_records += part->facts.n_records;
-        r->result.n_log_bytes += part->facts.n_log_bytes;
-        if (i == 0)
-            r->result.number = part->facts.number;
-        else if (r->result.number != part->facts.number)
-            r->result.number = 0;
-        if (r->result.number && part->facts.n_links)
-            r->result.n_deltas = part->facts.n_links - 1;
-    }
-    /* Where the newest was damaged it is an older one. */
-    if (r->result.number)
-        name_checkpoint(r, r->result.number);
-    if (r->result.begins_epoch)
-        r->result.number = 0; /* its first checkpoint is a full one */
-    finish(r);
-}
-
-static int open_log(struct restore *r, struct shard_thread *t, struct part *part) ON_SHARD
-{
-    const struct settings *s = r->config.settings;
-    struct part_identity who = identity(r, part->index);
-    struct log_writer_config writer = { .files = r->config.files,
-                                        .identity = { .node = who.node,
-                                                      .shard = who.shard,
-                                                      .n_shards = who.n_shards,
-                                                      .map_id = r->result.epoch },
-                                        .durability = s->durability,
-                                        .zstd = LOG_ZSTD_WHERE_IT_PAYS,
-                                        .interval_ms = (uint32_t)s->log_interval_ms };
-    struct log_end end = r->result.begins_epoch ? (struct log_end){ 0 } : part->facts.end;
-    char dir[LOG_PATH_MAX];
-    int status;
-
-    if (!s->data_dir[0])
-        return 0;
-    status = epochs_log_dir(s->data_dir, r->result.epoch, part->index, dir, &part->err);
-    if (status)
-        return status;
-    snprintf(writer.dir, sizeof writer.dir, "%.*s", (int)sizeof writer.dir - 1, dir);
-    return shard_thread_open_log(t, &writer, &end, &part->err);
-}
-
-static void open_part(struct mail *mail, void *owner)
-{
-    struct part *part = CONTAINER_OF(mail, struct part, mail);
-    struct shard_thread *t = owner;
-    struct shard *shard;
-
-    enter_shard();
-    shard = shard_thread_shard(t);
-    part->n_tables = shard_n_tables(shard);
-    for (uint32_t i = 0; i < part->n_tables; i++)
-        part->n_rows += table_n_rows(shard_table(shard, i)->rows);
-    shard_thread_publish(t); /* whoever sees the node ready sees what it has loaded */
-    send_back(part, open_log(part->restore, t, part));
-}
-
-static void make_epoch(uv_work_t *work)
-{
-    struct restore *r = work->data;
-    const char *data_dir = r->config.settings->data_dir;
-    struct err *err = &r->result.err;
-
-    enter_pool();
-    if (r->result.begins_epoch)
-        err->status = checkpoint_next(r->config.files, data_dir, &r->result.epoch, err);
-    if (!err->status)
-        err->status = epochs_make(r->config.files, data_dir, r->result.epoch, err);
-}
-
-static void on_epoch(uv_work_t *work, int status)
-{
-    struct restore *r = work->data;
+    struct restore *r = arg;
 
     enter_main();
-    assert(status == 0);
-    if (r->result.err.status)
-        finish(r);
-    else
-        on_shards(r, open_part, sum_up);
+    r->result.err = opened->err;
+    r->result.n_tables = opened->n_tables;
+    r->result.n_rows = opened->n_rows;
+    finish(r);
 }
 
 static void begin_opening(struct restore *r) ON_MAIN
 {
-    if (r->config.settings->data_dir[0])
-        on_pool(r, make_epoch, on_epoch);
+    const struct opening_config config = { .loop = r->config.loop,
+                                           .mailbox = r->config.mailbox,
+                                           .keeper = r->config.keeper,
+                                           .files = r->config.files,
+                                           .settings = r->config.settings,
+                                           .n_nodes = r->config.n_nodes,
+                                           .n_shards = r->config.n_shards,
+                                           .shards = r->config.shards };
+
+    if (r->from.above == UINT64_MAX)
+        r->from.above = 0;
+    r->from.told = r->origin.told;
+    if (r->config.is_to_stop && *r->config.is_to_stop)
+        finish(r); /* no epoch is begun for a node that will not serve */
     else
-        on_shards(r, open_part, sum_up);
+        opening_start(&config, &r->from, on_opened, r);
+}
+
+/* This node's own checkpoint, of which a shard, or an old one, was made; 0: of a log alone. */
+static void note_used(struct restore *r, uint64_t number)
+{
+    if (r->origin.is_own && number < r->from.above)
+        r->from.above = number;
 }
 
 /* --- its own shards, made again --- */
 
 static void say_later(const struct restore *r)
 {
-    struct rebuild_at at = origin_at(r->config.settings);
+    if (r->has_later && r->origin.at.job)
+        rebuild_say_later(&r->origin.at, report, NULL);
+}
 
-    if (r->has_later && at.job)
-        rebuild_say_later(&at, report, NULL);
+/* Shards of two epochs are of two histories. */
+static int check_epochs(const struct restore *r, struct err *err)
+{
+    const struct rebuild_facts *first = &r->parts[0].facts;
+
+    for (uint32_t i = 1; i < r->config.n_shards; i++)
+        if (r->parts[i].facts.epoch != first->epoch)
+            return err_set(err, PS_ECORRUPT,
+                           "shard 0 could be made again from checkpoint %" PRIu64
+                           " alone, shard %" PRIu32 " from %" PRIu64
+                           ", and another log has begun in between: start with --at NUMBER, of "
+                           "one that is whole",
+                           first->number, i, r->parts[i].facts.number);
+    return 0;
+}
+
+/* The checkpoint that all shards were made of; 0: they were made of several, or of none. */
+static uint64_t number_of_all(const struct restore *r)
+{
+    for (uint32_t i = 1; i < r->config.n_shards; i++)
+        if (r->parts[i].facts.number != r->parts[0].facts.number)
+            return 0;
+    return r->parts[0].facts.number;
+}
+
+static void sum_up(struct restore *r) ON_MAIN
+{
+    for (uint32_t i = 0; i < r->config.n_shards; i++) {
+        const struct rebuild_facts *facts = &r->parts[i].facts;
+
+        r->ends[i] = facts->end;
+        r->result.n_records += facts->n_records;
+        r->result.n_log_bytes += r->from.begins_epoch ? 0 : facts->n_log_bytes;
+        r->has_later = r->has_later || facts->has_later;
+        note_used(r, facts->number);
+    }
+    r->from.ends = r->ends;
+    r->from.epoch = r->parts[0].facts.epoch;
+    r->from.number = number_of_all(r);
+    if (!r->from.number)
+        return;
+    r->from.n_deltas = r->parts[0].facts.n_links - 1;
+    name_checkpoint(r, r->from.number); /* where the newest was damaged it is an older one */
 }
 
 static void end_rebuilding(struct restore *r) ON_MAIN
 {
-    for (uint32_t i = 0; i < r->config.n_shards; i++)
-        r->has_later = r->has_later || r->parts[i].facts.has_later;
+    sum_up(r);
+    r->result.err.status = check_epochs(r, &r->result.err);
+    if (r->result.err.status) {
+        finish(r);
+        return;
+    }
     say_later(r);
-    r->result.epoch = r->parts[0].facts.epoch;
     begin_opening(r);
 }
 
@@ -257,7 +250,7 @@ static void rebuild_part(struct mail *mail, void *owner)
                                      .data_dir = r->config.settings->data_dir,
                                      .shard_index = part->index,
                                      .who = identity(r, part->index),
-                                     .at = origin_at(r->config.settings),
+                                     .at = r->origin.at,
                                      .progress = shard_thread_progress,
                                      .report = report,
                                      .arg = owner };
@@ -281,14 +274,11 @@ static void deal_part(struct mail *mail, void *owner)
                                     .arg = owner };
     struct loader_facts facts;
     struct shard *shard;
-    int status;
 
     enter_shard();
     shard = shard_thread_shard(owner);
-    status = r->old ? deal_rows(r->old, shard, shard_thread_progress, owner, &part->err)
-                    : loader_deal(&loader, shard, &facts, &part->err);
-    part->damage = !r->old && checkpoint_is_damage(status) ? status : 0;
-    send_back(part, part->damage ? 0 : status);
+    send_back(part, r->old ? deal_rows(r->old, shard, shard_thread_progress, owner, &part->err)
+                           : loader_deal(&loader, shard, &facts, &part->err));
 }
 
 /* This thread stands in for the old shard's own. */
@@ -306,6 +296,7 @@ static void build_old(uv_work_t *work)
     err->status = align_explain(r->align, err->status, err);
     r->result.n_records += facts.n_records;
     r->has_later = r->has_later || facts.has_later;
+    note_used(r, facts.number);
     if (!err->status)
         align_note(r->align, s->node * s->shards_per_node + r->old_shard, r->old);
 }
@@ -351,31 +342,32 @@ static void begin_dealing(struct restore *r) ON_MAIN
     deal_source(r);
 }
 
-static void deal_again(struct restore *r) ON_MAIN
+/* Every source once more, at that clock. */
+static void deal_again(struct restore *r, const struct rebuild_at *at) ON_MAIN
 {
-    align_forget(r->align);
+    for (uint32_t i = 0; i < r->origin.n_sources; i++)
+        source_go_back(&r->origin.sources[i], at);
     r->result.n_records = 0;
+    r->goes_back = true;
     on_shards(r, clear_part, begin_dealing);
 }
 
-/* Files that were dealt out are damaged: all once more, without them, or it is over. */
-static bool deal_around(struct restore *r) ON_MAIN
+/* Files that are dealt out as they are, and damaged: shards made again have the restore points before, and the log. */
+static bool may_fall_back(const struct restore *r)
 {
-    struct part *part = r->parts, *end = part + r->config.n_shards;
+    return r->then == deal_next && !r->old && !r->goes_back &&
+           checkpoint_is_damage(r->result.err.status) &&
+           source_may_be_rebuilt(&r->origin.sources[r->source]);
+}
 
-    while (part < end && !part->damage)
-        part++;
-    if (part == end)
-        return false;
-    part->err.status = part->damage;
-    if (source_fall_back(&r->origin.sources[r->source], part->damage)) {
-        report(NULL, part->err.text);
-        deal_again(r);
-    } else {
-        r->result.err = part->err;
-        finish(r);
-    }
-    return true;
+static void fall_back(struct restore *r)
+{
+    report(NULL, r->result.err.text);
+    r->result.err = (struct err){ 0 };
+    r->origin.sources[r->source].is_exact = false;
+    align_forget(r->align); /* the sources before this one */
+    r->result.n_records = 0;
+    on_shards(r, clear_part, begin_dealing);
 }
 
 static void end_dealing(struct restore *r) ON_MAIN
@@ -392,9 +384,7 @@ static void end_dealing(struct restore *r) ON_MAIN
     if (err->status) {
         finish(r);
     } else if (again.job) {
-        for (uint32_t i = 0; i < r->origin.n_sources; i++)
-            source_go_back(&r->origin.sources[i], &again);
-        deal_again(r);
+        deal_again(r, &again);
     } else {
         say_later(r);
         begin_opening(r);
@@ -407,8 +397,6 @@ static void deal_next(struct restore *r)
     const struct source *s = &r->origin.sources[r->source];
 
     free_old(r);
-    if (deal_around(r))
-        return;
     if (s->is_exact || ++r->old_shard == s->shards_per_node) {
         r->old_shard = 0;
         r->source++;
@@ -424,28 +412,29 @@ static void deal_next(struct restore *r)
 static void look(uv_work_t *work)
 {
     struct restore *r = work->data;
-    struct err *err = &r->result.err;
+    const struct origin_config config = { .files = r->config.files,
+                                          .settings = r->config.settings,
+                                          .n_nodes = r->config.n_nodes,
+                                          .report = report };
 
     enter_pool();
-    err->status = origin_open(&r->origin, r->config.files, r->config.settings,
-                              r->config.n_nodes, report, err);
+    r->result.err.status = origin_look(&r->origin, &config, &r->result.err);
 }
 
 static void on_looked(uv_work_t *work, int status)
 {
     struct restore *r = work->data;
     const struct settings *s = r->config.settings;
-    bool is_own = r->origin.n_sources && !s->restore.n;
 
     enter_main();
     assert(status == 0);
     origin_name(&r->origin, r->result.from);
-    r->result.begins_epoch = s->data_dir[0] != '\0';
+    r->from.begins_epoch = s->data_dir[0] != '\0';
     if (r->result.err.status) {
         finish(r);
-    } else if (is_own && source_is_of(&r->origin.sources[0], s->node, r->config.n_nodes,
-                                      r->config.n_shards)) {
-        r->result.begins_epoch = s->at[0] != '\0';
+    } else if (r->origin.is_own && source_is_of(&r->origin.sources[0], s->node,
+                                                r->config.n_nodes, r->config.n_shards)) {
+        r->from.begins_epoch = s->at[0] && !r->origin.was_done;
         on_shards(r, rebuild_part, end_rebuilding);
     } else if (r->origin.n_sources) {
         begin_dealing(r);
@@ -464,6 +453,8 @@ void restore_start(const struct restore_config *config,
     r->arg = arg;
     r->align = align_new();
     r->parts = mem_alloc(config->n_shards * sizeof *r->parts);
+    r->ends = mem_alloc(config->n_shards * sizeof *r->ends);
+    r->from.above = UINT64_MAX;
     for (uint32_t i = 0; i < config->n_shards; i++)
         r->parts[i] = (struct part){ .restore = r, .index = i };
     r->work.data = r;

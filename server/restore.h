@@ -10,20 +10,23 @@
  *                                                    their rows dealt out; a new epoch begins
  *     nothing, or --no-restore                       empty shards; with --no-restore, a new epoch
  *
- * A new epoch stands on a checkpoint of its own, which the node takes before it serves.
+ * A new epoch stands on a checkpoint of its own (opening.h). A restart that is told the same as the start that began the
+ * epoch goes on where it ended.
  */
 #ifndef SERVER_RESTORE_H
 #define SERVER_RESTORE_H
 
 #include "common/mailbox.h"
+#include "server/keeper.h"
 #include "server/settings.h"
-#include "server/shard_thread.h"
 
 struct restore;
 
 struct restore_config {
     uv_loop_t *loop;                 /* borrowed: the main thread's, */
     struct mailbox *mailbox;         /* borrowed: and its mailbox */
+    struct keeper *keeper;           /* borrowed; NULL without a data directory; idle */
+    const bool *is_to_stop;          /* borrowed: no epoch begins any more; NULL: never */
     const struct file_ops *files;    /* borrowed */
     const struct settings *settings; /* borrowed */
     uint32_t n_nodes, n_shards;
@@ -38,12 +41,6 @@ struct restore_result {
     uint64_t n_rows, n_records;     /* records of logs that were done again, */
     uint64_t n_log_bytes;           /* and their bytes, if the logs go on */
     char from[CHECKPOINT_PATH_MAX]; /* the (first) checkpoint or data directory; "" for none */
-    uint64_t epoch;                 /* of the logs; */
-    bool begins_epoch;              /* a new one: it needs a checkpoint */
-    /* The checkpoint that every shard was loaded from, and its place in its chain of deltas; 0:
-     * none, or not the same. */
-    uint64_t number;
-    uint32_t n_deltas;
 };
 
 /* `done` is called once, later, from the loop. */

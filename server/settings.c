@@ -100,18 +100,21 @@ static const struct setting rows[] = {
       "of a checkpoint, written in a second while this node serves; 0: as fast as the disk takes",
       AT(checkpoint_bytes_per_s), 0, UINT64_C(1) << 40 },
     { "data", "keep", SETTING_U32, "N", "3",
-      "the newest checkpoints, with what they need; older ones are removed", AT(keep), 1,
-      1000000 },
+      "the newest checkpoints, with what they need; older ones are removed, those that were set "
+      "aside (NUMBER.aside) never",
+      AT(keep), 1, 1000000 },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
-      "default: data-dir",
+      "default: data-dir; done once, see at",
       AT(restore), 0, 0 },
     { "data", "at", SETTING_TEXT, "CUT", "",
       "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when all workers "
-      "of the job had finished so many steps",
+      "of the job had finished so many steps; newer checkpoints are set aside. Done once: a restart that is told the "
+      "same (at, restore, no-restore) goes on where the node was; after a start without them they count again",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
-      "start with no tables; what is in data-dir is set aside", AT(no_restore), 0, 0 },
+      "start with no tables; the checkpoints in data-dir are set aside (NUMBER.aside), and never removed; done once, see at",
+      AT(no_restore), 0, 0 },
 };
 /* clang-format on */
 

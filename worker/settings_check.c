@@ -54,8 +54,8 @@ static int check_warmup(const struct settings *s, struct err *err)
 
     if (settings_warmup_is_auto(s) || (number_read_u64(s->warmup, &n) == 0 && n <= UINT32_MAX))
         return 0;
-    return err_set(err, PS_ESETTING, "--warmup: \"%.40s\" is neither auto nor a number of clocks",
-                   s->warmup);
+    return err_set(err, PS_ESETTING,
+                   "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
 }
 
 static int check_train(const struct settings *s, struct err *err)

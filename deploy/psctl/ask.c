@@ -12,7 +12,6 @@
 #include "deploy/psctl/show.h"
 #include "worker/client/ps.h"
 
-#define TOKEN_MAX 256u
 #define N_HOPS_MAX 2u /* the node that was named, and the one that it names */
 
 static int complain(const char *sentence)
@@ -21,9 +20,9 @@ static int complain(const char *sentence)
     return EXIT_FAILED;
 }
 
-/* One line of a file, without the blanks at its end. */
-static int read_token(const char *path, char token[static TOKEN_MAX], struct err *err)
+int ask_token(const struct options *o, char token[static ASK_TOKEN_MAX], struct err *err)
 {
+    const char *path = o->token_file;
     int64_t n;
     int fd, status;
 
@@ -34,15 +33,15 @@ static int read_token(const char *path, char token[static TOKEN_MAX], struct err
     if (status)
         return err_set(err, status, "token-file: cannot read %.150s: %s", path,
                        status_text(status));
-    n = file_os.read(file_os.state, fd, token, TOKEN_MAX);
+    n = file_os.read(file_os.state, fd, token, ASK_TOKEN_MAX);
     file_os.close(file_os.state, fd);
     if (n < 0)
         return err_set(err, (int)n, "token-file: cannot read %.150s: %s", path,
                        status_text((int)n));
-    if (n == TOKEN_MAX)
+    if (n == ASK_TOKEN_MAX)
         return err_set(err, PS_ESETTING,
                        "token-file: %.150s holds more than the %u characters of a token", path,
-                       TOKEN_MAX - 1);
+                       ASK_TOKEN_MAX - 1);
     while (n > 0 && strchr("\r\n\t ", token[n - 1]))
         n--;
     token[n] = '\0';
@@ -53,15 +52,15 @@ static int read_token(const char *path, char token[static TOKEN_MAX], struct err
 static int ask(const struct options *o, const char *server, const char *command,
                const char *argument, char **ret_json, struct err *err)
 {
-    char token[TOKEN_MAX];
-    int status = read_token(o->token_file, token, err);
+    char token[ASK_TOKEN_MAX];
+    int status = ask_token(o, token, err);
 
     return status ? status
                   : ps_admin(server, token, command, argument, (uint32_t)o->timeout_ms,
                              ret_json, err);
 }
 
-static int show(const struct options *o, const char *command, const char *json)
+int ask_tell(const struct options *o, const char *command, const char *json)
 {
     if (o->json)
         printf("%s%s", json, json[0] && json[strlen(json) - 1] == '\n' ? "" : "\n");
@@ -78,7 +77,7 @@ int ask_show(const struct options *o, const char *command)
 
     if (ask(o, o->server, command, "", &json, &err) != 0)
         return complain(err.text);
-    code = show(o, command, json);
+    code = ask_tell(o, command, json);
     free(json);
     return code;
 }
@@ -125,7 +124,7 @@ int ask_row(const struct options *o, const char *const *words, uint32_t n_words)
         code = complain(
             "row: the nodes send from one to the other, none says that it has the row");
     else if (code == EXIT_ANSWERED)
-        code = show(o, "row", json);
+        code = ask_tell(o, "row", json);
     free(server);
     free(json);
     return code;

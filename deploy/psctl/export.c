@@ -167,6 +167,38 @@ static int make_arrays(struct export *e, struct err *err) ON_SHARD
     return status;
 }
 
+/* One array of `a` is called as one of another table; NULL: none. */
+static const char *clash(const struct arrays *a, const struct arrays *b)
+{
+    for (uint32_t i = 0; i < a->n_tensors; i++)
+        for (uint32_t k = 0; k < b->n_tensors; k++)
+            if (strcmp(a->tensors[i].name, b->tensors[k].name) == 0)
+                return a->tensors[i].name;
+    return NULL;
+}
+
+/* Each name stands for one array: table X has an array X.weight, and a dense table may be called so. */
+static int check_names(const struct export *e, struct err *err)
+{
+    for (uint32_t i = 0; i < e->n_tables; i++)
+        for (uint32_t k = 0; k < i; k++) {
+            const char *name = clash(&e->arrays[i], &e->arrays[k]);
+
+            if (name)
+                return err_set(err, -EEXIST,
+                               "tables %.60s and %.60s both have an array %.60s: export them "
+                               "into two files, with --table",
+                               e->arrays[k].table->spec.name, e->arrays[i].table->spec.name,
+                               name);
+        }
+    for (uint32_t i = 0; i < e->n_tables && e->options->format == FORMAT_SAFETENSORS; i++)
+        if (strcmp(e->arrays[i].tensors[0].name, SAFETENSORS_NO_NAME) == 0)
+            return err_set(err, -EINVAL,
+                           "a safetensors file has no array " SAFETENSORS_NO_NAME
+                           ": export that table with --format npy");
+    return 0;
+}
+
 static void tell(const struct export *e)
 {
     cJSON *json;
@@ -198,6 +230,8 @@ int export_run(const struct options *o, const char *const *words, uint32_t n_wor
         status = offline_collect(o, words[0], COLLECT_WHOLE, &e.shard, &facts, &err);
     if (!status)
         status = make_arrays(&e, &err);
+    if (!status)
+        status = check_names(&e, &err);
     if (!status)
         status = o->format == FORMAT_NPY ? write_npy(&e, &err) : write_safetensors(&e, &err);
     if (!status)

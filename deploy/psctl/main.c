@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "deploy/psctl/ask.h"
+#include "deploy/psctl/ask_checkpoint.h"
 #include "deploy/psctl/compare_run.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/options.h"
@@ -24,7 +25,8 @@ static const struct setting rows[] = {
       "holds the secret that the node wants to be shown; empty: none",
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s",
-      "how long to wait for the answer", offsetof(struct options, timeout_ms), 1, 86400000 },
+      "how long to wait for the answer; checkpoint: how long a node may not say that it is at work",
+      offsetof(struct options, timeout_ms), 1, 86400000 },
     { "files", "at", SETTING_TEXT, "CUT", "",
       "the state of checkpoint NUMBER, or of JOB:CLOCK; empty: the newest", offsetof(struct options, at), 0, 0 },
     { "files", "table", SETTING_LIST, "NAME,...", "",
@@ -60,7 +62,7 @@ static const struct settings_table table = {
              "tables: each table, its optimizer, rows and traffic.\n"
              "workers: each job's workers, their clocks and the staleness they saw.\n"
              "why: what waits now, for what, since when, until when.\n"
-             "checkpoint: writes one now and waits for it.\n"
+             "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
              "verify PATH: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
              "checkpoints PATH: what a start, or --at, can go back to.\n"
@@ -91,7 +93,7 @@ static const struct command commands[] = {
     { "tables", 0, "", SERVER_FLAGS, NULL },
     { "workers", 0, "", SERVER_FLAGS, NULL },
     { "why", 0, "", SERVER_FLAGS, NULL },
-    { "checkpoint", 0, "", SERVER_FLAGS, NULL },
+    { "checkpoint", 0, "", SERVER_FLAGS, ask_checkpoint_run },
     { "row", 2, "TABLE KEY", SERVER_FLAGS, ask_row },
     { "verify", 1, "PATH", " json ", verify_run },
     { "checkpoints", 1, "PATH", " json ", points_run },

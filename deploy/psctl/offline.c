@@ -8,6 +8,7 @@
 
 #include "common/now.h"
 #include "common/number.h"
+#include "deploy/psctl/watch.h"
 
 int offline_read_paths(const char *word, struct offline_paths *ret, struct err *err)
 {
@@ -55,7 +56,7 @@ int offline_collect(const struct options *o, const char *word, enum collect_exte
 
     if (!status)
         status = offline_config(o, &paths, extent, job, &config, err);
-    return status ? status : collect_one(&config, now_mono_ms(), ret, ret_facts, err);
+    return status ? status : watch_collect(&config, now_mono_ms(), ret, ret_facts, err);
 }
 
 void offline_note(void *arg, const char *sentence)

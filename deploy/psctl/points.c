@@ -1,5 +1,6 @@
 #include "deploy/psctl/points.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +8,23 @@
 
 #include "deploy/psctl/grid.h"
 #include "deploy/psctl/offline.h"
+#include "server/durable/epochs.h"
 #include "server/store/checkpoint_links.h"
 #include "server/store/shelf.h"
+
+#define LOOKS_MAX 16u
 
 struct points {
     bool json;
     cJSON *root;
     struct grid grid;
+    uint32_t n_added, n_absent; /* absent: no manifest yet, or no more */
+};
+
+struct point {
+    const struct manifest *manifest; /* borrowed */
+    uint64_t n_rows, n_bytes;
+    bool is_log_cut;
 };
 
 static const char *const heads[] = { "NUMBER", "<WHEN", "<KIND", "SHARDS",
@@ -29,9 +40,28 @@ static void format_jobs(const struct manifest *m, char *dst, size_t dst_bytes)
                                 m->jobs[i].name, m->jobs[i].min_clock);
 }
 
-static void add_to_grid(struct points *p, const struct manifest *m, uint64_t n_rows,
-                        uint64_t n_bytes)
+/* A walk whose log is cut is no state: the checkpoint is kept for those that are deltas to it. */
+static bool is_log_cut(const char *data_dir, const struct manifest *m)
 {
+    struct log_segments segments;
+    char dir[LOG_PATH_MAX];
+    bool is_cut = false;
+
+    for (uint32_t i = 0; i < m->n_files && m->n_shards && !is_cut; i++) {
+        if (m->files[i].first == m->files[i].through ||
+            epochs_log_dir(data_dir, m->map_id, i, dir, NULL))
+            continue;
+        is_cut = log_segment_list(&file_os, dir, &segments, NULL) == 0 && segments.n &&
+                 segments.firsts[0] > m->files[i].first + 1;
+        free(segments.firsts);
+    }
+    return is_cut;
+}
+
+static void add_to_grid(struct points *p, const struct point *point)
+{
+    const struct manifest *m = point->manifest;
+    const char *tail = point->is_log_cut ? ", no start: log cut" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);
     struct tm local;
@@ -42,18 +72,18 @@ static void add_to_grid(struct points *p, const struct manifest *m, uint64_t n_r
     grid_add(&p->grid, "%" PRIu64, m->number);
     grid_add(&p->grid, "%s", when);
     if (m->base)
-        grid_add(&p->grid, "delta to %" PRIu64, m->base);
+        grid_add(&p->grid, "delta to %" PRIu64 "%s", m->base, tail);
     else
-        grid_add(&p->grid, "full");
+        grid_add(&p->grid, "full%s", tail);
     grid_add(&p->grid, "%u", m->n_files);
-    grid_add(&p->grid, "%" PRIu64, n_rows);
-    grid_add(&p->grid, "%" PRIu64, n_bytes);
+    grid_add(&p->grid, "%" PRIu64, point->n_rows);
+    grid_add(&p->grid, "%" PRIu64, point->n_bytes);
     grid_add(&p->grid, "%s", jobs);
 }
 
-static void add_to_json(struct points *p, const struct manifest *m, uint64_t n_rows,
-                        uint64_t n_bytes)
+static void add_to_json(struct points *p, const struct point *point)
 {
+    const struct manifest *m = point->manifest;
     cJSON *item = cJSON_CreateObject(), *jobs;
 
     offline_add_u64(item, "number", m->number);
@@ -63,8 +93,10 @@ static void add_to_json(struct points *p, const struct manifest *m, uint64_t n_r
     offline_add_u64(item, "nodes", m->n_nodes);
     offline_add_u64(item, "shards_per_node", m->shards_per_node);
     offline_add_u64(item, "epoch", m->map_id);
-    offline_add_u64(item, "rows", n_rows);
-    offline_add_u64(item, "bytes", n_bytes);
+    offline_add_u64(item, "rows", point->n_rows);
+    offline_add_u64(item, "bytes", point->n_bytes);
+    if (point->is_log_cut)
+        cJSON_AddBoolToObject(item, "log_cut", true);
     jobs = cJSON_AddArrayToObject(item, "jobs");
     for (uint32_t i = 0; i < m->n_jobs; i++) {
         cJSON *job = cJSON_CreateObject();
@@ -77,18 +109,19 @@ static void add_to_json(struct points *p, const struct manifest *m, uint64_t n_r
     cJSON_AddItemToArray(p->root, item);
 }
 
-static void add(struct points *p, const struct manifest *m)
+static void add(struct points *p, const char *data_dir, const struct manifest *m)
 {
-    uint64_t n_rows = 0, n_bytes = 0;
+    struct point point = { .manifest = m, .is_log_cut = is_log_cut(data_dir, m) };
 
+    p->n_added++;
     for (uint32_t i = 0; i < m->n_files; i++) {
-        n_rows += m->files[i].n_rows;
-        n_bytes += m->files[i].n_bytes;
+        point.n_rows += m->files[i].n_rows;
+        point.n_bytes += m->files[i].n_bytes;
     }
     if (p->json)
-        add_to_json(p, m, n_rows, n_bytes);
+        add_to_json(p, &point);
     else
-        add_to_grid(p, m, n_rows, n_bytes);
+        add_to_grid(p, &point);
 }
 
 /* One that is damaged, or unfinished, is told and left out. */
@@ -96,19 +129,22 @@ static int add_number(struct points *p, const char *data_dir, uint64_t number, s
 {
     char dir[SHELF_PATH_MAX];
     struct checkpoint c = { 0 };
+    bool unfinished = false;
     int status = shelf_number_path(data_dir, number, dir, err);
 
     if (!status)
-        status = checkpoint_read_links(&file_os, dir, &c, err);
+        status = checkpoint_open_settled(&file_os, dir, &c, &unfinished, err);
     if (!status)
-        add(p, &c.links[0]);
-    else if (checkpoint_is_damage(status) && !checkpoint_is_unfinished(&file_os, dir))
+        add(p, data_dir, &c.links[0]);
+    else if (unfinished || (status == -ENOENT && checkpoint_is_unfinished(&file_os, dir)))
+        p->n_absent++;
+    else if (checkpoint_is_damage(status))
         offline_note(NULL, err->text);
     checkpoint_close(&c);
     return checkpoint_is_damage(status) ? 0 : status;
 }
 
-static int add_all(struct points *p, const char *data_dir, struct err *err)
+static int add_listed(struct points *p, const char *data_dir, struct err *err)
 {
     char base[SHELF_PATH_MAX];
     struct shelf_numbers numbers = { 0 };
@@ -121,6 +157,18 @@ static int add_all(struct points *p, const char *data_dir, struct err *err)
     for (size_t i = numbers.n; i-- > 0 && !status;)
         status = add_number(p, data_dir, numbers.items[i], err);
     free(numbers.items);
+    return status;
+}
+
+/* psd may have replaced all that were listed before they were opened: then there are others. */
+static int add_all(struct points *p, const char *data_dir, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < LOOKS_MAX && !status && !p->n_added && (!i || p->n_absent); i++) {
+        p->n_absent = 0;
+        status = add_listed(p, data_dir, err);
+    }
     return status;
 }
 

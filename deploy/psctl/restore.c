@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/now.h"
 #include "deploy/psctl/offline.h"
+#include "deploy/psctl/watch.h"
 #include "proto/route.h"
 #include "server/data_lock.h"
 #include "server/durable/epochs.h"
@@ -60,7 +61,7 @@ static int check_empty(const char *dir, struct err *err)
         return status;
     holds = status || there.has_checkpoint || there.has_log;
     source_close(&there);
-    status = epochs_newest(&file_os, dir, &epoch, err);
+    status = epochs_newest(&file_os, dir, 0, &epoch, err);
     if (status || (!holds && epoch == 0))
         return status;
     return err_set(err, -EEXIST, "to: %.200s holds the data of a node already", dir);
@@ -75,30 +76,32 @@ static int take_directory(struct restore *r, struct err *err)
 
 /* --- what goes there --- */
 
-/* The files are there, and the layout may be: nothing is made before. */
-static int look(struct restore *r, struct err *err)
+static void forget(struct restore *r) ON_SHARD
 {
-    const struct options *o = r->options;
-    int status;
+    for (uint32_t i = 0; r->shards && i < r->n_shards; i++)
+        shard_free(r->shards[i]);
+    free(r->shards);
+    r->shards = NULL;
+    collect_close(r->collect);
+    r->collect = NULL;
+}
 
-    if (!o->to[0])
-        return err_set(err, PS_ESETTING,
-                       "to: expected the data directory to make, --to DATA_DIR");
-    status = offline_read_paths(r->word, &r->paths, err);
-    if (!status)
-        status = offline_config(o, &r->paths, COLLECT_WHOLE, r->job, &r->config, err);
-    if (!status)
-        status = collect_open(&r->config, &r->collect, err);
-    if (status)
-        return status;
-    r->n_shards = o->shards ? o->shards : collect_shards_per_node(r->collect);
-    return check_layout(r, err);
+static int open_all(struct restore *r, struct err *err) ON_SHARD
+{
+    int status = collect_open(&r->config, &r->collect, err);
+
+    if (!status && !r->n_shards)
+        r->n_shards = collect_shards_per_node(r->collect);
+    return status;
 }
 
 static int collect(struct restore *r, struct err *err) ON_SHARD
 {
     const struct options *o = r->options;
+    int status = open_all(r, err);
 
+    if (status)
+        return status;
     r->shards = mem_alloc(r->n_shards * sizeof *r->shards);
     for (uint32_t i = 0; i < r->n_shards; i++)
         r->shards[i] = shard_new(&(struct shard_config){ .shard = o->node * r->n_shards + i,
@@ -107,6 +110,39 @@ static int collect(struct restore *r, struct err *err) ON_SHARD
                                                          .join_ms = LEASE_MS,
                                                          .park_ms = LEASE_MS });
     return collect_into(r->collect, r->shards, r->n_shards, now_mono_ms(), &r->facts, err);
+}
+
+/* `read` of files that psd may write to meanwhile: begun again as long as it has to be. */
+static int watch(struct restore *r, int (*read)(struct restore *, struct err *),
+                 struct err *err) ON_SHARD
+{
+    struct watch watch = { .config = &r->config };
+    int status;
+
+    do {
+        forget(r);
+        watch_begin(&watch);
+        status = read(r, err);
+    } while (watch_again(&watch, status));
+    return watch_end(&watch, status, err);
+}
+
+/* The files are there, and the layout may be: nothing is made before. */
+static int look(struct restore *r, struct err *err) ON_SHARD
+{
+    const struct options *o = r->options;
+    int status;
+
+    if (!o->to[0])
+        return err_set(err, PS_ESETTING,
+                       "to: expected the data directory to make, --to DATA_DIR");
+    r->n_shards = o->shards;
+    status = offline_read_paths(r->word, &r->paths, err);
+    if (!status)
+        status = offline_config(o, &r->paths, COLLECT_WHOLE, r->job, &r->config, err);
+    if (!status)
+        status = watch(r, open_all, err);
+    return status ? status : check_layout(r, err);
 }
 
 static int save(struct restore *r, struct err *err) ON_SHARD
@@ -178,11 +214,8 @@ static void tell(const struct restore *r) ON_SHARD
 
 static void deinit(struct restore *r) ON_SHARD
 {
-    for (uint32_t i = 0; r->shards && i < r->n_shards; i++)
-        shard_free(r->shards[i]);
-    free(r->shards);
+    forget(r);
     free(r->manifest);
-    collect_close(r->collect);
     if (r->lock >= 0)
         close(r->lock);
 }
@@ -199,7 +232,7 @@ int restore_run(const struct options *o, const char *const *words, uint32_t n_wo
     if (!status)
         status = take_directory(&r, &err);
     if (!status)
-        status = collect(&r, &err);
+        status = watch(&r, collect, &err);
     if (!status)
         status = write_all(&r, &err);
     if (!status)

@@ -47,7 +47,7 @@ static char *make_head(const struct tensor *tensors, uint32_t n_tensors,
                        size_t *ret_bytes)
 {
     cJSON *root = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(root, "__metadata__");
+    cJSON *metadata = cJSON_AddObjectToObject(root, SAFETENSORS_NO_NAME);
     uint64_t offset = 0;
     char *text, *padded = NULL;
 

@@ -12,12 +12,14 @@
 
 #include "deploy/psctl/tensor.h"
 
+#define SAFETENSORS_NO_NAME "__metadata__" /* of what is no array */
+
 struct safetensors_note {
     char name[TENSOR_NAME_MAX];
     char text[400];
 };
 
-/* No two tensors have one name, and none is called "__metadata__". */
+/* No two tensors have one name, and none is called SAFETENSORS_NO_NAME. */
 int safetensors_write(const struct file_ops *files, const char *path,
                       const struct tensor *tensors, uint32_t n_tensors,
                       const struct safetensors_note *notes, uint32_t n_notes, struct err *err)

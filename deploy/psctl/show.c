@@ -132,7 +132,7 @@ static void show_totals(const struct show *s)
 
 static void show_checkpoints(const struct show *s)
 {
-    const cJSON *c = child(s->root, "checkpoints");
+    const cJSON *c = child(s->root, "checkpoints"), *busy = child(c, "under_way");
     char cell[CELL_MAX];
 
     fprintf(s->out, "checkpoints  %.0f done, %.0f failed", number(c, "done"),
@@ -144,6 +144,9 @@ static void show_checkpoints(const struct show *s)
                 format_lasting(cell, s->now_unix_ms - number(c, "last_unix_ms")));
     if (text(c, "last_error")[0])
         put(s->out, "; it failed since: ", text(c, "last_error"), "");
+    if (busy)
+        fprintf(s->out, "; number %.0f is being written, since %s", number(busy, "number"),
+                format_lasting(cell, s->now_unix_ms - number(busy, "since_unix_ms")));
     fputc('\n', s->out);
 }
 

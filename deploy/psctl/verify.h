@@ -6,13 +6,8 @@
 #ifndef DEPLOY_PSCTL_VERIFY_H
 #define DEPLOY_PSCTL_VERIFY_H
 
-#include <cjson/cJSON.h>
-
-#include "common/file.h"
-#include "common/status.h"
 #include "deploy/psctl/options.h"
-
-enum verify_telling { VERIFY_LINES, VERIFY_QUIETLY };
+#include "deploy/psctl/verify_report.h"
 
 /* {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, the caller's to delete; with VERIFY_LINES also a line
  * on stdout for each. A failure is about this process, or there is nothing: PS_ENOCHECKPOINT. */

@@ -1,9 +1,16 @@
 #include "deploy/psctl/verify_log.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/mem.h"
 #include "server/durable/epochs.h"
+
+#define LOOKS_MAX 32u
+
+/* --- one look --- */
 
 static struct verify_log_stretch *add_stretch(struct verify_log *log, uint64_t first)
 {
@@ -64,24 +71,76 @@ static int read_all(const struct file_ops *files, const char *dir,
     return status;
 }
 
+/* --- a log that moves on --- */
+
+/* Of what was listed nothing is gone, and nothing has come in between. */
+static bool stands(const struct log_segments *listed, const struct log_segments *now)
+{
+    return now->n >= listed->n &&
+           (!listed->n ||
+            memcmp(listed->firsts, now->firsts, listed->n * sizeof *listed->firsts) == 0);
+}
+
+/* What is missing of a log that psd has cut meanwhile says nothing. */
+static int has_moved(const struct file_ops *files, const char *dir,
+                     const struct log_segments *listed, bool *ret, struct err *err)
+{
+    struct log_segments now = { 0 };
+    int status = log_segment_list(files, dir, &now, err);
+
+    *ret = !status && !stands(listed, &now);
+    free(now.firsts);
+    return status;
+}
+
+/* One look. *ret_moved: it was cut from under it, and the next one may tell. */
+static int look(const struct file_ops *files, const char *dir, struct verify_log *log,
+                bool *ret_moved, struct err *err)
+{
+    struct log_segments segments = { 0 };
+    int status = log_segment_list(files, dir, &segments, err);
+
+    *ret_moved = false;
+    log->n_segments = (uint32_t)segments.n;
+    if (!status)
+        status = read_all(files, dir, &segments, log, err);
+    if (status == -ENOENT || (!status && verify_log_is_damaged(log))) {
+        int listed = has_moved(files, dir, &segments, ret_moved, err);
+
+        status = listed ? listed : status;
+    }
+    free(segments.firsts);
+    return status;
+}
+
 int verify_log_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint32_t shard_index, struct verify_log *ret, struct err *err)
 {
     char dir[LOG_PATH_MAX];
-    struct log_segments segments = { 0 };
     int status = epochs_log_dir(data_dir, epoch, shard_index, dir, err);
+    bool moved = !status;
 
-    *ret = (struct verify_log){ .epoch = epoch, .shard_index = shard_index };
-    if (status)
-        return status;
-    status = log_segment_list(files, dir, &segments, err);
-    ret->n_segments = (uint32_t)segments.n;
-    if (!status)
-        status = read_all(files, dir, &segments, ret, err);
-    free(segments.firsts);
+    *ret = (struct verify_log){ 0 };
+    for (uint32_t i = 0; i < LOOKS_MAX && moved; i++) {
+        verify_log_free(ret);
+        *ret = (struct verify_log){ .epoch = epoch, .shard_index = shard_index };
+        status = look(files, dir, ret, &moved, err);
+    }
+    if (moved)
+        status = err_set(err, -EBUSY,
+                         "psd has cut the log each time that it was read: try again, or verify "
+                         "a copy: %.150s",
+                         dir);
     if (status)
         verify_log_free(ret);
     return status;
+}
+
+/* --- what it says --- */
+
+bool verify_log_is_damaged(const struct verify_log *log)
+{
+    return log->end.verdict == LOG_DAMAGED || log->end.n_unread;
 }
 
 uint64_t verify_log_reach(const struct verify_log *log, uint64_t from)

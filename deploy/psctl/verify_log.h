@@ -2,6 +2,8 @@
 #ifndef DEPLOY_PSCTL_VERIFY_LOG_H
 #define DEPLOY_PSCTL_VERIFY_LOG_H
 
+#include <stdbool.h>
+
 #include "server/log/log_reader.h"
 
 /* Records without a hole between them. */
@@ -20,9 +22,13 @@ struct verify_log {
     struct log_end end; /* of the last stretch; its verdict is not LOG_GAP */
 };
 
-/* 0 also for an empty or damaged one. What files answer, with a sentence: the log could not be read. */
+/* 0 also for an empty or damaged one. psd may write and cut it meanwhile: then it is read again from where it begins
+ * now. What files answer, with a sentence: the log could not be read; -EBUSY: it was cut each time. */
 int verify_log_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint32_t shard_index, struct verify_log *ret, struct err *err) MUST_CHECK;
+
+/* Something in it that was promised cannot be read. */
+bool verify_log_is_damaged(const struct verify_log *log);
 
 /* The last record that is there without a hole from record `from` on; from - 1: not even that one. */
 uint64_t verify_log_reach(const struct verify_log *log, uint64_t from);

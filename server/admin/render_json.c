@@ -325,6 +325,13 @@ static void put_checkpoints(struct json *j, const struct node_report *node)
     json_u64(j, "last_number", node->last_checkpoint_number);
     json_u64(j, "last_unix_ms", node->last_checkpoint_unix_ms);
     json_text(j, "last_error", node->last_checkpoint_error);
+    if (node->checkpoint_since_unix_ms) {
+        json_open(j, "under_way");
+        json_u64(j, "number", node->checkpoint_number);
+        json_u64(j, "since_unix_ms", node->checkpoint_since_unix_ms);
+        json_u64(j, "until_unix_ms", node->checkpoint_until_unix_ms);
+        json_close(j);
+    }
     json_close(j);
 }
 

@@ -119,6 +119,8 @@ struct node_report {
     uint64_t checkpoints_done, checkpoints_failed;
     uint64_t last_checkpoint_number, last_checkpoint_unix_ms;
     char last_checkpoint_error[200]; /* "" when the last one succeeded */
+    /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
+    uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     /* n_shards of this node, each NULL before its first report; borrowed. */
     const struct shard_report *const *shards;
 };

@@ -58,7 +58,8 @@ struct worker {
      * was said behind it. */
     bool is_behind;
     bool resumed; /* its last join was a reconnect of the same incarnation */
-    uint64_t n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
+    uint64_t
+        n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
 };
 
 struct job {
@@ -72,7 +73,7 @@ struct job {
     uint64_t reached;
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
-    uint64_t n_lost; /* the sum of its workers' */
+    uint64_t n_lost;            /* the sum of its workers' */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
 };
 

@@ -16,7 +16,8 @@ enum shard_cut shard_cut_of(const struct shard *s, const char *job, uint64_t clo
     const struct worker *any = roster_worker(s->roster, job, 0);
     const struct shard_queue *q;
 
-    if (!any || !job_all_ticked(any->job, clock))
+    /* Of a job that all have left the furthest clock counts. */
+    if (!any || job_min_clock(any->job) <= clock)
         return SHARD_CUT_EARLY;
     q = queue_of(s, any->job);
     /* All have ticked past it, but there was no memory to combine it. */

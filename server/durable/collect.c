@@ -123,7 +123,7 @@ static int deal_shards(struct collect *c, const struct source *s, struct shard *
     int status = 0;
 
     for (uint32_t i = 0; i < s->shards_per_node && !status; i++) {
-        struct rebuild_facts rebuilt;
+        struct rebuild_facts rebuilt = { 0 };
         struct shard *from;
 
         status = source_rebuild(s, c->config.files, i, &how, now_ms, &from, &rebuilt, err);
@@ -150,7 +150,8 @@ static int deal_source(struct collect *c, struct source *s, struct shard *const 
         return deal_shards(c, s, to, n_to, now_ms, facts, err);
     for (uint32_t i = 0; i < n_to && !status; i++)
         status = deal_files(c, s, to[i], facts, err);
-    if (source_fall_back(s, status)) {
+    if (checkpoint_is_damage(status) && source_may_be_rebuilt(s)) {
+        s->is_exact = false;
         c->is_again = true;
         report(c, err->text);
     }

@@ -7,16 +7,14 @@
 #include <string.h>
 
 #include "common/mem.h"
-#include "server/log/log_reader.h"
-#include "server/store/manifest.h"
+#include "server/durable/manifests.h"
 #include "server/store/shelf.h"
 
 #define NUMBER_DIGITS 20
 #define SHARD_DIGITS 3
 
-/* DATA_DIR/log/EPOCH */
-static int epoch_path(const char *data_dir, uint64_t epoch, char ret[static LOG_PATH_MAX],
-                      struct err *err)
+int epochs_dir(const char *data_dir, uint64_t epoch, char ret[static LOG_PATH_MAX],
+               struct err *err)
 {
     /* Room for /log/EPOCH/shard-NNNN/NUMBER.psl.unread behind it, so that no later path is cut. */
     if (strlen(data_dir) + 96 > LOG_PATH_MAX)
@@ -29,7 +27,7 @@ static int epoch_path(const char *data_dir, uint64_t epoch, char ret[static LOG_
 int epochs_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
                    char ret[static LOG_PATH_MAX], struct err *err)
 {
-    int status = epoch_path(data_dir, epoch, ret, err);
+    int status = epochs_dir(data_dir, epoch, ret, err);
     size_t len;
 
     if (status)
@@ -43,7 +41,7 @@ int epochs_make(const struct file_ops *files, const char *data_dir, uint64_t epo
                 struct err *err)
 {
     char path[LOG_PATH_MAX], log[LOG_PATH_MAX + 8];
-    int status = epoch_path(data_dir, epoch, path, err);
+    int status = epochs_dir(data_dir, epoch, path, err);
 
     if (status)
         return status;
@@ -102,7 +100,7 @@ static int list_shards(const struct file_ops *files, const char *data_dir, uint6
                        struct numbers *ret, struct err *err)
 {
     char path[LOG_PATH_MAX];
-    int status = epoch_path(data_dir, epoch, path, err);
+    int status = epochs_dir(data_dir, epoch, path, err);
 
     *ret = (struct numbers){ .n_digits = SHARD_DIGITS, .prefix = "shard-" };
     return status ? status : list(files, path, ret, err);
@@ -138,24 +136,10 @@ int epochs_n_shards(const struct file_ops *files, const char *data_dir, uint64_t
     return status;
 }
 
-/* Does a log hold a record? */
-static int has_record(const struct file_ops *files, const char *dir, bool *ret, struct err *err)
-{
-    const struct log_record *record = NULL;
-    struct log_reader *reader;
-    int status = log_reader_open(files, dir, NULL, 1, &reader, err);
+/* --- which stand --- */
 
-    if (status)
-        return status;
-    status = log_reader_next(reader, &record, err);
-    /* Damage says that there was one. */
-    *ret = record || log_reader_end(reader)->verdict == LOG_DAMAGED;
-    log_reader_free(reader);
-    return status;
-}
-
-static int epoch_has_record(const struct file_ops *files, const char *data_dir, uint64_t epoch,
-                            bool *ret, struct err *err)
+static int has_segment(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                       bool *ret, struct err *err)
 {
     char path[LOG_PATH_MAX];
     struct numbers shards;
@@ -163,32 +147,70 @@ static int epoch_has_record(const struct file_ops *files, const char *data_dir, 
 
     *ret = false;
     for (size_t i = 0; i < shards.n && !status && !*ret; i++) {
+        struct log_segments segments = { 0 };
+
         status = epochs_log_dir(data_dir, epoch, (uint32_t)shards.items[i], path, err);
         if (!status)
-            status = has_record(files, path, ret, err);
+            status = log_segment_list(files, path, &segments, err);
+        *ret = segments.n > 0;
+        free(segments.firsts);
     }
     free(shards.items);
     return status;
 }
 
-int epochs_newest(const struct file_ops *files, const char *data_dir, uint64_t *ret,
-                  struct err *err)
+/* The greatest below `below` so far. */
+struct greatest {
+    uint64_t below, number;
+};
+
+static void note_epoch(struct greatest *g, uint64_t epoch)
 {
+    if (epoch > g->number && (!g->below || epoch < g->below))
+        g->number = epoch;
+}
+
+static void note_manifest(void *arg, const struct manifests_item *item)
+{
+    if (item->manifest && !item->is_aside)
+        note_epoch(arg, item->manifest->map_id);
+}
+
+int epochs_newest(const struct file_ops *files, const char *data_dir, uint64_t below,
+                  uint64_t *ret, struct err *err)
+{
+    struct greatest g = { .below = below };
     struct numbers epochs;
     int status = list_epochs(files, data_dir, &epochs, err);
 
-    *ret = 0;
     for (size_t i = 0; i < epochs.n && !status; i++) {
         bool holds = false;
 
-        if (epochs.items[i] <= *ret)
-            continue;
-        status = epoch_has_record(files, data_dir, epochs.items[i], &holds, err);
+        status = has_segment(files, data_dir, epochs.items[i], &holds, err);
         if (holds)
-            *ret = epochs.items[i];
+            note_epoch(&g, epochs.items[i]);
     }
     free(epochs.items);
+    if (!status)
+        status = manifests_each(files, data_dir, note_manifest, &g, err);
+    *ret = g.number;
     return status;
+}
+
+int epochs_check(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                 uint64_t below, struct err *err)
+{
+    uint64_t newest;
+    int status = epochs_newest(files, data_dir, below, &newest, err);
+
+    if (status || newest <= epoch)
+        return status;
+    return err_set(
+        err, PS_ECORRUPT,
+        "checkpoint %" PRIu64
+        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+        "from an older one, without what came behind it",
+        newest);
 }
 
 /* --- tidying --- */
@@ -199,16 +221,23 @@ struct removal {
 };
 
 /* Lists go on although a name goes: a file system may show it again, and then there is nothing. */
-static int remove_segment(void *arg, const char *name)
+static int remove_file(const struct removal *r, const char *name)
 {
-    const struct removal *r = arg;
     char path[LOG_PATH_MAX + 256];
 
-    if (!strstr(name, ".psl"))
-        return 0;
     snprintf(path, sizeof path, "%s/%s", r->dir, name);
     r->files->unlink(r->files->state, path);
     return 0;
+}
+
+static int remove_segment(void *arg, const char *name)
+{
+    return strstr(name, ".psl") ? remove_file(arg, name) : 0;
+}
+
+static int remove_beginning(void *arg, const char *name)
+{
+    return strncmp(name, "BEGINNING", 9) == 0 ? remove_file(arg, name) : 0;
 }
 
 static void remove_epoch(const struct file_ops *files, const char *data_dir, uint64_t epoch)
@@ -228,47 +257,130 @@ static void remove_epoch(const struct file_ops *files, const char *data_dir, uin
         files->rmdir(files->state, path);
     }
     free(shards.items);
-    if (epoch_path(data_dir, epoch, path, &err) == 0)
-        files->rmdir(files->state, path);
+    if (epochs_dir(data_dir, epoch, path, &err))
+        return;
+    files->list(files->state, path, remove_beginning, &(struct removal){ files, path });
+    files->rmdir(files->state, path);
 }
 
-/* The oldest epoch that a checkpoint is of; a manifest that cannot be read keeps all. */
-static uint64_t oldest_kept(const struct file_ops *files, const char *data_dir,
-                            uint64_t current)
+/* Of which epochs there are checkpoints. */
+struct holders {
+    uint64_t oldest; /* of all; `current` where none is older */
+    uint64_t epoch;  /* is it one of them? */
+    bool is_one, is_unknown;
+};
+
+/* A manifest that cannot be read may be of any. */
+static void note_holder(void *arg, const struct manifests_item *item)
 {
-    char path[SHELF_PATH_MAX];
-    struct shelf_numbers numbers = { 0 };
-    struct manifest *m = mem_try_alloc(sizeof *m);
-    uint64_t oldest = m ? current : 0;
-    struct err err;
+    struct holders *h = arg;
 
-    if (shelf_path(data_dir, path, &err) || shelf_list(files, path, &numbers, &err))
-        oldest = 0;
-    for (size_t i = 0; i < numbers.n && oldest; i++) {
-        int status = shelf_number_path(data_dir, numbers.items[i], path, &err);
-
-        if (!status)
-            status = manifest_read(files, path, m, &err);
-        if (status && status != -ENOENT)
-            oldest = 0;
-        else if (!status && m->map_id < oldest)
-            oldest = m->map_id;
+    if (!item->manifest) {
+        h->oldest = 0;
+        h->is_unknown = true;
+        return;
     }
-    free(numbers.items);
-    free(m);
-    return oldest;
+    if (item->manifest->map_id < h->oldest)
+        h->oldest = item->manifest->map_id;
+    h->is_one = h->is_one || item->manifest->map_id == h->epoch;
+}
+
+static int mark_path(const char *data_dir, uint64_t epoch, char ret[static LOG_PATH_MAX],
+                     struct err *err)
+{
+    int status = epochs_dir(data_dir, epoch, ret, err);
+    size_t len;
+
+    if (status)
+        return status;
+    len = strlen(ret);
+    snprintf(ret + len, LOG_PATH_MAX - len, "/LEFT");
+    return 0;
+}
+
+static bool is_marked(const struct file_ops *files, const char *data_dir, uint64_t epoch)
+{
+    char path[LOG_PATH_MAX];
+    int fd;
+
+    if (mark_path(data_dir, epoch, path, NULL) || files->open_read(files->state, path, &fd))
+        return false;
+    (void)!files->close(files->state, fd);
+    return true;
+}
+
+static int mark(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                struct err *err)
+{
+    char path[LOG_PATH_MAX], dir[LOG_PATH_MAX];
+    int fd, status = mark_path(data_dir, epoch, path, err);
+
+    if (!status)
+        status = epochs_dir(data_dir, epoch, dir, err);
+    if (status)
+        return status;
+    status = files->create(files->state, path, &fd);
+    if (!status)
+        status = files->close(files->state, fd);
+    if (!status)
+        status = files->sync_dir(files->state, dir);
+    return status ? err_set(err, status, "cannot make: %s: %s", status_text(status), path) : 0;
+}
+
+/* One epoch, if it has a log and no checkpoint. */
+static int leave(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                 bool *ret_left, struct err *err)
+{
+    struct holders h = { .epoch = epoch };
+    bool holds = false;
+    int status = has_segment(files, data_dir, epoch, &holds, err);
+
+    *ret_left = false;
+    if (status || !holds || is_marked(files, data_dir, epoch))
+        return status;
+    status = manifests_each(files, data_dir, note_holder, &h, err);
+    if (status || h.is_one || h.is_unknown)
+        return status;
+    *ret_left = true;
+    return mark(files, data_dir, epoch, err);
+}
+
+int epochs_leave(const struct file_ops *files, const char *data_dir, uint64_t current,
+                 void (*report)(void *arg, const char *sentence), void *arg, struct err *err)
+{
+    struct numbers epochs;
+    int status = list_epochs(files, data_dir, &epochs, err);
+
+    for (size_t i = 0; i < epochs.n && !status; i++) {
+        struct err text;
+        bool is_left = false;
+
+        if (epochs.items[i] < current)
+            status = leave(files, data_dir, epochs.items[i], &is_left, err);
+        if (status || !is_left || !report)
+            continue;
+        err_set(
+            &text, 0,
+            "a push log of which there is no checkpoint is left as it is, and never removed: "
+            "%.120s/log/%0*" PRIu64,
+            data_dir, NUMBER_DIGITS, epochs.items[i]);
+        report(arg, text.text);
+    }
+    free(epochs.items);
+    return status;
 }
 
 void epochs_tidy(const struct file_ops *files, const char *data_dir, uint64_t current)
 {
-    uint64_t oldest = oldest_kept(files, data_dir, current);
+    struct holders h = { .oldest = current };
     struct numbers epochs;
     struct err err;
 
-    if (list_epochs(files, data_dir, &epochs, &err))
-        epochs.n = 0;
+    if (list_epochs(files, data_dir, &epochs, &err) ||
+        manifests_each(files, data_dir, note_holder, &h, &err))
+        h.oldest = 0;
     for (size_t i = 0; i < epochs.n; i++)
-        if (epochs.items[i] < oldest)
+        if (epochs.items[i] < h.oldest && !is_marked(files, data_dir, epochs.items[i]))
             remove_epoch(files, data_dir, epochs.items[i]);
     free(epochs.items);
 }

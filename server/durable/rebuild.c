@@ -6,8 +6,10 @@
 
 #include "common/number.h"
 #include "server/core/shard_cut.h"
+#include "server/durable/beginning.h"
 #include "server/durable/epochs.h"
 #include "server/durable/loader.h"
+#include "server/durable/reach.h"
 
 /* A job's name may hold colons. */
 int rebuild_at_read(const char *text, char job[static SPEC_NAME_MAX], struct rebuild_at *ret,
@@ -53,11 +55,10 @@ struct attempt {
     const struct rebuild_config *config;
     struct shard *shard;
     uint64_t now_ms;
-    /* Of the restore points that were damaged: is there any? An older one does as well only where the log
-     * leads to what they had. */
-    bool was_damaged;
-    uint64_t had_epoch, had_through; /* the newest that could be read so far */
-    const struct checkpoint *from;   /* NULL: nothing */
+    uint64_t
+        epochs_below; /* what epochs from this one on began with is behind the clock; 0: of none is that known */
+    bool was_too_new;              /* a restore point was there, behind the clock */
+    const struct checkpoint *from; /* NULL: nothing */
     bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
     char log_dir[LOG_PATH_MAX];
@@ -99,7 +100,7 @@ static int check_end(const struct attempt *a, struct err *err)
 {
     const struct log_end *end = &a->facts->end;
 
-    if (end->verdict == LOG_DAMAGED || (end->verdict == LOG_GAP && a->was_damaged))
+    if (end->verdict == LOG_DAMAGED)
         return err_set(err, PS_ECORRUPT, "%s", end->text);
     return 0;
 }
@@ -168,38 +169,44 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
     return status;
 }
 
+/* Has it all that newer restore points had? An older one does as well only where the log leads there. */
+static int check_reach(const struct attempt *a, struct err *err)
+{
+    const struct reach reach = { .files = a->config->files,
+                                 .data_dir = a->config->data_dir,
+                                 .number = a->facts->number,
+                                 .epoch = a->facts->epoch,
+                                 .shard_index = a->config->shard_index };
+
+    return reach_check(&reach, &a->facts->end, err);
+}
+
 static int replay_all(struct attempt *a, struct err *err) ON_SHARD
 {
     struct recovery_facts done;
     struct recovery_config all = { .from = a->loaded.first + 1 };
+    int status;
 
     if (a->loaded.through > a->loaded.first)
         all.needs = a->loaded.through;
-    if (a->had_through > all.needs)
-        all.needs = a->had_through;
-    return replay(a, &all, &done, err);
+    status = replay(a, &all, &done, err);
+    return status ? status : check_reach(a, err);
 }
 
 /* --- the restore point --- */
 
-/* An epoch that is newer than the restore point, in which somebody was served: its checkpoint is
- * damaged or gone, and what an older one leads to is not what was acknowledged last. */
+/* Who names a checkpoint of an older epoch wants just that one. */
 static int check_epoch(struct attempt *a, struct err *err)
 {
-    uint64_t newest;
-    int status = epochs_newest(a->config->files, a->config->data_dir, &newest, err);
+    const struct rebuild_config *config = a->config;
+    int status;
 
-    if (a->had_epoch > newest)
-        newest = a->had_epoch;
-    if (status || newest <= a->facts->epoch || a->config->at.number)
-        return status;
-    a->is_gone = true;
-    return err_set(
-        err, PS_ECORRUPT,
-        "checkpoint %" PRIu64
-        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-        "from an older one, without what came behind it",
-        newest);
+    if (config->at.number)
+        return 0;
+    status =
+        epochs_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
+    a->is_gone = status == PS_ECORRUPT && !a->from;
+    return status;
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -267,22 +274,13 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     return status;
 }
 
-static void on_damaged(void *arg, const char *sentence)
-{
-    struct attempt *a = arg;
-
-    a->was_damaged = true;
-    say(a->config, sentence);
-}
-
 /* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
  * log goes. */
-static int find(struct attempt *a, uint64_t below, struct checkpoint *ret, bool *ret_is_there,
-                struct err *err)
+static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
+                bool *ret_is_there, struct err *err)
 {
-    const struct rebuild_config *config = a->config;
-    int status =
-        checkpoint_find(config->files, config->data_dir, below, ret, on_damaged, a, err);
+    int status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
+                                 config->arg, err);
 
     *ret_is_there = status == 0;
     if (status == PS_ENOCHECKPOINT && !config->at.number)
@@ -300,18 +298,6 @@ static void report_end(const struct rebuild_config *config, const struct log_end
         say(config, end->text);
 }
 
-/* What it says of the log holds all the same: its manifest is whole. */
-static void note_damaged(struct attempt *a, const struct checkpoint *c)
-{
-    const struct manifest *m = &c->links[0];
-    uint32_t i = a->config->shard_index;
-
-    if (m->map_id > a->had_epoch)
-        a->had_epoch = m->map_id;
-    if (m->map_id == a->had_epoch && i < m->n_files && m->files[i].through > a->had_through)
-        a->had_through = m->files[i].through;
-}
-
 /* What is too new was there; what is older is no start any more, as its log was cut. */
 static int refuse_clock(const struct rebuild_config *config, struct err *err)
 {
@@ -320,26 +306,59 @@ static int refuse_clock(const struct rebuild_config *config, struct err *err)
                    config->at.clock);
 }
 
-/* One restore point; *ret_is_last: there is none below it that would do better. */
-static int try_below(struct attempt *a, uint64_t below, enum fit *ret_fit, bool *ret_is_last,
-                     struct err *err) ON_SHARD
+/* The search goes on below a restore point that is behind the clock. Where an epoch begins with it, the one before leads
+ * up to what that epoch was made of: what came later was left. */
+static int go_below(struct attempt *a, uint64_t *below, struct err *err)
+{
+    const struct rebuild_config *config = a->config;
+    struct beginning b;
+    int status;
+
+    *below = a->facts->number;
+    a->was_too_new = true;
+    if (a->facts->number != a->facts->epoch)
+        return 0;
+    status = beginning_read(config->files, config->data_dir, a->facts->epoch, &b, err);
+    if (!status)
+        *below = a->epochs_below = b.above < *below ? b.above + 1 : *below;
+    beginning_deinit(&b);
+    return status;
+}
+
+/* What comes behind an attempt that has not led to the shard. 0: another one, below *below. */
+static int judge(struct attempt *a, int status, bool damaged, uint64_t *below, struct err *err)
+    ON_SHARD
+{
+    const struct rebuild_config *config = a->config;
+
+    if (a->was_too_new && status && a->is_gone)
+        return refuse_clock(config, err);
+    if ((status && !damaged) || !a->from || config->at.number)
+        return status ? status : refuse_clock(config, err);
+    shard_clear(a->shard);
+    if (!status)
+        return go_below(a, below, err);
+    say(config, err->text);
+    *below = a->facts->number;
+    return 0;
+}
+
+/* One restore point. *ret_is_done: the shard is as it was. */
+static int try_below(struct attempt *a, uint64_t *below, bool *ret_is_done, struct err *err)
+    ON_SHARD
 {
     struct checkpoint found = { 0 };
+    enum fit fit = FITS;
     bool is_there, damaged;
-    int status = find(a, below, &found, &is_there, err);
+    int status = find(a->config, *below, &found, &is_there, err);
 
-    *ret_is_last = true;
     if (status)
         return status;
     a->from = is_there ? &found : NULL;
-    status = try(a, ret_fit, &damaged, err);
-    *ret_is_last = (status && !damaged) || !is_there || a->config->at.number;
-    if (damaged && !*ret_is_last) {
-        note_damaged(a, &found);
-        on_damaged(a, err->text);
-    }
+    status = try(a, &fit, &damaged, err);
     checkpoint_close(&found);
-    return status;
+    *ret_is_done = !status && fit == FITS;
+    return *ret_is_done ? 0 : judge(a, status, damaged, below, err);
 }
 
 int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint64_t now_ms,
@@ -347,23 +366,12 @@ int rebuild_shard(const struct rebuild_config *config, struct shard *shard, uint
 {
     struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
     uint64_t below = config->at.number ? config->at.number + 1 : 0;
-    bool was_too_new = false;
+    bool is_done = false;
+    int status = 0;
 
-    for (;;) {
-        enum fit fit = FITS;
-        bool is_last;
-        int status = try_below(&a, below, &fit, &is_last, err);
-
-        if (!status && fit == FITS) {
-            report_end(config, &ret->end);
-            return 0;
-        }
-        if (was_too_new && status && a.is_gone)
-            return refuse_clock(config, err);
-        if (is_last)
-            return status ? status : refuse_clock(config, err);
-        was_too_new = !status;
-        below = ret->number;
-        shard_clear(shard);
-    }
+    while (!status && !is_done)
+        status = try_below(&a, &below, &is_done, err);
+    if (!status)
+        report_end(config, &ret->end);
+    return status;
 }

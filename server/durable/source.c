@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "server/core/shard_lockstep.h"
 #include "server/durable/epochs.h"
+#include "server/durable/manifests.h"
 #include "server/store/part_read.h"
 
 #define LEASE_MS 1u /* of shards that serve nobody */
@@ -87,6 +88,18 @@ static bool is_exact_by_itself(const struct checkpoint *c)
     return true;
 }
 
+struct newer {
+    uint64_t number;
+    bool *ret; /* is one newer than that */
+};
+
+static void note_newer(void *arg, const struct manifests_item *item)
+{
+    const struct newer *n = arg;
+
+    *n->ret = *n->ret || (!item->is_aside && item->number > n->number);
+}
+
 /* Does the log of shard i go on behind the checkpoint? Also where it cannot be told: rebuild_shard() says why. */
 static int goes_on(const struct source *s, const struct file_ops *files, uint32_t i, bool *ret,
                    struct err *err)
@@ -107,14 +120,18 @@ static int goes_on(const struct source *s, const struct file_ops *files, uint32_
     return status;
 }
 
-/* Has somebody been served in a newer epoch? */
+/* Was a newer one passed over, or is there a newer epoch? Then rebuild_shard() says what that means. */
 static int is_followed(const struct source *s, const struct file_ops *files, bool *ret,
                        struct err *err)
 {
+    const struct manifest *m = &s->checkpoint.links[0];
     uint64_t newest;
-    int status = epochs_newest(files, s->data_dir, &newest, err);
+    int status = epochs_newest(files, s->data_dir, 0, &newest, err);
 
-    *ret = newest > s->checkpoint.links[0].map_id;
+    *ret = newest > m->map_id;
+    if (!status)
+        status = manifests_each(files, s->data_dir, note_newer,
+                                &(struct newer){ m->number, ret }, err);
     return status;
 }
 
@@ -281,15 +298,6 @@ void source_go_back(struct source *s, const struct rebuild_at *at)
         s->at = *at;
 }
 
-bool source_fall_back(struct source *s, int status)
-{
-    if (!s->is_exact || !checkpoint_is_damage(status) || s->at.number || !s->data_dir[0] ||
-        !s->checkpoint.links[0].n_shards)
-        return false;
-    s->is_exact = false;
-    return true;
-}
-
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node)
 {
@@ -297,6 +305,12 @@ bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
         return true;
     return s->node == node && s->n_nodes == n_nodes && s->shards_per_node == shards_per_node &&
            (!s->has_checkpoint || s->checkpoint.links[0].n_shards != 0);
+}
+
+bool source_may_be_rebuilt(const struct source *s)
+{
+    return s->data_dir[0] && !s->at.number && s->has_checkpoint &&
+           s->checkpoint.links[0].n_shards != 0;
 }
 
 int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
@@ -347,6 +361,9 @@ int source_rebuild(const struct source *s, const struct file_ops *files, uint32_
                                          .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = rebuild_shard(&config, *ret, now_ms, ret_facts, err);
+    if (!status && ret_facts->end.verdict == LOG_DAMAGED)
+        status = err_set(err, PS_ECORRUPT, "--at NUMBER takes a checkpoint alone, as %s",
+                         ret_facts->end.text);
     if (status) {
         shard_free(*ret);
         *ret = NULL;

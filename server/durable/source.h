@@ -39,14 +39,13 @@ void source_go_back(struct source *s, const struct rebuild_at *at);
 bool source_is_of(const struct source *s, uint32_t node, uint32_t n_nodes,
                   uint32_t shards_per_node);
 
+/* Can its shards be made again, by rebuild_shard(), where the files of the checkpoint that it names are damaged? */
+bool source_may_be_rebuilt(const struct source *s);
+
 /* Are these n_sources, of `paths`, nodes of one cluster, none of them twice, and is_whole: all of them? PS_ECLUSTER;
  * PS_ENOCHECKPOINT: there is nothing in one of them. */
 int source_check_set(const struct source *sources, const char *const *paths, uint32_t n_sources,
                      bool is_whole, struct err *err) MUST_CHECK;
-
-/* Its files were dealt out, which failed with `status`: is it damage that an older restore point and the log may make up for?
- * Then from here on its shards are rebuilt. */
-bool source_fall_back(struct source *s, int status);
 
 /* Its i'th shard, new and without limits of memory, as it was. */
 int source_rebuild(const struct source *s, const struct file_ops *files, uint32_t i,

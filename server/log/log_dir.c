@@ -8,6 +8,8 @@
 
 #include "server/log/log_segment.h"
 
+#define UNREAD ".unread"
+
 static int tell(struct err *err, int status, const char *what, const char *path)
 {
     return err_set(err, status, "the push log: cannot %s: %s: %s", what, status_text(status),
@@ -81,12 +83,12 @@ int log_dir_sync(const struct file_ops *files, const char *dir, uint64_t durable
 static int set_aside(const struct file_ops *files, const char *dir, uint64_t first,
                      struct err *err)
 {
-    char path[LOG_PATH_MAX], aside[LOG_PATH_MAX + 8];
+    char path[LOG_PATH_MAX], aside[LOG_PATH_MAX + sizeof UNREAD];
     int status = log_segment_path(dir, first, path, err);
 
     if (status)
         return status;
-    snprintf(aside, sizeof aside, "%s.unread", path);
+    snprintf(aside, sizeof aside, "%s" UNREAD, path);
     status = files->rename(files->state, path, aside);
     return status ? tell(err, status, "set aside", path) : 0;
 }
@@ -103,7 +105,8 @@ int log_dir_set_aside(const struct file_ops *files, const char *dir, uint64_t fi
     return status;
 }
 
-int log_dir_cut(const struct file_ops *files, const char *dir, uint64_t number, struct err *err)
+static int remove_segments(const struct file_ops *files, const char *dir, uint64_t number,
+                           struct err *err)
 {
     struct log_segments all;
     char path[LOG_PATH_MAX];
@@ -116,4 +119,36 @@ int log_dir_cut(const struct file_ops *files, const char *dir, uint64_t number, 
     }
     free(all.firsts);
     return status;
+}
+
+/* Those that were set aside, and begin below a record. */
+struct unread {
+    const struct file_ops *files;
+    const char *dir;
+    uint64_t number;
+};
+
+/* A file that cannot be removed stays for the next time. */
+static int remove_unread(void *arg, const char *name)
+{
+    const struct unread *u = arg;
+    const char *end = strstr(name, ".psl" UNREAD);
+    char path[LOG_PATH_MAX + 64];
+
+    if (!end || strcmp(end, ".psl" UNREAD) != 0 || strtoull(name, NULL, 10) >= u->number)
+        return 0;
+    snprintf(path, sizeof path, "%s/%.60s", u->dir, name);
+    (void)!u->files->unlink(u->files->state, path);
+    return 0;
+}
+
+int log_dir_cut(const struct file_ops *files, const char *dir, uint64_t number, struct err *err)
+{
+    struct unread unread = { files, dir, number };
+    int status = remove_segments(files, dir, number, err);
+
+    if (status)
+        return status;
+    status = files->list(files->state, dir, remove_unread, &unread);
+    return status && status != -ENOENT ? tell(err, status, "list", dir) : 0;
 }

@@ -28,7 +28,7 @@ int log_dir_set_aside(const struct file_ops *files, const char *dir, uint64_t fi
                       struct err *err) MUST_CHECK;
 
 /* Removes the segments that hold only records below `number`, in ascending order: what is left has no
- * hole, wherever this stops. */
+ * hole, wherever this stops. Then those that were set aside and begin below it. */
 int log_dir_cut(const struct file_ops *files, const char *dir, uint64_t number, struct err *err)
     MUST_CHECK;
 

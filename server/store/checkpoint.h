@@ -5,7 +5,7 @@
  *     DATA_DIR/checkpoints/NUMBER/shard-III.psc   one per shard of this node
  *     DATA_DIR/checkpoints/NUMBER/MANIFEST        JSON
  *
- * NUMBER is 20 digits, one more than the greatest that was ever there. A directory without a manifest is
+ * NUMBER is 20 digits, greater than any that was ever there. A directory without a manifest is
  * no checkpoint. A file is full, or a delta to the same shard's file in the checkpoint `base`:
  *
  *     1 full <- 2 delta <- 3 delta     4 full <- 5 delta     ...
@@ -46,13 +46,17 @@ struct checkpoint {
 int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t *ret_number,
                     struct err *err) MUST_CHECK;
 
+/* The same, above `floor`, too. */
+int checkpoint_next_above(const struct file_ops *files, const char *data_dir, uint64_t floor,
+                          uint64_t *ret_number, struct err *err) MUST_CHECK;
+
 /* Of a shard's file. */
 int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_index,
                          char ret[static CHECKPOINT_FILE_PATH_MAX], struct err *err) MUST_CHECK;
 
 /*
  * After all shards: writes, syncs and renames the manifest, then removes all but the newest
- * `keep` restore points; a checkpoint that one of these needs stays, too. What cannot be removed does not fail it, and is
+ * `keep` restore points (CHECKPOINT_KEEP_ALL: none); a checkpoint that one of these needs stays, too. What cannot be removed does not fail it, and is
  * tried again after the next one. A failure may come after the rename: then the new checkpoint or the one before is
  * the newest, and both are whole.
  *
@@ -62,6 +66,7 @@ int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_i
  * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the restore points that are
  * there: its log may be cut at the record behind it. 0: it may not be cut.
  */
+#define CHECKPOINT_KEEP_ALL UINT32_MAX
 int checkpoint_commit(const struct file_ops *files, const char *data_dir,
                       const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
                       struct err *err) MUST_CHECK;
@@ -98,8 +103,8 @@ bool checkpoint_is_damage(int status);
  * be dealt out (loader.h). */
 bool checkpoint_is_of(const struct checkpoint *c, uint32_t i, const struct part_identity *who);
 
-/* From here on this checkpoint does not count: its directory becomes NUMBER.aside. For a start from an older one: all
- * newer ones, the newest first. Its number is not used again. */
+/* From here on this checkpoint does not count, and nothing removes it: its directory becomes NUMBER.aside. For a start
+ * from an older one: all newer ones, the newest first. Its number is not used again. */
 int checkpoint_set_aside(const struct file_ops *files, const char *data_dir, uint64_t number,
                          struct err *err) MUST_CHECK;
 

@@ -23,8 +23,8 @@ static void remove_unfinished(const struct file_ops *files, const char *data_dir
             shelf_remove(files, dir);
 }
 
-int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t *ret_number,
-                    struct err *err)
+int checkpoint_next_above(const struct file_ops *files, const char *data_dir, uint64_t floor,
+                          uint64_t *ret_number, struct err *err)
 {
     char base[CHECKPOINT_PATH_MAX], dir[CHECKPOINT_PATH_MAX];
     struct shelf_numbers numbers;
@@ -35,7 +35,7 @@ int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t
         (status = shelf_make_dir(files, base, data_dir, err)) != 0)
         return status;
     status = shelf_list(files, base, &numbers, err);
-    number = numbers.greatest + 1;
+    number = (numbers.greatest > floor ? numbers.greatest : floor) + 1;
     remove_unfinished(files, data_dir, &numbers);
     free(numbers.items);
     if (status || (status = shelf_number_path(data_dir, number, dir, err)) != 0 ||
@@ -43,6 +43,12 @@ int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t
         return status;
     *ret_number = number;
     return 0;
+}
+
+int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t *ret_number,
+                    struct err *err)
+{
+    return checkpoint_next_above(files, data_dir, 0, ret_number, err);
 }
 
 int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_index,
@@ -199,7 +205,8 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
         return status;
     if (ret_firsts)
         memset(ret_firsts, 0, m->n_files * sizeof *ret_firsts);
-    prune(&count, m->number);
+    if (keep != CHECKPOINT_KEEP_ALL)
+        prune(&count, m->number);
     return 0;
 }
 

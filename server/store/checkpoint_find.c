@@ -101,6 +101,19 @@ int checkpoint_open(const struct file_ops *files, const char *dir, struct checkp
     return status;
 }
 
+int checkpoint_open_settled(const struct file_ops *files, const char *dir,
+                            struct checkpoint *ret, bool *ret_unfinished, struct err *err)
+{
+    int status = checkpoint_open(files, dir, ret, err);
+
+    *ret_unfinished = status == -ENOENT && checkpoint_is_unfinished(files, dir);
+    if (status != -ENOENT || *ret_unfinished)
+        return status;
+    status = checkpoint_open(files, dir, ret, err);
+    *ret_unfinished = status == -ENOENT && checkpoint_is_unfinished(files, dir);
+    return status;
+}
+
 bool checkpoint_is_of(const struct checkpoint *c, uint32_t i, const struct part_identity *who)
 {
     const struct manifest *m = &c->links[0];
@@ -115,6 +128,7 @@ static int find_below(const struct file_ops *files, const char *data_dir, uint64
 {
     char dir[CHECKPOINT_PATH_MAX];
     uint32_t n_damaged = 0;
+    bool unfinished = false;
     int status;
 
     for (size_t i = 0; i < numbers->n; i++) {
@@ -122,10 +136,10 @@ static int find_below(const struct file_ops *files, const char *data_dir, uint64
             continue;
         status = shelf_number_path(data_dir, numbers->items[i], dir, err);
         if (!status)
-            status = checkpoint_open(files, dir, ret, err);
+            status = checkpoint_open_settled(files, dir, ret, &unfinished, err);
         if (!status || !checkpoint_is_damage(status))
             return status;
-        if (status == -ENOENT && checkpoint_is_unfinished(files, dir))
+        if (unfinished)
             continue;
         n_damaged++;
         if (report)
@@ -136,6 +150,9 @@ static int find_below(const struct file_ops *files, const char *data_dir, uint64
                        "no checkpoint of %" PRIu32
                        " is whole; to start empty, move them away: %.150s/checkpoints",
                        n_damaged, data_dir);
+    if (below)
+        return err_set(err, PS_ENOCHECKPOINT, "no checkpoint %" PRIu64 " or older in %.200s",
+                       below - 1, data_dir);
     return err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
 }
 

@@ -13,4 +13,10 @@ bool checkpoint_is_unfinished(const struct file_ops *files, const char *dir);
 int checkpoint_read_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                           struct err *err) MUST_CHECK;
 
+/* checkpoint_open() where psd may be at work. *ret_unfinished: it failed for the want of a manifest, and there is none yet,
+ * or no more; one that came while it was looked for is taken. */
+int checkpoint_open_settled(const struct file_ops *files, const char *dir,
+                            struct checkpoint *ret, bool *ret_unfinished, struct err *err)
+    MUST_CHECK;
+
 #endif

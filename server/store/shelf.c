@@ -35,6 +35,19 @@ int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHE
     return 0;
 }
 
+int shelf_aside_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
+                     struct err *err)
+{
+    int status = shelf_number_path(data_dir, number, ret, err);
+    size_t len;
+
+    if (status)
+        return status;
+    len = strlen(ret);
+    snprintf(ret + len, SHELF_PATH_MAX - len, ASIDE);
+    return 0;
+}
+
 void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX])
 {
     size_t len = strlen(dir), name_at;
@@ -70,16 +83,23 @@ static uint64_t parse_number(const char *name, const char **ret_behind)
     return errno || number >= SHELF_NUMBER_MAX ? 0 : number;
 }
 
+/* While names are listed: those that end so behind their number. */
+struct listing {
+    struct shelf_numbers *ret;
+    const char *end;
+};
+
 static int add_number(void *arg, const char *name)
 {
-    struct shelf_numbers *list = arg;
+    const struct listing *listing = arg;
+    struct shelf_numbers *list = listing->ret;
     const char *behind;
     uint64_t number = parse_number(name, &behind), *items;
 
     if (!number || (*behind && strcmp(behind, ASIDE) != 0))
         return 0;
     list->greatest = number > list->greatest ? number : list->greatest;
-    if (*behind)
+    if (strcmp(behind, listing->end) != 0)
         return 0;
     items = with_room(list->items, list->n, sizeof *items);
     if (!items)
@@ -96,18 +116,31 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-int shelf_list(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
-               struct err *err)
+static int list_names(const struct file_ops *files, const char *base, const char *end,
+                      struct shelf_numbers *ret, struct err *err)
 {
+    struct listing listing = { ret, end };
     int status;
 
     *ret = (struct shelf_numbers){ 0 };
-    status = files->list(files->state, base, add_number, ret);
+    status = files->list(files->state, base, add_number, &listing);
     if (status && status != -ENOENT)
         return err_set(err, status, "cannot list: %s: %s", status_text(status), base);
     if (ret->n)
         qsort(ret->items, ret->n, sizeof *ret->items, descending);
     return 0;
+}
+
+int shelf_list(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
+               struct err *err)
+{
+    return list_names(files, base, "", ret, err);
+}
+
+int shelf_list_aside(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
+                     struct err *err)
+{
+    return list_names(files, base, ASIDE, ret, err);
 }
 
 int shelf_make_dir(const struct file_ops *files, const char *path, const char *parent,
@@ -125,14 +158,15 @@ int shelf_make_dir(const struct file_ops *files, const char *path, const char *p
 int shelf_set_aside(const struct file_ops *files, const char *data_dir, uint64_t number,
                     struct err *err)
 {
-    char base[SHELF_PATH_MAX], from[SHELF_PATH_MAX], to[SHELF_PATH_MAX + sizeof ASIDE];
+    char base[SHELF_PATH_MAX], from[SHELF_PATH_MAX], to[SHELF_PATH_MAX];
     int status = shelf_path(data_dir, base, err);
 
     if (!status)
         status = shelf_number_path(data_dir, number, from, err);
+    if (!status)
+        status = shelf_aside_path(data_dir, number, to, err);
     if (status)
         return status;
-    snprintf(to, sizeof to, "%s" ASIDE, from);
     status = files->rename(files->state, from, to);
     if (!status)
         status = files->sync_dir(files->state, base);

@@ -19,6 +19,10 @@ int shelf_path(const char *data_dir, char ret[static SHELF_PATH_MAX], struct err
 int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
                       struct err *err) MUST_CHECK;
 
+/* DATA_DIR/checkpoints/NUMBER.aside */
+int shelf_aside_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
+                     struct err *err) MUST_CHECK;
+
 /* Beside `dir`, a checkpoint's directory of any name: that of checkpoint `number`. dir has room for 40 bytes
  * in SHELF_PATH_MAX. */
 void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX]);
@@ -34,6 +38,10 @@ struct shelf_numbers {
  * free, also on failure. */
 int shelf_list(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
                struct err *err) MUST_CHECK;
+
+/* The same of those that were set aside: NUMBER.aside. */
+int shelf_list_aside(const struct file_ops *files, const char *base, struct shelf_numbers *ret,
+                     struct err *err) MUST_CHECK;
 
 /* Makes a directory and syncs the name of it in `parent` (NULL: does not). */
 int shelf_make_dir(const struct file_ops *files, const char *path, const char *parent,

@@ -2,11 +2,14 @@
 
 import json
 import re
+import signal
 import subprocess
+import time
 
 import pytest
 import wire
 from conftest import BIN, eventually
+from training import free_ports
 from wire import floats
 
 pytestmark = pytest.mark.timeout(60)
@@ -66,6 +69,57 @@ def test_a_checkpoint_is_written_on_request(start_psd, tmp_path):
     assert ask(psd, "checkpoint").startswith("checkpoint 2 is written: ")
     assert (tmp_path / "d/checkpoints/00000000000000000002/MANIFEST").exists()
     assert "the last is number 2" in ask(psd, "status")
+
+
+@pytest.fixture
+def slow_psd(start_psd, tmp_path):
+    """A node whose checkpoint takes about four seconds."""
+    psd = start_psd("--shards", "1", "--data-dir", str(tmp_path / "d"), "--checkpoint-rate", "256K")
+    with psd.connect() as client:
+        table = client.table(name="t", dim=32).number(3)
+        assert client.join().status == 0
+        assert client.push(range(1, 2001), floats(*[1] * 64000), table=table).status == 0
+    return psd
+
+
+def test_a_checkpoint_is_waited_for_as_long_as_the_node_is_at_work(slow_psd):
+    begin = time.monotonic()
+    got = psctl("checkpoint", "--server", f"127.0.0.1:{slow_psd.port}", "--timeout", "1500ms")
+    assert got.returncode == 0 and got.stdout.startswith("checkpoint 1 is written: full, 2000 rows in "), got.stderr
+    assert time.monotonic() - begin > 2
+
+
+def test_a_checkpoint_that_goes_on_behind_a_deadline_is_named(slow_psd, tmp_path):
+    asked = subprocess.Popen([str(BIN / "psctl"), "checkpoint", "--server", f"127.0.0.1:{slow_psd.port}", "--timeout", "1500ms"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # psctl asks once a second how it stands: it knows the number.
+    eventually(lambda: re.search("number 1 is being written, since [2-9] s$", ask(slow_psd, "status"), re.M))
+    slow_psd.process.send_signal(signal.SIGSTOP)
+    out, err = asked.communicate(timeout=20)
+    slow_psd.process.send_signal(signal.SIGCONT)
+    assert asked.returncode == 1 and out == ""
+    assert err == (f"psctl: psd at 127.0.0.1:{slow_psd.port}: no answer for 1500 ms; "
+                   "it was writing checkpoint 1, which may still end well\n")
+    eventually(lambda: (tmp_path / "d/checkpoints/00000000000000000001/MANIFEST").exists(), 30)
+
+
+def test_every_node_of_a_cluster_is_asked_for_a_checkpoint(start_psd, tmp_path):
+    ports = free_ports(3)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    nodes = [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1",
+                       "--data-dir", str(tmp_path / str(i))) for i, port in enumerate(ports)]
+    lines = ask(nodes[1], "checkpoint").splitlines()
+    assert [line.split(" is written")[0] for line in lines] == [f"node {i}: checkpoint 1" for i in range(3)]
+    answers = json.loads(ask(nodes[2], "checkpoint", "--json"))["nodes"]
+    assert [(a["node"], a["number"]) for a in answers] == [(0, 2), (1, 2), (2, 2)]
+    nodes[0].kill()
+    got = psctl("checkpoint", "--server", f"127.0.0.1:{ports[1]}")
+    assert got.returncode == 1
+    assert [line.split(" is written")[0] for line in got.stdout.splitlines()] == ["node 1: checkpoint 3", "node 2: checkpoint 3"]
+    assert got.stderr.startswith(f"psctl: node 0: psd at 127.0.0.1:{ports[0]}: ") and got.stderr.count("\n") == 1
+    got = psctl("checkpoint", "--server", f"127.0.0.1:{ports[1]}", "--json")
+    assert got.returncode == 1
+    assert [(a["node"], a.get("number", "error" in a)) for a in json.loads(got.stdout)["nodes"]] == [(0, True), (1, 4), (2, 4)]
 
 
 def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):

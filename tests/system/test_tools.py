@@ -106,25 +106,58 @@ def test_a_damaged_link_takes_the_restore_points_on_it_with_it(copy):
     assert got.returncode == 1 and got.stdout.endswith("2 things are damaged\n")
 
 
-def test_a_log_that_lacks_what_a_walk_needs_is_damage(killed, copy):
-    segments = sorted(copy.glob("log/*/shard-002/*.psl"))
-    for segment in segments[1:]:
-        segment.unlink()
-    segments[0].write_bytes(segments[0].read_bytes()[:200])
-    needs = [json.loads(text[:text.rindex("}") + 1])["files"][2] for text in
-             [(d / "MANIFEST").read_text() for d in sorted((killed / "checkpoints").iterdir())]]
-    report = told("verify", copy, code=1 if any(f["through"] > f["first"] for f in needs) else 0)
-    assert [c["verdict"] for c in report["checkpoints"]] == ["whole"] * 3
-    for sentence in report["damage"]:
-        assert "shard 2: needs records" in sentence
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """The data of a psd whose one checkpoint was walked so slowly that pushes came meanwhile: without its log it is
+    none. All pushes were acknowledged; then kill -9. The data directory, and how many pushes there were."""
+    base = tmp_path_factory.mktemp("walked")
+    psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "1", "--data-dir", "data",
+                  "--durability", "fsync", "--checkpoint-rate", "256K"], base)
+    seq = 1
+    with psd.connect() as client:
+        table = client.table(name="t", dim=32).number(3)
+        assert client.join().status == 0
+        assert client.push(range(1, 2001), floats(*[1] * 64000), table=table, seq=1, clock=0).status == 0
+        asked = subprocess.Popen([str(BIN / "psctl"), "checkpoint", "--server", f"127.0.0.1:{psd.port}"],
+                                 stdout=subprocess.DEVNULL)
+        while asked.poll() is None:
+            seq += 1
+            assert client.push([seq], floats(*[1] * 32), table=table, seq=seq, clock=seq - 1).status == 0
+        assert asked.returncode == 0
+    psd.kill()
+    return base / "data", seq
 
 
-def test_a_flipped_byte_that_was_promised_damages_the_log(copy):
-    segment = sorted(copy.glob("log/*/shard-003/*.psl"))[0]
-    flip(segment, segment.stat().st_size // 3)
+def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
+    data, n_pushes = walked
+    walk = checkpoint.manifest(data)["files"][0]
+    assert walk["through"] - walk["first"] > 10
+    assert told("verify", data)["damage"] == []
+    assert told("replay", data)["tables"][0]["pushes"] == n_pushes
+
+    copy = shutil.copytree(data, tmp_path / "copy")
+    (segment,) = copy.glob("log/*/shard-000/*.psl")
+    segment.write_bytes(segment.read_bytes()[:200])
+    report = told("verify", copy, code=1)
+    assert [c["verdict"] for c in report["checkpoints"]] == ["whole"]
+    assert report["damage"] == [f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
+                                "0 are there"]
+    assert f"needs the log up to record {walk['through']}" in refused("replay", copy)
+
+
+@pytest.mark.parametrize("place", [0.33, 0.8])
+def test_a_flipped_byte_that_was_promised_damages_the_log(copy, tmp_path, place):
+    (segment,) = copy.glob("log/*/shard-003/*.psl")
+    flip(segment, int(segment.stat().st_size * place))
     damage = told("verify", copy, code=1)["damage"]
     assert any("shard 3" in sentence and "byte" in sentence and segment.name in sentence for sentence in damage), damage
-    assert "record" in refused("replay", copy)
+    lines = psctl("verify", copy).stdout.splitlines()
+    assert not any(line.startswith("whole") and "shard 3:" in line for line in lines), lines
+    assert sum(line.startswith("whole    log") for line in lines) == 3
+    assert "damaged behind record" in refused("replay", copy)
+    assert "damaged behind record" in refused("export", copy, "--out", tmp_path / "out")
+    assert "damaged behind record" in refused("restore", copy, "--to", tmp_path / "to")
+    assert not (tmp_path / "out").exists() and not list((tmp_path / "to").glob("checkpoints/*"))
 
 
 def test_an_unfinished_checkpoint_is_no_damage(copy):
@@ -145,6 +178,42 @@ def test_tools_look_on_while_psd_writes(start_psd, tmp_path):
                 assert told("verify", tmp_path / "d")["damage"] == []
         eventually(lambda: [t["pushes"] for t in told("replay", tmp_path / "d")["tables"]] == [60])
     assert [t["rows"] for t in told("replay", tmp_path / "d")["tables"]] == [50]
+
+
+def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_path):
+    data = tmp_path / "d"
+    psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "20ms", "--checkpoint-deltas", "2",
+                    "--keep", "1", "--durability", "none")  # segments of 64 MiB, which 250 pushes fill
+    load = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "5000", "--dim", "64",
+                             "--rate", "400", "--seconds", "80", "--warmup", "0"], stdout=subprocess.DEVNULL)
+    firsts, newest, n_pushes = set(), set(), [0]
+    try:
+        eventually(lambda: any(data.glob("checkpoints/*/MANIFEST")))
+        eventually(lambda: any(t["pushes"] for t in told("replay", data)["tables"]))
+        while len(firsts) < 3 or len(newest) < 5:  # the log was cut, and all checkpoints were replaced
+            assert load.poll() is None, (firsts, newest)
+            report = told("verify", data)
+            assert report["damage"] == []
+            firsts.add(report["logs"][0]["first"])
+            newest.add(max(c["number"] for c in report["checkpoints"]))
+            n_pushes.append(told("replay", data)["tables"][0]["pushes"])
+            assert n_pushes[-1] >= n_pushes[-2]
+            told("export", data, "--out", tmp_path / "m.safetensors")
+            assert told("checkpoints", data)["checkpoints"]
+    finally:
+        load.kill()
+        load.wait()
+    psd.kill()
+    report = told("verify", data)
+    assert report["damage"] == []
+    whole = [c for c in report["checkpoints"] if c["verdict"] == "whole"]
+    points = told("checkpoints", data)["checkpoints"]
+    assert [(c["number"], c.get("log_cut")) for c in points] == [(c["number"], c.get("log_cut")) for c in whole]
+    for point in points:
+        if point.get("log_cut"):
+            assert "needs the log up to record" in refused("replay", data, "--at", point["number"])
+    assert "log_cut" not in points[-1]
+    told("replay", data, "--at", points[-1]["number"])
 
 
 # --- checkpoints, --at ---
@@ -271,6 +340,27 @@ def test_pytorch_takes_the_arrays(killed, tmp_path):
     bag = torch.nn.Embedding.from_pretrained(weights)
     at = torch.searchsorted(keys, keys[17])
     assert torch.equal(bag(at), weights[17]) and keys.dtype == torch.int64
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npy"])
+def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd, tmp_path, form):
+    psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"))
+    for shard in range(2):
+        with psd.connect(shard) as client:
+            client.table(name="x", dim=4)
+            client.table(name="x.weight", kind=wire.DENSE, dim=4, n_floats=10)
+            client.table(name="__metadata__", kind=wire.DENSE, dim=4, n_floats=10)
+    psd.stop()
+    sentence = refused("export", tmp_path / "d", "--format", form, "--out", tmp_path / "out")
+    assert "tables x and x.weight both have an array x.weight" in sentence
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.tmp").exists()
+    for i, table in enumerate(("x", "x.weight")):
+        told("export", tmp_path / "d", "--format", form, "--out", tmp_path / str(i), "--table", table)
+    rest = ["export", tmp_path / "d", "--format", form, "--table", "x,__metadata__", "--out", tmp_path / "out"]
+    if form == "npy":
+        assert told(*rest)["arrays"] == 3
+    else:
+        assert "__metadata__" in refused(*rest) and not (tmp_path / "out").exists()
 
 
 # --- diff ---

@@ -26,6 +26,16 @@ def shared(path):
     return p
 
 
+def golden():
+    """Where PyTorch's numbers are unpacked; skipped where they are not, failed in CI."""
+    p = pathlib.Path(os.environ.get("PS_GOLDEN", ROOT / "build/golden")).resolve()
+    if not p.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{p} is missing")
+        pytest.skip(f"{p} is not there: `make golden` unpacks it, or PS_GOLDEN says where it is")
+    return p
+
+
 def free_ports(n):
     socks = [socket.socket() for _ in range(n)]
     for s in socks:

@@ -1,6 +1,5 @@
-/*
- * The operator's question: a loop of its own that lives as long as the question.
- */
+#include "worker/client/ps_admin.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -10,39 +9,53 @@
 #include <time.h>
 
 #include "common/mem.h"
-#include "proto/message.h"
 #include "worker/client/dial.h"
 #include "worker/client/ps.h"
 
-struct question {
+#define HELLO_ID 1u
+#define COMMAND_ID 2u
+#define BEAT_ID 3u
+
+/* All questions of one call, on a loop that lives as long as they do. */
+struct asking {
+    const struct ps_admin_plan *plan;
     uv_loop_t loop;
-    uv_timer_t timer;
     struct channel_hub hub;
-    struct dial *dial; /* owned; NULL once over */
     struct hello hello;
-    struct admin admin;
+    struct admin command, beat;
+    struct hello_reply *cluster; /* what is wanted is the greeting; else NULL */
+    uint32_t n_open;
+};
+
+struct question {
+    struct asking *asking;
+    struct ps_admin_node *node;
+    uint32_t index;
+    uv_timer_t silence, beat;
+    struct dial *dial; /* owned; NULL once over */
     struct address address;
-    uint32_t timeout_ms;
-    bool greeted;
-    bool over;
-    int status;
-    struct err *err; /* borrowed */
-    char *json;      /* owned until handed out */
+    bool greeted, beat_is_out, over;
 };
 
 static void end(struct question *q, int status, const char *text)
 {
+    struct asking *a = q->asking;
+
     if (q->over)
         return;
     q->over = true;
-    q->status = status;
+    q->node->err.status = 0;
     if (status)
-        err_set(q->err, status, "psd at %s: %s", q->address.text, text);
+        err_set(&q->node->err, status, "psd at %s: %s", q->address.text, text);
     dial_drop(q->dial);
     q->dial = NULL;
-    uv_close((uv_handle_t *)&q->timer, NULL);
-    channel_hub_close(&q->hub);
+    uv_close((uv_handle_t *)&q->silence, NULL);
+    uv_close((uv_handle_t *)&q->beat, NULL);
+    if (--a->n_open == 0)
+        channel_hub_close(&a->hub);
 }
+
+/* --- what is sent --- */
 
 static void send_frame(struct question *q, int status, struct buf *frame)
 {
@@ -57,25 +70,89 @@ static void on_connected(void *owner)
 {
     struct question *q = owner;
     struct buf frame = { 0 };
-    int status = message_write_hello(&frame, 1, &q->hello);
+    int status = message_write_hello(&frame, HELLO_ID, &q->asking->hello);
 
     send_frame(q, status, &frame);
+}
+
+static void send_command(struct question *q, uint64_t id, const struct admin *command)
+{
+    struct buf frame = { 0 };
+    int status = message_write_admin(&frame, id, command);
+
+    send_frame(q, status, &frame);
+}
+
+/* One at a time: a node that does not answer is not asked again. */
+static void on_beat(uv_timer_t *timer)
+{
+    struct question *q = CONTAINER_OF(timer, struct question, beat);
+
+    if (q->beat_is_out)
+        return;
+    q->beat_is_out = true;
+    send_command(q, BEAT_ID, &q->asking->beat);
+}
+
+/* --- what comes --- */
+
+static void start_command(struct question *q)
+{
+    const struct ps_admin_plan *plan = q->asking->plan;
+
+    q->greeted = true;
+    send_command(q, COMMAND_ID, &q->asking->command);
+    if (!q->over && plan->beat_ms)
+        uv_timer_start(&q->beat, on_beat, plan->beat_ms, plan->beat_ms);
 }
 
 static int take_hello(struct question *q, const struct frame_header *h, const uint8_t *head)
 {
     struct hello_reply *r = mem_alloc(sizeof *r);
-    struct buf frame = { 0 };
     int status = message_read_hello_reply(h, head, r);
 
     if (!status && r->status) {
         end(q, r->status, r->text[0] ? r->text : status_text(r->status));
+    } else if (!status && q->asking->cluster) {
+        *q->asking->cluster = *r;
+        end(q, 0, "");
     } else if (!status) {
-        q->greeted = true;
-        send_frame(q, message_write_admin(&frame, 2, &q->admin), &frame);
+        start_command(q);
     }
     free(r);
     return status;
+}
+
+/* The text of an answer; NULL: no memory. */
+static char *copy_text(const uint8_t *body, size_t n_bytes)
+{
+    char *text = mem_try_alloc(n_bytes + 1);
+
+    if (text && n_bytes)
+        memcpy(text, body, n_bytes);
+    return text;
+}
+
+static void take_answer(struct question *q, const struct status_reply *r, char *text)
+{
+    if (r->status) {
+        end(q, r->status, r->text[0] ? r->text : status_text(r->status));
+        free(text);
+        return;
+    }
+    q->node->json = text;
+    end(q, text ? 0 : -ENOMEM, status_text(-ENOMEM));
+}
+
+/* A beat that was refused shows life, too. */
+static void take_beat(struct question *q, const struct status_reply *r, char *text)
+{
+    const struct ps_admin_plan *plan = q->asking->plan;
+
+    q->beat_is_out = false;
+    if (!r->status && text && plan->on_beat)
+        plan->on_beat(plan->arg, q->index, text);
+    free(text);
 }
 
 static int take_admin(struct question *q, const struct frame_header *h, const uint8_t *head,
@@ -88,17 +165,11 @@ static int take_admin(struct question *q, const struct frame_header *h, const ui
 
     if (!status)
         status = message_body(h, body, FRAME_MAX_BYTES_DEFAULT, &scratch, &body, &n_bytes);
-    if (!status && r.status) {
-        end(q, r.status, r.text[0] ? r.text : status_text(r.status));
-    } else if (!status) {
-        q->json = mem_try_alloc(n_bytes + 1);
-        if (q->json && n_bytes)
-            memcpy(q->json, body, n_bytes);
-        status = q->json ? 0 : -ENOMEM;
-    }
+    if (!status && h->request_id == BEAT_ID)
+        take_beat(q, &r, copy_text(body, n_bytes));
+    else if (!status)
+        take_answer(q, &r, copy_text(body, n_bytes));
     buf_deinit(&scratch);
-    if (!status)
-        end(q, 0, "");
     return status;
 }
 
@@ -108,6 +179,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     struct question *q = owner;
     int status = PS_EPROTO;
 
+    uv_timer_again(&q->silence);
     if (header->type == FRAME_HELLO_REPLY && !q->greeted)
         status = take_hello(q, header, head);
     else if (header->type == FRAME_ADMIN_REPLY && q->greeted)
@@ -125,50 +197,80 @@ static void on_closed(void *owner, int why)
     end(q, why, dial_why(why));
 }
 
-static void on_timeout(uv_timer_t *timer)
+static void on_silence(uv_timer_t *timer)
 {
-    struct question *q = CONTAINER_OF(timer, struct question, timer);
+    struct question *q = CONTAINER_OF(timer, struct question, silence);
     char text[64];
 
-    snprintf(text, sizeof text, "no answer for %" PRIu32 " ms", q->timeout_ms);
+    snprintf(text, sizeof text, "no answer for %" PRIu32 " ms", q->asking->plan->timeout_ms);
     end(q, PS_EDEADLINE, text);
 }
 
 static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
 
-static int ask(struct question *q)
-{
-    int status = uv_loop_init(&q->loop);
+/* --- asking --- */
 
-    if (status)
-        return err_set(q->err, status, "psd at %s: %s", q->address.text, status_text(status));
-    channel_hub_init(&q->hub, &q->loop);
-    uv_timer_init(&q->loop, &q->timer);
-    uv_timer_start(&q->timer, on_timeout, q->timeout_ms, 0);
-    status = dial_new(&q->hub, &q->address, &dial_events, q, &q->dial);
+static void start(struct question *q, struct asking *a, struct ps_admin_node *node, uint32_t i)
+{
+    uint32_t timeout_ms = a->plan->timeout_ms;
+    int status;
+
+    *q = (struct question){ .asking = a, .node = node, .index = i };
+    status = address_parse(node->server, strlen(node->server), &q->address, &node->err);
+    if (status) {
+        q->over = true;
+        return;
+    }
+    a->n_open++;
+    uv_timer_init(&a->loop, &q->silence);
+    uv_timer_init(&a->loop, &q->beat);
+    uv_timer_start(&q->silence, on_silence, timeout_ms, timeout_ms);
+    status = dial_new(&a->hub, &q->address, &dial_events, q, &q->dial);
     if (status)
         end(q, status, dial_why(status));
-    uv_run(&q->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&q->loop);
-    channel_hub_deinit(&q->hub);
-    return q->status;
+}
+
+static void fail_all(struct ps_admin_node *nodes, uint32_t n, int status, const char *text)
+{
+    for (uint32_t i = 0; i < n; i++)
+        err_set(&nodes[i].err, status, "%s", text);
+}
+
+static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
+{
+    struct question *all = mem_alloc(n * sizeof *all);
+    int status = uv_loop_init(&a->loop);
+
+    if (status) {
+        fail_all(nodes, n, status, status_text(status));
+        free(all);
+        return;
+    }
+    channel_hub_init(&a->hub, &a->loop);
+    a->n_open = 1; /* not all are over before all have begun */
+    for (uint32_t i = 0; i < n; i++)
+        start(&all[i], a, &nodes[i], i);
+    if (--a->n_open == 0)
+        channel_hub_close(&a->hub);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&a->loop);
+    channel_hub_deinit(&a->hub);
+    free(all);
 }
 
 /* Writing to a socket that the server has closed is to fail, not to kill the program. */
-static int ask_without_sigpipe(struct question *q)
+static void ask_without_sigpipe(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
 {
     const struct timespec now = { 0 };
     sigset_t pipe_only, before;
-    int status;
 
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
-    status = ask(q);
+    ask(a, nodes, n);
     while (sigtimedwait(&pipe_only, NULL, &now) > 0)
         ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
 }
 
 static bool set_text(char *dst, size_t n_bytes, const char *src)
@@ -182,28 +284,64 @@ static bool set_text(char *dst, size_t n_bytes, const char *src)
     return true;
 }
 
+/* cluster NULL: the plan's command is asked. */
+static void run(const struct ps_admin_plan *plan, struct hello_reply *cluster,
+                struct ps_admin_node *nodes, uint32_t n)
+{
+    struct asking *a = mem_alloc(sizeof *a);
+
+    a->plan = plan;
+    a->cluster = cluster;
+    a->hello.version_min = PROTO_VERSION_MIN;
+    a->hello.version_max = PROTO_VERSION_MAX;
+    a->hello.shard = MESSAGE_SHARD_DOOR;
+    set_text(a->hello.role, sizeof a->hello.role, "operator");
+    if (set_text(a->hello.token, sizeof a->hello.token, plan->token) &&
+        set_text(a->command.command, sizeof a->command.command, plan->command) &&
+        set_text(a->command.argument, sizeof a->command.argument, plan->argument) &&
+        set_text(a->beat.command, sizeof a->beat.command, plan->beat_command))
+        ask_without_sigpipe(a, nodes, n);
+    else
+        fail_all(nodes, n, -EINVAL, "token, command or argument is too long");
+    free(a);
+}
+
+void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        nodes[i].json = NULL;
+        nodes[i].err = (struct err){ 0 };
+    }
+    run(plan, NULL, nodes, n);
+}
+
+static int outcome(const struct ps_admin_node *node, struct err *err)
+{
+    if (node->err.status && err)
+        *err = node->err;
+    return node->err.status;
+}
+
+int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
+                     struct hello_reply *ret, struct err *err)
+{
+    const struct ps_admin_plan plan = { .token = token, .timeout_ms = timeout_ms };
+    struct ps_admin_node node = { .server = server };
+
+    run(&plan, ret, &node, 1);
+    return outcome(&node, err);
+}
+
 int ps_admin(const char *server, const char *token, const char *command, const char *argument,
              uint32_t timeout_ms, char **ret_json, struct err *err)
 {
-    struct question *q = mem_alloc(sizeof *q);
-    int status = address_parse(server, strlen(server), &q->address, err);
+    const struct ps_admin_plan plan = {
+        .token = token, .command = command, .argument = argument, .timeout_ms = timeout_ms
+    };
+    struct ps_admin_node node = { .server = server };
 
-    q->err = err;
-    q->timeout_ms = timeout_ms;
-    q->hello.version_min = PROTO_VERSION_MIN;
-    q->hello.version_max = PROTO_VERSION_MAX;
-    q->hello.shard = MESSAGE_SHARD_DOOR;
-    set_text(q->hello.role, sizeof q->hello.role, "operator");
-    if (!status && (!set_text(q->hello.token, sizeof q->hello.token, token) ||
-                    !set_text(q->admin.command, sizeof q->admin.command, command) ||
-                    !set_text(q->admin.argument, sizeof q->admin.argument, argument)))
-        status = err_set(err, -EINVAL, "token, command or argument is too long");
-    if (!status)
-        status = ask_without_sigpipe(q);
-    if (!status)
-        *ret_json = q->json;
-    else
-        free(q->json);
-    free(q);
-    return status;
+    ps_admin_ask(&plan, &node, 1);
+    if (!node.err.status)
+        *ret_json = node.json;
+    return outcome(&node, err);
 }

@@ -202,7 +202,7 @@ static void the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_h
     assert_non_null(strstr(n.told, "00000000000000000002"));
     file = node_segment(&n, 0, UINT64_MAX);
     file->n_bytes -= 5; /* what a torn end looks like; but the checkpoint was behind it */
-    assert_refused(&n, 0, NULL, PS_ECORRUPT, "needs the log up to record");
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "checkpoint 2, which is damaged, had all up to");
     node_damage(node_part(&n, 2, 0));
     one_shard_at(&n, NULL, 30);
     node_end(&n);

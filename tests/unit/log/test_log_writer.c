@@ -156,6 +156,59 @@ static void a_cut_removes_what_is_below_and_nothing_else(void **state)
     stop(&l, &c);
 }
 
+struct unread {
+    uint32_t n;
+    uint64_t least;
+};
+
+static int count_unread(void *arg, const char *name)
+{
+    struct unread *u = arg;
+
+    if (!strstr(name, ".psl.unread"))
+        return 0;
+    if (!u->n++ || strtoull(name, NULL, 10) < u->least)
+        u->least = strtoull(name, NULL, 10);
+    return 0;
+}
+
+static struct unread unread_of(struct crash_files *c)
+{
+    struct unread u = { 0 };
+
+    assert_int_equal(c->ops.list(c, LOG_DIR, count_unread, &u), 0);
+    return u;
+}
+
+static void what_was_set_aside_goes_when_the_log_is_cut_behind_it(void **state)
+{
+    const struct log_end at = { .verdict = LOG_STOPPED, .last = 90, .reached = 90 };
+    struct log_writer_config config;
+    struct crash_files c;
+    struct fixture_log l;
+    uint32_t n_unread;
+    struct err err;
+
+    (void)state;
+    start(&l, &c, LOG_ASYNC);
+    config = fixture_config(&c.ops, LOG_ASYNC);
+    for (uint32_t i = 0; i < 100; i++) {
+        append_n(&l, 3);
+        fixture_work(&l);
+    }
+    fixture_free(&l);
+    assert_int_equal(fixture_open(&l, &config, &at), 0);
+    n_unread = unread_of(&c).n;
+    assert_true(n_unread > 3);
+    assert_int_equal(log_writer_cut(l.writer, 91, &err), 0);
+    assert_int_equal(unread_of(&c).n, n_unread); /* a person may still look at it */
+    assert_int_equal(log_writer_cut(l.writer, 200, &err), 0);
+    assert_true(unread_of(&c).n < n_unread && unread_of(&c).least >= 200);
+    assert_int_equal(log_writer_cut(l.writer, 400, &err), 0);
+    assert_int_equal(unread_of(&c).n, 0);
+    stop(&l, &c);
+}
+
 static void a_slow_disk_is_told_and_memory_stays_bounded(void **state)
 {
     struct crash_files c;
@@ -328,6 +381,7 @@ int main(void)
         cmocka_unit_test(under_async_a_record_is_durable_after_the_interval),
         cmocka_unit_test(under_none_nothing_is_synced_and_a_dead_process_loses_nothing_written),
         cmocka_unit_test(a_cut_removes_what_is_below_and_nothing_else),
+        cmocka_unit_test(what_was_set_aside_goes_when_the_log_is_cut_behind_it),
         cmocka_unit_test(a_slow_disk_is_told_and_memory_stays_bounded),
         cmocka_unit_test(keys_and_floats_are_compressed_and_noise_is_not),
         cmocka_unit_test(a_log_of_another_shard_is_refused),

@@ -210,9 +210,13 @@ static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **st
     keeper_tick(f.keeper, now_mono_ms());
     assert_int_equal(answer.n, 0);
     assert_int_equal(record->until_unix_ms, record->busy_since_unix_ms + LIMIT_MS);
+    while (!record->busy_number)
+        uv_run(&f.loop, UV_RUN_ONCE);
+    assert_int_equal(record->busy_number, 1);
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 1);
     assert_int_equal(answer.last.error.status, PS_EDEADLINE);
+    assert_non_null(strstr(answer.last.error.text, "checkpoint 1 has not moved for 1 s; it"));
     assert_true(record->busy_since_unix_ms && !record->until_unix_ms);
     keeper_wish(f.keeper, on_done, &answer); /* nor does this one wait for ever */
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
@@ -223,6 +227,7 @@ static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **st
     assert_int_equal(answer.n, 2);
     assert_int_equal(record->n_failed, 1);
     assert_int_equal(record->error.status, 0);
+    assert_int_equal(record->busy_number, 0);
     tear_down(&f);
 }
 
@@ -242,13 +247,19 @@ static struct peer operator_of(struct fixture *f)
     return p;
 }
 
-static void wish(struct peer *p, uint64_t request_id)
+static void send_command(struct peer *p, uint64_t request_id, const char *name)
 {
-    struct admin command = { .command = "checkpoint" };
+    struct admin command = { 0 };
     struct buf frame = { 0 };
 
+    snprintf(command.command, sizeof command.command, "%s", name);
     assert_int_equal(message_write_admin(&frame, request_id, &command), 0);
     peer_send(p, &frame);
+}
+
+static void wish(struct peer *p, uint64_t request_id)
+{
+    send_command(p, request_id, "checkpoint");
 }
 
 static int hear(struct peer *p, uint64_t request_id)
@@ -275,6 +286,8 @@ static void an_operator_waits_for_one_checkpoint_at_a_time(void **state)
     wish(&one, 5);
     wish(&one, 6);
     assert_int_equal(hear(&one, 6), -EBUSY);
+    send_command(&one, 9, "status"); /* how it stands may be asked meanwhile */
+    assert_int_equal(hear(&one, 9), 0);
     wish(&other, 7);
     uv_sem_post(&f.gate);
     assert_int_equal(hear(&one, 5), 0);
@@ -333,6 +346,7 @@ static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
     thread = start_shard(&f);
     config = (struct restore_config){ .loop = &f.loop,
                                       .mailbox = &f.mailbox,
+                                      .keeper = f.keeper,
                                       .files = &f.files,
                                       .settings = &settings,
                                       .n_nodes = 1,

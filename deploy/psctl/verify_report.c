@@ -1,0 +1,44 @@
+#include "deploy/psctl/verify_report.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void verify_report_say(const struct verify_report *v, const char *fmt, ...)
+{
+    va_list args;
+
+    if (v->telling == VERIFY_QUIETLY)
+        return;
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+}
+
+void verify_report_damage(struct verify_report *v, const char *fmt, ...)
+{
+    char text[600];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    v->n_damaged++;
+    cJSON_AddItemToArray(v->damage_json, cJSON_CreateString(text));
+    verify_report_say(v, "DAMAGED  %s", text);
+}
+
+const struct verify_point *verify_report_find(const struct verify_report *v, uint64_t number)
+{
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].number == number)
+            return &v->points[i];
+    return NULL;
+}
+
+void verify_report_dir(const struct verify_report *v, uint64_t number,
+                       char ret[static SHELF_PATH_MAX])
+{
+    ret[0] = '\0';
+    (void)!shelf_number_path(v->data_dir, number, ret, NULL); /* it was listed: it fits */
+}

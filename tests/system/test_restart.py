@@ -1,0 +1,126 @@
+"""What a start is told (--at, --restore, --no-restore) is done once, and leaves what it does not begin from."""
+
+import random
+
+import pytest
+
+from test_durability import DIM, SEED, Pusher, alone, damage, one_pusher, settle
+
+
+def steps(psd, p, n):
+    for _ in range(n):
+        p.step()
+    p.settle()
+
+
+def look(psd, p, n_pushes):
+    """The table is as after so many pushes of p."""
+    reader = Pusher(0, 0, random.Random(SEED))
+    reader.keys, reader.sent, reader.acked = p.keys, p.sent, n_pushes
+    reader.client = psd.connect(0, role="reader")
+    reader.client.table(name="t", dim=DIM, must_exist=True)
+    reader.check([])
+
+
+def go_on(psd, p, n_known):
+    """p has sent only the first n_known, and trains on from there."""
+    p.sent, p.acked = p.sent[:n_known], n_known
+    p.connect(psd)
+
+
+def trained(start_psd, args):
+    """Checkpoint 1 behind 20 pushes, 2 behind 40, 60 in all; then kill -9."""
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    for n in range(3):
+        steps(psd, p, 20)
+        if n < 2:
+            psd.admin("checkpoint")
+    psd.kill()
+    return p
+
+
+def names(path):
+    return sorted(f.name.lstrip("0") for f in path.iterdir())
+
+
+def test_a_crash_behind_a_start_at_an_older_state_costs_nothing_that_came_since(start_psd, tmp_path, monkeypatch):
+    args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p = trained(start_psd, args)
+    for again in range(3):
+        psd = start_psd(*args, "--at", "1")
+        assert ("they are done" in psd.log()) == (again > 0)
+        go_on(psd, p, 20 + 10 * again)
+        steps(psd, p, 10)
+        psd.kill()
+    assert names(tmp_path / "data/checkpoints") == ["1", "2.aside", "3"]
+    psd = start_psd(*args)  # told nothing: it is forgotten,
+    look(psd, p, 50)
+    psd.kill()
+    psd = start_psd(*args, "--at", "1")  # and counts again
+    look(psd, p, 20)
+    psd.stop()
+
+
+def test_a_crash_behind_no_restore_does_not_begin_with_nothing_again(start_psd, tmp_path, monkeypatch):
+    args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    trained(start_psd, args)
+    psd = start_psd(*args, "--no-restore")
+    assert names(tmp_path / "data/checkpoints") == ["1.aside", "2.aside", "3"]
+    p = one_pusher(psd)
+    steps(psd, p, 10)
+    for _ in range(4):
+        psd.admin("checkpoint")  # more than --keep
+    psd.kill()
+    psd = start_psd(*args, "--no-restore")
+    p.connect(psd)
+    settle([p])
+    assert psd.stop() == 0
+    assert {"1.aside", "2.aside"} < set(names(tmp_path / "data/checkpoints"))
+    assert (tmp_path / "data/log" / f"{0:020}").exists()
+
+
+def test_a_clock_before_the_last_one_that_was_gone_back_to_is_still_there(start_psd, tmp_path, monkeypatch):
+    args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p = trained(start_psd, args)
+    known = 60
+    for clock in (55, 50, 33, 25):
+        psd = start_psd(*args, "--at", f"job:{clock}")
+        look(psd, p, clock)
+        psd.kill()
+        known = clock
+    with pytest.raises(RuntimeError, match="has not finished 40 steps"):
+        start_psd(*args, "--at", "job:40")
+    psd = start_psd(*args)
+    go_on(psd, p, known)
+    steps(psd, p, 5)
+    look(psd, p, known + 5)
+    psd.stop()
+
+
+def test_a_damaged_beginning_of_an_epoch_is_not_gone_around(start_psd, tmp_path, monkeypatch):
+    args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p = trained(start_psd, args)
+    psd = start_psd(*args, "--at", "job:50")
+    psd.kill()
+    damage(tmp_path / f"data/checkpoints/{3:020}/shard-000.psc")
+    for at in ((), ("--at", "job:50")):
+        with pytest.raises(RuntimeError, match="checkpoint 3, with which a newer log begins"):
+            start_psd(*args, *at)
+    psd = start_psd(*args, "--at", "2")
+    look(psd, p, 40)
+    psd.stop()
+
+
+def test_a_damaged_last_checkpoint_does_not_stop_a_change_of_layout(start_psd, tmp_path, monkeypatch):
+    args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p = trained(start_psd, args)
+    psd = start_psd(*args)
+    assert psd.stop() == 0  # checkpoint 3 says all
+    damage(tmp_path / f"data/checkpoints/{3:020}/shard-000.psc")
+    psd = start_psd(*args, "--shards", "2")
+    assert f"{3:020}" in psd.log()
+    psd.kill()
+    psd = start_psd(*args)
+    look(psd, p, 60)
+    psd.stop()

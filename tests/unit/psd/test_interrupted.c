@@ -1,0 +1,108 @@
+/* Starts that are interrupted at any operation of the disk: nothing has happened, or all that was told. */
+#include "common/log.h"
+#include "tests/unit/psd/starts.h"
+
+/* KILLED, or without power, in an operation; or that one alone fails. */
+enum trouble { KILLED, POWER, FAULT };
+
+/* File operations of a start that nothing happens to. */
+static long n_ops_of(struct node *n, const char *const *told, uint32_t n_shards)
+{
+    long n_ops;
+
+    make(n, 2);
+    crash_files_heal(&n->files);
+    must_start(n, n_shards, told);
+    n_ops = n->files.n_ops;
+    node_end(n);
+    return n_ops;
+}
+
+/* Was it all that was told? Else it was nothing: then, and behind it a plain start, or the same once more. */
+static bool interrupt(struct node *n, const char *const *told, uint32_t n_shards,
+                      uint64_t n_steps, enum trouble trouble, long k)
+{
+    struct err err;
+    bool stands;
+    int status;
+
+    make(n, 2);
+    crash_files_heal(&n->files);
+    n->files.fail_at = k;
+    n->files.torn = true;
+    n->files.dies = trouble != FAULT;
+    status = start_with(n, n_shards, false, &err, told);
+    if (trouble == POWER)
+        crash_files_power_cut(&n->files);
+    crash_files_heal(&n->files);
+    stands = newest_epoch(n) != 0;
+    assert_true(stands || status);
+    assert_holds(n, stands ? n_steps : N_STEPS);
+    if (k % 2)
+        must_start(n, stands ? n_shards : 2, PLAIN);
+    assert_holds(n, stands ? n_steps : N_STEPS);
+    must_start(n, n_shards, told);
+    assert_holds(n, n_steps);
+    node_end(n);
+    return stands;
+}
+
+static void an_interrupted_start_has_done_nothing_or_all(const char *const *told,
+                                                         uint32_t n_shards, uint64_t n_steps,
+                                                         enum trouble trouble)
+{
+    uint64_t n_all = 0, n_nothing = 0;
+    struct node n;
+    long n_ops = n_ops_of(&n, told, n_shards);
+
+    for (long k = 0; k < n_ops; k += k + 100 < n_ops ? 5 : 1) {
+        bool stands = interrupt(&n, told, n_shards, n_steps, trouble, k);
+
+        n_all += stands;
+        n_nothing += !stands;
+    }
+    print_message("%llu starts had done nothing, %llu all\n", (unsigned long long)n_nothing,
+                  (unsigned long long)n_all);
+    assert_true(n_nothing > 10 && n_all > 3);
+}
+
+static void at_any_operation(void **state)
+{
+    (void)state;
+    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "2"), 2, 20, KILLED);
+    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "job:12"), 2, 12, POWER);
+    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "2"), 2, 20, FAULT);
+}
+
+static void also_of_another_layout(void **state)
+{
+    (void)state;
+    an_interrupted_start_has_done_nothing_or_all(PLAIN, 3, N_STEPS, POWER);
+    an_interrupted_start_has_done_nothing_or_all(PLAIN, 3, N_STEPS, FAULT);
+}
+
+static void one_that_is_to_stop_begins_nothing(void **state)
+{
+    struct err err;
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    assert_int_equal(start_with(&n, 2, true, &err, TOLD("at", "1")), 0);
+    assert_int_equal(newest_epoch(&n), 0);
+    assert_holds(&n, N_STEPS);
+    node_end(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_any_operation),
+        cmocka_unit_test(also_of_another_layout),
+        cmocka_unit_test(one_that_is_to_stop_begins_nothing),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    assert_int_equal(log_set_level("error"), 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,38 @@
+/*
+ * An operator's question to one node or to many at once, and patience with an answer that takes its time: as long as the
+ * node says how it stands, it is waited for.
+ *
+ *     greeting -> command, beat, beat ... -> answer          one connection each, all on one loop
+ */
+#ifndef WORKER_CLIENT_PS_ADMIN_H
+#define WORKER_CLIENT_PS_ADMIN_H
+
+#include "common/status.h"
+#include "proto/message.h"
+
+/* A node that is asked. */
+struct ps_admin_node {
+    const char *server; /* borrowed */
+    char *json;         /* the answer, to be freed; NULL: there is none, and err says why */
+    struct err err;
+};
+
+/* All is borrowed. */
+struct ps_admin_plan {
+    const char *token, *command, *argument;
+    uint32_t timeout_ms; /* without a frame from the node */
+    /* How it stands, asked every beat_ms until the answer is there; 0: not asked. on_beat of nodes[i]. */
+    uint32_t beat_ms;
+    const char *beat_command;
+    void (*on_beat)(void *arg, uint32_t i, const char *json);
+    void *arg;
+};
+
+/* Returns when each of the nodes has answered or failed: each has its own err. */
+void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes, uint32_t n);
+
+/* The cluster, as this node's greeting tells it. */
+int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
+                     struct hello_reply *ret, struct err *err) MUST_CHECK;
+
+#endif
