@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, units, man pages; and sample configurations in
+# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, the plug-in, units, man pages; and sample configurations in
 # $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new.
 set -eu
 bin=$(cd "$1" && pwd) dest=$2 prefix=$3
@@ -11,6 +11,11 @@ install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest$prefix/sh
 for program in psd psworker psctl psbench; do
     [ ! -x "$bin/$program" ] || install -m 755 "$bin/$program" "$dest$prefix/bin/$program"
 done
+# The GPU's half of psworker, where it was built: psworker looks there (worker/plugin.h).
+if [ -e "$bin/psworker_cuda.so" ]; then
+    install -d "$dest$prefix/lib/psd"
+    install -m 644 "$bin/psworker_cuda.so" "$dest$prefix/lib/psd/psworker_cuda.so"
+fi
 for unit in psd.service psworker@.service; do
     sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$unit" >"$dest$prefix/lib/systemd/system/$unit"
     chmod 644 "$dest$prefix/lib/systemd/system/$unit"

@@ -17,14 +17,14 @@ static int write_lines(FILE *out, const float *probs, uint32_t n, struct err *er
 static int one_batch(const struct setup *u, struct tables *tables, struct slot *slot,
                      enum tables_want want, struct err *err)
 {
+    struct dlrm_step step;
     int status = tables_pull(tables, slot, want, err);
 
     if (status)
         return status;
-    tables_use(tables, slot);
-    status = dlrm_forward(u->model, slot->batch, slot->rows, slot->wide, false, 0);
-    return status && !err->text[0] ? err_set(err, status, "forward: %s", status_text(status))
-                                   : status;
+    step = tables_use(tables, slot);
+    status = dlrm_predict(u->model, &step);
+    return status ? dlrm_failed(u->model, status, err) : 0;
 }
 
 static int pass(const struct setup *u, struct tables *tables, struct slot *slot,

@@ -62,7 +62,7 @@ int pipeline_begin(struct pipeline *p, struct feed *feed, uint64_t clock, uint64
 
     assert(!p->feed);
     p->feed = feed;
-    p->n_read = p->n_fetched = p->n_computed = p->n_delivered = 0;
+    p->n_read = p->n_fetched = p->n_taken = p->n_computed = p->n_delivered = 0;
     p->first_clock = clock;
     p->n_allowed = n_allowed;
     p->ended = p->stopping = p->deliver_failed = false;
@@ -141,19 +141,33 @@ static int next_of_thread(struct pipeline *p, struct err *err)
     return status;
 }
 
+/* The next fetched batch, if there is one, is the caller's. */
+static struct slot *take(struct pipeline *p)
+{
+    struct slot *slot = NULL;
+
+    pthread_mutex_lock(&p->lock);
+    if (p->n_fetched > p->n_taken)
+        slot = pipeline_state_slot(p, p->n_taken++);
+    pthread_mutex_unlock(&p->lock);
+    if (slot)
+        slot->since_ns = pipeline_state_now_ns();
+    return slot;
+}
+
 int pipeline_next(struct pipeline *p, struct slot **ret, struct err *err)
 {
-    int status = p->threaded ? next_of_thread(p, err) : next_here(p, err);
+    int status;
 
-    *ret = NULL;
-    if (status)
-        return status;
-    pthread_mutex_lock(&p->lock);
-    if (p->n_fetched > p->n_computed)
-        *ret = pipeline_state_slot(p, p->n_computed);
-    pthread_mutex_unlock(&p->lock);
-    p->computing_since_ns = pipeline_state_now_ns();
-    return 0;
+    assert(p->n_taken == p->n_computed);
+    status = p->threaded ? next_of_thread(p, err) : next_here(p, err);
+    *ret = status ? NULL : take(p);
+    return status;
+}
+
+struct slot *pipeline_ready(struct pipeline *p)
+{
+    return take(p);
 }
 
 static int deliver_here(struct pipeline *p, struct err *err)
@@ -168,15 +182,25 @@ static int deliver_here(struct pipeline *p, struct err *err)
     return 0;
 }
 
+/* Of two that were under way at a time, the time of both counts once. */
+static void note_computed(struct pipeline *p, struct slot *slot)
+{
+    const uint64_t now_ns = pipeline_state_now_ns();
+
+    if (slot->since_ns < p->computed_ns)
+        slot->since_ns = p->computed_ns;
+    p->computed_ns = now_ns;
+    slot->compute_ns = now_ns - slot->since_ns;
+    pipeline_state_spend(&p->compute_ns, slot->since_ns);
+}
+
 int pipeline_done(struct pipeline *p, struct err *err)
 {
     int status;
 
-    pipeline_state_spend(&p->compute_ns, p->computing_since_ns);
+    assert(p->n_computed < p->n_taken);
+    note_computed(p, pipeline_state_slot(p, p->n_computed));
     pthread_mutex_lock(&p->lock);
-    assert(p->n_computed < p->n_fetched);
-    pipeline_state_slot(p, p->n_computed)->compute_ns =
-        pipeline_state_now_ns() - p->computing_since_ns;
     p->n_computed++;
     pthread_cond_broadcast(&p->changed);
     status = pipeline_state_tell_failure(p, err);
@@ -208,7 +232,7 @@ uint64_t pipeline_restart(struct pipeline *p)
         clock = resumed_at;
     p->failure.status = 0;
     p->deliver_failed = false;
-    p->n_fetched = p->n_computed = p->n_delivered;
+    p->n_fetched = p->n_taken = p->n_computed = p->n_delivered;
     p->first_clock = clock - p->n_delivered;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);

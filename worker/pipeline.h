@@ -9,7 +9,10 @@
  * Slots are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
  * counter a stage says where everything is:
  *
- *     n_delivered <= n_computed <= n_fetched <= n_read
+ *     n_delivered <= n_computed <= n_taken <= n_fetched <= n_read
+ *
+ * The caller computes what it has taken, in order: one batch at a time, or on a device that copies one
+ * batch in while it computes another, as many as that wants (pipeline_ready()).
  *
  * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and
  * the hand-over of their push (n_fetched - n_delivered < n_permits). With the job's bound s and
@@ -56,18 +59,21 @@ void pipeline_free(struct pipeline *p);
 int pipeline_begin(struct pipeline *p, struct feed *feed, uint64_t clock, uint64_t n_allowed,
                    struct err *err) MUST_CHECK;
 
-/* The next batch to compute, with its rows; NULL when all are delivered that the feed had or that
- * were allowed, or when a stop is asked for. Waits: the feed for the disk, the pull for its
- * deadline. */
+/* The next batch to compute, with its rows, when all that were taken are done; NULL when all are
+ * delivered that the feed had or that were allowed, or when a stop is asked for. Waits: the feed for the
+ * disk, the pull for its deadline. */
 int pipeline_next(struct pipeline *p, struct slot **ret, struct err *err) MUST_CHECK;
 
-/* That batch is computed: its gradients go on their way. */
+/* One more, behind those that were taken and are not done: NULL if none is there yet. */
+struct slot *pipeline_ready(struct pipeline *p);
+
+/* The oldest batch that was taken is computed: its gradients go on their way. */
 int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
 
 /* n_more batches may be fetched. */
 void pipeline_allow(struct pipeline *p, uint64_t n_more);
 
-/* After PS_EFENCED from anything: waits until no stage is at work, lets the store go on
+/* After PS_EFENCED from anything: what was taken is no longer the caller's. Waits until no stage is at work, lets the store go on
  * (store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
  * where the others are, or where this worker was if that is further. */
 uint64_t pipeline_restart(struct pipeline *p);

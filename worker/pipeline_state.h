@@ -25,7 +25,7 @@ struct pipeline {
     pthread_cond_t changed;
 
     /* Under the lock while the threads run. */
-    uint64_t n_read, n_fetched, n_computed, n_delivered;
+    uint64_t n_read, n_fetched, n_taken, n_computed, n_delivered;
     uint64_t n_allowed, first_clock; /* of number 0 */
     bool ended;                      /* the feed has no more */
     bool stopping, fetching, delivering;
@@ -33,8 +33,8 @@ struct pipeline {
     bool deliver_failed;
     uint64_t n_steps, n_samples; /* delivered, in all epochs */
 
-    uint64_t computing_since_ns; /* the caller's */
-    _Atomic uint64_t read_ns;    /* of the feeds before this one */
+    uint64_t computed_ns;     /* when the last batch was done; the caller's */
+    _Atomic uint64_t read_ns; /* of the feeds before this one */
     _Atomic uint64_t fetch_ns, compute_ns, deliver_ns;
 };
 

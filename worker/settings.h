@@ -15,7 +15,7 @@
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
-enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_BF16 };
+enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
 
 struct settings {

@@ -135,9 +135,6 @@ int settings_check(const struct settings *s, const char *command, struct err *er
     if (!status)
         status = check_limits(s, err);
     if (!status)
-        status = want(err, s->device != DEVICE_CUDA,
-                      "--device: cuda is not in this build; use cpu or auto");
-    if (!status)
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
                  "--job: a name of 1 to 63 characters without blanks and slashes is expected");

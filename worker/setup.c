@@ -13,6 +13,7 @@
 #include "worker/client/spool.h"
 #include "worker/data/moments.h"
 #include "worker/pipeline.h"
+#include "worker/plugin.h"
 #include "worker/store_mirror.h"
 #include "worker/store_reuse.h"
 
@@ -103,7 +104,20 @@ int setup_data(struct setup *u, const struct settings *s, bool training, bool la
     return status || !training ? status : split_rows(u, err);
 }
 
-int setup_model(struct setup *u, struct err *err)
+static enum compute_products products_of(const struct settings *s)
+{
+    switch ((enum settings_compute)s->compute) {
+    case COMPUTE_IN_TF32:
+        return COMPUTE_TF32;
+    case COMPUTE_IN_BF16:
+        return COMPUTE_BF16;
+    case COMPUTE_IN_FP32:
+        break;
+    }
+    return COMPUTE_FP32;
+}
+
+int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
     struct dlrm_config config = {
@@ -120,7 +134,7 @@ int setup_model(struct setup *u, struct err *err)
         .l2_rows = s->l2_embedding,
         .seed = s->seed,
         .n_threads = s->threads,
-        .bf16 = s->compute == COMPUTE_IN_BF16,
+        .products = products_of(s),
     };
     int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);
@@ -128,7 +142,30 @@ int setup_model(struct setup *u, struct err *err)
     if (!status)
         status =
             settings_widths("top", s->top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, err);
-    return status ? status : dlrm_new(&config, &u->model, err);
+    return status ? status : dlrm_new_on(ops, &config, &u->model, err);
+}
+
+static int on_gpu(struct setup *u, struct err *err)
+{
+    const struct compute_ops *ops;
+    int status = plugin_cuda(&ops, err);
+
+    return status ? status : setup_model_on(u, ops, err);
+}
+
+int setup_model(struct setup *u, struct err *err)
+{
+    struct err why = { 0 };
+    int status;
+
+    if (u->s->device == DEVICE_CPU)
+        return setup_model_on(u, &compute_cpu, err);
+    status = on_gpu(u, &why);
+    if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
+        log_info("computing on the CPU: %s", why.text);
+        return setup_model_on(u, &compute_cpu, err);
+    }
+    return status ? err_set(err, status, "%s", why.text) : 0;
 }
 
 uint64_t setup_n_samples(const struct setup *u)

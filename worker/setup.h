@@ -26,7 +26,12 @@ struct setup {
  * all of --data is `valid`. `labelled`: the files have the label column. */
 int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
                struct err *err) MUST_CHECK;
+
+/* The model, on the device that --device asks for. PS_EDEVICE: it must be a GPU, and there is none that can
+ * be used; with `auto` that is a line in the log. */
 int setup_model(struct setup *u, struct err *err) MUST_CHECK;
+/* The same on a device of the caller's choice: dlrm_new_on(). */
+int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *err) MUST_CHECK;
 
 /* Samples that this worker trains on in all epochs, give or take a batch; 0 where the number of rows is not known. */
 uint64_t setup_n_samples(const struct setup *u);

@@ -2,29 +2,65 @@
 
 #include <errno.h>
 
-#include "common/mem.h"
-
-static int grow(float **array, size_t n_floats)
+static void drop(const struct slot_shape *shape, float **array, size_t n_floats)
 {
-    float *grown = mem_try_realloc(*array, n_floats * sizeof *grown);
-
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    return 0;
+    dlrm_host_free(shape->model, *array, n_floats * sizeof **array);
+    *array = NULL;
 }
 
-int slot_reserve_rows(struct slot *slot, uint32_t dim, bool wide, struct err *err)
+static void drop_rows(struct slot *slot, const struct slot_shape *shape)
+{
+    const size_t n_floats = (size_t)slot->rows_cap * shape->dim;
+
+    drop(shape, &slot->rows, n_floats);
+    drop(shape, &slot->row_grads, n_floats);
+    drop(shape, &slot->wide, slot->rows_cap);
+    drop(shape, &slot->wide_grads, slot->rows_cap);
+    slot->rows_cap = 0;
+}
+
+int slot_init(struct slot *slot, const struct slot_shape *shape, struct err *err)
+{
+    const size_t n_bytes = dlrm_dense_floats(shape->model) * sizeof *slot->dense;
+
+    *slot = (struct slot){ .dense = dlrm_host_alloc(shape->model, n_bytes) };
+    if (slot->dense)
+        slot->dense_grads = dlrm_host_alloc(shape->model, n_bytes);
+    if (slot->dense_grads)
+        return 0;
+    slot_deinit(slot, shape);
+    return err_set(err, -ENOMEM, "no memory for %zu dense weights",
+                   dlrm_dense_floats(shape->model));
+}
+
+void slot_deinit(struct slot *slot, const struct slot_shape *shape)
+{
+    drop_rows(slot, shape);
+    drop(shape, &slot->dense, dlrm_dense_floats(shape->model));
+    drop(shape, &slot->dense_grads, dlrm_dense_floats(shape->model));
+    *slot = (struct slot){ 0 };
+}
+
+static int take(const struct slot_shape *shape, float **ret, size_t n_floats)
+{
+    *ret = dlrm_host_alloc(shape->model, n_floats * sizeof **ret);
+    return *ret ? 0 : -ENOMEM;
+}
+
+int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct err *err)
 {
     uint32_t n_rows = slot->batch->n_unique, cap = n_rows + n_rows / 2;
-    size_t n_floats = (size_t)cap * dim;
+    size_t n_floats = (size_t)cap * shape->dim;
 
     if (n_rows <= slot->rows_cap)
         return 0;
-    if (grow(&slot->rows, n_floats) || grow(&slot->row_grads, n_floats) ||
-        (wide && (grow(&slot->wide, cap) || grow(&slot->wide_grads, cap))))
-        return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
-                       dim);
+    drop_rows(slot, shape);
     slot->rows_cap = cap;
-    return 0;
+    if (!take(shape, &slot->rows, n_floats) && !take(shape, &slot->row_grads, n_floats) &&
+        (!shape->wide ||
+         (!take(shape, &slot->wide, cap) && !take(shape, &slot->wide_grads, cap))))
+        return 0;
+    drop_rows(slot, shape);
+    return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
+                   shape->dim);
 }

@@ -9,10 +9,12 @@
  *     compute    row_grads, wide_grads, dense_grads: same shapes
  *     deliver    nothing: sends them; the slot is free again
  *
- * `dense` and `dense_grads` hold all arrays of the model one behind the other, each padded to the
- * blocks of its table (tables.c knows where each begins). While a slot is computed the model's
- * tensors point there (tables_use()): what a batch sees of the dense weights is what came with its
- * own pull, so they are as fresh as its rows, and never older than the bound allows.
+ * `dense` and `dense_grads` are the model's dense array (dlrm.h). While a slot is computed the model's
+ * tensors lie there (tables_use()): what a batch sees of the dense weights is what came with its own
+ * pull, so they are as fresh as its rows, and never older than the bound allows.
+ *
+ * The network fills these arrays in place, and what computes reads them there: on a device with memory of
+ * its own they are what it copies fastest from.
  */
 #ifndef WORKER_SLOT_H
 #define WORKER_SLOT_H
@@ -20,7 +22,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
-#include "worker/data/batch.h"
+#include "worker/model/dlrm.h"
 
 #define SLOT_CONTROL_FLOATS 3
 
@@ -29,15 +31,31 @@ struct slot {
     struct batch *batch; /* borrowed from the feed */
     uint64_t clock;      /* of the step that it is for */
     uint32_t rows_cap;
-    float *rows, *row_grads;    /* owned, rows_cap x dim */
-    float *wide, *wide_grads;   /* owned, rows_cap; NULL without --wide */
-    float *dense, *dense_grads; /* owned */
+    float *rows, *row_grads;    /* owned, as all below, by dlrm_host_alloc(); rows_cap x dim */
+    float *wide, *wide_grads;   /* rows_cap; NULL without --wide */
+    float *dense, *dense_grads; /* dlrm_dense_floats() */
     bool has_dense;             /* its own pull brought them */
-    uint64_t compute_ns;        /* what computing it took */
+    uint64_t since_ns;          /* when computing it began */
+    uint64_t compute_ns;        /* what it took */
     float control[SLOT_CONTROL_FLOATS];
 };
 
-/* Makes room for the rows of the slot's batch, and their gradients. -ENOMEM. */
-int slot_reserve_rows(struct slot *slot, uint32_t dim, bool wide, struct err *err) MUST_CHECK;
+/* What a slot holds of a model. */
+struct slot_shape {
+    struct dlrm *model; /* borrowed: its device's memory */
+    uint32_t dim;
+    bool wide;
+};
+
+/* Room for the model's dense array in an empty slot. -ENOMEM: it is empty still. */
+int slot_init(struct slot *slot, const struct slot_shape *shape, struct err *err) MUST_CHECK;
+
+/* An empty slot is fine. */
+void slot_deinit(struct slot *slot, const struct slot_shape *shape);
+
+/* Makes room for the rows of the slot's batch, and their gradients; where there was too little, what was
+ * there is gone. -ENOMEM: there is none now. */
+int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct err *err)
+    MUST_CHECK;
 
 #endif

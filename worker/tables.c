@@ -5,37 +5,31 @@
 #include <string.h>
 
 #include "common/mem.h"
-#include "common/pages.h"
 #include "worker/tables_spec.h"
 
 #define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
-#define LINE_FLOATS 16u /* in the slots each array begins on a cache line */
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 
 /* A dense array and the table that holds it. */
 struct dense {
     struct table_spec spec;
     uint32_t id, n_blocks;
-    uint64_t *keys;                /* owned: 0 .. n_blocks - 1 */
-    struct dlrm_tensor *tensor;    /* borrowed; NULL for moments and control */
-    size_t at;                     /* a tensor: where it begins in a slot's dense, in floats */
-    float *own_values, *own_grads; /* a tensor: the model's own arrays, borrowed */
-    float *values;                 /* moments and control: owned, padded */
+    uint64_t *keys;                   /* owned: 0 .. n_blocks - 1 */
+    const struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
+    float *values;                    /* moments and control: owned, padded */
 };
 
 struct tables {
     const struct settings *s;
-    struct dlrm *model;  /* borrowed */
-    struct store *store; /* borrowed */
-    struct wire *wire;   /* owned: how all this travels */
-    uint32_t dim, n_numeric;
+    struct slot_shape shape; /* of every slot; its model is borrowed */
+    struct store *store;     /* borrowed */
+    struct wire *wire;       /* owned: how all this travels */
+    uint32_t n_numeric;
     uint32_t emb, wide;
-    bool has_wide;
     struct dense dense[N_DENSE_MAX];
     uint32_t n_dense; /* tensors of the model */
     struct dense moments, control;
     bool has_moments, has_control;
-    size_t dense_floats;             /* of a slot: all tensors, padded */
     float control_start;             /* what the stop counter was when this run began */
     struct ps_pull_section ahead[2]; /* the store's until the next pull */
 };
@@ -57,10 +51,11 @@ static int make(struct tables *t, struct table_spec *spec, uint32_t *ret_id, str
     status = t->store->ops->table(t->store, spec, ret_id, err);
     if (status == PS_ESPEC) {
         why = *err;
-        return err_set(err, status,
-                       "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
-                       "the same model and training settings, or take another --job",
-                       why.text, t->s->job);
+        return err_set(
+            err, status,
+            "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
+            "the same model and training settings, or take another --job",
+            why.text, t->s->job);
     }
     return status;
 }
@@ -94,10 +89,9 @@ static void dense_deinit(struct dense *d)
     free(d->values);
 }
 
-static int dense_init(struct tables *t, struct dense *d, struct dlrm_tensor *tensor,
+static int dense_init(struct tables *t, struct dense *d, const struct dlrm_tensor *tensor,
                       get_table *get, struct err *err)
 {
-    size_t n_padded;
     int status = get(t, &d->spec, &d->id, err);
 
     if (status)
@@ -107,15 +101,8 @@ static int dense_init(struct tables *t, struct dense *d, struct dlrm_tensor *ten
     d->keys = mem_alloc(d->n_blocks * sizeof *d->keys);
     for (uint32_t i = 0; i < d->n_blocks; i++)
         d->keys[i] = i;
-    n_padded = (size_t)d->n_blocks * d->spec.dim;
-    if (!tensor) {
-        d->values = mem_alloc(n_padded * sizeof *d->values);
-        return 0;
-    }
-    d->own_values = tensor->values;
-    d->own_grads = tensor->grads;
-    d->at = t->dense_floats;
-    t->dense_floats += (n_padded + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
+    if (!tensor)
+        d->values = mem_alloc((size_t)d->n_blocks * d->spec.dim * sizeof *d->values);
     return 0;
 }
 
@@ -123,11 +110,11 @@ static int open_tensors(struct tables *t, get_table *get, struct err *err)
 {
     int status = 0;
 
-    for (uint32_t i = 0; i < dlrm_n_tensors(t->model) && !status; i++) {
+    for (uint32_t i = 0; i < dlrm_n_tensors(t->shape.model) && !status; i++) {
         struct dense *d = &t->dense[t->n_dense];
 
-        d->spec = tables_spec_tensor(t->s, dlrm_tensor(t->model, i), i);
-        status = dense_init(t, d, dlrm_tensor(t->model, i), get, err);
+        d->spec = tables_spec_tensor(t->s, dlrm_tensor(t->shape.model, i), i);
+        status = dense_init(t, d, dlrm_tensor(t->shape.model, i), get, err);
         t->n_dense++;
     }
     return status;
@@ -135,10 +122,10 @@ static int open_tensors(struct tables *t, get_table *get, struct err *err)
 
 static int open_sparse(struct tables *t, get_table *get, struct err *err)
 {
-    struct table_spec spec = tables_spec_sparse(t->s, "emb", t->dim);
+    struct table_spec spec = tables_spec_sparse(t->s, "emb", t->shape.dim);
     int status = get(t, &spec, &t->emb, err);
 
-    if (status || !t->has_wide)
+    if (status || !t->shape.wide)
         return status;
     spec = tables_spec_sparse(t->s, "wide", 1);
     spec.init = SPEC_INIT_ZERO;
@@ -189,10 +176,8 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     int status;
 
     *t = (struct tables){ .s = s,
-                          .model = model,
+                          .shape = { model, s->dim, s->wide },
                           .store = store,
-                          .dim = s->dim,
-                          .has_wide = s->wide,
                           .n_numeric = n_numeric,
                           .has_control = get == make && s->early_stop > 0 };
     t->has_moments = s->numeric_as == 1 && !s->format[0] && t->n_numeric > 0;
@@ -260,58 +245,40 @@ void tables_free(struct tables *t)
 
 int tables_slot_init(struct tables *t, struct slot *slot, struct err *err)
 {
-    size_t n_bytes = t->dense_floats * sizeof *slot->dense;
-
-    *slot = (struct slot){ 0 };
-    if (n_bytes) {
-        slot->dense = pages_alloc(n_bytes);
-        slot->dense_grads = pages_alloc(n_bytes);
-    }
-    if (!n_bytes || (slot->dense && slot->dense_grads))
-        return 0;
-    tables_slot_deinit(t, slot);
-    return err_set(err, -ENOMEM, "no memory for %zu dense weights", t->dense_floats);
+    return slot_init(slot, &t->shape, err);
 }
 
-/* The model's arrays are its own again, with what was in the slot's. */
-static void release(struct tables *t, const struct slot *slot)
+/* The model's dense array lies there from here on, with the values that it has. */
+static void move_dense(struct tables *t, float *values, float *grads)
 {
-    for (uint32_t i = 0; i < t->n_dense && slot->dense; i++) {
-        struct dense *d = &t->dense[i];
+    struct dlrm *model = t->shape.model;
+    const float *from = dlrm_dense(model);
 
-        if (d->tensor->values != slot->dense + d->at)
-            continue;
-        memcpy(d->own_values, d->tensor->values, d->spec.n_floats * sizeof(float));
-        d->tensor->values = d->own_values;
-        d->tensor->grads = d->own_grads;
-    }
+    dlrm_use(model, values, grads);
+    if (dlrm_dense(model) != from)
+        memcpy(dlrm_dense(model), from, dlrm_dense_floats(model) * sizeof *from);
 }
 
 void tables_slot_deinit(struct tables *t, struct slot *slot)
 {
-    size_t n_bytes = t->dense_floats * sizeof *slot->dense;
-
-    release(t, slot);
-    free(slot->rows);
-    free(slot->row_grads);
-    free(slot->wide);
-    free(slot->wide_grads);
-    pages_free(slot->dense, n_bytes);
-    pages_free(slot->dense_grads, n_bytes);
-    *slot = (struct slot){ 0 };
+    if (slot->dense && dlrm_dense(t->shape.model) == slot->dense)
+        move_dense(t, NULL, NULL);
+    slot_deinit(slot, &t->shape);
 }
 
-void tables_use(struct tables *t, struct slot *slot)
+struct dlrm_step tables_use(struct tables *t, struct slot *slot)
 {
-    for (uint32_t i = 0; i < t->n_dense; i++) {
-        struct dense *d = &t->dense[i];
-        float *values = slot->dense + d->at;
-
-        if (!slot->has_dense && d->tensor->values != values)
-            memcpy(values, d->tensor->values, d->spec.n_floats * sizeof *values);
-        d->tensor->values = values;
-        d->tensor->grads = slot->dense_grads + d->at;
-    }
+    if (slot->has_dense)
+        dlrm_use(t->shape.model, slot->dense, slot->dense_grads);
+    else
+        move_dense(t, slot->dense, slot->dense_grads);
+    return (struct dlrm_step){ .batch = slot->batch,
+                               .rows = slot->rows,
+                               .wide = slot->wide,
+                               .row_grads = slot->row_grads,
+                               .wide_grads = slot->wide_grads,
+                               .number = slot->clock,
+                               .keeps_dense = !slot->has_dense };
 }
 
 static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
@@ -322,7 +289,7 @@ static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
     out[0] = (struct ps_pull_section){ t->emb,      wire_codec(t->wire, CHOICE_ROWS_PULL),
                                        b->n_unique, b->unique,
                                        slot->rows,  NULL };
-    if (!t->has_wide)
+    if (!t->shape.wide)
         return 1;
     out[1] = (struct ps_pull_section){ t->wide,     wire_codec(t->wire, CHOICE_WIDE_PULL),
                                        b->n_unique, b->unique,
@@ -336,7 +303,7 @@ static uint32_t ask_all_dense(const struct tables *t, struct slot *slot,
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < t->n_dense; i++)
-        out[n++] = ask_dense(t, &t->dense[i], slot->dense + t->dense[i].at);
+        out[n++] = ask_dense(t, &t->dense[i], slot->dense + t->dense[i].tensor->at);
     return n;
 }
 
@@ -346,7 +313,7 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
     const struct store_ops *ops = t->store->ops;
     bool is_step = want == TABLES_STEP;
     uint32_t n = 0;
-    int status = slot_reserve_rows(slot, t->dim, t->has_wide, err);
+    int status = slot_reserve_rows(slot, &t->shape, err);
 
     if (status)
         return status;
@@ -374,7 +341,7 @@ int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
 
     if (!t->store->ops->ahead)
         return 0;
-    status = slot_reserve_rows(slot, t->dim, t->has_wide, err);
+    status = slot_reserve_rows(slot, &t->shape, err);
     return status ? status
                   : t->store->ops->ahead(t->store, t->ahead, ask_rows(t, slot, t->ahead), err);
 }
@@ -390,7 +357,7 @@ static struct ps_push_section tell_dense(const struct tables *t, const struct de
                                                   : wire_codec(t->wire, CHOICE_DENSE_PUSH),
                                      .n_keys = d->n_blocks,
                                      .keys = d->keys,
-                                     .values = slot->dense_grads + d->at };
+                                     .values = slot->dense_grads + d->tensor->at };
 }
 
 int tables_push(struct tables *t, const struct slot *slot, struct err *err)
@@ -406,7 +373,7 @@ int tables_push(struct tables *t, const struct slot *slot, struct err *err)
                                               .n_keys = batch->n_unique,
                                               .keys = batch->unique,
                                               .values = slot->row_grads };
-    if (t->has_wide)
+    if (t->shape.wide)
         sections[n++] =
             (struct ps_push_section){ .table = t->wide,
                                       .op = SECTION_GRADIENT,

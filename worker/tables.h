@@ -57,8 +57,8 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
 int tables_ahead(struct tables *t, struct slot *slot, struct err *err) MUST_CHECK;
 
 /* The model's arrays are the slot's from here on; a slot that was pulled without them gets a copy
- * of those that the model has. Before forward. */
-void tables_use(struct tables *t, struct slot *slot);
+ * of those that the model has. The step to make of it, at once or behind those that are under way. */
+struct dlrm_step tables_use(struct tables *t, struct slot *slot);
 
 /* Pushes the slot's gradients, and ticks. */
 int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;

@@ -8,57 +8,105 @@
 #include "worker/evaluate.h"
 #include "worker/settings_wire.h"
 
+/* Steps take the device's slots in turn. */
+static uint32_t slot_of_device(const struct trainer *t, uint64_t step)
+{
+    return (uint32_t)(step % dlrm_n_slots(t->u->model));
+}
+
 static bool validates(const struct trainer *t)
 {
     return t->u->has_valid && t->s->rank == 0;
+}
+
+/* What the device has begun is of no use: its arrays are free when it is through. */
+static void drop_steps(struct trainer *t)
+{
+    double loss;
+    int status;
+
+    for (; t->n_ended < t->n_begun; t->n_ended++) {
+        status = dlrm_step_end(t->u->model, slot_of_device(t, t->n_ended), &loss);
+        if (status)
+            log_debug("a step that was dropped: %s", status_text(status));
+    }
 }
 
 /* This worker was declared dead (its lease ran out) and has joined again: it goes on with the
  * batches at hand, at the clock where the others are. */
 static void catch_up(struct trainer *t)
 {
+    drop_steps(t);
     t->clock = pipeline_restart(t->pipeline);
     log_warn("this worker had been declared dead and joined again; it goes on at clock %llu",
              (unsigned long long)t->clock);
 }
 
-static int gradients(struct trainer *t, struct slot *slot, struct err *err)
+static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
 {
-    struct dlrm *model = t->u->model;
-    double loss;
-    int status;
+    const struct dlrm_step step = tables_use(t->tables, slot);
+    int status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
 
-    tables_use(t->tables, slot);
-    status = dlrm_forward(model, slot->batch, slot->rows, slot->wide, true, slot->clock);
     if (status)
-        return err_set(err, status, "forward: %s", status_text(status));
-    loss = dlrm_loss(model, slot->batch);
+        return dlrm_failed(t->u->model, status, err);
+    t->clocks[slot_of_device(t, t->n_begun++)] = slot->clock;
+    return 0;
+}
+
+/* The oldest one that has begun. */
+static int end_step(struct trainer *t, struct err *err)
+{
+    const uint32_t at = slot_of_device(t, t->n_ended++);
+    double loss;
+    int status = dlrm_step_end(t->u->model, at, &loss);
+
+    if (status)
+        return dlrm_failed(t->u->model, status, err);
     if (!isfinite(loss))
         return err_set(err, PS_ENAN,
                        "the loss is %g at step %llu: training has diverged; a lower --lr or "
                        "--clip-norm may help",
-                       loss, (unsigned long long)slot->clock);
+                       loss, (unsigned long long)t->clocks[at]);
     t->state.loss_sum += loss;
     t->state.loss_n++;
-    status = dlrm_backward(model, slot->batch, slot->rows, slot->wide, slot->row_grads,
-                           slot->wide_grads);
-    return status ? err_set(err, status, "backward: %s", status_text(status)) : 0;
+    return 0;
+}
+
+static bool is_full(const struct trainer *t)
+{
+    return t->n_begun - t->n_ended == dlrm_n_slots(t->u->model);
+}
+
+/* As many steps as the device takes at a time; only the first one is waited for. */
+static int begin_steps(struct trainer *t, struct err *err)
+{
+    struct slot *slot = NULL;
+    int status = 0;
+
+    if (t->n_begun == t->n_ended)
+        status = pipeline_next(t->pipeline, &slot, err);
+    else
+        slot = pipeline_ready(t->pipeline);
+    while (!status && slot) {
+        if (tables_stopped(t->tables, slot)) {
+            t->stopped = "the validation AUC no longer rises";
+            break;
+        }
+        status = begin_step(t, slot, err);
+        slot = is_full(t) ? NULL : pipeline_ready(t->pipeline);
+    }
+    return status;
 }
 
 /* One mini-batch, or a sign that there is none left: *ret_more. */
 static int attempt(struct trainer *t, bool *ret_more, struct err *err)
 {
-    struct slot *slot;
-    int status = pipeline_next(t->pipeline, &slot, err);
+    int status = begin_steps(t, err);
 
-    *ret_more = !status && slot != NULL;
-    if (status || !slot)
+    *ret_more = !status && t->n_begun > t->n_ended;
+    if (!*ret_more)
         return status;
-    if (tables_stopped(t->tables, slot)) {
-        t->stopped = "the validation AUC no longer rises";
-        return 0;
-    }
-    status = gradients(t, slot, err);
+    status = end_step(t, err);
     return status ? status : pipeline_done(t->pipeline, err);
 }
 
@@ -203,6 +251,7 @@ static int epoch(struct trainer *t, struct feed *feed, struct err *err)
         return status;
     while (!status && more)
         status = run_stretch(t, feed, &more, err);
+    drop_steps(t);
     late_status = pipeline_end(t->pipeline, &late);
     refresh(t);
     if (status || !late_status)

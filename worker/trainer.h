@@ -1,9 +1,10 @@
 /*
  * The training run of one worker: epochs of steps, validation, early stop, goodbye.
  *
- * A step: next batch -> pull its rows and the dense arrays at its clock -> forward -> backward
+ * A step: next batch -> pull its rows and the dense arrays at its clock -> forward and backward
  * -> push the gradients and tick; as many of them at a time as the job's bound and --ahead allow
- * (pipeline.h). What the servers enforce (clocks, bounds, numbers) is not repeated here.
+ * (pipeline.h). On a device with memory of its own two steps are begun at a time, where both are there: one is
+ * copied in while the other one computes. What the servers enforce (clocks, bounds, numbers) is not repeated here.
  */
 #ifndef WORKER_TRAINER_H
 #define WORKER_TRAINER_H
@@ -21,11 +22,13 @@ struct trainer {
     struct tables *tables;
     struct progress *progress;
     const struct stop *stop;
-    struct pipeline *pipeline; /* owned, while it runs */
-    uint64_t clock;            /* steps finished, as the servers count them */
-    uint64_t steps_before;     /* that another process of this worker has made */
-    uint64_t skip;             /* batches from here on that belong to those steps */
-    uint64_t bad_rows_before;  /* of earlier epochs */
+    struct pipeline *pipeline;   /* owned, while it runs */
+    uint64_t clock;              /* steps finished, as the servers count them */
+    uint64_t n_begun, n_ended;   /* by the device: what is between them is under way */
+    uint64_t clocks[DLRM_SLOTS]; /* of those, by the device's slot */
+    uint64_t steps_before;       /* that another process of this worker has made */
+    uint64_t skip;               /* batches from here on that belong to those steps */
+    uint64_t bad_rows_before;    /* of earlier epochs */
     struct progress_state state;
     struct stages outside; /* what stages spent on validations */
     struct bookmark *mark; /* borrowed from the tables: where the run stands */

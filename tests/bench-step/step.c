@@ -77,7 +77,7 @@ static void model_init(struct model *x, const struct compute_ops *ops, uint32_t 
                                         .n_top = 2,
                                         .top = { 512, 256 },
                                         .n_threads = n_threads,
-                                        .bf16 = bf16 };
+                                        .products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32 };
     struct err err = { 0 };
 
     *x = (struct model){ 0 };
@@ -105,9 +105,12 @@ static void model_deinit(struct model *x)
 
 static void model_step(struct model *x, uint64_t step)
 {
-    must(dlrm_forward(x->m, &x->batch, x->rows, NULL, true, step), "forward", NULL);
-    (void)dlrm_loss(x->m, &x->batch);
-    must(dlrm_backward(x->m, &x->batch, x->rows, NULL, x->row_grads, NULL), "backward", NULL);
+    const struct dlrm_step s = {
+        .batch = &x->batch, .rows = x->rows, .row_grads = x->row_grads, .number = step
+    };
+    double loss;
+
+    must(dlrm_step(x->m, &s, &loss), "step", NULL);
 }
 
 static void copy_part(void *job, uint32_t task, uint32_t thread)

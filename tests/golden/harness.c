@@ -187,7 +187,9 @@ void harness_forward(struct harness *h)
     struct err err = { 0 };
 
     pull(h);
-    must(dlrm_forward(h->model, &h->batch, h->slot.rows, NULL, false, 0), &err, "forward");
+    must(
+        dlrm_predict(h->model, &(struct dlrm_step){ .batch = &h->batch, .rows = h->slot.rows }),
+        &err, "predict");
 }
 
 double harness_step(struct harness *h)
@@ -196,11 +198,13 @@ double harness_step(struct harness *h)
     double loss;
 
     pull(h);
-    must(dlrm_forward(h->model, &h->batch, h->slot.rows, NULL, true, h->clock), &err,
-         "forward");
-    loss = dlrm_loss(h->model, &h->batch);
-    must(dlrm_backward(h->model, &h->batch, h->slot.rows, NULL, h->slot.row_grads, NULL), &err,
-         "backward");
+    must(dlrm_step(h->model,
+                   &(struct dlrm_step){ .batch = &h->batch,
+                                        .rows = h->slot.rows,
+                                        .row_grads = h->slot.row_grads,
+                                        .number = h->clock },
+                   &loss),
+         &err, "step");
     must(tables_push(h->tables, &h->slot, &err), &err, "push");
     h->clock++;
     return loss;

@@ -37,7 +37,6 @@ WORKER_MISUSE = [
     (["train", "--data", "x", "--valid-fraction", "0.1", "--train-rows", "5"], "train-rows"),
     (["train", "--data", "x", "--early-stop", "2"], "early-stop"),
     (["train", "--data", "x", "--job", "a/b"], "job"),
-    (["train", "--data", "x", "--device", "cuda"], "device.*cuda"),
     (["train", "--data", "x", "--threads", "0"], "threads.*0.*1.*64"),
     (["train", "--data", "x", "--threads", "65"], "threads.*65"),
     (["eval", "--data", "x", "--threads", "all"], "threads.*all"),

@@ -17,8 +17,8 @@ def run(*args, **more):
 
 @pytest.fixture
 def install(tmp_path):
-    def install(prefix="/usr"):
-        got = run(ROOT / "deploy/install.sh", BIN, tmp_path / "root", prefix)
+    def install(prefix="/usr", bin=BIN):
+        got = run(ROOT / "deploy/install.sh", bin, tmp_path / "root", prefix)
         assert got.returncode == 0, got.stderr
         return tmp_path / "root"
 
@@ -34,6 +34,16 @@ def test_install_puts_everything_below_destdir(install):
     unit = (root / "opt/psd/lib/systemd/system/psd.service").read_text()
     assert "ExecStart=/opt/psd/bin/psd --config /etc/psd/psd.conf\n" in unit
     assert {p.name for p in root.iterdir()} == {"opt", "etc"}
+
+
+def test_the_plug_in_for_gpus_is_installed_where_it_was_built(install, tmp_path):
+    built = tmp_path / "bin"
+    built.mkdir()
+    for program in ["psd", "psworker", "psctl"]:
+        (built / program).symlink_to(BIN / program)
+    assert not (install("/opt/none", built) / "opt/none/lib/psd").exists()
+    (built / "psworker_cuda.so").write_text("a plug-in")
+    assert (install("/opt/psd", built) / "opt/psd/lib/psd/psworker_cuda.so").read_text() == "a plug-in"
 
 
 def test_install_leaves_an_operators_configuration_alone(install):

@@ -196,6 +196,15 @@ def test_bf16_products_learn_as_well(tmp_path):
     assert has_bf16 == ((got["auc"], got["logloss"]) != (want["auc"], want["logloss"]))
 
 
+def test_tf32_on_the_cpu_is_fp32_and_says_so(tmp_path):
+    log = synth(tmp_path / "log.tsv", 3000, cardinality=50)
+    flags = ("--data", log, "--valid-fraction", "0.2", "--local", "--device", "cpu", *SMALL)
+    want = train(*flags)
+    out, err = finish(psworker("train", *flags, "--compute", "tf32", "--json", "-"))
+    assert (result(out)["auc"], result(out)["logloss"]) == (want["auc"], want["logloss"])
+    assert "computing on cpu: tf32 is for GPUs: fp32 products by " in err
+
+
 def test_standardised_columns_are_read_back_the_same_way(psds, tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("y,a,b,c\n" + "".join(f"{i % 2},{1000 + 7 * (i % 2) + i % 5},{i % 3},t{i % 11}\n" for i in range(2000)))

@@ -31,17 +31,23 @@
 
 struct compute;
 
+/* What a device that is opened at run time was built against: another number for every change of this
+ * header that it would notice. */
+#define COMPUTE_ABI 1u
+
 #define COMPUTE_THREADS_MAX 64u
 
 /*
  * How matrix products are made; sums, and everything that is kept, are fp32.
  *
  *     COMPUTE_FP32   by the device's best kernel
+ *     COMPUTE_TF32   inputs rounded to ten bits of mantissa, by units that GPUs have; as COMPUTE_FP32
+ *                    where the device cannot, and describe() says so
  *     COMPUTE_BF16   inputs rounded to bf16, to nearest even, but of layers of one output; as
  *                    COMPUTE_FP32 where the device cannot, and describe() says so
  *     COMPUTE_BLAS   by the device's library, to compare with
  */
-enum compute_products { COMPUTE_FP32, COMPUTE_BF16, COMPUTE_BLAS };
+enum compute_products { COMPUTE_FP32, COMPUTE_TF32, COMPUTE_BF16, COMPUTE_BLAS };
 
 struct compute_options {
     /* That share an op, the caller's among them: 1 to COMPUTE_THREADS_MAX. */
@@ -178,7 +184,8 @@ struct compute_ops {
     void *(*memory_alloc)(struct compute *c, size_t n_bytes);
     void (*memory_free)(struct compute *c, void *memory, size_t n_bytes);
 
-    /* Of the host, zeroed, from and to which copies are fastest (pinned, where that means something). */
+    /* Of the host, zeroed, from and to which copies are fastest (pinned, where that means something); NULL:
+     * there is none left. Any thread, also while another one uses c. */
     void *(*host_alloc)(struct compute *c, size_t n_bytes);
     void (*host_free)(struct compute *c, void *memory, size_t n_bytes);
 
@@ -189,13 +196,16 @@ struct compute_ops {
                      size_t n_bytes);
 
     /* Ops follow, up to end(). True: they are recorded under this key, and the record is run: they are
-     * not to be called. So the same key means the same ops with the same arguments; 0 is never
-     * recorded. What differs from step to step is in the device's memory. */
+     * not to be called, and end() comes next. So the same key means the same ops with the same
+     * arguments; 0 is never recorded. What differs from step to step is in the device's memory. */
     bool (*begin)(struct compute *c, uint32_t slot, uint64_t key);
     void (*end)(struct compute *c, uint32_t slot);
 
     /* Until everything asked for of this slot is done. The first failure since the last wait, or 0. */
     int (*wait)(struct compute *c, uint32_t slot);
+
+    /* What the last wait() that failed was about, in a sentence. Lives until the next one fails. */
+    const char *(*failure)(const struct compute *c);
 
     /* y [n][out], ldy */
     void (*linear_forward)(struct compute *c, const struct linear *l, enum compute_act act,

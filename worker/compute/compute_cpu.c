@@ -31,10 +31,18 @@ static int scratch_reserve(struct cpu_scratch *s, size_t n_bytes)
     return 0;
 }
 
+/* Why products are not made as asked, or "". */
+static const char *lack(const struct compute *c, const struct compute_options *o)
+{
+    if (o->products == COMPUTE_TF32)
+        return "tf32 is for GPUs: ";
+    if (o->products == COMPUTE_BF16 && !(c->tiles && c->tiles->products == COMPUTE_BF16))
+        return "no bf16 without AVX512-BF16: ";
+    return "";
+}
+
 static void describe(struct compute *c, const struct compute_options *o, const char *openblas)
 {
-    const bool no_bf16 =
-        o->products == COMPUTE_BF16 && !(c->tiles && c->tiles->products == COMPUTE_BF16);
     char products[64];
 
     if (c->tiles)
@@ -43,9 +51,8 @@ static void describe(struct compute *c, const struct compute_options *o, const c
     else
         snprintf(products, sizeof products, "fp32 products by OpenBLAS with %s kernels",
                  openblas);
-    snprintf(c->text, sizeof c->text, "cpu: %s%s, %u thread%s",
-             no_bf16 ? "no bf16 without AVX512-BF16: " : "", products, o->n_threads,
-             o->n_threads == 1 ? "" : "s");
+    snprintf(c->text, sizeof c->text, "cpu: %s%s, %u thread%s", lack(c, o), products,
+             o->n_threads, o->n_threads == 1 ? "" : "s");
 }
 
 static void cpu_close(struct compute *c)
@@ -77,7 +84,7 @@ static int cpu_open(const struct compute_options *o, struct compute **ret_c, str
                        o->n_threads, COMPUTE_THREADS_MAX);
     c = mem_alloc(sizeof *c);
     c->tiles = cpu_tiles_catalog_best(o->products);
-    if (!c->tiles && o->products == COMPUTE_BF16)
+    if (!c->tiles && o->products != COMPUTE_BLAS)
         c->tiles = cpu_tiles_catalog_best(COMPUTE_FP32);
     describe(c, o, cpu_gemm_pin());
     c->block_tiles = mem_alloc(o->n_threads * sizeof *c->block_tiles);
@@ -176,6 +183,12 @@ static int cpu_wait(struct compute *c, uint32_t slot)
     return 0;
 }
 
+static const char *cpu_failure(const struct compute *c)
+{
+    (void)c;
+    return "";
+}
+
 const struct compute_ops compute_cpu = {
     .name = "cpu",
     .shares_memory = true,
@@ -192,6 +205,7 @@ const struct compute_ops compute_cpu = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .failure = cpu_failure,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
     .norm_batch = cpu_norm_batch,

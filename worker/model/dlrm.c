@@ -7,8 +7,9 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
-#include "common/pages.h"
 #include "worker/model/dlrm_state.h"
+
+#define LINE_FLOATS 16u
 
 /* Shapes and tensors; no memory yet. */
 static void plan(struct dlrm *m)
@@ -42,16 +43,27 @@ static void plan(struct dlrm *m)
     m->bottom.c = m->top.c = m->c;
 }
 
-static size_t tensor_bytes(const struct dlrm *m)
+/* With its last block full. */
+static size_t padded(size_t n_floats)
 {
-    size_t n = 0;
+    const size_t unit = n_floats < SPEC_DENSE_BLOCK ? LINE_FLOATS : SPEC_DENSE_BLOCK;
 
-    for (uint32_t i = 0; i < m->n_tensors; i++)
-        n += m->tensors[i].n_floats;
-    return n * sizeof(float);
+    return (n_floats + unit - 1) / unit * unit;
 }
 
-/* Of n_max samples of `width` floats. */
+/* The tensors' places; floats of all. */
+static size_t lay_out(struct dlrm *m)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        m->tensors[i].at = at;
+        at += padded(m->tensors[i].n_floats);
+    }
+    return at;
+}
+
+/* Of batch_max samples of `width` floats. */
 static size_t sample_bytes(const struct dlrm *m, size_t width)
 {
     return m->config.batch_max * width * sizeof(float);
@@ -62,47 +74,37 @@ static size_t t_bytes(const struct dlrm *m)
     return sample_bytes(m, (size_t)m->n_vectors * m->config.dim);
 }
 
-static int alloc_tensors(struct dlrm *m)
+static float *take(const struct dlrm *m, size_t n_bytes)
 {
-    size_t at = 0;
+    return m->ops->memory_alloc(m->c, n_bytes);
+}
 
-    m->values = pages_alloc(tensor_bytes(m));
-    if (!m->values)
-        return -ENOMEM;
-    m->grads = pages_alloc(tensor_bytes(m));
-    if (!m->grads)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < m->n_tensors; i++) {
-        m->tensors[i].values = m->values + at;
-        m->tensors[i].grads = m->grads + at;
-        at += m->tensors[i].n_floats;
-    }
-    return 0;
+static void give(const struct dlrm *m, float *memory, size_t n_bytes)
+{
+    if (memory)
+        m->ops->memory_free(m->c, memory, n_bytes);
 }
 
 static int alloc_vectors(struct dlrm *m)
 {
-    m->t = pages_alloc(t_bytes(m));
+    m->t = take(m, t_bytes(m));
     if (!m->t)
         return -ENOMEM;
-    m->dt = pages_alloc(t_bytes(m));
+    m->dt = take(m, t_bytes(m));
     if (!m->dt)
-        return -ENOMEM;
-    m->probs = pages_alloc(sample_bytes(m, 1));
-    if (!m->probs)
         return -ENOMEM;
     if (!m->pairs)
         return 0;
-    m->r = pages_alloc(sample_bytes(m, m->r_width));
+    m->r = take(m, sample_bytes(m, m->r_width));
     if (!m->r)
         return -ENOMEM;
-    m->dr = pages_alloc(sample_bytes(m, m->r_width));
+    m->dr = take(m, sample_bytes(m, m->r_width));
     return m->dr ? 0 : -ENOMEM;
 }
 
 static int alloc_all(struct dlrm *m)
 {
-    int status = alloc_tensors(m);
+    int status = dlrm_place_init(&m->place, m->ops, m->c, &m->config, lay_out(m));
 
     if (!status)
         status = alloc_vectors(m);
@@ -112,6 +114,8 @@ static int alloc_all(struct dlrm *m)
     }
     if (!status)
         status = mlp_alloc(&m->top, m->config.batch_max);
+    if (!status)
+        dlrm_use(m, NULL, NULL);
     return status;
 }
 
@@ -124,7 +128,7 @@ int dlrm_new_on(const struct compute_ops *ops, const struct dlrm_config *config,
                 struct dlrm **ret_model, struct err *err)
 {
     const struct compute_options options = { config->n_threads ? config->n_threads : 1,
-                                             config->bf16 ? COMPUTE_BF16 : COMPUTE_FP32 };
+                                             config->products };
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 
@@ -157,13 +161,11 @@ void dlrm_free(struct dlrm *m)
         return;
     mlp_deinit(&m->bottom);
     mlp_deinit(&m->top);
-    pages_free(m->values, tensor_bytes(m));
-    pages_free(m->grads, tensor_bytes(m));
-    pages_free(m->t, t_bytes(m));
-    pages_free(m->dt, t_bytes(m));
-    pages_free(m->r, sample_bytes(m, m->r_width));
-    pages_free(m->dr, sample_bytes(m, m->r_width));
-    pages_free(m->probs, sample_bytes(m, 1));
+    dlrm_place_deinit(&m->place);
+    give(m, m->t, t_bytes(m));
+    give(m, m->dt, t_bytes(m));
+    give(m, m->r, sample_bytes(m, m->r_width));
+    give(m, m->dr, sample_bytes(m, m->r_width));
     free(m->peeked);
     m->ops->close(m->c);
     free(m);
@@ -172,6 +174,14 @@ void dlrm_free(struct dlrm *m)
 const char *dlrm_device(const struct dlrm *m)
 {
     return m->ops->describe(m->c);
+}
+
+int dlrm_failed(const struct dlrm *m, int status, struct err *err)
+{
+    const char *why = status == PS_EDEVICE ? m->ops->failure(m->c) : "";
+
+    return err_set(err, status, "the model on %s: %s%s%.150s", m->ops->name,
+                   status_text(status), *why ? ": " : "", why);
 }
 
 uint32_t dlrm_n_tensors(const struct dlrm *m)
@@ -185,14 +195,36 @@ struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i)
     return &m->tensors[i];
 }
 
-static struct bags bags_of(const struct dlrm *m, const struct batch *batch)
+size_t dlrm_dense_floats(const struct dlrm *m)
 {
-    return (struct bags){ .n = batch->n,
-                          .n_fields = m->config.n_fields,
-                          .dim = m->config.dim,
-                          .n_rows = batch->n_unique,
-                          .starts = batch->starts,
-                          .row_of = batch->row_of };
+    return m->place.dense_floats;
+}
+
+float *dlrm_dense(const struct dlrm *m)
+{
+    return m->place.host_values;
+}
+
+void dlrm_use(struct dlrm *m, float *values, float *grads)
+{
+    dlrm_place_use(&m->place, values, grads);
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        struct dlrm_tensor *t = &m->tensors[i];
+
+        t->values = m->place.host_values + t->at;
+        t->grads = m->place.host_grads + t->at;
+    }
+}
+
+void *dlrm_host_alloc(struct dlrm *m, size_t n_bytes)
+{
+    return m->ops->host_alloc(m->c, n_bytes);
+}
+
+void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes)
+{
+    if (memory)
+        m->ops->host_free(m->c, memory, n_bytes);
 }
 
 /* Floats of D in front of the bags. */
@@ -207,105 +239,152 @@ static struct interact interact_of(const struct dlrm *m, uint32_t n)
                               m->config.self_interaction };
 }
 
-int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
-                 const float *wide, bool training, uint64_t step)
+/* Tensors where the step's ops find them. */
+static void aim(struct dlrm *m, const struct dlrm_io *io)
 {
-    const enum mlp_pass pass = training ? MLP_TRAIN : MLP_EVAL;
-    const struct bags bags = bags_of(m, batch);
-    const struct interact interact = interact_of(m, batch->n);
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        struct dlrm_tensor *t = &m->tensors[i];
+
+        t->device.values = io->values + t->at;
+        t->device.grads = io->grads + t->at;
+    }
+}
+
+static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass, uint64_t step)
+{
+    const struct interact interact = interact_of(m, io->n);
     const struct mlp_layer *head = mlp_last(&m->top);
 
-    assert(batch->n <= m->config.batch_max && !wide == !m->config.wide);
-    assert(batch->n_numeric == m->config.n_numeric && batch->n_fields == m->config.n_fields);
-    m->n = batch->n;
-    m->trained = training;
-    m->graded = false;
     if (m->config.n_numeric)
-        mlp_forward(&m->bottom, m->n, batch->numeric, pass, 0);
-    m->ops->bag_sum(m->c, &bags, rows, m->t + dense_floats(m), m->n_vectors * m->config.dim);
+        mlp_forward(&m->bottom, io->n, io->numeric, pass, 0);
+    m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
+                    m->n_vectors * m->config.dim);
     if (m->pairs)
         m->ops->interact_forward(m->c, &interact, m->t, m->r);
-    mlp_forward(&m->top, m->n, m->pairs ? m->r : m->t, pass, hash_mix2(m->config.seed, step));
-    if (wide)
-        m->ops->wide_sum(m->c, &bags, wide, head->y);
-    m->ops->prob(m->c, m->n, head->y, m->probs);
-    return m->ops->wait(m->c, 0);
-}
-
-const float *dlrm_probs(const struct dlrm *m)
-{
-    return m->probs;
-}
-
-const float *dlrm_logits(const struct dlrm *m)
-{
-    return m->top.layers[m->top.n_layers - 1].y;
-}
-
-double dlrm_loss(struct dlrm *m, const struct batch *batch)
-{
-    const struct mlp_layer *head = mlp_last(&m->top);
-    double loss = 0;
-
-    assert(batch->n == m->n);
-    m->ops->loss(m->c, m->n, head->y, batch->label, head->dy, &loss);
-    m->graded = true;
-    return m->ops->wait(m->c, 0) ? (double)NAN : loss;
+    mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, hash_mix2(m->config.seed, step));
+    if (m->config.wide)
+        m->ops->wide_sum(m->c, &io->bags, io->wide, head->y);
 }
 
 /* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
-static void backward_vectors(struct dlrm *m, const struct bags *bags, float *row_grads)
+static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
 {
     const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
     const struct mlp_layer *last;
     struct relu_mask mask;
 
     if (m->config.n_fields)
-        m->ops->bag_grad(m->c, bags, m->dt + dense_floats(m), ld, row_grads);
+        m->ops->bag_grad(m->c, &io->bags, m->dt + dense_floats(m), ld, io->row_grads);
     if (!m->config.n_numeric)
         return;
     last = mlp_last(&m->bottom);
     if (m->pairs)
-        m->ops->add_rows(m->c, m->n, dim, m->dr, m->r_width, m->dt, ld, mlp_mask(last, &mask),
+        m->ops->add_rows(m->c, io->n, dim, m->dr, m->r_width, m->dt, ld, mlp_mask(last, &mask),
                          last->dy);
     else
-        m->ops->add_rows(m->c, m->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
-    mlp_backward(&m->bottom, m->n, NULL);
+        m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
+    mlp_backward(&m->bottom, io->n, NULL);
 }
 
-static void backward_l2(struct dlrm *m, const struct batch *batch, const float *rows,
-                        float *row_grads)
+static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
 {
     const struct mlp *mlps[] = { &m->bottom, &m->top };
 
     for (size_t i = 0; i < COUNT_OF(mlps) && m->config.l2_dense > 0; i++)
         for (uint32_t k = 0; k < mlps[i]->n_layers; k++) {
-            struct dlrm_tensor *w = mlps[i]->layers[k].w;
+            const struct dlrm_tensor *w = mlps[i]->layers[k].w;
 
-            m->ops->axpy(m->c, w->n_floats, m->config.l2_dense, w->values, w->grads);
+            m->ops->axpy(m->c, w->n_floats, m->config.l2_dense, w->device.values,
+                         w->device.grads);
         }
     if (m->config.l2_rows > 0)
-        m->ops->axpy(m->c, (size_t)batch->n_unique * m->config.dim, m->config.l2_rows, rows,
-                     row_grads);
+        m->ops->axpy(m->c, (size_t)io->n_rows * m->config.dim, m->config.l2_rows, io->rows,
+                     io->row_grads);
 }
 
-int dlrm_backward(struct dlrm *m, const struct batch *batch, const float *rows,
-                  const float *wide, float *row_grads, float *wide_grads)
+static void backward(struct dlrm *m, const struct dlrm_io *io)
 {
-    const struct bags bags = bags_of(m, batch);
-    const struct interact interact = interact_of(m, m->n);
+    const struct interact interact = interact_of(m, io->n);
     const struct mlp_layer *head = mlp_last(&m->top);
 
-    assert(m->trained && batch->n == m->n && !wide == !m->config.wide && !wide_grads == !wide);
-    m->trained = false;
-    if (!m->graded)
-        (void)dlrm_loss(m, batch);
-    if (wide)
-        m->ops->wide_grad(m->c, &bags, head->dy, wide_grads);
-    mlp_backward(&m->top, m->n, m->pairs ? m->dr : m->dt);
+    if (m->config.wide)
+        m->ops->wide_grad(m->c, &io->bags, head->dy, io->wide_grads);
+    mlp_backward(&m->top, io->n, m->pairs ? m->dr : m->dt);
     if (m->pairs)
         m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
-    backward_vectors(m, &bags, row_grads);
-    backward_l2(m, batch, rows, row_grads);
-    return m->ops->wait(m->c, 0);
+    backward_vectors(m, io);
+    backward_l2(m, io);
+}
+
+static void make(struct dlrm *m, const struct dlrm_io *io, enum dlrm_place_way way,
+                 uint64_t number)
+{
+    const struct mlp_layer *head = mlp_last(&m->top);
+
+    if (way == PLACE_PREDICT) {
+        forward(m, io, MLP_EVAL, 0);
+        m->ops->prob(m->c, io->n, head->y, io->probs);
+        return;
+    }
+    forward(m, io, MLP_TRAIN, number);
+    m->ops->loss(m->c, io->n, head->y, io->label, head->dy, io->loss);
+    backward(m, io);
+}
+
+/* Everything of a step but the wait for it. */
+static int begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step,
+                 enum dlrm_place_way way)
+{
+    struct dlrm_io io;
+    int status;
+
+    assert(step->batch->n <= m->config.batch_max && !step->wide == !m->config.wide);
+    assert(step->batch->n_numeric == m->config.n_numeric &&
+           step->batch->n_fields == m->config.n_fields);
+    status = dlrm_place_in(&m->place, slot, step, way, &io);
+    if (status)
+        return status;
+    m->n = io.n;
+    aim(m, &io);
+    if (!m->ops->begin(m->c, slot, io.key))
+        make(m, &io, way, step->number);
+    m->ops->end(m->c, slot);
+    dlrm_place_out(&m->place, slot, step, way);
+    return 0;
+}
+
+uint32_t dlrm_n_slots(const struct dlrm *m)
+{
+    return m->ops->shares_memory ? 1 : DLRM_SLOTS;
+}
+
+int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step)
+{
+    assert(!step->wide_grads == !m->config.wide);
+    return begin(m, slot, step, PLACE_TRAIN);
+}
+
+int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss)
+{
+    return dlrm_place_wait(&m->place, slot, ret_loss);
+}
+
+int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss)
+{
+    int status = dlrm_step_begin(m, 0, step);
+
+    return status ? status : dlrm_step_end(m, 0, ret_loss);
+}
+
+int dlrm_predict(struct dlrm *m, const struct dlrm_step *step)
+{
+    double none;
+    int status = begin(m, 0, step, PLACE_PREDICT);
+
+    return status ? status : dlrm_place_wait(&m->place, 0, &none);
+}
+
+const float *dlrm_probs(const struct dlrm *m)
+{
+    return m->place.probs;
 }

@@ -26,8 +26,8 @@
 #include "common/status.h"
 #include "proto/spec.h"
 #include "worker/compute/compute.h"
-#include "worker/data/batch.h"
 #include "worker/model/dlrm_config.h"
+#include "worker/model/dlrm_step.h"
 #include "worker/model/dlrm_tensor.h"
 
 struct dlrm;
@@ -44,30 +44,49 @@ void dlrm_free(struct dlrm *m);
 /* Device, library and threads that compute, for the log. Lives as long as m. */
 const char *dlrm_device(const struct dlrm *m);
 
+/* A step or prediction has failed: a sentence for the operator, with what the device says of it. Returns
+ * `status`. */
+int dlrm_failed(const struct dlrm *m, int status, struct err *err);
+
 uint32_t dlrm_n_tensors(const struct dlrm *m);
 struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i);
 
-/* rows: [batch->n_unique][dim]; wide: [n_unique], NULL unless config.wide. Fills probs (and
- * logits) of batch->n samples, at most config.batch_max. training: dropout and batch
- * statistics; `step` feeds dropout's counter hash, so workers of one job that should drop
- * differently get different steps or seeds. All borrowed until backward is done. The device's
- * errors. */
-int dlrm_forward(struct dlrm *m, const struct batch *batch, const float *rows,
-                 const float *wide, bool training, uint64_t step) MUST_CHECK;
-const float *dlrm_probs(const struct dlrm *m);
-const float *dlrm_logits(const struct dlrm *m);
+/*
+ * All tensors lie in one array of so many floats (dlrm_tensor.at), as the dense tables' blocks want
+ * them: of values, and of gradients. dlrm_use() puts other arrays, borrowed, in place of those that
+ * the model uses now, and moves the tensors there; nothing is copied. NULL: the model's own.
+ */
+size_t dlrm_dense_floats(const struct dlrm *m);
+float *dlrm_dense(const struct dlrm *m);
+void dlrm_use(struct dlrm *m, float *values, float *grads);
 
-/* Mean loss over the batch of the last forward (without L2), in double, sums in blocks
- * (compute.h). Makes the logits' gradients too, so that a backward that follows need not. */
-double dlrm_loss(struct dlrm *m, const struct batch *batch);
-
-/* Gradients of the mean loss: every tensor's grads; row_grads [n_unique][dim]; wide_grads
- * [n_unique], NULL unless config.wide. After a training forward of the same batch, once. */
-int dlrm_backward(struct dlrm *m, const struct batch *batch, const float *rows,
-                  const float *wide, float *row_grads, float *wide_grads) MUST_CHECK;
+/* Of the host, zeroed: what a step is given and fills is copied fastest from and to there. NULL: there is
+ * none left. Any thread, also while another one makes steps. */
+void *dlrm_host_alloc(struct dlrm *m, size_t n_bytes) MUST_CHECK;
+void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes); /* NULL is fine */
 
 /*
- * Intermediates of the last forward and backward, for tests:
+ * One training step: gradients of the mean loss in every tensor's grads, in step->row_grads and
+ * step->wide_grads. *ret_loss: the mean loss over the batch (without L2), in double, sums in blocks
+ * (compute.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
+ *
+ * In two halves, up to dlrm_n_slots() steps may be under way, each in a slot of its own, so that the
+ * copies of one run beside the ops of another: their ops run in the order of the begins, and the
+ * dense arrays are those in use at the begin. After a begin that failed no end is due; after any
+ * other the arrays of the step stay as they are until its end.
+ */
+int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss) MUST_CHECK;
+uint32_t dlrm_n_slots(const struct dlrm *m);
+int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step) MUST_CHECK;
+int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss) MUST_CHECK;
+
+/* Probabilities of the batch's samples, as evaluation has them: running statistics, no dropout. No step
+ * is under way. They stay until the next prediction. */
+int dlrm_predict(struct dlrm *m, const struct dlrm_step *step) MUST_CHECK;
+const float *dlrm_probs(const struct dlrm *m);
+
+/*
+ * Intermediates of the last step, for tests:
  *
  *     bot_I_pre bot_I_out bag_F T Zflat R top_I_pre top_I_out logit prob
  *

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
+#include "worker/compute/compute.h"
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_BATCH_MAX (1u << 20)
@@ -27,7 +28,7 @@ struct dlrm_config {
 
     uint32_t
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
-    bool bf16;     /* matrix products of inputs rounded to bf16, where the processor can */
+    enum compute_products products;
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was

@@ -8,36 +8,75 @@
 #include "worker/model/dlrm.h"
 #include "worker/model/dlrm_state.h"
 
-/* Room for n floats, until the next peek. */
-static float *answer(struct dlrm *m, size_t n)
+struct answer {
+    float *device;
+    size_t n_bytes;
+};
+
+/* Room for n floats in the device's memory; ops may follow, which are not recorded. */
+static float *answer(struct dlrm *m, struct answer *a, size_t n)
 {
+    a->n_bytes = n * sizeof(float) + 1;
+    a->device = m->ops->memory_alloc(m->c, a->n_bytes);
+    if (a->device)
+        (void)m->ops->begin(m->c, 0, 0);
+    return a->device;
+}
+
+/* What the ops have written there, in the host's memory, until the next peek. */
+static const float *finish(struct dlrm *m, const struct answer *a)
+{
+    int status;
+
+    if (!a->device)
+        return NULL;
+    m->ops->end(m->c, 0);
     free(m->peeked);
-    m->peeked = mem_try_alloc(n * sizeof(float) + 1);
-    return m->peeked;
+    m->peeked = mem_try_alloc(a->n_bytes);
+    if (m->peeked)
+        m->ops->download(m->c, 0, m->peeked, a->device, a->n_bytes - 1);
+    status = m->ops->wait(m->c, 0);
+    m->ops->memory_free(m->c, a->device, a->n_bytes);
+    return status ? NULL : m->peeked;
 }
 
 /* `width` floats of each row of `from`. */
 static const float *columns(struct dlrm *m, const float *from, uint32_t ld, uint32_t width,
                             uint32_t *ret_n)
 {
-    float *to = answer(m, (size_t)m->n * width);
+    struct answer a;
+    float *to = answer(m, &a, (size_t)m->n * width);
 
     if (to)
         m->ops->add_rows(m->c, m->n, width, from, ld, NULL, 0, NULL, to);
     *ret_n = m->n * width;
-    return to;
+    return finish(m, &a);
 }
 
 /* The product without ReLU. */
 static const float *peek_pre(struct dlrm *m, const struct mlp_layer *l, uint32_t *ret_n)
 {
-    const struct linear linear = { m->n, l->in, l->out, l->x, l->w->values, l->b->values };
-    float *to = answer(m, (size_t)m->n * l->out);
+    const struct linear linear = {
+        m->n, l->in, l->out, l->x, l->w->device.values, l->b->device.values
+    };
+    struct answer a;
+    float *to = answer(m, &a, (size_t)m->n * l->out);
 
     if (to)
         m->ops->linear_forward(m->c, &linear, COMPUTE_LINEAR, to, l->out);
     *ret_n = m->n * l->out;
-    return to;
+    return finish(m, &a);
+}
+
+static const float *peek_prob(struct dlrm *m, const struct mlp_layer *head, uint32_t *ret_n)
+{
+    struct answer a;
+    float *to = answer(m, &a, m->n);
+
+    if (to)
+        m->ops->prob(m->c, m->n, head->y, to);
+    *ret_n = m->n;
+    return finish(m, &a);
 }
 
 /* Of a layer's y: what the next layer hands down; of the bottom MLP's last one: R's direct part
@@ -47,14 +86,16 @@ static const float *peek_d_out(struct dlrm *m, const struct mlp *mlp, uint32_t i
 {
     const struct mlp_layer *l = &mlp->layers[i], *next = l + 1;
     const uint32_t ld = m->n_vectors * m->config.dim;
-    float *to = answer(m, (size_t)m->n * l->out);
+    struct answer a;
+    float *to = answer(m, &a, (size_t)m->n * l->out);
 
     *ret_n = m->n * l->out;
     if (!to)
         return NULL;
     if (i + 1 < mlp->n_layers) {
-        const struct linear linear = { m->n,    next->in,        next->out,
-                                       next->x, next->w->values, next->b->values };
+        const struct linear linear = {
+            m->n, next->in, next->out, next->x, next->w->device.values, next->b->device.values
+        };
 
         m->ops->linear_backward(m->c, &linear, next->dy, to, NULL, NULL, NULL);
     } else if (mlp == &m->top) {
@@ -64,7 +105,7 @@ static const float *peek_d_out(struct dlrm *m, const struct mlp *mlp, uint32_t i
     } else {
         m->ops->add_rows(m->c, m->n, l->out, m->dt, ld, NULL, 0, NULL, to);
     }
-    return to;
+    return finish(m, &a);
 }
 
 static const float *peek_layer(struct dlrm *m, const struct mlp *mlp, uint32_t i,
@@ -115,7 +156,7 @@ const float *dlrm_peek(struct dlrm *m, const char *name, uint32_t *ret_n)
     if (!strcmp(what, "logit"))
         return columns(m, grad ? head->dy : head->y, 1, 1, ret_n);
     if (!strcmp(name, "prob"))
-        return columns(m, m->probs, 1, 1, ret_n);
+        return peek_prob(m, head, ret_n);
     if (sscanf(what, "%3[a-z]_%u_%3s", stage, &layer, part) == 3 && layer < MLP_LAYERS_MAX &&
         (!strcmp(stage, "bot") || !strcmp(stage, "top")))
         return peek_layer(m, *stage == 'b' ? &m->bottom : &m->top, layer, part, grad, ret_n);

@@ -1,5 +1,5 @@
 /*
- * What a model holds: private to dlrm.c and dlrm_peek.c.
+ * What a model holds: private to dlrm.c and dlrm_peek.c. In the device's memory:
  *
  *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
  *     R        [n][r_width]          T itself for concat and without fields
@@ -9,8 +9,7 @@
 #ifndef WORKER_MODEL_DLRM_STATE_H
 #define WORKER_MODEL_DLRM_STATE_H
 
-#include "worker/data/batch.h"
-#include "worker/model/dlrm_config.h"
+#include "worker/model/dlrm_place.h"
 #include "worker/model/mlp.h"
 
 struct dlrm {
@@ -22,13 +21,10 @@ struct dlrm {
     struct mlp bottom, top; /* bottom: without layers when there are no numeric columns */
     uint32_t n_tensors;
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
-    float *values, *grads;  /* owned: of all tensors */
-    float *t, *dt, *r, *dr; /* owned; r and dr are NULL unless pairs */
-    float *probs;           /* owned */
-    float *peeked;          /* owned: dlrm_peek()'s answer */
-    uint32_t n;             /* samples of the last forward */
-    bool trained;           /* it was a training one: backward may follow */
-    bool graded;            /* the logits' gradients are made */
+    struct dlrm_place place; /* owned: what comes in and goes out */
+    float *t, *dt, *r, *dr;  /* owned, of the device; r and dr are NULL unless pairs */
+    uint32_t n;              /* samples of the last step */
+    float *peeked;           /* owned: dlrm_peek()'s answer */
 };
 
 #endif

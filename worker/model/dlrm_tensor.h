@@ -1,5 +1,5 @@
-/* A dense array of the model: what it is called in the store, how it starts, where its values
- * and gradients are. */
+/* A part of the model's dense array: what it is called in the store, how it starts, where its
+ * values and gradients are. */
 #ifndef WORKER_MODEL_DLRM_TENSOR_H
 #define WORKER_MODEL_DLRM_TENSOR_H
 
@@ -22,8 +22,18 @@ struct dlrm_tensor {
      * batch), to be applied with SGD at rate 1. */
     bool statistic;
 
-    float *values; /* n_floats, filled before forward, as stored: WITHOUT the offset */
-    float *grads;  /* n_floats, filled by backward */
+    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is room for the rest of
+     * its last block of SPEC_DENSE_BLOCK. */
+    size_t at;
+
+    float *values; /* n_floats, filled before a step, as stored: WITHOUT the offset */
+    float *grads;  /* n_floats, filled by the step */
+
+    /* The same where ops find them: in the device's memory. */
+    struct {
+        const float *values;
+        float *grads;
+    } device;
 };
 
 #endif

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "common/hash.h"
-#include "common/pages.h"
 
 static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_tensors,
                                       const char *mlp, uint32_t layer, const char *what)
@@ -87,21 +86,32 @@ static size_t stats_bytes(const struct mlp_layer *l)
     return 3 * (size_t)l->out * sizeof(float);
 }
 
+static float *take(const struct mlp *mlp, size_t n_bytes)
+{
+    return mlp->ops->memory_alloc(mlp->c, n_bytes);
+}
+
+static void give(const struct mlp *mlp, float *memory, size_t n_bytes)
+{
+    if (memory)
+        mlp->ops->memory_free(mlp->c, memory, n_bytes);
+}
+
 static int alloc_layer(const struct mlp *mlp, struct mlp_layer *l)
 {
     if (!l->y)
-        l->y = l->own_y = pages_alloc(layer_bytes(mlp, l));
+        l->y = l->own_y = take(mlp, layer_bytes(mlp, l));
     if (!l->y)
         return -ENOMEM;
-    l->dy = pages_alloc(layer_bytes(mlp, l));
+    l->dy = take(mlp, layer_bytes(mlp, l));
     if (!l->dy)
         return -ENOMEM;
     if (!l->gamma)
         return 0;
-    l->pre = pages_alloc(layer_bytes(mlp, l));
+    l->pre = take(mlp, layer_bytes(mlp, l));
     if (!l->pre)
         return -ENOMEM;
-    l->stats = pages_alloc(stats_bytes(l));
+    l->stats = take(mlp, stats_bytes(l));
     return l->stats ? 0 : -ENOMEM;
 }
 
@@ -125,27 +135,27 @@ void mlp_deinit(struct mlp *mlp)
     for (uint32_t i = 0; i < mlp->n_layers; i++) {
         const struct mlp_layer *l = &mlp->layers[i];
 
-        pages_free(l->own_y, layer_bytes(mlp, l));
-        pages_free(l->dy, layer_bytes(mlp, l));
-        pages_free(l->pre, layer_bytes(mlp, l));
-        pages_free(l->stats, stats_bytes(l));
+        give(mlp, l->own_y, layer_bytes(mlp, l));
+        give(mlp, l->dy, layer_bytes(mlp, l));
+        give(mlp, l->pre, layer_bytes(mlp, l));
+        give(mlp, l->stats, stats_bytes(l));
     }
     *mlp = (struct mlp){ 0 };
 }
 
 static struct linear linear_of(const struct mlp_layer *l, uint32_t n)
 {
-    return (struct linear){ n, l->in, l->out, l->x, l->w->values, l->b->values };
+    return (struct linear){ n, l->in, l->out, l->x, l->w->device.values, l->b->device.values };
 }
 
 static struct norm norm_of(const struct mlp_layer *l, uint32_t n)
 {
     return (struct norm){ .n = n,
                           .width = l->out,
-                          .gamma = l->gamma->values,
-                          .beta = l->beta->values,
-                          .running_mean = l->mean->values,
-                          .running_var = l->var->values,
+                          .gamma = l->gamma->device.values,
+                          .beta = l->beta->device.values,
+                          .running_mean = l->mean->device.values,
+                          .running_var = l->var->device.values,
                           .mean = l->stats,
                           .var = l->stats + l->out,
                           .inv_std = l->stats + 2 * (size_t)l->out };
@@ -207,9 +217,10 @@ static void backward_norm(const struct mlp *mlp, const struct mlp_layer *l, uint
     const struct relu_mask mask = { l->y, l->ldy, keep_scale(l) };
     const struct norm nm = norm_of(l, n);
 
-    mlp->ops->norm_backward(
-        mlp->c, &nm, has_relu(l) ? &mask : NULL, l->pre, l->dy,
-        &(struct norm_grads){ l->gamma->grads, l->beta->grads, l->mean->grads, l->var->grads });
+    mlp->ops->norm_backward(mlp->c, &nm, has_relu(l) ? &mask : NULL, l->pre, l->dy,
+                            &(struct norm_grads){ l->gamma->device.grads, l->beta->device.grads,
+                                                  l->mean->device.grads,
+                                                  l->var->device.grads });
 }
 
 void mlp_backward(struct mlp *mlp, uint32_t n, float *dx)
@@ -222,7 +233,7 @@ void mlp_backward(struct mlp *mlp, uint32_t n, float *dx)
         if (l->gamma)
             backward_norm(mlp, l, n);
         mlp->ops->linear_backward(mlp->c, &linear, l->dy, below ? below->dy : dx,
-                                  below ? mlp_mask(below, &mask) : NULL, l->w->grads,
-                                  l->b->grads);
+                                  below ? mlp_mask(below, &mask) : NULL, l->w->device.grads,
+                                  l->b->device.grads);
     }
 }

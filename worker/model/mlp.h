@@ -3,7 +3,8 @@
  *
  *     x -> product + b -> (norm) -> (ReLU) -> (dropout) -> y
  *
- * Weights are tensors of the model; what a layer keeps between forward and backward is its own:
+ * Weights are tensors of the model; what a layer keeps between forward and backward is its own, in the
+ * device's memory:
  *
  *     pre    [n][out]        the product, before the norm; only of a layer with one
  *     y      [n][out], ldy   after ReLU and dropout

@@ -22,6 +22,7 @@ struct fixture {
     struct dlrm *m;
     struct batch batch;
     float *rows, *wide, *row_grads, *wide_grads;
+    double loss; /* of the last step */
 };
 
 struct fixture_rng {
@@ -58,6 +59,8 @@ static inline void fixture_batch_init(struct batch *b, uint32_t n_max, uint32_t 
     b->keys = mem_alloc(n_keys * sizeof(uint64_t) + 1);
     b->row_of = mem_alloc(n_keys * sizeof(uint32_t) + 1);
     b->unique = mem_alloc(n_keys * sizeof(uint64_t) + 1);
+    b->order = mem_alloc(n_keys * sizeof(uint32_t) + 1);
+    b->order_starts = mem_alloc((n_keys + 1) * sizeof(uint32_t));
 }
 
 static inline void fixture_batch_deinit(struct batch *b)
@@ -68,6 +71,8 @@ static inline void fixture_batch_deinit(struct batch *b)
     free(b->keys);
     free(b->row_of);
     free(b->unique);
+    free(b->order);
+    free(b->order_starts);
 }
 
 static inline int fixture_compare(const void *a, const void *b)
@@ -77,7 +82,21 @@ static inline int fixture_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* unique, n_unique and row_of from keys, the plain way. */
+/* The positions that hold each row, the plain way. */
+static inline void fixture_order(struct batch *b)
+{
+    uint32_t at = 0;
+
+    for (uint32_t r = 0; r < b->n_unique; r++) {
+        b->order_starts[r] = at;
+        for (uint32_t i = 0; i < b->n_keys; i++)
+            if (b->row_of[i] == r)
+                b->order[at++] = i;
+    }
+    b->order_starts[b->n_unique] = at;
+}
+
+/* unique, n_unique, row_of and order from keys, the plain way. */
 static inline void fixture_dedup(struct batch *b)
 {
     uint32_t n = 0;
@@ -95,6 +114,7 @@ static inline void fixture_dedup(struct batch *b)
 
         b->row_of[i] = (uint32_t)(at - b->unique);
     }
+    fixture_order(b);
 }
 
 /* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields share
@@ -116,15 +136,16 @@ static inline void fixture_batch_fill(struct batch *b, uint32_t n, struct fixtur
     fixture_dedup(b);
 }
 
-/* A model with random parameters, and a random batch of n samples. */
-static inline void fixture_init(struct fixture *f, const struct dlrm_config *config, uint32_t n,
-                                struct fixture_rng *rng)
+/* A model with random parameters on the device of these ops, and a random batch of n samples. */
+static inline void fixture_init_on(struct fixture *f, const struct compute_ops *ops,
+                                   const struct dlrm_config *config, uint32_t n,
+                                   struct fixture_rng *rng)
 {
     struct err err = { 0 };
     size_t n_rows;
 
     *f = (struct fixture){ .config = *config };
-    if (dlrm_new(config, &f->m, &err))
+    if (dlrm_new_on(ops, config, &f->m, &err))
         fail_msg("dlrm_new: %s", err.text);
     for (uint32_t i = 0; i < dlrm_n_tensors(f->m); i++) {
         struct dlrm_tensor *t = dlrm_tensor(f->m, i);
@@ -146,6 +167,12 @@ static inline void fixture_init(struct fixture *f, const struct dlrm_config *con
     }
 }
 
+static inline void fixture_init(struct fixture *f, const struct dlrm_config *config, uint32_t n,
+                                struct fixture_rng *rng)
+{
+    fixture_init_on(f, &compute_cpu, config, n, rng);
+}
+
 static inline void fixture_deinit(struct fixture *f)
 {
     dlrm_free(f->m);
@@ -156,11 +183,38 @@ static inline void fixture_deinit(struct fixture *f)
     free(f->wide_grads);
 }
 
-static inline void fixture_step(struct fixture *f, uint64_t step)
+static inline struct dlrm_step fixture_step_of(const struct fixture *f, uint64_t number)
 {
-    assert_int_equal(dlrm_forward(f->m, &f->batch, f->rows, f->wide, true, step), 0);
-    assert_int_equal(
-        dlrm_backward(f->m, &f->batch, f->rows, f->wide, f->row_grads, f->wide_grads), 0);
+    return (struct dlrm_step){ .batch = &f->batch,
+                               .rows = f->rows,
+                               .wide = f->wide,
+                               .row_grads = f->row_grads,
+                               .wide_grads = f->wide_grads,
+                               .number = number };
+}
+
+static inline void fixture_step(struct fixture *f, uint64_t number)
+{
+    const struct dlrm_step step = fixture_step_of(f, number);
+
+    assert_int_equal(dlrm_step(f->m, &step, &f->loss), 0);
+}
+
+static inline void fixture_predict(struct fixture *f)
+{
+    const struct dlrm_step step = fixture_step_of(f, 0);
+
+    assert_int_equal(dlrm_predict(f->m, &step), 0);
+}
+
+/* Of the last step or prediction. */
+static inline const float *fixture_peek(struct fixture *f, const char *name)
+{
+    uint32_t n;
+    const float *x = dlrm_peek(f->m, name, &n);
+
+    assert_non_null(x);
+    return x;
 }
 
 #endif

@@ -200,10 +200,10 @@ static void a_sample_is_judged_the_same_in_any_company(void **state)
     (void)state;
     fixture_init(&f, &plain, 16, &rng);
     f.batch.n = 1;
-    assert_int_equal(dlrm_forward(f.m, &f.batch, f.rows, NULL, false, 0), 0);
+    fixture_predict(&f);
     alone = dlrm_probs(f.m)[0];
     f.batch.n = 16;
-    assert_int_equal(dlrm_forward(f.m, &f.batch, f.rows, NULL, false, 0), 0);
+    fixture_predict(&f);
     assert_true(fabsf(alone - dlrm_probs(f.m)[0]) < 1e-6f);
     assert_true(alone > 0 && alone < 1);
     fixture_deinit(&f);
@@ -222,7 +222,7 @@ static void a_batch_without_samples_moves_nothing(void **state)
     for (uint32_t i = 0; i < dlrm_n_tensors(f.m); i++)
         fixture_fill(&rng, dlrm_tensor(f.m, i)->grads, dlrm_tensor(f.m, i)->n_floats, 1);
     fixture_step(&f, 0);
-    assert_true(dlrm_loss(f.m, &f.batch) == 0);
+    assert_true(f.loss == 0);
     for (uint32_t i = 0; i < dlrm_n_tensors(f.m); i++)
         for (uint32_t k = 0; k < dlrm_tensor(f.m, i)->n_floats; k++)
             assert_true(dlrm_tensor(f.m, i)->grads[k] == 0);
@@ -232,15 +232,16 @@ static void a_batch_without_samples_moves_nothing(void **state)
 static void a_batch_of_empty_bags_works_without_rows(void **state)
 {
     struct fixture_rng rng = { 13, 0 };
+    struct dlrm_step step;
     struct fixture f;
 
     (void)state;
     fixture_init(&f, &plain, 7, &rng);
     memset(f.batch.starts, 0, (7 * 4 + 1) * sizeof *f.batch.starts);
     f.batch.n_keys = f.batch.n_unique = 0;
-    assert_int_equal(dlrm_forward(f.m, &f.batch, NULL, NULL, true, 0), 0);
-    assert_int_equal(dlrm_backward(f.m, &f.batch, NULL, NULL, NULL, NULL), 0);
-    assert_true(isfinite(dlrm_loss(f.m, &f.batch)));
+    step = (struct dlrm_step){ .batch = &f.batch };
+    assert_int_equal(dlrm_step(f.m, &step, &f.loss), 0);
+    assert_true(isfinite(f.loss));
     fixture_deinit(&f);
 }
 

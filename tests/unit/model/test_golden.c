@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "server/core/optim_catalog.h"
+#include "tests/support/far_device.h"
 #include "tests/support/npy.h"
 #include "tests/unit/model/fixture.h"
 #include "worker/compute/compute.h"
@@ -90,7 +91,7 @@ static void read_parameters(struct golden *g)
     }
 }
 
-static void golden_init(struct golden *g, const char *name)
+static void golden_init(struct golden *g, const struct compute_ops *ops, const char *name)
 {
     struct err err = { 0 };
 
@@ -102,7 +103,7 @@ static void golden_init(struct golden *g, const char *name)
     g->offsets = npy_load(name, "offsets");
     read_config(g);
     read_optimizer(g);
-    if (dlrm_new(&g->config, &g->m, &err))
+    if (dlrm_new_on(ops, &g->config, &g->m, &err))
         fail_msg("%s", err.text);
     read_parameters(g);
     fixture_batch_init(&g->batch, g->config.batch_max, g->config.n_numeric, N_TABLES,
@@ -236,13 +237,15 @@ static struct compute *cpu(void)
 static void check_sample_losses(struct golden *g)
 {
     struct compute *c = cpu();
+    uint32_t n;
+    const float *logits = dlrm_peek(g->m, "logit", &n);
     float losses[64], dz;
 
     assert_true(g->batch.n <= COUNT_OF(losses));
     for (uint32_t s = 0; s < g->batch.n; s++) {
         double loss = 0;
 
-        compute_cpu.loss(c, 1, dlrm_logits(g->m) + s, g->batch.label + s, &dz, &loss);
+        compute_cpu.loss(c, 1, logits + s, g->batch.label + s, &dz, &loss);
         losses[s] = (float)loss;
     }
     npy_check(g->name, "sample_loss", losses, 0, -1);
@@ -284,31 +287,68 @@ static void check_parameters(struct golden *g, uint32_t n_steps)
     }
 }
 
-static void run(const char *name)
+/* Of all parameters, bit for bit. */
+static uint64_t hash_of(const struct golden *g)
+{
+    uint64_t hash = 0;
+    uint32_t bits;
+
+    for (uint32_t i = 0; i < dlrm_n_tensors(g->m); i++)
+        for (uint32_t k = 0; k < dlrm_tensor(g->m, i)->n_floats; k++) {
+            memcpy(&bits, dlrm_tensor(g->m, i)->values + k, sizeof bits);
+            hash = hash_mix2(hash, bits);
+        }
+    for (uint32_t k = 0; k < N_TABLES; k++)
+        for (size_t i = 0; i < (size_t)g->emb[k].n; i++) {
+            memcpy(&bits, g->emb[k].f + i, sizeof bits);
+            hash = hash_mix2(hash, bits);
+        }
+    return hash;
+}
+
+/* Ends in what PyTorch ends in, to within the golden numbers' tolerance; the bits it ends in. */
+static uint64_t run_on(const struct compute_ops *ops, const char *name)
 {
     struct golden g;
     uint32_t n_steps;
     const bool full = npy_has(name, "array", "T");
+    uint64_t hash;
     float *losses;
+    double loss;
 
-    golden_init(&g, name);
+    golden_init(&g, ops, name);
     n_steps = (uint32_t)npy_param(name, "steps");
     losses = mem_alloc(n_steps * sizeof *losses);
     for (uint32_t step = 0; step < n_steps; step++) {
         read_batch(&g, step);
         pull_rows(&g);
-        assert_int_equal(dlrm_forward(g.m, &g.batch, g.rows, NULL, true, step), 0);
-        losses[step] = (float)dlrm_loss(g.m, &g.batch);
+        assert_int_equal(dlrm_step(g.m,
+                                   &(struct dlrm_step){ .batch = &g.batch,
+                                                        .rows = g.rows,
+                                                        .row_grads = g.row_grads,
+                                                        .number = step },
+                                   &loss),
+                         0);
+        losses[step] = (float)loss;
         npy_check(name, "loss", losses + step, step, 1);
-        assert_int_equal(dlrm_backward(g.m, &g.batch, g.rows, NULL, g.row_grads, NULL), 0);
         if (full && !step)
             check_first_step(&g);
         push(&g, step);
         if (step + 1 == n_steps || (full && (step == 0 || step == 4)))
             check_parameters(&g, step + 1);
     }
+    hash = hash_of(&g);
     free(losses);
     golden_deinit(&g);
+    return hash;
+}
+
+static void run(const char *name)
+{
+    static const struct far_device_plan plan = { .late = true, .replays = true };
+    const uint64_t want = run_on(&compute_cpu, name);
+
+    assert_true(run_on(far_device_ops(&compute_cpu, &plan), name) == want);
 }
 
 static void one_id_a_field_trains_as_in_pytorch(void **state)

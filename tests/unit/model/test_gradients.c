@@ -37,11 +37,11 @@ static void check_array(struct twin *t, const char *name, double *parameters,
 
 static void check_logits(struct fixture *f, struct twin *t)
 {
+    const float *logits = fixture_peek(f, "logit");
+
     for (uint32_t s = 0; s < f->batch.n; s++)
-        if (!(fabs((double)dlrm_logits(f->m)[s] - t->logits[s]) <
-              1e-5 * (1 + fabs(t->logits[s]))))
-            fail_msg("logit %u is %.9g, the twin's %.9g", s, (double)dlrm_logits(f->m)[s],
-                     t->logits[s]);
+        if (!(fabs((double)logits[s] - t->logits[s]) < 1e-5 * (1 + fabs(t->logits[s]))))
+            fail_msg("logit %u is %.9g, the twin's %.9g", s, (double)logits[s], t->logits[s]);
 }
 
 static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t seed)
@@ -53,9 +53,8 @@ static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t s
     fixture_init(&f, config, n, &rng);
     fixture_step(&f, seed);
     twin_init(&t, &f, true, seed);
-    if (!(fabs(dlrm_loss(f.m, &f.batch) + twin_l2(&t) - twin_loss(&t)) < 1e-5))
-        fail_msg("loss %.9g, the twin's %.9g", dlrm_loss(f.m, &f.batch) + twin_l2(&t),
-                 twin_loss(&t));
+    if (!(fabs(f.loss + twin_l2(&t) - twin_loss(&t)) < 1e-5))
+        fail_msg("loss %.9g, the twin's %.9g", f.loss + twin_l2(&t), twin_loss(&t));
     check_logits(&f, &t);
     for (uint32_t i = 0; i < dlrm_n_tensors(f.m); i++) {
         struct dlrm_tensor *tensor = dlrm_tensor(f.m, i);
@@ -68,7 +67,7 @@ static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t s
         check_array(&t, "wide", t.wide, f.wide_grads, f.batch.n_unique);
     twin_deinit(&t);
 
-    assert_int_equal(dlrm_forward(f.m, &f.batch, f.rows, f.wide, false, 0), 0);
+    fixture_predict(&f);
     twin_init(&t, &f, false, 0);
     twin_loss(&t);
     check_logits(&f, &t);

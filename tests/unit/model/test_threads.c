@@ -43,12 +43,12 @@ static struct outcome step(const struct dlrm_config *config, uint32_t n, uint32_
     float loss;
 
     c.n_threads = n_threads;
-    c.bf16 = bf16;
+    c.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
     fixture_init(&f, &c, n, &rng);
     fixture_step(&f, 5);
-    loss = (float)dlrm_loss(f.m, &f.batch);
+    loss = (float)f.loss;
     append(&o, &loss, 1);
-    append(&o, dlrm_probs(f.m), n);
+    append(&o, fixture_peek(&f, "prob"), n);
     append(&o, f.row_grads, (size_t)f.batch.n_unique * c.dim);
     if (c.wide)
         append(&o, f.wide_grads, f.batch.n_unique);
@@ -308,20 +308,22 @@ static void what_is_no_number_is_seen_in_the_outcome(void **state)
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct fixture_rng rng = { 24, 0 };
         struct dlrm_config config = plain;
+        const float *probs;
         struct fixture f;
 
         config.n_threads = 2;
-        config.bf16 = bf16;
+        config.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
         fixture_init(&f, &config, 100, &rng);
         f.batch.numeric[7 * 5] = NAN;
         fixture_step(&f, 0);
-        assert_true(isnan(dlrm_probs(f.m)[7]) && !isnan(dlrm_probs(f.m)[8]));
-        assert_true(isnan(dlrm_loss(f.m, &f.batch)));
+        probs = fixture_peek(&f, "prob");
+        assert_true(isnan(probs[7]) && !isnan(probs[8]));
+        assert_true(isnan(f.loss));
         assert_true(isnan(dlrm_tensor(f.m, dlrm_n_tensors(f.m) - 1)->grads[0]));
         f.batch.numeric[7 * 5] = INFINITY;
         fixture_step(&f, 0);
-        assert_true(!isfinite(dlrm_probs(f.m)[7]) || dlrm_probs(f.m)[7] == 0 ||
-                    dlrm_probs(f.m)[7] == 1);
+        probs = fixture_peek(&f, "prob");
+        assert_true(!isfinite(probs[7]) || probs[7] == 0 || probs[7] == 1);
         fixture_deinit(&f);
     }
 }
@@ -357,17 +359,15 @@ static void a_step_asks_for_no_memory(void **state)
         unsigned before = n_mallocs;
 
         config.n_threads = 2;
-        config.bf16 = bf16;
+        config.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
         config.batch_norm = config.wide = true;
         config.dropout = 0.2f;
         fixture_init(&f, &config, 600, &rng);
         assert_true(n_mallocs > before); /* the hook hears them */
         fixture_step(&f, 0);             /* OpenBLAS takes its buffers once */
         before = n_mallocs;
-        for (uint64_t i = 1; i < 20; i++) {
+        for (uint64_t i = 1; i < 20; i++)
             fixture_step(&f, i);
-            (void)dlrm_loss(f.m, &f.batch);
-        }
         assert_int_equal(n_mallocs - before, 0);
         fixture_deinit(&f);
     }

@@ -37,6 +37,7 @@ struct fake_plan {
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
     uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
     uint64_t n_between; /* bytes of other requests that leave with every other push */
+    bool still; /* values do not tell the pushes: they are always the same, and like weights */
 };
 
 struct fake {
@@ -53,7 +54,8 @@ struct fake {
     uint32_t dims[FAKE_TABLES_MAX], n_tables;
     const struct ps_pull_section *sections;
     uint32_t n_sections;
-    uint64_t keys_of[FAKE_STEPS_MAX]; /* of each applied push: a hash of its rows' keys */
+    uint64_t keys_of[FAKE_STEPS_MAX];   /* of each applied push: a hash of its rows' keys, */
+    uint64_t values_of[FAKE_STEPS_MAX]; /* and of all its gradients' bits */
     pthread_t pull_thread;
     bool broken; /* the caller broke the contract; asserted at the end, on the test's thread */
     const char *how;
@@ -145,14 +147,37 @@ static inline int fake_pull_start(struct store *s, uint64_t clock,
     return status;
 }
 
+/* In [-0.25, 0.25): of a key's k-th float. */
+static inline float fake_weight(uint32_t table, uint64_t key, uint32_t k)
+{
+    return (hash_unit(hash_mix2(hash_mix2(key, table), k)) - 0.5f) / 2;
+}
+
 static inline void fake_fill(struct fake *f)
 {
     for (uint32_t i = 0; i < f->n_sections; i++) {
         const struct ps_pull_section *p = &f->sections[i];
+        const uint32_t dim = f->dims[p->table];
 
-        for (size_t k = 0; k < (size_t)p->n_keys * f->dims[p->table]; k++)
-            p->dst[k] = (float)f->n_applied;
+        for (size_t at = 0; at < (size_t)p->n_keys * dim; at++)
+            p->dst[at] = f->plan.still
+                             ? fake_weight(p->table, p->keys[at / dim], (uint32_t)(at % dim))
+                             : (float)f->n_applied;
     }
+}
+
+static inline uint64_t fake_hash_values(const struct fake *f,
+                                        const struct ps_push_section *sections, uint32_t n)
+{
+    uint64_t h = n;
+    uint32_t bits;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (size_t k = 0; k < (size_t)sections[i].n_keys * f->dims[sections[i].table]; k++) {
+            memcpy(&bits, sections[i].values + k, sizeof bits);
+            h = hash_mix2(h, bits);
+        }
+    return h;
 }
 
 static inline int fake_pull_wait(struct store *s, struct err *err)
@@ -209,6 +234,7 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
         fake_want(f, tick && n_samples && clock == f->n_applied, "a push out of turn");
         f->keys_of[f->n_applied % FAKE_STEPS_MAX] =
             fake_hash(sections[0].keys, sections[0].n_keys);
+        f->values_of[f->n_applied % FAKE_STEPS_MAX] = fake_hash_values(f, sections, n);
         f->n_applied++;
     }
     f->pushing = false;

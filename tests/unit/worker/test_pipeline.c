@@ -28,7 +28,7 @@ struct rig {
     struct tables *tables;
     struct pipeline *pipeline;
     struct feed *feed;
-    uint64_t clock, n_restarts;
+    uint64_t clock, n_restarts, n_done;
 };
 
 static void must(int status, const struct err *err)
@@ -40,9 +40,10 @@ static void must(int status, const struct err *err)
 static void load_settings(struct settings *s, const char *push_codec)
 {
     const char *const flags[] = {
-        "--data", log_file.path, "--format", "criteo",       "--batch",  "16",     "--dim",
-        "4",      "--bottom",    "8",        "--top",        "8",        "--wide", "--mode",
-        "async",  "--ahead",     "9",        "--push-codec", push_codec, NULL
+        "--data",   log_file.path, "--format", "criteo",  "--batch", "16",
+        "--dim",    "4",           "--bottom", "8",       "--top",   "8",
+        "--wide",   "--mode",      "async",    "--ahead", "9",       "--push-codec",
+        push_codec, "--device",    "cpu",      NULL
     };
     enum settings_action action;
     struct err err = { 0 };
@@ -189,6 +190,57 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
         must(run_all(&r, &err), &err);
         must(pipeline_end(r.pipeline, &err), &err);
         assert_int_equal(r.fake.max_ahead, n_permits - 1);
+        tear_down(&r);
+    }
+}
+
+/* Takes all that is ready, up to 3 at a time, and is done with the oldest: 1, 0 or a status as step(). */
+static int step_of_many(struct rig *r, uint64_t *n_taken, struct err *err)
+{
+    struct slot *slot = NULL;
+    int status = 0;
+
+    if (*n_taken == 0)
+        status = pipeline_next(r->pipeline, &slot, err);
+    else
+        slot = pipeline_ready(r->pipeline);
+    for (; slot; slot = *n_taken < 3 ? pipeline_ready(r->pipeline) : NULL) {
+        assert_int_equal(slot->clock, r->n_done + *n_taken);
+        (*n_taken)++;
+        if (slot->clock == 0)
+            assert_true(fake_wait_pull(&r->fake, 3)); /* 1 and 2 are there */
+    }
+    if (status || !*n_taken)
+        return status;
+    assert_true(r->n_done || *n_taken == 3);
+    (*n_taken)--;
+    r->n_done++;
+    status = pipeline_done(r->pipeline, err);
+    return status ? status : 1;
+}
+
+static void several_batches_may_be_taken_before_the_first_is_done(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        struct fake_plan plan = plan_of(seed, 4);
+        struct err err = { 0 };
+        uint64_t n_taken = 0;
+        struct rig r;
+        int status;
+
+        plan.fence_push = seed % 2 ? 1 + hash_mix2(seed, 3) % (N_BATCHES - 1) : FAKE_NEVER;
+        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        while ((status = step_of_many(&r, &n_taken, &err)) == 1 || status == PS_EFENCED)
+            if (status == PS_EFENCED) {
+                restart(&r);
+                r.n_done = r.fake.n_applied;
+                n_taken = 0;
+            }
+        must(status, &err);
+        must(pipeline_end(r.pipeline, &err), &err);
+        assert_int_equal(r.n_restarts, seed % 2);
+        assert_all_pushed_once(&r, N_BATCHES);
         tear_down(&r);
     }
 }
@@ -412,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded),
         cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
+        cmocka_unit_test(several_batches_may_be_taken_before_the_first_is_done),
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
         cmocka_unit_test(
             what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death),

@@ -1,0 +1,432 @@
+#include "tests/support/far_device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/hash.h"
+#include "common/mem.h"
+#include "tests/support/far_ops.h"
+
+enum { COPIES_MAX = 32, BLOCKS_MAX = 256, RECORDS_MAX = 64 };
+
+#define REGION_BYTES ((size_t)1 << 36)
+#define GAP_BYTES 4096u
+
+struct block {
+    uintptr_t at;
+    size_t n_bytes;
+    uint8_t *real; /* owned, exactly so large: the sanitizer sees its borders */
+};
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t n_bytes;
+    uint64_t hash; /* of the host's bytes when it was asked for */
+};
+
+enum state { IDLE, BEGUN, ENDED };
+
+struct slot {
+    enum state state;
+    uint64_t key, order;
+    bool replayed;
+    struct copy uploads[COPIES_MAX], downloads[COPIES_MAX];
+    uint32_t n_uploads, n_uploaded, n_downloads;
+    struct far_ops ops; /* that are not run yet */
+};
+
+struct record {
+    uint64_t key;
+    struct far_ops ops;
+};
+
+struct compute {
+    struct far_seat seat;
+    struct compute *cpu; /* owned: of the table beneath */
+    uint8_t *region;
+    size_t region_used;
+    struct block blocks[BLOCKS_MAX];
+    struct slot slots[COMPUTE_SLOTS];
+    struct slot *open; /* between begin and end */
+    uint64_t n_begins;
+    struct record records[RECORDS_MAX];
+    uint32_t n_records;
+};
+
+/* A table of ops has no argument. */
+static struct {
+    const struct compute_ops *cpu;
+    const struct far_device_plan *plan;
+    struct far_device_counts counts;
+} the;
+
+static void stop(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+static void stop(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    fputs("far device: ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+/* ---- memory ---- */
+
+static struct block *find_block(struct compute *c, const void *device, size_t n_bytes)
+{
+    const uintptr_t at = (uintptr_t)device;
+
+    for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
+        struct block *b = &c->blocks[i];
+
+        if (b->real && at >= b->at && at + n_bytes <= b->at + b->n_bytes)
+            return b;
+    }
+    stop("%p with %zu bytes is no memory of mine%s", device, n_bytes,
+         at - (uintptr_t)c->region < REGION_BYTES ? ": it was freed, or is too short" : "");
+    return NULL;
+}
+
+static void *real_of(struct compute *c, const void *device)
+{
+    const struct block *b = find_block(c, device, 1);
+
+    return b->real + ((uintptr_t)device - b->at);
+}
+
+static void *far_memory_alloc(struct compute *c, size_t n_bytes)
+{
+    struct block *b = c->blocks;
+
+    if (c->open)
+        stop("memory is asked for between begin and end");
+    while (b->real)
+        if (++b == c->blocks + BLOCKS_MAX)
+            stop("more than %d blocks", BLOCKS_MAX);
+    b->real = mem_try_alloc(n_bytes);
+    if (!b->real)
+        return NULL;
+    if (REGION_BYTES - c->region_used < n_bytes + 2 * GAP_BYTES)
+        stop("the region is used up");
+    b->at = (uintptr_t)c->region + c->region_used;
+    b->n_bytes = n_bytes;
+    c->region_used += (n_bytes + 2 * GAP_BYTES - 1) / GAP_BYTES * GAP_BYTES;
+    the.counts.n_allocs++;
+    return (void *)b->at;
+}
+
+static void far_memory_free(struct compute *c, void *memory, size_t n_bytes)
+{
+    struct block *b = find_block(c, memory, n_bytes);
+
+    if (c->open)
+        stop("memory is freed between begin and end");
+    if (b->at != (uintptr_t)memory || b->n_bytes != n_bytes)
+        stop("%zu bytes are freed as %zu", b->n_bytes, n_bytes);
+    free(b->real);
+    *b = (struct block){ 0 };
+}
+
+static void *far_host_alloc(struct compute *c, size_t n_bytes)
+{
+    (void)c;
+    return mem_try_alloc(n_bytes);
+}
+
+static void far_host_free(struct compute *c, void *memory, size_t n_bytes)
+{
+    (void)c, (void)n_bytes;
+    free(memory);
+}
+
+/* ---- copies ---- */
+
+static uint64_t hash_of(const uint8_t *bytes, size_t n_bytes)
+{
+    uint64_t hash = n_bytes;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = hash * UINT64_C(0x100000001b3) + bytes[i];
+    return hash;
+}
+
+static struct slot *slot_at(struct compute *c, uint32_t slot)
+{
+    if (slot >= COMPUTE_SLOTS)
+        stop("there is no slot %u", slot);
+    return &c->slots[slot];
+}
+
+static void add_copy(struct copy *copies, uint32_t *n, void *to, const void *from,
+                     size_t n_bytes)
+{
+    if (*n == COPIES_MAX)
+        stop("more than %d copies", COPIES_MAX);
+    copies[(*n)++] = (struct copy){ to, from, n_bytes, 0 };
+}
+
+static void run_uploads(struct compute *c, struct slot *s)
+{
+    for (; s->n_uploaded < s->n_uploads; s->n_uploaded++) {
+        const struct copy *copy = &s->uploads[s->n_uploaded];
+
+        (void)find_block(c, copy->to, copy->n_bytes);
+        memcpy(real_of(c, copy->to), copy->from, copy->n_bytes);
+    }
+}
+
+static void far_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                       size_t n_bytes)
+{
+    struct slot *s = slot_at(c, slot);
+
+    if (s->state != IDLE)
+        stop("a copy into slot %u, whose step has begun", slot);
+    add_copy(s->uploads, &s->n_uploads, device, host, n_bytes);
+    s->uploads[s->n_uploads - 1].hash = hash_of(host, n_bytes);
+    the.counts.n_uploads++;
+    the.counts.upload_bytes += n_bytes;
+    if (!the.plan->late)
+        run_uploads(c, s);
+}
+
+static void far_download(struct compute *c, uint32_t slot, void *host, const void *device,
+                         size_t n_bytes)
+{
+    struct slot *s = slot_at(c, slot);
+
+    if (s->state != ENDED)
+        stop("a copy out of slot %u, whose step has not ended", slot);
+    (void)find_block(c, device, n_bytes);
+    memset(host, 0xff, n_bytes); /* NaN, until it is there */
+    add_copy(s->downloads, &s->n_downloads, host, device, n_bytes);
+    the.counts.n_downloads++;
+}
+
+/* ---- steps ---- */
+
+static struct record *find_record(struct compute *c, uint64_t key)
+{
+    for (uint32_t i = 0; key && i < c->n_records; i++)
+        if (c->records[i].key == key)
+            return &c->records[i];
+    return NULL;
+}
+
+static void count_under_way(const struct compute *c)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
+        n += c->slots[i].state != IDLE;
+    if (n > the.counts.most_under_way)
+        the.counts.most_under_way = n;
+}
+
+static bool far_begin(struct compute *c, uint32_t slot, uint64_t key)
+{
+    struct slot *s = slot_at(c, slot);
+    const struct record *record = find_record(c, key);
+
+    if (c->open || s->state != IDLE)
+        stop("slot %u begins while a step is open, or before the wait for its last one", slot);
+    run_uploads(c, s);
+    s->state = BEGUN;
+    s->key = key;
+    s->order = ++c->n_begins;
+    s->replayed = record && the.plan->replays;
+    c->open = s;
+    count_under_way(c);
+    if (!s->replayed)
+        return false;
+    far_ops_copy(&s->ops, &record->ops);
+    the.counts.n_replays++;
+    return true;
+}
+
+static struct far_ops *open_list(struct compute *c)
+{
+    if (!c->open)
+        stop("an op outside of begin and end");
+    if (c->open->replayed)
+        stop("an op of a step that is replayed");
+    return &c->open->ops;
+}
+
+static void keep_record(struct compute *c, const struct slot *s)
+{
+    struct record *record = find_record(c, s->key);
+
+    if (!s->key || s->replayed)
+        return;
+    if (record) {
+        const int differs = far_ops_compare(&record->ops, &s->ops);
+
+        if (differs >= 0)
+            stop("op %d of key %llx is another than it was", differs,
+                 (unsigned long long)s->key);
+        the.counts.n_compared++;
+        return;
+    }
+    if (c->n_records == RECORDS_MAX)
+        stop("more than %d records", RECORDS_MAX);
+    record = &c->records[c->n_records++];
+    record->key = s->key;
+    far_ops_copy(&record->ops, &s->ops);
+    the.counts.n_records++;
+}
+
+static void far_end(struct compute *c, uint32_t slot)
+{
+    struct slot *s = slot_at(c, slot);
+
+    if (c->open != s)
+        stop("slot %u ends and has not begun", slot);
+    keep_record(c, s);
+    s->state = ENDED;
+    c->open = NULL;
+    if (!the.plan->late)
+        far_ops_run(&s->ops, c, the.cpu, c->cpu);
+}
+
+/* Ops of all steps that began before `order`, in that order. */
+static void run_up_to(struct compute *c, uint64_t order)
+{
+    for (;;) {
+        struct slot *next = NULL;
+
+        for (uint32_t i = 0; i < COMPUTE_SLOTS; i++) {
+            struct slot *s = &c->slots[i];
+
+            if (s->state == ENDED && s->ops.n && s->order <= order &&
+                (!next || s->order < next->order))
+                next = s;
+        }
+        if (!next)
+            return;
+        far_ops_run(&next->ops, c, the.cpu, c->cpu);
+    }
+}
+
+static void check_uploads(const struct slot *s, uint32_t slot)
+{
+    for (uint32_t i = 0; i < s->n_uploads; i++)
+        if (hash_of(s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].hash)
+            stop("copy %u into slot %u: the host's side has changed before the wait", i, slot);
+}
+
+static int far_wait(struct compute *c, uint32_t slot)
+{
+    struct slot *s = slot_at(c, slot);
+    const bool runs_all = hash_mix2(the.plan->seed, the.counts.n_waits) & 1;
+
+    if (s->state == BEGUN)
+        stop("a wait for slot %u, whose step has not ended", slot);
+    run_up_to(c, runs_all ? UINT64_MAX : s->order);
+    for (uint32_t i = 0; i < s->n_downloads; i++)
+        memcpy((void *)(uintptr_t)s->downloads[i].to, real_of(c, s->downloads[i].from),
+               s->downloads[i].n_bytes);
+    check_uploads(s, slot);
+    s->state = IDLE;
+    s->n_uploads = s->n_uploaded = s->n_downloads = 0;
+    return ++the.counts.n_waits == the.plan->bad_wait ? PS_EDEVICE : 0;
+}
+
+/* ---- the device ---- */
+
+static void far_close(struct compute *c)
+{
+    if (!c)
+        return;
+    for (uint32_t i = 0; i < BLOCKS_MAX; i++)
+        if (c->blocks[i].real)
+            stop("%zu bytes were not freed", c->blocks[i].n_bytes);
+    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
+        far_ops_clear(&c->slots[i].ops);
+    for (uint32_t i = 0; i < c->n_records; i++)
+        far_ops_clear(&c->records[i].ops);
+    the.cpu->close(c->cpu);
+    munmap(c->region, REGION_BYTES);
+    free(c);
+}
+
+static int far_open(const struct compute_options *options, struct compute **ret_c,
+                    struct err *err)
+{
+    struct compute *c;
+    int status;
+
+    if (the.plan->refuses)
+        return err_set(err, PS_EDEVICE, "far: it does not want to");
+    c = mem_alloc(sizeof *c);
+    c->seat = (struct far_seat){ open_list, real_of };
+    status = the.cpu->open(options, &c->cpu, err);
+    if (status) {
+        free(c);
+        return status;
+    }
+    c->region =
+        mmap(NULL, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (c->region == MAP_FAILED)
+        stop("no addresses");
+    *ret_c = c;
+    return 0;
+}
+
+static const char *far_describe(const struct compute *c)
+{
+    (void)c;
+    return "far: the CPU's ops behind memory of their own";
+}
+
+static const char *far_failure(const struct compute *c)
+{
+    (void)c;
+    return "far: this wait was to fail";
+}
+
+static int far_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
+{
+    return the.cpu->reserve(c->cpu, n_max, in, out);
+}
+
+const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
+                                         const struct far_device_plan *plan)
+{
+    static struct compute_ops ops;
+
+    the.cpu = cpu;
+    the.plan = plan;
+    the.counts = (struct far_device_counts){ 0 };
+    ops = (struct compute_ops){ .name = "far",
+                                .wants_uses = true,
+                                .open = far_open,
+                                .close = far_close,
+                                .describe = far_describe,
+                                .reserve = far_reserve,
+                                .memory_alloc = far_memory_alloc,
+                                .memory_free = far_memory_free,
+                                .host_alloc = far_host_alloc,
+                                .host_free = far_host_free,
+                                .upload = far_upload,
+                                .download = far_download,
+                                .begin = far_begin,
+                                .end = far_end,
+                                .wait = far_wait,
+                                .failure = far_failure };
+    far_ops_table(&ops);
+    return &ops;
+}
+
+struct far_device_counts far_device_counts(void)
+{
+    return the.counts;
+}
