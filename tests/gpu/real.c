@@ -18,10 +18,7 @@ void emu_rt_forget(int i)
     (void)i;
 }
 
-void emu_rt_run_all(void)
-{
-    (void)cudaDeviceSynchronize();
-}
+void emu_rt_run_all(void) {}
 
 long emu_rt_alive(void)
 {

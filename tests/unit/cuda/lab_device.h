@@ -1,5 +1,5 @@
 /*
- * Where the tests of kernels run: on the emulated device, or, with LAB_GPU, on a real one (`make gpu-kernels`). There
+ * Where the tests of kernels run: on the emulated device, or, with LAB_GPU, on a real one (`make gpu-tests`). There
  * memory is the host's, pinned, which kernels reach at the same address; what stands behind a piece is looked at when it is freed.
  */
 #ifndef TESTS_UNIT_CUDA_LAB_DEVICE_H
