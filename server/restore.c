@@ -365,8 +365,7 @@ static void fall_back(struct restore *r)
     report(NULL, r->result.err.text);
     r->result.err = (struct err){ 0 };
     r->origin.sources[r->source].is_exact = false;
-    align_free(r->align); /* it has noted the sources before this one */
-    r->align = align_new();
+    align_forget(r->align); /* the sources before this one */
     r->result.n_records = 0;
     on_shards(r, clear_part, begin_dealing);
 }

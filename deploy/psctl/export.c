@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/mem.h"
 #include "deploy/psctl/arrays.h"
@@ -226,6 +227,9 @@ int export_run(const struct options *o, const char *const *words, uint32_t n_wor
     enter_shard();
     if (!o->out[0])
         status = err_set(&err, PS_ESETTING, "out: expected the path to write, --out PATH");
+    if (!status && access(o->out, F_OK) == 0)
+        status = err_set(&err, -EEXIST,
+                         "%.200s is there already: name a new place, or remove it", o->out);
     if (!status)
         status = offline_collect(o, words[0], COLLECT_WHOLE, &e.shard, &facts, &err);
     if (!status)

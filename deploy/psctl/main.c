@@ -70,7 +70,8 @@ static const struct settings_table table = {
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"
              "replay PATH: checkpoint and log done again; checksums of the tables, and where they differ from --against.\n"
-             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER; of a cluster, those of all nodes with commas. "
+             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER; of a cluster, those of all nodes with commas "
+             "(verify and checkpoints: one after the other). "
              "Nothing is written there, also while psd runs.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),

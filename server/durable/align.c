@@ -60,13 +60,19 @@ static void free_shards(struct align *a)
     }
 }
 
+void align_forget(struct align *a)
+{
+    free_places(a->places);
+    a->places = NULL;
+    free_shards(a);
+}
+
 void align_free(struct align *a)
 {
     if (!a)
         return;
-    free_places(a->places);
+    align_forget(a);
     free_places(a->before);
-    free_shards(a);
     free(a);
 }
 

@@ -26,6 +26,9 @@ void align_free(struct align *a);
 /* `number`: of the shard, in the cluster. */
 void align_note(struct align *a, uint32_t number, struct shard *shard) ON_SHARD;
 
+/* All is made again from the beginning: what has been noted this time does not count. */
+void align_forget(struct align *a);
+
 struct align_config {
     struct rebuild_at at; /* as it was asked for */
     /* The source's other nodes, whose shards are dealt out elsewhere: nobody sees how far these are. */

@@ -17,6 +17,7 @@ struct collect {
     uint32_t n_open;
     struct align *align; /* owned: of the old shards that were made again */
     bool has_later;      /* rebuild_facts: any of them */
+    bool is_again;       /* files turned out to be damaged: all is to be dealt out anew */
 };
 
 static bool is_wanted(void *arg, const char *table)
@@ -139,7 +140,7 @@ static int deal_shards(struct collect *c, const struct source *s, struct shard *
     return status;
 }
 
-static int deal_source(struct collect *c, const struct source *s, struct shard *const *to,
+static int deal_source(struct collect *c, struct source *s, struct shard *const *to,
                        uint32_t n_to, uint64_t now_ms, struct collect_facts *facts,
                        struct err *err) ON_SHARD
 {
@@ -149,6 +150,11 @@ static int deal_source(struct collect *c, const struct source *s, struct shard *
         return deal_shards(c, s, to, n_to, now_ms, facts, err);
     for (uint32_t i = 0; i < n_to && !status; i++)
         status = deal_files(c, s, to[i], facts, err);
+    if (checkpoint_is_damage(status) && source_may_be_rebuilt(s)) {
+        s->is_exact = false;
+        c->is_again = true;
+        report(c, err->text);
+    }
     return status;
 }
 
@@ -167,15 +173,27 @@ static int check_tables(const struct collect *c, struct shard *to, struct err *e
     return 0;
 }
 
+static void clear_all(struct collect *c, struct shard *const *to, uint32_t n_to) ON_SHARD
+{
+    align_forget(c->align);
+    for (uint32_t i = 0; i < n_to; i++)
+        shard_clear(to[i]);
+}
+
 static int deal_all(struct collect *c, struct shard *const *to, uint32_t n_to, uint64_t now_ms,
                     struct collect_facts *ret, struct err *err) ON_SHARD
 {
-    int status = 0;
+    int status;
 
-    *ret = (struct collect_facts){ 0 };
-    c->has_later = false;
-    for (uint32_t i = 0; i < c->n_open && !status; i++)
-        status = deal_source(c, &c->sources[i], to, n_to, now_ms, ret, err);
+    do {
+        if (c->is_again)
+            clear_all(c, to, n_to);
+        *ret = (struct collect_facts){ 0 };
+        c->has_later = c->is_again = false;
+        status = 0;
+        for (uint32_t i = 0; i < c->n_open && !status; i++)
+            status = deal_source(c, &c->sources[i], to, n_to, now_ms, ret, err);
+    } while (c->is_again);
     return status;
 }
 
@@ -184,8 +202,7 @@ static void go_back(struct collect *c, struct shard *const *to, uint32_t n_to,
 {
     for (uint32_t i = 0; i < c->n_open; i++)
         source_go_back(&c->sources[i], at);
-    for (uint32_t i = 0; i < n_to; i++)
-        shard_clear(to[i]);
+    clear_all(c, to, n_to);
 }
 
 int collect_into(struct collect *c, struct shard *const *to, uint32_t n_to, uint64_t now_ms,

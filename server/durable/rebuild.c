@@ -87,15 +87,21 @@ static int show_life(void *owner, const struct recovery_facts *facts)
 
 /* --- the log --- */
 
+static int show_way_out(int status, struct err *err)
+{
+    const struct err why = *err;
+
+    return err_set(err, status, "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
+                   why.text);
+}
+
 /* What was promised and cannot be read is not gone around. */
 static int check_end(const struct attempt *a, struct err *err)
 {
     const struct log_end *end = &a->facts->end;
 
     if (end->verdict == LOG_DAMAGED)
-        return err_set(err, PS_ECORRUPT,
-                       "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
-                       end->text);
+        return err_set(err, PS_ECORRUPT, "%s", end->text);
     return 0;
 }
 
@@ -115,7 +121,9 @@ static int replay(struct attempt *a, const struct recovery_config *part,
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
     a->is_gone = a->facts->end.is_cut;
-    return status ? status : check_end(a, err);
+    if (!status)
+        status = check_end(a, err);
+    return status == PS_ECORRUPT ? show_way_out(status, err) : status;
 }
 
 /* The walk's own end, before which its rows are of different moments. */

@@ -93,10 +93,14 @@ static int check_needs(const struct recovery *r, const struct log_end *end)
 {
     if (end->last >= r->config->needs)
         return 0;
+    if (end->text[0])
+        return err_set(r->err, PS_ECORRUPT,
+                       "the checkpoint needs the log up to record %" PRIu64 ": %s",
+                       r->config->needs, end->text);
     return err_set(r->err, PS_ECORRUPT,
                    "the checkpoint needs the log up to record %" PRIu64
-                   ", which ends behind %" PRIu64 "%s%s",
-                   r->config->needs, end->last, end->text[0] ? ": " : "", end->text);
+                   ", which ends behind %" PRIu64,
+                   r->config->needs, end->last);
 }
 
 int recovery_run(struct shard *s, const struct recovery_config *config, uint64_t now_ms,

@@ -175,10 +175,19 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_with_a_longer_log_does_
     p.settle()
     psd.kill()
     damage(tmp_path / "data/checkpoints/00000000000000000003/shard-000.psc")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
     psd = start_psd(*args)
     assert "00000000000000000003" in psd.log() and "00000000000000000002" in psd.log()
     p.connect(psd)
     settle([p])
+    psd.stop()
+    damage(sorted((tmp_path / "data/checkpoints").iterdir())[-1] / "shard-000.psc")
+    for data in ("copy", "data"):  # with a log behind it, and with none
+        psd = start_psd("--restore", data, "--shards", "1")
+        assert "chunk" in psd.log()
+        p.client = psd.connect(0, role="reader")
+        p.client.table(name="t", dim=DIM, must_exist=True)
+        p.check([])
 
 
 def test_a_torn_log_loses_nothing_that_was_acknowledged(start_psd, tmp_path, monkeypatch):

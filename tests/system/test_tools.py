@@ -198,7 +198,7 @@ def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_pa
             newest.add(max(c["number"] for c in report["checkpoints"]))
             n_pushes.append(told("replay", data)["tables"][0]["pushes"])
             assert n_pushes[-1] >= n_pushes[-2]
-            told("export", data, "--out", tmp_path / "m.safetensors")
+            told("export", data, "--out", tmp_path / f"{len(n_pushes)}.safetensors")
             assert told("checkpoints", data)["checkpoints"]
     finally:
         load.kill()
@@ -313,6 +313,7 @@ def test_both_formats_hold_what_the_files_hold(killed, tmp_path):
     told("export", killed, "--out", tmp_path / "m.safetensors", "--state")
     told("export", killed, "--out", tmp_path / "npy", "--format", "npy", "--state")
     arrays, notes = read_safetensors(tmp_path / "m.safetensors")
+    assert "is there already" in refused("export", killed, "--out", tmp_path / "m.safetensors")
     tables = json.loads((tmp_path / "npy/tables.json").read_text())["tables"]
     files = [tmp_path / "npy" / f"{name}.npy" for t in tables for name in t["arrays"]]
     assert len(files) == len(arrays) and {f"psd:{t['name']}" for t in tables} < set(notes)

@@ -208,6 +208,24 @@ static void the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_h
     node_end(&n);
 }
 
+/* Nothing is behind it, so that its files would be dealt out as they are. */
+static void
+a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 3);
+    node_stop(&n, 3);
+    node_damage(node_part(&n, 2, 1));
+    one_shard_at(&n, NULL, 30);
+    assert_int_equal(n.n_told, 2); /* the files, and the shard that is made again */
+    assert_collect_refused(&n, &(const struct rebuild_at){ .number = 2 }, PS_ECORRUPT, "chunk");
+    node_damage(node_segment(&n, 1, 15));
+    assert_collect_refused(&n, NULL, PS_ECORRUPT, "--at JOB:CLOCK");
+    node_end(&n);
+}
+
 static void a_clock_that_is_no_longer_kept_is_told_from_damage(void **state)
 {
     static const struct rebuild_at early = { .job = "job", .clock = 3 },
@@ -303,6 +321,8 @@ int main(void)
         cmocka_unit_test(a_damaged_checkpoint_that_no_log_leads_to_is_no_empty_start),
         cmocka_unit_test(
             the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_had),
+        cmocka_unit_test(
+            a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log),
         cmocka_unit_test(a_clock_that_is_no_longer_kept_is_told_from_damage),
         cmocka_unit_test(
             an_older_checkpoint_that_says_all_is_not_dealt_out_where_a_newer_epoch_was_served),
