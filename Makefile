@@ -6,6 +6,7 @@
 
 VARIANT ?= release
 CC      ?= cc
+CXX     ?= c++
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BUILD   ?= build
@@ -25,6 +26,7 @@ flags.release = -O3 -march=x86-64-v2 -g
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
+flags.cover   = -O0 -g --coverage
 # With CC=clang; tests/fuzz/run.sh says so. Its pointer-overflow minds NULL + 0, which an empty buffer has.
 flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow \
                 -fno-sanitize-recover=all
@@ -35,10 +37,13 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
 # -fno-math-errno, -fno-trapping-math change no result: without them no square root and no choice between two
 # quotients becomes a vector.
-CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(WARN) -fno-omit-frame-pointer \
+CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Itests/emu/include $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDFLAGS += $(filter -fsanitize=%,$(flags.$(VARIANT)))
+LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
+
+# Kernels, and the tests' emulation of a GPU: C++ as far as CUDA demands it.
+CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
@@ -64,7 +69,7 @@ link.worker = worker worker/mirror worker/model worker/compute worker/data worke
 link.psctl  = deploy/psctl worker/client server server/durable server/log server/store server/core proto common
 link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
 
-all: $(PROGRAMS)              ## build every program of this VARIANT (release, debug, asan, tsan)
+all: $(PROGRAMS) cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
@@ -109,8 +114,83 @@ $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@echo "  CC   $@"
 	@$(CC) $(CFLAGS) $(cflags.$<) -MMD -MP -c -o $@ $<
 
+# The GPU's half of psworker, opened at run time (worker/cuda/README.md). It is the same for all variants, and asks of the
+# machine where it runs for the driver and cublasLt alone. NVCC= leaves it out.
+NVCC     ?= $(shell command -v nvcc)
+CUDA      = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_LIB  = $(firstword $(wildcard $(CUDA)/lib64/libcublasLt.so $(CUDA)/targets/x86_64-linux/lib/libcublasLt.so))
+CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)
+CUDA_FLAGS = -std=c++17 -O3 -I. --fmad=false -lineinfo -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror \
+             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off \
+             $(foreach a,80 90,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
+cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/mem.c common/err.c)
+
+ifeq ($(CUDA_LACK),)
+cuda-plugin: $(B)/bin/psworker_cuda.so
+else
+cuda-plugin:
+	@echo "  no $(CUDA_LACK): psworker_cuda.so is left out, psworker computes on the CPU"
+endif
+
+$(B)/bin/psworker_cuda.so: $(BUILD)/cuda/psworker_cuda.so
+	@mkdir -p $(@D)
+	@cp $< $@
+
+$(BUILD)/cuda/psworker_cuda.so: $(cuda_objects) worker/cuda/exports.map
+	@echo "  LINK $@"
+	@$(CXX) -shared -static-libstdc++ -static-libgcc -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
+	    -Wl,--gc-sections -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread
+
+$(BUILD)/cuda/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC $@"
+	@$(NVCC) $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(BUILD)/cuda/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC   $@"
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off \
+	    -idirafter tests/gpu/missing $(CUDA_TESTS) -MMD -MP -c -o $@ $<
+
+# The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
+# GPU, and for no other library.
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags rows sums interact encode products slots model)
+gpu_files = tests/gpu/real.c tests/gpu/cpu_gemm.c $(filter-out worker/compute/cpu_gemm.c,$(call src,worker/compute)) $(call src,worker/model) \
+            $(wildcard proto/codec*.c) common/pages.c common/status.c
+$(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
+$(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files)) $(cuda_objects)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
+
+# The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
+EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
+EMU_ON   = -DPS_EMU -Itests/emu/include -fPIC
+$(B)/lib/emu_cuda.a: $(EMU)
+
+# The plug-in on the emulated device, for tests of psworker.
+emu-plugin: $(B)/emu/psworker_cuda.so
+$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/mem.c common/err.c)
+	@$(CXX) $(LDFLAGS) -shared -Wl,--version-script=worker/cuda/exports.map -o $@ $^ -lpthread -lm
+
+$(B)/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX  $@"
+	@$(CXX) $(CXXFLAGS) $(EMU_ON) -MMD -MP -c -o $@ $<
+
+define emu_object
+$(B)/emu/%.$(1).o: %.$(1) | $(B)/gen/proto/ps.pb-c.c
+	@mkdir -p $$(@D)
+	@echo "  EMU  $$@"
+	@$(2) $(EMU_ON) -MMD -MP -c -o $$@ $(3) $$<
+endef
+$(eval $(call emu_object,c,$$(CC) $$(CFLAGS)))
+$(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
+$(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
+
 # Tests: one program for each tests/unit/ROOM/test_X.c.
-UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c))
+UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
+       $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 define unit_room
@@ -120,6 +200,13 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
 $(foreach r,common proto core net store log durable admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
+
+# Those of the CUDA half, on the emulated device.
+link.cuda = worker/model worker/compute worker/data server/core proto common
+$(B)/unit/cuda/%: $(B)/tests/unit/cuda/%.o $(SUPPORT) $(B)/lib/emu_cuda.a $(call libs,$(link.cuda))
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))
@@ -174,8 +261,18 @@ fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
-	@$(MAKE) --no-print-directory all >/dev/null
+	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a >/dev/null
 	@tests/lint/run.sh $(B)
+
+cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc
+	@tests/gpu/budget.py "$(NVCC)" $(CUDA_FLAGS)
+
+gpu-tests: $(GPU_TESTS)       ## kernels, layers, steps and models on this machine's GPU against the CPU and float64; RUN="compute-sanitizer --tool racecheck"
+	@for t in $^; do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
+
+cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
+	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
+	@tests/emu/coverage.py $(BUILD)/cover
 
 bench: all                    ## psbench in many settings: figures of tests/bench/README.md
 	@tests/bench/run.sh $(B)/bin
@@ -216,7 +313,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

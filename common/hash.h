@@ -12,7 +12,7 @@
 #include "common/base.h"
 
 /* A bijection of 64 bits in which every input bit reaches every output bit. */
-static inline uint64_t hash_mix(uint64_t x)
+HOST_DEVICE static inline uint64_t hash_mix(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -20,13 +20,13 @@ static inline uint64_t hash_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static inline uint64_t hash_mix2(uint64_t a, uint64_t b)
+HOST_DEVICE static inline uint64_t hash_mix2(uint64_t a, uint64_t b)
 {
     return hash_mix(hash_mix(a) ^ b);
 }
 
 /* In [0, 1), from the upper 24 bits: exact in a float. */
-static inline float hash_unit(uint64_t h)
+HOST_DEVICE static inline float hash_unit(uint64_t h)
 {
     return (float)(h >> 40) * 0x1p-24f;
 }

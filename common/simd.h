@@ -16,7 +16,7 @@
 
 enum simd { SIMD_PLAIN, SIMD_AVX2, SIMD_AVX512, SIMD_END };
 
-#define SIMD_INLINE static inline __attribute__((always_inline))
+#define SIMD_INLINE HOST_DEVICE static inline __attribute__((always_inline))
 
 #define SIMD_TARGET_PLAIN
 #define SIMD_TARGET_AVX2 __attribute__((target("avx2")))

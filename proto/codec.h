@@ -15,7 +15,7 @@
  *     4  onebit   4 ceil(dim / 256) + ceil(dim / 8)      all but signs and means
  *     5  topk     6 k                                    all but the k largest by |x|
  *
- *     int8     scale f32 = max|x| / 127, then q[dim] = clamp(rint(x / scale))
+ *     int8     scale f32 = max|x| / 127 (a NaN is 7fc00000), then q[dim] = clamp(rint(x / scale))
  *     onebit   scale f32 = mean|x| of each block of 256 (the last may be shorter; added up in
  *              double, in 16 lanes that are then folded in halves; any NaN is 7fc00000), then the
  *              signs of the whole row, LSB first, 1 = x >= 0

@@ -5,14 +5,15 @@
 #ifndef PROTO_CODEC_BYTES_H
 #define PROTO_CODEC_BYTES_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/base.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "the wire is little-endian, and so are its loads");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the wire is little-endian, and so are its loads");
 
-static inline uint32_t codec_bytes_of_float(float value)
+HOST_DEVICE static inline uint32_t codec_bytes_of_float(float value)
 {
     uint32_t bits;
 
@@ -20,7 +21,7 @@ static inline uint32_t codec_bytes_of_float(float value)
     return bits;
 }
 
-static inline float codec_bytes_to_float(uint32_t bits)
+HOST_DEVICE static inline float codec_bytes_to_float(uint32_t bits)
 {
     float value;
 
@@ -28,12 +29,12 @@ static inline float codec_bytes_to_float(uint32_t bits)
     return value;
 }
 
-static inline void codec_bytes_put_u16(uint8_t *dst, size_t i, uint16_t value)
+HOST_DEVICE static inline void codec_bytes_put_u16(uint8_t *dst, size_t i, uint16_t value)
 {
     memcpy(dst + 2 * i, &value, sizeof value);
 }
 
-static inline uint16_t codec_bytes_get_u16(const uint8_t *src, size_t i)
+HOST_DEVICE static inline uint16_t codec_bytes_get_u16(const uint8_t *src, size_t i)
 {
     uint16_t value;
 
@@ -41,7 +42,7 @@ static inline uint16_t codec_bytes_get_u16(const uint8_t *src, size_t i)
     return value;
 }
 
-static inline uint32_t codec_bytes_get_u32(const uint8_t *src, size_t i)
+HOST_DEVICE static inline uint32_t codec_bytes_get_u32(const uint8_t *src, size_t i)
 {
     uint32_t value;
 
@@ -49,12 +50,12 @@ static inline uint32_t codec_bytes_get_u32(const uint8_t *src, size_t i)
     return value;
 }
 
-static inline void codec_bytes_put_f32(uint8_t *dst, size_t i, float value)
+HOST_DEVICE static inline void codec_bytes_put_f32(uint8_t *dst, size_t i, float value)
 {
     memcpy(dst + 4 * i, &value, sizeof value);
 }
 
-static inline float codec_bytes_get_f32(const uint8_t *src, size_t i)
+HOST_DEVICE static inline float codec_bytes_get_f32(const uint8_t *src, size_t i)
 {
     float value;
 
@@ -64,7 +65,7 @@ static inline float codec_bytes_get_f32(const uint8_t *src, size_t i)
 
 /* The order of |x|, also of infinities and NaN (above all else), as integers: what a maximum
  * can be taken of without asking a NaN. */
-static inline uint32_t codec_bytes_magnitude(const float *src, size_t i)
+HOST_DEVICE static inline uint32_t codec_bytes_magnitude(const float *src, size_t i)
 {
     uint32_t bits;
 

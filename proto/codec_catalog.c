@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/codec_builds.h"
+#include "proto/codec_rules.h"
 
 #define BUILDS_OF(name)                                                   \
     {                                                                     \
@@ -46,11 +47,8 @@ SIMD_INLINE void add(const float *restrict grad, const float *restrict residual,
 SIMD_INLINE void keep_lost(const float *restrict want, const float *restrict got, uint32_t dim,
                            float *restrict residual)
 {
-    for (size_t i = 0; i < dim; i++) {
-        float lost = want[i] - got[i];
-
-        residual[i] = lost - lost == 0 ? lost : 0;
-    }
+    for (size_t i = 0; i < dim; i++)
+        residual[i] = codec_rules_owed(want[i], got[i]);
 }
 
 #define FEEDBACK_BUILD(suffix, target)                                             \

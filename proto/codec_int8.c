@@ -5,26 +5,12 @@
 #include "common/status.h"
 #include "proto/codec_avx512.h"
 #include "proto/codec_builds.h"
-#include "proto/codec_bytes.h"
-
-#define Q_MAX 127.0f
-#define INFINITY_BITS 0x7f800000u
+#include "proto/codec_rules.h"
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
     (void)k;
     return 4 + (size_t)dim;
-}
-
-SIMD_INLINE float scale_of(uint32_t max_magnitude)
-{
-    float scale = codec_bytes_to_float(max_magnitude) / Q_MAX;
-
-    /* Next to FLT_MAX the quotient may have been rounded up so far that 127 of it are
-     * infinite. */
-    if (max_magnitude < INFINITY_BITS && codec_bytes_of_float(scale * Q_MAX) == INFINITY_BITS)
-        scale = codec_bytes_to_float(codec_bytes_of_float(scale) - 1);
-    return scale;
 }
 
 /* dst: q[dim]. */
@@ -35,13 +21,8 @@ SIMD_INLINE void quantize(const float *restrict src, uint32_t dim, float scale,
         memset(dst, 0, dim);
         return;
     }
-    for (size_t i = 0; i < dim; i++) {
-        float q = rintf(src[i] / scale); /* not * (1 / scale): infinite for a subnormal */
-
-        q = q > Q_MAX ? Q_MAX : q;
-        q = q >= -Q_MAX ? q : -Q_MAX; /* and NaN becomes a number; the scale still tells */
-        dst[i] = (uint8_t)(int8_t)(int32_t)q;
-    }
+    for (size_t i = 0; i < dim; i++)
+        dst[i] = codec_rules_int8_q(src[i], scale);
 }
 
 SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
@@ -56,7 +37,7 @@ SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
 
         max = magnitude > max ? magnitude : max;
     }
-    scale = scale_of(max);
+    scale = codec_rules_int8_scale(max);
     codec_bytes_put_f32(dst, 0, scale);
     quantize(src, dim, scale, dst + 4);
 }
@@ -93,7 +74,7 @@ SIMD_INLINE int check_scale(const uint8_t *src, uint32_t dim)
 {
     float scale = codec_bytes_get_f32(src, 0);
 
-    if (isfinite(scale * Q_MAX))
+    if (isfinite(scale * CODEC_RULES_Q_MAX))
         return 0;
     /* An infinite scale makes even q = 0 a NaN. */
     return isfinite(scale) && isfinite((float)largest(src + 4, dim) * scale) ? 0 : PS_ENAN;
@@ -178,14 +159,14 @@ static void encode_row_avx512(const float *restrict src, uint32_t dim, uint32_t 
                               uint8_t *restrict dst)
 {
     const uint32_t max = max_magnitude_avx512(src, dim);
-    const float scale = scale_of(max);
+    const float scale = codec_rules_int8_scale(max);
     const struct scale s = { _mm512_set1_ps(scale), _mm512_set1_ps(1 / scale) };
     uint32_t i = 0;
 
     (void)k;
     codec_bytes_put_f32(dst, 0, scale);
     dst += 4;
-    if (!(scale >= FLT_MIN && max < INFINITY_BITS)) {
+    if (!(scale >= FLT_MIN && max < CODEC_RULES_INFINITY)) {
         quantize(src, dim, scale, dst);
         return;
     }

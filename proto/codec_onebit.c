@@ -5,10 +5,10 @@
 #include "common/status.h"
 #include "proto/codec_avx512.h"
 #include "proto/codec_builds.h"
-#include "proto/codec_bytes.h"
+#include "proto/codec_rules.h"
 
-#define BLOCK 256u
-#define N_LANES 16u
+#define BLOCK CODEC_RULES_ONEBIT_BLOCK
+#define N_LANES CODEC_RULES_ONEBIT_LANES
 
 static uint32_t n_blocks(uint32_t dim)
 {
@@ -19,14 +19,6 @@ static size_t row_bytes(uint32_t dim, uint32_t k)
 {
     (void)k;
     return 4 * (size_t)n_blocks(dim) + (dim + 7) / 8;
-}
-
-/* Which of two NaN a sum is, is the compiler's choice: all become one. */
-SIMD_INLINE float scale_of(double sum, uint32_t n)
-{
-    float mean = (float)(sum / n);
-
-    return mean == mean ? mean : NAN;
 }
 
 /* In double, in lanes whose order of adding is the same in every build, however wide its
@@ -44,7 +36,7 @@ SIMD_INLINE float mean_magnitude(const float *src, uint32_t n)
     for (uint32_t width = N_LANES / 2; width; width /= 2)
         for (uint32_t j = 0; j < width; j++)
             lane[j] += lane[j + width];
-    return scale_of(lane[0], n);
+    return codec_rules_onebit_scale(lane[0], n);
 }
 
 /* The signs of n <= 8 floats. Of a bit the mask, not a shift: that is what vectors can do. */
@@ -61,10 +53,9 @@ SIMD_INLINE uint8_t pack(const float *src, uint32_t n)
 SIMD_INLINE void unpack(uint32_t bits, float scale, uint32_t n, float *dst)
 {
     static const uint32_t bit[8] = { 1, 2, 4, 8, 16, 32, 64, 128 };
-    uint32_t magnitude = codec_bytes_of_float(scale);
 
     for (uint32_t j = 0; j < n; j++)
-        dst[j] = codec_bytes_to_float(magnitude ^ ((uint32_t)((bits & bit[j]) == 0) << 31));
+        dst[j] = codec_rules_onebit_got(scale, bits & bit[j]);
 }
 
 SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
@@ -132,8 +123,8 @@ SIMD_AVX512_INLINE float mean_magnitude_avx512(const float *src, uint32_t n)
     low = _mm512_add_pd(low, high);
     half = _mm256_add_pd(_mm512_castpd512_pd256(low), _mm512_extractf64x4_pd(low, 1));
     quarter = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
-    return scale_of(_mm_cvtsd_f64(quarter) + _mm_cvtsd_f64(_mm_unpackhi_pd(quarter, quarter)),
-                    n);
+    return codec_rules_onebit_scale(
+        _mm_cvtsd_f64(quarter) + _mm_cvtsd_f64(_mm_unpackhi_pd(quarter, quarter)), n);
 }
 
 SIMD_AVX512_INLINE void put_signs_avx512(uint8_t *dst, uint32_t signs, uint32_t n)

@@ -41,7 +41,7 @@ def plugin(path):
     """The far device as psworker_cuda.so."""
     openblas = subprocess.run(["pkg-config", "--cflags", "--libs", "openblas"], check=True, capture_output=True, text=True)
     sources = [*(ROOT / "worker/compute").glob("*.c"), *(ROOT / "tests/support").glob("far_*.c"),
-               *(ROOT / f"common/{name}.c" for name in ("mem", "status", "pages"))]
+               *(ROOT / f"common/{name}.c" for name in ("mem", "status", "err", "pages"))]
     return compile_so(path, PLUGIN, "-fvisibility=hidden", *sources, *openblas.stdout.split(), "-lpthread", "-lm")
 
 

@@ -117,7 +117,8 @@ struct norm_grads {
  *
  *     bags     [n_keys]        the bags that hold row 0, those that hold row 1 ...; of each row
  *                              ascending, a bag as often as it holds it
- *     spans    [n_spans + 1]   where each span begins in `bags`: at most COMPUTE_SPAN uses of one row
+ *     spans    [n_spans + 1]   where each span begins in `bags`: COMPUTE_SPAN uses of one row, or, the row's
+ *                              last, those that are left
  *     first    [n_rows + 1]    the first span of each row
  *
  * How many there are stands in the device's memory, as ops that are recorded (begin()) are asked for once.

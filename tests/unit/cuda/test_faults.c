@@ -1,0 +1,226 @@
+/* The k-th call of CUDA or cublasLt fails, for every k: each failure is told where the contract says, with a sentence, or it has
+ * cost nothing; and all is given back. */
+#include "tests/unit/cuda/slots.h"
+
+enum { STEPS = 3 }; /* called, recorded, run from the record */
+
+struct trial {
+    struct compute *c;
+    float *host, *device;
+    bool told;
+};
+
+static void open_all(struct trial *t, enum compute_products products)
+{
+    struct err err = { 0 };
+    const int status = ops->open(&(struct compute_options){ 1, products }, &t->c, &err);
+
+    t->told = true;
+    if (status) {
+        assert_int_equal(status, PS_EDEVICE);
+        assert_memory_equal(err.text, "cuda: ", 6);
+        t->c = NULL;
+        return;
+    }
+    t->device = ops->memory_alloc(t->c, step_bytes());
+    t->host = ops->host_alloc(t->c, step_bytes());
+    if (t->device && t->host && !step_reserve(ops, t->c))
+        t->told = false;
+}
+
+static void close_all(struct trial *t)
+{
+    if (!t->c)
+        return;
+    if (t->device)
+        ops->memory_free(t->c, t->device, step_bytes());
+    if (t->host)
+        ops->host_free(t->c, t->host, step_bytes());
+    ops->close(t->c);
+    assert_int_equal(emu_rt_alive(), 0);
+}
+
+/* Not bit for bit: a product that could not be fused is made otherwise. */
+static void check(const struct step *got, const struct step *want)
+{
+    for (int a = 0; a < STEP_N_ARRAYS; a++) {
+        const size_t n = step_n_made(want, a);
+        double numbers[STEP_N * STEP_LD];
+
+        if (step_arrays[a].role != STEP_OUT || a == STEP_LOSS || a == STEP_DB2)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            numbers[i] = (double)want->at[a][i];
+        rig_near(step_arrays[a].name, got->at[a], numbers, n, 1e-2);
+    }
+}
+
+/* Nothing is under way after a wait, also if that failed: what the host's side holds stays. */
+static void check_settled(const struct trial *t)
+{
+    float *before = mem_alloc(step_bytes());
+
+    memcpy(before, t->host, step_bytes());
+    emu_rt_run_all();
+    assert_memory_equal(before, t->host, step_bytes());
+    free(before);
+}
+
+/* Until one step's failure is told; those before it are right. */
+static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
+{
+    struct slots s = { .rig = { .c = t->c } };
+
+    s.host[0] = step_in(t->host);
+    s.device[0] = step_in(t->device);
+    for (uint32_t i = 0; i < STEPS && !t->told; i++) {
+        int status;
+
+        slots_draw(&s.host[0], seed, i, SLOTS_SAME_BAGS);
+        (void)slots_start(&s, 0, 1);
+        status = ops->wait(t->c, 0);
+        t->told = status != 0;
+        check_settled(t);
+        if (status) {
+            assert_int_equal(status, PS_EDEVICE);
+            assert_memory_equal(ops->failure(t->c), "cuda: ", 6);
+        } else {
+            check(&s.host[0], &want[i]);
+        }
+    }
+}
+
+/* Of one fault: that of a moment, or one after which nothing works. Returns how many k there are. */
+static long fail_each(uint64_t seed, enum compute_products products, enum emu_rt_fault fault,
+                      const struct step *want)
+{
+    for (long k = 0;; k++) {
+        struct trial t = { 0 };
+        bool failed;
+
+        emu_rt_seed(seed);
+        emu_rt_fail(k, fault);
+        open_all(&t, products);
+        if (!t.told)
+            run_steps(&t, seed, want);
+        failed = emu_rt_has_failed();
+        emu_rt_fail(-1, fault);
+        close_all(&t);
+        if (!failed) {
+            assert_false(t.told);
+            return k;
+        }
+        if (fault == EMU_RT_EVER && !t.told)
+            fail_msg("nobody was told that all has failed from call %ld on", k);
+    }
+}
+
+static void each_call_that_fails_is_told_or_costs_nothing(void **state)
+{
+    const uint64_t seed = rig_seed();
+    struct step *want = slots_one_by_one(seed, COMPUTE_BF16, SLOTS_SAME_BAGS, STEPS);
+    const long n_calls = fail_each(seed, COMPUTE_BF16, EMU_RT_ONCE, want);
+
+    (void)state;
+    print_message("%ld calls\n", n_calls);
+    assert_true(n_calls > 200);
+    assert_int_equal(fail_each(seed, COMPUTE_BF16, EMU_RT_EVER, want), n_calls);
+    slots_free(want, STEPS);
+}
+
+/* Steps of other slots go on. */
+static void a_failure_is_its_slots_alone_and_told_once(void **state)
+{
+    const uint64_t seed = rig_seed();
+    struct step *want = slots_one_by_one(seed, COMPUTE_FP32, SLOTS_OWN_BAGS, 2);
+    struct slots s;
+
+    (void)state;
+    slots_open(&s, seed, COMPUTE_FP32);
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
+        if (slot == 0)
+            emu_rt_fail(0, EMU_RT_ONCE); /* a copy */
+        (void)slots_start(&s, slot, 0);
+    }
+    assert_int_equal(ops->wait(s.rig.c, 0), PS_EDEVICE);
+    assert_non_null(strstr(ops->failure(s.rig.c), "cudaErrorIllegalAddress"));
+    assert_int_equal(ops->wait(s.rig.c, 0), 0);
+    assert_int_equal(ops->wait(s.rig.c, 1), 0);
+    assert_null(step_difference(&s.host[1], &want[1]));
+    slots_close(&s);
+    slots_free(want, 2);
+}
+
+/* A record that k calls after the second begin() fails: whether steps are called for ever then. */
+static bool is_never_recorded(uint64_t seed, long k)
+{
+    struct slots s;
+    bool recorded;
+
+    slots_open(&s, seed, COMPUTE_FP32);
+    for (int i = 0; i < 4; i++) {
+        slots_draw(&s.host[0], seed, 0, SLOTS_OWN_BAGS);
+        emu_rt_fail(i == 1 ? k : -1, EMU_RT_ONCE);
+        recorded = slots_start(&s, 0, 1);
+        assert_true(i > 1 || !recorded);
+        (void)ops->wait(s.rig.c, 0);
+    }
+    emu_rt_fail(-1, EMU_RT_ONCE);
+    slots_close(&s);
+    return !recorded;
+}
+
+static void a_record_that_failed_is_not_tried_again(void **state)
+{
+    const uint64_t seed = rig_seed();
+    long n_never = 0;
+
+    (void)state;
+    for (long k = 0; k < 130; k++)
+        n_never += is_never_recorded(seed, k);
+    print_message("%ld calls of 130 are a record's\n", n_never);
+    assert_true(n_never > 30 && n_never < 100);
+}
+
+static void memory_that_there_is_not_is_no_memory(void **state)
+{
+    struct rig r = rig_open(rig_seed(), COMPUTE_TF32);
+
+    (void)state;
+    emu_rt_fail(0, EMU_RT_EVER);
+    assert_null(ops->memory_alloc(r.c, 100));
+    assert_null(ops->host_alloc(r.c, 100));
+    assert_true(ops->reserve(r.c, 100, 13, 17) < 0);
+    emu_rt_fail(-1, EMU_RT_EVER);
+    rig_close(&r);
+}
+
+static void a_machine_without_a_gpu_is_told_so(void **state)
+{
+    struct compute *c;
+    struct err err;
+
+    (void)state;
+    emu_rt_seed(1);
+    emu_rt_fail(0, EMU_RT_EVER);
+    assert_int_equal(ops->open(&(struct compute_options){ 1, COMPUTE_FP32 }, &c, &err),
+                     PS_EDEVICE);
+    assert_string_equal(err.text,
+                        "cuda: looking for a GPU: cudaErrorInsufficientDriver: "
+                        "CUDA driver version is insufficient for CUDA runtime version");
+    emu_rt_fail(-1, EMU_RT_EVER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_call_that_fails_is_told_or_costs_nothing),
+        cmocka_unit_test(a_failure_is_its_slots_alone_and_told_once),
+        cmocka_unit_test(a_record_that_failed_is_not_tried_again),
+        cmocka_unit_test(memory_that_there_is_not_is_no_memory),
+        cmocka_unit_test(a_machine_without_a_gpu_is_told_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

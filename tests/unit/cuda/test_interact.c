@@ -1,0 +1,205 @@
+/* Interactions: exact ones are the CPU's bit for bit, those on tensor cores within TF32 of float64. */
+#include "tests/unit/cuda/lab.h"
+
+struct job {
+    enum kernels_math math;
+    struct interact it;
+    const float *t, *dr;
+    float *r, *dt;
+};
+
+static cudaError_t run_both(void *arg)
+{
+    struct job *j = arg;
+    const cudaError_t error = kernels_interact_forward(NULL, j->math, &j->it, j->t, j->r);
+
+    return error ? error : kernels_interact_backward(NULL, j->math, &j->it, j->t, j->dr, j->dt);
+}
+
+static size_t r_width(const struct interact *it)
+{
+    const size_t v = it->n_vectors;
+
+    return it->direct + (it->self ? v * (v + 1) / 2 : v * (v - 1) / 2);
+}
+
+/* Inputs, and both outputs in every order. */
+static struct job run(struct lab *lab, enum kernels_math math, struct interact it, size_t shift)
+{
+    const size_t n_t = (size_t)it.n * it.n_vectors * it.dim, n_r = it.n * r_width(&it);
+    struct job j = {
+        .math = math,
+        .it = it,
+        .t = lab_floats(lab, n_t, shift),
+        .dr = lab_floats(lab, n_r, shift),
+        .r = lab_blank(lab, n_r * sizeof(float), shift * sizeof(float)),
+        .dt = lab_blank(lab, n_t * sizeof(float), shift * sizeof(float)),
+    };
+
+    lab_each_order(lab, run_both, &j,
+                   (struct lab_out[]){ { j.r, n_r * sizeof(float), NULL },
+                                       { j.dt, n_t * sizeof(float), NULL },
+                                       { 0 } });
+    return j;
+}
+
+static void check_cpu(struct lab *lab, const struct job *j)
+{
+    const size_t n_t = (size_t)j->it.n * j->it.n_vectors * j->it.dim,
+                 n_r = j->it.n * r_width(&j->it);
+    float *r = lab_blank(lab, n_r * sizeof(float), 0),
+          *dt = lab_blank(lab, n_t * sizeof(float), 0);
+
+    compute_cpu.interact_forward(lab->cpu, &j->it, j->t, r);
+    compute_cpu.interact_backward(lab->cpu, &j->it, j->t, j->dr, dt);
+    lab_same(j->r, r, n_r);
+    lab_same(j->dt, dt, n_t);
+}
+
+/* Numbers in double, and what they would be if nothing cancelled out. */
+struct sums {
+    double *at, *magnitude;
+};
+
+static struct sums sums_of(struct lab *lab, size_t n)
+{
+    const struct sums s = { lab_blank(lab, n * sizeof(double), 0),
+                            lab_blank(lab, n * sizeof(double), 0) };
+
+    for (size_t i = 0; i < n; i++)
+        s.at[i] = s.magnitude[i] = 0;
+    return s;
+}
+
+static void add(struct sums s, size_t i, double a, double b)
+{
+    s.at[i] += a * b;
+    s.magnitude[i] += fabs(a * b);
+}
+
+/* Of one sample: r from number at_r on, dt from number at_t on. */
+static void twin(const struct interact *it, const float *t, const float *dr, struct sums r,
+                 size_t at_r, struct sums dt, size_t at_t)
+{
+    for (uint32_t d = 0; d < it->direct; d++)
+        add(r, at_r++, (double)t[d], 1);
+    dr += it->direct;
+    for (uint32_t i = 0; i < it->n_vectors; i++)
+        for (uint32_t j = 0; j < i + it->self; j++, dr++, at_r++)
+            for (size_t d = 0; d < it->dim; d++) {
+                const double a = (double)t[i * it->dim + d], b = (double)t[j * it->dim + d];
+
+                add(r, at_r, a, b);
+                add(dt, at_t + i * it->dim + d, (double)*dr, b);
+                add(dt, at_t + j * it->dim + d, (double)*dr, a);
+            }
+}
+
+static void check_twin(struct lab *lab, const struct job *j, double tolerance)
+{
+    const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_width(&j->it);
+    const struct sums r = sums_of(lab, j->it.n * per_r), dt = sums_of(lab, j->it.n * per_t);
+
+    for (size_t s = 0; s < j->it.n; s++)
+        twin(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
+    lab_near(j->r, r.at, r.magnitude, j->it.n * per_r, tolerance);
+    lab_near(j->dt, dt.at, dt.magnitude, j->it.n * per_t, tolerance);
+}
+
+static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < 24; i++) {
+        const uint32_t dim = 1 + lab_below(lab, i % 6 ? 40 : 200);
+        const struct interact it = { lab_below(lab, 3), 1 + lab_below(lab, 40), dim,
+                                     lab_below(lab, 2) ? dim : 0, lab_below(lab, 2) == 0 };
+        const struct job j = run(lab, KERNELS_FP32, it, lab_below(lab, 2));
+
+        check_cpu(lab, &j);
+        check_twin(lab, &j, 1e-5);
+        lab_sweep(lab);
+    }
+}
+
+static void a_sample_that_shared_memory_does_not_hold_is_read_where_it_is(void **state)
+{
+    struct lab *lab = *state;
+    const struct job j = run(lab, KERNELS_FP32, (struct interact){ 1, 50, 260, 260, true }, 0);
+
+    check_cpu(lab, &j);
+    lab_sweep(lab);
+}
+
+static void tensor_cores_are_within_tf32_of_double(void **state)
+{
+    static const uint32_t dims[] = { 16, 32, 64, 128 };
+    static const uint32_t vectors[] = { 1, 2, 15, 16, 17, 27, 31, 32 };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(dims); i++)
+        for (size_t k = 0; k < COUNT_OF(vectors); k++) {
+            const struct interact it = { 1 + lab_below(lab, 3), vectors[k], dims[i],
+                                         lab_below(lab, 2) ? dims[i] : 0,
+                                         lab_below(lab, 2) == 0 };
+            const struct job j = run(lab, KERNELS_TF32, it, 0);
+
+            check_twin(lab, &j, 1e-3);
+            lab_sweep(lab);
+        }
+}
+
+/* So the exact way is taken. */
+static void shapes_that_tensor_cores_do_not_take_are_exact(void **state)
+{
+    static const struct {
+        struct interact it;
+        size_t shift; /* 1: at no multiple of 16 bytes */
+    } cases[] = { { { 2, 33, 16, 16, false }, 0 },
+                  { { 2, 9, 24, 0, true }, 0 },
+                  { { 0, 27, 16, 16, false }, 0 },
+                  { { 2, 5, 16, 16, false }, 1 } };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const struct job j = run(lab, KERNELS_TF32, cases[i].it, cases[i].shift);
+
+        check_cpu(lab, &j);
+        lab_sweep(lab);
+    }
+}
+
+static void a_nan_stays_in_its_sample(void **state)
+{
+    struct lab *lab = *state;
+    const struct interact it = { 3, 20, 32, 32, false };
+    const size_t per_t = 20 * 32, per_r = 32 + 190;
+    float *t = lab_floats(lab, 3 * per_t, 0), *r = lab_floats(lab, 3 * per_r, 0),
+          *dt = lab_floats(lab, 3 * per_t, 0);
+
+    t[per_t + 5 * 32 + 1] = NAN;
+    lab_ran(kernels_interact_forward(NULL, KERNELS_TF32, &it, t, r));
+    for (size_t i = 0; i < 3 * per_r; i++)
+        if (i / per_r != 1)
+            assert_true(r[i] == r[i]);
+    assert_true(isnan(r[per_r + 32 + 5 * 4 / 2]));
+    r[per_r + 32 + 10] = 0;
+    lab_ran(kernels_interact_backward(NULL, KERNELS_TF32, &it, t, r, dt));
+    for (size_t i = 0; i < 3 * per_t; i++)
+        if (i / per_t != 1)
+            assert_true(dt[i] == dt[i]);
+    lab_sweep(lab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_interactions_are_the_cpus_bit_for_bit),
+        cmocka_unit_test(a_sample_that_shared_memory_does_not_hold_is_read_where_it_is),
+        cmocka_unit_test(tensor_cores_are_within_tf32_of_double),
+        cmocka_unit_test(shapes_that_tensor_cores_do_not_take_are_exact),
+        cmocka_unit_test(a_nan_stays_in_its_sample),
+    };
+
+    return cmocka_run_group_tests(tests, lab_open, lab_close);
+}

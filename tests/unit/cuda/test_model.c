@@ -1,0 +1,198 @@
+/* Whole models on the emulated GPU: the CPU's numbers within a tolerance, in each step, from records too; and a training run
+ * that learns the same. */
+#include <math.h>
+
+#include "tests/emu/rt.h"
+#include "tests/unit/model/fixture.h"
+#include "worker/cuda/compute_cuda.h"
+
+static uint64_t test_seed(void)
+{
+    const char *text = getenv("PS_SEED");
+    const uint64_t seed = text ? strtoull(text, NULL, 10) : 4711;
+
+    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+/* Of the norm. */
+static double distance(const float *got, const float *want, size_t n)
+{
+    double norm = 1e-30, off = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)got[i] - (double)want[i];
+
+        norm += (double)want[i] * (double)want[i];
+        off += d * d;
+    }
+    return sqrt(off / norm);
+}
+
+static void check(const char *what, const float *got, const float *want, size_t n,
+                  double tolerance)
+{
+    if (!(distance(got, want, n) <= tolerance))
+        fail_msg("%s: %zu numbers are %.3g off, more than %.3g", what, n,
+                 distance(got, want, n), tolerance);
+}
+
+static const float *dense_grads(struct fixture *f)
+{
+    return dlrm_tensor(f->m, 0)->grads;
+}
+
+static void check_step(struct fixture *gpu, struct fixture *cpu, uint64_t number,
+                       double tolerance)
+{
+    const size_t n_rows = cpu->batch.n_unique;
+
+    fixture_step(gpu, number);
+    fixture_step(cpu, number);
+    if (!(fabs(gpu->loss - cpu->loss) <= tolerance * fabs(cpu->loss)))
+        fail_msg("the loss is %.9g, on the CPU %.9g", gpu->loss, cpu->loss);
+    check("row gradients", gpu->row_grads, cpu->row_grads, n_rows * cpu->config.dim, tolerance);
+    if (cpu->wide)
+        check("wide gradients", gpu->wide_grads, cpu->wide_grads, n_rows, tolerance);
+    check("dense gradients", dense_grads(gpu), dense_grads(cpu), dlrm_dense_floats(cpu->m),
+          tolerance);
+}
+
+/* Both devices' models, of the same numbers. */
+static void init(struct fixture *gpu, struct fixture *cpu, const struct dlrm_config *config,
+                 uint64_t seed)
+{
+    struct fixture_rng a = { seed, 0 }, b = { seed, 0 };
+
+    emu_rt_seed(seed);
+    fixture_init_on(gpu, &compute_cuda, config, config->batch_max, &a);
+    fixture_init(cpu, config, config->batch_max, &b);
+}
+
+static void deinit(struct fixture *gpu, struct fixture *cpu)
+{
+    fixture_deinit(gpu);
+    fixture_deinit(cpu);
+    assert_int_equal(emu_rt_alive(), 0);
+}
+
+static struct dlrm_config random_config(struct fixture_rng *rng)
+{
+    struct dlrm_config c = { .batch_max = 4 + fixture_below(rng, 40),
+                             .n_numeric = fixture_below(rng, 6),
+                             .n_fields = fixture_below(rng, 5),
+                             .dim = 1 + fixture_below(rng, 20),
+                             .n_bottom = fixture_below(rng, 3),
+                             .n_top = fixture_below(rng, 3),
+                             .seed = rng->seed,
+                             .n_threads = 1 };
+
+    for (uint32_t i = 0; i < DLRM_LAYERS_MAX; i++) {
+        c.bottom[i] = 1 + fixture_below(rng, 30);
+        c.top[i] = 1 + fixture_below(rng, 30);
+    }
+    c.concat = fixture_below(rng, 3) == 0;
+    c.self_interaction = fixture_below(rng, 2) == 0;
+    c.wide = fixture_below(rng, 2) == 0;
+    c.batch_norm = fixture_below(rng, 4) == 0;
+    c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
+    c.l2_dense = fixture_below(rng, 2) ? 0.1f : 0;
+    c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
+    return c;
+}
+
+/* Four steps in one slot: called, recorded, and twice from the record. A norm of few samples makes much of a rounding. */
+static void any_model_is_the_cpus_within_fp32(void **state)
+{
+    const uint64_t seed = test_seed();
+    uint32_t n_checked = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < 16; i++) {
+        struct fixture_rng rng = { hash_mix2(seed, i), 0 };
+        const struct dlrm_config config = random_config(&rng);
+        struct fixture gpu, cpu;
+
+        if (dlrm_config_check(&config, NULL))
+            continue;
+        init(&gpu, &cpu, &config, hash_mix2(seed, i));
+        for (uint64_t step = 0; step < 4; step++)
+            check_step(&gpu, &cpu, step, config.batch_norm ? 1e-3 : 1e-5);
+        fixture_predict(&gpu);
+        fixture_predict(&cpu);
+        check("probabilities", dlrm_probs(gpu.m), dlrm_probs(cpu.m), cpu.batch.n, 1e-5);
+        deinit(&gpu, &cpu);
+        n_checked++;
+    }
+    assert_true(n_checked > 8);
+}
+
+static void descend(float *x, const float *grads, size_t n, float rate)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] -= rate * grads[i];
+}
+
+/* Plain SGD on one batch; the last loss. */
+static double train(struct fixture *f, uint32_t n_steps)
+{
+    for (uint32_t i = 0; i < n_steps; i++) {
+        fixture_step(f, i);
+        for (uint32_t t = 0; t < dlrm_n_tensors(f->m); t++) {
+            struct dlrm_tensor *tensor = dlrm_tensor(f->m, t);
+
+            descend(tensor->values, tensor->grads, tensor->n_floats, 0.1f);
+        }
+        descend(f->rows, f->row_grads, (size_t)f->batch.n_unique * f->config.dim, 0.5f);
+    }
+    return f->loss;
+}
+
+static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(void **state)
+{
+    static const struct {
+        enum compute_products products;
+        double tolerance;
+    } kinds[] = { { COMPUTE_FP32, 1e-4 }, { COMPUTE_TF32, 1e-2 }, { COMPUTE_BF16, 3e-2 } };
+    struct dlrm_config config = { .batch_max = 48,
+                                  .n_numeric = 13,
+                                  .n_fields = 4,
+                                  .dim = 16,
+                                  .n_bottom = 1,
+                                  .bottom = { 24 },
+                                  .n_top = 2,
+                                  .top = { 32, 16 },
+                                  .n_threads = 1 };
+    const uint64_t seed = test_seed();
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        struct fixture gpu, cpu;
+        double loss, want, start;
+
+        config.products = COMPUTE_FP32;
+        init(&gpu, &cpu, &config, seed);
+        fixture_deinit(&gpu);
+        config.products = kinds[i].products;
+        fixture_init_on(&gpu, &compute_cuda, &config, config.batch_max,
+                        &(struct fixture_rng){ seed, 0 });
+        start = train(&cpu, 1);
+        want = train(&cpu, 30);
+        (void)train(&gpu, 1);
+        loss = train(&gpu, 30);
+        print_message("loss %.6f -> %.6f, on the CPU %.6f\n", start, loss, want);
+        assert_true(want < 0.8 * start);
+        assert_true(fabs(loss - want) <= kinds[i].tolerance * want);
+        deinit(&gpu, &cpu);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_model_is_the_cpus_within_fp32),
+        cmocka_unit_test(a_training_run_learns_what_the_cpus_does_in_each_kind_of_products),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* Steps through the contract, in slots, under a scheduler that keeps nothing but what it must: as the CPU's; at once as one by
+ * one; recorded as called. */
+#include "tests/unit/cuda/slots.h"
+
+enum { STEPS = 12, SEEDS = 6 };
+
+static double loss_of(const struct step *s)
+{
+    return *(const double *)(const void *)s->at[STEP_LOSS];
+}
+
+/* How far all steps' output `a` is from the CPU's, of its norm. (A norm takes the mean away, so that the gradient of the
+ * bias before it is 0 but for rounding: that one is held to the norm of 1.) */
+static double distance(const struct step *got, const struct step *cpu, int a)
+{
+    double norm = a == STEP_DB2, off = 0;
+
+    for (uint32_t i = 0; i < STEPS; i++)
+        for (size_t k = 0; k < step_n_made(&got[i], a); k++) {
+            const double want = (double)cpu[i].at[a][k];
+
+            norm += want * want;
+            off += ((double)got[i].at[a][k] - want) * ((double)got[i].at[a][k] - want);
+        }
+    return sqrt(off / norm);
+}
+
+static void check_against_cpu(const struct step *got, double tolerance)
+{
+    struct step cpu[STEPS];
+
+    for (uint32_t i = 0; i < STEPS; i++) {
+        cpu[i] = slots_copy(&got[i]);
+        step_on_cpu(&cpu[i]);
+        if (!(fabs(loss_of(&got[i]) - loss_of(&cpu[i])) <= tolerance * loss_of(&cpu[i])))
+            fail_msg("loss is %.9g, want %.9g", loss_of(&got[i]), loss_of(&cpu[i]));
+    }
+    for (int a = 0; a < STEP_N_ARRAYS; a++)
+        if (step_arrays[a].role == STEP_OUT && a != STEP_LOSS &&
+            !(distance(got, cpu, a) <= tolerance))
+            fail_msg("%s is %.3g off, of %.3g", step_arrays[a].name, distance(got, cpu, a),
+                     tolerance);
+    for (uint32_t i = 0; i < STEPS; i++)
+        free(cpu[i].at[0]);
+}
+
+/* fp32 is held to what one op is. The others' rounding, through a whole step, turns a ReLU here and there. */
+static void a_step_is_the_cpus_in_each_kind_of_products(void **state)
+{
+    static const struct {
+        enum compute_products products;
+        double tolerance;
+    } kinds[] = { { COMPUTE_FP32, 1e-5 }, { COMPUTE_TF32, 0.1 }, { COMPUTE_BF16, 0.5 } };
+    const uint64_t seed = rig_seed();
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+        struct step *done = slots_one_by_one(seed, kinds[k].products, SLOTS_OWN_BAGS, STEPS);
+
+        check_against_cpu(done, kinds[k].tolerance);
+        slots_free(done, STEPS);
+    }
+}
+
+static void steps_in_flight_end_in_the_bits_of_steps_one_by_one(void **state)
+{
+    const uint64_t first = rig_seed();
+
+    (void)state;
+    for (uint64_t seed = first; seed < first + SEEDS; seed++) {
+        const enum compute_products products = seed % 3 ? COMPUTE_TF32 : COMPUTE_BF16;
+        struct step *want = slots_one_by_one(seed, products, SLOTS_OWN_BAGS, STEPS);
+        struct slots s;
+
+        slots_open(&s, seed, products);
+        assert_int_equal(slots_at_once(&s, seed, seed % 2, SLOTS_OWN_BAGS, want, STEPS), 0);
+        slots_close(&s);
+        slots_free(want, STEPS);
+    }
+}
+
+static uint32_t wrong_without(int stream, uint64_t first)
+{
+    uint32_t n_wrong = 0;
+
+    for (uint64_t seed = first; seed < first + 4; seed++) {
+        struct step *want = slots_one_by_one(seed, COMPUTE_FP32, SLOTS_SAME_BAGS, STEPS);
+        struct slots s;
+
+        slots_open(&s, seed, COMPUTE_FP32);
+        emu_rt_forget(stream);
+        n_wrong += slots_at_once(&s, seed, seed % 2, SLOTS_SAME_BAGS, want, STEPS);
+        emu_rt_run_all(); /* before memory is freed that is still copied to */
+        slots_close(&s);
+        slots_free(want, STEPS);
+    }
+    return n_wrong;
+}
+
+/* The three dependencies are needed: without any of them steps come out wrong. (Bags are the same in all steps, so that halves
+ * of two steps are no bags that lead out of the arrays.) */
+static void each_dependency_that_is_lost_is_seen(void **state)
+{
+    enum { HOST = -1, COMPUTE = 1, OUT = 2 };
+    const uint64_t seed = rig_seed();
+
+    (void)state;
+    rig_needs_emulation();
+    assert_true(wrong_without(COMPUTE, seed) > 0);
+    assert_true(wrong_without(OUT, seed) > 0);
+    assert_true(wrong_without(HOST, seed) > 0);
+}
+
+static void three_runs_end_in_the_same_bits(void **state)
+{
+    const uint64_t seed = rig_seed();
+    struct step *first = slots_one_by_one(seed, COMPUTE_TF32, SLOTS_OWN_BAGS, STEPS);
+
+    (void)state;
+    for (int run = 0; run < 2; run++) {
+        struct step *again = slots_one_by_one(seed, COMPUTE_TF32, SLOTS_OWN_BAGS, STEPS);
+
+        for (uint32_t i = 0; i < STEPS; i++)
+            assert_null(step_difference(&again[i], &first[i]));
+        slots_free(again, STEPS);
+    }
+    slots_free(first, STEPS);
+}
+
+static bool start_and_wait(struct slots *s, uint32_t slot, uint64_t key)
+{
+    bool recorded;
+
+    slots_draw(&s->host[slot], 1, key, SLOTS_OWN_BAGS);
+    recorded = slots_start(s, slot, key);
+    assert_int_equal(ops->wait(s->rig.c, slot), 0);
+    return recorded;
+}
+
+static void ops_are_called_twice_and_then_recorded(void **state)
+{
+    struct slots s;
+
+    (void)state;
+    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        assert_false(start_and_wait(&s, slot, 5));
+        assert_false(start_and_wait(&s, slot, 5));
+        assert_true(start_and_wait(&s, slot, 5));
+        assert_false(start_and_wait(&s, slot, 6));
+        assert_true(start_and_wait(&s, slot, 5));
+        for (int i = 0; i < 4; i++)
+            assert_false(start_and_wait(&s, slot, 0));
+    }
+    slots_close(&s);
+}
+
+static void the_records_that_were_run_last_are_kept(void **state)
+{
+    enum { KEPT = 32 };
+    struct slots s;
+
+    (void)state;
+    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(start_and_wait(&s, 0, 1), i == 2);
+    for (uint64_t key = 2; key <= KEPT; key++)
+        assert_false(start_and_wait(&s, 0, key));
+    assert_true(start_and_wait(&s, 0, 1));         /* all fit, and this is the newest */
+    assert_false(start_and_wait(&s, 0, KEPT + 1)); /* in the place of 2 */
+    assert_true(start_and_wait(&s, 0, 1));
+    assert_false(start_and_wait(&s, 0, 2));
+    assert_false(start_and_wait(&s, 0, 2)); /* not a first time that was forgotten again */
+    assert_true(start_and_wait(&s, 0, 2));
+    slots_close(&s);
+}
+
+/* Memory that has moved is in no record. */
+static void records_are_made_anew_when_scratch_grows(void **state)
+{
+    const uint64_t seed = rig_seed();
+    struct step *want = slots_one_by_one(seed, COMPUTE_BF16, SLOTS_OWN_BAGS, STEPS);
+    struct slots s;
+
+    (void)state;
+    slots_open(&s, seed, COMPUTE_BF16);
+    assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
+    assert_int_equal(ops->reserve(s.rig.c, 1000, 200, 300), 0);
+    assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
+    slots_close(&s);
+    slots_free(want, STEPS);
+}
+
+static void memory_is_zero_and_pinned_memory_too(void **state)
+{
+    struct rig r = rig_open(rig_seed(), COMPUTE_FP32);
+    float got[100], *host = ops->host_alloc(r.c, sizeof got);
+
+    (void)state;
+    rig_get(&r, got, rig_floats(&r, 100), 100);
+    for (int i = 0; i < 100; i++)
+        assert_true(got[i] == 0 && host[i] == 0);
+    ops->host_free(r.c, host, sizeof got);
+    rig_close(&r);
+}
+
+static void the_device_says_what_it_is(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_needs_emulation();
+    r = rig_open(rig_seed(), COMPUTE_TF32);
+    assert_string_equal(ops->describe(r.c),
+                        "cuda: emulated device, 1 GiB, TF32 products by cublasLt 13.1.0");
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_the_cpus_in_each_kind_of_products),
+        cmocka_unit_test(steps_in_flight_end_in_the_bits_of_steps_one_by_one),
+        cmocka_unit_test(each_dependency_that_is_lost_is_seen),
+        cmocka_unit_test(three_runs_end_in_the_same_bits),
+        cmocka_unit_test(ops_are_called_twice_and_then_recorded),
+        cmocka_unit_test(the_records_that_were_run_last_are_kept),
+        cmocka_unit_test(records_are_made_anew_when_scratch_grows),
+        cmocka_unit_test(memory_is_zero_and_pinned_memory_too),
+        cmocka_unit_test(the_device_says_what_it_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

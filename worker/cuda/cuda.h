@@ -1,0 +1,88 @@
+/*
+ * What a compute on CUDA holds; private to compute_cuda.c and cuda_ops.c.
+ *
+ *     in        copies ─► done[in] ─┐
+ *     compute                       └─ ops, or a graph ─► done[compute] ─┐
+ *     out                                                                └─ copies ─► done[out] ─┐
+ *     host                                                                                       └─ wait() returns
+ *
+ * No slot needs another dependency: its next upload comes after its wait(), and the ops of all share a stream.
+ */
+#ifndef WORKER_CUDA_CUDA_H
+#define WORKER_CUDA_CUDA_H
+
+#include "worker/compute/compute.h"
+#include "worker/cuda/fault.h"
+#include "worker/cuda/graphs.h"
+#include "worker/cuda/kernels.h"
+#include "worker/cuda/products.h"
+#include "worker/cuda/scratch.h"
+
+enum cuda_stream { CUDA_IN, CUDA_COMPUTE, CUDA_OUT, CUDA_STREAMS };
+
+struct cuda_slot {
+    cudaEvent_t done[CUDA_STREAMS]; /* owned: all of the slot's work on a stream */
+    bool queued[CUDA_STREAMS];      /* there is work that no later work of the slot waits for */
+    struct fault fault;             /* the first since the last wait */
+};
+
+/* Where an op goes, and who is told if it does not. */
+struct cuda_target {
+    cudaStream_t stream;
+    struct fault *fault;
+};
+
+struct compute {
+    cudaStream_t streams[CUDA_STREAMS]; /* owned */
+    cudaStream_t record;                /* owned: nothing runs there, it is captured */
+    struct cuda_slot slots[COMPUTE_SLOTS];
+    struct graphs graphs;
+    struct products *products; /* owned */
+    enum kernels_math math;
+    struct scratch scratch; /* of kernels */
+
+    /* Between begin() and end(): the compute stream, and while a record is made that, too. */
+    struct cuda_target targets[2];
+    uint32_t n_targets;
+    struct graph *recording; /* of graphs; NULL: none is made */
+    struct fault record_fault;
+
+    struct fault failure; /* of the last wait() that failed */
+    char text[192];
+};
+
+/* Kernels' scratch, grown if need be; NULL with `f` set. */
+void *cuda_scratch(struct compute *c, size_t n_bytes, struct fault *f);
+
+void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+                             float *y, uint32_t ldy);
+void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
+                              float *dx, const struct relu_mask *mask, float *dw, float *db);
+void cuda_ops_norm_batch(struct compute *c, const struct norm *nm, const float *x);
+void cuda_ops_norm_running(struct compute *c, const struct norm *nm);
+void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
+                         const float *x, float *y, uint32_t ldy);
+void cuda_ops_norm_backward(struct compute *c, const struct norm *nm,
+                            const struct relu_mask *mask, const float *x, float *dy,
+                            const struct norm_grads *grads);
+void cuda_ops_dropout(struct compute *c, const struct dropout *d, float *y);
+void cuda_ops_bag_sum(struct compute *c, const struct bags *b, const float *rows, float *sums,
+                      uint32_t ld);
+void cuda_ops_bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
+                       float *drows);
+void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z);
+void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz,
+                        float *dweights);
+void cuda_ops_interact_forward(struct compute *c, const struct interact *it, const float *t,
+                               float *r);
+void cuda_ops_interact_backward(struct compute *c, const struct interact *it, const float *t,
+                                const float *dr, float *dt);
+void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
+void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                   double *ret);
+void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
+                       uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                       float *sum);
+void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
+
+#endif

@@ -1,0 +1,134 @@
+/*
+ * Rows as they travel, byte for byte as proto/codec_*.c. A warp takes a row, lane l its floats l, l + 32 ...; of topk, which walks a row
+ * many times, a block does.
+ */
+#include <math.h>
+
+#include "proto/codec_half.h"
+#include "worker/cuda/encode.h"
+#include "worker/cuda/kernels.h"
+
+/* ---- bf16, fp16: element by element */
+
+template <bool IS_BF16>
+static __global__ void __launch_bounds__(DEV_THREADS) halves(struct kernels_encode e)
+{
+    const size_t r = dev_row();
+    const uint32_t i = dev_column();
+    uint32_t bits;
+
+    if (r >= *e.n_rows || i >= e.dim)
+        return;
+    bits = codec_bytes_of_float(e.rows[r * e.dim + i]);
+    encode_put_u16(e.bytes + 2 * (r * e.dim + i),
+                   IS_BF16 ? codec_half_to_bf16(bits) : codec_half_to_fp16(bits));
+}
+
+cudaError_t kernels_encode_bf16(cudaStream_t stream, const struct kernels_encode *e)
+{
+    return dev_launch(halves<true>, dev_grid(e->n_rows_max, e->dim), stream, *e);
+}
+
+cudaError_t kernels_encode_fp16(cudaStream_t stream, const struct kernels_encode *e)
+{
+    return dev_launch(halves<false>, dev_grid(e->n_rows_max, e->dim), stream, *e);
+}
+
+/* ---- int8: scale, then q[dim] */
+
+static __global__ void __launch_bounds__(DEV_THREADS) int8(struct kernels_encode e)
+{
+    const size_t r = dev_row();
+    uint8_t *bytes = e.bytes + r * (4 + (size_t)e.dim);
+    uint32_t max = 0;
+    struct encode_row row;
+    float scale;
+
+    if (r >= *e.n_rows)
+        return;
+    row = encode_row_at(e, r);
+    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP)
+        max = row.magnitude(i) > max ? row.magnitude(i) : max;
+    for (int by = DEV_WARP / 2; by; by /= 2) {
+        const uint32_t other = __shfl_xor_sync(DEV_ALL_LANES, max, by);
+
+        max = other > max ? other : max;
+    }
+    scale = codec_rules_int8_scale(max);
+    if (threadIdx.x == 0)
+        encode_put_f32(bytes, scale);
+    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP)
+        bytes[4 + i] = scale == 0 ? 0 : codec_rules_int8_q(row.want(i), scale);
+}
+
+cudaError_t kernels_encode_int8(cudaStream_t stream, const struct kernels_encode *e)
+{
+    return dev_launch(int8, dev_warps(e->n_rows_max), stream, *e);
+}
+
+/* ---- onebit: scales of blocks of 256, then signs */
+
+static constexpr uint32_t LANES = CODEC_RULES_ONEBIT_LANES, BLOCK = CODEC_RULES_ONEBIT_BLOCK;
+
+/* Half a warp takes a block: a lane is one of the codec's sums, and they are folded as the codec does it. */
+static __forceinline__ __device__ float onebit_scale(const struct encode_row &row, uint32_t at,
+                                                     uint32_t n)
+{
+    const uint32_t lane = threadIdx.x % LANES;
+    double sum = 0;
+
+    for (uint32_t i = lane; i < n; i += LANES)
+        sum += (double)fabsf(row.want(at + i));
+    for (uint32_t width = LANES / 2; width; width /= 2)
+        sum += __shfl_down_sync(DEV_ALL_LANES, sum, width, LANES);
+    sum = __shfl_sync(DEV_ALL_LANES, sum, (int)(threadIdx.x - lane));
+    return codec_rules_onebit_scale(sum, n);
+}
+
+/* Signs and what is lost of 16 floats from `at`, of which there are n (0 too). */
+static __forceinline__ __device__ void onebit_signs(const struct encode_row &row, uint32_t at,
+                                                    uint32_t n, float scale, uint8_t *signs)
+{
+    const uint32_t lane = threadIdx.x % LANES;
+    const float want = lane < n ? row.want(at + lane) : -1;
+    const uint32_t both = __ballot_sync(DEV_ALL_LANES, want >= 0);
+    const uint32_t mine = both >> (threadIdx.x - lane) & 0xffffu;
+
+    if (lane < n && row.residual)
+        row.residual[at + lane] =
+            codec_rules_owed(want, codec_rules_onebit_got(scale, want >= 0));
+    if (lane < (n + 7) / 8)
+        signs[at / 8 + lane] = (uint8_t)(mine >> (8 * lane));
+}
+
+static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct kernels_encode e)
+{
+    const size_t r = dev_row();
+    const uint32_t n_blocks = dev_ceil_div(e.dim, BLOCK);
+    uint8_t *bytes = e.bytes + r * (4 * (size_t)n_blocks + dev_ceil_div(e.dim, 8));
+    struct encode_row row;
+
+    if (r >= *e.n_rows)
+        return;
+    row = encode_row_at(e, r);
+    /* All lanes go round as often, so that they meet; a half beyond the row has n = 0. */
+    for (uint32_t b = threadIdx.x / LANES; b - threadIdx.x / LANES < n_blocks; b += 2) {
+        const uint32_t at = b * BLOCK, left = at < e.dim ? e.dim - at : 0,
+                       n = left < BLOCK ? left : BLOCK;
+        const float scale = onebit_scale(row, at, n);
+
+        if (n && threadIdx.x % LANES == 0)
+            encode_put_f32(bytes + 4 * (size_t)b, scale);
+        for (uint32_t i = 0; i < BLOCK; i += LANES) {
+            const uint32_t here = i < n ? n - i : 0;
+
+            onebit_signs(row, at + i, here < LANES ? here : LANES, scale,
+                         bytes + 4 * (size_t)n_blocks);
+        }
+    }
+}
+
+cudaError_t kernels_encode_onebit(cudaStream_t stream, const struct kernels_encode *e)
+{
+    return dev_launch(onebit, dev_warps(e->n_rows_max), stream, *e);
+}

@@ -1,0 +1,135 @@
+/*
+ * Layers of one output, and bias gradients.
+ *
+ *     y    sixteen sums side by side, input i in sum i % 16; then those, ascending; + b: half a warp a sample
+ *     dw   in blocks of samples, as db (columns.h)
+ */
+#include <math.h>
+
+#include "worker/cuda/columns.h"
+#include "worker/cuda/kernels.h"
+
+enum { LANES = 16 };
+
+static __global__ void __launch_bounds__(DEV_THREADS)
+    forward(struct linear l, float least, float *y, uint32_t ldy)
+{
+    const size_t s = dev_row();
+    const uint32_t lane = threadIdx.x;
+    const float *x = l.x + s * l.in;
+    float sum = 0, total = 0;
+
+    if (s < l.n)
+        for (uint32_t i = lane; i < l.in; i += LANES)
+            sum += x[i] * l.w[i];
+    for (int i = 0; i < LANES; i++)
+        total += __shfl_sync(DEV_ALL_LANES, sum, (int)((threadIdx.y * LANES) & 16) + i);
+    if (s >= l.n || lane)
+        return;
+    total += l.b[0];
+    y[s * ldy] = least > total ? least : total;
+}
+
+cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
+                                 enum compute_act act, float *y, uint32_t ldy)
+{
+    const float least = act == COMPUTE_RELU ? 0.0f : -INFINITY;
+
+    return dev_launch(forward, dev_grid(l->n, LANES), stream, *l, least, y, ldy);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(DEV_THREADS)
+    slope_of_x(struct linear l, const float *dy, struct relu_mask mask, float *dx)
+{
+    const size_t s = dev_row();
+    const uint32_t i = dev_column() * N;
+    struct dev_floats<N> d, y;
+
+    if (s >= l.n || i >= l.in)
+        return;
+    d = dev_load<N>(l.w + i);
+    for (float &v : d.at)
+        v *= dy[s];
+    if (mask.y) {
+        y = dev_load<N>(mask.y + s * mask.ldy + i);
+        for (uint32_t k = 0; k < N; k++)
+            d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
+    }
+    dev_store(dx + s * l.in + i, d);
+}
+
+static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l,
+                                     const float *dy, const struct relu_mask &mask, float *dx)
+{
+    if (dev_by_fours(l->w, l->in) && dev_by_fours(mask.y, mask.ldy) && dev_by_fours(dx, l->in))
+        return dev_launch(slope_of_x<4>, dev_grid(l->n, l->in / 4), stream, *l, dy, mask, dx);
+    return dev_launch(slope_of_x<1>, dev_grid(l->n, l->in), stream, *l, dy, mask, dx);
+}
+
+/* Columns 0 .. in - 1 are dw, column `in` is db. */
+struct head_weights {
+    typedef float sum;
+    const float *x, *dy;
+    uint32_t in;
+
+    __device__ void add(float &to, size_t s, uint32_t o) const
+    {
+        to += o < in ? dy[s] * x[s * in + o] : dy[s];
+    }
+};
+
+struct head_weights_finish {
+    float *dw, *db;
+    uint32_t in;
+
+    __device__ void put(uint32_t o, const float &total) const
+    {
+        *(o < in ? dw + o : db) = total;
+    }
+};
+
+cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, const float *dy,
+                                  float *dx, const struct relu_mask *mask, float *dw, float *db,
+                                  void *scratch)
+{
+    const struct relu_mask none = {};
+    const struct head_weights term = { l->x, dy, l->in };
+    const struct head_weights_finish finish = { dw, db, l->in };
+    cudaError_t error = cudaSuccess;
+
+    if (dw)
+        error = columns_sum(stream, term, finish, l->n, l->in + 1, scratch);
+    if (error || !dx)
+        return error;
+    return launch_slope_of_x(stream, l, dy, mask ? *mask : none, dx);
+}
+
+struct head_bias {
+    typedef float sum;
+    const float *dy;
+    uint32_t width;
+
+    __device__ void add(float &to, size_t s, uint32_t o) const
+    {
+        to += dy[s * width + o];
+    }
+};
+
+struct head_bias_finish {
+    float *db;
+
+    __device__ void put(uint32_t o, const float &total) const
+    {
+        db[o] = total;
+    }
+};
+
+cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width, const float *dy,
+                              float *db, void *scratch)
+{
+    const struct head_bias term = { dy, width };
+    const struct head_bias_finish finish = { db };
+
+    return columns_sum(stream, term, finish, n, width, scratch);
+}

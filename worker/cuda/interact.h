@@ -1,0 +1,24 @@
+/*
+ * Interactions on tensor cores, for interact.cu, and what the two share.
+ */
+#ifndef WORKER_CUDA_INTERACT_H
+#define WORKER_CUDA_INTERACT_H
+
+#include "worker/compute/compute.h"
+#include "worker/cuda/dev.h"
+
+/* Where row i of the pairs begins: those of i with j < i, or j <= i with `self`. */
+static __forceinline__ __host__ __device__ uint32_t interact_row(uint32_t i, uint32_t self)
+{
+    return self ? i * (i + 1) / 2 : i * (i - 1) / 2;
+}
+
+/* Is there a kernel for this shape, at these addresses? dt may be NULL. */
+bool interact_tf32_fits(const struct interact *it, const float *t, const float *dt);
+
+cudaError_t interact_tf32_forward(cudaStream_t stream, const struct interact *it,
+                                  const float *t, float *r);
+cudaError_t interact_tf32_backward(cudaStream_t stream, const struct interact *it,
+                                   const float *t, const float *dr, float *dt);
+
+#endif

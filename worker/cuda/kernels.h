@@ -1,0 +1,121 @@
+/*
+ * Every op of compute.h that is no matrix product, and the wire's encoders, as launches of kernels.
+ *
+ * A launch takes the stream first, allocates nothing, waits for nothing, and says what the launch said; what a
+ * kernel does wrong later is told by the runtime. All may be captured into a graph: grids depend on the shapes
+ * alone, and what differs from step to step is read from device memory (n_rows of encoders, bag_uses.counts).
+ *
+ * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
+ * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
+ *
+ * Bits: the same in every run. As compute_cpu's, bit for bit: bag_sum, wide_sum, interactions in
+ * KERNELS_FP32, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad
+ * and wide_grad of rows with at most COMPUTE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have
+ * an order of their own. (Which NaN an addition makes is the processor's choice.)
+ */
+#ifndef WORKER_CUDA_KERNELS_H
+#define WORKER_CUDA_KERNELS_H
+
+#include "worker/compute/compute.h"
+#include "worker/cuda/rt.h"
+
+/* How interactions multiply: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from
+ * zero) on tensor cores, where the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
+enum kernels_math { KERNELS_FP32, KERNELS_TF32 };
+
+/* Bytes of `scratch`, aligned to 16, for an op over n samples that makes sums of `width` columns: norm_batch and
+ * norm_backward, bias_grad, head_backward (width: in), loss (width: 1). It grows with both. Scratch holds nothing from one op to the next. */
+EXTERN_C size_t kernels_sums_bytes(uint32_t n, uint32_t width);
+
+/* Likewise for bag_grad, and wide_grad (dim: 1). */
+EXTERN_C size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim);
+
+/* What cublasLt left to do.
+ *
+ *     bias        y[s] = act(y[s] + b), in place; n x width
+ *     mask        d through mask, in place; n x width without gaps
+ *     bias_grad   db[width] = sum of dy[n][width] over samples */
+EXTERN_C cudaError_t kernels_bias(cudaStream_t stream, uint32_t n, uint32_t width,
+                                  const float *b, enum compute_act act, float *y, uint32_t ldy);
+EXTERN_C cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t width,
+                                  const struct relu_mask *mask, float *d);
+EXTERN_C cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
+                                       const float *dy, float *db, void *scratch);
+
+/* What cublasLt is given: x [n][width] with ldx floats a row -> y with ldy numbers a row, of which those behind `width`
+ * are 0; as they are, or rounded to bf16, to nearest even, a NaN stays one. */
+EXTERN_C cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width,
+                                 const float *x, uint32_t ldx, float *y, uint32_t ldy);
+EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width,
+                                     const float *x, uint32_t ldx, uint16_t *y, uint32_t ldy);
+
+/* linear_forward and linear_backward of a layer of one output. */
+EXTERN_C cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
+                                          enum compute_act act, float *y, uint32_t ldy);
+EXTERN_C cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l,
+                                           const float *dy, float *dx,
+                                           const struct relu_mask *mask, float *dw, float *db,
+                                           void *scratch);
+
+EXTERN_C cudaError_t kernels_norm_batch(cudaStream_t stream, const struct norm *nm,
+                                        const float *x, void *scratch);
+EXTERN_C cudaError_t kernels_norm_running(cudaStream_t stream, const struct norm *nm);
+EXTERN_C cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm,
+                                        enum compute_act act, const float *x, float *y,
+                                        uint32_t ldy);
+EXTERN_C cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
+                                           const struct relu_mask *mask, const float *x,
+                                           float *dy, const struct norm_grads *grads,
+                                           void *scratch);
+
+EXTERN_C cudaError_t kernels_dropout(cudaStream_t stream, const struct dropout *d, float *y);
+
+/* b->uses is wanted by the gradients alone. */
+EXTERN_C cudaError_t kernels_bag_sum(cudaStream_t stream, const struct bags *b,
+                                     const float *rows, float *sums, uint32_t ld);
+EXTERN_C cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b,
+                                      const float *dsums, uint32_t ld, float *drows,
+                                      void *scratch);
+EXTERN_C cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b,
+                                      const float *weights, float *z);
+EXTERN_C cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b,
+                                       const float *dz, float *dweights, void *scratch);
+
+EXTERN_C cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math,
+                                              const struct interact *it, const float *t,
+                                              float *r);
+EXTERN_C cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels_math math,
+                                               const struct interact *it, const float *t,
+                                               const float *dr, float *dt);
+
+EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
+EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
+                                  const float *y, float *dz, double *ret, void *scratch);
+
+EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t width,
+                                      const float *a, uint32_t lda, const float *b,
+                                      uint32_t ldb, const struct relu_mask *mask, float *sum);
+EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
+                                  float *y);
+
+/* Rows as they travel (proto/codec.h), one behind the other. */
+struct kernels_encode {
+    const uint32_t *n_rows; /* in device memory */
+    uint32_t n_rows_max;    /* what there is room for */
+    uint32_t dim, k;        /* k: topk's; dim at most 65536 then */
+    const float *rows;      /* n_rows x dim */
+    uint8_t *bytes;         /* n_rows x the codec's row_bytes(dim, k); any alignment */
+
+    /* Of codecs with feedback (proto/codec_catalog.h), else NULL: what is owed to row i stands in
+     * residuals + owed_at[i] * dim, or, of owed_at NULL, i * dim. No two rows share it. */
+    float *residuals;
+    const uint32_t *owed_at;
+};
+
+EXTERN_C cudaError_t kernels_encode_bf16(cudaStream_t stream, const struct kernels_encode *e);
+EXTERN_C cudaError_t kernels_encode_fp16(cudaStream_t stream, const struct kernels_encode *e);
+EXTERN_C cudaError_t kernels_encode_int8(cudaStream_t stream, const struct kernels_encode *e);
+EXTERN_C cudaError_t kernels_encode_onebit(cudaStream_t stream, const struct kernels_encode *e);
+EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct kernels_encode *e);
+
+#endif

@@ -1,0 +1,307 @@
+#include "worker/cuda/plans.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "worker/cuda/scratch.h"
+
+enum { A, B, D, N_OPERANDS };
+
+/* What a plan is good for. Pointers of less alignment want another. */
+struct key {
+    struct plans_shape shape;
+    uint32_t with_bias, align[N_OPERANDS], align_bias;
+};
+
+struct plan {
+    struct key key;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t layout[N_OPERANDS];
+    cublasLtMatmulAlgo_t algo;
+    bool fused;
+};
+
+struct plans {
+    cublasLtHandle_t lt;
+    cublasComputeType_t compute;
+    cudaDataType type;
+    struct scratch workspace;
+    struct scratch nans; /* a bias to try ReLUs with */
+    struct plan *at;     /* owned */
+    size_t n, n_max;
+};
+
+struct plans *plans_new(cublasComputeType_t compute, cudaDataType type,
+                        size_t n_workspace_bytes, struct fault *f)
+{
+    struct plans *p = mem_alloc(sizeof *p);
+
+    p->compute = compute;
+    p->type = type;
+    if (fault_check_lt(f, "cublasLtCreate", cublasLtCreate(&p->lt)) &&
+        fault_check(f, "memory of products", scratch_reserve(&p->workspace, n_workspace_bytes)))
+        return p;
+    plans_free(p);
+    return NULL;
+}
+
+static void free_plan(struct plan *p)
+{
+    for (int i = 0; i < N_OPERANDS; i++)
+        if (p->layout[i])
+            (void)cublasLtMatrixLayoutDestroy(p->layout[i]);
+    if (p->desc)
+        (void)cublasLtMatmulDescDestroy(p->desc);
+}
+
+void plans_free(struct plans *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->n; i++)
+        free_plan(&p->at[i]);
+    free(p->at);
+    scratch_free(&p->nans);
+    scratch_free(&p->workspace);
+    if (p->lt)
+        (void)cublasLtDestroy(p->lt);
+    free(p);
+}
+
+/* At most 256, more than which no kernel asks for. */
+static uint32_t alignment_of(const void *memory)
+{
+    const uintptr_t at = (uintptr_t)memory | 256;
+
+    return (uint32_t)(at & -at);
+}
+
+static struct key key_of(const struct plans_shape *shape, const struct plans_operands *o)
+{
+    return (struct key){ *shape,
+                         o->bias != NULL,
+                         { alignment_of(o->a), alignment_of(o->b), alignment_of(o->d) },
+                         alignment_of(o->bias) };
+}
+
+static struct plan *find(const struct plans *p, const struct key *key)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (!memcmp(&p->at[i].key, key, sizeof *key))
+            return &p->at[i];
+    return NULL;
+}
+
+static cublasLtEpilogue_t epilogue_of(enum plans_kind kind)
+{
+    switch (kind) {
+    case PLANS_FORWARD:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case PLANS_FORWARD_RELU:
+        return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case PLANS_DW:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case PLANS_DX:
+        break;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static cublasStatus_t set_epilogue(struct plan *plan, cublasLtEpilogue_t epilogue)
+{
+    return cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                          sizeof epilogue);
+}
+
+static cublasStatus_t set_bias(struct plan *plan, const float *bias)
+{
+    return cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                          sizeof bias);
+}
+
+static cublasStatus_t make_layouts(const struct plans *p, struct plan *plan)
+{
+    const struct plans_shape *s = &plan->key.shape;
+    const bool ta = s->kind == PLANS_FORWARD || s->kind == PLANS_FORWARD_RELU,
+               tb = s->kind == PLANS_DW;
+    cublasStatus_t status = cublasLtMatrixLayoutCreate(
+        &plan->layout[A], p->type, ta ? s->k : s->m, ta ? s->m : s->k, s->lda);
+
+    if (!status)
+        status = cublasLtMatrixLayoutCreate(&plan->layout[B], p->type, tb ? s->n : s->k,
+                                            tb ? s->k : s->n, s->ldb);
+    if (!status)
+        status = cublasLtMatrixLayoutCreate(&plan->layout[D], CUDA_R_32F, s->m, s->n, s->ldd);
+    return status;
+}
+
+static cublasStatus_t make_desc(const struct plans *p, struct plan *plan)
+{
+    const enum plans_kind kind = plan->key.shape.kind;
+    const cublasOperation_t ta = kind == PLANS_FORWARD || kind == PLANS_FORWARD_RELU
+                                     ? CUBLAS_OP_T
+                                     : CUBLAS_OP_N,
+                            tb = kind == PLANS_DW ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&plan->desc, p->compute, CUDA_R_32F);
+
+    if (!status)
+        status = cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &ta,
+                                                sizeof ta);
+    if (!status)
+        status = cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &tb,
+                                                sizeof tb);
+    return status;
+}
+
+static cublasStatus_t set_preference(const struct plans *p, const struct key *key,
+                                     cublasLtMatmulPreference_t pref)
+{
+    static const cublasLtMatmulPreferenceAttributes_t attributes[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+    };
+    const uint32_t aligns[] = { key->align[A], key->align[B], key->align[D], key->align[D] };
+    const uint64_t workspace = p->workspace.n_bytes;
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+
+    for (size_t i = 0; i < COUNT_OF(attributes) && !status; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(pref, attributes[i], &aligns[i],
+                                                      sizeof aligns[i]);
+    return status;
+}
+
+/* The best algorithm for the plan with this epilogue. */
+static cublasStatus_t choose(const struct plans *p, struct plan *plan,
+                             cublasLtEpilogue_t epilogue)
+{
+    cublasLtMatmulHeuristicResult_t best;
+    cublasLtMatmulPreference_t pref;
+    int n = 0;
+    cublasStatus_t status = set_epilogue(plan, epilogue);
+
+    if (status)
+        return status;
+    status = cublasLtMatmulPreferenceCreate(&pref);
+    if (status)
+        return status;
+    status = set_preference(p, &plan->key, pref);
+    if (!status)
+        status = cublasLtMatmulAlgoGetHeuristic(p->lt, plan->desc, plan->layout[A],
+                                                plan->layout[B], plan->layout[D],
+                                                plan->layout[D], pref, 1, &best, &n);
+    (void)cublasLtMatmulPreferenceDestroy(pref);
+    if (status)
+        return status;
+    if (n)
+        plan->algo = best.algo;
+    return n ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static cublasStatus_t run(const struct plans *p, cudaStream_t stream, struct plan *plan,
+                          const struct plans_operands *o, const float *bias)
+{
+    const float one = 1, zero = 0;
+    cublasStatus_t status = plan->fused ? set_bias(plan, bias) : CUBLAS_STATUS_SUCCESS;
+
+    if (!status)
+        status =
+            cublasLtMatmul(p->lt, plan->desc, &one, o->a, plan->layout[A], o->b,
+                           plan->layout[B], &zero, o->d, plan->layout[D], o->d, plan->layout[D],
+                           &plan->algo, p->workspace.memory, p->workspace.n_bytes, stream);
+    return status;
+}
+
+/* Whether NaNs of a bias arrive in D's first column. */
+static bool keeps_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
+                      const struct plans_operands *o, struct fault *f)
+{
+    const size_t n_bytes = plan->key.shape.m * sizeof(float);
+    float *first = mem_alloc(n_bytes);
+    bool keeps =
+        fault_check(f, "trying a product", scratch_reserve(&p->nans, n_bytes)) &&
+        fault_check(f, "trying a product",
+                    cudaMemsetAsync(p->nans.memory, 0xff, n_bytes, stream)) &&
+        run(p, stream, plan, o, p->nans.memory) == CUBLAS_STATUS_SUCCESS &&
+        fault_check(f, "trying a product",
+                    cudaMemcpyAsync(first, o->d, n_bytes, cudaMemcpyDeviceToHost, stream)) &&
+        fault_check(f, "trying a product", cudaStreamSynchronize(stream));
+
+    for (uint32_t i = 0; keeps && i < plan->key.shape.m; i++)
+        keeps = isnan(first[i]);
+    free(first);
+    return keeps;
+}
+
+/* The library may find an algorithm and then not run it, or not as it must be. D and sums of B are still to be made, so
+ * that they can be tried on. */
+static bool is_good(struct plans *p, cudaStream_t stream, struct plan *plan,
+                    const struct plans_operands *o, struct fault *f)
+{
+    return plan->key.shape.kind == PLANS_FORWARD_RELU
+               ? keeps_nan(p, stream, plan, o, f)
+               : run(p, stream, plan, o, o->bias) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Fused if that is wanted, can be had and is good; else plain. */
+static bool choose_epilogue(struct plans *p, cudaStream_t stream, struct plan *plan,
+                            const struct plans_operands *o, struct fault *f)
+{
+    plan->fused = o->bias && set_bias(plan, o->bias) == CUBLAS_STATUS_SUCCESS &&
+                  choose(p, plan, epilogue_of(plan->key.shape.kind)) == CUBLAS_STATUS_SUCCESS;
+    plan->fused = plan->fused && is_good(p, stream, plan, o, f);
+    if (fault_is_set(f))
+        return false;
+    return plan->fused || fault_check_lt(f, "a product that has no algorithm",
+                                         choose(p, plan, CUBLASLT_EPILOGUE_DEFAULT));
+}
+
+static struct plan *add(struct plans *p, const struct key *key)
+{
+    if (p->n == p->n_max) {
+        const size_t n_max = p->n_max ? 2 * p->n_max : 32;
+        struct plan *at = mem_try_realloc(p->at, n_max * sizeof *at);
+
+        if (!at)
+            return NULL;
+        p->at = at;
+        p->n_max = n_max;
+    }
+    p->at[p->n] = (struct plan){ .key = *key };
+    return &p->at[p->n];
+}
+
+static struct plan *make(struct plans *p, cudaStream_t stream, const struct key *key,
+                         const struct plans_operands *o, struct fault *f)
+{
+    struct plan *plan = add(p, key);
+
+    if (!plan) {
+        (void)fault_check(f, "plans of products", cudaErrorMemoryAllocation);
+        return NULL;
+    }
+    if (fault_check_lt(f, "planning a product", make_layouts(p, plan)) &&
+        fault_check_lt(f, "planning a product", make_desc(p, plan)) &&
+        choose_epilogue(p, stream, plan, o, f)) {
+        p->n++;
+        return plan;
+    }
+    free_plan(plan);
+    return NULL;
+}
+
+bool plans_run(struct plans *p, cudaStream_t stream, const struct plans_shape *shape,
+               const struct plans_operands *operands, bool *ret_fused, struct fault *f)
+{
+    const struct key key = key_of(shape, operands);
+    struct plan *plan = find(p, &key);
+
+    if (!plan)
+        plan = make(p, stream, &key, operands, f);
+    if (!plan)
+        return false;
+    *ret_fused = plan->fused;
+    return fault_check_lt(f, "a product", run(p, stream, plan, operands, operands->bias));
+}
