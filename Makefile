@@ -149,28 +149,19 @@ $(BUILD)/cuda/%.cu.o: %.cu
 $(BUILD)/cuda/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC   $@"
-	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off \
+	    -idirafter tests/gpu/missing $(CUDA_TESTS) -MMD -MP -c -o $@ $<
 
-# The same tests on a real GPU, those that can do with either (tests/gpu/README.md). Beside nvcc, a C compiler and cublasLt they
-# need nothing: where cmocka, OpenBLAS or libuv are missing, tests/gpu/include has what is used of them.
-GPU_TESTS  = $(patsubst %,$(BUILD)/gpu/test_%,bags rows sums interact encode products slots model)
-gpu_blas   = $(shell pkg-config --exists openblas 2>/dev/null && echo openblas)
-gpu_cmocka = $(if $(wildcard /usr/include/cmocka.h),-lcmocka)
-gpu_files  = tests/gpu/real.c $(call src,worker/model) $(call src,worker/compute) $(wildcard proto/codec*.c) common/status.c common/pages.c
-
-gpu-tests: $(if $(CUDA_LACK),,$(GPU_TESTS))
-	@$(if $(CUDA_LACK),echo "  no $(CUDA_LACK): tests on a GPU are left out")
-
-$(BUILD)/gpu/test_%: $(BUILD)/gpu/tests/unit/cuda/test_%.c.o $(patsubst %,$(BUILD)/gpu/%.o,$(gpu_files)) $(cuda_objects)
-	@echo "  LINK $@"
-	@$(CXX) -o $@ $^ -Wl,-rpath,/usr/local/cuda/lib64 -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm \
-	    $(if $(gpu_blas),$(shell pkg-config --libs openblas)) $(gpu_cmocka)
-
-$(BUILD)/gpu/%.c.o: %.c
+# The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
+# GPU, and for no other library.
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags rows sums interact encode products slots model)
+gpu_files = tests/gpu/real.c tests/gpu/cpu_gemm.c $(filter-out worker/compute/cpu_gemm.c,$(call src,worker/compute)) $(call src,worker/model) \
+            $(wildcard proto/codec*.c) common/pages.c common/status.c
+$(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
+$(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files)) $(cuda_objects)
 	@mkdir -p $(@D)
-	@echo "  CC   $@"
-	@$(CC) -std=c17 -D_GNU_SOURCE -I. -isystem $(CUDA)/include $(if $(gpu_blas),$(shell pkg-config --cflags openblas)) $(WARN) -O2 -g \
-	    -ffp-contract=off -fno-math-errno -fno-trapping-math -DLAB_GPU -idirafter tests/gpu/include -MMD -MP -c -o $@ $<
+	@echo "  LINK $@"
+	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
 
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
@@ -276,8 +267,8 @@ lint:                         ## floors, circles, thread roles, globals, sizes, 
 cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc
 	@tests/gpu/budget.py "$(NVCC)" $(CUDA_FLAGS)
 
-gpu-tests-run: gpu-tests      ## every kernel, op, model and a training run on this machine's GPU; RUN="compute-sanitizer --error-exitcode 9"
-	@for t in $(GPU_TESTS); do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
+gpu-tests: $(GPU_TESTS)       ## kernels, layers, steps and models on this machine's GPU against the CPU and float64; RUN="compute-sanitizer --tool racecheck"
+	@for t in $^; do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
 
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
@@ -322,7 +313,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: gpu-tests gpu-tests-run cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
--include $(shell find $(B) $(BUILD)/cuda $(BUILD)/gpu -name '*.d' 2>/dev/null)
+-include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

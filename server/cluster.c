@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "proto/route.h"
 
 static uint64_t make_id(struct hello_reply *map)
@@ -75,4 +76,13 @@ void cluster_name_self(const struct settings *s, const char *listening, struct h
         snprintf(map->nodes[0], MESSAGE_ADDRESS_MAX, "%.127s", listening);
     }
     map->map_id = make_id(map);
+}
+
+void cluster_warn_open(const struct settings *s, const char *listening)
+{
+    if (!s->token[0] && strncmp(listening, "127.", 4) != 0 &&
+        strncmp(listening, "[::1]", 5) != 0)
+        log_warn("listening on %s without a token: whoever reaches it can read and change all "
+                 "tables (--token-file)",
+                 listening);
 }

@@ -22,4 +22,7 @@ int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *e
 void cluster_name_self(const struct settings *s, const char *listening,
                        struct hello_reply *map);
 
+/* Says so if other machines can reach it and nobody is asked for a token. */
+void cluster_warn_open(const struct settings *s, const char *listening);
+
 #endif

@@ -1,7 +1,6 @@
 /* psd: reads what the person asked for, and becomes a node. */
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/log.h"
 #include "server/node.h"
@@ -45,12 +44,6 @@ static int read_settings(int argc, char **argv, struct settings *settings)
     return action == SETTINGS_CHECK ? 0 : -1;
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
-           strncmp(address, "localhost:", 10) == 0;
-}
-
 int main(int argc, char **argv)
 {
     struct settings settings = { 0 };
@@ -58,10 +51,6 @@ int main(int argc, char **argv)
 
     enter_main();
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
-    if (status < 0 && !settings.token[0] && !is_loopback(settings.listen))
-        log_warn("listening on %s without a token: whoever reaches it can read and change all "
-                 "tables (--token-file)",
-                 settings.listen);
     if (status < 0)
         status = node_run(&settings);
     settings_free(&settings_psd, &settings);

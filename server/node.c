@@ -270,6 +270,7 @@ static void announce(struct node *n) ON_MAIN
              n->settings->shards, n->restored.n_tables);
     log_info("psd ready: %s", status);
     notify_ready(status);
+    cluster_warn_open(n->settings, door_address(n->door));
 }
 
 static void serve(struct node *n) ON_MAIN

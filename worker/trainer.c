@@ -237,6 +237,7 @@ static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, str
         status = step(t, ret_more, err);
         report(t, feed);
     }
+    (void)ended(t); /* the pipeline may have heard of it first, and had no more */
     *ret_more = !status && !t->stopped && t->state.step == end;
     return *ret_more ? validate(t, err) : status;
 }

@@ -1,11 +1,12 @@
-/* For machines with a GPU and no cmocka: as much of it as tests/unit/cuda uses there. */
-#ifndef GPU_CMOCKA_H
-#define GPU_CMOCKA_H
+/*
+ * As much of cmocka as the tests use that run on a GPU, for machines without cmocka. A test that fails says where, and
+ * the next one runs.
+ */
+#ifndef TESTS_GPU_CMOCKA_H
+#define TESTS_GPU_CMOCKA_H
 
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct CMUnitTest {
@@ -13,66 +14,89 @@ struct CMUnitTest {
     void (*run)(void **state);
 };
 
-enum { GPU_CMOCKA_FAILED = 1, GPU_CMOCKA_SKIPPED };
-
-/* Where a test that fails or skips goes back to. */
-static jmp_buf gpu_cmocka_out;
-
-#define cmocka_unit_test(function) \
-    {                              \
-#function, function        \
+#define cmocka_unit_test(test) \
+    {                          \
+#test, test            \
     }
-#define print_message(...) ((void)printf(__VA_ARGS__))
-#define skip() longjmp(gpu_cmocka_out, GPU_CMOCKA_SKIPPED)
-#define fail_msg(...)                               \
-    do {                                            \
-        printf("%s:%d: ", __FILE__, __LINE__);      \
-        printf(__VA_ARGS__);                        \
-        printf("\n");                               \
-        longjmp(gpu_cmocka_out, GPU_CMOCKA_FAILED); \
-    } while (0)
-#define assert_true(what)                  \
-    do {                                   \
-        if (!(what))                       \
-            fail_msg("not so: %s", #what); \
-    } while (0)
-#define assert_false(what) assert_true(!(what))
-#define assert_null(what) assert_true(!(what))
-#define assert_non_null(what) assert_true(what)
-#define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))
-#define assert_memory_equal(a, b, n) assert_true(!memcmp(a, b, n))
-#define assert_string_equal(a, b) assert_true(!strcmp(a, b))
 
-/* setup, teardown: NULL, or of all tests, which share a state. */
-static inline int gpu_cmocka_run(const struct CMUnitTest *tests, size_t n,
-                                 int (*setup)(void **state), int (*teardown)(void **state))
+#define print_message printf
+
+/* Of the test that runs, and where it goes when it has failed or will not run. */
+enum { CMOCKA_FAILED = 1, CMOCKA_SKIPPED };
+static jmp_buf cmocka_out;
+
+#define fail_msg(...)                          \
+    do {                                       \
+        printf("%s:%d: ", __FILE__, __LINE__); \
+        printf(__VA_ARGS__);                   \
+        printf("\n");                          \
+        longjmp(cmocka_out, CMOCKA_FAILED);    \
+    } while (0)
+
+#define assert_true(c)                    \
+    do {                                  \
+        if (!(c))                         \
+            fail_msg("not true: %s", #c); \
+    } while (0)
+
+#define skip() longjmp(cmocka_out, CMOCKA_SKIPPED)
+
+#define assert_false(c) assert_true(!(c))
+#define assert_null(p) assert_true((p) == NULL)
+#define assert_string_equal(a, b) assert_true(strcmp(a, b) == 0)
+#define assert_non_null(p) assert_true((p) != NULL)
+
+#define assert_int_equal(a, b)                                                     \
+    do {                                                                           \
+        const long long cmocka_a = (long long)(a), cmocka_b = (long long)(b);      \
+                                                                                   \
+        if (cmocka_a != cmocka_b)                                                  \
+            fail_msg("%s is %lld, expected %s: %lld", #a, cmocka_a, #b, cmocka_b); \
+    } while (0)
+
+#define assert_memory_equal(a, b, n)                                            \
+    do {                                                                        \
+        if (memcmp(a, b, n) != 0)                                               \
+            fail_msg("%s and %s differ within %zu bytes", #a, #b, (size_t)(n)); \
+    } while (0)
+
+#define cmocka_run_group_tests(tests, open, close) \
+    cmocka_run(tests, sizeof(tests) / sizeof((tests)[0]), open, close)
+
+/* How it ended; 0: well. */
+static inline int cmocka_try(int (*run)(void **), void (*test)(void **), void **state)
 {
-    static void *state;
-    volatile int n_failed = 0;
+    const int how = setjmp(cmocka_out);
 
-    if (setjmp(gpu_cmocka_out) || (setup && setup(&state))) {
-        printf("[   FAILED ] before the first test\n");
-        return 1;
-    }
-
-    for (volatile size_t i = 0; i < n; i++) {
-        const int how = setjmp(gpu_cmocka_out);
-
-        if (how == 0)
-            tests[i].run(&state);
-        n_failed += how == GPU_CMOCKA_FAILED;
-        printf("[ %s ] %s\n",
-               how == 0                    ? "      OK"
-               : how == GPU_CMOCKA_SKIPPED ? " SKIPPED"
-                                           : "  FAILED",
-               tests[i].name);
-    }
-    if (setjmp(gpu_cmocka_out) || (teardown && teardown(&state)))
-        n_failed++;
-    return n_failed;
+    if (how)
+        return how;
+    if (run)
+        return run(state) ? CMOCKA_FAILED : 0;
+    if (test)
+        test(state);
+    return 0;
 }
 
-#define cmocka_run_group_tests(tests, setup, teardown) \
-    gpu_cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], setup, teardown)
+static inline int cmocka_run(const struct CMUnitTest *tests, size_t n, int (*open)(void **),
+                             int (*close)(void **))
+{
+    static const char *const words[] = { "      OK", " FAILED ", " SKIPPED" };
+    void *state = NULL;
+    int n_failed = 0;
+
+    if (cmocka_try(open, NULL, &state)) {
+        printf("[  FAILED  ] before the first test\n");
+        return 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int how = cmocka_try(NULL, tests[i].run, &state);
+
+        printf("[ %s ] %s\n", words[how], tests[i].name);
+        n_failed += how == CMOCKA_FAILED;
+    }
+    n_failed += cmocka_try(close, NULL, &state) != 0;
+    printf("%d of %zu failed\n", n_failed, n);
+    return n_failed;
+}
 
 #endif
