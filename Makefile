@@ -163,6 +163,16 @@ $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/
 	@echo "  LINK $@"
 	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
 
+# What make gpu-check runs beside them.
+GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts bench)
+$(BUILD)/cuda/gpu/facts: $(BUILD)/cuda/tests/gpu/facts.cu.o
+$(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c \
+    tests/gpu/watch.c worker/data/batch.c) $(cuda_objects)
+$(GPU_PROGRAMS):
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
+
 # The CUDA half on the emulated device (tests/emu): .cu is C++ then, and the worker's C is compiled for it too.
 EMU      = $(patsubst %,$(B)/emu/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c tests/emu/*.c tests/emu/*.cpp))
 EMU_ON   = -DPS_EMU -Itests/emu/include -fPIC
@@ -270,6 +280,12 @@ cuda-budget:                  ## registers of every kernel against tests/gpu/bud
 gpu-tests: $(GPU_TESTS)       ## kernels, layers, steps and models on this machine's GPU against the CPU and float64; RUN="compute-sanitizer --tool racecheck"
 	@for t in $^; do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
 
+gpu-programs: $(GPU_TESTS) $(GPU_PROGRAMS)
+
+# In build/gpu, or $OUT. Says what is missing and fails where there is no GPU.
+gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
+	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
+
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
@@ -313,7 +329,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
