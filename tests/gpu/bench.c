@@ -1,7 +1,8 @@
 /*
  * bench: what a training step costs on the GPU, op by op and as a whole.
  *
- *     bench run FACTS FOLDER     FOLDER/bench.jsonl, one object a line, and FOLDER/rows-N.u32: the row that each of
+ *     bench run FACTS FOLDER [BATCH]
+ *                                FOLDER/bench.jsonl, one object a line, and FOLDER/rows-N.u32: the row that each of
  *                                the batch's bags holds, n x 26, for other programs that make the same step
  *     bench digest BATCH         a number for each kind of steps; the same in every run, with graphs and without
  *
@@ -249,23 +250,30 @@ static void write_rows(const char *folder, const struct batch *b)
     }
 }
 
-/* What matters most comes first: there may be no time for all. */
-static int run(const char *facts, const char *folder)
+static void run_batch(FILE *out, const struct rates *r, const char *folder, uint32_t n)
 {
-    static const uint32_t batches[] = { 65536, 2048, 8192 }, dims[] = { 128, 16, 64 };
+    static const uint32_t dims[] = { 128, 16, 64 };
+    struct batch batch;
+
+    bench_batch_fill(&batch, n);
+    write_rows(folder, &batch);
+    for (size_t d = 0; d < COUNT_OF(dims); d++)
+        for (size_t k = 0; k < COUNT_OF(kinds); k++)
+            run_one(out, r, &batch, dims[d], kinds[k]);
+    batch_deinit(&batch);
+}
+
+/* What matters most comes first: there may be no time for all. only: a batch, or 0. */
+static int run(const char *facts, const char *folder, uint32_t only)
+{
+    static const uint32_t batches[] = { 65536, 2048, 8192 };
     const struct rates r = read_rates(facts);
     FILE *out = create(folder, "bench.jsonl");
 
-    for (size_t b = 0; b < COUNT_OF(batches); b++) {
-        struct batch batch;
-
-        bench_batch_fill(&batch, batches[b]);
-        write_rows(folder, &batch);
-        for (size_t d = 0; d < COUNT_OF(dims); d++)
-            for (size_t k = 0; k < COUNT_OF(kinds); k++)
-                run_one(out, &r, &batch, dims[d], kinds[k]);
-        batch_deinit(&batch);
-    }
+    for (size_t b = 0; b < COUNT_OF(batches) && !only; b++)
+        run_batch(out, &r, folder, batches[b]);
+    if (only)
+        run_batch(out, &r, folder, only);
     return fclose(out) ? 1 : 0;
 }
 
@@ -317,13 +325,22 @@ static int digest(uint32_t n)
     return n_wrong != 0;
 }
 
+/* Samples; 0: no number of samples. */
+static uint32_t batch_of(const char *text)
+{
+    const int n = atoi(text);
+
+    return n > 0 && n <= (int)DLRM_BATCH_MAX ? (uint32_t)n : 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "run"))
-        return run(argv[2], argv[3]);
-    if (argc == 3 && !strcmp(argv[1], "digest") && atoi(argv[2]) > 0 &&
-        atoi(argv[2]) <= (int)DLRM_BATCH_MAX)
-        return digest((uint32_t)atoi(argv[2]));
-    fprintf(stderr, "usage: bench run FACTS FOLDER | bench digest BATCH\n");
+        return run(argv[2], argv[3], 0);
+    if (argc == 5 && !strcmp(argv[1], "run") && batch_of(argv[4]))
+        return run(argv[2], argv[3], batch_of(argv[4]));
+    if (argc == 3 && !strcmp(argv[1], "digest") && batch_of(argv[2]))
+        return digest(batch_of(argv[2]));
+    fprintf(stderr, "usage: bench run FACTS FOLDER [BATCH] | bench digest BATCH\n");
     return 2;
 }

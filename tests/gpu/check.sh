@@ -105,8 +105,8 @@ export make build programs out units
 rm -rf "$out/logs" && mkdir -p "$out/logs" || stop "$out cannot be written"
 rm -f "$out"/*.json "$out"/*.jsonl "$out"/*.u32 "$out"/digest-*.txt "$out/table.md"
 [ -z "$lack" ] || stop "there is no $lack, so nothing for a GPU can be built"
-phase build-facts 60 bash -c 'build "$build/cuda/gpu/facts"' || stop "$(last_of "$out/logs/build-facts.log")"
-phase facts 40 "$programs/gpu/facts" "$out/facts.json" || stop "$(last_of "$out/logs/facts.log")"
+phase build-facts 60 bash -c 'build "$build/cuda/gpu/facts"' || exit 1
+phase facts 40 "$programs/gpu/facts" "$out/facts.json" || exit 1
 if phase build 150 bash -c 'build gpu-programs'; then
     phase tests 90 bash -c unit_tests
     phase three-runs 30 bash -c three_runs
