@@ -129,8 +129,21 @@ def ends(results):
     for end in results.ends:
         got = end.get("result", {})
         rows.append([end["case"], end["shards"], number(got.get("samples_per_s")),
-                     got.get("bottleneck", DASH), end.get("why", DASH)])
-    return ["End to end with psd on this machine:", "", *table(["case", "shards", "samples/s", "bottleneck", "why not"], rows)]
+                     got.get("bottleneck", DASH), number(got.get("auc"), "{:.5f}"), end.get("why", DASH)])
+    return ["End to end on this machine:", "", *table(["case", "shards", "samples/s", "bottleneck", "AUC", "why not"], rows),
+            *auc_differences(results)]
+
+
+def auc_differences(results):
+    """Of the same seed, GPU less CPU."""
+    by_seed = {}
+    for end in results.ends:
+        if "seed" in end and end.get("result", {}).get("auc") is not None:
+            by_seed.setdefault(end["seed"], {})[end["device"]] = end["result"]["auc"]
+    pairs = [(seed, got["cuda"] - got["cpu"]) for seed, got in sorted(by_seed.items()) if {"cuda", "cpu"} <= set(got)]
+    if not pairs:
+        return []
+    return ["Test AUC, GPU less CPU: " + ", ".join(f"{difference:+.5f} (seed {seed})" for seed, difference in pairs) + ".", ""]
 
 
 def report(folder):

@@ -43,13 +43,16 @@ def test_the_table_says_what_was_measured(tmp_path):
     write(tmp_path / "bench.jsonl", [OP, STEP])
     write(tmp_path / "torch.jsonl", [torch_line("eager", 4e6), torch_line("graph", 8.192e6), torch_line("eager", 9e9, dim=16)])
     write(tmp_path / "end_to_end.jsonl", [{"case": "GPU", "shards": 8, "result": {"samples_per_s": 123456.7, "bottleneck": "pull"}},
-                                          {"case": "broken", "shards": 8, "why": "psworker ended with status 1"}])
+                                          {"case": "broken", "shards": 8, "why": "psworker ended with status 1"},
+                                          *({"case": f"AUC, {device}", "device": device, "seed": seed, "shards": 8, "result": {"auc": auc}}
+                                            for device, seed, auc in (("cuda", 1, 0.7501), ("cpu", 1, 0.75), ("cuda", 2, 0.7)))])
     text = report(tmp_path)
     assert "2001-02-03 04:05 UTC: Some GPU, 7 SMs, compute capability 9.0, 8 GiB; driver for CUDA 13.1, cublasLt 13.1.3." in text
     assert "| 65536 | 128 | tf32 | 2,000 | 2,100 | 1,000 | 2.00 | 32.77 | 4.10 | 8.19 (graph) | 4.00 |" in text
     assert "| bag sum | 30.0 | 31.0 | 15.0 | - | 2.00 |" in text
-    assert "| GPU | 8 | 123,457 | pull | - |" in text
-    assert "| broken | 8 | - | - | psworker ended with status 1 |" in text
+    assert "| GPU | 8 | 123,457 | pull | - | - |" in text
+    assert "| broken | 8 | - | - | - | psworker ended with status 1 |" in text
+    assert "GPU less CPU: +0.00010 (seed 1)." in text
     assert "| facts | passed | 3 s | - |" in text
 
 
@@ -152,7 +155,7 @@ def test_a_test_program_that_fails_fails_the_check_and_the_others_run(stand):
     stand.program("unit/test_sums", "exit 1")
     stand.program("unit/test_model", f"touch {stand.out}/ran")
     _, phases = stand.check(1)
-    assert phases["tests"][0] == "failed" and (stand.out / "ran").exists()
+    assert phases["tests"] == ("failed", "these failed: test_sums") and (stand.out / "ran").exists()
 
 
 def test_a_sanitizer_that_finds_something_fails_the_check(stand):
