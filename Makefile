@@ -116,7 +116,7 @@ $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 
 # The GPU's half of psworker, opened at run time (worker/cuda/README.md). It is the same for all variants, and asks of the
 # machine where it runs for the driver and cublasLt alone. NVCC= leaves it out.
-NVCC     ?= $(shell command -v nvcc)
+NVCC     ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA      = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  = $(firstword $(wildcard $(CUDA)/lib64/libcublasLt.so $(CUDA)/targets/x86_64-linux/lib/libcublasLt.so))
 CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)

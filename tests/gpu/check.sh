@@ -4,6 +4,7 @@
 # programs, instead of those that are built. Results go to $OUT, or BUILD/gpu. Exits 1 where there is no GPU or a phase failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
+export PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer, where nobody has put it there
 make=${1:?"usage: check.sh MAKE BUILD LACK [PROGRAMS]"} build=${2:?} lack=${3:-} programs=${4:-$build/cuda}
 out=${OUT:-$build/gpu} total=${GPU_CHECK_SECONDS:-530}
 units="bags rows sums interact encode products slots model"

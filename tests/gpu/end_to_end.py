@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import rig  # noqa: E402
 
-ROWS, QUICK_ROWS, DIM, SEEDS = 500_000, 20_000, 16, [1, 2, 3]
+ROWS, QUICK_ROWS, EPOCHS, DIM, SEEDS = 500_000, 20_000, 5, 16, [1, 2, 3]
 MLPS = ["--bottom", "512,256", "--top", "1024,1024,512,256"]
 LITTLE = ["--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
 OVERLAP = ["--mode", "ssp", "--staleness", 4, "--ahead", 3]
@@ -54,7 +54,7 @@ class Ends:
         self.train(path, n_train, [*flags, "--local", "--device", "cpu", "--bottom", 8, "--top", 8, "--batch", 8192])
         for name, batch, more in CASES:
             self.note({"case": f"{self.o.device}, {name}", "batch": batch, "dim": DIM}, self.train, path, n_train,
-                      [*flags, "--device", self.o.device, *MLPS, "--batch", batch, *more])
+                      [*flags, "--device", self.o.device, *MLPS, "--batch", batch, "--epochs", 1 if self.o.quick else EPOCHS, *more])
 
     def auc(self):
         """The test AUC of both devices, seed by seed."""
