@@ -161,12 +161,18 @@ def test_a_test_program_that_fails_fails_the_check_and_the_others_run(stand):
 def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     stand.tool("compute-sanitizer", "echo '========= Race'; [[ $2 != racecheck ]] || exit 9")
     _, phases = stand.check(1)
-    assert phases["racecheck"] == ("failed", "racecheck found something") and phases["memcheck"][0] == "passed"
+    assert phases["racecheck"] == ("failed", "racecheck found something in bags: ========= Race") and phases["memcheck"][0] == "passed"
 
 
 def test_what_takes_too_long_is_cut_and_what_has_no_time_left_is_skipped(stand):
     stand.program("gpu/bench", f"[ $1 = digest ] && echo 1 && exit; echo '{json.dumps(STEP)}' >$3/bench.jsonl; exec sleep 100")
-    said, phases = stand.check(1, seconds=8)
+    said, phases = stand.check(0, seconds=8)
     assert phases["bench"][0] == "cut"
     assert phases["torch"] == phases["synccheck"] == ("skipped", "there was no time left")
     assert "| 65536 | 128 | tf32 |" in said
+
+
+def test_tests_that_hang_fail_the_check(stand):
+    stand.program("unit/test_slots", "exec sleep 100")
+    _, phases = stand.check(1, seconds=6)
+    assert phases["tests"][0] == "cut" and phases["three-runs"][0] == "skipped"
