@@ -116,7 +116,7 @@ $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 
 # The GPU's half of psworker, opened at run time (worker/cuda/README.md). It is the same for all variants, and asks of the
 # machine where it runs for the driver and cublasLt alone. NVCC= leaves it out.
-NVCC     ?= $(shell command -v nvcc)
+NVCC     ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA      = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  = $(firstword $(wildcard $(CUDA)/lib64/libcublasLt.so $(CUDA)/targets/x86_64-linux/lib/libcublasLt.so))
 CUDA_LACK = $(if $(CUDA),$(if $(CUDA_LIB),,libcublasLt),nvcc)
@@ -159,6 +159,16 @@ gpu_files = tests/gpu/real.c tests/gpu/cpu_gemm.c $(filter-out worker/compute/cp
             $(wildcard proto/codec*.c) common/pages.c common/status.c
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
 $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files)) $(cuda_objects)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
+
+# What make gpu-check runs beside them.
+GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts bench)
+$(BUILD)/cuda/gpu/facts: $(BUILD)/cuda/tests/gpu/facts.cu.o
+$(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c \
+    tests/gpu/watch.c worker/data/batch.c) $(cuda_objects)
+$(GPU_PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CXX) -Wl,-rpath,/usr/local/cuda/lib64 -o $@ $(filter %.o,$^) -L$(dir $(CUDA_LIB)) -lcudart_static -lcublasLt -ldl -lrt -lpthread -lm
@@ -270,6 +280,12 @@ cuda-budget:                  ## registers of every kernel against tests/gpu/bud
 gpu-tests: $(GPU_TESTS)       ## kernels, layers, steps and models on this machine's GPU against the CPU and float64; RUN="compute-sanitizer --tool racecheck"
 	@for t in $^; do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
 
+gpu-programs: $(GPU_TESTS) $(GPU_PROGRAMS)
+
+# In build/gpu, or $OUT. Says what is missing and fails where there is no GPU.
+gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
+	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
+
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
@@ -313,7 +329,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

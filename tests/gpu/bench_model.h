@@ -1,0 +1,33 @@
+/* The model of the benchmarks, on the GPU: 13 numeric columns, 26 fields of one key each, MLPs 512-256-dim and 1024-1024-512-256-1; a
+ * batch; rows in pinned memory. What goes wrong ends the program with a sentence. */
+#ifndef TESTS_GPU_BENCH_MODEL_H
+#define TESTS_GPU_BENCH_MODEL_H
+
+#include "tests/gpu/watch.h"
+#include "worker/model/dlrm.h"
+
+enum { BENCH_NUMERIC = 13, BENCH_FIELDS = 26 };
+
+struct bench_model {
+    struct dlrm *m;
+    const struct batch *batch; /* borrowed */
+    uint32_t dim;
+    float *rows, *row_grads[DLRM_SLOTS];
+};
+
+const char *bench_products_name(enum compute_products products);
+
+/* Keys: in each field a few are frequent and many are rare, as in click logs. Free it with batch_deinit(). */
+void bench_batch_fill(struct batch *b, uint32_t n);
+
+void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
+                      uint32_t dim, enum compute_products products);
+void bench_model_deinit(struct bench_model *x);
+
+void bench_model_begin(struct bench_model *x, uint32_t slot);
+double bench_model_end(struct bench_model *x, uint32_t slot); /* its loss */
+
+/* FNV-1a of what the slot's last step has made: loss, gradients of rows, dense gradients. */
+uint64_t bench_model_digest(const struct bench_model *x, uint32_t slot, double loss);
+
+#endif

@@ -1,0 +1,251 @@
+#include "tests/gpu/watch.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "worker/cuda/compute_cuda.h"
+
+enum { CALLS = 10, WARM = 3, RUNS = 15 };
+
+static const struct compute_ops *const gpu = &compute_cuda;
+
+/* A program for measurements: the only file-scope state. */
+static struct watch *watch;
+
+double watch_now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double watch_median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, compare);
+    return n ? values[n / 2] : 0;
+}
+
+/* An op that is called again and again: runs of CALLS each, one by one first, then as a graph. The step that it is part of is
+ * interrupted meanwhile; it changes nothing that it reads, so the step goes on as if it had been called once. */
+struct timing {
+    struct watch_op op;
+    uint32_t run, calls_left, n_eager, n_graph;
+    bool is_open, is_graph;
+    double start_s, eager[RUNS], graph[RUNS];
+};
+
+static void finish(struct compute *c)
+{
+    gpu->end(c, watch->slot);
+    if (!gpu->wait(c, watch->slot))
+        return;
+    fprintf(stderr, "bench: %s\n", gpu->failure(c));
+    exit(1);
+}
+
+static void end_run(struct compute *c, struct timing *t)
+{
+    double took;
+
+    finish(c);
+    took = (watch_now_s() - t->start_s) / CALLS;
+    if (t->is_graph && t->n_graph < RUNS)
+        t->graph[t->n_graph++] = took;
+    if (!t->is_graph && t->run >= WARM && t->n_eager < RUNS)
+        t->eager[t->n_eager++] = took;
+    t->run++;
+}
+
+static void keep(struct timing *t)
+{
+    assert(watch->n < WATCH_OPS_MAX);
+    t->op.eager_s = watch_median(t->eager, t->n_eager);
+    t->op.graph_s = watch_median(t->graph, t->n_graph);
+    watch->at[watch->n++] = t->op;
+}
+
+/* Whether the op is to be called once more. Recorded runs need no calls. */
+static bool again(struct compute *c, struct timing *t)
+{
+    const uint64_t own_key = UINT64_C(1) << 63 | (uint64_t)watch->n << 1;
+
+    if (!watch->ops)
+        return t->run++ == 0;
+    if (t->calls_left) {
+        t->calls_left--;
+        return true;
+    }
+    if (!t->run && !t->is_open)
+        finish(c);
+    for (;;) {
+        if (t->is_open)
+            end_run(c, t);
+        t->is_open = t->run < 2 * (WARM + RUNS);
+        if (!t->is_open)
+            break;
+        t->start_s = watch_now_s();
+        t->is_graph = gpu->begin(c, watch->slot, t->run < WARM + RUNS ? 0 : own_key);
+        if (!t->is_graph) {
+            t->calls_left = CALLS - 1;
+            return true;
+        }
+    }
+    keep(t);
+    (void)gpu->begin(c, watch->slot, 0);
+    return false;
+}
+
+static struct timing timing_of(const char *name, uint32_t in, uint32_t out, double floats,
+                               double n_flop)
+{
+    return (struct timing){ .op = { name, in, out, 0, 0, 4 * floats, n_flop } };
+}
+
+static void linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+                           float *y, uint32_t ldy)
+{
+    const double n = l->n, in = l->in, out = l->out;
+    struct timing t = timing_of("linear forward", l->in, l->out, n * in + in * out + n * out,
+                                2 * n * in * out);
+
+    while (again(c, &t))
+        gpu->linear_forward(c, l, act, y, ldy);
+}
+
+static void linear_backward(struct compute *c, const struct linear *l, const float *dy,
+                            float *dx, const struct relu_mask *mask, float *dw, float *db)
+{
+    const double n = l->n, in = l->in, out = l->out;
+    struct timing t = timing_of("linear backward", l->in, l->out,
+                                n * in + n * out + (dx ? n * in + in * out : 0) +
+                                    (mask ? n * in : 0) + in * out,
+                                (dx ? 4 : 2) * n * in * out);
+
+    while (again(c, &t))
+        gpu->linear_backward(c, l, dy, dx, mask, dw, db);
+}
+
+static double bag_floats(const struct bags *b)
+{
+    return (double)watch->n_rows * b->dim + 2.0 * watch->n_keys +
+           (double)b->n * b->n_fields * b->dim;
+}
+
+static void bag_sum(struct compute *c, const struct bags *b, const float *rows, float *sums,
+                    uint32_t ld)
+{
+    struct timing t = timing_of("bag sum", 0, 0, bag_floats(b), 0);
+
+    while (again(c, &t))
+        gpu->bag_sum(c, b, rows, sums, ld);
+}
+
+static void bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
+                     float *drows)
+{
+    struct timing t = timing_of("bag gradient", 0, 0, bag_floats(b), 0);
+
+    while (again(c, &t))
+        gpu->bag_grad(c, b, dsums, ld, drows);
+}
+
+static double pairs(const struct interact *it)
+{
+    return (double)it->n_vectors * (it->n_vectors + (it->self ? 1.0 : -1.0)) / 2;
+}
+
+static void interact_forward(struct compute *c, const struct interact *it, const float *x,
+                             float *r)
+{
+    struct timing t =
+        timing_of("interaction forward", 0, 0,
+                  it->n * ((double)it->n_vectors * it->dim + it->direct + pairs(it)),
+                  2.0 * it->n * pairs(it) * it->dim);
+
+    while (again(c, &t))
+        gpu->interact_forward(c, it, x, r);
+}
+
+static void interact_backward(struct compute *c, const struct interact *it, const float *x,
+                              const float *dr, float *dt)
+{
+    struct timing t = timing_of("interaction backward", 0, 0,
+                                it->n * (2.0 * it->n_vectors * it->dim + pairs(it)),
+                                4.0 * it->n * pairs(it) * it->dim);
+
+    while (again(c, &t))
+        gpu->interact_backward(c, it, x, dr, dt);
+}
+
+static void loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                 double *ret)
+{
+    struct timing t = timing_of("loss and its gradient", 0, 0, 3.0 * n, 0);
+
+    while (again(c, &t))
+        gpu->loss(c, n, z, y, dz, ret);
+}
+
+static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
+                     uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                     float *sum)
+{
+    struct timing t = timing_of("add gradients of D", 0, 0, 4.0 * n * width, 0);
+
+    while (again(c, &t))
+        gpu->add_rows(c, n, width, a, lda, b, ldb, mask, sum);
+}
+
+static bool begin(struct compute *c, uint32_t slot, uint64_t key)
+{
+    watch->slot = slot;
+    watch->began_s = watch_now_s();
+    return gpu->begin(c, slot, watch->records && !watch->ops ? key : 0);
+}
+
+static void upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                   size_t n_bytes)
+{
+    watch->in_bytes += (double)n_bytes;
+    if (watch->copies)
+        gpu->upload(c, slot, device, host, n_bytes);
+}
+
+static void download(struct compute *c, uint32_t slot, void *host, const void *device,
+                     size_t n_bytes)
+{
+    watch->out_bytes += (double)n_bytes;
+    if (watch->copies)
+        gpu->download(c, slot, host, device, n_bytes);
+}
+
+/* The ops of a plain DLRM; others are the GPU's own. */
+const struct compute_ops *watch_ops(struct watch *w)
+{
+    static struct compute_ops ops;
+
+    watch = w;
+    ops = compute_cuda;
+    ops.begin = begin;
+    ops.upload = upload;
+    ops.download = download;
+    ops.linear_forward = linear_forward;
+    ops.linear_backward = linear_backward;
+    ops.bag_sum = bag_sum;
+    ops.bag_grad = bag_grad;
+    ops.interact_forward = interact_forward;
+    ops.interact_backward = interact_backward;
+    ops.loss = loss;
+    ops.add_rows = add_rows;
+    return &ops;
+}
