@@ -31,16 +31,7 @@
 #include <stdbool.h>
 
 #include "common/base.h"
-
-enum codec_id {
-    CODEC_FP32,
-    CODEC_BF16,
-    CODEC_FP16,
-    CODEC_INT8,
-    CODEC_ONEBIT,
-    CODEC_TOPK,
-    CODEC_ID_END
-};
+#include "proto/codec_id.h"
 
 struct codec {
     const char *name;

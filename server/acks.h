@@ -30,7 +30,7 @@ struct acks {
     uint64_t n_waiting, since_ns;    /* since_ns: of the first */
     uint64_t waiting_bytes;
     bool
-        is_full; /* the log takes no push now, as the disk is slower than they: they wait, unread */
+        is_full; /* the log takes no event now, as the disk is slower than they: they wait, unread */
 };
 
 /* What a reply is about, for its latency: first byte of the request complete -> reply sent. */

@@ -69,7 +69,8 @@ static void tell_worker(const struct chronicle *c, const struct report_worker *w
 
     switch (w->state) {
     case WORKER_LIVE:
-        snprintf(what, sizeof what, "has joined (%s), at clock %" PRIu64, w->name, w->clock);
+        snprintf(what, sizeof what, "has joined (%s), now at clock %" PRIu64, w->name,
+                 w->clock);
         break;
     case WORKER_LEFT:
         snprintf(what, sizeof what, "has left, at clock %" PRIu64, w->clock);
@@ -97,6 +98,9 @@ static void look_at(const struct chronicle *c, const struct report_worker *w, si
     const struct seen *before = find(c, w, place);
 
     if (before && before->state == w->state && before->incarnation == w->incarnation)
+        return;
+    /* Who ends is seen alive, or expected, before: this one ended before this start, which was told then. */
+    if (!before && (w->state == WORKER_DEAD || w->state == WORKER_LOST))
         return;
     tell_worker(c, w);
 }

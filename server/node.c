@@ -253,8 +253,9 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
 
     if (!log_limit_pass(&n->log, uv_now(&n->loop), LOG_LINES_PER_S, &n_suppressed))
         return;
-    log_warn("door: %s turned away: %s (%d; %" PRIu64 " more not shown)", peer,
-             sentence[0] ? sentence : status_text(status), status, n_suppressed);
+    log_warn("door: %s turned away: %s", peer, sentence[0] ? sentence : status_text(status));
+    if (n_suppressed)
+        log_warn("door: so were %" PRIu64 " others before it", n_suppressed);
 }
 
 static const struct door_events door_events = { on_guest, n_inside, on_refused };
@@ -334,11 +335,7 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
     uint32_t i;
     int status = 0;
 
-    config.core = (struct shard_config){ .n_shards = n->map.n_nodes * s->shards,
-                                         .memory_max_bytes = s->memory_max_bytes / s->shards,
-                                         .lease_ms = (uint32_t)s->lease_ms,
-                                         .join_ms = (uint32_t)s->join_timeout_ms,
-                                         .park_ms = (uint32_t)s->park_max_ms };
+    settings_shard(s, n->map.n_nodes * s->shards, &config.core);
     n->shards = mem_alloc(s->shards * sizeof(struct shard_thread *));
     for (i = 0; i < s->shards && !status; i++) {
         config.index = i;

@@ -219,36 +219,16 @@ static struct worker *find_worker(struct pulls *p, const struct connection_worke
     return NULL;
 }
 
-/* The min clock that a pull needs: its own, less the strictest bound of its tables. */
-static uint64_t needed_clock(struct pulls *p, const struct job *job, const struct pull *pull)
-    ON_SHARD
-{
-    uint64_t needed = 0, bound;
-
-    for (uint32_t i = 0; i < pull->n_sections; i++) {
-        const struct shard_table *table =
-            shard_table(p->config.shard, pull->sections[i].table_id);
-        enum spec_mode mode = table ? table->spec.mode : SPEC_MODE_ASYNC;
-
-        bound = mode == SPEC_MODE_SSP ? table->spec.bound : 0;
-        if (mode == SPEC_MODE_JOB) {
-            mode = job->mode;
-            bound = mode == SPEC_MODE_SSP ? job->bound : 0;
-        }
-        if (mode != SPEC_MODE_ASYNC && pull->clock > bound && pull->clock - bound > needed)
-            needed = pull->clock - bound;
-    }
-    return needed;
-}
-
-/* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7" */
+/* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7"; "... needs 12, a cut: ..." */
 static void explain(struct pulls *p, const struct job *job, const struct pull *pull, char *dst,
                     size_t n_bytes) ON_SHARD
 {
+    bool is_cut;
     uint64_t min_clock = job_min_clock(job);
+    uint64_t needs = shard_pull_needs(p->config.shard, job, pull, &is_cut);
     int n =
-        snprintf(dst, n_bytes, "min clock is %llu, needs %llu", (unsigned long long)min_clock,
-                 (unsigned long long)needed_clock(p, job, pull));
+        snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
+                 (unsigned long long)needs, is_cut ? ", a cut" : "");
 
     for (uint32_t i = 0; i < job->n_workers; i++) {
         const struct worker *w = &job->workers[i];
@@ -323,7 +303,9 @@ int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
         status = message_read_pull(r->header, r->head, r->body, r->body_bytes, &p->asked->pull);
     if (status)
         return answer_refuse(&p->desk, p->asked, status, status_text(status));
-    if (worker && roster_reach(worker, p->asked->pull.clock - p->asked->pull.unfinished)) {
+    /* On the connection before, a pull may come behind the first push of what is sent again on this one. */
+    if (worker && worker->join_number == r->connection->worker.join_number &&
+        roster_reach(worker, p->asked->pull.clock - p->asked->pull.unfinished)) {
         (void)shard_advance(p->config.shard, r->now_ms);
         pulls_retry(p);
     }

@@ -103,7 +103,7 @@ static int answer(struct pushes *p, struct asked *a, int told,
         connection_release(a->connection);
     a->holds = false;
     p->config.requests->n_refused += answer.status != 0;
-    p->config.on_answered(p->config.owner, a->connection, &answer, a->push.seq && a->push.tick);
+    p->config.on_answered(p->config.owner, a->connection, &answer, a->push.seq != 0);
     return status;
 }
 
@@ -118,7 +118,7 @@ static int begin(struct pushes *p, struct asked *a, struct worker *worker, uint6
     if (p->config.acks->is_full)
         return 0;
     status = shard_push_begin(p->config.shard, worker, &a->push, now_ms, ret, ret_state);
-    if (status != -ENOMEM || !p->config.acks->is_full)
+    if (status != -EAGAIN)
         return status;
     *ret_state = SHARD_PUSH_LATER;
     return 0;
@@ -158,6 +158,9 @@ static bool judge_first(struct pushes *p, uint64_t now_ms, int *ret_told,
     *ret = (struct shard_push_result){ 0 };
     if (a->under_way) {
         *ret_told = shard_push_more(p->config.shard, now_ms, ret, &state);
+        if (state == SHARD_PUSH_JUDGED && *ret_told == -EAGAIN)
+            state = SHARD_PUSH_LATER; /* the log is full: it begins again when there is room */
+        a->under_way = state == SHARD_PUSH_UNDER_WAY;
     } else {
         *ret_told = find_worker(p, a, now_ms, &worker);
         if (!*ret_told)

@@ -5,7 +5,8 @@
  *     asked -> judged
  *           -> under way -> judged     one of a shard
  *           -> waits -> under way      the others that are large, in the order in which they came;
- *                                      all, while the log is full
+ *                                      all, while the log is full, also one that was
+ *                                      under way and had not taken effect
  *           -> dropped                 its connection closed before it was under way: not judged
  */
 #ifndef SERVER_PUSHES_H

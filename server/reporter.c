@@ -121,6 +121,15 @@ static bool describe_wait(const struct job *job, const struct worker *worker, ui
     return true;
 }
 
+/* One that has never come has no name yet. */
+static void name_worker(struct report_wait *wait, const struct worker *worker)
+{
+    bool has_name = worker->name[0] != '\0';
+
+    snprintf(wait->who, sizeof wait->who, "job %.28s, worker %u%s%.40s%s", worker->job->name,
+             worker->rank, has_name ? " (" : "", worker->name, has_name ? ")" : "");
+}
+
 static void copy_awaited(const struct reporter_sources *from, uint64_t now_ms,
                          struct shard_report *report) ON_SHARD
 {
@@ -137,8 +146,7 @@ static void copy_awaited(const struct reporter_sources *from, uint64_t now_ms,
             if (!describe_wait(job, &job->workers[rank], now_ms, from, wait))
                 continue;
             report->n_waits++;
-            snprintf(wait->who, sizeof wait->who, "job %.28s, worker %u (%.40s)", job->name,
-                     rank, job->workers[rank].name);
+            name_worker(wait, &job->workers[rank]);
             wait->since_unix_ms = report->made_unix_ms - wait->since_unix_ms;
             wait->until_unix_ms += report->made_unix_ms;
         }
@@ -153,7 +161,8 @@ static void copy_full(const struct reporter_sources *from, struct shard_report *
         return;
     report->n_waits++;
     snprintf(wait->what, sizeof wait->what, "push log full");
-    snprintf(wait->who, sizeof wait->who, "pushes to shard %u", from->shard_number);
+    snprintf(wait->who, sizeof wait->who, "pushes, joins and tables of shard %u",
+             from->shard_number);
     snprintf(wait->why, sizeof wait->why, "the disk is slower than they: %llu bytes wait",
              (unsigned long long)report->log.held_bytes);
     wait->since_unix_ms = report->made_unix_ms;

@@ -150,6 +150,23 @@ static void on_opened(void *arg, const struct opening_result *opened)
     finish(r);
 }
 
+/* No epoch is begun for a node that will not serve: nothing that is there has changed. What was asked for has not
+ * been done, which is a failure; a plain start has only to be made again. */
+static void give_up(struct restore *r) ON_MAIN
+{
+    const char *from = r->result.from;
+
+    if (r->from.begins_epoch)
+        err_set(&r->result.err, PS_ESTOPPING,
+                "stopped before %.200s was restored: nothing is changed, and the same start "
+                "does it",
+                from[0] ? from : "the data directory");
+    else if (from[0])
+        log_info("stopped before %.200s was restored: the next start does it", from);
+    r->result.from[0] = '\0';
+    finish(r);
+}
+
 static void begin_opening(struct restore *r) ON_MAIN
 {
     const struct opening_config config = { .loop = r->config.loop,
@@ -165,7 +182,7 @@ static void begin_opening(struct restore *r) ON_MAIN
         r->from.above = 0;
     r->from.told = r->origin.told;
     if (r->config.is_to_stop && *r->config.is_to_stop)
-        finish(r); /* no epoch is begun for a node that will not serve */
+        give_up(r);
     else
         opening_start(&config, &r->from, on_opened, r);
 }
@@ -210,6 +227,17 @@ static uint64_t number_of_all(const struct restore *r)
     return r->parts[0].facts.number;
 }
 
+/* Where a shard was made of its log alone, the others' logs need not reach back as far: what they were made of stays. */
+static uint64_t newest_used(const struct restore *r)
+{
+    uint64_t newest = 0;
+
+    for (uint32_t i = 0; i < r->config.n_shards; i++)
+        if (r->parts[i].facts.number > newest)
+            newest = r->parts[i].facts.number;
+    return newest;
+}
+
 static void sum_up(struct restore *r) ON_MAIN
 {
     for (uint32_t i = 0; i < r->config.n_shards; i++) {
@@ -221,6 +249,8 @@ static void sum_up(struct restore *r) ON_MAIN
         r->has_later = r->has_later || facts->has_later;
         note_used(r, facts->number);
     }
+    if (!r->from.begins_epoch && !r->from.above)
+        r->from.above = newest_used(r);
     r->from.ends = r->ends;
     r->from.epoch = r->parts[0].facts.epoch;
     r->from.number = number_of_all(r);
@@ -246,6 +276,7 @@ static void rebuild_part(struct mail *mail, void *owner)
 {
     struct part *part = CONTAINER_OF(mail, struct part, mail);
     struct restore *r = part->restore;
+    int status;
     struct rebuild_config config = { .files = r->config.files,
                                      .data_dir = r->config.settings->data_dir,
                                      .shard_index = part->index,
@@ -256,8 +287,12 @@ static void rebuild_part(struct mail *mail, void *owner)
                                      .arg = owner };
 
     enter_shard();
-    send_back(part, rebuild_shard(&config, shard_thread_shard(owner),
-                                  shard_thread_now_ms(owner), &part->facts, &part->err));
+    status = rebuild_shard(&config, shard_thread_shard(owner), shard_thread_now_ms(owner),
+                           &part->facts, &part->err);
+    /* Its log goes on from there; a new epoch begins with a checkpoint of its own. */
+    if (!status && part->facts.number && !r->from.begins_epoch)
+        status = checkpoint_sync(config.files, config.data_dir, part->facts.number, &part->err);
+    send_back(part, status);
 }
 
 /* --- others' shards, made again and dealt out --- */

@@ -34,7 +34,7 @@ struct restore_config {
 };
 
 /* err.status 0: n_tables and n_rows of this node are loaded, 0 of them when there was nothing to
- * start from. */
+ * start from, or it was to stop. PS_ESTOPPING: it was to stop, and what was asked for is not done. */
 struct restore_result {
     struct err err;
     uint32_t n_tables;

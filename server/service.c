@@ -13,24 +13,29 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "server/complaints.h"
 #include "server/glance.h"
+#include "server/joining.h"
 #include "server/pushes.h"
+#include "server/waiting.h"
 
 #define STEP_MS_MAX 500u /* by which the shard's time moves at once */
-#define LOG_LINES_PER_S 5u
+#define LATER 1          /* a handler's answer: none yet, as the push log is full */
 
 struct service {
     struct service_config config;
     struct pulls *pulls;              /* owned */
     struct pushes *pushes;            /* owned */
+    struct waiting waiting;           /* for room in the push log */
     struct report_requests *requests; /* owned, FRAME_TYPE_END */
     struct buf out;                   /* the reply being made; empty in between */
     struct buf unpacked;              /* a body after decompression */
     struct push glance;               /* glance_more()'s scratch */
     uv_idle_t idle;                   /* active while there is more to do than events bring */
     uint64_t n_idle;
+    uint64_t n_left_out;      /* new rows that found no place, as the log has them */
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
-    struct log_limit log;
+    struct complaints complaints;
     enum { SERVICE_OPEN, SERVICE_STOPPED } state;
 };
 
@@ -57,6 +62,7 @@ struct service *service_new(const struct service_config *config)
     pushes.requests = &s->requests[FRAME_PUSH];
     s->pulls = pulls_new(&pulls);
     s->pushes = pushes_new(&pushes);
+    waiting_init(&s->waiting);
     uv_idle_init(config->loop, &s->idle);
     s->idle.data = s;
     s->loop_ms = uv_now(config->loop);
@@ -70,6 +76,7 @@ void service_free(struct service *s)
         return;
     pulls_free(s->pulls);
     pushes_free(s->pushes);
+    waiting_deinit(&s->waiting);
     free(s->requests);
     buf_deinit(&s->out);
     buf_deinit(&s->unpacked);
@@ -85,20 +92,15 @@ uint64_t service_now_ms(struct service *s)
     return s->now_ms;
 }
 
-/* A line about a request or a peer, unless there are too many. */
+/* A line about a request or a peer, unless there are too many like it. */
 static void complain(struct service *s, const struct connection *c, const char *what,
                      int status, const char *sentence)
 {
-    uint64_t n_suppressed;
-    char more[64] = "";
+    char more[64];
 
-    if (!log_limit_pass(&s->log, uv_now(s->config.loop), LOG_LINES_PER_S, &n_suppressed))
-        return;
-    if (n_suppressed)
-        snprintf(more, sizeof more, " (and %llu lines like it)",
-                 (unsigned long long)n_suppressed);
-    log_warn("shard %u: %s from %s (%s): %s%s", s->config.shard_number, what, c->peer,
-             c->hello.name, sentence && sentence[0] ? sentence : status_text(status), more);
+    if (complaints_pass(&s->complaints, what, status, uv_now(s->config.loop), more))
+        log_warn("shard %u: %s from %s (%s): %s%s", s->config.shard_number, what, c->peer,
+                 c->hello.name, sentence && sentence[0] ? sentence : status_text(status), more);
 }
 
 /* Sends s->out, the reply to *r that says `told`, once all that it may promise is safe.
@@ -181,6 +183,8 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
         if (!status)
             answer.spec = shard_table(s->config.shard, answer.table_id)->spec;
     }
+    if (status == -EAGAIN)
+        return LATER;
     answer.status = status;
     snprintf(answer.text, sizeof answer.text, "%s", err.text);
     if (asked.must_exist && status == PS_ENOTABLE)
@@ -189,55 +193,18 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
                  message_write_table_reply(&s->out, r->header->request_id, &answer));
 }
 
-/* From here on the connection speaks for the worker. */
-static void remember_worker(struct connection *c, const struct join *join)
-{
-    c->worker.joined = true;
-    snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
-    c->worker.rank = join->rank;
-    c->worker.incarnation = join->incarnation;
-}
-
 static int join(struct service *s, const struct request *r, const struct join *asked,
                 struct join_reply *answer, struct err *err) ON_SHARD
 {
-    struct roster_join wish = { .job = asked->job,
-                                .rank = asked->rank,
-                                .n_workers = asked->n_workers,
-                                .incarnation = asked->incarnation,
-                                .mode = asked->mode,
-                                .bound = asked->bound,
-                                .clock = asked->clock,
-                                .last_acked = asked->last_acked,
-                                .name = asked->name };
-    struct worker *worker;
+    struct joining j = { s->config.shard, s->config.shard_number, s->config.lease_ms };
     int status;
 
     if (is_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
-    shard_settle(s->config.shard);
-    status = roster_join(shard_roster(s->config.shard), &wish, r->now_ms, &worker, err);
-    if (status == PS_EFENCED)
-        answer->fenced_below =
-            roster_fence(shard_roster(s->config.shard), asked->job, asked->rank);
-    if (status)
-        return status;
-    remember_worker(r->connection, asked);
-    if (worker->n_lost)
-        log_warn(
-            "shard %u, job %s: %" PRIu64 " pushes that had been acknowledged to rank %u are "
-            "lost: what was not synced when this shard ended (--durability fsync loses none), "
-            "or its data directory is gone",
-            s->config.shard_number, asked->job, worker->n_lost, asked->rank);
-    answer->last_applied = worker->last_seq;
-    answer->clock = worker->clock;
-    answer->min_clock = job_min_clock(worker->job);
-    answer->lease_ms = s->config.lease_ms;
-    answer->resumed = worker->resumed;
-    answer->refused_seq = worker->refused_seq;
-    answer->refused_status = worker->refused_status;
-    pulls_retry(s->pulls);
-    return 0;
+    status = joining_ask(&j, r, asked, answer, err);
+    if (!status)
+        pulls_retry(s->pulls);
+    return status;
 }
 
 static int on_join(struct service *s, const struct request *r) ON_SHARD
@@ -249,6 +216,8 @@ static int on_join(struct service *s, const struct request *r) ON_SHARD
 
     if (!status)
         status = join(s, r, &asked, &answer, &err);
+    if (status == -EAGAIN)
+        return LATER;
     answer.status = status;
     if (status)
         snprintf(answer.text, sizeof answer.text, "%s",
@@ -366,10 +335,45 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
         r.unpacked = &s->unpacked;
     s->requests[header->type].n++;
     status = handlers[header->type](s, &r);
+    if (status == LATER)
+        status = waiting_add(&s->waiting, &r);
     if (status)
         buf_deinit(&s->out);
     keep_going(s);
     return status;
+}
+
+/* Those that wait for room in the push log are asked again, until one has to wait again. */
+static void ask_waiting(struct service *s) ON_SHARD
+{
+    const struct request *first;
+
+    while ((first = waiting_first(&s->waiting)) != NULL) {
+        struct request r = *first;
+        int status;
+
+        r.now_ms = service_now_ms(s);
+        status = handlers[r.header->type](s, &r);
+        if (status == LATER)
+            return;
+        waiting_leave(&s->waiting);
+        if (status) {
+            buf_deinit(&s->out);
+            connection_fail(r.connection, status);
+        }
+    }
+}
+
+/* Who waits has been heard of: a held connection lets no beat through. */
+static void renew_lease(void *owner, const struct request *waiting)
+{
+    struct service *s = owner;
+    struct request r = *waiting;
+    struct worker *worker;
+
+    enter_shard();
+    r.now_ms = service_now_ms(s);
+    (void)!find_worker(s, &r, &worker);
 }
 
 static void on_part(void *owner, struct connection *c, const struct frame_header *header,
@@ -394,6 +398,7 @@ static void on_closed(void *owner, struct connection *c, int why)
     enter_shard();
     pulls_drop(s->pulls, c);
     pushes_drop(s->pushes, c, service_now_ms(s));
+    waiting_drop(&s->waiting, c);
     acks_drop(s->config.acks, c);
     if (why == -ETIMEDOUT)
         complain(s, c, "closed: slow peer", why,
@@ -406,6 +411,21 @@ const struct connection_events service_events = { .request = on_request,
                                                   .part = on_part,
                                                   .closed = on_closed };
 
+/* Rows are left out in silence, as far as their workers' steps go: so psd says it. */
+static void tell_left_out(struct service *s) ON_SHARD
+{
+    uint64_t n = shard_counters(s->config.shard)->rows_refused;
+    char more[64];
+
+    if (n == s->n_left_out || !complaints_pass(&s->complaints, "rows left out", PS_EBUDGET,
+                                               uv_now(s->config.loop), more))
+        return;
+    log_warn("shard %u: %" PRIu64 " new rows found no place in memory and are left out ("
+             "--memory-max, --table-max); psctl tables says of which tables",
+             s->config.shard_number, n - s->n_left_out);
+    s->n_left_out = n;
+}
+
 void service_tick(struct service *s)
 {
     uint64_t now_ms;
@@ -415,15 +435,32 @@ void service_tick(struct service *s)
     now_ms = service_now_ms(s);
     pulls_renew_leases(s->pulls, now_ms);
     pushes_renew_leases(s->pushes, now_ms);
+    waiting_each(&s->waiting, renew_lease, s);
     if (shard_advance(s->config.shard, now_ms))
         pulls_retry(s->pulls);
     pulls_expire(s->pulls, uv_now(s->config.loop));
+    tell_left_out(s);
     keep_going(s);
 }
 
 void service_go_on(struct service *s)
 {
+    if (s->state == SERVICE_OPEN)
+        ask_waiting(s);
     keep_going(s);
+}
+
+/* They are told as who asks later is: by the end of their connection. */
+static void fail_waiting(struct service *s)
+{
+    const struct request *first;
+
+    while ((first = waiting_first(&s->waiting)) != NULL) {
+        struct connection *c = first->connection;
+
+        waiting_leave(&s->waiting);
+        connection_fail(c, PS_ESTOPPING);
+    }
 }
 
 void service_stop(struct service *s)
@@ -432,6 +469,7 @@ void service_stop(struct service *s)
         return;
     pushes_stop(s->pushes, service_now_ms(s));
     s->state = SERVICE_STOPPED;
+    fail_waiting(s);
     pulls_refuse_all(s->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
     uv_close((uv_handle_t *)&s->idle, NULL);
 }

@@ -40,7 +40,7 @@ extern const struct connection_events service_events;
 /* A few times a second: leases, deadlines. */
 void service_tick(struct service *s) ON_SHARD;
 
-/* The log was full, and pushes wait. */
+/* The log was full, and pushes, joins and tables wait. */
 void service_go_on(struct service *s) ON_SHARD;
 
 /* From here on every request is refused with PS_ESTOPPING, and so are the parked pulls and what

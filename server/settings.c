@@ -103,13 +103,18 @@ static const struct setting rows[] = {
       "the newest checkpoints, with what they need; older ones are removed, those that were set "
       "aside (NUMBER.aside) never",
       AT(keep), 1, 1000000 },
+    { "data", "cut-every", SETTING_U32, "STEPS", "1000",
+      "jobs of bounded staleness meet each time that they have finished so many steps: who is ahead "
+      "waits for the slowest, once, and at JOB:CLOCK of a multiple is exact; needs a data-dir; the "
+      "same on every node; 0: never",
+      AT(cut_every), 0, 1000000000 },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
       "default: data-dir; done once, see at",
       AT(restore), 0, 0 },
     { "data", "at", SETTING_TEXT, "CUT", "",
       "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when all workers "
-      "of the job had finished so many steps; newer checkpoints are set aside. Done once: a restart that is told the "
+      "of the job had finished so many steps (exact in lock step, and in bounded staleness at multiples of cut-every); newer checkpoints are set aside. Done once: a restart that is told the "
       "same (at, restore, no-restore) goes on where the node was; after a start without them they count again",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
@@ -250,6 +255,8 @@ int settings_complete(struct settings *s, struct err *err)
         choose(s->http, DEV_HTTP);
         choose(s->data_dir, DEV_DATA_DIR);
     }
+    if (!s->data_dir[0])
+        s->cut_every = 0; /* nobody would have anything of it */
     if (strcmp(s->http, "off") == 0)
         s->http[0] = '\0';
     if (!s->listen[0])
@@ -270,4 +277,14 @@ int settings_complete(struct settings *s, struct err *err)
     if (!status)
         status = check_pairs(s, err);
     return status ? status : read_token(s, err);
+}
+
+void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret)
+{
+    *ret = (struct shard_config){ .n_shards = n_shards,
+                                  .memory_max_bytes = s->memory_max_bytes / s->shards,
+                                  .lease_ms = (uint32_t)s->lease_ms,
+                                  .join_ms = (uint32_t)s->join_timeout_ms,
+                                  .park_ms = (uint32_t)s->park_max_ms,
+                                  .meet_steps = s->cut_every };
 }

@@ -9,6 +9,7 @@
 
 #include "common/settings.h"
 #include "proto/spec.h"
+#include "server/core/shard.h"
 #include "server/log/log_queue.h"
 
 struct settings {
@@ -28,6 +29,7 @@ struct settings {
     uint64_t log_interval_ms, log_max_bytes;
     uint64_t checkpoint_every_ms, checkpoint_bytes_per_s;
     uint32_t checkpoint_deltas, keep;
+    uint32_t cut_every; /* steps */
     struct setting_list restore;
     char at[SETTINGS_TEXT_MAX];
     uint64_t at_number;         /* of a checkpoint; 0: none is named */
@@ -45,5 +47,8 @@ extern const struct settings_table settings_psd;
  * PS_ESETTING with a sentence.
  */
 int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
+
+/* What each shard of this node is told, but for its number. n_shards: of the cluster. */
+void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret);
 
 #endif

@@ -22,15 +22,14 @@ struct shard_log {
 static int on_reserve(void *owner, size_t n_bytes)
 {
     struct shard_log *l = owner;
-    struct log_view view;
     int status;
 
     enter_shard();
     status = log_thread_reserve(l->thread, n_bytes);
-    if (!status)
-        return 0;
-    log_thread_view(l->thread, &view);
-    l->config.acks->is_full = view.state == LOG_QUEUE_FULL;
+    /* As the reservation saw it: the writer may have made room since, and its news, which end the
+     * waiting, are still to come. */
+    if (status == -EAGAIN)
+        l->config.acks->is_full = true;
     return status;
 }
 
@@ -97,9 +96,11 @@ int shard_log_open(const struct shard_log_config *config, const struct log_end *
                    struct shard_log **ret, struct err *err)
 {
     struct shard_log *l = mem_alloc(sizeof *l);
-    struct log_thread_config thread = {
-        .writer = *config->writer, .mailbox = config->mailbox, .on_news = on_news, .owner = l
-    };
+    struct log_thread_config thread = { .writer = *config->writer,
+                                        .max_bytes = config->queue_max_bytes,
+                                        .mailbox = config->mailbox,
+                                        .on_news = on_news,
+                                        .owner = l };
     struct recorder_config recorder = { .sink = { l, on_reserve, on_append },
                                         .last = end->last,
                                         .unix_ms = unix_ms };

@@ -19,7 +19,8 @@ struct shard_log_config {
     struct acks *acks;       /* borrowed */
     struct mailbox *mailbox; /* borrowed: the shard loop's */
     const struct log_writer_config *writer;
-    void (*on_room)(void *owner); /* the log was full, and takes pushes again */
+    size_t queue_max_bytes;       /* log_queue.h; 0: its own */
+    void (*on_room)(void *owner); /* the log was full, and takes events again */
     void *owner;                  /* borrowed */
 };
 

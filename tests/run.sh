@@ -1,5 +1,5 @@
 #!/bin/sh
-# All tests: unit tests under ASan+UBSan, those with threads under TSan, fuzz targets, then real processes. A program
+# All tests: unit tests under ASan+UBSan, those with threads under TSan, kernels against their budgets, fuzz targets, then real processes. A program
 # a file; each has a time limit, and its output is shown when it fails. Ends with "N passed, N failed".
 cd "$(dirname "$0")/.." || exit 2
 jobs=$(nproc)
@@ -35,6 +35,22 @@ run_one='
 } | xargs -P "$jobs" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
 passed=$(grep -c '^ok' "$log/unit.txt")
 failed=$(grep -c '^FAIL' "$log/unit.txt")
+
+# What can be held of kernels without a GPU: the lines that the tests run, registers and spills.
+echo "kernels"
+for target in cuda-coverage cuda-budget; do
+    if timeout 300 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
+        said=$(tail -n1 "$log/$target.log")
+        case $said in
+        "no nvcc"*) echo "skip  make $target: $said" ;;
+        *) echo "ok    make $target: $said"; passed=$((passed + 1)) ;;
+        esac
+    else
+        echo "FAIL  make $target"
+        tail -n 40 "$log/$target.log"
+        failed=$((failed + 1))
+    fi
+done
 
 # The simulated cluster: seeds that are always the same, deaths at every file operation, and seeds that no run had before.
 simulate() {

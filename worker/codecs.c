@@ -1,5 +1,8 @@
 #include "worker/codecs.h"
 
+#include <assert.h>
+#include <string.h>
+
 #include "proto/codec_catalog.h"
 
 #define TIMED_DIM 256u /* a block of onebit */
@@ -65,23 +68,24 @@ void codecs_init(struct codecs *c, const struct codecs_options *o)
     }
     for (uint32_t id = 0; id < CODEC_ID_END; id++)
         c->input.encode_s[id] = time_codec(o, codec_by_id(id));
-    c->n_left = CODECS_FIRST;
+    c->n_left = c->n_unplanned = CODECS_FIRST;
 }
 
-bool codecs_is_measuring(const struct codecs *c)
+void codecs_encode_elsewhere(struct codecs *c)
 {
-    return c->n_left > 0;
+    memset(c->input.encode_s, 0, sizeof c->input.encode_s);
 }
 
-static bool is_big(const struct codecs *c)
+/* Of the pushes that are measured. */
+static bool is_big(uint32_t n_left)
 {
-    return c->n_left % 2 == 0;
+    return n_left % 2 == 0;
 }
 
 /* Two sizes that no accuracy depends on. */
 static enum codec_id measured_codec(const struct codecs *c, enum choice_slot slot)
 {
-    if (is_big(c))
+    if (is_big(c->n_unplanned))
         return CODEC_FP32;
     return slot == CHOICE_WIDE_PUSH ? CODEC_BF16 : CODEC_INT8;
 }
@@ -93,12 +97,28 @@ enum codec_id codecs_at(const struct codecs *c, enum choice_slot slot)
         slot == CHOICE_ROWS_PUSH || slot == CHOICE_WIDE_PUSH || slot == CHOICE_DENSE_PUSH;
     enum codec_id id = c->now.codecs[slot];
 
-    if (c->n_left && pushes && f->is_free)
+    if (c->n_unplanned && pushes && f->is_free)
         id = measured_codec(c, slot);
     if (slot == CHOICE_DENSE_PUSH && codec_by_id(id)->feedback &&
-        codecs_n_steps(c) < c->options.warmup_steps)
+        c->options.steps_before + c->n_planned < c->options.warmup_steps)
         return c->options.warmup_codec;
     return id;
+}
+
+void codecs_plan(struct codecs *c, struct codecs_plan *ret)
+{
+    ret->n_left = c->n_unplanned;
+    for (int i = 0; i < CHOICE_SLOT_END; i++)
+        ret->codecs[i] = codecs_at(c, (enum choice_slot)i);
+    ret->number = c->options.steps_before + ++c->n_planned;
+    if (c->n_unplanned)
+        c->n_unplanned--;
+}
+
+void codecs_forget(struct codecs *c)
+{
+    c->n_planned = c->n_steps;
+    c->n_unplanned = c->n_left;
 }
 
 uint32_t codecs_refresh(const struct codecs *c)
@@ -106,19 +126,14 @@ uint32_t codecs_refresh(const struct codecs *c)
     return c->now.refresh;
 }
 
-uint64_t codecs_n_steps(const struct codecs *c)
-{
-    return c->options.steps_before + c->n_steps;
-}
-
 static void note_sample(struct codecs *c, const struct codecs_step *step)
 {
-    if (step->push_s <= 0 || c->n_left > CODECS_AGAIN) /* a link just opened is slow */
+    if (step->push_s <= 0 || step->n_left > CODECS_AGAIN) /* a link just opened is slow */
         return;
-    if (is_big(c) && (c->big.s <= 0 || step->push_s < c->big.s)) {
+    if (is_big(step->n_left) && (c->big.s <= 0 || step->push_s < c->big.s)) {
         c->big.bytes = (double)step->push_bytes;
         c->big.s = step->push_s;
-    } else if (!is_big(c) && (c->small.s <= 0 || step->push_s < c->small.s)) {
+    } else if (!is_big(step->n_left) && (c->small.s <= 0 || step->push_s < c->small.s)) {
         c->small.bytes = (double)step->push_bytes;
         c->small.s = step->push_s;
     }
@@ -192,15 +207,16 @@ static void choose(struct codecs *c, const struct codecs_step *step)
 
 void codecs_stepped(struct codecs *c, const struct codecs_step *step)
 {
+    assert(c->n_steps < c->n_planned && step->n_left <= c->n_left);
     c->n_steps++;
     c->n_quiet++;
     c->rows += step->n_rows;
     c->compute_s += step->compute_s;
-    if (c->n_left) {
+    if (step->n_left) {
         note_sample(c, step);
         if (--c->n_left == 0)
             choose(c, step);
-    } else if (c->n_quiet >= CODECS_EVERY && c->input.bytes_per_s > 0) {
-        c->n_left = CODECS_AGAIN;
+    } else if (!c->n_left && c->n_quiet >= CODECS_EVERY && c->input.bytes_per_s > 0) {
+        c->n_left = c->n_unplanned = CODECS_AGAIN;
     }
 }

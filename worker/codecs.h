@@ -9,6 +9,10 @@
  *
  * Two sizes give two unknowns: the link's rate, and what does not depend on bytes. What codecs
  * cost is measured once, at the start. Nothing here reads a clock: the caller does.
+ *
+ * How a step's gradients go is planned step by step, when it is pushed, or where they leave a device encoded when it
+ * begins: others are then under way. What is measured is what was planned, and with so many steps under way a choice
+ * is good for those that begin after it.
  */
 #ifndef WORKER_CODECS_H
 #define WORKER_CODECS_H
@@ -32,8 +36,16 @@ struct codecs_options {
     void *arg;
 };
 
+/* How a step's gradients go. */
+struct codecs_plan {
+    enum codec_id codecs[CHOICE_SLOT_END]; /* of the directions that push */
+    uint32_t n_left; /* pushes to be measured, this one included; 0: this one is not */
+    uint64_t number; /* 1, 2, 3 ... over all runs */
+};
+
 /* One step, when its push has been handed over (or, if it was measured, acknowledged). */
 struct codecs_step {
+    uint32_t n_left; /* its plan's */
     uint32_t n_rows; /* of the batch */
     double compute_s;
     uint64_t bytes_in;   /* since the run began */
@@ -45,9 +57,9 @@ struct codecs {
     struct codecs_options options;
     struct choice_input input;
     struct choice now;
-    uint64_t n_steps;
-    uint32_t n_left;  /* pushes to be measured */
-    uint32_t n_quiet; /* steps since the last choice */
+    uint64_t n_steps, n_planned;  /* n_steps <= n_planned */
+    uint32_t n_left, n_unplanned; /* pushes to be measured; those of them without a plan yet */
+    uint32_t n_quiet;             /* steps since the last choice */
     struct {
         double bytes, s; /* s 0: none yet */
     } big, small;
@@ -57,15 +69,17 @@ struct codecs {
 
 void codecs_init(struct codecs *c, const struct codecs_options *options);
 
+/* Of the next pull, and of the next step that is planned. */
 enum codec_id codecs_at(const struct codecs *c, enum choice_slot slot);
 uint32_t codecs_refresh(const struct codecs *c);
 
-/* Is the next push to be timed? */
-bool codecs_is_measuring(const struct codecs *c);
+/* Codecs cost the host nothing: a device encodes. Before the first step. */
+void codecs_encode_elsewhere(struct codecs *c);
+
+/* Plans the next step. Steps are made in that order, or all that are planned are dropped. */
+void codecs_plan(struct codecs *c, struct codecs_plan *ret);
+void codecs_forget(struct codecs *c);
 
 void codecs_stepped(struct codecs *c, const struct codecs_step *step);
-
-/* Steps of this run and those before it. */
-uint64_t codecs_n_steps(const struct codecs *c);
 
 #endif

@@ -50,7 +50,7 @@ static int pass(const struct setup *u, struct tables *tables, struct slot *slot,
 }
 
 int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
-             struct metrics_result *ret, uint64_t *ret_bad_rows, struct err *err)
+             struct metrics_result *ret, struct feed_bad_rows *bad, struct err *err)
 {
     struct metrics metrics = { 0 };
     struct slot slot;
@@ -68,14 +68,12 @@ int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE 
         status = pass(u, tables, &slot, feed, predictions, &metrics, err);
     tables_slot_deinit(tables, &slot);
     feed_counts(feed, &counts);
-    *ret_bad_rows += counts.bad_rows;
+    feed_bad_rows_add(bad, &counts);
     feed_close(feed);
     if (!status && counts.rows == 0)
-        status = err_set(err, PS_EDATA,
-                         "there are no rows to read (%llu malformed ones: do the columns fit "
-                         "--format and the "
-                         "column settings?)",
-                         (unsigned long long)counts.bad_rows);
+        status = err_set(
+            err, PS_EDATA, "there are no rows to read%s%.160s (%llu malformed ones)",
+            counts.bad_rows ? ": " : "", counts.bad_row, (unsigned long long)counts.bad_rows);
     if (!status)
         status = metrics_result(&metrics, ret);
     metrics_deinit(&metrics);

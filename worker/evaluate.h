@@ -11,9 +11,9 @@
 #include "worker/tables.h"
 
 /* One pass over the validation rows with the model as it is at `clock`. predictions: a
- * probability a line is written there; NULL: none. *ret_bad_rows is added to. A pull that is
+ * probability a line is written there; NULL: none. *bad is added to. A pull that is
  * fenced makes it return PS_EFENCED. */
 int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
-             struct metrics_result *ret, uint64_t *ret_bad_rows, struct err *err) MUST_CHECK;
+             struct metrics_result *ret, struct feed_bad_rows *bad, struct err *err) MUST_CHECK;
 
 #endif

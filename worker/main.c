@@ -1,5 +1,5 @@
 /*
- * psworker: the training job. `psworker train|eval|predict|synth`, one function each.
+ * psworker: the training job. `psworker train|eval|predict|synth|key`, one function each.
  *
  * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
  * setting).
@@ -17,6 +17,7 @@
 #include "worker/compute/compute.h"
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
+#include "worker/keys.h"
 #include "worker/others.h"
 #include "worker/settings_wire.h"
 #include "worker/trainer.h"
@@ -24,6 +25,8 @@
 /* What all commands share. */
 struct run {
     struct settings settings;
+    char *const *words; /* borrowed: what stands behind the command */
+    int n_words;
     struct setup setup;
     struct claim *claim;       /* owned; of --state-dir, or NULL */
     struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
@@ -121,7 +124,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
                                  schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
     }
     if (!status)
-        status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad_rows, err);
+        status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
     return status;
 }
 
@@ -138,12 +141,6 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         status = r->store->ops->leave(r->store, err);
     }
     tables_stats(r->tables, &t->state.store);
-    if (!status && !t->state.samples && !t->steps_before && !t->stopped)
-        status = err_set(err, PS_EDATA,
-                         "there are no rows for rank %u of %u to train on (%llu malformed ones "
-                         "were skipped)",
-                         r->settings.rank, r->settings.workers,
-                         (unsigned long long)t->state.bad_rows);
     progress_pause(r->progress);
     if (!status && validates)
         status = final_validation(r, t, &result, err);
@@ -196,12 +193,16 @@ static int train(struct run *r, struct err *err)
         status = setup_model(&r->setup, err);
     if (!status)
         status = progress_open(&r->settings, &r->progress, err);
+    if (!status && r->settings.save[0])
+        status = store_local_may_save(r->settings.save, err);
     if (status)
         return status;
     r->stop = stop_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
     status = open_store(r, err);
+    if (!status)
+        status = setup_look(&r->setup, err);
     if (!status)
         status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                r->store, &r->tables, err);
@@ -275,7 +276,7 @@ static int eval(struct run *r, struct err *err)
     if (!status)
         status = open_trained(r, true, err);
     if (!status)
-        status = evaluate(&r->setup, r->tables, 0, NULL, &result, &state.bad_rows, err);
+        status = evaluate(&r->setup, r->tables, 0, NULL, &result, &state.bad, err);
     if (status)
         return status;
     r->store->ops->stats(r->store, &state.store);
@@ -284,22 +285,23 @@ static int eval(struct run *r, struct err *err)
     return 0;
 }
 
+/* what: one of them */
 static void tell_written(const struct run *r, uint64_t n, const char *what)
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
-    log_info("%llu %s written%s%s", (unsigned long long)n, what, to_stdout ? "" : " to ",
-             to_stdout ? "" : r->settings.output);
+    log_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
+             to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 
 static int predict_to(struct run *r, FILE *out, struct err *err)
 {
     struct metrics_result done;
-    uint64_t bad_rows = 0;
+    struct feed_bad_rows bad = { 0 };
     int status;
 
     r->setup.strict = true;
-    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad_rows, err);
+    status = evaluate(&r->setup, r->tables, 0, out, &done, &bad, err);
     if (status == PS_EDATA && !r->settings.labelled) {
         struct err why = *err;
 
@@ -309,7 +311,7 @@ static int predict_to(struct run *r, FILE *out, struct err *err)
     if (!status && fflush(out) != 0)
         status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
     if (!status)
-        tell_written(r, done.n, "predictions");
+        tell_written(r, done.n, "prediction");
     return status;
 }
 
@@ -346,15 +348,26 @@ static int synth(struct run *r, struct err *err)
     int status = synth_write(&options, r->settings.output, err);
 
     if (!status)
-        tell_written(r, options.rows, "rows");
+        tell_written(r, options.rows, "row");
     return status;
+}
+
+static int key(struct run *r, struct err *err)
+{
+    if (r->n_words < 2)
+        return err_set(err, PS_ESETTING,
+                       "key: a column and a token are expected: psworker key C1 68fd1e64 "
+                       "--format criteo");
+    return keys_print(&r->settings, r->words[0], r->words[1], stdout, err);
 }
 
 static const struct command {
     const char *name;
+    int n_words;
     int (*run)(struct run *r, struct err *err);
 } commands[] = {
-    { "train", train_or_leave }, { "eval", eval }, { "predict", predict }, { "synth", synth }
+    { "train", 0, train_or_leave }, { "eval", 0, eval }, { "predict", 0, predict },
+    { "synth", 0, synth },          { "key", 2, key },
 };
 
 static const struct command *find_command(const char *name)
@@ -363,6 +376,27 @@ static const struct command *find_command(const char *name)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
+}
+
+static void take_words(struct run *r, const struct command *command, int argc, char **argv)
+{
+    r->words = argv + 2;
+    while (command && r->n_words < command->n_words && 2 + r->n_words < argc &&
+           strncmp(r->words[r->n_words], "--", 2) != 0)
+        r->n_words++;
+}
+
+/* Of options alone: the command is missing, or stands behind them. */
+static int refuse_place(int argc, char **argv, struct err *err)
+{
+    for (int i = 2; i < argc; i++)
+        if (find_command(argv[i]))
+            return err_set(err, PS_ESETTING, "the command comes first: psworker %s ...",
+                           argv[i]);
+    return err->status ? err->status
+                       : err_set(err, PS_ESETTING,
+                                 "which command? psworker train|eval|predict|synth|key; --help "
+                                 "tells more");
 }
 
 static int fail(int exit_code, const struct err *err)
@@ -408,16 +442,16 @@ int main(int argc, char **argv)
     int status;
 
     if (!command && argc > 1 && argv[1][0] != '-') {
-        err_set(&err, PS_ESETTING, "\"%.64s\" is no command; use train, eval, predict or synth",
-                argv[1]);
+        err_set(&err, PS_ESETTING,
+                "\"%.64s\" is no command; use train, eval, predict, synth or key", argv[1]);
         free(r);
         return fail(2, &err);
     }
-    status = settings_load(&settings_worker, argc, argv, command ? 2 : 1, &r->settings, &action,
-                           &err);
-    if (!status && !command && (action == SETTINGS_RUN || action == SETTINGS_CHECK))
-        status = err_set(&err, PS_ESETTING,
-                         "which command? psworker train|eval|predict|synth; --help tells more");
+    take_words(r, command, argc, argv);
+    status = settings_load(&settings_worker, argc, argv, (command ? 2 : 1) + r->n_words,
+                           &r->settings, &action, &err);
+    if (!command && (status || action == SETTINGS_RUN || action == SETTINGS_CHECK))
+        status = refuse_place(argc, argv, &err);
     if (!status)
         status = act(r, command, action, &err);
     status = run_deinit(r, status, &err);

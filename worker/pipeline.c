@@ -42,6 +42,11 @@ int pipeline_new(struct tables *tables, struct store *store, const struct stop *
     return 0;
 }
 
+uint32_t pipeline_n_permits(const struct pipeline *p)
+{
+    return p->n_permits;
+}
+
 void pipeline_free(struct pipeline *p)
 {
     if (!p)

@@ -51,6 +51,10 @@ int pipeline_new(struct tables *tables, struct store *store, const struct stop *
 /* Batches that are with the pipeline at most: feed_options.lend. */
 uint32_t pipeline_slots_of(uint32_t n_permits);
 
+/* Batches that can be between their pull and the hand-over of their push: 1 where the store's calls must not
+ * overlap. */
+uint32_t pipeline_n_permits(const struct pipeline *p);
+
 /* After pipeline_end(). NULL is fine. */
 void pipeline_free(struct pipeline *p);
 

@@ -87,6 +87,8 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
     put_count(out, "min_clock", s->store.min_clock);
     put_count(out, "staleness_max", s->store.staleness_max);
     put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
+    put_count(out, "device_rows_copied", s->device_rows.n_copied);
+    put_count(out, "device_rows_reused", s->device_rows.n_kept);
 }
 
 /* Share of the time that each stage was busy; those that were it most come first in a person's
@@ -188,6 +190,7 @@ void progress_step(struct progress *p, struct progress_state *state)
         return;
     fputs("{\"event\":\"progress\"", p->json);
     put_state(p->json, state, rate, p->last_loss);
+    put_number(p->json, "seconds", now - p->started - p->paused);
     put_stages(p->json, &stages, lasted);
     fputs("}\n", p->json);
     fflush(p->json);
@@ -234,6 +237,22 @@ static void tell_cache(const struct ps_stats *s)
                  (double)s->bytes_saved * 1e-6);
 }
 
+static void tell_device_rows(const struct dlrm_row_counts *c)
+{
+    if (c->n_kept)
+        log_info("of %llu rows the device had %.1f%%, the others were copied there",
+                 (unsigned long long)(c->n_copied + c->n_kept),
+                 100 * (double)c->n_kept / (double)(c->n_copied + c->n_kept));
+}
+
+static void tell_refused(const struct ps_stats *s)
+{
+    if (s->rows_refused)
+        log_warn("%llu times a new embedding row found no place in the servers' memory: such "
+                 "keys did not learn (psd --memory-max, --table-max; psctl tables: REFUSED)",
+                 (unsigned long long)s->rows_refused);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -251,9 +270,12 @@ void progress_result(struct progress *p, const struct progress_state *state,
                  (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
                  state->validates || valid ? "" : " (no validation rows were given)");
     tell_cache(&state->store);
-    if (state->bad_rows)
-        log_warn("%llu malformed rows were skipped (--bad-rows-max)",
-                 (unsigned long long)state->bad_rows);
+    tell_refused(&state->store);
+    tell_device_rows(&state->device_rows);
+    if (state->bad.n)
+        log_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",
+                 (unsigned long long)state->bad.n, state->bad.n == 1 ? "row was" : "rows were",
+                 state->bad.first);
     if (valid)
         log_info("%s %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
                  state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss, valid->ne,
@@ -278,7 +300,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "resent_pushes", state->store.resent_pushes);
     put_count(p->json, "rejoins", state->store.rejoins);
     put_number(p->json, "parked_seconds", (double)state->store.park_ns * 1e-9);
-    put_count(p->json, "bad_rows", state->bad_rows);
+    put_count(p->json, "bad_rows", state->bad.n);
     fprintf(p->json, ",\"stopped_early\":%s}\n", stopped ? "true" : "false");
     fflush(p->json);
 }

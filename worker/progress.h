@@ -6,7 +6,9 @@
 #define WORKER_PROGRESS_H
 
 #include "worker/client/ps.h"
+#include "worker/data/feed_options.h"
 #include "worker/metrics.h"
+#include "worker/model/dlrm.h"
 #include "worker/settings.h"
 #include "worker/stages.h"
 
@@ -21,8 +23,9 @@ struct progress_state {
     double loss_sum;           /* of the batches' mean losses since the last report, */
     uint64_t loss_n;           /* and their number */
     struct ps_stats store;
+    struct dlrm_row_counts device_rows;
     struct stages stages; /* since the start, validations left out */
-    uint64_t bad_rows;
+    struct feed_bad_rows bad;
     bool validates; /* some worker of the job does, if not this one */
 };
 

@@ -10,6 +10,9 @@
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
     { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
 
+#define DIGITS(number) #number
+#define TYPED(number) DIGITS(number) /* as one would type a macro's value */
+
 #define MODES "async|ssp|bsp"
 #define TABLE_MODES "job|async|ssp|bsp"
 #define OPTIMIZERS "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
@@ -79,7 +82,7 @@ static const struct setting rows[] = {
         "which of them this one is, from 0"),
     ROW("job", "mode", SETTING_CHOICE, mode, MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
-    ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000,
+    ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", TYPED(SETTINGS_STALENESS), 0, 1000000,
         "bound of --mode ssp"),
     ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
@@ -181,11 +184,11 @@ static const struct setting rows[] = {
         "the decay's factor does not fall below it"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
-    ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", "4",
+    ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", TYPED(SETTINGS_STALENESS),
         0, 1000000, "bound of --embedding-mode ssp"),
     ROW("training", "dense-mode", SETTING_CHOICE, dense_mode, TABLE_MODES, "job", 0, 0,
         "consistency of the dense tables, if not the job's"),
-    ROW("training", "dense-staleness", SETTING_U32, dense_staleness, "CLOCKS", "4", 0, 1000000,
+    ROW("training", "dense-staleness", SETTING_U32, dense_staleness, "CLOCKS", TYPED(SETTINGS_STALENESS), 0, 1000000,
         "bound of --dense-mode ssp"),
     ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0,
         "validate this often; 0: at the end of each epoch"),
@@ -229,10 +232,14 @@ static const struct setting rows[] = {
 
     ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0,
         "where the model computes; auto: on a GPU if there is one, else on the CPU"),
+    ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
+        "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU; they change no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
+    ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
+        "gradients leave a GPU as they travel, and what codecs owe stays there; the same bytes"),
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
         "one JSON object a line: progress, validation, result; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,
@@ -262,10 +269,12 @@ static const struct setting rows[] = {
 
 const struct settings_table settings_worker = {
     .program = "psworker",
-    .usage = "psworker train|eval|predict|synth [--config FILE] [options]",
+    .usage = "psworker train|eval|predict|synth|key COLUMN TOKEN [--config FILE] [options]",
     .about =
         "Trains a DLRM-like model on click logs. Its tables stand on psd servers, or inside "
-        "this process with --local.",
+        "this process with --local.\n"
+        "key COLUMN TOKEN: the row of the embedding tables that a token of this column has, as "
+        "psctl row takes it.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };

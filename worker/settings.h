@@ -71,10 +71,11 @@ struct settings {
     uint64_t residual_max_bytes, state_every;
     float topk;
     bool zstd;
-    uint64_t window_bytes, row_cache_bytes;
+    uint64_t window_bytes, row_cache_bytes, device_cache_bytes;
     uint32_t reuse_clocks;
     /* machine and output */
     int device;
+    int device_encode; /* 0: off */
     uint32_t threads;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
@@ -103,6 +104,8 @@ struct optim_params settings_optim_params(const struct settings *s, bool dense);
 /* Batches that may be pulled before the push of the one before them: --ahead, and never more than
  * the strictest bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);
+/* The bound of ssp that nobody has chosen. */
+#define SETTINGS_STALENESS 4
 /* Clocks over which the learning rate rises. auto: Adagrad's first steps have full length whatever the
  * gradient; those that several workers make at once out of the same weights add up to one that is far
  * too long, from which some runs never recover (worker/README.md). */

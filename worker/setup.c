@@ -46,7 +46,8 @@ static int open_schema(struct setup *u, struct err *err)
                                       .quote = s->quote,
                                       .numeric_as = (enum schema_numeric)s->numeric_as };
 
-    return schema_open(&text, u->train_files[0], &u->schema, err);
+    return u->n_train_files ? schema_open(&text, u->train_files[0], &u->schema, err)
+                            : schema_new(&text, NULL, &u->schema, err);
 }
 
 /* Where training ends and validation begins, in rows of --data. */
@@ -81,6 +82,17 @@ static int expand(const struct setting_list *list, char ***ret, uint32_t *ret_n,
                   struct err *err)
 {
     return feed_expand(list->items, list->n, ret, ret_n, err);
+}
+
+int setup_columns(struct setup *u, const struct settings *s, struct err *err)
+{
+    int status;
+
+    *u = (struct setup){ .s = s };
+    status = s->data.n ? expand(&s->data, &u->train_files, &u->n_train_files, err) : 0;
+    u->valid_files = u->train_files;
+    u->n_valid_files = u->n_train_files;
+    return status ? status : open_schema(u, err);
 }
 
 int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
@@ -142,7 +154,11 @@ int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *e
     if (!status)
         status =
             settings_widths("top", s->top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, err);
-    return status ? status : dlrm_new_on(ops, &config, &u->model, err);
+    if (!status)
+        status = dlrm_new_on(ops, &config, &u->model, err);
+    if (!status)
+        u->feed_memory = feed_memory_new(u->model);
+    return status;
 }
 
 static int on_gpu(struct setup *u, struct err *err)
@@ -185,11 +201,12 @@ static void warn(void *arg, const char *sentence)
     log_warn("%s", sentence);
 }
 
-int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
-               struct feed **ret, struct err *err)
+static struct feed_options feed_of(const struct setup *u, bool training, uint32_t epoch,
+                                   uint64_t skip)
 {
     const struct settings *s = u->s;
-    struct feed_options options = {
+
+    return (struct feed_options){
         .schema = u->schema,
         .paths = training ? u->train_files : u->valid_files,
         .n_paths = training ? u->n_train_files : u->n_valid_files,
@@ -208,9 +225,61 @@ int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t sk
         .labelled = u->labelled,
         .data_cache = s->data_cache,
         .on_notice = warn,
+        .memory = u->feed_memory ? feed_memory_of_batches(u->feed_memory) : NULL,
     };
+}
+
+int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
+               struct feed **ret, struct err *err)
+{
+    const struct feed_options options = feed_of(u, training, epoch, skip);
 
     return feed_open(&options, ret, err);
+}
+
+static int refuse_empty(const struct setup *u, bool training, const struct feed_counts *counts,
+                        struct err *err)
+{
+    char what[64] = "to validate on";
+
+    if (training)
+        snprintf(what, sizeof what, "for rank %u of %u to train on", u->s->rank, u->s->workers);
+    return err_set(err, PS_EDATA, "there are no rows %s%s%.160s (%llu malformed ones)", what,
+                   counts->bad_rows ? ": " : "", counts->bad_row,
+                   (unsigned long long)counts->bad_rows);
+}
+
+static int look_at(const struct setup *u, bool training, struct err *err)
+{
+    struct feed_options options = feed_of(u, training, 0, 0);
+    struct feed_counts counts;
+    struct batch *batch;
+    struct feed *feed;
+    int status;
+
+    options.shuffle_rows =
+        0; /* it need not be the first batch of the run, and is to come soon */
+    options.queue = options.lend = 1;
+    options.data_cache = NULL;
+    options.on_notice = NULL;
+    options.memory = NULL;
+    status = feed_open(&options, &feed, err);
+    if (status)
+        return status;
+    status = feed_next(feed, &batch, err);
+    feed_counts(feed, &counts);
+    if (!status && !batch)
+        status = refuse_empty(u, training, &counts, err);
+    feed_close(feed);
+    return status;
+}
+
+int setup_look(const struct setup *u, struct err *err)
+{
+    const bool own_valid = u->valid_files != u->train_files && u->s->rank == 0;
+    int status = look_at(u, true, err);
+
+    return status || !own_valid ? status : look_at(u, false, err);
 }
 
 int setup_token(const char *path, char ret_token[128], struct err *err)
@@ -339,6 +408,7 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
 
 void setup_deinit(struct setup *u)
 {
+    feed_memory_free(u->feed_memory);
     dlrm_free(u->model);
     schema_free(u->schema);
     if (u->valid_files != u->train_files)

@@ -7,6 +7,7 @@
 #define WORKER_SETUP_H
 
 #include "worker/data/feed.h"
+#include "worker/feed_memory.h"
 #include "worker/model/dlrm.h"
 #include "worker/settings.h"
 #include "worker/store.h"
@@ -17,15 +18,19 @@ struct setup {
     uint32_t n_train_files, n_valid_files;
     struct feed_range train, valid; /* rows of those files */
     bool has_valid, labelled;
-    bool strict;           /* a malformed row ends the reading: set by predict */
-    struct schema *schema; /* owned */
-    struct dlrm *model;    /* owned */
+    bool strict;                     /* a malformed row ends the reading: set by predict */
+    struct schema *schema;           /* owned */
+    struct dlrm *model;              /* owned */
+    struct feed_memory *feed_memory; /* owned; NULL without a model */
 };
 
 /* For train: --data trains, and --valid or the end of --data validates. For eval and predict:
  * all of --data is `valid`. `labelled`: the files have the label column. */
 int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
                struct err *err) MUST_CHECK;
+
+/* What the columns are, and nothing else; without --data where a preset or --columns says it. */
+int setup_columns(struct setup *u, const struct settings *s, struct err *err) MUST_CHECK;
 
 /* The model, on the device that --device asks for. PS_EDEVICE: it must be a GPU, and there is none that can
  * be used; with `auto` that is a line in the log. */
@@ -45,6 +50,10 @@ int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct
  * over the validation rows. */
 int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
                struct feed **ret, struct err *err) MUST_CHECK;
+
+/* Reads a batch of the rows to be trained on, and of --valid's where this worker validates: a mistake in what
+ * the settings say of the files shows before any table is made for it. PS_EDATA also where there is no row. */
+int setup_look(const struct setup *u, struct err *err) MUST_CHECK;
 
 /* With --state-dir and servers: where a training run keeps its pushes, and finds those of the process
  * before; else NULL. PS_ESPEC: those are of other settings. notice(arg, sentence): what libps has to say. */

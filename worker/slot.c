@@ -1,6 +1,9 @@
 #include "worker/slot.h"
 
 #include <errno.h>
+#include <stdlib.h>
+
+#include "common/mem.h"
 
 static void drop(const struct slot_shape *shape, float **array, size_t n_floats)
 {
@@ -16,6 +19,10 @@ static void drop_rows(struct slot *slot, const struct slot_shape *shape)
     drop(shape, &slot->row_grads, n_floats);
     drop(shape, &slot->wide, slot->rows_cap);
     drop(shape, &slot->wide_grads, slot->rows_cap);
+    free(slot->versions);
+    free(slot->places);
+    slot->versions = NULL;
+    slot->places = NULL;
     slot->rows_cap = 0;
 }
 
@@ -24,9 +31,9 @@ int slot_init(struct slot *slot, const struct slot_shape *shape, struct err *err
     const size_t n_bytes = dlrm_dense_floats(shape->model) * sizeof *slot->dense;
 
     *slot = (struct slot){ .dense = dlrm_host_alloc(shape->model, n_bytes) };
-    if (slot->dense)
+    if (slot->dense && !shape->encodes)
         slot->dense_grads = dlrm_host_alloc(shape->model, n_bytes);
-    if (slot->dense_grads)
+    if (slot->dense && (slot->dense_grads || shape->encodes))
         return 0;
     slot_deinit(slot, shape);
     return err_set(err, -ENOMEM, "no memory for %zu dense weights",
@@ -38,6 +45,8 @@ void slot_deinit(struct slot *slot, const struct slot_shape *shape)
     drop_rows(slot, shape);
     drop(shape, &slot->dense, dlrm_dense_floats(shape->model));
     drop(shape, &slot->dense_grads, dlrm_dense_floats(shape->model));
+    travel_step_deinit(&slot->travel, shape->model);
+    travel_copy_deinit(&slot->copy);
     *slot = (struct slot){ 0 };
 }
 
@@ -45,6 +54,25 @@ static int take(const struct slot_shape *shape, float **ret, size_t n_floats)
 {
     *ret = dlrm_host_alloc(shape->model, n_floats * sizeof **ret);
     return *ret ? 0 : -ENOMEM;
+}
+
+/* Only the host looks at them. */
+static int take_places(const struct slot_shape *shape, struct slot *slot)
+{
+    if (!shape->places)
+        return 0;
+    slot->versions = mem_try_alloc(slot->rows_cap * sizeof *slot->versions);
+    slot->places = mem_try_alloc(slot->rows_cap * sizeof *slot->places);
+    return slot->versions && slot->places ? 0 : -ENOMEM;
+}
+
+/* An array of rows, and one of gradients where there are such. */
+static int take_two(const struct slot_shape *shape, float **ret_rows, float **ret_grads,
+                    size_t n_floats)
+{
+    int status = take(shape, ret_rows, n_floats);
+
+    return status || shape->encodes ? status : take(shape, ret_grads, n_floats);
 }
 
 int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct err *err)
@@ -56,9 +84,9 @@ int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct 
         return 0;
     drop_rows(slot, shape);
     slot->rows_cap = cap;
-    if (!take(shape, &slot->rows, n_floats) && !take(shape, &slot->row_grads, n_floats) &&
-        (!shape->wide ||
-         (!take(shape, &slot->wide, cap) && !take(shape, &slot->wide_grads, cap))))
+    if (!take_two(shape, &slot->rows, &slot->row_grads, n_floats) &&
+        (!shape->wide || !take_two(shape, &slot->wide, &slot->wide_grads, cap)) &&
+        !take_places(shape, slot))
         return 0;
     drop_rows(slot, shape);
     return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,

@@ -121,11 +121,16 @@ int state_begin(struct state *state, struct err *err)
     return status;
 }
 
+bool state_is_due(const struct state *state, uint64_t n_steps)
+{
+    return state && state->s->state_every && n_steps % state->s->state_every == 0;
+}
+
 void state_stepped(struct state *state, uint64_t n_steps)
 {
     struct err err;
 
-    if (!state || !state->s->state_every || n_steps % state->s->state_every != 0)
+    if (!state_is_due(state, n_steps))
         return;
     if (write_state(state, n_steps, false, &err))
         log_warn("%s", err.text);

@@ -31,7 +31,10 @@ uint64_t state_steps_before(const struct state *state);
  * here and below. */
 int state_begin(struct state *state, struct err *err) MUST_CHECK;
 
-/* So many steps are made, those before included: writes, if it is time. What fails is a warning;
+/* Is it time to write after so many steps, those before included? */
+bool state_is_due(const struct state *state, uint64_t n_steps);
+
+/* So many steps are made: writes, if it is time. What fails is a warning;
  * the next write may work. */
 void state_stepped(struct state *state, uint64_t n_steps);
 

@@ -56,6 +56,11 @@ struct store_ops {
     void (*cancel)(struct store *s);
 
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
+
+    /* pull_start() and pull_wait() fill the sections' versions and places: a place of the store's own for each row,
+     * that no other row of this answer has, or version 0. Two answers with the same place and version, of one table,
+     * are the same bits: whoever has kept the one, at that place of his own, needs not be brought the other. */
+    bool tells_places;
 };
 
 /* The head of each implementation's struct. */
@@ -72,6 +77,10 @@ int store_remote_open(const struct ps_options *options, struct store **ret, stru
  * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
 int store_local_open(const char *job, const char *checkpoint_dir, struct store **ret,
                      struct err *err) MUST_CHECK;
+
+/* Makes data_dir, unless it is there, and sees that a checkpoint can be written into it: asked before the
+ * run, not after it. */
+int store_local_may_save(const char *data_dir, struct err *err) MUST_CHECK;
 
 /* Writes the tables as a checkpoint that psd, eval and predict read. */
 int store_local_save(struct store *s, const char *data_dir, struct err *err) MUST_CHECK;

@@ -57,3 +57,11 @@ uint64_t store_forward_resume(struct store *s)
 
     return inner->ops->resume(inner);
 }
+
+void store_forward_cancel(struct store *s)
+{
+    struct store *inner = forward_of(s)->inner;
+
+    if (inner->ops->cancel)
+        inner->ops->cancel(inner);
+}

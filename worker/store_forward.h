@@ -26,5 +26,6 @@ int store_forward_leave(struct store *s, struct err *err) MUST_CHECK;
 uint64_t store_forward_clock(const struct store *s);
 struct encoder *store_forward_encoder(const struct store *s);
 uint64_t store_forward_resume(struct store *s);
+void store_forward_cancel(struct store *s);
 
 #endif

@@ -9,6 +9,7 @@
 #include "server/core/shard.h"
 #include "server/durable/loader.h"
 #include "server/durable/saver.h"
+#include "server/store/shelf.h"
 #include "worker/client/encode.h"
 #include "worker/store.h"
 
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct local {
     struct store store;
@@ -337,6 +339,21 @@ int store_local_open(const char *job, const char *checkpoint_dir, struct store *
     }
     *ret = &l->store;
     return 0;
+}
+
+int store_local_may_save(const char *data_dir, struct err *err)
+{
+    char base[SHELF_PATH_MAX];
+    struct err why;
+    int status = shelf_path(data_dir, base, &why);
+
+    if (!status)
+        status = shelf_make_dir(&file_os, data_dir, NULL, &why);
+    if (!status)
+        status = shelf_make_dir(&file_os, base, data_dir, &why);
+    if (!status && access(base, W_OK | X_OK) != 0)
+        status = err_set(&why, -errno, "cannot write into: %s: %s", strerror(errno), base);
+    return status ? err_set(err, status, "--save: %s", why.text) : 0;
 }
 
 static int save(struct local *l, const char *data_dir, struct manifest *m, struct err *err)

@@ -443,6 +443,7 @@ static const struct store_ops ops = { .table = store_forward_table,
                                       .stats = stats,
                                       .encoder = store_forward_encoder,
                                       .resume = store_forward_resume,
+                                      .cancel = store_forward_cancel,
                                       .ahead = ahead,
                                       .close = close_store };
 

@@ -16,10 +16,13 @@ struct part {
     uint32_t section;
     const struct ps_pull_section *whole; /* borrowed */
     const uint32_t *numbers;             /* of its missing keys */
+    uint64_t version;                    /* of the rows that it brings: its own */
 };
 
 struct reuse {
     struct store_forward forward;
+    struct store_ops
+        ops; /* below; pushes change nothing here, so it overlaps where `inner` does */
     struct store_reuse_options options;
     struct budget budget; /* of all that is kept */
     struct kept kept[PS_TABLES_MAX];
@@ -27,7 +30,8 @@ struct reuse {
     struct ps_pull_section sections[SECTIONS_MAX]; /* the inner pull, while under way */
     struct part parts[SECTIONS_MAX];
     uint32_t n_sections, n_parts;
-    uint64_t min_clock; /* known when it was sent */
+    uint64_t n_versions; /* that were given out; no number comes twice */
+    uint64_t min_clock;  /* known when it was sent */
     /* lowest min clock of what it was given from what is kept; UINT64_MAX: nothing was */
     _Atomic uint64_t kept_clock;
     uint64_t *keys; /* owned, as the next two: of the parts */
@@ -136,6 +140,14 @@ static void note_served(struct reuse *r, uint64_t clock, uint64_t kept_clock)
         atomic_store_explicit(&r->staleness_max, age, memory_order_relaxed);
 }
 
+/* Of a table that keeps nothing. */
+static void ask_whole(struct reuse *r, const struct ps_pull_section *s)
+{
+    if (s->versions)
+        memset(s->versions, 0, s->n_keys * sizeof *s->versions);
+    r->sections[r->n_sections++] = *s;
+}
+
 /* What is asked of the servers: whole sections, and parts of those whose table keeps rows. */
 static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
                     uint32_t n)
@@ -150,26 +162,34 @@ static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_sectio
         uint32_t n_missing;
 
         if (!kept->rows) {
-            r->sections[r->n_sections++] = *s;
+            ask_whole(r, s);
             continue;
         }
         kept_sweep(kept, clock);
-        n_missing = kept_read(kept, clock, s->keys, s->n_keys, s->dst, numbers, &kept_clock);
+        n_missing =
+            kept_read(kept, clock,
+                      &(struct kept_ask){ s->n_keys, s->keys, s->dst, s->versions, s->places },
+                      numbers, &kept_clock);
         count(r, s, n_missing);
         if (!n_missing)
             continue;
         for (uint32_t k = 0; k < n_missing; k++)
             keys[k] = s->keys[numbers[k]];
-        r->parts[r->n_parts++] = (struct part){ r->n_sections, s, numbers };
-        r->sections[r->n_sections] = *s;
-        r->sections[r->n_sections].n_keys = n_missing;
-        r->sections[r->n_sections].keys = keys;
-        r->sections[r->n_sections++].dst = rows;
+        r->parts[r->n_parts++] = (struct part){ r->n_sections, s, numbers, ++r->n_versions };
+        r->sections[r->n_sections++] = (struct ps_pull_section){
+            .table = s->table, .codec = s->codec, .n_keys = n_missing, .keys = keys, .dst = rows
+        };
         keys += n_missing;
         numbers += n_missing;
         rows += (size_t)n_missing * kept->dim;
     }
     note_served(r, clock, kept_clock);
+}
+
+/* In SSP servers have a say in when a step may begin, also one that needs no row of them. */
+static bool asks(const struct reuse *r)
+{
+    return r->n_sections || r->options.mode == SPEC_MODE_SSP;
 }
 
 static int start_inner(struct reuse *r, uint64_t clock, const struct ps_pull_section *sections,
@@ -195,7 +215,7 @@ static int pull_start(struct store *s, uint64_t clock, const struct ps_pull_sect
     r->forward.inner->ops->stats(r->forward.inner, &stats);
     r->min_clock = stats.min_clock;
     compose(r, clock, sections, n);
-    return r->n_sections ? start_inner(r, clock, r->sections, r->n_sections, err) : 0;
+    return asks(r) ? start_inner(r, clock, r->sections, r->n_sections, err) : 0;
 }
 
 /* The servers' rows as they are; what is kept stays as it is. */
@@ -212,21 +232,29 @@ static int pull_aside(struct store *s, uint64_t clock, const struct ps_pull_sect
 /* To where it was asked for, and kept. */
 static void take(struct reuse *r, const struct part *part)
 {
-    const struct ps_pull_section *s = &r->sections[part->section];
+    const struct ps_pull_section *s = &r->sections[part->section], *whole = part->whole;
     struct kept *kept = &r->kept[s->table];
     const float *row = s->dst;
 
     for (uint32_t i = 0; i < s->n_keys; i++, row += kept->dim) {
-        memcpy(part->whole->dst + (size_t)part->numbers[i] * kept->dim, row,
-               kept->dim * sizeof *row);
-        kept_put(kept, s->keys[i], r->min_clock, row);
+        const uint32_t n = part->numbers[i];
+        uint32_t place = 0;
+        bool is_kept;
+
+        memcpy(whole->dst + (size_t)n * kept->dim, row, kept->dim * sizeof *row);
+        is_kept = kept_put(kept, s->keys[i],
+                           (struct kept_origin){ r->min_clock, part->version }, row, &place);
+        if (!whole->versions)
+            continue;
+        whole->versions[n] = is_kept ? part->version : 0;
+        whole->places[n] = place;
     }
 }
 
 static int pull_wait(struct store *s, struct err *err)
 {
     struct reuse *r = reuse_of(s);
-    int status = r->n_sections ? r->forward.inner->ops->pull_wait(r->forward.inner, err) : 0;
+    int status = asks(r) ? r->forward.inner->ops->pull_wait(r->forward.inner, err) : 0;
 
     if (status) {
         forget(r);
@@ -290,13 +318,17 @@ static const struct store_ops ops = { .table = store_forward_table,
                                       .stats = stats,
                                       .encoder = store_forward_encoder,
                                       .resume = store_forward_resume,
-                                      .close = close_store };
+                                      .cancel = store_forward_cancel,
+                                      .close = close_store,
+                                      .tells_places = true };
 
 struct store *store_reuse_new(struct store *inner, const struct store_reuse_options *options)
 {
     struct reuse *r = mem_alloc(sizeof *r);
 
-    r->forward = (struct store_forward){ { &ops, inner->spool }, inner, keep_table };
+    r->ops = ops;
+    r->ops.overlaps = inner->ops->overlaps;
+    r->forward = (struct store_forward){ { &r->ops, inner->spool }, inner, keep_table };
     r->options = *options;
     r->budget.max = options->max_bytes;
     return &r->forward.store;

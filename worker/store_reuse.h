@@ -9,13 +9,16 @@
  *
  * Own updates are as everybody's: all of them older than the bound are in, newer ones may be missing
  * (a plain pull brings a worker's own ones at once). A worker that runs ahead finds its rows too old,
- * asks, and is parked: reuse loosens no bound.
+ * asks, and is parked: reuse loosens no bound. In SSP every step asks, if only for leave to begin: a job
+ * that meets for a cut (psd --cut-every) waits in a pull.
  *
  * The bound is --reuse-clocks, in SSP the table's or the job's if that is less; in lock step 0, which is
  * no reuse. It is not free: own updates that come late cost accuracy (worker/README.md has figures), so
  * it is off unless asked for. Rows that are too old go when as many clocks as the bound have passed, and
  * leave their places to others; all tables together hold max_bytes, and what finds no room is not kept.
  * Validation (pull_aside) is answered by the servers alone.
+ *
+ * It tells places (store.h): a row's is the one where it is kept, its version the number of the answer that brought it.
  */
 #ifndef WORKER_STORE_REUSE_H
 #define WORKER_STORE_REUSE_H

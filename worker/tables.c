@@ -4,35 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/mem.h"
 #include "worker/tables_spec.h"
+#include "worker/tables_state.h"
 
-#define N_DENSE_MAX (DLRM_TENSORS_MAX + 2)
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
-
-/* A dense array and the table that holds it. */
-struct dense {
-    struct table_spec spec;
-    uint32_t id, n_blocks;
-    uint64_t *keys;                   /* owned: 0 .. n_blocks - 1 */
-    const struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
-    float *values;                    /* moments and control: owned, padded */
-};
-
-struct tables {
-    const struct settings *s;
-    struct slot_shape shape; /* of every slot; its model is borrowed */
-    struct store *store;     /* borrowed */
-    struct wire *wire;       /* owned: how all this travels */
-    uint32_t n_numeric;
-    uint32_t emb, wide;
-    struct dense dense[N_DENSE_MAX];
-    uint32_t n_dense; /* tensors of the model */
-    struct dense moments, control;
-    bool has_moments, has_control;
-    float control_start;             /* what the stop counter was when this run began */
-    struct ps_pull_section ahead[2]; /* the store's until the next pull */
-};
 
 /* How a table is got: tables_create() makes it, tables_find() asks for it. */
 typedef int get_table(struct tables *t, struct table_spec *spec, uint32_t *ret_id,
@@ -73,13 +50,17 @@ static int find(struct tables *t, struct table_spec *spec, uint32_t *ret_id, str
                        want.name, t->s->job);
     if (status)
         return status;
-    if (spec->kind != want.kind || spec->dim != want.dim || spec->n_floats != want.n_floats)
+    if (spec->n_floats != want.n_floats)
         return err_set(
             err, PS_ESPEC,
-            "table %s holds %llu floats in rows of %u, these settings ask for %llu in rows of "
-            "%u: --dim, --bottom, --top and the columns must be those of the training",
-            want.name, (unsigned long long)spec->n_floats, spec->dim,
-            (unsigned long long)want.n_floats, want.dim);
+            "table %s holds %llu floats, these settings ask for %llu: --dim, --bottom, --top "
+            "and the columns must be those of the training",
+            want.name, (unsigned long long)spec->n_floats, (unsigned long long)want.n_floats);
+    if (spec->kind != want.kind || spec->dim != want.dim)
+        return err_set(err, PS_ESPEC,
+                       "table %s has rows of %u floats, these settings ask for rows of %u: "
+                       "--dim must be that of the training",
+                       want.name, spec->dim, want.dim);
     return 0;
 }
 
@@ -138,7 +119,9 @@ static struct ps_pull_section ask_dense(const struct tables *t, const struct den
     /* Moments and the stop flag must come as they are. */
     enum codec_id codec = d->tensor ? wire_codec(t->wire, CHOICE_DENSE_PULL) : CODEC_FP32;
 
-    return (struct ps_pull_section){ d->id, codec, d->n_blocks, d->keys, dst, NULL };
+    return (struct ps_pull_section){
+        .table = d->id, .codec = codec, .n_keys = d->n_blocks, .keys = d->keys, .dst = dst
+    };
 }
 
 /* One dense table, outside the steps. */
@@ -159,6 +142,18 @@ static uint64_t n_dense_floats(const struct tables *t)
     return n;
 }
 
+/* Rows that the store keeps stay on the device too: more than it keeps would be of no use there. */
+static void keep_rows(struct tables *t)
+{
+    const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
+
+    if (!t->store->ops->tells_places)
+        return;
+    if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
+        log_warn("--device-cache: the device has no room, each step copies all its rows");
+    t->shape.places = dlrm_keeps_rows(t->shape.model);
+}
+
 /* What the stop counter was when the run began, which may have been in a process before. */
 static void note_control(struct tables *t)
 {
@@ -176,7 +171,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     int status;
 
     *t = (struct tables){ .s = s,
-                          .shape = { model, s->dim, s->wide },
+                          .shape = { .model = model, .dim = s->dim, .wide = s->wide },
                           .store = store,
                           .n_numeric = n_numeric,
                           .has_control = get == make && s->early_stop > 0 };
@@ -199,6 +194,10 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         status = wire_new(s, store, n_dense_floats(t), get == make, &t->wire, err);
     if (!status && t->has_control)
         note_control(t);
+    if (!status && get == make)
+        status = tables_push_open(t, err);
+    if (!status && get == make)
+        keep_rows(t);
     if (status) {
         tables_free(t);
         return status;
@@ -235,6 +234,7 @@ void tables_free(struct tables *t)
         return;
     for (uint32_t i = 0; i < t->n_dense; i++)
         dense_deinit(&t->dense[i]);
+    travel_free(t->travel);
     wire_free(t->wire);
     dense_deinit(&t->moments);
     dense_deinit(&t->control);
@@ -277,6 +277,8 @@ struct dlrm_step tables_use(struct tables *t, struct slot *slot)
                                .wide = slot->wide,
                                .row_grads = slot->row_grads,
                                .wide_grads = slot->wide_grads,
+                               .versions = slot->versions,
+                               .places = slot->places,
                                .number = slot->clock,
                                .keeps_dense = !slot->has_dense };
 }
@@ -286,14 +288,20 @@ static uint32_t ask_rows(const struct tables *t, const struct slot *slot,
 {
     const struct batch *b = slot->batch;
 
-    out[0] = (struct ps_pull_section){ t->emb,      wire_codec(t->wire, CHOICE_ROWS_PULL),
-                                       b->n_unique, b->unique,
-                                       slot->rows,  NULL };
+    out[0] = (struct ps_pull_section){ .table = t->emb,
+                                       .codec = wire_codec(t->wire, CHOICE_ROWS_PULL),
+                                       .n_keys = b->n_unique,
+                                       .keys = b->unique,
+                                       .dst = slot->rows,
+                                       .versions = slot->versions,
+                                       .places = slot->places };
     if (!t->shape.wide)
         return 1;
-    out[1] = (struct ps_pull_section){ t->wide,     wire_codec(t->wire, CHOICE_WIDE_PULL),
-                                       b->n_unique, b->unique,
-                                       slot->wide,  NULL };
+    out[1] = (struct ps_pull_section){ .table = t->wide,
+                                       .codec = wire_codec(t->wire, CHOICE_WIDE_PULL),
+                                       .n_keys = b->n_unique,
+                                       .keys = b->unique,
+                                       .dst = slot->wide };
     return 2;
 }
 
@@ -309,7 +317,7 @@ static uint32_t ask_all_dense(const struct tables *t, struct slot *slot,
 
 int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, struct err *err)
 {
-    struct ps_pull_section sections[N_DENSE_MAX + 2];
+    struct ps_pull_section sections[TABLES_DENSE_MAX + 2];
     const struct store_ops *ops = t->store->ops;
     bool is_step = want == TABLES_STEP;
     uint32_t n = 0;
@@ -346,46 +354,6 @@ int tables_ahead(struct tables *t, struct slot *slot, struct err *err)
                   : t->store->ops->ahead(t->store, t->ahead, ask_rows(t, slot, t->ahead), err);
 }
 
-static struct ps_push_section tell_dense(const struct tables *t, const struct dense *d,
-                                         const struct slot *slot)
-{
-    return (struct ps_push_section){ .table = d->id,
-                                     .op = SECTION_GRADIENT,
-                                     .topk_fraction = t->s->topk,
-                                     .codec = d->tensor->statistic
-                                                  ? CODEC_FP32
-                                                  : wire_codec(t->wire, CHOICE_DENSE_PUSH),
-                                     .n_keys = d->n_blocks,
-                                     .keys = d->keys,
-                                     .values = slot->dense_grads + d->tensor->at };
-}
-
-int tables_push(struct tables *t, const struct slot *slot, struct err *err)
-{
-    const struct batch *batch = slot->batch;
-    struct ps_push_section sections[N_DENSE_MAX + 2];
-    uint32_t n = 0;
-
-    sections[n++] = (struct ps_push_section){ .table = t->emb,
-                                              .op = SECTION_GRADIENT,
-                                              .codec = wire_codec(t->wire, CHOICE_ROWS_PUSH),
-                                              .topk_fraction = t->s->topk,
-                                              .n_keys = batch->n_unique,
-                                              .keys = batch->unique,
-                                              .values = slot->row_grads };
-    if (t->shape.wide)
-        sections[n++] =
-            (struct ps_push_section){ .table = t->wide,
-                                      .op = SECTION_GRADIENT,
-                                      .codec = wire_codec(t->wire, CHOICE_WIDE_PUSH),
-                                      .n_keys = batch->n_unique,
-                                      .keys = batch->unique,
-                                      .values = slot->wide_grads };
-    for (uint32_t i = 0; i < t->n_dense; i++)
-        sections[n++] = tell_dense(t, &t->dense[i], slot);
-    return wire_push(t->wire, slot, sections, n, err);
-}
-
 struct wire *tables_wire(const struct tables *t)
 {
     return t->wire;
@@ -394,16 +362,13 @@ struct wire *tables_wire(const struct tables *t)
 void tables_stats(const struct tables *t, struct ps_stats *ret)
 {
     wire_stats(t->wire, ret);
+    if (t->travel)
+        travel_stats(t->travel, ret);
 }
 
 void tables_restart(struct tables *t)
 {
     wire_forget(t->wire);
-}
-
-int tables_end(struct tables *t, struct err *err)
-{
-    return t ? wire_end(t->wire, err) : 0;
 }
 
 /* Sets a dense table outside the steps: no tick, no samples. */

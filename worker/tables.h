@@ -57,11 +57,21 @@ int tables_pull(struct tables *t, struct slot *slot, enum tables_want want, stru
 int tables_ahead(struct tables *t, struct slot *slot, struct err *err) MUST_CHECK;
 
 /* The model's arrays are the slot's from here on; a slot that was pulled without them gets a copy
- * of those that the model has. The step to make of it, at once or behind those that are under way. */
+ * of those that the model has. The step to make of it, at once or behind those that are under way: a prediction, or
+ * one whose gradients come as floats. */
 struct dlrm_step tables_use(struct tables *t, struct slot *slot);
 
+/* The same for a step of the training: its gradients leave the device as they travel, where it can do that (travel.h). */
+int tables_begin(struct tables *t, struct slot *slot, struct dlrm_step *ret, struct err *err)
+    MUST_CHECK;
+
+/* Is what is owed after the slot's step, the last that has begun, to be kept on the host, to be written when it has been pushed?
+ * Then it is, when the step has ended and before another one begins; what fails is a warning. */
+bool tables_keeps(const struct tables *t, const struct slot *slot);
+void tables_keep(struct tables *t, struct slot *slot);
+
 /* Pushes the slot's gradients, and ticks. */
-int tables_push(struct tables *t, const struct slot *slot, struct err *err) MUST_CHECK;
+int tables_push(struct tables *t, struct slot *slot, struct err *err) MUST_CHECK;
 
 /* How the tables travel, and where the run stands. */
 struct wire *tables_wire(const struct tables *t);
@@ -73,7 +83,7 @@ void tables_stats(const struct tables *t, struct ps_stats *ret);
 void tables_restart(struct tables *t);
 
 /* The end of a run, well or with an error: what must outlive it beside the tables is written. Needs
- * no server; the store is still open. NULL is fine. */
+ * no server, but the device; the store is still open, and no step under way. NULL is fine. */
 int tables_end(struct tables *t, struct err *err) MUST_CHECK;
 
 /* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */

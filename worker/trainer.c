@@ -1,5 +1,6 @@
 #include "worker/trainer.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -7,11 +8,11 @@
 #include "common/log.h"
 #include "worker/evaluate.h"
 #include "worker/settings_wire.h"
+#include "worker/watch.h"
 
-/* Steps take the device's slots in turn. */
 static uint32_t slot_of_device(const struct trainer *t, uint64_t step)
 {
-    return (uint32_t)(step % dlrm_n_slots(t->u->model));
+    return (uint32_t)(step % t->n_slots);
 }
 
 static bool validates(const struct trainer *t)
@@ -30,6 +31,7 @@ static void drop_steps(struct trainer *t)
         if (status)
             log_debug("a step that was dropped: %s", status_text(status));
     }
+    t->keeps = NULL;
 }
 
 /* This worker was declared dead (its lease ran out) and has joined again: it goes on with the
@@ -44,12 +46,16 @@ static void catch_up(struct trainer *t)
 
 static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
 {
-    const struct dlrm_step step = tables_use(t->tables, slot);
-    int status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
+    struct dlrm_step step;
+    int status = tables_begin(t->tables, slot, &step, err);
 
+    if (status)
+        return status;
+    status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
     if (status)
         return dlrm_failed(t->u->model, status, err);
     t->clocks[slot_of_device(t, t->n_begun++)] = slot->clock;
+    t->keeps = tables_keeps(t->tables, slot) ? slot : NULL;
     return 0;
 }
 
@@ -69,12 +75,19 @@ static int end_step(struct trainer *t, struct err *err)
                        loss, (unsigned long long)t->clocks[at]);
     t->state.loss_sum += loss;
     t->state.loss_n++;
+    if (t->keeps && t->n_ended == t->n_begun) {
+        tables_keep(t->tables, t->keeps);
+        t->keeps = NULL;
+    }
     return 0;
 }
 
-static bool is_full(const struct trainer *t)
+/* The next one that can begin now, or NULL. */
+static struct slot *next_ready(struct trainer *t)
 {
-    return t->n_begun - t->n_ended == dlrm_n_slots(t->u->model);
+    bool is_full = t->n_begun - t->n_ended == t->n_slots;
+
+    return is_full || t->keeps ? NULL : pipeline_ready(t->pipeline);
 }
 
 /* As many steps as the device takes at a time; only the first one is waited for. */
@@ -86,16 +99,23 @@ static int begin_steps(struct trainer *t, struct err *err)
     if (t->n_begun == t->n_ended)
         status = pipeline_next(t->pipeline, &slot, err);
     else
-        slot = pipeline_ready(t->pipeline);
+        slot = next_ready(t);
     while (!status && slot) {
         if (tables_stopped(t->tables, slot)) {
             t->stopped = "the validation AUC no longer rises";
             break;
         }
         status = begin_step(t, slot, err);
-        slot = is_full(t) ? NULL : pipeline_ready(t->pipeline);
+        slot = next_ready(t);
     }
     return status;
+}
+
+static int finish_step(struct trainer *t, struct err *err)
+{
+    int status = end_step(t, err);
+
+    return status ? status : pipeline_done(t->pipeline, err);
 }
 
 /* One mini-batch, or a sign that there is none left: *ret_more. */
@@ -104,10 +124,13 @@ static int attempt(struct trainer *t, bool *ret_more, struct err *err)
     int status = begin_steps(t, err);
 
     *ret_more = !status && t->n_begun > t->n_ended;
-    if (!*ret_more)
-        return status;
-    status = end_step(t, err);
-    return status ? status : pipeline_done(t->pipeline, err);
+    return *ret_more ? finish_step(t, err) : status;
+}
+
+/* A pull that a stop has ended (watch.h) is no failure. */
+static int unless_stopped(const struct trainer *t, int status)
+{
+    return status == -ECANCELED && stop_asked(t->stop) ? 0 : status;
 }
 
 /* The same, however often this worker is declared dead meanwhile. */
@@ -119,7 +142,7 @@ static int step(struct trainer *t, bool *ret_more, struct err *err)
         catch_up(t);
         status = attempt(t, ret_more, err);
     }
-    return status;
+    return unless_stopped(t, status);
 }
 
 static void stages_now(struct trainer *t, struct stages *ret)
@@ -128,6 +151,7 @@ static void stages_now(struct trainer *t, struct stages *ret)
     struct stages waited = { 0 };
 
     tables_stats(t->tables, &t->state.store);
+    t->state.device_rows = dlrm_row_counts(t->u->model);
     pipeline_stages(t->pipeline, ret);
     ret->ns[STAGE_NETWORK] = store->net_ns;
     ret->ns[STAGE_SERVERS] = store->park_ns > store->room_ns ? store->park_ns : store->room_ns;
@@ -149,12 +173,24 @@ static void refresh(struct trainer *t)
     stages_now(t, &t->state.stages);
 }
 
+/* The first one is told when it comes: it may be a mistake of all. */
+static void note_bad_rows(struct trainer *t, const struct feed_counts *counts)
+{
+    t->state.bad = t->bad_before;
+    feed_bad_rows_add(&t->state.bad, counts);
+    if (!t->state.bad.n || !t->state.step || t->told_bad_row)
+        return;
+    t->told_bad_row = true;
+    log_warn("%s: skipped, as up to %llu malformed rows are (--bad-rows-max)",
+             t->state.bad.first, (unsigned long long)t->s->bad_rows_max);
+}
+
 static void report(struct trainer *t, struct feed *feed)
 {
     struct feed_counts counts;
 
     feed_counts(feed, &counts);
-    t->state.bad_rows = t->bad_rows_before + counts.bad_rows;
+    note_bad_rows(t, &counts);
     refresh(t);
     progress_step(t->progress, &t->state);
     sd_notify(0, "WATCHDOG=1");
@@ -196,10 +232,10 @@ static int validate(struct trainer *t, struct err *err)
 
     stages_now(t, &before);
     progress_pause(t->progress);
-    status = evaluate(t->u, t->tables, t->clock, NULL, &result, &t->bad_rows_before, err);
+    status = evaluate(t->u, t->tables, t->clock, NULL, &result, &t->bad_before, err);
     if (status == PS_EFENCED) {
         catch_up(t);
-        status = evaluate(t->u, t->tables, t->clock, NULL, &result, &t->bad_rows_before, err);
+        status = evaluate(t->u, t->tables, t->clock, NULL, &result, &t->bad_before, err);
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
@@ -207,7 +243,7 @@ static int validate(struct trainer *t, struct err *err)
     }
     progress_resume(t->progress);
     leave_out(t, &before);
-    return status;
+    return unless_stopped(t, status);
 }
 
 static bool ended(struct trainer *t)
@@ -235,6 +271,11 @@ static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, str
     pipeline_allow(t->pipeline, end - t->state.step);
     while (!status && *ret_more && !ended(t)) {
         status = step(t, ret_more, err);
+        report(t, feed);
+    }
+    /* Ended early: what has begun carries what was owed. */
+    while (!status && t->n_ended < t->n_begun) {
+        status = finish_step(t, err);
         report(t, feed);
     }
     (void)ended(t); /* the pipeline may have heard of it first, and had no more */
@@ -274,7 +315,7 @@ static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
         return status;
     status = epoch(t, feed, err);
     feed_counts(feed, &counts);
-    t->bad_rows_before += counts.bad_rows;
+    feed_bad_rows_add(&t->bad_before, &counts);
     t->skip -= counts.skipped;
     feed_close(feed);
     /* The last epoch's validation waits until the other workers are done: main's. */
@@ -312,8 +353,16 @@ static int epochs(struct trainer *t, struct err *err)
 
     for (uint32_t e = find_place(t); e < t->s->epochs && !status && !t->stopped; e++)
         status = run_epoch(t, e, err);
-    t->state.bad_rows = t->bad_rows_before;
+    t->state.bad = t->bad_before;
     return status;
+}
+
+/* A bound that nothing has, and that somebody has chosen. */
+static void tell_idle_bound(const char *prefix, uint32_t bound, bool is_ssp)
+{
+    if (bound != SETTINGS_STALENESS && !is_ssp)
+        log_warn("--%sstaleness %u has no effect: it is the bound of --%smode ssp", prefix,
+                 bound, prefix);
 }
 
 /* Settings that can do nothing are named once. */
@@ -326,22 +375,41 @@ static void tell_idle_settings(const struct trainer *t)
     else if (t->s->local)
         why = "--local has no network to hide";
     else if (!t->store->ops->overlaps)
-        why =
-            "the row cache (--row-cache 0 turns it off) and --reuse-clocks pull nothing ahead";
+        why = "the row cache pulls nothing ahead (--row-cache 0 turns it off)";
     if (t->s->ahead && why)
         log_warn("--ahead %u has no effect: %s", t->s->ahead, why);
+    tell_idle_bound("", t->s->staleness, t->s->mode + SPEC_MODE_ASYNC == SPEC_MODE_SSP);
+    tell_idle_bound("embedding-", t->s->embedding_staleness,
+                    t->s->embedding_mode == SPEC_MODE_SSP);
+    tell_idle_bound("dense-", t->s->dense_staleness, t->s->dense_mode == SPEC_MODE_SSP);
     if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_wire_dense_is_exact(t->s))
         log_warn(
             "--dense-refresh auto has no effect: in lock step every step pulls dense tables");
 }
 
+/* A slot that cannot be under way beside another would only cost memory. */
+static uint32_t n_slots_of(const struct trainer *t)
+{
+    const uint32_t n_slots = dlrm_n_slots(t->u->model),
+                   n_permits = pipeline_n_permits(t->pipeline);
+
+    return n_permits < n_slots ? n_permits : n_slots;
+}
+
 int trainer_run(struct trainer *t, struct err *err)
 {
+    struct watch *watch;
     int status =
         pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
 
-    if (status)
+    if (!status)
+        status = watch_start(t->s, t->store, t->stop, &watch, err);
+    if (status) {
+        pipeline_free(t->pipeline);
+        t->pipeline = NULL;
         return status;
+    }
+    t->n_slots = n_slots_of(t);
     tell_idle_settings(t);
     t->mark = wire_bookmark(tables_wire(t->tables));
     t->state.n_epochs = t->s->epochs;
@@ -352,6 +420,7 @@ int trainer_run(struct trainer *t, struct err *err)
         catch_up(t);
         status = t->store->ops->flush(t->store, err);
     }
+    watch_close(watch);
     stages_now(t, &t->state.stages);
     pipeline_free(t->pipeline);
     t->pipeline = NULL;

@@ -3,8 +3,8 @@
  *
  * A step: next batch -> pull its rows and the dense arrays at its clock -> forward and backward
  * -> push the gradients and tick; as many of them at a time as the job's bound and --ahead allow
- * (pipeline.h). On a device with memory of its own two steps are begun at a time, where both are there: one is
- * copied in while the other one computes. What the servers enforce (clocks, bounds, numbers) is not repeated here.
+ * (pipeline.h). On a device with memory of its own up to three steps are begun at a time, where they are
+ * there: one is copied in while another one computes and a third is copied out. What the servers enforce (clocks, bounds, numbers) is not repeated here.
  */
 #ifndef WORKER_TRAINER_H
 #define WORKER_TRAINER_H
@@ -22,13 +22,16 @@ struct trainer {
     struct tables *tables;
     struct progress *progress;
     const struct stop *stop;
-    struct pipeline *pipeline;   /* owned, while it runs */
-    uint64_t clock;              /* steps finished, as the servers count them */
+    struct pipeline *pipeline; /* owned, while it runs */
+    uint64_t clock;            /* steps finished, as the servers count them */
+    uint32_t n_slots; /* of the device, as many as there are permits: steps take them in turn */
     uint64_t n_begun, n_ended;   /* by the device: what is between them is under way */
     uint64_t clocks[DLRM_SLOTS]; /* of those, by the device's slot */
+    struct slot *keeps;          /* the last one's, if what is owed after it is kept; or NULL */
     uint64_t steps_before;       /* that another process of this worker has made */
     uint64_t skip;               /* batches from here on that belong to those steps */
-    uint64_t bad_rows_before;    /* of earlier epochs */
+    struct feed_bad_rows bad_before; /* of earlier epochs */
+    bool told_bad_row;
     struct progress_state state;
     struct stages outside; /* what stages spent on validations */
     struct bookmark *mark; /* borrowed from the tables: where the run stands */

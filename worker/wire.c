@@ -190,6 +190,18 @@ enum codec_id wire_codec(struct wire *w, enum choice_slot slot)
     return codec;
 }
 
+void wire_plan(struct wire *w, struct codecs_plan *ret)
+{
+    pthread_mutex_lock(&w->lock);
+    codecs_plan(&w->codecs, ret);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void wire_encode_elsewhere(struct wire *w)
+{
+    codecs_encode_elsewhere(&w->codecs);
+}
+
 static uint64_t dense_age(const struct wire *w, uint64_t clock)
 {
     return clock > w->dense_min_clock ? clock - w->dense_min_clock : 0;
@@ -226,6 +238,9 @@ void wire_pulled(struct wire *w, uint64_t clock, bool with_dense)
 void wire_forget(struct wire *w)
 {
     w->dense_uses = 0;
+    pthread_mutex_lock(&w->lock);
+    codecs_forget(&w->codecs);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static int flush(struct wire *w, struct err *err)
@@ -263,17 +278,6 @@ static int push_timed(struct wire *w, uint64_t clock, uint32_t n_samples,
     return status == PS_EFENCED ? 0 : status;
 }
 
-/* Is this push to be timed? */
-static bool is_measuring(struct wire *w)
-{
-    bool is;
-
-    pthread_mutex_lock(&w->lock);
-    is = codecs_is_measuring(&w->codecs);
-    pthread_mutex_unlock(&w->lock);
-    return is;
-}
-
 /* What the bookmark is once this step is pushed goes with its push. */
 static struct bookmark note_step(struct wire *w, const struct slot *slot)
 {
@@ -297,19 +301,20 @@ static void count_step(struct wire *w, struct codecs_step *step)
     pthread_mutex_unlock(&w->lock);
 }
 
-int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
-              uint32_t n, struct err *err)
+int wire_push(struct wire *w, const struct slot *slot, const struct codecs_plan *plan,
+              const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
-    struct codecs_step step = { .n_rows = slot->batch->n_unique,
+    struct codecs_step step = { .n_left = plan->n_left,
+                                .n_rows = slot->batch->n_unique,
                                 .compute_s = (double)slot->compute_ns * 1e-9 };
     uint32_t n_samples = slot->batch->n;
     struct bookmark next;
-    int status = state_begin(w->state, err);
+    int status = wire_begin(w, err);
 
     if (status)
         return status;
     next = note_step(w, slot);
-    if (is_measuring(w))
+    if (plan->n_left)
         status = push_timed(w, slot->clock, n_samples, sections, n, &step, err);
     else
         status = w->store->ops->push(w->store, slot->clock, n_samples, true, sections, n, err);
@@ -317,8 +322,27 @@ int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_sect
         return status;
     w->mark = next;
     count_step(w, &step);
-    state_stepped(w->state, w->mark.codec_steps);
     return 0;
+}
+
+bool wire_keeps(const struct wire *w)
+{
+    return w->state != NULL;
+}
+
+bool wire_keeps_at(const struct wire *w, uint64_t number)
+{
+    return state_is_due(w->state, number);
+}
+
+int wire_begin(struct wire *w, struct err *err)
+{
+    return state_begin(w->state, err);
+}
+
+void wire_keep(struct wire *w)
+{
+    state_stepped(w->state, w->mark.codec_steps);
 }
 
 void wire_stats(const struct wire *w, struct ps_stats *ret)

@@ -40,16 +40,31 @@ void wire_mark(struct wire *w);
 
 enum codec_id wire_codec(struct wire *w, enum choice_slot slot);
 
+/* How the next step's gradients go (codecs.h): before its push, or when it begins. */
+void wire_plan(struct wire *w, struct codecs_plan *ret);
+/* They leave a device encoded. */
+void wire_encode_elsewhere(struct wire *w);
+
 /* Must dense tables be pulled for the step at this clock, or do those pulled before do? */
 bool wire_wants_dense(struct wire *w, uint64_t clock);
 /* The pull of the step at this clock has been answered; with dense tables or without. */
 void wire_pulled(struct wire *w, uint64_t clock, bool with_dense);
-/* Of what was pulled some may never be computed: dense tables are to be pulled anew. */
+/* Of what was pulled some may never be computed: dense tables are to be pulled anew, and steps that were planned and not
+ * pushed are planned anew. */
 void wire_forget(struct wire *w);
 
-/* A computed step's push: ops->push with a tick, timed if it is to be. */
-int wire_push(struct wire *w, const struct slot *slot, const struct ps_push_section *sections,
-              uint32_t n, struct err *err) MUST_CHECK;
+/* A computed step's push: ops->push with a tick, timed if its plan says so. */
+int wire_push(struct wire *w, const struct slot *slot, const struct codecs_plan *plan,
+              const struct ps_push_section *sections, uint32_t n, struct err *err) MUST_CHECK;
+
+/* What codecs with feedback owe outlives the run (state.h): is there anybody to keep it? Is it to be kept as it is after
+ * the step of this number? */
+bool wire_keeps(const struct wire *w);
+bool wire_keeps_at(const struct wire *w, uint64_t number);
+/* Before the first push, and before anything else of what the encoder's residuals held. */
+int wire_begin(struct wire *w, struct err *err) MUST_CHECK;
+/* After a push: writes what the encoder's residuals hold, if it is time. */
+void wire_keep(struct wire *w);
 
 /* The store's, with the age of dense tables that were used again, and with the time that timed pushes
  * waited for their answers, as room_ns. Any thread. */

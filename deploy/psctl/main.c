@@ -64,14 +64,14 @@ static const struct settings_table table = {
              "why: what waits now, for what, since when, until when.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
-             "verify PATH: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
-             "checkpoints PATH: what a start, or --at, can go back to.\n"
+             "verify PATH[,PATH...]: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
+             "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
              "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"
              "replay PATH: checkpoint and log done again; checksums of the tables, and where they differ from --against.\n"
-             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER; of a cluster, those of all nodes with commas "
-             "(verify and checkpoints: one after the other). "
+             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those of "
+             "all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
              "Nothing is written there, also while psd runs.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
@@ -96,8 +96,8 @@ static const struct command commands[] = {
     { "why", 0, "", SERVER_FLAGS, NULL },
     { "checkpoint", 0, "", SERVER_FLAGS, ask_checkpoint_run },
     { "row", 2, "TABLE KEY", SERVER_FLAGS, ask_row },
-    { "verify", 1, "PATH", " json ", verify_run },
-    { "checkpoints", 1, "PATH", " json ", points_run },
+    { "verify", 1, "PATH[,PATH...]", " json ", verify_run },
+    { "checkpoints", 1, "PATH[,PATH...]", " json ", points_run },
     { "restore", 1, "PATH[,PATH...]", " to node nodes shards at table json ", restore_run },
     { "export", 1, "PATH[,PATH...]", " format out table at state json ", export_run },
     { "diff", 2, "A B", " at table top json ", compare_run_diff },

@@ -32,6 +32,27 @@ int offline_read_paths(const char *word, struct offline_paths *ret, struct err *
     return 0;
 }
 
+int offline_each(const struct options *o, const char *word,
+                 int (*one)(const struct options *o, const char *path))
+{
+    struct offline_paths paths;
+    struct err err = { 0 };
+    int code = EXIT_ANSWERED;
+
+    err.status = offline_read_paths(word, &paths, &err);
+    if (err.status)
+        return offline_fail(&err);
+    for (uint32_t i = 0; i < paths.n; i++) {
+        int one_code;
+
+        if (paths.n > 1 && !o->json)
+            printf("%s%s:\n", i ? "\n" : "", paths.items[i]);
+        one_code = one(o, paths.items[i]);
+        code = one_code > code ? one_code : code;
+    }
+    return code;
+}
+
 int offline_config(const struct options *o, const struct offline_paths *paths,
                    enum collect_extent extent, char job[static SPEC_NAME_MAX],
                    struct collect_config *ret, struct err *err)

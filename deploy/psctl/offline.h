@@ -16,6 +16,10 @@ struct offline_paths {
 
 int offline_read_paths(const char *word, struct offline_paths *ret, struct err *err) MUST_CHECK;
 
+/* What `one` does, for each of PATH[,PATH...], its path above it where there are several: the greatest exit code. */
+int offline_each(const struct options *o, const char *word,
+                 int (*one)(const struct options *o, const char *path));
+
 /* PS_ESETTING as rebuild_at_read(). ret->tables and `job` are borrowed by it. */
 int offline_config(const struct options *o, const struct offline_paths *paths,
                    enum collect_extent extent, char job[static SPEC_NAME_MAX],

@@ -24,7 +24,7 @@ struct points {
 struct point {
     const struct manifest *manifest; /* borrowed */
     uint64_t n_rows, n_bytes;
-    bool is_log_cut;
+    bool is_log_cut, is_aside;
 };
 
 static const char *const heads[] = { "NUMBER", "<WHEN", "<KIND", "SHARDS",
@@ -61,7 +61,8 @@ static bool is_log_cut(const char *data_dir, const struct manifest *m)
 static void add_to_grid(struct points *p, const struct point *point)
 {
     const struct manifest *m = point->manifest;
-    const char *tail = point->is_log_cut ? ", no start: log cut" : "";
+    const char *cut = point->is_log_cut ? ", no start: log cut" : "";
+    const char *aside = point->is_aside ? ", set aside" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);
     struct tm local;
@@ -72,9 +73,9 @@ static void add_to_grid(struct points *p, const struct point *point)
     grid_add(&p->grid, "%" PRIu64, m->number);
     grid_add(&p->grid, "%s", when);
     if (m->base)
-        grid_add(&p->grid, "delta to %" PRIu64 "%s", m->base, tail);
+        grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, aside, cut);
     else
-        grid_add(&p->grid, "full%s", tail);
+        grid_add(&p->grid, "full%s%s", aside, cut);
     grid_add(&p->grid, "%u", m->n_files);
     grid_add(&p->grid, "%" PRIu64, point->n_rows);
     grid_add(&p->grid, "%" PRIu64, point->n_bytes);
@@ -97,6 +98,8 @@ static void add_to_json(struct points *p, const struct point *point)
     offline_add_u64(item, "bytes", point->n_bytes);
     if (point->is_log_cut)
         cJSON_AddBoolToObject(item, "log_cut", true);
+    if (point->is_aside)
+        cJSON_AddBoolToObject(item, "aside", true);
     jobs = cJSON_AddArrayToObject(item, "jobs");
     for (uint32_t i = 0; i < m->n_jobs; i++) {
         cJSON *job = cJSON_CreateObject();
@@ -109,9 +112,14 @@ static void add_to_json(struct points *p, const struct point *point)
     cJSON_AddItemToArray(p->root, item);
 }
 
-static void add(struct points *p, const char *data_dir, const struct manifest *m)
+enum place { IN_LINE, SET_ASIDE };
+
+static void add(struct points *p, const char *data_dir, const struct manifest *m,
+                enum place place)
 {
-    struct point point = { .manifest = m, .is_log_cut = is_log_cut(data_dir, m) };
+    struct point point = { .manifest = m,
+                           .is_log_cut = is_log_cut(data_dir, m),
+                           .is_aside = place == SET_ASIDE };
 
     p->n_added++;
     for (uint32_t i = 0; i < m->n_files; i++) {
@@ -125,17 +133,19 @@ static void add(struct points *p, const char *data_dir, const struct manifest *m
 }
 
 /* One that is damaged, or unfinished, is told and left out. */
-static int add_number(struct points *p, const char *data_dir, uint64_t number, struct err *err)
+static int add_number(struct points *p, const char *data_dir, uint64_t number, enum place place,
+                      struct err *err)
 {
     char dir[SHELF_PATH_MAX];
     struct checkpoint c = { 0 };
     bool unfinished = false;
-    int status = shelf_number_path(data_dir, number, dir, err);
+    int status = place == SET_ASIDE ? shelf_aside_path(data_dir, number, dir, err)
+                                    : shelf_number_path(data_dir, number, dir, err);
 
     if (!status)
         status = checkpoint_open_settled(&file_os, dir, &c, &unfinished, err);
     if (!status)
-        add(p, data_dir, &c.links[0]);
+        add(p, data_dir, &c.links[0], place);
     else if (unfinished || (status == -ENOENT && checkpoint_is_unfinished(&file_os, dir)))
         p->n_absent++;
     else if (checkpoint_is_damage(status))
@@ -147,15 +157,20 @@ static int add_number(struct points *p, const char *data_dir, uint64_t number, s
 static int add_listed(struct points *p, const char *data_dir, struct err *err)
 {
     char base[SHELF_PATH_MAX];
-    struct shelf_numbers numbers = { 0 };
+    struct shelf_numbers numbers = { 0 }, aside = { 0 };
     int status = shelf_path(data_dir, base, err);
 
     if (!status)
         status = shelf_list(&file_os, base, &numbers, err);
-    if (!status && numbers.n == 0)
+    if (!status)
+        status = shelf_list_aside(&file_os, base, &aside, err);
+    if (!status && numbers.n + aside.n == 0)
         status = err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
     for (size_t i = numbers.n; i-- > 0 && !status;)
-        status = add_number(p, data_dir, numbers.items[i], err);
+        status = add_number(p, data_dir, numbers.items[i], IN_LINE, err);
+    for (size_t i = aside.n; i-- > 0 && !status;)
+        status = add_number(p, data_dir, aside.items[i], SET_ASIDE, err);
+    free(aside.items);
     free(numbers.items);
     return status;
 }
@@ -172,15 +187,14 @@ static int add_all(struct points *p, const char *data_dir, struct err *err)
     return status;
 }
 
-int points_run(const struct options *o, const char *const *words, uint32_t n_words)
+static int run_one(const struct options *o, const char *path)
 {
     struct points p = { .json = o->json, .root = cJSON_CreateArray() };
     struct err err = { 0 };
     int status;
 
-    (void)n_words;
     grid_init(&p.grid, heads, COUNT_OF(heads));
-    status = add_all(&p, words[0], &err);
+    status = add_all(&p, path, &err);
     if (status) {
         cJSON_Delete(p.root);
         grid_drop(&p.grid);
@@ -197,4 +211,10 @@ int points_run(const struct options *o, const char *const *words, uint32_t n_wor
     cJSON_Delete(p.root);
     grid_finish(&p.grid, stdout);
     return EXIT_ANSWERED;
+}
+
+int points_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    (void)n_words;
+    return offline_each(o, words[0], run_one);
 }

@@ -29,6 +29,7 @@ struct restore {
     struct manifest *manifest; /* owned */
     struct collect_facts facts;
     int lock; /* of the data directory; -1: none */
+    bool makes_directory;
 };
 
 /* --- where it goes --- */
@@ -69,8 +70,10 @@ static int check_empty(const char *dir, struct err *err)
 
 static int take_directory(struct restore *r, struct err *err)
 {
-    int status = data_lock_take(r->options->to, &r->lock, err);
+    int status;
 
+    r->makes_directory = access(r->options->to, F_OK) != 0;
+    status = data_lock_take(r->options->to, &r->lock, err);
     return status ? status : check_empty(r->options->to, err);
 }
 
@@ -212,6 +215,18 @@ static void tell(const struct restore *r) ON_SHARD
     offline_print_json(json);
 }
 
+/* What failed before it wrote leaves nothing; behind that, what is there is for people to look at. */
+static void remove_directory(const struct restore *r)
+{
+    char path[SETTINGS_TEXT_MAX + sizeof "/LOCK"];
+
+    if (!r->makes_directory || r->lock < 0 || r->manifest)
+        return;
+    snprintf(path, sizeof path, "%s/LOCK", r->options->to);
+    (void)unlink(path);
+    (void)rmdir(r->options->to);
+}
+
 static void deinit(struct restore *r) ON_SHARD
 {
     forget(r);
@@ -237,6 +252,8 @@ int restore_run(const struct options *o, const char *const *words, uint32_t n_wo
         status = write_all(&r, &err);
     if (!status)
         tell(&r);
+    else
+        remove_directory(&r);
     deinit(&r);
     err.status = status;
     return status ? offline_fail(&err) : EXIT_ANSWERED;

@@ -302,18 +302,54 @@ static void show_workers(const struct show *s)
         fprintf(s->out, "no job has come\n");
 }
 
-static void show_why(const struct show *s)
+static bool is_same_wait(const cJSON *a, const cJSON *b)
+{
+    return strcmp(text(a, "what"), text(b, "what")) == 0 &&
+           strcmp(text(a, "who"), text(b, "who")) == 0 &&
+           strcmp(text(a, "why"), text(b, "why")) == 0;
+}
+
+/* How often it is there: each shard tells of its own. 0: it stood before. */
+static uint32_t count_wait(const cJSON *waits, const cJSON *wait)
 {
     const cJSON *w;
+    uint32_t n = 0;
+
+    cJSON_ArrayForEach(w, waits)
+    {
+        if (!is_same_wait(w, wait))
+            continue;
+        if (n == 0 && w != wait)
+            return 0;
+        n++;
+    }
+    return n;
+}
+
+static void show_why(const struct show *s)
+{
+    const cJSON *w, *waits = child(s->root, "waits");
     char since[CELL_MAX], until[CELL_MAX];
 
-    if (cJSON_GetArraySize(child(s->root, "waits")) == 0)
+    if (cJSON_GetArraySize(waits) == 0 && number(s->root, "n_nodes") > 1)
+        fprintf(s->out,
+                "nothing waits on this node; each of the cluster's %.0f nodes knows its own "
+                "waits: psctl "
+                "why --server HOST:PORT\n",
+                number(s->root, "n_nodes"));
+    else if (cJSON_GetArraySize(waits) == 0)
         fprintf(s->out, "nothing waits\n");
-    cJSON_ArrayForEach(w, child(s->root, "waits"))
+    cJSON_ArrayForEach(w, waits)
     {
+        uint32_t n = count_wait(waits, w);
+
+        if (n == 0)
+            continue;
         put(s->out, "", text(w, "what"), ": ");
-        put(s->out, "", text(w, "who"), "; ");
-        put(s->out, "", text(w, "why"), "; ");
+        put(s->out, "", text(w, "who"), "");
+        if (n > 1)
+            fprintf(s->out, ", on %u shards", n);
+        put(s->out, "; ", text(w, "why"), "; ");
         fprintf(s->out, "since %s",
                 format_lasting(since, s->now_unix_ms - number(w, "since_unix_ms")));
         if (number(w, "until_unix_ms") > 0)

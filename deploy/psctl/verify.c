@@ -33,6 +33,8 @@ static void tell_point(struct verify_report *v, struct verify_point *p, const st
     char kind[48] = "full";
 
     offline_add_u64(json, "number", p->number);
+    if (p->is_aside)
+        cJSON_AddBoolToObject(json, "aside", true);
     cJSON_AddStringToObject(json, "verdict", names[p->verdict]);
     cJSON_AddItemToArray(v->points_json, json);
     p->json = json;
@@ -55,8 +57,9 @@ static void tell_point(struct verify_report *v, struct verify_point *p, const st
     if (m->base)
         snprintf(kind, sizeof kind, "delta to %" PRIu64, m->base);
     verify_report_say(
-        v, "whole    checkpoint %" PRIu64 ": %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
-        p->number, kind, m->n_files, n_rows, n_bytes);
+        v,
+        "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
+        p->number, p->is_aside ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
 }
 
 /* What could not be read because psd has removed it since is no damage. */
@@ -191,36 +194,21 @@ static int look_at_logs(struct verify_report *v, struct err *err)
 
 /* --- one path --- */
 
-static int look_at_dir(struct verify_report *v, struct err *err)
+/* The path of one checkpoint: it, and what it is a delta to.  */
+static int look_at_chain(struct verify_report *v, const char *dir, struct verify_point p,
+                         struct err *err)
 {
-    int status = look_at_points(v, err);
-
-    if (!status)
-        status = look_at_logs(v, err);
-    if (status)
-        return status;
-    if (v->n_points == 0 && v->n_logs == 0)
-        return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",
-                       v->data_dir);
-    return verify_bonds_check(v, err);
-    return 0;
-}
-
-/* The path of one checkpoint: it, and what it is a delta to. */
-static int look_at_one(struct verify_report *v, struct err *err)
-{
-    struct verify_point p = { 0 };
     struct checkpoint c;
-    int status = checkpoint_open(v->files, v->data_dir, &c, err);
+    int status = checkpoint_open(v->files, dir, &c, err);
 
     if (!status) {
         p.manifest = &c.links[0];
         p.number = c.links[0].number;
         status = verify_file_all(v->files, &c, VERIFY_CHAIN, err);
     }
-    p.verdict = judge(v, v->data_dir, status);
+    p.verdict = judge(v, dir, status);
     if (p.verdict == VERIFY_GONE) {
-        status = watch_gone(v->data_dir, err);
+        status = watch_gone(dir, err);
     } else if (is_about_files(status)) {
         tell_point(v, &p, err);
         status = 0;
@@ -229,12 +217,51 @@ static int look_at_one(struct verify_report *v, struct err *err)
     return status;
 }
 
+/* Those that were set aside: each with its chain, as no log behind them is needed any more. */
+static int look_at_aside(struct verify_report *v, size_t *ret_n, struct err *err)
+{
+    char base[SHELF_PATH_MAX], dir[SHELF_PATH_MAX];
+    struct shelf_numbers numbers = { 0 };
+    int status = shelf_path(v->data_dir, base, err);
+
+    if (!status)
+        status = shelf_list_aside(v->files, base, &numbers, err);
+    *ret_n = numbers.n;
+    for (size_t i = numbers.n; i-- > 0 && !status;) {
+        struct verify_point p = { .number = numbers.items[i], .is_aside = true };
+
+        status = shelf_aside_path(v->data_dir, p.number, dir, err);
+        if (!status)
+            status = look_at_chain(v, dir, p, err);
+    }
+    free(numbers.items);
+    return status;
+}
+
+static int look_at_dir(struct verify_report *v, struct err *err)
+{
+    size_t n_aside = 0;
+    int status = look_at_points(v, err);
+
+    if (!status)
+        status = look_at_logs(v, err);
+    if (!status)
+        status = look_at_aside(v, &n_aside, err);
+    if (status)
+        return status;
+    if (v->n_points + v->n_logs + n_aside == 0)
+        return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",
+                       v->data_dir);
+    return verify_bonds_check(v, err);
+}
+
 static bool is_checkpoint(const struct file_ops *files, const char *path)
 {
-    char manifest[SETTINGS_TEXT_MAX + 16];
+    char dir[SHELF_PATH_MAX], manifest[SHELF_PATH_MAX + 16];
     int fd;
 
-    snprintf(manifest, sizeof manifest, "%s/MANIFEST", path);
+    shelf_resolve(files, path, dir);
+    snprintf(manifest, sizeof manifest, "%s/MANIFEST", dir);
     if (files->open_read(files->state, manifest, &fd))
         return false;
     (void)files->close(files->state, fd);
@@ -264,7 +291,9 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_tell
     v.points_json = cJSON_AddArrayToObject(v.root, "checkpoints");
     v.logs_json = cJSON_AddArrayToObject(v.root, "logs");
     v.damage_json = cJSON_AddArrayToObject(v.root, "damage");
-    status = is_checkpoint(files, path) ? look_at_one(&v, err) : look_at_dir(&v, err);
+    status = is_checkpoint(files, path)
+                 ? look_at_chain(&v, path, (struct verify_point){ 0 }, err)
+                 : look_at_dir(&v, err);
     if (!status) {
         if (v.n_damaged)
             verify_report_say(&v, "%u things are damaged", v.n_damaged);
@@ -277,15 +306,14 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_tell
     return status;
 }
 
-int verify_run(const struct options *o, const char *const *words, uint32_t n_words)
+static int run_one(const struct options *o, const char *path)
 {
     struct err err = { 0 };
     cJSON *json = NULL;
     bool damaged;
 
-    (void)n_words;
     err.status =
-        verify_path(&file_os, words[0], o->json ? VERIFY_QUIETLY : VERIFY_LINES, &json, &err);
+        verify_path(&file_os, path, o->json ? VERIFY_QUIETLY : VERIFY_LINES, &json, &err);
     if (err.status)
         return offline_fail(&err);
     damaged = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "damage")) > 0;
@@ -294,4 +322,10 @@ int verify_run(const struct options *o, const char *const *words, uint32_t n_wor
     else
         cJSON_Delete(json);
     return damaged ? EXIT_FAILED : EXIT_ANSWERED;
+}
+
+int verify_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    (void)n_words;
+    return offline_each(o, words[0], run_one);
 }

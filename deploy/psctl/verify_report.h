@@ -15,6 +15,7 @@ enum verify_verdict { VERIFY_WHOLE, VERIFY_DAMAGED, VERIFY_UNFINISHED, VERIFY_GO
 
 struct verify_point {
     uint64_t number;
+    bool is_aside;
     enum verify_verdict verdict;
     struct manifest *manifest; /* owned; NULL: it cannot be read */
     cJSON *json;               /* borrowed: in points_json */

@@ -54,9 +54,12 @@ struct worker {
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;
-    /* Its next push came and was not judged (-ENOMEM, PS_ESEQ): until it comes again nothing is true that
+    /* Its next push came and was not judged (-ENOMEM, -EAGAIN, PS_ESEQ): until it comes again nothing is true that
      * was said behind it. */
     bool is_behind;
+    /* Of its last join, in this process: what a connection that joined before still brings says nothing of where it
+     * stands now. */
+    uint64_t join_number;
     bool resumed; /* its last join was a reconnect of the same incarnation */
     uint64_t
         n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
@@ -98,7 +101,7 @@ void roster_free(struct roster *r);
  * afresh keeps no old worker: connections hold {job name, rank, incarnation} and ask
  * roster_find() for each message). -EBUSY: another process (by its name) is this rank and was heard of within half a
  * lease; PS_EJOB: the job runs with other settings (err names which);
- * PS_EFENCED; -ENOSPC (ROSTER_N_JOBS_MAX jobs have workers); -ENOMEM; -EINVAL with a sentence.
+ * PS_EFENCED; -ENOSPC (ROSTER_N_JOBS_MAX jobs have workers); -ENOMEM; -EAGAIN (the journal is full); -EINVAL with a sentence.
  * A job of which nobody is left gives its place to a new one when places run out. */
 int roster_join(struct roster *r, const struct roster_join *join, uint64_t now_ms,
                 struct worker **ret_worker, struct err *err) MUST_CHECK;
@@ -120,6 +123,9 @@ uint64_t roster_fence(const struct roster *r, const char *job, uint32_t rank);
 bool roster_reach(struct worker *worker, uint64_t clock);
 
 void roster_leave(struct roster *r, struct worker *worker);
+
+/* Is this worker counted: expected, or live? */
+bool job_counts(const struct worker *w);
 
 /* The slowest counted worker's clock; of a job with nobody counted, the greatest clock that any
  * had. */

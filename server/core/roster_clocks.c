@@ -73,7 +73,7 @@ static void tell_reach(const struct roster *r, const struct worker *w)
 
 /* --- who counts --- */
 
-static bool is_counted(const struct worker *w)
+bool job_counts(const struct worker *w)
 {
     return w->state == WORKER_EXPECTED || w->state == WORKER_LIVE;
 }
@@ -81,7 +81,7 @@ static bool is_counted(const struct worker *w)
 bool job_is_alive(const struct job *job)
 {
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (is_counted(&job->workers[i]))
+        if (job_counts(&job->workers[i]))
             return true;
     return false;
 }
@@ -96,7 +96,7 @@ uint64_t job_min_clock(const struct job *job)
 
         if (w->clock > most)
             most = w->clock;
-        if (!is_counted(w))
+        if (!job_counts(w))
             continue;
         any = true;
         if (w->clock < least)
@@ -108,7 +108,7 @@ uint64_t job_min_clock(const struct job *job)
 bool job_all_ticked(const struct job *job, uint64_t clock)
 {
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (is_counted(&job->workers[i]) && job->workers[i].clock <= clock)
+        if (job_counts(&job->workers[i]) && job->workers[i].clock <= clock)
             return false;
     return true;
 }

@@ -258,7 +258,10 @@ static int admit(struct roster *r, struct roster_entry *entry, const struct rost
 
     if (entry && join_is_fenced(entry, join, alive))
         return fenced(&entry->job, join, err);
-    status = shard_journal_reserve(r->journal, &event);
+    status = shard_journal_room(r->journal, &event);
+    if (status == -EAGAIN)
+        return err_set(err, status, "job %s: the push log is full: rank %u waits", join->job,
+                       join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);
@@ -269,6 +272,7 @@ static int admit(struct roster *r, struct roster_entry *entry, const struct rost
     if (!goes_on)
         start_job(r, entry, join, now_ms);
     *ret_worker = &entry->job.workers[join->rank];
+    (*ret_worker)->join_number = ++r->n_joins;
     enter(*ret_worker, join, again, now_ms);
     shard_journal_record(r->journal, &event);
     return 0;

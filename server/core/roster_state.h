@@ -26,7 +26,7 @@ struct roster {
     uint32_t lease_ms, join_ms;
     struct roster_entry *entries[ROSTER_N_JOBS_MAX]; /* owned */
     uint32_t n_jobs;
-    uint64_t n_runs, n_gone;
+    uint64_t n_runs, n_gone, n_joins;
     const struct shard_journal *journal; /* borrowed; NULL: none */
     const uint64_t *version;             /* the shard's, borrowed; with a journal */
 };

@@ -13,7 +13,8 @@
  *   - a worker is counted while it is expected (not yet joined, until the join deadline) or
  *     live (lease);
  *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables
- *     asked for.
+ *     asked for; in a job of bounded staleness none of a step behind a meeting before all have come
+ *     to it (shard_config.meet_steps), and no push of one is judged.
  *
  * A push is judged when its number is next: applied or refused, the number is used up and the
  * tick counts, so a refusal is told once and never stops the job. All that can fail fails
@@ -45,6 +46,8 @@ struct shard_config {
     uint32_t lease_ms;         /* a worker that is silent for longer is dead */
     uint32_t join_ms;          /* how long the others wait for a worker that has never come */
     uint32_t park_ms;          /* the longest that a pull may be parked */
+    /* Jobs in bounded staleness meet every so many steps, which makes a cut (shard_cut.h); 0: never */
+    uint32_t meet_steps;
 };
 
 /* One table as the outside sees it. n_pushes counts pushes of gradients, also empty ones, and
@@ -101,7 +104,8 @@ void shard_free(struct shard *s) ON_SHARD;
 void shard_clear(struct shard *s) ON_SHARD;
 
 /* Makes the table, or finds it with the same specification. With must_exist only the name
- * counts. PS_ESPEC (err says which field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC. */
+ * counts. PS_ESPEC (err says which field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC,
+ * -EAGAIN (the journal is full). */
 int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
                     uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
@@ -115,14 +119,16 @@ struct roster *shard_roster(struct shard *s) ON_SHARD;
 /* One push of `worker`. Always fills *ret. Returns 0 when the push is or had been judged, else
  * (the same as ret->status) why it was not, its number being still to come: -ENOMEM (all is as
  * it was; also when it is ahead of the others and there is no place for it while they are
- * behind), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
+ * behind), -EAGAIN (the same, the journal being full), -EBUSY (it is behind a meeting to which another
+ * worker has still to come), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
  *
  * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD,
  * PS_ENAN, PS_EPROTO (a table in two sections; a clock out of range, or of a lock-step push one
  * that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step).
- * One fault refuses the whole push. Rows that have no place in the memory budget, or
+ * One fault refuses the whole push. Rows of sparse tables that have no place in the memory budget, or
  * find no memory at all, refuse nothing: they are left out, in ascending order of keys the last
- * ones, and counted.
+ * ones, and counted. Blocks of a dense table that find no place refuse it (PS_EBUDGET), or leave it
+ * unjudged (-ENOMEM).
  *
  * After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
@@ -171,6 +177,11 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
 /* May this pull be answered now? worker NULL (a reader): always. */
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
     ON_SHARD;
+
+/* The min clock of its job that a pull waits for; 0: any will do. *ret_is_cut: it is a meeting's, and
+ * not the bound's. */
+uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
+                          bool *ret_is_cut) ON_SHARD;
 
 /* Encodes the rows into dst (one section behind the other). A key without a
  * row reads as its initial weights; pulling makes no row. Counts the staleness that the answer

@@ -1,5 +1,8 @@
 #include "server/core/shard_cut.h"
 
+#include <errno.h>
+#include <inttypes.h>
+
 #include "server/core/shard_lockstep.h"
 
 static const struct shard_queue *queue_of(const struct shard *s, const struct job *job)
@@ -42,4 +45,38 @@ uint64_t shard_cut_n_held(const struct shard *s, const struct job *job)
         for (const struct shard_held *h = q->job == job ? q->first : NULL; h; h = h->next)
             n += h->n_sections > 0;
     return n;
+}
+
+uint64_t shard_cut_met(const struct shard *s, const struct job *job, uint64_t clock)
+{
+    uint64_t every = job->mode == SPEC_MODE_SSP ? s->config.meet_steps : 0;
+
+    return every ? clock - clock % every : 0;
+}
+
+static int wait_for_others(const struct job *job, uint64_t clock, uint64_t met, struct err *err)
+{
+    uint64_t least = job_min_clock(job);
+    uint32_t rank = 0;
+
+    if (least >= met)
+        return 0;
+    while (job->workers[rank].clock != least || !job_counts(&job->workers[rank]))
+        rank++;
+    return err_set(err, -EBUSY,
+                   "a push of clock %" PRIu64 " waits for the cut at %" PRIu64
+                   ": worker %" PRIu32 " is at %" PRIu64,
+                   clock, met, rank, least);
+}
+
+int shard_cut_arrive(const struct shard *s, struct worker *worker, uint64_t clock,
+                     struct err *err)
+{
+    uint64_t met = shard_cut_met(s, worker->job, clock);
+
+    if (worker->clock < met) {
+        worker->is_behind = false; /* all before this push are judged */
+        (void)roster_reach(worker, met);
+    }
+    return wait_for_others(worker->job, clock, met, err);
 }

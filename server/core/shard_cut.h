@@ -1,6 +1,6 @@
 /*
  * How a shard stands to "the state after clock c" of a job, which all shards of a cluster can agree on
- * without a word between them. README.md, "A cut", says what that is for each mode, and how a node makes
+ * without a word between them, and what makes sure that there is such a state. README.md, "A cut", says what that is for each mode, and how a node makes
  * a checkpoint of it.
  *
  *     state   pushes of clocks up to c               of later clocks
@@ -27,5 +27,24 @@ uint64_t shard_cut_n_steps(const struct shard *s, const struct job *job) ON_SHAR
 
 /* Its pushes that wait for their clock, of those that have a row for it. */
 uint64_t shard_cut_n_held(const struct shard *s, const struct job *job) ON_SHARD;
+
+/*
+ * Where a job in bounded staleness meets (shard_config.meet_steps = N): at steps N, 2N, 3N ... of its
+ * clock, known to every shard without a word. Nothing of step kN or later is read or changed before
+ * every counted worker has finished the kN steps in front of it; so the event with which the last one
+ * has is EXACT.
+ *
+ *     step     0  1 ..  N-1 |  N     N+1 ..  2N-1 | 2N
+ *     bound    0  1 ..  s   |  0     1   ..  s    | 0      of what a pull may be ahead of min clock
+ */
+
+/* The last meeting that a pull or push of that clock is behind; 0: none. */
+uint64_t shard_cut_met(const struct shard *s, const struct job *job, uint64_t clock);
+
+/* A push of that clock, its worker's next, says that all steps before it are finished: moves the worker up to
+ * the meeting where it has passed it by (or two who did would wait for each other). May the push take
+ * effect, or has somebody still to come? -EBUSY and a sentence. */
+int shard_cut_arrive(const struct shard *s, struct worker *worker, uint64_t clock,
+                     struct err *err) MUST_CHECK;
 
 #endif

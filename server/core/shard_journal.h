@@ -24,6 +24,7 @@
 #ifndef SERVER_CORE_SHARD_JOURNAL_H
 #define SERVER_CORE_SHARD_JOURNAL_H
 
+#include <errno.h>
 #include <stdbool.h>
 
 #include "common/base.h"
@@ -113,8 +114,9 @@ struct shard_journal {
     void *owner; /* borrowed */
 
     /* Room for this event, which may happen now: before a PUSH, TABLE, JOIN or COMBINE. ROWS may come
-     * before it. Anything but 0 is taken for -ENOMEM: the event does not happen, and is tried again
-     * by whoever wanted it. */
+     * before it. -EAGAIN: the journal is full, and says by itself when it takes events again;
+     * anything else but 0 is taken for -ENOMEM. Either way the event does not happen, and is tried again by
+     * whoever wanted it. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;
 
     /* It has happened. GONE, REACH and ROWS come without having been asked for, as nothing can keep
@@ -128,6 +130,15 @@ MUST_CHECK static inline int shard_journal_reserve(const struct shard_journal *j
                                                    const struct shard_event *event)
 {
     return journal ? journal->reserve(journal->owner, event) : 0;
+}
+
+/* The same for who asks: 0, -EAGAIN or -ENOMEM. */
+MUST_CHECK static inline int shard_journal_room(const struct shard_journal *journal,
+                                                const struct shard_event *event)
+{
+    int status = shard_journal_reserve(journal, event);
+
+    return status == 0 || status == -EAGAIN ? status : -ENOMEM;
 }
 
 static inline void shard_journal_record(const struct shard_journal *journal,

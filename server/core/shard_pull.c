@@ -1,6 +1,7 @@
 /* Pulls (shard.h): planned, parked until the clocks allow, answered. */
 #include <inttypes.h>
 
+#include "server/core/shard_cut.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_section.h"
 
@@ -77,16 +78,23 @@ static bool has_lockstep(const struct shard *s, const struct job *job, const str
     return false;
 }
 
+uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
+                          bool *ret_is_cut)
+{
+    uint64_t bound = bound_of(s, job, pull), met = shard_cut_met(s, job, pull->clock);
+    uint64_t needs = pull->clock > bound ? pull->clock - bound : 0;
+
+    *ret_is_cut = met > needs;
+    return *ret_is_cut ? met : needs;
+}
+
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
 {
-    uint64_t bound;
+    bool is_cut;
 
     if (!worker)
         return true;
-    bound = bound_of(s, worker->job, pull);
-    if (bound == NO_BOUND)
-        return true;
-    if (pull->clock > bound && job_min_clock(worker->job) < pull->clock - bound)
+    if (job_min_clock(worker->job) < shard_pull_needs(s, worker->job, pull, &is_cut))
         return false;
     return !has_lockstep(s, worker->job, pull) || !shard_lockstep_is_behind(s, worker->job);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/core/shard_change.h"
+#include "server/core/shard_cut.h"
 #include "server/core/shard_rows.h"
 #include "server/core/shard_section.h"
 #include "server/core/shard_verdict.h"
@@ -62,7 +63,7 @@ static int check_table(struct shard *s, struct shard_run *run, struct shard_part
 }
 
 /* Asked again before it takes effect: the worker may have been moved up meanwhile. */
-static int check_clock(struct shard_run *run)
+static int check_clock(const struct shard *s, struct shard_run *run)
 {
     const struct push *push = run->push;
     const struct worker *worker = run->worker;
@@ -76,7 +77,8 @@ static int check_clock(struct shard_run *run)
                        " after the worker has finished it (its clock is %" PRIu64 ")",
                        run->fault.entry->table.spec.name, push->clock, worker->clock);
     }
-    return 0;
+    run->fault.entry = NULL;
+    return s->again ? 0 : shard_cut_arrive(s, run->worker, push->clock, &run->fault.err);
 }
 
 static int check_tables(struct shard *s, struct shard_run *run)
@@ -92,7 +94,7 @@ static int check_tables(struct shard *s, struct shard_run *run)
         run->parts[i].section = &push->sections[i];
         status = check_table(s, run, &run->parts[i]);
     }
-    return status ? status : check_clock(run);
+    return status ? status : check_clock(s, run);
 }
 
 /* Gives every part its arrays. Nobody comes in between where the push is small. */
@@ -180,7 +182,7 @@ static void fail(struct shard *s, struct shard_run *run, int status)
 }
 
 /* In slices, others have come in between: is all as it was when it began? */
-static int check_again(struct shard_run *run)
+static int check_again(const struct shard *s, struct shard_run *run)
 {
     bool is_repeated;
     int status = shard_verdict_turn(run->worker, run->push, &is_repeated, &run->fault.err);
@@ -188,12 +190,12 @@ static int check_again(struct shard_run *run)
     if (!status && is_repeated)
         status = err_set(&run->fault.err, PS_ESEQ, "push number %" PRIu64 " came twice at once",
                          run->push->seq);
-    return status ? status : check_clock(run);
+    return status ? status : check_clock(s, run);
 }
 
 static void take_effect(struct shard *s, struct shard_run *run)
 {
-    int status = check_again(run);
+    int status = check_again(s, run);
 
     if (!status)
         status = shard_verdict_prepare(s, run);

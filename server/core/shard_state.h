@@ -80,7 +80,7 @@ struct shard_fault {
  *     JUDGED   `result` says how
  *
  * A fault in CHECK leads to JUDGED, with nothing left behind but the refusal. In APPLY there is
- * none: a key for which there is no memory gets no row, and is counted.
+ * none: a key of a sparse table for which there is no memory gets no row, and is counted.
  */
 enum shard_phase { SHARD_IDLE, SHARD_CHECK, SHARD_APPLY, SHARD_JUDGED };
 

@@ -111,7 +111,9 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
         return err_set(err, -ENOSPC,
                        "table %s: this shard has %u tables, which is the most it can have",
                        spec->name, SHARD_N_TABLES_MAX);
-    status = shard_journal_reserve(s->journal, &event);
+    status = shard_journal_room(s->journal, &event);
+    if (status == -EAGAIN)
+        return err_set(err, status, "table %s: the push log is full: it waits", spec->name);
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);

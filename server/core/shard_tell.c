@@ -22,7 +22,7 @@ int shard_tell_reserve(const struct shard *s, const struct worker *worker,
     if (!s->journal)
         return 0;
     event = push_event(s, worker, push, status);
-    return shard_journal_reserve(s->journal, &event) ? -ENOMEM : 0;
+    return shard_journal_room(s->journal, &event);
 }
 
 void shard_tell_push(struct shard *s, const struct worker *worker, const struct push *push,

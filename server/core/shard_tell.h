@@ -11,7 +11,7 @@
 /* Noted between two cuts, of all tables: 8 MiB. Beyond that the next checkpoint is a full one. */
 #define SHARD_GONE_MAX (UINT64_C(1) << 20)
 
-/* Room in the journal for a push that is about to be judged so; -ENOMEM: it is not. */
+/* Room in the journal for a push that is about to be judged so; -EAGAIN, -ENOMEM: it is not. */
 int shard_tell_reserve(const struct shard *s, const struct worker *worker,
                        const struct push *push, int status) MUST_CHECK;
 void shard_tell_push(struct shard *s, const struct worker *worker, const struct push *push,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/core/shard_again.h"
+#include "server/core/shard_blocks.h"
 #include "server/core/shard_change.h"
 #include "server/core/shard_lockstep.h"
 #include "server/core/shard_look.h"
@@ -97,8 +98,21 @@ static void end_step(struct shard *s, struct shard_run *run)
 
 static bool is_unjudged(int status)
 {
-    return status == -ENOMEM || status == PS_EFENCED || status == PS_ESEQ ||
-           status == PS_ENOJOIN;
+    return status == -ENOMEM || status == -EAGAIN || status == -EBUSY || status == PS_EFENCED ||
+           status == PS_ESEQ || status == PS_ENOJOIN;
+}
+
+/* Room in the journal for its being judged so. */
+static int reserve_journal(struct shard *s, struct shard_run *run, int judged)
+{
+    int status = shard_tell_reserve(s, run->worker, run->push, judged);
+
+    if (!status)
+        return 0;
+    return err_set(&run->fault.err, status,
+                   status == -EAGAIN ? "the push log is full: push number %" PRIu64 " waits"
+                                     : "no memory for the log of push number %" PRIu64,
+                   run->push->seq);
 }
 
 static void refuse(struct shard *s, struct shard_run *run, int status)
@@ -127,9 +141,11 @@ void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status)
     if (status == -ENOMEM && fault->err.status != -ENOMEM)
         err_set(&fault->err, -ENOMEM, "no memory for push number %" PRIu64, run->push->seq);
     s->counters.pushes_fenced += status == PS_EFENCED;
-    if (!is_unjudged(status) && shard_tell_reserve(s, run->worker, run->push, status) != 0)
-        status = err_set(&fault->err, -ENOMEM, "no memory for the log of push number %" PRIu64,
-                         run->push->seq);
+    if (!is_unjudged(status)) {
+        int reserved = reserve_journal(s, run, status);
+
+        status = reserved ? reserved : status;
+    }
     run->worker->is_behind = !s->again;
     if (s->again || is_unjudged(status))
         run->status = status;
@@ -179,12 +195,21 @@ static void take_place(struct shard *s, struct shard_run *run)
 
 int shard_verdict_prepare(struct shard *s, struct shard_run *run)
 {
+    int status;
+
     run->fault.entry = NULL;
-    if (shard_tell_reserve(s, run->worker, run->push, 0) != 0)
-        return err_set(&run->fault.err, -ENOMEM,
-                       "no memory for the log of push number %" PRIu64, run->push->seq);
-    return shard_lockstep_copy(s, run->worker, run->push, run->parts, &run->held,
-                               &run->fault.err);
+    status = reserve_journal(s, run, 0);
+    if (!status)
+        status = shard_lockstep_copy(s, run->worker, run->push, run->parts, &run->held,
+                                     &run->fault.err);
+    if (status)
+        return status;
+    status = shard_blocks_make(s, run);
+    if (status && run->held) {
+        shard_lockstep_let_go(run->held);
+        run->held = NULL;
+    }
+    return status;
 }
 
 void shard_verdict_accept(struct shard *s, struct shard_run *run)

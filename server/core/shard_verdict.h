@@ -23,14 +23,15 @@ void shard_verdict_tell(const struct shard *s, const struct worker *worker,
 void shard_verdict_repeat(struct shard *s, const struct worker *worker, const struct push *push,
                           struct shard_push_result *ret);
 
-/* run->fault says why it is not applied. -ENOMEM and what shard_verdict_turn() says judge
+/* run->fault says why it is not applied. -ENOMEM, -EAGAIN and what shard_verdict_turn() says judge
  * nothing: its number is still to come. */
 void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status);
 
 /* What a journal says was refused, with `status`, is refused again. PS_ECORRUPT: that is no refusal. */
 int shard_verdict_refuse_again(struct shard *s, struct shard_run *run, int status) MUST_CHECK;
 
-/* The last that can fail: a copy of what must wait for its clock. -ENOMEM, or a refusal. */
+/* The last that can fail: a copy of what must wait for its clock, rows for blocks of dense tables. -EAGAIN (the
+ * journal is full), -ENOMEM, or a refusal. */
 int shard_verdict_prepare(struct shard *s, struct shard_run *run) MUST_CHECK;
 
 /* Its rows are found, and no mark is set. Those of s->small are changed by this, those of

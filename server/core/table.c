@@ -196,6 +196,11 @@ uint64_t table_n_numbers(const struct table *t)
     return t->rows.n_things;
 }
 
+uint32_t table_number(const struct table *t, const struct row *row)
+{
+    return table_index_number(&t->index, &t->rows, row);
+}
+
 struct row *table_row(const struct table *t, uint64_t i)
 {
     struct row *row;

@@ -93,6 +93,9 @@ bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret
 /* Row numbers are below this; some may be free. */
 uint64_t table_n_numbers(const struct table *t);
 
+/* The number of `row`, which is there. */
+uint32_t table_number(const struct table *t, const struct row *row);
+
 /* The row of that number, or NULL where none is. i < table_n_numbers(t). */
 struct row *table_row(const struct table *t, uint64_t i);
 

@@ -161,6 +161,26 @@ void table_index_put(struct table_index *x, uint64_t key, uint32_t number)
     table_segment_put(table_index_segment(x, hash), hash, number);
 }
 
+uint32_t table_index_number(const struct table_index *x, const struct table_slabs *rows,
+                            const struct row *row)
+{
+    uint64_t hash = hash_mix(row->key), at = table_segment_home(hash);
+    const struct table_segment *segment = table_index_segment(x, hash);
+
+    for (;; at += table_segment_step(hash)) {
+        const struct table_line *line = table_segment_line(segment, at);
+        uint32_t bits = table_segment_match(line, table_segment_tag(hash));
+
+        for (; bits; bits &= bits - 1) {
+            uint32_t number = line->numbers[__builtin_ctz(bits)];
+
+            if (table_slab_at(rows, number) == row)
+                return number;
+        }
+        assert(line->n_passed > 0); /* it stands further on */
+    }
+}
+
 uint32_t table_index_take(struct table_index *x, const struct table_slabs *rows,
                           const struct row *row)
 {

@@ -73,6 +73,10 @@ void table_index_compare(const struct table_index *x, const struct table_slabs *
 /* The key, which is not there, and for which table_grow_reserve() has made room, has this row. */
 void table_index_put(struct table_index *x, uint64_t key, uint32_t number);
 
+/* The number of `row`, which is there. */
+uint32_t table_index_number(const struct table_index *x, const struct table_slabs *rows,
+                            const struct row *row);
+
 /* Takes the key of `row`, which is there, out; says the row's number. */
 uint32_t table_index_take(struct table_index *x, const struct table_slabs *rows,
                           const struct row *row);

@@ -42,9 +42,9 @@ void rebuild_say_later(const struct rebuild_at *at,
     struct err text;
 
     err_set(&text, 0,
-            "at: job %s is not in lock step throughout: all of its first %" PRIu64
-            " steps are there, and of later ones what each shard had by then, which differs "
-            "from shard to shard",
+            "at: job %.40s is not in lock step throughout: all of its first %" PRIu64
+            " steps are there, and of later ones what each shard had by then (with bounded "
+            "staleness multiples of psd's --cut-every are exact)",
             at->job, at->clock);
     if (report)
         report(arg, text.text);
@@ -279,9 +279,15 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
 static int find(const struct rebuild_config *config, uint64_t below, struct checkpoint *ret,
                 bool *ret_is_there, struct err *err)
 {
-    int status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
-                                 config->arg, err);
+    int status;
 
+    /* One that was set aside is a start only for who names it. */
+    if (config->at.number && below == config->at.number + 1)
+        status = checkpoint_find_numbered(config->files, config->data_dir, config->at.number,
+                                          ret, config->report, config->arg, err);
+    else
+        status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
+                                 config->arg, err);
     *ret_is_there = status == 0;
     if (status == PS_ENOCHECKPOINT && !config->at.number)
         return 0;

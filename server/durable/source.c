@@ -11,6 +11,7 @@
 #include "server/durable/epochs.h"
 #include "server/durable/manifests.h"
 #include "server/store/part_read.h"
+#include "server/store/shelf.h"
 
 #define LEASE_MS 1u /* of shards that serve nobody */
 
@@ -22,22 +23,6 @@ static bool is_file(const struct file_ops *files, const char *path)
         return false;
     (void)files->close(files->state, fd);
     return true;
-}
-
-/* DATA_DIR/checkpoints/NUMBER: cut into DATA_DIR and NUMBER. False: something else. */
-static bool split_checkpoint(char path[CHECKPOINT_PATH_MAX], uint64_t *ret_number)
-{
-    static const char middle[] = "/checkpoints/";
-    size_t len = strlen(path), tail = sizeof middle - 1 + 20;
-
-    while (len > 1 && path[len - 1] == '/')
-        path[--len] = '\0';
-    if (len <= tail || strncmp(path + len - tail, middle, sizeof middle - 1) != 0 ||
-        strspn(path + len - 20, "0123456789") != 20)
-        return false;
-    *ret_number = strtoull(path + len - 20, NULL, 10);
-    path[len - tail] = '\0';
-    return *ret_number != 0;
 }
 
 /* --- what is there --- */
@@ -55,12 +40,13 @@ static const struct manifest_job *find_held_job(const struct manifest *m)
 static int has_held_table(const struct source *s, const struct file_ops *files, bool *ret,
                           struct err *err)
 {
-    char path[CHECKPOINT_FILE_PATH_MAX];
+    char path[CHECKPOINT_FILE_PATH_MAX], name[MANIFEST_NAME_MAX];
     struct part_reader r;
-    int status = checkpoint_file_path(s->data_dir, s->checkpoint.links[0].number, 0, path, err);
+    int status;
 
-    if (!status)
-        status = part_read_open(&r, files, path, err);
+    manifest_file_name(0, name);
+    snprintf(path, sizeof path, "%s/%s", s->checkpoint.dir, name);
+    status = part_read_open(&r, files, path, err);
     if (status)
         return status;
     *ret = false;
@@ -243,15 +229,15 @@ static int open_data_dir(const struct file_ops *files, struct source *s,
                          void (*report)(void *arg, const char *sentence), void *arg,
                          struct err *err)
 {
-    uint64_t below = s->at.number ? s->at.number + 1 : 0;
-    int status = checkpoint_find(files, s->data_dir, below, &s->checkpoint, report, arg, err);
+    int status;
 
+    if (s->at.number)
+        status = checkpoint_find_numbered(files, s->data_dir, s->at.number, &s->checkpoint,
+                                          report, arg, err);
+    else
+        status = checkpoint_find(files, s->data_dir, 0, &s->checkpoint, report, arg, err);
     if (status == PS_ENOCHECKPOINT && !s->at.number)
         return look_at_log(s, files, err);
-    if (!status && s->at.number && s->checkpoint.links[0].number != s->at.number)
-        status =
-            err_set(err, PS_ENOCHECKPOINT, "there is no valid checkpoint %" PRIu64 " in %s",
-                    s->at.number, s->data_dir);
     return status ? status : look_at_checkpoint(s, files, err);
 }
 
@@ -259,7 +245,7 @@ int source_open(const struct file_ops *files, const char *path, const struct reb
                 void (*report)(void *arg, const char *sentence), void *arg, struct source *ret,
                 struct err *err)
 {
-    char manifest[CHECKPOINT_PATH_MAX + 16];
+    char dir[CHECKPOINT_PATH_MAX], manifest[CHECKPOINT_PATH_MAX + 16];
     int status;
 
     *ret = (struct source){ .at = *at };
@@ -267,8 +253,9 @@ int source_open(const struct file_ops *files, const char *path, const struct reb
         return err_set(err, -ENAMETOOLONG, "a path of more than %u bytes",
                        CHECKPOINT_PATH_MAX - 1);
     snprintf(ret->data_dir, sizeof ret->data_dir, "%s", path);
-    snprintf(manifest, sizeof manifest, "%s/MANIFEST", path);
-    if (is_file(files, manifest) && !split_checkpoint(ret->data_dir, &ret->at.number))
+    shelf_resolve(files, path, dir);
+    snprintf(manifest, sizeof manifest, "%s/MANIFEST", dir);
+    if (is_file(files, manifest) && !shelf_split(path, ret->data_dir, &ret->at.number))
         status = open_alone(files, path, ret, report, arg, err);
     else
         status = open_data_dir(files, ret, report, arg, err);

@@ -87,8 +87,9 @@ int log_queue_reserve(struct log_queue *q, size_t n_bytes)
 {
     struct log_block *block;
 
-    if (n_bytes > LOG_RECORD_BYTES_MAX || q->state == LOG_QUEUE_FULL ||
-        keep_small_ready(q) != 0)
+    if (q->state == LOG_QUEUE_FULL)
+        return -EAGAIN;
+    if (n_bytes > LOG_RECORD_BYTES_MAX || keep_small_ready(q) != 0)
         return -ENOMEM;
     if (q->next && q->next->cap_bytes >= n_bytes)
         return 0;

@@ -8,7 +8,7 @@
  *
  *     state     meaning                                  reserve          append
  *     OPEN      there is room                            makes room       is kept
- *     FULL      max_bytes wait: the disk is slower       -ENOMEM: the     is kept: what was reserved
+ *     FULL      max_bytes wait: the disk is slower       -EAGAIN: the     is kept: what was reserved
  *                                                        event waits      before, ends, rows
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
  *                                                                         /healthz is red
@@ -85,8 +85,8 @@ void log_queue_init(struct log_queue *q, const struct log_queue_config *config);
 void log_queue_deinit(struct log_queue *q);
 
 /* Makes room for the next record of an event that is asked for (shard_event_is_asked_for()), of
- * n_bytes (log_record_bytes()) or less; those of other events may come before it. -ENOMEM, also while
- * FULL: to be asked before the event happens, which then must not. */
+ * n_bytes (log_record_bytes()) or less; those of other events may come before it. To be asked before the
+ * event happens, which must not after -EAGAIN (FULL: it waits, until that is left) or -ENOMEM. */
 int log_queue_reserve(struct log_queue *q, size_t n_bytes) MUST_CHECK;
 
 /* Copies the record; its number is given here, and returned. now_ms: monotonic, the writer's clock. */

@@ -7,10 +7,11 @@
  * log_thread_sync() asked for), the queue is FULL no more, the writer has failed or works again, there
  * is a gap. What they are is in log_thread_view().
  *
- *     before an event   log_thread_reserve(t, log_record_bytes(&record)); -ENOMEM: no event
+ *     before an event   log_thread_reserve(t, log_record_bytes(&record)); not 0: no event
  *     at the event      number = log_thread_append(t, &record, now_ms)
  *     its reply         once number <= view.acknowledged (at once, but for fsync)
- *     view.state FULL   reserve says -ENOMEM until it is OPEN: better no pushes are read
+ *     view.state FULL   reserve says -EAGAIN until it is OPEN: better no pushes are read. Whoever was told so hears
+ *                       the news that it is full no more; the view may be newer than what reserve saw
  *     view.progress     .state FAILED: /healthz is red, with .err.text
  *     view.lost_first   not 0: there is a gap. /healthz is red; a checkpoint, at once (full or delta)
  *     a walk's end      log_thread_sync(t, through); a checkpoint once view.progress.durable has reached

@@ -38,6 +38,7 @@ struct connection_worker {
     char job[SPEC_NAME_MAX];
     uint32_t rank;
     uint64_t incarnation;
+    uint64_t join_number; /* roster.h */
 };
 
 /* Something that ought to go on: since when it has been at the same point. */

@@ -70,13 +70,14 @@ static int check_facts(const struct link *l, const struct part_reader *r)
 }
 
 /* links[k] stands beside links[0], under its number. */
-static void file_path(const struct link *l, char ret[static CHECKPOINT_FILE_PATH_MAX])
+static void file_path(const struct link *l, const struct file_ops *files,
+                      char ret[static CHECKPOINT_FILE_PATH_MAX])
 {
     const struct checkpoint *c = l->checkpoint;
     char dir[CHECKPOINT_PATH_MAX], name[MANIFEST_NAME_MAX];
 
     if (l->link)
-        shelf_beside(c->dir, c->links[l->link].number, dir);
+        shelf_beside(files, c->dir, c->links[l->link].number, dir);
     else
         memcpy(dir, c->dir, sizeof dir);
     manifest_file_name(l->file, name);
@@ -106,7 +107,7 @@ int chain_check(const struct file_ops *files, const struct checkpoint *c, uint32
     for (uint32_t k = chain_length(c, i); k-- > 0 && !status;) {
         struct link l = { .checkpoint = c, .link = k, .file = i, .err = err };
 
-        file_path(&l, path);
+        file_path(&l, files, path);
         status = open_link(&l, files, path, &r);
         if (!status)
             part_read_close(&r);
@@ -137,7 +138,7 @@ int chain_read_link(const struct file_ops *files, const struct checkpoint *c, ui
     struct part_reader r;
     int status;
 
-    file_path(&l, path);
+    file_path(&l, files, path);
     status = open_link(&l, files, path, &r);
     if (status)
         return status;

@@ -71,6 +71,12 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
                       const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
                       struct err *err) MUST_CHECK;
 
+/* A process that died between a manifest's rename and its sync leaves a name that the next one reads and a power
+ * cut takes away: whoever lets anything stand on a checkpoint that he has read (a delta, a log that goes on from it) makes
+ * it safe first. */
+int checkpoint_sync(const struct file_ops *files, const char *data_dir, uint64_t number,
+                    struct err *err) MUST_CHECK;
+
 /* The newest restore point below number `below` (0: of all) whose manifests are valid; its files are
  * opened as far as their heads, and hold what these say only once they are read to their ends (loader.h, checkpoint_verify()). One
  * that is damaged, or lacks a link, is told to `report` (may be NULL) and skipped. PS_ENOCHECKPOINT when there
@@ -79,7 +85,14 @@ int checkpoint_find(const struct file_ops *files, const char *data_dir, uint64_t
                     struct checkpoint *ret, void (*report)(void *, const char *sentence),
                     void *arg, struct err *err) MUST_CHECK;
 
-/* The same of one directory, DATA_DIR/checkpoints/NUMBER; its links stand beside it. */
+/* Of that number alone, also where it was set aside. */
+int checkpoint_find_numbered(const struct file_ops *files, const char *data_dir,
+                             uint64_t number, struct checkpoint *ret,
+                             void (*report)(void *arg, const char *sentence), void *arg,
+                             struct err *err) MUST_CHECK;
+
+/* The same of one directory, DATA_DIR/checkpoints/NUMBER, also as people type it (shelf_resolve()); its links stand
+ * beside it. */
 int checkpoint_open(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                     struct err *err) MUST_CHECK;
 

@@ -166,18 +166,17 @@ static int check_base(const struct file_ops *files, const char *data_dir,
     return status;
 }
 
-/* A process that died between a manifest's rename and its sync leaves a name that the next one reads and a power
- * cut takes away: what is to stand on it makes it safe first. Its own base was made so when it was committed. */
-static int sync_base(const struct file_ops *files, const char *data_dir, uint64_t base,
-                     struct err *err)
+/* Its own base was made so when it was committed. */
+int checkpoint_sync(const struct file_ops *files, const char *data_dir, uint64_t number,
+                    struct err *err)
 {
     char dir[CHECKPOINT_PATH_MAX];
-    int status = shelf_number_path(data_dir, base, dir, err);
+    int status = shelf_number_path(data_dir, number, dir, err);
 
     if (status)
         return status;
     status = files->sync_dir(files->state, dir);
-    return status ? err_set(err, status, "cannot sync the base: %s: %.150s",
+    return status ? err_set(err, status, "cannot sync the checkpoint: %s: %.150s",
                             status_text(status), dir)
                   : 0;
 }
@@ -198,7 +197,7 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
     if (!status)
         status = check_base(files, data_dir, m, err);
     if (!status && m->base)
-        status = sync_base(files, data_dir, m->base, err);
+        status = checkpoint_sync(files, data_dir, m->base, err);
     if (!status)
         status = manifest_write(files, dir, m, err);
     if (status)

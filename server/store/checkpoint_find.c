@@ -54,7 +54,7 @@ static int read_base(const struct file_ops *files, struct checkpoint *c, struct 
     if (!links)
         return err_set(err, -ENOMEM, "no memory to read %.160s", c->dir);
     c->links = links;
-    shelf_beside(c->dir, number, dir);
+    shelf_beside(files, c->dir, number, dir);
     status = manifest_read(files, dir, &links[c->n_links], err);
     if (status)
         return status;
@@ -76,9 +76,9 @@ int checkpoint_read_links(const struct file_ops *files, const char *dir, struct 
     if (strlen(dir) + 40 > CHECKPOINT_PATH_MAX)
         return err_set(err, -ENAMETOOLONG, "a checkpoint's path of more than %u bytes",
                        CHECKPOINT_PATH_MAX - 40);
-    snprintf(ret->dir, sizeof ret->dir, "%s", dir);
+    shelf_resolve(files, dir, ret->dir);
     ret->links = mem_alloc(sizeof *ret->links);
-    status = manifest_read(files, dir, ret->links, err);
+    status = manifest_read(files, ret->dir, ret->links, err);
     ret->n_links = 1;
     while (!status && ret->links[ret->n_links - 1].base)
         status = read_base(files, ret, err);
@@ -154,6 +154,27 @@ static int find_below(const struct file_ops *files, const char *data_dir, uint64
         return err_set(err, PS_ENOCHECKPOINT, "no checkpoint %" PRIu64 " or older in %.200s",
                        below - 1, data_dir);
     return err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
+}
+
+int checkpoint_find_numbered(const struct file_ops *files, const char *data_dir,
+                             uint64_t number, struct checkpoint *ret,
+                             void (*report)(void *, const char *sentence), void *arg,
+                             struct err *err)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+    int status = checkpoint_find(files, data_dir, number + 1, ret, report, arg, err);
+
+    if (status != PS_ENOCHECKPOINT && (status || ret->links[0].number == number))
+        return status;
+    checkpoint_close(ret);
+    status = shelf_aside_path(data_dir, number, dir, err);
+    if (status)
+        return status;
+    if (checkpoint_is_unfinished(files, dir))
+        return err_set(err, PS_ENOCHECKPOINT,
+                       "at: there is no valid checkpoint %" PRIu64 " in %.200s", number,
+                       data_dir);
+    return checkpoint_open(files, dir, ret, err);
 }
 
 int checkpoint_find(const struct file_ops *files, const char *data_dir, uint64_t below,

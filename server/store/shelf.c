@@ -48,20 +48,91 @@ int shelf_aside_path(const char *data_dir, uint64_t number, char ret[static SHEL
     return 0;
 }
 
-void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX])
-{
-    size_t len = strlen(dir), name_at;
+/* The last name of a path, without slashes behind it. */
+struct name {
+    size_t at, len;
+};
 
-    while (len > 1 && dir[len - 1] == '/')
-        len--;
-    for (name_at = len; name_at > 0 && dir[name_at - 1] != '/';)
-        name_at--;
-    if (strspn(dir + name_at, ".") >= len - name_at) /* it has no name to be replaced */
-        snprintf(ret, SHELF_PATH_MAX, "%.*s/../%0*" PRIu64, (int)len, dir, NUMBER_DIGITS,
-                 number);
+static struct name last_name(const char *path)
+{
+    size_t end = strlen(path), at;
+
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (at = end; at > 0 && path[at - 1] != '/';)
+        at--;
+    return (struct name){ at, end - at };
+}
+
+static bool ends_aside(const char *path, struct name name)
+{
+    const size_t len = sizeof ASIDE - 1;
+
+    return name.len > len && strncmp(path + name.at + name.len - len, ASIDE, len) == 0;
+}
+
+static bool has_manifest(const struct file_ops *files, const char *dir)
+{
+    char path[SHELF_PATH_MAX + sizeof "/MANIFEST"];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/MANIFEST", dir);
+    if (files->open_read(files->state, path, &fd))
+        return false;
+    (void)files->close(files->state, fd);
+    return true;
+}
+
+void shelf_beside(const struct file_ops *files, const char *dir, uint64_t number,
+                  char ret[static SHELF_PATH_MAX])
+{
+    struct name name = last_name(dir);
+
+    if (strspn(dir + name.at, ".") >= name.len) /* it has no name to be replaced */
+        snprintf(ret, SHELF_PATH_MAX, "%.*s/../%0*" PRIu64, (int)(name.at + name.len), dir,
+                 NUMBER_DIGITS, number);
     else
-        snprintf(ret, SHELF_PATH_MAX, "%.*s%0*" PRIu64, (int)name_at, dir, NUMBER_DIGITS,
+        snprintf(ret, SHELF_PATH_MAX, "%.*s%0*" PRIu64, (int)name.at, dir, NUMBER_DIGITS,
                  number);
+    /* Numbers are never given twice: there is the one or the other. */
+    if (ends_aside(dir, name) && !has_manifest(files, ret))
+        strcat(ret, ASIDE);
+}
+
+bool shelf_split(const char *path, char ret_data_dir[static SHELF_PATH_MAX],
+                 uint64_t *ret_number)
+{
+    static const char middle[] = "/checkpoints/";
+    const size_t len = sizeof middle - 1;
+    struct name name = last_name(path);
+    size_t n_digits = strspn(path + name.at, "0123456789");
+    uint64_t number = strtoull(path + name.at, NULL, 10);
+
+    if (n_digits == 0 || n_digits > NUMBER_DIGITS || number == 0 ||
+        number >= SHELF_NUMBER_MAX ||
+        (n_digits != name.len &&
+         !(ends_aside(path, name) && n_digits + sizeof ASIDE - 1 == name.len)))
+        return false;
+    if (name.at <= len || name.at >= SHELF_PATH_MAX ||
+        strncmp(path + name.at - len, middle, len) != 0)
+        return false;
+    snprintf(ret_data_dir, SHELF_PATH_MAX, "%.*s", (int)(name.at - len), path);
+    *ret_number = number;
+    return true;
+}
+
+void shelf_resolve(const struct file_ops *files, const char *path,
+                   char ret[static SHELF_PATH_MAX])
+{
+    char data_dir[SHELF_PATH_MAX];
+    uint64_t number;
+
+    snprintf(ret, SHELF_PATH_MAX, "%s", path);
+    if (last_name(path).len >= NUMBER_DIGITS || !shelf_split(path, data_dir, &number) ||
+        shelf_number_path(data_dir, number, ret, NULL))
+        return;
+    if (!has_manifest(files, ret))
+        (void)!shelf_aside_path(data_dir, number, ret, NULL);
 }
 
 /* Room for one more of `n` items: doubled when they fill a power of two. */

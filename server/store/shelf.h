@@ -5,6 +5,8 @@
 #ifndef SERVER_STORE_SHELF_H
 #define SERVER_STORE_SHELF_H
 
+#include <stdbool.h>
+
 #include "common/file.h"
 #include "common/status.h"
 
@@ -23,9 +25,19 @@ int shelf_number_path(const char *data_dir, uint64_t number, char ret[static SHE
 int shelf_aside_path(const char *data_dir, uint64_t number, char ret[static SHELF_PATH_MAX],
                      struct err *err) MUST_CHECK;
 
-/* Beside `dir`, a checkpoint's directory of any name: that of checkpoint `number`. dir has room for 40 bytes
- * in SHELF_PATH_MAX. */
-void shelf_beside(const char *dir, uint64_t number, char ret[static SHELF_PATH_MAX]);
+/* Beside `dir`, a checkpoint's directory of any name: that of checkpoint `number`; beside one that was set
+ * aside also that was, where it is not there otherwise. dir has room for 40 bytes in SHELF_PATH_MAX. */
+void shelf_beside(const struct file_ops *files, const char *dir, uint64_t number,
+                  char ret[static SHELF_PATH_MAX]);
+
+/* A checkpoint's directory as people type it, DATA_DIR/checkpoints/ and its number of any length, also with
+ * .aside: cut in two. False: it is something else. */
+bool shelf_split(const char *path, char ret_data_dir[static SHELF_PATH_MAX],
+                 uint64_t *ret_number);
+
+/* The directory that is meant: where the number is short, it with 20 digits, or NUMBER.aside; else `path`. */
+void shelf_resolve(const struct file_ops *files, const char *path,
+                   char ret[static SHELF_PATH_MAX]);
 
 /* The numbers that are there, descending. Names that are no number of ours are left out. */
 struct shelf_numbers {

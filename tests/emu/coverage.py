@@ -6,6 +6,7 @@ Runs every program under BUILD_DIR/unit/cuda, then gcov. Prints a line for each 
 1 if a test fails or less than PERCENT (95) of all lines were run.
 """
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
@@ -15,14 +16,18 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+def run(program):
+    return subprocess.run([program], capture_output=True, text=True, timeout=600)
+
+
 def run_tests(build):
     programs = sorted(p for p in glob.glob(f"{build}/unit/cuda/test_*") if os.access(p, os.X_OK))
     if not programs:
         sys.exit(f"no tests under {build}/unit/cuda: run `make cuda-coverage`")
-    for program in programs:
-        done = subprocess.run([program], capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            sys.exit(f"{program} failed:\n{done.stdout}{done.stderr}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for program, done in zip(programs, pool.map(run, programs)):
+            if done.returncode:
+                sys.exit(f"{program} failed:\n{done.stdout}{done.stderr}")
     return len(programs)
 
 

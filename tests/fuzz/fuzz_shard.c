@@ -64,7 +64,8 @@ static void begin(struct world *w)
                                        .memory_max_bytes = setting & 8 ? 64 << 10 : 0,
                                        .lease_ms = LEASE_MS,
                                        .join_ms = JOIN_MS,
-                                       .park_ms = 1000 };
+                                       .park_ms = 1000,
+                                       .meet_steps = 3 };
     w->journal = journal_new();
     enter_shard();
     w->s = shard_new(&w->config);

@@ -117,7 +117,9 @@ static void assign(struct harness *h, uint32_t table, const uint64_t *keys, uint
 static void read_rows(struct harness *h, uint32_t table, const uint64_t *keys, uint32_t n_keys,
                       float *dst)
 {
-    struct ps_pull_section section = { table, CODEC_FP32, n_keys, keys, dst, NULL };
+    struct ps_pull_section section = {
+        .table = table, .codec = CODEC_FP32, .n_keys = n_keys, .keys = keys, .dst = dst
+    };
     struct err err = { 0 };
 
     must(h->store->ops->pull_start(h->store, h->clock, &section, 1, &err), &err, "pull");

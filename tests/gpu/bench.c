@@ -15,7 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/codec_catalog.h"
 #include "tests/gpu/bench_model.h"
+
+enum {
+    CODECS_DIM = 128
+}; /* of models that are also measured with gradients that leave encoded */
 
 static const enum compute_products kinds[] = { COMPUTE_TF32, COMPUTE_BF16 };
 
@@ -96,7 +101,7 @@ static double measure_alone(struct bench_model *x, struct watch *w)
     return watch_median(took, n);
 }
 
-/* As the worker makes them: one step's copies beside the other's ops. */
+/* As the worker makes them: one step is copied in, one computes, one is copied out. */
 static double measure_whole(struct bench_model *x, struct watch *w)
 {
     double took[WATCH_RUNS_MAX], last, end = watch_now_s() + 0.4;
@@ -104,15 +109,18 @@ static double measure_whole(struct bench_model *x, struct watch *w)
 
     w->copies = true;
     steps(x, 2 * DLRM_SLOTS);
-    bench_model_begin(x, 0);
+    for (uint32_t i = 0; i + 1 < DLRM_SLOTS; i++)
+        bench_model_begin(x, i);
     last = watch_now_s();
-    for (uint32_t i = 1; n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end); i++) {
+    for (uint32_t i = DLRM_SLOTS - 1; n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end);
+         i++) {
         bench_model_begin(x, i % DLRM_SLOTS);
         (void)bench_model_end(x, (i + 1) % DLRM_SLOTS);
         took[n++] = watch_now_s() - last;
         last = watch_now_s();
     }
-    (void)bench_model_end(x, n % DLRM_SLOTS);
+    for (uint32_t i = 0; i + 1 < DLRM_SLOTS; i++)
+        (void)bench_model_end(x, (n + i) % DLRM_SLOTS);
     return watch_median(took, n);
 }
 
@@ -121,6 +129,31 @@ static void measure_ops(struct bench_model *x, struct watch *w)
     w->ops = true;
     steps(x, 1);
     w->ops = false;
+}
+
+/* Gradients leave by this codec: what the ops add up to, and a step with its copies. */
+static struct cost measure_codec(struct bench_model *x, struct watch *w, enum codec_id codec,
+                                 struct watch_op *ret_ops)
+{
+    struct cost cost = { 0 };
+
+    bench_model_encode(x, codec);
+    w->records = w->copies = w->encodes = true;
+    steps(x, DLRM_SLOTS);
+    w->n = 0;
+    measure_ops(x, w);
+    *ret_ops = (struct watch_op){ 0 };
+    for (uint32_t i = 0; i < w->n; i++) {
+        ret_ops->graph_s += w->at[i].graph_s;
+        ret_ops->eager_s += w->at[i].eager_s;
+        ret_ops->bytes += w->at[i].bytes;
+    }
+    cost.whole_s = measure_whole(x, w);
+    w->in_bytes = w->out_bytes = 0;
+    steps(x, 1);
+    cost.in_bytes = w->in_bytes;
+    cost.out_bytes = w->out_bytes;
+    return cost;
 }
 
 static struct cost measure_step(struct bench_model *x, struct watch *w, bool records)
@@ -204,6 +237,32 @@ static void put_step(FILE *out, const struct rates *r, const struct bench_model 
     fflush(out);
 }
 
+/* After all else of a model. */
+static void run_codecs(FILE *out, const struct rates *r, struct bench_model *x, struct watch *w,
+                       enum compute_products products)
+{
+    static const enum codec_id codecs[] = { CODEC_BF16, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK };
+
+    for (size_t i = 0; i < COUNT_OF(codecs); i++) {
+        struct watch_op ops;
+        const struct cost cost = measure_codec(x, w, codecs[i], &ops);
+        const struct cost floor = { .by_bytes_s = ops.bytes / r->copy_bytes,
+                                    .floor_s = ops.bytes / r->copy_bytes };
+
+        put_head(out, "encode", x, products);
+        fprintf(out, ",\"codec\":\"%s\",\"bytes\":%.0f", codec_by_id(codecs[i])->name,
+                ops.bytes);
+        put_us(out, "graph_us", ops.graph_s);
+        put_us(out, "eager_us", ops.eager_s);
+        put_floors(out, &floor, ops.graph_s > 0 ? ops.graph_s : ops.eager_s);
+        put_us(out, "whole_graph_us", cost.whole_s);
+        put_us(out, "floor_out_us", cost.out_bytes / r->out_bytes);
+        fprintf(out, ",\"in_bytes\":%.0f,\"out_bytes\":%.0f,\"whole_samples_per_s\":%.0f}\n",
+                cost.in_bytes, cost.out_bytes, x->batch->n / cost.whole_s);
+    }
+    fflush(out);
+}
+
 static void run_one(FILE *out, const struct rates *r, const struct batch *batch, uint32_t dim,
                     enum compute_products products)
 {
@@ -219,6 +278,8 @@ static void run_one(FILE *out, const struct rates *r, const struct batch *batch,
     graph = measure_step(&x, &w, true);
     eager = measure_step(&x, &w, false);
     put_step(out, r, &x, products, &graph, &eager, &floor);
+    if (products == COMPUTE_TF32 && dim == CODECS_DIM)
+        run_codecs(out, r, &x, &w, products);
     bench_model_deinit(&x);
 }
 
@@ -277,7 +338,7 @@ static int run(const char *facts, const char *folder, uint32_t only)
     return fclose(out) ? 1 : 0;
 }
 
-/* Of steps in both slots, from the first to records of records; all have to be the same. */
+/* Of steps in all slots, from the first to records of records; all have to be the same. */
 static uint64_t digest_of(struct bench_model *x, struct watch *w, bool records)
 {
     uint64_t first = 0;

@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/hash.h"
+#include "common/mem.h"
+#include "proto/codec_catalog.h"
 
 static void must(int status, const char *what, const struct err *err)
 {
@@ -58,12 +61,39 @@ static size_t rows_bytes(const struct bench_model *x)
     return (size_t)x->batch->n_unique * x->dim * sizeof(float);
 }
 
-static float *host_rows(const struct bench_model *x)
+static void *pinned(const struct bench_model *x, size_t n_bytes)
 {
-    float *rows = dlrm_host_alloc(x->m, rows_bytes(x));
+    void *memory = dlrm_host_alloc(x->m, n_bytes);
 
-    must(rows ? 0 : -ENOMEM, "pinned memory", NULL);
-    return rows;
+    must(memory ? 0 : -ENOMEM, "pinned memory", NULL);
+    return memory;
+}
+
+/* Of the arrays that are copied to the device: label, numeric, starts, row_of. */
+static size_t batch_words(const struct batch *b)
+{
+    return (size_t)b->n * (1 + BENCH_NUMERIC + BENCH_FIELDS) + 1 + b->n_keys;
+}
+
+static void *put(uint32_t **at, const void *from, size_t n_words)
+{
+    void *to = memcpy(*at, from, n_words * sizeof **at);
+
+    *at += n_words;
+    return to;
+}
+
+/* As the worker's feed has it. */
+static void pin_batch(struct bench_model *x)
+{
+    const struct batch *b = x->batch;
+    uint32_t *at = pinned(x, batch_words(b) * sizeof *at);
+
+    x->pinned = *b;
+    x->pinned.label = put(&at, b->label, b->n);
+    x->pinned.numeric = put(&at, b->numeric, (size_t)b->n * BENCH_NUMERIC);
+    x->pinned.starts = put(&at, b->starts, (size_t)b->n * BENCH_FIELDS + 1);
+    x->pinned.row_of = put(&at, b->row_of, b->n_keys);
 }
 
 void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
@@ -87,15 +117,96 @@ void bench_model_init(struct bench_model *x, struct watch *w, const struct batch
     };
     must(dlrm_new_on(watch_ops(w), &config, &x->m, &err), "no GPU", &err);
     init_dense(x->m);
-    x->rows = host_rows(x);
+    pin_batch(x);
+    x->rows = pinned(x, rows_bytes(x));
     for (uint32_t i = 0; i < DLRM_SLOTS; i++)
-        x->row_grads[i] = host_rows(x);
+        x->row_grads[i] = pinned(x, rows_bytes(x));
     for (size_t i = 0; i < (size_t)batch->n_unique * dim; i++)
         x->rows[i] = random_float(i, 0.1f);
 }
 
+/* Rows of a flow, and how wide they are. */
+static uint32_t flow_rows(struct bench_model *x, uint32_t flow, uint32_t *ret_width)
+{
+    uint32_t n_floats;
+
+    *ret_width = x->dim;
+    if (flow < DLRM_DENSE)
+        return flow == DLRM_ROWS ? x->batch->n_unique : 0;
+    n_floats = dlrm_tensor(x->m, flow - DLRM_DENSE)->n_floats;
+    *ret_width = n_floats < SPEC_DENSE_BLOCK ? n_floats : SPEC_DENSE_BLOCK;
+    return (n_floats + *ret_width - 1) / *ret_width;
+}
+
+/* The most that any codec makes of them: 6 bytes of a float. */
+static size_t flows_bytes(struct bench_model *x)
+{
+    uint32_t width;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++)
+        n += 6 * (size_t)flow_rows(x, i, &width) * width;
+    return n;
+}
+
+static size_t places_bytes(const struct bench_model *x)
+{
+    return (x->batch->n_unique + dlrm_dense_floats(x->m) / SPEC_DENSE_BLOCK + 1) *
+           sizeof *x->places;
+}
+
+static void make_flows(struct bench_model *x)
+{
+    uint32_t width;
+
+    x->places = pinned(x, places_bytes(x));
+    for (uint32_t i = 0; i < places_bytes(x) / sizeof *x->places; i++)
+        x->places[i] = i;
+    for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++)
+        must(dlrm_owed_reserve(x->m, i, flow_rows(x, i, &width)), "what is owed", NULL);
+    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
+        x->flows[slot] = mem_alloc(dlrm_n_flows(x->m) * sizeof *x->flows[slot]);
+        x->bytes[slot] = pinned(x, flows_bytes(x));
+    }
+}
+
+void bench_model_encode(struct bench_model *x, enum codec_id codec)
+{
+    const struct codec *c = codec_by_id(codec);
+
+    if (!x->places)
+        make_flows(x);
+    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
+        uint8_t *bytes = x->bytes[slot];
+
+        for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++) {
+            uint32_t width;
+            const uint32_t n = flow_rows(x, i, &width);
+            const uint32_t k = codec == CODEC_TOPK ? (width + 9) / 10 : 0;
+
+            x->flows[slot][i] =
+                (struct dlrm_travel){ codec, k, n, NULL, c->feedback && n ? x->places : NULL,
+                                      bytes };
+            bytes += n * c->row_bytes(width, k);
+        }
+    }
+}
+
+static void free_flows(struct bench_model *x)
+{
+    if (!x->places)
+        return;
+    dlrm_host_free(x->m, x->places, places_bytes(x));
+    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
+        dlrm_host_free(x->m, x->bytes[slot], flows_bytes(x));
+        free(x->flows[slot]);
+    }
+}
+
 void bench_model_deinit(struct bench_model *x)
 {
+    free_flows(x);
+    dlrm_host_free(x->m, x->pinned.label, batch_words(x->batch) * sizeof(uint32_t));
     dlrm_host_free(x->m, x->rows, rows_bytes(x));
     for (uint32_t i = 0; i < DLRM_SLOTS; i++)
         dlrm_host_free(x->m, x->row_grads[i], rows_bytes(x));
@@ -112,9 +223,10 @@ static void must_device(const struct bench_model *x, int status)
 
 void bench_model_begin(struct bench_model *x, uint32_t slot)
 {
-    const struct dlrm_step step = { .batch = x->batch,
+    const struct dlrm_step step = { .batch = &x->pinned,
                                     .rows = x->rows,
-                                    .row_grads = x->row_grads[slot] };
+                                    .row_grads = x->row_grads[slot],
+                                    .travel = x->flows[slot] };
 
     must_device(x, dlrm_step_begin(x->m, slot, &step));
 }

@@ -1,5 +1,5 @@
 /* The model of the benchmarks, on the GPU: 13 numeric columns, 26 fields of one key each, MLPs 512-256-dim and 1024-1024-512-256-1; a
- * batch; rows in pinned memory. What goes wrong ends the program with a sentence. */
+ * batch and rows in pinned memory. What goes wrong ends the program with a sentence. */
 #ifndef TESTS_GPU_BENCH_MODEL_H
 #define TESTS_GPU_BENCH_MODEL_H
 
@@ -11,8 +11,15 @@ enum { BENCH_NUMERIC = 13, BENCH_FIELDS = 26 };
 struct bench_model {
     struct dlrm *m;
     const struct batch *batch; /* borrowed */
+    struct batch
+        pinned; /* the same; label, where the block begins, numeric, starts and row_of are its own */
     uint32_t dim;
     float *rows, *row_grads[DLRM_SLOTS];
+
+    /* Where gradients leave encoded (bench_model_encode()): */
+    struct dlrm_travel *flows[DLRM_SLOTS]; /* owned; NULL: as they are */
+    uint32_t *places;                      /* i at i, for the longest flow */
+    uint8_t *bytes[DLRM_SLOTS];
 };
 
 const char *bench_products_name(enum compute_products products);
@@ -23,6 +30,9 @@ void bench_batch_fill(struct batch *b, uint32_t n);
 void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
                       uint32_t dim, enum compute_products products);
 void bench_model_deinit(struct bench_model *x);
+
+/* From here on gradients leave by this codec, those of rows and of tensors, and what it owes stays on the device. */
+void bench_model_encode(struct bench_model *x, enum codec_id codec);
 
 void bench_model_begin(struct bench_model *x, uint32_t slot);
 double bench_model_end(struct bench_model *x, uint32_t slot); /* its loss */

@@ -5,6 +5,7 @@ usage: budget.py NVCC [NVCC FLAGS...]       compare; exit 1 when a kernel takes 
        WRITE=1 budget.py NVCC [FLAGS...]    write the list anew
 Without nvcc (an empty NVCC) it says so and exits 0: nothing is measured.
 """
+import concurrent.futures
 import glob
 import os
 import re
@@ -24,13 +25,19 @@ def demangled(names):
     return [re.sub(r"^void |\(.*", "", line) for line in said.splitlines()]
 
 
+def compile_one(nvcc, flags, path):
+    with tempfile.TemporaryDirectory() as room:
+        return subprocess.run([nvcc, *flags, "-Xptxas", "-v", "-c", "-o", os.path.join(room, "o"), os.path.relpath(path, ROOT)], cwd=ROOT,
+                              capture_output=True, text=True)
+
+
 def registers(nvcc, flags):
     """{(arch, file, kernel): registers}; the compiler itself fails on spills."""
     found = {}
-    for path in sorted(glob.glob(os.path.join(ROOT, "worker/cuda/*.cu"))):
-        with tempfile.TemporaryDirectory() as room:
-            said = subprocess.run([nvcc, *flags, "-Xptxas", "-v", "-c", "-o", os.path.join(room, "o"), os.path.relpath(path, ROOT)],
-                                  cwd=ROOT, capture_output=True, text=True)
+    paths = sorted(glob.glob(os.path.join(ROOT, "worker/cuda/*.cu")))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda path: compile_one(nvcc, flags, path), paths))
+    for path, said in zip(paths, compiled):
         if said.returncode:
             sys.exit(f"{path}:\n{said.stdout}{said.stderr}")
         text = said.stdout + said.stderr

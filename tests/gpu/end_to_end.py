@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """psworker on the GPU, with psd on the same machine over loopback, and its test AUC against the CPU's: end_to_end.py BIN FILE
 
-Speed is that of synthetic rows that have been parsed before: training reads them from a cache. One line a case in FILE; a case that fails
-has a sentence in place of a result.
+Speed is that of synthetic rows that have been parsed before (training reads them from a cache), from the second epoch on: the first plans, records
+and fills tables. One line a case is added to FILE; a case that fails, or to which one of its settings does nothing, has a sentence in
+place of a result.
 """
 import json
 import os
@@ -12,14 +13,17 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import rig  # noqa: E402
 
-ROWS, QUICK_ROWS, EPOCHS, DIM, SEEDS = 500_000, 20_000, 5, 16, [1, 2, 3]
+ROWS, QUICK_ROWS, QUICK_BATCHES, DIM, SEEDS = 1_500_000, 20_000, 32, 16, [1, 2, 3]
+EPOCHS = 4  # the first does not count
 MLPS = ["--bottom", "512,256", "--top", "1024,1024,512,256"]
+QUICK_MLPS = ["--bottom", "32", "--top", "32"]
 LITTLE = ["--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
-OVERLAP = ["--mode", "ssp", "--staleness", 4, "--ahead", 3]
+# The row cache of a job's only worker pulls nothing ahead.
+OVERLAP = ["--mode", "ssp", "--staleness", 4, "--ahead", 3, "--row-cache", 0]
 CASES = [
     ("batch 8192, int8 pushes, bf16 pulls, ahead 3", 8192, [*OVERLAP, *LITTLE]),
     ("batch 65536, int8 pushes, bf16 pulls, ahead 3", 65536, [*OVERLAP, *LITTLE]),
-    ("batch 8192, fp32 on the wire, in step", 8192, []),
+    ("batch 8192, fp32 on the wire, in step, with the row cache", 8192, []),
     ("batch 8192, in this process", 8192, ["--local"]),
 ]
 
@@ -33,9 +37,17 @@ class Ends:
     def train(self, path, n_train, flags):
         words = ["--data", path, "--train-rows", n_train, *flags]
         if "--local" in flags:
-            return self.rig.psworker("train", words)
+            return self.run(words)
         with self.rig.psd("--shards", self.shards) as address:
-            return self.rig.psworker("train", [*words, "--servers", address])
+            return self.run([*words, "--servers", address])
+
+    def run(self, words):
+        worker = self.rig.worker("train", [*words, "--progress-every", "10ms"])
+        result = self.rig.result(worker)
+        for line in worker.log.read_text().splitlines():
+            if "has no effect" in line:
+                raise rig.Trouble(line)
+        return {**result, "steady_samples_per_s": steady([json.loads(line) for line in worker.lines.read_text().splitlines()])}
 
     def note(self, case, run, *args):
         """One line: what has been measured, or why not."""
@@ -47,22 +59,32 @@ class Ends:
             out.write(json.dumps({**case, "shards": self.shards}) + "\n")
 
     def speed(self):
-        path, n_train = self.rig.scratch / "synthetic.tsv", self.n_rows - self.n_rows // 20
+        path, n_train, quick = self.rig.scratch / "synthetic.tsv", self.n_rows - self.n_rows // 20, self.o.quick
         flags = ["--data-cache", self.rig.scratch / "cache", "--dim", DIM]
         self.rig.call([self.o.bin / "psworker", "synth", "--rows", self.n_rows, "--seed", 1, "--output", path])
         # A small model fills the cache.
         self.train(path, n_train, [*flags, "--local", "--device", "cpu", "--bottom", 8, "--top", 8, "--batch", 8192])
         for name, batch, more in CASES:
+            batch //= QUICK_BATCHES if quick else 1
             self.note({"case": f"{self.o.device}, {name}", "batch": batch, "dim": DIM}, self.train, path, n_train,
-                      [*flags, "--device", self.o.device, *MLPS, "--batch", batch, "--epochs", 1 if self.o.quick else EPOCHS, *more])
+                      [*flags, "--device", self.o.device, *(QUICK_MLPS if quick else MLPS), "--batch", batch, "--epochs", EPOCHS, *more])
 
     def auc(self):
         """The test AUC of both devices, seed by seed."""
         path, n_train = self.rig.text()
+        threads = min(os.cpu_count(), 16)  # they change no result
         for seed in SEEDS:
             for device in (self.o.device, "cpu"):
                 self.note({"case": f"AUC, {device}, seed {seed}, {self.rig.data_name}", "device": device, "seed": seed}, self.train, path,
-                          n_train, ["--local", "--device", device, "--batch", 2048, "--seed", seed])
+                          n_train, ["--local", "--device", device, "--batch", 2048, "--seed", seed, "--threads", threads])
+
+
+def steady(lines):
+    """Samples a second from the first report after the first epoch until the end; None if there is no such report."""
+    first, last = next((line for line in lines if line["event"] == "progress" and line["epoch"]), None), lines[-1]
+    if not first or first["samples"] == last["samples"]:
+        return None
+    return (last["samples"] - first["samples"]) / (last["seconds"] - first["seconds"])
 
 
 def main():
@@ -70,13 +92,13 @@ def main():
     p.set_defaults(cpus=",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))))
     p.add_argument("out", type=pathlib.Path, help="one line for each case")
     p.add_argument("--device", default="cuda", help="[%(default)s]")
+    p.add_argument("--part", choices=["speed", "auc"], help="[both]")
     o = rig.read(p)
     o.json = o.out
-    o.json.write_text("")
     with rig.Rig(o) as rig_:
         ends = Ends(o, rig_)
-        ends.speed()
-        ends.auc()
+        for part in [o.part] if o.part else ["speed", "auc"]:
+            getattr(ends, part)()
 
 
 rig.run(main)

@@ -2,13 +2,13 @@
  * facts FILE: what this machine's GPU is and does at best, as JSON, a fact a line. Floors of benchmarks come from here.
  *
  *     copy_gb_s             bytes read and written by a kernel that copies 1 GiB
- *     gemm_*_tflop_s        8192 x 8192 x 8192 by cublasLt, its first choice
+ *     gemm_*_tflop_s        8192 x 8192 x 8192 of random numbers by cublasLt, its first choice
  *     h2d_gb_s, d2h_gb_s    pinned memory, 64 MiB; copies: by size, microseconds and GB/s
  *     launch_us             a launch of an empty kernel, of many in a row
  *     graph_launch_us       a graph of 30 of them: the call; graph_us: until it is done, of many in a row
  *     round_trip_us         a launch and the wait for it
  *
- * Medians. Without a GPU: one sentence, exit 1.
+ * Medians. Without a GPU: one sentence, exit 1. Without FILE: is there a GPU? Nothing else is asked.
  */
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -130,10 +130,8 @@ static void put_date(FILE *out)
 static void put_device(FILE *out)
 {
     struct cudaDeviceProp gpu;
-    int n = 0, driver = 0, runtime = 0;
+    int driver = 0, runtime = 0;
 
-    must("no GPU", cudaGetDeviceCount(&n));
-    must("no GPU", n ? cudaSuccess : cudaErrorNoDevice);
     must("no GPU", cudaSetDevice(0));
     must("no GPU", cudaGetDeviceProperties(&gpu, 0));
     must("driver", cudaDriverGetVersion(&driver));
@@ -146,6 +144,41 @@ static void put_device(FILE *out)
         gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, gpu.l2CacheSize,
         gpu.totalGlobalMem, driver, runtime, cublasLtGetVersion());
     put_driver(out);
+}
+
+/* ---- numbers ---- */
+
+/* From -1 to 1, spread evenly. Nothing here is a constant: a GPU that is short of power runs faster on those. */
+static __device__ float drawn(size_t i)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + 0x9e3779b9u;
+
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return (float)(x ^ (x >> 16)) * 0x1p-31f - 1;
+}
+
+__global__ void draw_floats(float *x, size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        x[i] = drawn(i);
+}
+
+__global__ void draw_bf16(uint16_t *x, size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        x[i] = (uint16_t)(__float_as_uint(drawn(i)) >> 16);
+}
+
+static void draw(void *x, cudaDataType_t type, size_t n)
+{
+    if (type == CUDA_R_16BF)
+        draw_bf16<<<4096, 256>>>((uint16_t *)x, n);
+    else
+        draw_floats<<<4096, 256>>>((float *)x, n);
+    must("numbers", cudaGetLastError());
 }
 
 /* ---- memory ---- */
@@ -164,7 +197,7 @@ static void put_copy(FILE *out)
 
     must("memory", cudaMalloc(&from, copy_bytes));
     must("memory", cudaMalloc(&to, copy_bytes));
-    must("memory", cudaMemset(from, 1, copy_bytes));
+    draw(from, CUDA_R_32F, copy_bytes / sizeof(float));
     s = gpu_s(4, [&] { copy<<<4096, 256>>>(from, to, copy_bytes / sizeof *from); });
     must("copy", cudaGetLastError());
     fprintf(out, "\"copy_gb_s\":%.1f,\n", 2e-9 * (double)copy_bytes / s);
@@ -222,8 +255,8 @@ static bool gemm_init(struct gemm *g, cublasComputeType_t how, cudaDataType_t ty
     must("memory", cudaMalloc(&g->b, GEMM * GEMM * width));
     must("memory", cudaMalloc(&g->c, GEMM * GEMM * sizeof(float)));
     must("memory", cudaMalloc(&g->workspace, g->workspace_bytes));
-    must("memory", cudaMemset(g->a, 0x3c, GEMM * GEMM * width));
-    must("memory", cudaMemset(g->b, 0x3c, GEMM * GEMM * width));
+    draw(g->a, type, (size_t)GEMM * GEMM);
+    draw(g->b, type, (size_t)GEMM * GEMM);
     return can(cublasLtCreate(&g->lt)) &&
            can(cublasLtMatmulDescCreate(&g->desc, how, CUDA_R_32F)) &&
            can(cublasLtMatrixLayoutCreate(&g->in, type, GEMM, GEMM, GEMM)) &&
@@ -304,15 +337,34 @@ static void put_launches(FILE *out)
     must("launch", cudaStreamDestroy(stream));
 }
 
+/* Without a driver CUDA says that its version is insufficient, which sends people to look for a newer one. */
+static void find_gpu(void)
+{
+    int n = 0, driver = 0;
+
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        fprintf(stderr, "facts: no GPU: there is no NVIDIA driver\n");
+        exit(1);
+    }
+    must("no GPU", cudaGetDeviceCount(&n));
+    must("no GPU", n ? cudaSuccess : cudaErrorNoDevice);
+}
+
 int main(int argc, char **argv)
 {
-    FILE *out = argc == 2 ? fopen(argv[1], "w") : NULL;
+    FILE *out;
 
+    if (argc < 2) {
+        find_gpu();
+        return 0;
+    }
+    out = argc == 2 ? fopen(argv[1], "w") : NULL;
     if (!out) {
         fprintf(stderr,
-                argc == 2 ? "facts: the file cannot be written\n" : "usage: facts FILE\n");
+                argc == 2 ? "facts: the file cannot be written\n" : "usage: facts [FILE]\n");
         return argc == 2 ? 1 : 2;
     }
+    find_gpu();
     fprintf(out, "{\n");
     put_device(out);
     put_copy(out);

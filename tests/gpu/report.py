@@ -19,6 +19,7 @@ class Results:
         bench = read_lines(folder / "bench.jsonl")
         self.steps = [line for line in bench if line["kind"] == "step"]
         self.ops = [line for line in bench if line["kind"] == "op"]
+        self.encodes = [line for line in bench if line["kind"] == "encode"]
         self.torch = read_lines(folder / "torch.jsonl")
         self.ends = read_lines(folder / "end_to_end.jsonl")
 
@@ -107,7 +108,7 @@ def steps(results):
                      number(step["ratio"], "{:.2f}"), millions(step["samples_per_s"]), millions(step["whole_samples_per_s"]),
                      DASH if torch is None else f"{millions(torch)} ({way})", number(faster, "{:.2f}")])
     return ["A step on the GPU alone: median us with a graph and without, the floor by bytes and FLOPs; M samples/s; with copies and the "
-            "host's part, two steps in flight; PyTorch's fastest way.", "",
+            "host's part, three steps in flight; PyTorch's fastest way.", "",
             *table(["batch", "dim", "products", "graph us", "eager us", "floor us", "graph / floor", "M/s", "with copies M/s",
                     "PyTorch M/s", "/ PyTorch"], rows)]
 
@@ -122,15 +123,25 @@ def ops(results):
             *table(["op", "graph us", "eager us", "floor bytes us", "floor FLOPs us", "/ floor"], rows)]
 
 
+def encodes(results):
+    rows = [[e["batch"], e["dim"], e["codec"], number(e["graph_us"], "{:,.1f}"), number(e["eager_us"], "{:,.1f}"),
+             number(e["floor_bytes_us"], "{:,.1f}"), number(e["ratio"], "{:.2f}"), number(e["out_bytes"] / 2**20, "{:,.1f}"),
+             millions(e["whole_samples_per_s"])] for e in results.encodes]
+    if not rows:
+        return []
+    return ["Gradients that leave the GPU encoded, rows and tensors: all encoders of a step, MiB of a step's copies out, and steps with their "
+            "copies.", "", *table(["batch", "dim", "codec", "graph us", "eager us", "floor us", "/ floor", "out MiB", "with copies M/s"], rows)]
+
+
 def ends(results):
     if not results.ends:
         return []
     rows = []
     for end in results.ends:
         got = end.get("result", {})
-        rows.append([end["case"], end["shards"], number(got.get("samples_per_s")),
+        rows.append([end["case"], end["shards"], number(got.get("steady_samples_per_s")),
                      got.get("bottleneck", DASH), number(got.get("auc"), "{:.5f}"), end.get("why", DASH)])
-    return ["End to end on this machine:", "", *table(["case", "shards", "samples/s", "bottleneck", "AUC", "why not"], rows),
+    return ["End to end on this machine, speed from the second epoch on:", "", *table(["case", "shards", "samples/s", "bottleneck", "AUC", "why not"], rows),
             *auc_differences(results)]
 
 
@@ -148,7 +159,7 @@ def auc_differences(results):
 
 def report(folder):
     results = Results(folder)
-    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), ends(results), phases(results)
+    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), encodes(results), ends(results), phases(results)
     return "\n".join(line for section in sections for line in section)
 
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "proto/codec_catalog.h"
 #include "worker/cuda/compute_cuda.h"
 
 enum { CALLS = 10, WARM = 3, RUNS = 15 };
@@ -40,7 +41,7 @@ double watch_median(double *values, uint32_t n)
 struct timing {
     struct watch_op op;
     uint32_t run, calls_left, n_eager, n_graph;
-    bool is_open, is_graph;
+    bool is_open, is_graph, is_encode;
     double start_s, eager[RUNS], graph[RUNS];
 };
 
@@ -72,14 +73,15 @@ static void keep(struct timing *t)
     t->op.eager_s = watch_median(t->eager, t->n_eager);
     t->op.graph_s = watch_median(t->graph, t->n_graph);
     watch->at[watch->n++] = t->op;
+    watch->n_measured++;
 }
 
 /* Whether the op is to be called once more. Recorded runs need no calls. */
 static bool again(struct compute *c, struct timing *t)
 {
-    const uint64_t own_key = UINT64_C(1) << 63 | (uint64_t)watch->n << 1;
+    const uint64_t own_key = UINT64_C(1) << 63 | (uint64_t)watch->n_measured << 1;
 
-    if (!watch->ops)
+    if (!watch->ops || (watch->encodes && !t->is_encode))
         return t->run++ == 0;
     if (t->calls_left) {
         t->calls_left--;
@@ -206,6 +208,27 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
         gpu->add_rows(c, n, width, a, lda, b, ldb, mask, sum);
 }
 
+static double owed_floats(const struct compute_encode *e)
+{
+    return e->owed ? 2 * (double)e->dim : 0;
+}
+
+/* What is owed moves on with each call, so what goes out then is not what a step would send. */
+static void encode(struct compute *c, const struct compute_encode *e)
+{
+    const struct codec *codec = codec_by_id(e->codec);
+    /* There is room for more rows than a batch has. */
+    const double n = e->n_max < watch->n_rows ? e->n_max : watch->n_rows;
+    struct timing t = timing_of("encode", 0, 0,
+                                n * (e->dim + owed_floats(e) + (e->owed_at ? 1 : 0) +
+                                     (double)codec->row_bytes(e->dim, e->k) / 4),
+                                0);
+
+    t.is_encode = true;
+    while (again(c, &t))
+        gpu->encode(c, e);
+}
+
 static bool begin(struct compute *c, uint32_t slot, uint64_t key)
 {
     watch->slot = slot;
@@ -247,5 +270,6 @@ const struct compute_ops *watch_ops(struct watch *w)
     ops.interact_backward = interact_backward;
     ops.loss = loss;
     ops.add_rows = add_rows;
+    ops.encode = encode;
     return &ops;
 }

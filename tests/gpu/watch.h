@@ -25,11 +25,13 @@ struct watch {
     bool records; /* steps may be recorded and replayed as graphs */
     bool copies;  /* else what was copied in last stays, and nothing is copied out */
     bool ops;     /* each op is run many times and measured: `at` */
+    bool encodes; /* of ops, only those that encode */
     uint32_t n_rows, n_keys;
 
     double began_s; /* the last begin() of a step, after its copies in were asked for */
     double in_bytes, out_bytes;
     uint32_t slot, n;
+    uint32_t n_measured; /* ever: each has a key of its own */
     struct watch_op at[WATCH_OPS_MAX];
 };
 

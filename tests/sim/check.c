@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core/shard_cut.h"
 #include "tests/sim/optim.h"
 
 /* --- the same? --- */
@@ -114,7 +115,8 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
                                                            .n_shards = w->plan.n_shards,
                                                            .lease_ms = w->plan.lease_ms,
                                                            .join_ms = 3 * w->plan.lease_ms,
-                                                           .park_ms = 60000 });
+                                                           .park_ms = 60000,
+                                                           .meet_steps = w->plan.meet_steps });
     int status = rebuild_shard(&config, core, world_ms(w), ret_facts, err);
 
     *ret = core;
@@ -342,6 +344,74 @@ void check_cut(const struct world *w, const struct check_place *at, const struct
     if (core)
         shard_free(core);
     disk_deinit(&copy);
+}
+
+/* --- bounded staleness --- */
+
+uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
+{
+    struct model model;
+    uint64_t min_clock;
+
+    fold(w, shard, record, &model);
+    min_clock = model_min_clock(&model);
+    model_deinit(&model);
+    return min_clock;
+}
+
+/* Up to that record every push of a step below `met` is there, and none of a later one. */
+static void check_pushes(const struct world *w, const struct check_place *at, uint64_t met,
+                         uint64_t last)
+{
+    const struct history *h = &w->books[at->shard].history;
+    uint64_t n_in = 0, n_made = 0;
+
+    for (uint64_t i = 0; i < h->n; i++) {
+        if (h->facts[i].type != SHARD_EVENT_PUSH)
+            continue;
+        n_in += i < last;
+        if ((i < last) != (h->facts[i].push->clock < met))
+            world_fail(w, "shard %u: meeting at %llu: push %llu of rank %u, clock %llu, is %s",
+                       at->shard, (unsigned long long)met,
+                       (unsigned long long)h->facts[i].push->seq, h->facts[i].rank,
+                       (unsigned long long)h->facts[i].push->clock, i < last ? "in" : "out");
+    }
+    for (const struct sent_push *p = w->ledger.first; p; p = p->next)
+        n_made += p->shard == at->shard && p->clock < met;
+    if (w->plan.lease_ms == PLAN_LEASE_MS && n_in != n_made)
+        world_fail(w, "shard %u: meeting at %llu: %llu pushes are in, %llu were made",
+                   at->shard, (unsigned long long)met, (unsigned long long)n_in,
+                   (unsigned long long)n_made);
+}
+
+bool check_meeting(const struct world *w, const struct check_place *at, const struct disk *disk,
+                   uint64_t met, bool is_kept)
+{
+    const struct rebuild_at to = { .job = "job", .clock = met };
+    struct rebuild_facts facts;
+    struct err err = { 0 };
+    struct model model;
+    struct shard *core;
+    struct disk copy;
+    int status;
+
+    disk_clone(disk, dice_of(w->plan.seed, 3000 + met), &copy);
+    status = check_rebuild(w, at, &copy, &to, &core, &facts, &err);
+    disk_deinit(&copy);
+    if (status && (is_kept || status != PS_ENOCHECKPOINT))
+        world_fail(w, "shard %u: meeting at %llu: %s", at->shard, (unsigned long long)met,
+                   err.text);
+    if (status)
+        return false;
+    if (facts.has_later || shard_cut_of(core, "job", met - 1) != SHARD_CUT_EXACT)
+        world_fail(w, "shard %u: meeting at %llu is not exact", at->shard,
+                   (unsigned long long)met);
+    check_pushes(w, at, met, facts.end.last);
+    fold(w, at->shard, facts.end.last, &model);
+    check_same(w, at, core, &model, "at a meeting");
+    model_deinit(&model);
+    shard_free(core);
+    return true;
 }
 
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,

@@ -58,6 +58,14 @@ uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record);
 void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
                const struct calm *calm, bool is_kept) ON_SHARD;
 
+/* The smallest clock of those that count, behind that record. */
+uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record);
+
+/* Bounded staleness, of a job that never started afresh: the disk gives back the state at the meeting, with
+ * all pushes of the steps before it and none of later ones. False: it does not have it any more (is_kept: it has to). */
+bool check_meeting(const struct world *w, const struct check_place *at, const struct disk *disk,
+                   uint64_t met, bool is_kept) ON_SHARD;
+
 /* All is done: every acknowledged push is in it, and with lock step it is what it always is. */
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,
                const struct calm *calm) ON_SHARD;

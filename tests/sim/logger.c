@@ -68,10 +68,12 @@ static void on_told(void *owner, uint64_t life, void *due)
     poll_ms = l->world->plan.interval_ms / 4 + 1;
     if (l->wants_sync || l->cut || (l->queue.first && l->queue.durability == LOG_FSYNC))
         wake(l, 1);
+    else if (due_ms <= now_ms)
+        wake(l, 100);
     else if (l->queue.first && poll_ms < due_ms - now_ms)
         wake(l, 1000 * poll_ms);
     else if (due_ms != UINT64_MAX)
-        wake(l, due_ms > now_ms ? 1000 * (due_ms - now_ms) : 100);
+        wake(l, 1000 * (due_ms - now_ms));
 }
 
 static void on_wake(void *owner, uint64_t life, void *data)

@@ -288,6 +288,17 @@ static const char *apply_now(struct model *m, const struct sent_push *push)
     return NULL;
 }
 
+/* Bounded staleness: before all that count have come to a meeting, nothing behind it changes a row. */
+static bool is_early(const struct model *m, const struct sent_push *push)
+{
+    uint64_t met = plan_met(m->plan, push->clock);
+
+    for (uint32_t i = 0; i < m->plan->n_workers; i++)
+        if (model_counts(&m->workers[i]) && m->workers[i].clock < met)
+            return true;
+    return false;
+}
+
 static const char *apply_push(struct model *m, const struct fact *fact)
 {
     const struct sent_push *push = fact->push;
@@ -302,6 +313,8 @@ static const char *apply_push(struct model *m, const struct fact *fact)
         return "a push is applied twice";
     if (push->seq != w->last_seq + 1)
         return "a push is applied before the one in front of it";
+    if (is_early(m, push))
+        return "a push is applied before all have come to the meeting in front of it";
     w->last_seq = push->seq;
     if (fact->status)
         return "a push that is right was refused";

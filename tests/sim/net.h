@@ -42,9 +42,9 @@ struct connection_end {
 struct net_connection {
     uint32_t id, worker, shard;
     struct connection_end at_worker, at_shard;
-    uint64_t life;        /* of the process that has the shard's end */
-    bool has_joined;      /* the shard's: the worker that speaks here */
-    uint64_t incarnation; /* of it */
+    uint64_t life;                     /* of the process that has the shard's end */
+    bool has_joined;                   /* the shard's: the worker that speaks here */
+    uint64_t incarnation, join_number; /* of it */
 };
 
 struct net_events {

@@ -67,22 +67,34 @@ static void accept(struct node *n, uint32_t i, struct shard *core, uint64_t last
     check_same(n->world, &at, core, &book->model, "back");
 }
 
+/* As server/restore.c and server/opening.c do it. */
+static int start_server(struct node *n, uint32_t i, struct start *start)
+{
+    const struct rebuild_facts *facts = &start->facts[i];
+    const struct log_identity identity = { .node = n->index,
+                                           .shard = place(n, i).shard,
+                                           .n_shards = n->world->plan.n_shards };
+    char dir[LOG_PATH_MAX];
+    int status = 0;
+
+    if (facts->number)
+        status = checkpoint_sync(&n->disk.ops, CHECK_DATA_DIR, facts->number, &start->err);
+    if (!status)
+        status = epochs_log_dir(CHECK_DATA_DIR, 0, i, dir, &start->err);
+    if (!status)
+        status = server_start(&n->servers[i], n->n_lives + 1, start->cores[i], dir, &identity,
+                              &facts->end, &start->err);
+    if (!status)
+        start->cores[i] = NULL;
+    return status;
+}
+
 static int serve(struct node *n, struct start *start)
 {
-    struct log_identity identity = { .node = n->index, .n_shards = n->world->plan.n_shards };
     int status = epochs_make(&n->disk.ops, CHECK_DATA_DIR, 0, &start->err);
 
-    for (uint32_t i = 0; i < n_servers(n) && !status; i++) {
-        char dir[LOG_PATH_MAX];
-
-        identity.shard = place(n, i).shard;
-        status = epochs_log_dir(CHECK_DATA_DIR, 0, i, dir, &start->err);
-        if (!status)
-            status = server_start(&n->servers[i], n->n_lives + 1, start->cores[i], dir,
-                                  &identity, &start->facts[i].end, &start->err);
-        if (!status)
-            start->cores[i] = NULL;
-    }
+    for (uint32_t i = 0; i < n_servers(n) && !status; i++)
+        status = start_server(n, i, start);
     return status;
 }
 
@@ -225,6 +237,8 @@ static uint64_t oldest_kept(const struct node *n, uint32_t i)
     bool is_cut;
     const struct keeper_save *save = keeper_oldest(&n->keeper, &is_cut);
 
+    if (save && n->world->plan.mode == SPEC_MODE_SSP)
+        return check_min_clock(n->world, place(n, i).shard, save->through[i]);
     if (save)
         return check_n_steps(n->world, place(n, i).shard, save->through[i]);
     return is_cut ? n->world->plan.n_steps : 0;
@@ -245,6 +259,23 @@ static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
     }
 }
 
+/* Where nothing that was told is lost, and the job's clocks never began anew: all that were reached. */
+static void check_meetings(struct node *n) ON_SHARD
+{
+    const struct plan *p = &n->world->plan;
+
+    for (uint32_t i = 0; p->meet_steps && i < n_servers(n); i++) {
+        const struct check_place at = place(n, i);
+        const struct shard_book *book = &n->world->books[at.shard];
+        uint64_t reached = model_min_clock(&book->model);
+
+        if (p->durability != LOG_FSYNC || book->model.run != 1)
+            continue;
+        for (uint64_t met = p->meet_steps; met <= reached; met += p->meet_steps)
+            n->n_met += check_meeting(n->world, &at, &n->disk, met, met > oldest_kept(n, i));
+    }
+}
+
 void node_check_end(struct node *n)
 {
     struct calm *calm = calloc(1, sizeof *calm);
@@ -253,6 +284,7 @@ void node_check_end(struct node *n)
     enter_shard();
     if (plan_is_exact(&n->world->plan))
         check_cuts(n, calm);
+    check_meetings(n);
     for (uint32_t i = 0; i < n_servers(n); i++) {
         const struct check_place at = place(n, i);
 

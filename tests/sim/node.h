@@ -15,10 +15,10 @@ struct node {
     struct disk disk;
     struct server servers[PLAN_N_SHARDS_MAX];
     struct keeper keeper;
-    uint64_t life, n_lives; /* life 0: down */
-    bool was_cut;           /* its last death was a power cut */
-    bool is_due;            /* a start is under way */
-    uint64_t n_recovered;
+    uint64_t life, n_lives;      /* life 0: down */
+    bool was_cut;                /* its last death was a power cut */
+    bool is_due;                 /* a start is under way */
+    uint64_t n_recovered, n_met; /* n_met: meetings that the disk gave back at the end */
 };
 
 void node_init(struct node *n, struct world *world, uint32_t index);

@@ -101,6 +101,15 @@ static void make_trouble(struct plan *p, struct dice *d)
     p->n_freezes = some(d, 2);
 }
 
+/* By dice of its own, so that a seed's schedule is otherwise what it was. */
+static void make_meetings(struct plan *p, struct dice d)
+{
+    if (p->mode != SPEC_MODE_SSP)
+        return;
+    p->meet_steps = dice_once_in(&d, 5) ? 0 : (uint32_t)dice_from(&d, 1, 5);
+    p->asks_seldom = dice_once_in(&d, 3);
+}
+
 void plan_make(struct plan *p, uint64_t seed)
 {
     struct dice d = dice_of(seed, 1);
@@ -110,6 +119,17 @@ void plan_make(struct plan *p, uint64_t seed)
     make_tables(p, &d);
     make_job(p, &d);
     make_trouble(p, &d);
+    make_meetings(p, dice_of(seed, 5));
+}
+
+uint64_t plan_met(const struct plan *p, uint64_t clock)
+{
+    return p->meet_steps ? clock / p->meet_steps * p->meet_steps : 0;
+}
+
+bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock)
+{
+    return !p->asks_seldom || hash_mix2(p->seed ^ rank, clock) % 3 > 0;
 }
 
 bool plan_is_exact(const struct plan *p)
@@ -159,13 +179,15 @@ void plan_print(const struct plan *p, FILE *to)
 
     fprintf(
         to,
-        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u), %u "
+        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, meet "
+        "%u%s), %u "
         "steps, "
         "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
         "lease %u ms; "
         "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->n_steps, p->n_tables,
+        p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->meet_steps,
+        p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
         spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? spec_optim_name(p->specs[1].optim) : "", p->n_tables > 2 ? ", " : "",
         p->n_tables > 2 ? spec_optim_name(p->specs[2].optim) : "", p->n_keys,

@@ -39,6 +39,8 @@ struct plan {
     enum spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_steps;
+    uint32_t meet_steps; /* bounded staleness: all meet every so many steps; 0: never */
+    bool asks_seldom;    /* of the same: some steps pull nothing */
 
     uint32_t network_us, disk_us, compute_us; /* the longest that one thing takes, mostly */
     uint32_t span_us;                         /* faults begin within */
@@ -49,6 +51,12 @@ void plan_make(struct plan *p, uint64_t seed);
 
 /* Does membership stay as it is, so that lock step has one right result? */
 bool plan_is_exact(const struct plan *p);
+
+/* The last meeting at or before a step; 0: none. */
+uint64_t plan_met(const struct plan *p, uint64_t clock);
+
+/* Does this step of a worker ask for rows, or compute with what it has? */
+bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock);
 
 /* Which shard has key number `key`; all tables are sparse, so it is the same for each. */
 uint32_t plan_shard_of(const struct plan *p, uint32_t key);

@@ -44,9 +44,11 @@ static void check_bound(struct server *s, const struct message *m)
     const struct world *w = s->world;
     const struct model *model = &s->book->model;
     uint64_t until = m->clock > w->plan.bound ? m->clock - w->plan.bound : 0;
+    uint64_t met = plan_met(&w->plan, m->clock);
 
     if (w->plan.mode == SPEC_MODE_ASYNC)
         return;
+    until = met > until ? met : until;
     if (model_min_clock(model) < until)
         world_fail(w, "shard %u: a pull of clock %llu is answered at min clock %llu", s->shard,
                    (unsigned long long)m->clock, (unsigned long long)model_min_clock(model));
@@ -149,7 +151,7 @@ void pulls_ask(struct server *s, struct net_connection *c, struct message *m)
     struct worker *worker;
 
     enter_shard();
-    if (desk_find_worker(s, c, &worker) == 0 &&
+    if (desk_find_worker(s, c, &worker) == 0 && c->join_number == worker->join_number &&
         roster_reach(worker, m->clock - m->unfinished)) {
         (void)shard_advance(s->core, world_ms(s->world));
         pulls_retry(s);

@@ -256,6 +256,7 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         ret->n_recovered += s->nodes[i].n_recovered - 1;
         ret->n_checkpoints += s->nodes[i].keeper.n_done;
+        ret->n_met += s->nodes[i].n_met;
         ret->n_ops[i] = s->nodes[i].disk.n_ops;
     }
     for (uint32_t i = 0; i < w->plan.n_shards; i++)

@@ -34,8 +34,7 @@ static void tell_pushed(struct server *s, struct net_connection *c, struct messa
 {
     m->min_clock = result->min_clock;
     desk_answer(s, c, m, status ? status : result->status);
-    if (m->push->tick)
-        pulls_retry(s);
+    pulls_retry(s);
 }
 
 /* s->asking, which goes into the line: what is under way points to its push. */
@@ -193,6 +192,7 @@ static void on_join(struct server *s, struct net_connection *c, struct message *
     if (!status) {
         c->has_joined = true;
         c->incarnation = m->incarnation;
+        c->join_number = worker->join_number;
         m->last = worker->last_seq;
         m->clock = worker->clock;
         m->min_clock = job_min_clock(worker->job);

@@ -151,7 +151,10 @@ static void joined(struct trainer *t, struct link *l, const struct message *m)
     l->joined_clock = m->clock;
     while (l->n_backlog && l->backlog[0]->seq <= m->last)
         acknowledge(l);
-    begin_naming(t, l);
+    if (l->has_joined && m->clock > t->clock)
+        fenced(t, 0);
+    else
+        begin_naming(t, l);
 }
 
 static bool all_joined(const struct trainer *t)
@@ -181,7 +184,8 @@ static void on_ready(struct trainer *t, struct link *l)
 
 static bool is_passing(int status)
 {
-    return status == PS_ENOJOIN || status == PS_ESEQ || status == -ENOMEM || status == -EBUSY;
+    return status == PS_ENOJOIN || status == PS_ESEQ || status == -ENOMEM ||
+           status == -EAGAIN || status == -EBUSY;
 }
 
 static void pushed(struct trainer *t, struct link *l, const struct message *m)
@@ -373,6 +377,10 @@ static void on_computed(void *owner, uint64_t epoch, void *data)
 
 static void ask_pull(struct trainer *t)
 {
+    if (!plan_asks(&t->world->plan, t->rank, t->asked)) {
+        t->pulled = ++t->asked;
+        return;
+    }
     t->is_pulling = true;
     t->pull = (struct message){ .type = MESSAGE_PULL,
                                 .clock = t->asked,

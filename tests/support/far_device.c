@@ -1,6 +1,7 @@
 #include "tests/support/far_device.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,11 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "tests/support/far_host.h"
 #include "tests/support/far_ops.h"
+#include "tests/support/far_rows.h"
 
-enum { COPIES_MAX = 32, BLOCKS_MAX = 256, RECORDS_MAX = 64 };
+enum { COPIES_MAX = 512, BLOCKS_MAX = 256, RECORDS_MAX = 64 };
 
 #define REGION_BYTES ((size_t)1 << 36)
 #define GAP_BYTES 4096u
@@ -25,7 +28,8 @@ struct copy {
     void *to;
     const void *from;
     size_t n_bytes;
-    uint64_t hash; /* of the host's bytes when it was asked for */
+    uint64_t hash;          /* of the host's bytes when it was asked for */
+    struct row_upload rows; /* n 0: a plain copy */
 };
 
 enum state { IDLE, BEGUN, ENDED };
@@ -50,6 +54,7 @@ struct compute {
     uint8_t *region;
     size_t region_used;
     struct block blocks[BLOCKS_MAX];
+    struct far_host host;
     struct slot slots[COMPUTE_SLOTS];
     struct slot *open; /* between begin and end */
     uint64_t n_begins;
@@ -62,6 +67,7 @@ static struct {
     const struct compute_ops *cpu;
     const struct far_device_plan *plan;
     struct far_device_counts counts;
+    _Atomic uint64_t n_host_allocs; /* any thread's */
 } the;
 
 static void stop(const char *fmt, ...) PRINTF_LIKE(1, 2);
@@ -135,16 +141,24 @@ static void far_memory_free(struct compute *c, void *memory, size_t n_bytes)
     *b = (struct block){ 0 };
 }
 
-static void *far_host_alloc(struct compute *c, size_t n_bytes)
+static void *far_host_memory(struct compute *c, size_t n_bytes)
 {
-    (void)c;
-    return mem_try_alloc(n_bytes);
+    void *memory = far_host_alloc(&c->host, n_bytes);
+
+    if (memory)
+        atomic_fetch_add(&the.n_host_allocs, 1);
+    return memory;
 }
 
-static void far_host_free(struct compute *c, void *memory, size_t n_bytes)
+static void far_host_memory_free(struct compute *c, void *memory, size_t n_bytes)
 {
-    (void)c, (void)n_bytes;
-    free(memory);
+    if (!far_host_free(&c->host, memory, n_bytes))
+        stop("%zu bytes of the host are freed that I did not give", n_bytes);
+}
+
+static void count_pageable(struct compute *c, const void *host, size_t n_bytes)
+{
+    the.counts.n_pageable += !far_host_has(&c->host, host, n_bytes);
 }
 
 /* ---- copies ---- */
@@ -170,7 +184,25 @@ static void add_copy(struct copy *copies, uint32_t *n, void *to, const void *fro
 {
     if (*n == COPIES_MAX)
         stop("more than %d copies", COPIES_MAX);
-    copies[(*n)++] = (struct copy){ to, from, n_bytes, 0 };
+    copies[(*n)++] = (struct copy){ .to = to, .from = from, .n_bytes = n_bytes };
+}
+
+static void run_rows(struct compute *c, const struct row_upload *asked)
+{
+    const size_t row_bytes = asked->dim * sizeof *asked->rows;
+    struct row_upload u = *asked;
+    int bad;
+
+    (void)find_block(c, u.how, u.n * sizeof *u.how);
+    u.how = real_of(c, u.how);
+    bad = far_rows_check(&u, find_block(c, u.kept, 1)->n_bytes / row_bytes);
+    if (bad >= 0)
+        stop("row %d has a place beyond the memory, or another row's", bad);
+    u.rows = real_of(c, u.rows);
+    u.kept = real_of(c, u.kept);
+    the.cpu->upload_rows(c->cpu, 0, &u);
+    for (uint32_t i = 0; i < u.n; i++)
+        the.counts.upload_bytes += u.how[i] & COMPUTE_ROW_THERE ? 0 : row_bytes;
 }
 
 static void run_uploads(struct compute *c, struct slot *s)
@@ -179,23 +211,47 @@ static void run_uploads(struct compute *c, struct slot *s)
         const struct copy *copy = &s->uploads[s->n_uploaded];
 
         (void)find_block(c, copy->to, copy->n_bytes);
+        if (copy->rows.n) {
+            run_rows(c, &copy->rows);
+            continue;
+        }
         memcpy(real_of(c, copy->to), copy->from, copy->n_bytes);
+        the.counts.upload_bytes += copy->n_bytes;
     }
+}
+
+/* rows.n 0: a plain copy. */
+static void ask_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                       size_t n_bytes, struct row_upload rows)
+{
+    struct slot *s = slot_at(c, slot);
+    struct copy *copy;
+
+    if (s->state != IDLE)
+        stop("a copy into slot %u, whose step has begun", slot);
+    add_copy(s->uploads, &s->n_uploads, device, host, n_bytes);
+    copy = &s->uploads[s->n_uploads - 1];
+    copy->hash = hash_of(host, n_bytes);
+    copy->rows = rows;
+    count_pageable(c, host, n_bytes);
+    the.counts.n_uploads++;
+    if (!the.plan->late)
+        run_uploads(c, s);
 }
 
 static void far_upload(struct compute *c, uint32_t slot, void *device, const void *host,
                        size_t n_bytes)
 {
-    struct slot *s = slot_at(c, slot);
+    ask_upload(c, slot, device, host, n_bytes, (struct row_upload){ 0 });
+}
 
-    if (s->state != IDLE)
-        stop("a copy into slot %u, whose step has begun", slot);
-    add_copy(s->uploads, &s->n_uploads, device, host, n_bytes);
-    s->uploads[s->n_uploads - 1].hash = hash_of(host, n_bytes);
-    the.counts.n_uploads++;
-    the.counts.upload_bytes += n_bytes;
-    if (!the.plan->late)
-        run_uploads(c, s);
+static void far_upload_rows(struct compute *c, uint32_t slot, const struct row_upload *u)
+{
+    const size_t n_bytes = (size_t)u->n * u->dim * sizeof *u->rows;
+
+    if (!far_host_has(&c->host, u->host, n_bytes))
+        stop("rows that I am to read myself are in memory that I did not give");
+    ask_upload(c, slot, u->rows, u->host, n_bytes, *u);
 }
 
 static void far_download(struct compute *c, uint32_t slot, void *host, const void *device,
@@ -208,6 +264,7 @@ static void far_download(struct compute *c, uint32_t slot, void *host, const voi
     (void)find_block(c, device, n_bytes);
     memset(host, 0xff, n_bytes); /* NaN, until it is there */
     add_copy(s->downloads, &s->n_downloads, host, device, n_bytes);
+    count_pageable(c, host, n_bytes);
     the.counts.n_downloads++;
 }
 
@@ -344,11 +401,16 @@ static int far_wait(struct compute *c, uint32_t slot)
 
 static void far_close(struct compute *c)
 {
+    size_t left;
+
     if (!c)
         return;
     for (uint32_t i = 0; i < BLOCKS_MAX; i++)
         if (c->blocks[i].real)
             stop("%zu bytes were not freed", c->blocks[i].n_bytes);
+    left = far_host_deinit(&c->host);
+    if (left)
+        stop("%zu bytes of the host were not freed", left);
     for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
         far_ops_clear(&c->slots[i].ops);
     for (uint32_t i = 0; i < c->n_records; i++)
@@ -377,6 +439,7 @@ static int far_open(const struct compute_options *options, struct compute **ret_
         mmap(NULL, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (c->region == MAP_FAILED)
         stop("no addresses");
+    far_host_init(&c->host);
     *ret_c = c;
     return 0;
 }
@@ -406,6 +469,7 @@ const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
     the.cpu = cpu;
     the.plan = plan;
     the.counts = (struct far_device_counts){ 0 };
+    atomic_store(&the.n_host_allocs, 0);
     ops = (struct compute_ops){ .name = "far",
                                 .wants_uses = true,
                                 .open = far_open,
@@ -414,9 +478,10 @@ const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
                                 .reserve = far_reserve,
                                 .memory_alloc = far_memory_alloc,
                                 .memory_free = far_memory_free,
-                                .host_alloc = far_host_alloc,
-                                .host_free = far_host_free,
+                                .host_alloc = far_host_memory,
+                                .host_free = far_host_memory_free,
                                 .upload = far_upload,
+                                .upload_rows = far_upload_rows,
                                 .download = far_download,
                                 .begin = far_begin,
                                 .end = far_end,
@@ -428,5 +493,8 @@ const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
 
 struct far_device_counts far_device_counts(void)
 {
-    return the.counts;
+    struct far_device_counts counts = the.counts;
+
+    counts.n_host_allocs = atomic_load(&the.n_host_allocs);
+    return counts;
 }

@@ -4,11 +4,14 @@
  * sentence where its user does what none allows (compute.h):
  *
  *     memory    an address of the device that the host touches is a fault; one of the host's that an op
- *               is given is told, and so is memory that has been freed
- *     copies    in at begin(), out at wait(): whoever changes the host's side in between is told
+ *               is given is told, and so is memory that has been freed, or never is
+ *     copies    in at begin(), out at wait(): whoever changes the host's side in between is told; those
+ *               from or to memory of the host that the device did not give are counted
  *     ops       late: at a wait(), this slot's or another's, in the order of the begins
  *     records   replayed from their list, without the caller; or called again and held against the
  *               list, argument by argument
+ *     kept      rows that stay are put by the CPU's op; host memory that is not its own, a place of two rows or beyond the
+ *               memory are told
  *     rows      gradients are summed by row over bag_uses alone, in the order of the bags: the CPU's bits
  */
 #ifndef TESTS_SUPPORT_FAR_DEVICE_H
@@ -27,6 +30,8 @@ struct far_device_plan {
 struct far_device_counts {
     uint64_t n_waits, n_uploads, n_downloads, n_records, n_replays, n_compared, n_allocs;
     uint64_t upload_bytes, most_under_way; /* slots */
+    uint64_t n_host_allocs,
+        n_pageable; /* pageable: copies that a GPU's driver would have to stage */
 };
 
 /* One table for the process, and one open device of it at a time; the plan is borrowed. */

@@ -236,14 +236,14 @@ static void norm_backward(struct compute *c, const struct norm *nm,
 static void run_dropout(const struct far_run *r, const uint64_t *a)
 {
     const struct dropout d = { (uint32_t)a[0], (uint32_t)a[1], to_float(a[2]), to_float(a[3]),
-                               a[4] };
+                               at(r, a[4]) };
 
     r->cpu->dropout(r->c, &d, at(r, a[5]));
 }
 
 static void dropout(struct compute *c, const struct dropout *d, float *y)
 {
-    ADD(c, run_dropout, d->n, d->width, of_float(d->p), of_float(d->scale), d->key,
+    ADD(c, run_dropout, d->n, d->width, of_float(d->p), of_float(d->scale), of_pointer(d->key),
         of_pointer(y));
 }
 
@@ -434,6 +434,22 @@ static void axpy(struct compute *c, size_t n, float a, const float *x, float *y)
     ADD(c, run_axpy, n, of_float(a), of_pointer(x), of_pointer(y));
 }
 
+static void run_encode(const struct far_run *r, const uint64_t *a)
+{
+    const struct compute_encode e = { (enum codec_id)a[0], (uint32_t)a[1], (uint32_t)a[2],
+                                      (uint32_t)a[3],      at(r, a[4]),    at(r, a[5]),
+                                      at(r, a[6]),         at(r, a[7]),    at(r, a[8]),
+                                      at(r, a[9]) };
+
+    r->cpu->encode(r->c, &e);
+}
+
+static void encode(struct compute *c, const struct compute_encode *e)
+{
+    ADD(c, run_encode, e->codec, e->dim, e->k, e->n_max, of_pointer(e->n), of_pointer(e->rows),
+        of_pointer(e->from), of_pointer(e->owed), of_pointer(e->owed_at), of_pointer(e->bytes));
+}
+
 void far_ops_table(struct compute_ops *ops)
 {
     ops->linear_forward = linear_forward;
@@ -453,4 +469,5 @@ void far_ops_table(struct compute_ops *ops)
     ops->loss = loss;
     ops->add_rows = add_rows;
     ops->axpy = axpy;
+    ops->encode = encode;
 }

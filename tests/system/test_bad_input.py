@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from training import BIN, finish, psds, psworker, result, synth, train  # noqa: F401
+from training import BIN, finish, psds, psworker, result, synth, train, wait_for  # noqa: F401
 
 LOG = ["data", "DATA"]  # --data FILE, filled in by the test
 
@@ -13,6 +13,15 @@ WORKER_MISUSE = [
     (["trian"], '"trian" is no command'),
     (["train"], "--data"),
     (["train", "--dta", "x"], 'dta.*did you mean.*data'),
+    (["--data", "x", "train"], "the command comes first: psworker train"),
+    (["--dta", "x", "eval"], "the command comes first: psworker eval"),
+    (["--data", "x"], "which command"),
+    (["--dta", "x"], 'dta.*did you mean.*data'),
+    (["key"], "key: a column and a token are expected"),
+    (["key", "C1", "--format", "criteo"], "key: a column and a token are expected"),
+    (["key", "I1", "5", "--format", "criteo"], 'key: "I1" is no categorical column; there are 26'),
+    (["key", "C1", "x", "y", "--format", "criteo"], '"y" is not an option'),
+    (["key", "C1", "x"], "columns"),
     (["train", "--data"], "data"),
     (["train", "--data", "x", "--batch", "0"], "batch"),
     (["train", "--data", "x", "--batch", "12x"], "batch.*12x"),
@@ -131,8 +140,66 @@ def test_a_few_malformed_rows_are_counted_and_skipped(tmp_path):
     log = synth(tmp_path / "log.tsv", 500)
     with open(log, "ab") as f:
         f.write(b"1\t2\n" * 3 + criteo_line().encode())
-    r = train("--local", "--data", log, "--format", "criteo", "--bad-rows-max", "3", "--bottom", "8", "--top", "8")
-    assert r["samples"] == 501 and r["bad_rows"] == 3
+    flags = ("--local", "--data", log, "--format", "criteo", "--bottom", "8", "--top", "8", "--json", "-", "--epochs", 2)
+    out, err = finish(psworker("train", *flags, "--bad-rows-max", 3))
+    assert result(out)["samples"] == 2 * 501 and result(out)["bad_rows"] == 2 * 3
+    assert len(re.findall(r"\S+log\.tsv:501: 2 columns, 40 expected: skipped, as up to 3 malformed rows are", err)) == 1
+    assert re.search(r"6 malformed rows were skipped \(--bad-rows-max\); the first: \S+log\.tsv:501: 2 columns", err)
+
+
+def test_a_mistake_about_the_files_makes_no_table(psds, tmp_path):
+    """So the corrected run may have another shape."""
+    log, node = synth(tmp_path / "log.tsv", 2000), psds("--shards", 2)
+    other = tmp_path / "other.csv"
+    other.write_text("1,2\n" * 2000)
+    flags = ("--servers", node.address, "--bottom", "8", "--top", "8", "--shuffle", 1000, "--data-cache", tmp_path / "cache")
+    criteo = ("--format", "criteo")
+    for code, pattern, *wrong in ((2, "label: no column is the label", "--format", "criteo-unlabelled"),
+                                  (1, r"other\.csv:1001: 1 column, 40 expected; 1001 malformed", *criteo, "--data", other),
+                                  (1, r"other\.csv:1001: 1 column, 40 expected", *criteo, "--valid", other),
+                                  (1, r"no rows for rank 1 of 2 to train on \(0 malformed", *criteo, "--workers", 2, "--rank", 1,
+                                   "--batch", 2000, "--job", "of-two")):
+        p = psworker("train", *([] if "--data" in wrong else ["--data", log]), *flags, *wrong)
+        _, err = finish(p, status=code)
+        assert re.search(pattern, err.splitlines()[-1]), err
+        assert wait_for("the goodbye", lambda: all(w["state"] in ("left", "expected") for j in node.stats()["jobs"] for w in j["workers"]))
+    assert node.stats()["tables"] == [] and not (tmp_path / "cache").exists()
+    train("--data", log, *flags, *criteo, "--dim", "8")
+    assert wait_for("the tables", lambda: node.stats()["tables"])
+
+
+def test_of_a_file_that_has_malformed_rows_alone_the_first_is_told(tmp_path):
+    log = tmp_path / "text.md"
+    log.write_text("a line\n" * 163)
+    for command, *flags in (("train", "--local"), ("train", "--local", "--shuffle", 50)):
+        refused("psworker", [command, "--data", log, "--format", "criteo", *flags], 1,
+                r"no rows for rank 0 of 1 to train on: \S+text\.md:1: 1 column, 40 expected \(163 malformed ones\)")
+    model = tmp_path / "model"
+    train("--local", "--data", synth(tmp_path / "log.tsv", 100), "--format", "criteo", "--save", model)
+    refused("psworker", ["eval", "--data", log, "--format", "criteo", "--checkpoint", model], 1,
+            r"no rows to read: \S+text\.md:1: 1 column, 40 expected \(163 malformed ones\)")
+
+
+def test_where_a_model_is_to_be_saved_is_seen_to_before_the_training(tmp_path):
+    log = synth(tmp_path / "log.tsv", 500)
+    file = tmp_path / "file"
+    file.write_text("")
+    for save in ("/proc/nope", file, tmp_path / "not" / "there"):
+        out, err = finish(psworker("train", "--local", "--data", log, "--format", "criteo", "--save", save, "--json", "-"), status=1)
+        assert re.search(rf"--save: cannot .*{save}", err.splitlines()[-1]) and not out
+        assert "computing on cpu" not in err
+    train("--local", "--data", log, "--format", "criteo", "--bottom", "8", "--top", "8", "--save", tmp_path / "made")
+    assert list((tmp_path / "made" / "checkpoints").iterdir())
+
+
+def test_a_bound_that_nothing_has_is_named(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 100)
+    small = ("--data", log, "--format", "criteo", "--local", "--bottom", "8", "--top", "8")
+    said = lambda *flags: [line for line in finish(psworker("train", *small, *flags))[1].splitlines() if "has no effect" in line]
+    assert re.search("--staleness 3 has no effect: it is the bound of --mode ssp", *said("--staleness", 3))
+    assert re.search("--dense-staleness 0 has no effect: it is the bound of --dense-mode ssp",
+                     *said("--dense-staleness", 0, "--mode", "ssp", "--staleness", 3))
+    assert not said("--dense-mode", "ssp", "--dense-staleness", 2, "--embedding-mode", "ssp", "--embedding-staleness", 3)
 
 
 def test_a_server_that_is_not_there_is_named_and_waited_for_until_the_deadline(tmp_path):
@@ -152,7 +219,9 @@ def test_tables_with_another_shape_are_refused_with_the_field_that_differs(psds,
     _, err = finish(psworker("train", *flags, "--dim", "4"), status=1)
     assert re.search(r"dim", err.splitlines()[-1])
     _, err = finish(psworker("eval", *flags, "--bottom", "16"), status=1)
-    assert re.search(r"bottom", err.splitlines()[-1])
+    assert re.search(r"holds \d\d+ floats, these settings ask for \d+: .*--bottom", err.splitlines()[-1])
+    _, err = finish(psworker("eval", *flags, "--dim", "4"), status=1)
+    assert re.search(r"has rows of 16 floats, these settings ask for rows of 4: --dim", err.splitlines()[-1])
     _, err = finish(psworker("eval", *flags, "--job", "another"), status=1)
     assert "another" in err.splitlines()[-1]
     train(*flags)  # and the daemon still serves

@@ -40,7 +40,7 @@ def compile_so(path, text, *flags):
 def plugin(path):
     """The far device as psworker_cuda.so."""
     openblas = subprocess.run(["pkg-config", "--cflags", "--libs", "openblas"], check=True, capture_output=True, text=True)
-    sources = [*(ROOT / "worker/compute").glob("*.c"), *(ROOT / "tests/support").glob("far_*.c"),
+    sources = [*(ROOT / "worker/compute").glob("*.c"), *(ROOT / "tests/support").glob("far_*.c"), *(ROOT / "proto").glob("codec*.c"),
                *(ROOT / f"common/{name}.c" for name in ("mem", "status", "err", "pages"))]
     return compile_so(path, PLUGIN, "-fvisibility=hidden", *sources, *openblas.stdout.split(), "-lpthread", "-lm")
 
@@ -183,7 +183,7 @@ def test_over_servers_lock_step_gives_the_cpus_bits(psds, log, driver, installed
 
 
 def test_with_steps_ahead_it_learns(psds, log, driver, installed):
-    """Two steps are under way at a time, and pulls ahead of them."""
+    """Three steps are under way at a time, and pulls ahead of them."""
     node = psds("--shards", 2)
     out, _ = finish(run(installed, "train", "--data", log, "--valid-fraction", "0.2", *FLAGS, "--epochs", "4", "--mode", "async", "--ahead",
                         "4", "--row-cache", "0", "--servers", node.address, "--device", "cuda", "--json", "-", env=driver()))

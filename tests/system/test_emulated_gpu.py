@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from training import BIN, ROOT, finish, psds, result, synth  # noqa: F401  (a fixture)
+from checkpoint import read_tables
+from training import BIN, ROOT, finish, psds, result, synth, wait_for  # noqa: F401  (a fixture)
 
 FLAGS = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "250", "--valid-fraction", "0.2")
 DRIVER = "int cuInit(unsigned f) { return (int)f; }\nint cuDeviceGetCount(int *n) { *n = 1; return 0; }\n"
@@ -43,8 +44,8 @@ def log(tmp_path_factory):
 def train(psworker, environment, log):
     """train(device, flag ...): what the run's result says, and its log."""
 
-    def run(device, *flags):
-        process = subprocess.Popen([psworker, "train", "--data", log, *FLAGS, "--device", device, "--json", "-", *flags],
+    def run(device, *flags, data=log, base=FLAGS):
+        process = subprocess.Popen([psworker, "train", "--data", data, *base, "--device", device, "--json", "-", *map(str, flags)],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         out, err = finish(process)
         assert ("computing on cuda: emulated device" in err) == (device == "cuda")
@@ -75,3 +76,112 @@ def test_over_servers_with_steps_ahead_it_learns(train, psds):
     node = psds("--shards", 2)
     gpu, _ = train("cuda", "--servers", node.address, "--mode", "async", "--ahead", "4", "--row-cache", "0", "--epochs", "3")
     assert gpu["auc"] > 0.55
+
+
+JOB_OF_TWO = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "100", "--wide", "--mode", "async", "--workers", "2",
+              "--warmup", "0")
+
+
+@pytest.fixture
+def first_of_two(psds, psworker, environment, log, tmp_path):
+    """first_of_two(flag ...): the tables that the first worker of two leaves, and its result. The second one has joined at clock 0 and waits for a
+    log that nobody writes, so which rows are reused is the first one's own clock's business, and the same in every run."""
+    os.mkfifo(tmp_path / "pipe.tsv")
+    started = []
+
+    def run(*flags):
+        node = psds("--lease", "600s")
+        job = (*JOB_OF_TWO, "--servers", node.address)
+        second = subprocess.Popen([psworker, "train", "--data", tmp_path / "pipe.tsv", *job, "--rank", "1", "--device", "cpu"])
+        started.append(second)
+        wait_for("the second worker's join", lambda: node.stats()["totals"]["live_workers"] == 1)
+        first = subprocess.Popen([psworker, "train", "--data", log, *job, "--rank", "0", "--epochs", "3", "--device", "cuda", "--json", "-", *flags],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        out, err = finish(first)
+        second.kill()
+        second.wait()
+        node.stop()
+        return read_tables([node.data]), result(out), err
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("clocks", ("7", "1000"))
+def test_rows_that_stay_on_the_device_change_no_bit(first_of_two, clocks):
+    want, copied, _ = first_of_two("--reuse-clocks", clocks, "--device-cache", "0")
+    got, kept, log_text = first_of_two("--reuse-clocks", clocks)
+    small, some, _ = first_of_two("--reuse-clocks", clocks, "--device-cache", "4K")  # 128 rows
+    assert got == want and small == want
+    assert copied["device_rows_reused"] == 0 and copied["device_rows_copied"] > 0
+    for r in (kept, some):
+        assert r["device_rows_copied"] + r["device_rows_reused"] == copied["device_rows_copied"]
+    # Of each row that the store had kept its first-order weight was kept too, and counted there.
+    assert 0 < 2 * kept["device_rows_reused"] == kept["rows_cached"]
+    assert 0 < some["device_rows_reused"] < kept["device_rows_reused"]
+    assert "rows the device had" in log_text
+
+
+def test_rows_stay_on_the_device_while_steps_overlap(first_of_two):
+    _, r, log_text = first_of_two("--reuse-clocks", "1000", "--ahead", "4")
+    assert r["device_rows_reused"] > 0 and "--ahead 4 has no effect" not in log_text
+
+
+# ---- gradients that leave the device encoded ----
+
+# A model with tensors of many blocks, of a part of one, and of a float; a bound at which rows are settled every few steps.
+ENCODED = ("--format", "criteo", "--job", "ctr", "--bottom", "300,32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--wide",
+           "--optimizer", "adagrad", "--lr", "0.02", "--residual-max", "30K")
+CODECS = {
+    "onebit and topk": ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.05", "--dense-push-warmup", 5),
+    "topk and onebit": ("--push-codec", "topk", "--topk", "0.3", "--dense-push-codec", "onebit", "--batch-norm"),
+    "int8 and bf16": ("--push-codec", "int8", "--dense-push-codec", "bf16", "--wide-push-codec", "fp16"),
+    "fp32": (),
+}
+
+
+def tables_of(train, folder, way, *flags, data):
+    """The tables that a run in one process ends in, and its result."""
+    got, log = train("cuda", "--local", "--save", folder, "--device-encode", way, *flags, data=data, base=ENCODED)
+    assert ("gradients leave the device encoded" in log) == (way == "on")
+    return read_tables([folder]), got
+
+
+@pytest.mark.parametrize("codecs", CODECS)
+def test_gradients_that_leave_the_device_encoded_are_those_the_host_encodes(train, log, tmp_path, codecs):
+    there, there_says = tables_of(train, tmp_path / "there", "on", *CODECS[codecs], data=log)
+    here, here_says = tables_of(train, tmp_path / "here", "off", *CODECS[codecs], data=log)
+    assert there == here
+    owes = "onebit" in codecs
+    assert (there_says["residual_rows"] > 0) == (there_says["residual_settled"] > 0) == owes
+    assert there_says["residual_rows"] == here_says["residual_rows"]
+    assert there_says["residual_settled"] == here_says["residual_settled"]
+
+
+def test_what_is_owed_goes_from_run_to_run_over_servers(train, log, psds, tmp_path):
+    """A first half and a second one, each encoded on the device or on the host: the bits of one run."""
+    codecs = CODECS["onebit and topk"]
+    want, _ = tables_of(train, tmp_path / "one", "off", *codecs, data=log)
+    lines = log.read_text().splitlines(keepends=True)
+    halves = [tmp_path / "0.tsv", tmp_path / "1.tsv"]
+    halves[0].write_text("".join(lines[:23 * 64]))
+    halves[1].write_text("".join(lines[23 * 64:]))
+    for number, ways in enumerate((("on", "on"), ("on", "off"), ("off", "on"))):
+        node = psds("--shards", number + 1)
+        for half, way in zip(halves, ways):
+            got, _ = train("cuda", "--servers", node.address, "--state-dir", tmp_path / f"state{number}", "--state-every", 5,
+                           "--device-encode", way, *codecs, data=half, base=ENCODED)
+            assert got["residual_settled"] > 0 and got["residual_rows"] > 0
+        node.stop()
+        assert read_tables([node.data]) == want
+
+
+def test_with_steps_ahead_encoded_gradients_learn(train, psds):
+    """Codecs that are chosen for the link while steps are under way, and settled rows."""
+    node = psds("--shards", 2)
+    got, log = train("cuda", "--servers", node.address, "--mode", "async", "--ahead", "4", "--row-cache", "0", "--epochs", "3",
+                     "--push-codec", "onebit", "--dense-push-codec", "auto", "--residual-max", "30K")
+    assert "gradients leave the device encoded" in log and " compute a step: " in log
+    assert got["auc"] > 0.55 and got["residual_settled"] > 0

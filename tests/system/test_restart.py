@@ -1,9 +1,12 @@
 """What a start is told (--at, --restore, --no-restore) is done once, and leaves what it does not begin from."""
 
+import json
 import random
+import subprocess
 
 import pytest
 
+from conftest import BIN
 from test_durability import DIM, SEED, Pusher, alone, damage, one_pusher, settle
 
 
@@ -124,3 +127,65 @@ def test_a_damaged_last_checkpoint_does_not_stop_a_change_of_layout(start_psd, t
     psd = start_psd(*args)
     look(psd, p, 60)
     psd.stop()
+
+
+def psctl(*words):
+    done = subprocess.run([BIN / "psctl", *map(str, words)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_was_set_aside_is_listed_and_checked_and_can_be_gone_back_to(start_psd, tmp_path, monkeypatch):
+    """2 is a delta to 1, and both were taken under load: they need each other, and their log."""
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    p = trained(start_psd, args)
+    start_psd(*args, "--no-restore").kill()
+    assert names(data / "checkpoints") == ["1.aside", "2.aside", "3"]
+    listed = json.loads(psctl("checkpoints", data, "--json"))["checkpoints"]
+    assert [(c["number"], c.get("aside", False)) for c in listed] == [(3, False), (1, True), (2, True)]
+    assert listed[2]["base"] == 1
+    assert "delta to 1, set aside" in psctl("checkpoints", data)
+    assert "whole    checkpoint 2 (set aside): delta to 1" in psctl("verify", data)
+    for name in ("2", "2.aside", f"{2:020}.aside"):
+        assert "whole    checkpoint 2" in psctl("verify", data / "checkpoints" / name)
+        psctl("export", data / "checkpoints" / name, "--out", tmp_path / f"{name}.npy")
+        other = (*alone(monkeypatch), "--data-dir", str(tmp_path / f"to-{name}"))
+        psd = start_psd(*other, "--restore", str(data / "checkpoints" / name))
+        look(psd, p, 40)
+        psd.kill()
+    psd = start_psd(*args, "--at", "2")
+    look(psd, p, 40)
+    go_on(psd, p, 40)
+    steps(psd, p, 5)
+    psd.kill()
+    psd = start_psd(*args, "--at", "2")  # done once
+    look(psd, p, 45)
+    psd.stop()
+    with pytest.raises(RuntimeError, match="no valid checkpoint 7"):
+        start_psd(*args, "--at", "7")
+
+
+def test_a_checkpoints_short_number_is_its_name(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    p = trained(start_psd, args)
+    psd = start_psd("--data-dir", str(tmp_path / "to"), *alone(monkeypatch), "--restore", str(data / "checkpoints/1") + "/")
+    look(psd, p, 20)
+    psd.kill()
+    assert "whole    checkpoint 1" in psctl("verify", data / "checkpoints/1")
+    assert psctl("diff", data / "checkpoints/1", data / "checkpoints/2")
+
+
+def test_psctl_looks_at_all_nodes_and_leaves_no_directory_behind_a_failure(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    trained(start_psd, (*alone(monkeypatch), "--data-dir", str(data)))
+    for command in ("verify", "checkpoints"):
+        got = psctl(command, f"{data},{data}")
+        assert got.count(f"{data}:\n") == 2
+        assert len(psctl(command, f"{data},{data}", "--json").splitlines()) == 2
+    to = tmp_path / "to"
+    done = subprocess.run([BIN / "psctl", "restore", data, "--to", to, "--table", "nobody"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and not to.exists(), done.stderr
+    psctl("restore", data, "--to", to)
+    assert to.exists()

@@ -75,6 +75,24 @@ def test_predict_stops_at_a_malformed_row_so_that_line_n_is_row_n(tmp_path):
     assert re.search(r"log.tsv:501", err)
 
 
+def test_the_row_of_a_token_is_found_by_its_key(psds, tmp_path):
+    node = psds("--shards", 2)
+    log = tmp_path / "log.csv"
+    log.write_text("y,a,city,tags\n" + "".join(f"{i % 2},{i},{'rome' if i % 3 else 'oslo'},x|y\n" for i in range(300)))
+    columns = ("--delimiter", ",", "--header", "--label", "y", "--bucketise", "a", "--categorical", "city,tags", "--inner-separator", "|")
+    train("--data", log, *columns, "--servers", node.address, "--dim", 4, "--bottom", "8", "--top", "8")
+    keys = lambda *words, flags=(*columns, "--data", log): finish(psworker("key", *words, *flags))[0].split()
+    row = lambda key: subprocess.run([BIN / "psctl", "--server", node.address, "row", "job/emb", key], capture_output=True, text=True,
+                                     check=True).stdout
+    known = [key for words in (("city", "rome"), ("a", "299"), ("tags", "x|y")) for key in keys(*words)]
+    assert keys("2", "rome") == known[:1] and len({*known, *keys("city", "x")}) == 5
+    for key in known:
+        assert "there is none" not in row(key)
+    assert "there is none" in row(keys("city", "x")[0])  # it stands in another column
+    criteo = ("--format", "criteo")
+    assert keys("C1", "68fd1e64", flags=criteo) == keys("14", "68fd1e64", flags=criteo) != keys("C2", "68fd1e64", flags=criteo)
+
+
 def test_a_terminal_gets_a_bar(tmp_path):
     log = synth(tmp_path / "log.tsv", 20000)
     try:
@@ -266,6 +284,53 @@ def test_a_signal_stops_a_worker_after_its_step_and_the_others_go_on(psds, tmp_p
     r = result(finish(other)[0])
     assert r["samples"] == 40 * 1500 or r["samples"] == 40 * 1528 or r["samples"] > 40 * 1400
     assert not any(w["state"] == "dead" for j in node.stats()["jobs"] for w in j["workers"])
+
+
+def two_workers(node, log, *mode, epochs=10000, every="200ms"):
+    flags = ("--data", log, "--servers", node.address, "--workers", 2, *mode, *SMALL, "--json", "-", "--progress-every", every)
+    both = [psworker("train", *flags, "--rank", r, "--epochs", 10000 if r else epochs) for r in range(2)]
+    for w in both:
+        assert w.stdout.readline()  # it trains
+    return both
+
+
+@pytest.mark.parametrize("mode", [("--mode", "bsp"), ("--mode", "ssp", "--staleness", 2, "--ahead", 1),
+                                  ("--mode", "ssp", "--staleness", 2, "--reuse-clocks", 2),
+                                  ("--mode", "ssp", "--staleness", 2, "--reuse-clocks", 2, "--ahead", 1)], ids=lambda m: " ".join(map(str, m)))
+def test_a_wait_for_a_worker_is_told_with_its_reason_and_a_signal_ends_it(psds, tmp_path, mode):
+    node = psds("--shards", 2, "--lease", "120s")
+    waits, hangs = two_workers(node, synth(tmp_path / "log.tsv", 3000), *mode)
+    hangs.send_signal(signal.SIGSTOP)
+    reason = r", \d+\.\d s so far: min clock is \d+, needs \d+: worker 1 \(psworker \S+\) is at \d+"
+    n_told = 0
+    for line in waits.stderr:
+        n_told += bool(re.search("waiting" + reason, line))
+        if n_told == 3:
+            break
+    waits.send_signal(signal.SIGTERM)
+    out, err = finish(waits, timeout=20)  # the lease is longer
+    assert result(out)["stopped_early"] and (mode[-2] == "--ahead" or re.search("the stop ends a wait" + reason, err))
+    workers = lambda: {w["rank"]: w["state"] for j in node.stats()["jobs"] for w in j["workers"]}
+    assert wait_for("the goodbye", lambda: workers()[0] == "left") and workers()[1] == "live"
+    hangs.kill()
+    hangs.communicate()
+
+
+def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_path):
+    node = psds("--shards", 2, "--lease", "2s")
+    stays, dies = two_workers(node, synth(tmp_path / "log.tsv", 3000))
+    dies.kill()
+    dies.communicate()
+    told = lambda what: next(line for line in stays.stderr if re.search(what, line))
+    assert told("waiting, ") and told("worker 1 is gone: .*declared dead; the others go on without it")
+    node.proc.send_signal(signal.SIGSTOP)  # one more wait: it is said once
+    assert "for what is not known" in told("waiting, ")
+    node.proc.send_signal(signal.SIGCONT)
+    before = node.stats()["jobs"][0]["workers"][0]["clock"]
+    assert any(json.loads(line)["step"] > before + 1000 for line in stays.stdout)  # many more steps
+    stays.send_signal(signal.SIGTERM)
+    out, err = finish(stays)
+    assert result(out)["stopped_early"] and "is gone" not in err
 
 
 def test_workers_wait_for_servers_that_start_late_and_say_so(psds, tmp_path):

@@ -168,19 +168,27 @@ static struct row_format push_format(struct encoder *e, const struct ps_push_sec
     return f;
 }
 
+/* Row `at` of the section. */
+static void put_row(struct encoder *e, const struct ps_push_section *s,
+                    const struct row_format *f, uint32_t at, uint8_t *dst)
+{
+    if (s->encoded)
+        memcpy(dst, s->encoded + at * f->row_bytes, f->row_bytes);
+    else
+        row_format_put(f, s->keys[at], s->values + (size_t)at * f->dim, e->scratch, dst);
+}
+
 static void put_values(struct encoder *e, const struct ps_push_section *s,
                        const struct row_format *f, struct deal_group g, struct buf *out,
                        struct section *ret)
 {
     uint8_t *dst = out->bytes + out->end;
-    uint32_t i, at;
+    uint32_t i;
 
     ret->values = dst;
     ret->value_bytes = g.n * f->row_bytes;
-    for (i = 0; i < g.n; i++, dst += f->row_bytes) {
-        at = g.numbers[i];
-        row_format_put(f, s->keys[at], s->values + (size_t)at * f->dim, e->scratch, dst);
-    }
+    for (i = 0; i < g.n; i++, dst += f->row_bytes)
+        put_row(e, s, f, g.numbers[i], dst);
     buf_commit(out, ret->value_bytes);
 }
 
@@ -197,23 +205,15 @@ static int reserve_push(struct encoder *e, const struct ps_push_section *section
     return buf_reserve(out, n_bytes) ? 0 : -ENOMEM;
 }
 
-/* Rows that a section may add to what is owed by its table, which stands in no other one: what
- * would go beyond the bound is settled instead. */
-static uint32_t new_rows(const struct residual *r, uint32_t n_keys)
-{
-    uint32_t room = r->rows_max > r->n_rows ? r->rows_max - r->n_rows : 0;
-
-    return n_keys < room ? n_keys : room;
-}
-
 /* The section as it goes out: as it is, or in full where residuals have no room left. */
 static int settle_section(struct encoder *e, struct ps_push_section *s)
 {
     struct table_info *t = table_of(e, s->table);
     const struct codec *codec = codec_by_id(s->codec);
 
-    t->is_settling =
-        s->op == SECTION_GRADIENT && codec && codec->feedback && settle_is_due(&t->residual, s);
+    assert(!s->encoded || s->op == SECTION_GRADIENT);
+    t->is_settling = s->op == SECTION_GRADIENT && !s->encoded && codec && codec->feedback &&
+                     settle_is_due(&t->residual, s->keys, s->n_keys);
     if (!t->is_settling)
         return 0;
     if (settle_prepare(&t->settle, &t->residual, s))
@@ -273,7 +273,7 @@ static int prepare_push(struct encoder *e, const struct ps_push_section *given, 
                  table_of(e, sections[i].table)->salt);
         f = push_format(e, &sections[i]);
         if (f.residual &&
-            residual_reserve(f.residual, new_rows(f.residual, sections[i].n_keys)))
+            residual_reserve(f.residual, row_format_new_rows(f.residual, sections[i].n_keys)))
             return -ENOMEM;
     }
     for (i = 0; i < e->n_shards; i++)

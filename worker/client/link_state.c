@@ -106,7 +106,7 @@ bool link_state_is_passing(int status)
 {
     return status == PS_ESTOPPING || status == PS_ENOJOIN || status == PS_ESEQ ||
            status == -ENOMEM || status == -EMFILE || /* connections-max: some end */
-           status == -EBUSY; /* the rank's former process may be dying */
+           status == -EBUSY; /* the rank's former process may be dying; others come to a cut */
 }
 
 void link_state_refuse(struct link *l, const char *what, int status, const char *text)

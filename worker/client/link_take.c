@@ -39,7 +39,8 @@ void link_take_ready(struct link *l)
     l->events->ready(l->owner, l->config.shard, &l->joined);
     n_resent = link_ask_all(l);
     if (is_return) {
-        link_state_notice(l, "is back; %" PRIu64 " pushes were sent again", n_resent);
+        link_state_notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
+                          n_resent == 1 ? " was" : "es were");
         l->events->reconnected(l->owner, l->config.shard, n_resent);
     }
 }
@@ -133,6 +134,14 @@ static int take_join(struct link *l, const struct frame_header *h, const uint8_t
                           "has applied push %" PRIu64 ", and had acknowledged %" PRIu64
                           " of %" PRIu64 ": joining anew",
                           r.last_applied, l->backlog.last_acked, last_sent(l));
+        l->events->fenced(l->owner, l->config.shard, 0);
+        return 0;
+    }
+    if (l->was_ready && !l->rejoins && r.clock > l->config.join.clock) {
+        link_state_notice(l,
+                          "wants this worker to go on at clock %" PRIu64
+                          ", and it has finished %" PRIu64 " steps: joining anew",
+                          r.clock, l->config.join.clock);
         l->events->fenced(l->owner, l->config.shard, 0);
         return 0;
     }

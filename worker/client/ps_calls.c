@@ -214,6 +214,7 @@ static int collect(struct ps_client *c, struct err *err)
     uint64_t since_ns;
     int status = 0;
 
+    atomic_store(&c->parked_since_ns, uv_hrtime());
     for (shard = 0; shard < c->n_shards && !status; shard++) {
         since_ns = uv_hrtime();
         status = desk_wait_answer(&c->desk, shard, c->pull.deadline_ns, err);
@@ -224,6 +225,7 @@ static int collect(struct ps_client *c, struct err *err)
         status =
             bad < c->n_shards ? tell_refused_pull(c, bad, err) : decode_answer(c, shard, err);
     }
+    atomic_store(&c->parked_since_ns, 0);
     return status == -ETIMEDOUT ? tell_late_pull(c, err) : status;
 }
 
@@ -303,6 +305,16 @@ static void note_residuals(struct ps_client *c)
     atomic_store_explicit(&c->residual_settled, owed.n_settled, memory_order_relaxed);
 }
 
+static int wait_room(struct ps_client *c, uint64_t max_bytes, struct err *err)
+{
+    int status;
+
+    atomic_store(&c->room_since_ns, uv_hrtime());
+    status = desk_wait_room(&c->desk, max_bytes, err);
+    atomic_store(&c->room_since_ns, 0);
+    return status;
+}
+
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
             const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
@@ -313,7 +325,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 
     assert(!c->options.reader);
     if (!status)
-        status = desk_wait_room(&c->desk, c->options.window_bytes, err);
+        status = wait_room(c, c->options.window_bytes, err);
     count(&c->room_ns, uv_hrtime() - since_ns);
     if (status)
         return status;
@@ -337,7 +349,7 @@ int ps_flush(struct ps_client *c, struct err *err)
 {
     int status = resend_found(&c->resend, err);
 
-    return status ? status : desk_wait_room(&c->desk, 0, err);
+    return status ? status : wait_room(c, 0, err);
 }
 
 int ps_leave(struct ps_client *c, struct err *err)
@@ -385,6 +397,22 @@ struct encoder *ps_encoder(const struct ps_client *c)
     return c->encoder;
 }
 
+static uint64_t lasted_ns(const _Atomic uint64_t *since_ns, uint64_t now_ns)
+{
+    uint64_t since = atomic_load(since_ns);
+
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+/* Of the thread that pulls, or of the one that pushes. */
+static uint64_t waiting_ns(const struct ps_client *c)
+{
+    uint64_t now = uv_hrtime(), parked = lasted_ns(&c->parked_since_ns, now),
+             room = lasted_ns(&c->room_since_ns, now);
+
+    return parked > room ? parked : room;
+}
+
 void ps_stats(const struct ps_client *c, struct ps_stats *ret)
 {
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
@@ -393,6 +421,7 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .rows_pulled = c->rows_pulled,
                               .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns,
+                              .waiting_ns = waiting_ns(c),
                               .pulled_clock = c->pulled_clock,
                               .room_ns = c->room_ns,
                               .residual_rows = c->residual_rows,

@@ -35,6 +35,7 @@ struct ps_client {
     _Atomic uint64_t n_ticked; /* steps whose push the network thread has */
     _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
     _Atomic uint64_t park_ns, room_ns;
+    _Atomic uint64_t parked_since_ns, room_since_ns; /* of the wait under way; 0: none */
     _Atomic uint64_t residual_rows, residual_bytes, residual_settled;
     _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
 };

@@ -78,9 +78,15 @@ struct ps_pull_section {
     const uint64_t *keys;
     float *dst;
     const struct ps_state_sink *sink; /* borrowed; may be NULL */
+
+    /* [n_keys] each, or NULL: filled by a store that tells places (worker/store.h). */
+    uint64_t *versions;
+    uint32_t *places;
 };
 
-/* Rows to be pushed: values holds n_keys x dim floats. */
+/* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
+ * writes them, by somebody who keeps what is owed himself (owed.h): then nobody looks at values, nor at what
+ * the table owes here. */
 struct ps_push_section {
     uint32_t table;
     enum section_op op;
@@ -89,6 +95,7 @@ struct ps_push_section {
     uint32_t n_keys;
     const uint64_t *keys;
     const float *values;
+    const uint8_t *encoded; /* or NULL */
 };
 
 struct ps_stats {
@@ -101,7 +108,9 @@ struct ps_stats {
     uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting for answers */
     uint64_t room_ns;       /* time that ps_push() spent waiting for room in the window */
-    uint64_t net_ns;        /* CPU time of the network thread */
+    uint64_t
+        waiting_ns;  /* how long the longest of the two waits under way has lasted; 0: none */
+    uint64_t net_ns; /* CPU time of the network thread */
     uint64_t residual_rows,
         residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
     uint64_t residual_settled; /* rows sent in full to make room for others' residuals */

@@ -8,12 +8,16 @@
 #include "common/hash.h"
 #include "common/mem.h"
 
-#define ROWS_MAX (UINT32_C(1) << 30)
 #define SLOTS_FIRST UINT64_C(128)
 
 void residual_init(struct residual *r, uint32_t dim)
 {
-    *r = (struct residual){ .dim = dim, .rows_max = ROWS_MAX };
+    *r = (struct residual){ .dim = dim, .rows_max = RESIDUAL_ROWS_MAX };
+}
+
+void residual_init_index(struct residual *r, uint32_t dim)
+{
+    *r = (struct residual){ .dim = dim, .rows_max = RESIDUAL_ROWS_MAX, .is_index = true };
 }
 
 void residual_deinit(struct residual *r)
@@ -23,13 +27,18 @@ void residual_deinit(struct residual *r)
     free(r->older);
     free(r->newer);
     free(r->floats);
-    *r = (struct residual){ .dim = r->dim, .rows_max = r->rows_max };
+    *r = (struct residual){ .dim = r->dim, .is_index = r->is_index, .rows_max = r->rows_max };
 }
 
-/* Of one row, its slots left out. */
-static uint64_t row_bytes(const struct residual *r)
+static uint64_t float_bytes(const struct residual *r)
 {
-    return sizeof *r->keys + sizeof *r->older + sizeof *r->newer + r->dim * sizeof *r->floats;
+    return r->dim * sizeof *r->floats;
+}
+
+/* Of one row, its slots and floats left out. */
+static uint64_t index_bytes(const struct residual *r)
+{
+    return sizeof *r->keys + sizeof *r->older + sizeof *r->newer;
 }
 
 /* Slots double, and so with each power of two there are either more slots or more rows: the
@@ -38,15 +47,15 @@ void residual_bound(struct residual *r, uint64_t max_bytes)
 {
     uint64_t n_slots, rows, best = 0;
 
-    r->rows_max = ROWS_MAX;
+    r->rows_max = RESIDUAL_ROWS_MAX;
     if (!max_bytes)
         return;
     for (n_slots = SLOTS_FIRST; n_slots * sizeof *r->slots < max_bytes; n_slots *= 2) {
-        rows = (max_bytes - n_slots * sizeof *r->slots) / row_bytes(r);
+        rows = (max_bytes - n_slots * sizeof *r->slots) / (index_bytes(r) + float_bytes(r));
         rows = rows < n_slots / 4 * 3 ? rows : n_slots / 4 * 3;
         best = rows > best ? rows : best;
     }
-    r->rows_max = best < ROWS_MAX ? (uint32_t)best : ROWS_MAX;
+    r->rows_max = best < RESIDUAL_ROWS_MAX ? (uint32_t)best : RESIDUAL_ROWS_MAX;
 }
 
 static uint32_t home(const struct residual *r, uint64_t key)
@@ -86,7 +95,7 @@ static int grow_rows(struct residual *r, uint64_t want)
     if (grow((void **)&r->keys, cap, sizeof *r->keys) ||
         grow((void **)&r->older, cap, sizeof *r->older) ||
         grow((void **)&r->newer, cap, sizeof *r->newer) ||
-        grow((void **)&r->floats, cap, r->dim * sizeof *r->floats))
+        (!r->is_index && grow((void **)&r->floats, cap, float_bytes(r))))
         return -ENOMEM;
     r->cap_rows = (uint32_t)cap;
     return 0;
@@ -95,7 +104,7 @@ static int grow_rows(struct residual *r, uint64_t want)
 static int grow_slots(struct residual *r, uint64_t want_rows)
 {
     uint64_t n = r->n_slots ? r->n_slots : SLOTS_FIRST;
-    uint32_t *slots, row;
+    uint32_t *slots, i;
 
     while (n / 4 * 3 < want_rows)
         n *= 2;
@@ -105,8 +114,8 @@ static int grow_slots(struct residual *r, uint64_t want_rows)
     free(r->slots);
     r->slots = slots;
     r->n_slots = (uint32_t)n;
-    for (row = 0; row < r->n_rows; row++)
-        r->slots[probe(r, r->keys[row])] = row + 1;
+    for (i = r->oldest; i; i = r->newer[i - 1])
+        r->slots[probe(r, r->keys[i - 1])] = i;
     return 0;
 }
 
@@ -114,13 +123,41 @@ int residual_reserve(struct residual *r, uint32_t n_more)
 {
     uint64_t want = (uint64_t)r->n_rows + n_more;
 
-    if (want > ROWS_MAX)
+    if (want > RESIDUAL_ROWS_MAX)
         return -ENOMEM;
     if (want > r->cap_rows && grow_rows(r, want))
         return -ENOMEM;
     if (want > r->n_slots / 4 * 3 && grow_slots(r, want))
         return -ENOMEM;
     return 0;
+}
+
+/* A copy of n elements; one of none is of no element. */
+static void *copy_of(const void *array, uint64_t n, size_t element_bytes)
+{
+    void *copy = mem_try_alloc(n * element_bytes + 1);
+
+    if (copy && n)
+        memcpy(copy, array, n * element_bytes);
+    return copy;
+}
+
+int residual_copy(struct residual *ret, const struct residual *index)
+{
+    const uint32_t n = index->n_numbers;
+
+    *ret = *index;
+    ret->is_index = false;
+    ret->cap_rows = n;
+    ret->slots = copy_of(index->slots, index->n_slots, sizeof *ret->slots);
+    ret->keys = copy_of(index->keys, n, sizeof *ret->keys);
+    ret->older = copy_of(index->older, n, sizeof *ret->older);
+    ret->newer = copy_of(index->newer, n, sizeof *ret->newer);
+    ret->floats = mem_try_alloc(n * float_bytes(ret) + 1);
+    if (ret->slots && ret->keys && ret->older && ret->newer && ret->floats)
+        return 0;
+    residual_deinit(ret);
+    return -ENOMEM;
 }
 
 /* ---- the chain ---- */
@@ -152,17 +189,32 @@ static void link_newest(struct residual *r, uint32_t row)
 
 /* ---- rows ---- */
 
-static uint32_t add_row(struct residual *r, uint64_t key)
+static uint32_t take_number(struct residual *r)
 {
-    uint32_t row = r->n_rows++;
+    uint32_t row = r->n_numbers;
 
-    assert(row < r->cap_rows);
-    r->keys[row] = key;
-    memset(r->floats + (size_t)row * r->dim, 0, r->dim * sizeof(float));
+    if (r->free) {
+        row = r->free - 1;
+        r->free = r->newer[row];
+    } else {
+        assert(row < r->cap_rows);
+        r->n_numbers++;
+    }
     return row;
 }
 
-float *residual_row(struct residual *r, uint64_t key)
+static uint32_t add_row(struct residual *r, uint64_t key)
+{
+    uint32_t row = take_number(r);
+
+    r->n_rows++;
+    r->keys[row] = key;
+    if (!r->is_index)
+        memset(r->floats + (size_t)row * r->dim, 0, float_bytes(r));
+    return row;
+}
+
+uint32_t residual_touch(struct residual *r, uint64_t key)
 {
     uint32_t i, row;
 
@@ -176,17 +228,33 @@ float *residual_row(struct residual *r, uint64_t key)
         r->slots[i] = row + 1;
     }
     link_newest(r, row);
+    return row;
+}
+
+uint32_t residual_at(const struct residual *r, uint64_t key)
+{
+    uint32_t i;
+
+    if (!r->n_rows)
+        return RESIDUAL_NONE;
+    i = probe(r, key);
+    return r->slots[i] ? r->slots[i] - 1 : RESIDUAL_NONE;
+}
+
+float *residual_row(struct residual *r, uint64_t key)
+{
+    uint32_t row = residual_touch(r, key);
+
+    assert(!r->is_index);
     return r->floats + (size_t)row * r->dim;
 }
 
 float *residual_find(const struct residual *r, uint64_t key)
 {
-    uint32_t i;
+    uint32_t row = residual_at(r, key);
 
-    if (!r->n_rows)
-        return NULL;
-    i = probe(r, key);
-    return r->slots[i] ? r->floats + (size_t)(r->slots[i] - 1) * r->dim : NULL;
+    assert(!r->is_index);
+    return row == RESIDUAL_NONE ? NULL : r->floats + (size_t)row * r->dim;
 }
 
 uint32_t residual_n_absent(const struct residual *r, const uint64_t *keys, uint32_t n_keys)
@@ -194,7 +262,7 @@ uint32_t residual_n_absent(const struct residual *r, const uint64_t *keys, uint3
     uint32_t i, n = 0;
 
     for (i = 0; i < n_keys; i++)
-        n += residual_find(r, keys[i]) == NULL;
+        n += residual_at(r, keys[i]) == RESIDUAL_NONE;
     return n;
 }
 
@@ -217,22 +285,9 @@ static void empty_slot(struct residual *r, uint32_t i)
     }
 }
 
-/* The last row takes the place of `row`, in the arrays and in the chain. */
-static void fill_gap(struct residual *r, uint32_t row, uint32_t last)
-{
-    r->slots[probe(r, r->keys[last])] = row + 1;
-    r->keys[row] = r->keys[last];
-    r->older[row] = r->older[last];
-    r->newer[row] = r->newer[last];
-    *to_newer_of(r, r->older[row]) = row + 1;
-    *to_older_of(r, r->newer[row]) = row + 1;
-    memcpy(r->floats + (size_t)row * r->dim, r->floats + (size_t)last * r->dim,
-           r->dim * sizeof(float));
-}
-
 void residual_remove(struct residual *r, uint64_t key)
 {
-    uint32_t i, row, last;
+    uint32_t i, row;
 
     if (!r->n_rows)
         return;
@@ -240,15 +295,17 @@ void residual_remove(struct residual *r, uint64_t key)
     if (!r->slots[i])
         return;
     row = r->slots[i] - 1;
-    last = r->n_rows - 1;
     empty_slot(r, i);
     unlink_row(r, row);
-    if (row != last)
-        fill_gap(r, row, last);
-    r->n_rows = last;
+    r->newer[row] = r->free;
+    r->free = row + 1;
+    if (--r->n_rows == 0)
+        r->free = r->n_numbers = 0;
 }
 
 uint64_t residual_bytes(const struct residual *r)
 {
-    return r->n_slots * sizeof *r->slots + r->cap_rows * row_bytes(r);
+    uint64_t row_bytes = index_bytes(r) + (r->is_index ? 0 : float_bytes(r));
+
+    return r->n_slots * sizeof *r->slots + r->cap_rows * row_bytes;
 }

@@ -5,13 +5,22 @@
 
 #include "proto/codec_catalog.h"
 
-static uint32_t topk_k(uint32_t dim, float fraction)
+uint32_t row_format_k(const struct codec *codec, uint32_t dim, float fraction)
 {
     float k = floorf((float)dim * fraction);
 
+    if (codec->id != CODEC_TOPK)
+        return 0;
     if (!(k >= 1.0f))
         return 1;
     return k < (float)dim ? (uint32_t)k : dim;
+}
+
+uint32_t row_format_new_rows(const struct residual *r, uint32_t n_keys)
+{
+    uint32_t room = r->rows_max > r->n_rows ? r->rows_max - r->n_rows : 0;
+
+    return n_keys < room ? n_keys : room;
 }
 
 void row_format_init(struct row_format *f, const struct ps_push_section *section, uint32_t dim,
@@ -20,9 +29,10 @@ void row_format_init(struct row_format *f, const struct ps_push_section *section
     *f = (struct row_format){ .dim = dim };
     f->codec = codec_by_id(section->op == SECTION_ASSIGN ? CODEC_FP32 : section->codec);
     assert(f->codec);
-    if (f->codec->id == CODEC_TOPK)
-        f->k = topk_k(dim, section->topk_fraction);
+    f->k = row_format_k(f->codec, dim, section->topk_fraction);
     f->row_bytes = f->codec->row_bytes(dim, f->k);
+    if (section->encoded)
+        return;
     if (f->codec->feedback)
         f->residual = residual;
     else if (section->op == SECTION_GRADIENT && residual->n_rows)

@@ -15,7 +15,14 @@ struct row_format {
     struct residual *owed;     /* from when the codec kept it; NULL: nothing */
 };
 
-/* residual: of the section's table, borrowed. */
+/* How many values topk keeps of a row: a fraction, one at least; 0 for other codecs. */
+uint32_t row_format_k(const struct codec *codec, uint32_t dim, float fraction);
+
+/* Rows that n_keys with feedback may add to what is owed by their table, which stands in no other section: what would
+ * go beyond the bound is settled instead. */
+uint32_t row_format_new_rows(const struct residual *r, uint32_t n_keys);
+
+/* residual: of the section's table, borrowed; one that is encoded already leaves it alone. */
 void row_format_init(struct row_format *f, const struct ps_push_section *section, uint32_t dim,
                      struct residual *residual);
 

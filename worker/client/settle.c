@@ -16,10 +16,10 @@ void settle_deinit(struct settle *s)
     *s = (struct settle){ 0 };
 }
 
-bool settle_is_due(const struct residual *r, const struct ps_push_section *section)
+bool settle_is_due(const struct residual *r, const uint64_t *keys, uint32_t n_keys)
 {
-    return (uint64_t)r->n_rows + section->n_keys > r->rows_max &&
-           r->n_rows + residual_n_absent(r, section->keys, section->n_keys) > r->rows_max;
+    return (uint64_t)r->n_rows + n_keys > r->rows_max &&
+           r->n_rows + residual_n_absent(r, keys, n_keys) > r->rows_max;
 }
 
 /* How many rows go: BATCHES times the section's, but no more than a quarter of all, and as many
@@ -41,36 +41,30 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int reserve(struct settle *s, uint64_t n_keys, uint32_t dim)
+/* *array with room for n elements. */
+static int reserve(void **array, uint64_t *cap, uint64_t n, size_t element_bytes)
 {
     void *grown;
 
-    if (n_keys > s->cap_keys) {
-        grown = mem_try_realloc(s->keys, n_keys * sizeof *s->keys);
-        if (!grown)
-            return -ENOMEM;
-        s->keys = grown;
-        s->cap_keys = n_keys;
-    }
-    if (n_keys * dim > s->cap_floats) {
-        grown = mem_try_realloc(s->values, n_keys * dim * sizeof *s->values);
-        if (!grown)
-            return -ENOMEM;
-        s->values = grown;
-        s->cap_floats = n_keys * dim;
-    }
+    if (n <= *cap)
+        return 0;
+    grown = mem_try_realloc(*array, n * element_bytes);
+    if (!grown)
+        return -ENOMEM;
+    *array = grown;
+    *cap = n;
     return 0;
 }
 
-/* The batch's keys and the oldest rows', ascending, each once. */
-static void collect_keys(struct settle *s, const struct residual *r,
-                         const struct ps_push_section *section, uint64_t n_old)
+/* The section's keys and the oldest rows', ascending, each once. */
+static void collect_keys(struct settle *s, const struct residual *r, const uint64_t *keys,
+                         uint64_t n, uint64_t n_old)
 {
-    uint64_t n = section->n_keys, n_unique = 0, i;
+    uint64_t n_unique = 0, i;
     uint32_t row = r->oldest;
 
     if (n)
-        memcpy(s->keys, section->keys, n * sizeof *s->keys);
+        memcpy(s->keys, keys, n * sizeof *s->keys);
     for (; n_old; n_old--, row = r->newer[row - 1])
         s->keys[n++] = r->keys[row - 1];
     qsort(s->keys, n, sizeof *s->keys, compare);
@@ -80,34 +74,58 @@ static void collect_keys(struct settle *s, const struct residual *r,
     s->n_keys = (uint32_t)n_unique;
 }
 
+int settle_collect(struct settle *s, const struct residual *r, const uint64_t *keys,
+                   uint32_t n_keys)
+{
+    uint64_t n_old = n_to_go(r, n_keys);
+
+    if (n_keys + n_old > UINT32_MAX ||
+        reserve((void **)&s->keys, &s->cap_keys, n_keys + n_old + 1, sizeof *s->keys))
+        return -ENOMEM;
+    collect_keys(s, r, keys, n_keys, n_old);
+    return 0;
+}
+
+/* The sum, or the one that there is, as it is. */
+static void add_row(float *dst, const float *grad, const float *owed, uint32_t dim)
+{
+    uint32_t j;
+
+    if (!grad || !owed) {
+        memcpy(dst, grad ? grad : owed, dim * sizeof *dst);
+        return;
+    }
+    for (j = 0; j < dim; j++)
+        dst[j] = grad[j] + owed[j];
+}
+
 /* What is owed, and the gradient if the batch has one: both ascend, so one run finds them. */
 static void add_up(struct settle *s, const struct residual *r,
                    const struct ps_push_section *section)
 {
-    uint32_t i, j, k = 0;
+    uint32_t i, k = 0;
 
     for (i = 0; i < s->n_keys; i++) {
-        float *dst = s->values + (size_t)i * r->dim;
         const float *owed = residual_find(r, s->keys[i]);
         const float *grad = NULL;
 
         if (k < section->n_keys && section->keys[k] == s->keys[i])
             grad = section->values + (size_t)k++ * r->dim;
-        for (j = 0; j < r->dim; j++)
-            dst[j] = (grad ? grad[j] : 0) + (owed ? owed[j] : 0);
+        add_row(s->values + (size_t)i * r->dim, grad, owed, r->dim);
     }
 }
 
 int settle_prepare(struct settle *s, const struct residual *r,
                    const struct ps_push_section *section)
 {
-    uint64_t n_old = n_to_go(r, section->n_keys);
+    int status = settle_collect(s, r, section->keys, section->n_keys);
 
-    if (section->n_keys + n_old > UINT32_MAX || reserve(s, section->n_keys + n_old + 1, r->dim))
-        return -ENOMEM;
-    collect_keys(s, r, section, n_old);
-    add_up(s, r, section);
-    return 0;
+    if (!status)
+        status = reserve((void **)&s->values, &s->cap_floats, (uint64_t)s->n_keys * r->dim,
+                         sizeof *s->values);
+    if (!status)
+        add_up(s, r, section);
+    return status;
 }
 
 void settle_done(const struct settle *s, struct residual *r)

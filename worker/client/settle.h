@@ -26,14 +26,18 @@ struct settle {
 
 void settle_deinit(struct settle *s);
 
-/* Must rows go before this section can be encoded with feedback? */
-bool settle_is_due(const struct residual *r, const struct ps_push_section *section);
+/* Must rows go before a section of these keys can be encoded with feedback? */
+bool settle_is_due(const struct residual *r, const uint64_t *keys, uint32_t n_keys);
 
-/* Fills `s`; nothing changes in r. -ENOMEM. */
+/* Fills s->keys: of the section, which are given, and of the oldest rows. Nothing changes in r. -ENOMEM. */
+int settle_collect(struct settle *s, const struct residual *r, const uint64_t *keys,
+                   uint32_t n_keys) MUST_CHECK;
+
+/* The values, too. -ENOMEM. */
 int settle_prepare(struct settle *s, const struct residual *r,
                    const struct ps_push_section *section) MUST_CHECK;
 
-/* All that settle_prepare() took has been encoded: nothing is owed any more. */
+/* What settle_collect() took goes out: nothing is owed any more. */
 void settle_done(const struct settle *s, struct residual *r);
 
 #endif

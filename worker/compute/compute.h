@@ -28,12 +28,13 @@
 
 #include "common/base.h"
 #include "common/status.h"
+#include "proto/codec_id.h"
 
 struct compute;
 
 /* What a device that is opened at run time was built against: another number for every change of this
  * header that it would notice. */
-#define COMPUTE_ABI 1u
+#define COMPUTE_ABI 4u
 
 #define COMPUTE_THREADS_MAX 64u
 
@@ -153,12 +154,58 @@ struct interact {
     bool self;
 };
 
-/* Keeps element i of n where hash_unit(hash_mix2(key, i)) >= p. */
+/* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
 struct dropout {
     uint32_t n, width;
-    float p, scale; /* scale: 1 / (1 - p) */
-    uint64_t key;
+    float p, scale;      /* scale: 1 / (1 - p) */
+    const uint64_t *key; /* in the device's memory, as it is another one each step */
 };
+
+/*
+ * Rows that come from the host only where the device has not kept them:
+ *
+ *     how[r] & COMPUTE_ROW_THERE      rows[r] = kept[p], where p are the other bits
+ *     how[r] == COMPUTE_ROW_NOWHERE   rows[r] = host[r]
+ *     else                            rows[r] = kept[how[r]] = host[r]
+ *
+ * No two rows name one place.
+ */
+struct row_upload {
+    uint32_t n, dim;
+    const float
+        *host; /* [n][dim], host_alloc()'s: the device itself reads those that it needs */
+    const uint32_t *how; /* [n] */
+    float *rows;         /* [n][dim] */
+    float *kept;         /* [places][dim] */
+};
+
+#define COMPUTE_ROW_THERE 0x80000000u
+#define COMPUTE_ROW_NOWHERE 0x7fffffffu
+
+/*
+ * Rows as they travel (proto/codec.h), one behind the other, and what is owed to them. Of row i of n
+ *
+ *     v = rows[from[i]] + owed[owed_at[i]]
+ *     bytes = encode(v)
+ *     owed[owed_at[i]] = v - decode(bytes), and 0 where that is not finite, of codecs with feedback; 0 of others
+ *
+ * bit for bit as the CPU's codecs do it, and a NaN among rows is added to nothing. With feedback a row of rows that is not
+ * finite goes as a row of NaN, and the owed row stays. How many rows there are stands in the device's memory, as an op that
+ * is recorded (begin()) is asked for once.
+ */
+struct compute_encode {
+    enum codec_id codec;
+    uint32_t dim, k; /* k: topk's; dim at most 65536 then */
+    uint32_t n_max;  /* what there is room for */
+    const uint32_t *n;
+    const float *rows;       /* rows of dim floats */
+    const uint32_t *from;    /* n, or COMPUTE_NONE: a row of zeros; NULL: row i is i */
+    float *owed;             /* rows of dim floats, in place; NULL: nothing is added or kept */
+    const uint32_t *owed_at; /* n, no row twice, or COMPUTE_NONE: none; NULL: row i's is i */
+    uint8_t *bytes;          /* n rows of the codec's row_bytes(dim, k); any alignment */
+};
+
+#define COMPUTE_NONE UINT32_MAX
 
 #define COMPUTE_SLOTS 4u
 
@@ -195,6 +242,10 @@ struct compute_ops {
                    size_t n_bytes);
     void (*download)(struct compute *c, uint32_t slot, void *host, const void *device,
                      size_t n_bytes);
+
+    /* As upload(), and in one order with all others, whatever the slot, as they share u->kept. `u` is read before it
+     * returns. */
+    void (*upload_rows)(struct compute *c, uint32_t slot, const struct row_upload *u);
 
     /* Ops follow, up to end(). True: they are recorded under this key, and the record is run: they are
      * not to be called, and end() comes next. So the same key means the same ops with the same
@@ -271,6 +322,8 @@ struct compute_ops {
 
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
+
+    void (*encode)(struct compute *c, const struct compute_encode *e);
 };
 
 EXTERN_C const struct compute_ops compute_cpu;

@@ -202,6 +202,7 @@ const struct compute_ops compute_cpu = {
     .host_free = cpu_memory_free,
     .upload = cpu_upload,
     .download = cpu_download,
+    .upload_rows = cpu_rows_upload,
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
@@ -223,4 +224,5 @@ const struct compute_ops compute_cpu = {
     .loss = cpu_loss_mean,
     .add_rows = cpu_rows_add,
     .axpy = cpu_rows_axpy,
+    .encode = cpu_encode,
 };

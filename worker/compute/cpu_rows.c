@@ -1,5 +1,6 @@
 /* What is left: element by element over rows. */
 #include <math.h>
+#include <string.h>
 
 #include "common/hash.h"
 #include "worker/compute/cpu.h"
@@ -7,6 +8,23 @@
 
 /* Floats of a task of an op that knows no samples. */
 enum { FLOATS = 1 << 14 };
+
+/* Only as the definition: here nothing need be copied. */
+void cpu_rows_upload(struct compute *c, uint32_t slot, const struct row_upload *u)
+{
+    const size_t n_bytes = u->dim * sizeof *u->rows;
+
+    (void)c, (void)slot;
+    for (size_t r = 0; r < u->n; r++) {
+        float *row = u->rows + r * u->dim;
+        float *kept = u->kept + (size_t)(u->how[r] & ~COMPUTE_ROW_THERE) * u->dim;
+        const bool is_there = u->how[r] & COMPUTE_ROW_THERE;
+
+        memcpy(row, is_there ? kept : u->host + r * u->dim, n_bytes);
+        if (!is_there && u->how[r] != COMPUTE_ROW_NOWHERE)
+            memcpy(kept, row, n_bytes);
+    }
+}
 
 struct drop {
     const struct dropout *d;
@@ -19,7 +37,7 @@ struct drop {
 CPU_CLONES static void drop(const struct dropout *d, float *restrict y, size_t first,
                             size_t end)
 {
-    const uint64_t key = d->key, least = (uint64_t)ceilf(d->p * 0x1p24f);
+    const uint64_t key = *d->key, least = (uint64_t)ceilf(d->p * 0x1p24f);
     const float scale = d->scale;
 
     for (size_t i = first; i < end; i++)

@@ -223,6 +223,16 @@ static void cuda_upload(struct compute *c, uint32_t slot, void *device, const vo
         cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, c->streams[CUDA_IN]));
 }
 
+/* Pinned memory has one address for host and device (unified addressing). */
+static void cuda_upload_rows(struct compute *c, uint32_t slot, const struct row_upload *u)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    s->queued[CUDA_IN] = true;
+    (void)fault_check(&s->fault, "rows to the device",
+                      kernels_upload_rows(c->streams[CUDA_IN], u));
+}
+
 static void cuda_download(struct compute *c, uint32_t slot, void *host, const void *device,
                           size_t n_bytes)
 {
@@ -318,6 +328,7 @@ const struct compute_ops compute_cuda = {
     .host_free = cuda_host_free,
     .upload = cuda_upload,
     .download = cuda_download,
+    .upload_rows = cuda_upload_rows,
     .begin = cuda_begin,
     .end = cuda_end,
     .wait = cuda_wait,
@@ -339,4 +350,5 @@ const struct compute_ops compute_cuda = {
     .loss = cuda_ops_loss,
     .add_rows = cuda_ops_add_rows,
     .axpy = cuda_ops_axpy,
+    .encode = cuda_ops_encode,
 };

@@ -84,5 +84,6 @@ void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const floa
                        uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                        float *sum);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
+void cuda_ops_encode(struct compute *c, const struct compute_encode *e);
 
 #endif

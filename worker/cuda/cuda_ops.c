@@ -200,3 +200,9 @@ void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *
     for (uint32_t i = 0; i < n_targets(c); i++)
         (void)check(&c->targets[i], "axpy", kernels_axpy(c->targets[i].stream, n, a, x, y));
 }
+
+void cuda_ops_encode(struct compute *c, const struct compute_encode *e)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "encode", kernels_encode(c->targets[i].stream, e));
+}

@@ -8,35 +8,39 @@
 #include "worker/cuda/encode.h"
 #include "worker/cuda/kernels.h"
 
-/* ---- bf16, fp16: element by element */
+/* ---- fp32, bf16, fp16: element by element */
 
-template <bool IS_BF16>
-static __global__ void __launch_bounds__(DEV_THREADS) halves(struct kernels_encode e)
+template <int CODEC>
+static __global__ void __launch_bounds__(DEV_THREADS) floats(struct compute_encode e)
 {
     const size_t r = dev_row();
     const uint32_t i = dev_column();
     uint32_t bits;
+    struct encode_row row;
 
-    if (r >= *e.n_rows || i >= e.dim)
+    if (r >= *e.n || i >= e.dim)
         return;
-    bits = codec_bytes_of_float(e.rows[r * e.dim + i]);
-    encode_put_u16(e.bytes + 2 * (r * e.dim + i),
-                   IS_BF16 ? codec_half_to_bf16(bits) : codec_half_to_fp16(bits));
+    row = encode_row_at(e, r);
+    bits = codec_bytes_of_float(row.want(i));
+    if (row.owed)
+        row.owed[i] = 0;
+    if (CODEC == CODEC_FP32)
+        encode_put_f32(e.bytes + 4 * (r * e.dim + i), codec_bytes_to_float(bits));
+    else
+        encode_put_u16(e.bytes + 2 * (r * e.dim + i), CODEC == CODEC_BF16
+                                                          ? codec_half_to_bf16(bits)
+                                                          : codec_half_to_fp16(bits));
 }
 
-cudaError_t kernels_encode_bf16(cudaStream_t stream, const struct kernels_encode *e)
+template <int CODEC>
+static cudaError_t launch_floats(cudaStream_t stream, const struct compute_encode *e)
 {
-    return dev_launch(halves<true>, dev_grid(e->n_rows_max, e->dim), stream, *e);
-}
-
-cudaError_t kernels_encode_fp16(cudaStream_t stream, const struct kernels_encode *e)
-{
-    return dev_launch(halves<false>, dev_grid(e->n_rows_max, e->dim), stream, *e);
+    return dev_launch(floats<CODEC>, dev_grid(e->n_max, e->dim), stream, *e);
 }
 
 /* ---- int8: scale, then q[dim] */
 
-static __global__ void __launch_bounds__(DEV_THREADS) int8(struct kernels_encode e)
+static __global__ void __launch_bounds__(DEV_THREADS) int8(struct compute_encode e)
 {
     const size_t r = dev_row();
     uint8_t *bytes = e.bytes + r * (4 + (size_t)e.dim);
@@ -44,7 +48,7 @@ static __global__ void __launch_bounds__(DEV_THREADS) int8(struct kernels_encode
     struct encode_row row;
     float scale;
 
-    if (r >= *e.n_rows)
+    if (r >= *e.n)
         return;
     row = encode_row_at(e, r);
     for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP)
@@ -57,13 +61,11 @@ static __global__ void __launch_bounds__(DEV_THREADS) int8(struct kernels_encode
     scale = codec_rules_int8_scale(max);
     if (threadIdx.x == 0)
         encode_put_f32(bytes, scale);
-    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP)
+    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP) {
         bytes[4 + i] = scale == 0 ? 0 : codec_rules_int8_q(row.want(i), scale);
-}
-
-cudaError_t kernels_encode_int8(cudaStream_t stream, const struct kernels_encode *e)
-{
-    return dev_launch(int8, dev_warps(e->n_rows_max), stream, *e);
+        if (row.owed)
+            row.owed[i] = 0;
+    }
 }
 
 /* ---- onebit: scales of blocks of 256, then signs */
@@ -94,23 +96,24 @@ static __forceinline__ __device__ void onebit_signs(const struct encode_row &row
     const uint32_t both = __ballot_sync(DEV_ALL_LANES, want >= 0);
     const uint32_t mine = both >> (threadIdx.x - lane) & 0xffffu;
 
-    if (lane < n && row.residual)
-        row.residual[at + lane] =
-            codec_rules_owed(want, codec_rules_onebit_got(scale, want >= 0));
+    if (lane < n && row.owed)
+        row.owed[at + lane] = codec_rules_owed(want, codec_rules_onebit_got(scale, want >= 0));
     if (lane < (n + 7) / 8)
         signs[at / 8 + lane] = (uint8_t)(mine >> (8 * lane));
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct kernels_encode e)
+static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct compute_encode e)
 {
     const size_t r = dev_row();
     const uint32_t n_blocks = dev_ceil_div(e.dim, BLOCK);
     uint8_t *bytes = e.bytes + r * (4 * (size_t)n_blocks + dev_ceil_div(e.dim, 8));
     struct encode_row row;
 
-    if (r >= *e.n_rows)
+    if (r >= *e.n)
         return;
     row = encode_row_at(e, r);
+    if (__ballot_sync(DEV_ALL_LANES, !row.is_finite(threadIdx.x, e.dim, DEV_WARP)))
+        row.poison();
     /* All lanes go round as often, so that they meet; a half beyond the row has n = 0. */
     for (uint32_t b = threadIdx.x / LANES; b - threadIdx.x / LANES < n_blocks; b += 2) {
         const uint32_t at = b * BLOCK, left = at < e.dim ? e.dim - at : 0,
@@ -128,7 +131,23 @@ static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct kernels_enco
     }
 }
 
-cudaError_t kernels_encode_onebit(cudaStream_t stream, const struct kernels_encode *e)
+cudaError_t kernels_encode(cudaStream_t stream, const struct compute_encode *e)
 {
-    return dev_launch(onebit, dev_warps(e->n_rows_max), stream, *e);
+    switch (e->codec) {
+    case CODEC_FP32:
+        return launch_floats<CODEC_FP32>(stream, e);
+    case CODEC_BF16:
+        return launch_floats<CODEC_BF16>(stream, e);
+    case CODEC_FP16:
+        return launch_floats<CODEC_FP16>(stream, e);
+    case CODEC_INT8:
+        return dev_launch(int8, dev_warps(e->n_max), stream, *e);
+    case CODEC_ONEBIT:
+        return dev_launch(onebit, dev_warps(e->n_max), stream, *e);
+    case CODEC_TOPK:
+        return kernels_encode_topk(stream, e);
+    case CODEC_ID_END:
+        break;
+    }
+    return cudaErrorInvalidValue;
 }

@@ -3,7 +3,7 @@
  *
  * A launch takes the stream first, allocates nothing, waits for nothing, and says what the launch said; what a
  * kernel does wrong later is told by the runtime. All may be captured into a graph: grids depend on the shapes
- * alone, and what differs from step to step is read from device memory (n_rows of encoders, bag_uses.counts).
+ * alone, and what differs from step to step is read from device memory (compute_encode.n, bag_uses.counts).
  *
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
@@ -98,24 +98,12 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 
-/* Rows as they travel (proto/codec.h), one behind the other. */
-struct kernels_encode {
-    const uint32_t *n_rows; /* in device memory */
-    uint32_t n_rows_max;    /* what there is room for */
-    uint32_t dim, k;        /* k: topk's; dim at most 65536 then */
-    const float *rows;      /* n_rows x dim */
-    uint8_t *bytes;         /* n_rows x the codec's row_bytes(dim, k); any alignment */
+/* compute_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find room
+ * beside them. */
+EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
-    /* Of codecs with feedback (proto/codec_catalog.h), else NULL: what is owed to row i stands in
-     * residuals + owed_at[i] * dim, or, of owed_at NULL, i * dim. No two rows share it. */
-    float *residuals;
-    const uint32_t *owed_at;
-};
-
-EXTERN_C cudaError_t kernels_encode_bf16(cudaStream_t stream, const struct kernels_encode *e);
-EXTERN_C cudaError_t kernels_encode_fp16(cudaStream_t stream, const struct kernels_encode *e);
-EXTERN_C cudaError_t kernels_encode_int8(cudaStream_t stream, const struct kernels_encode *e);
-EXTERN_C cudaError_t kernels_encode_onebit(cudaStream_t stream, const struct kernels_encode *e);
-EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct kernels_encode *e);
+/* Rows as they travel; topk's, of a block for each, stand in a file of their own. */
+EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct compute_encode *e);
+EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct compute_encode *e);
 
 #endif

@@ -229,6 +229,8 @@ static bool keeps_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
                     cudaMemcpyAsync(first, o->d, n_bytes, cudaMemcpyDeviceToHost, stream)) &&
         fault_check(f, "trying a product", cudaStreamSynchronize(stream));
 
+    if (!keeps)
+        (void)cudaStreamSynchronize(stream); /* half of it may be queued, on memory that goes */
     for (uint32_t i = 0; keeps && i < plan->key.shape.m; i++)
         keeps = isnan(first[i]);
     free(first);

@@ -14,9 +14,9 @@
  * What follows + or stands after ; is fused into the product where cublasLt can, which differs from shape to shape and from one
  * version to the next; where it cannot, the product is made without, and the caller is told.
  *
- * A plan is made with the device at rest, never while a stream is captured (some versions refuse that): so ops are run
- * once before they are recorded. What is fused is tried before it is trusted, once for each plan: the library may refuse in the
- * end what it has offered, and its ReLU, max(x, 0), may make 0 of a NaN, for which the bias is NaN.
+ * A plan is made between ops, never while a stream is captured (some versions refuse that): so ops are run
+ * once before they are recorded. What is fused is tried before it is trusted, once for each plan, and the stream waited for: the
+ * library may refuse in the end what it has offered, and its ReLU, max(x, 0), may make 0 of a NaN, for which the bias is NaN.
  */
 #ifndef WORKER_CUDA_PLANS_H
 #define WORKER_CUDA_PLANS_H

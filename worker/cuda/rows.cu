@@ -156,8 +156,9 @@ cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width, con
 /* The bound is hash_unit() >= p in integers. */
 template <int N>
 static __global__ void __launch_bounds__(DEV_THREADS)
-    drop(size_t n, uint64_t least, float scale, uint64_t key, float *y)
+    drop(size_t n, uint64_t least, float scale, const uint64_t *key_at, float *y)
 {
+    const uint64_t key = *key_at;
     const size_t i = dev_index() * N;
     struct dev_floats<N> v;
 

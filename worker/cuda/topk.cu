@@ -14,6 +14,7 @@ struct room {
     uint32_t n_kept[WARPS_MAX]; /* of the floats at hand, by each warp */
     uint32_t n_ties[WARPS_MAX]; /* likewise */
     uint32_t known, k;          /* upper bits of the threshold; its rank among their floats */
+    uint32_t n_bad;             /* threads that have met a float that is not finite */
 };
 
 /* Which digit the k-th largest has, by the first thread. */
@@ -92,34 +93,40 @@ static __forceinline__ __device__ void put_row(const struct encode_row &row, uin
             encode_put_u16(bytes + 2 * (size_t)(n + kept.before), i);
             encode_put_f32(bytes + 2 * (size_t)k + 4 * (size_t)(n + kept.before), want);
         }
-        if (i < dim && row.residual)
-            row.residual[i] = codec_rules_owed(want, goes ? want : 0);
+        if (i < dim && row.owed)
+            row.owed[i] = codec_rules_owed(want, goes ? want : 0);
         n_ties += ties.all;
         n += kept.all;
     }
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS) topk(struct kernels_encode e)
+static __global__ void __launch_bounds__(DEV_THREADS) topk(struct compute_encode e)
 {
     struct room *room = dev_shared<struct room>();
     const size_t r = blockIdx.x;
     struct encode_row row;
 
-    if (r >= *e.n_rows)
+    if (r >= *e.n)
         return;
     row = encode_row_at(e, r);
     if (threadIdx.x == 0) {
         room->known = 0;
         room->k = e.k;
+        room->n_bad = 0;
     }
+    __syncthreads();
+    if (!row.is_finite(threadIdx.x, e.dim, blockDim.x))
+        atomicAdd(&room->n_bad, 1u);
+    __syncthreads();
+    if (room->n_bad)
+        row.poison();
     find_threshold(row, e.dim, room);
     put_row(row, e.dim, e.k, e.bytes + r * 6 * e.k, room);
 }
 
-cudaError_t kernels_encode_topk(cudaStream_t stream, const struct kernels_encode *e)
+cudaError_t kernels_encode_topk(cudaStream_t stream, const struct compute_encode *e)
 {
     const uint32_t threads = e->dim <= 32 ? 32 : e->dim <= 128 ? 128 : DEV_THREADS;
 
-    return dev_launch(topk, { dim3(e->n_rows_max), dim3(threads), sizeof(struct room) }, stream,
-                      *e);
+    return dev_launch(topk, { dim3(e->n_max), dim3(threads), sizeof(struct room) }, stream, *e);
 }

@@ -50,31 +50,68 @@ static int resize(void **block, size_t n, size_t item_bytes)
     return 0;
 }
 
+static void *take(const struct batch *b, size_t n_bytes)
+{
+    return b->memory ? b->memory->alloc(b->memory->arg, n_bytes) : mem_try_alloc(n_bytes);
+}
+
+static void give(const struct batch *b, void *memory, size_t n_bytes)
+{
+    if (!b->memory)
+        free(memory);
+    else if (memory)
+        b->memory->free(b->memory->arg, memory, n_bytes);
+}
+
+static size_t label_bytes(const struct batch *b)
+{
+    return b->n_max * sizeof *b->label;
+}
+
+static size_t numeric_bytes(const struct batch *b)
+{
+    return ((size_t)b->n_max * b->n_numeric + 1) * sizeof *b->numeric;
+}
+
+static size_t starts_bytes(const struct batch *b)
+{
+    return ((size_t)b->n_max * b->n_fields + 1) * sizeof *b->starts;
+}
+
 int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields)
+{
+    return batch_init_in(b, NULL, n_max, n_numeric, n_fields);
+}
+
+int batch_init_in(struct batch *b, const struct batch_memory *memory, uint32_t n_max,
+                  uint32_t n_numeric, uint32_t n_fields)
 {
     uint64_t n_bags = (uint64_t)n_max * n_fields;
 
     assert(n_max > 0);
-    *b = (struct batch){ .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields };
+    *b = (struct batch){
+        .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields, .memory = memory
+    };
     if (n_bags >= UINT32_MAX)
         return -ENOMEM;
-    b->label = mem_try_alloc(n_max * sizeof *b->label);
-    b->numeric = mem_try_alloc(((size_t)n_max * n_numeric + 1) * sizeof *b->numeric);
-    b->starts = mem_try_alloc((n_bags + 1) * sizeof *b->starts);
+    b->label = take(b, label_bytes(b));
+    b->numeric = take(b, numeric_bytes(b));
+    b->starts = take(b, starts_bytes(b));
     if (!b->label || !b->numeric || !b->starts || batch_reserve_keys(b, (uint32_t)n_bags)) {
         batch_deinit(b);
         return -ENOMEM;
     }
+    b->starts[0] = 0;
     return 0;
 }
 
 void batch_deinit(struct batch *b)
 {
-    free(b->label);
-    free(b->numeric);
-    free(b->starts);
+    give(b, b->label, label_bytes(b));
+    give(b, b->numeric, numeric_bytes(b));
+    give(b, b->starts, starts_bytes(b));
+    give(b, b->row_of, b->keys_cap * sizeof *b->row_of);
     free(b->keys);
-    free(b->row_of);
     free(b->unique);
     free(b->order);
     free(b->order_starts);
@@ -90,6 +127,18 @@ void batch_clear(struct batch *b)
     b->starts[0] = 0;
 }
 
+/* Nothing has to be kept: it is filled by dedup, when all keys are there. */
+static int grow_row_of(struct batch *b, size_t cap)
+{
+    uint32_t *larger = take(b, cap * sizeof *larger);
+
+    if (!larger)
+        return -ENOMEM;
+    give(b, b->row_of, b->keys_cap * sizeof *b->row_of);
+    b->row_of = larger;
+    return 0;
+}
+
 int batch_reserve_keys(struct batch *b, uint32_t n_more)
 {
     uint64_t want = (uint64_t)b->n_keys + n_more, cap = b->keys_cap;
@@ -102,10 +151,10 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more)
     if (cap >= UINT32_MAX)
         cap = UINT32_MAX - 1;
     if (resize((void **)&b->keys, cap, sizeof *b->keys) ||
-        resize((void **)&b->row_of, cap, sizeof *b->row_of) ||
         resize((void **)&b->unique, cap, sizeof *b->unique) ||
         resize((void **)&b->order, cap, sizeof *b->order) ||
-        resize((void **)&b->order_starts, cap + 1, sizeof *b->order_starts))
+        resize((void **)&b->order_starts, cap + 1, sizeof *b->order_starts) ||
+        grow_row_of(b, cap))
         return -ENOMEM;
     b->keys_cap = (uint32_t)cap;
     return 0;

@@ -24,14 +24,21 @@
 
 #include "common/base.h"
 
+/* Where the arrays come from that a device copies. Any thread. */
+struct batch_memory {
+    void *(*alloc)(void *arg, size_t n_bytes); /* NULL: there is none left */
+    void (*free)(void *arg, void *memory, size_t n_bytes);
+    void *arg; /* borrowed */
+};
+
 struct batch {
     uint32_t n_max, n_numeric, n_fields;
     uint32_t n;             /* samples in it */
-    float *label;           /* owned, n_max */
-    float *numeric;         /* owned, n_max x n_numeric */
-    uint32_t *starts;       /* owned, n_max * n_fields + 1 */
+    float *label;           /* owned, of `memory`, as the next three; n_max */
+    float *numeric;         /* n_max x n_numeric */
+    uint32_t *starts;       /* n_max * n_fields + 1 */
+    uint32_t *row_of;       /* keys_cap */
     uint64_t *keys;         /* owned, keys_cap */
-    uint32_t *row_of;       /* owned, keys_cap */
     uint64_t *unique;       /* owned, keys_cap */
     uint32_t *order;        /* owned, keys_cap */
     uint32_t *order_starts; /* owned, keys_cap + 1 */
@@ -39,15 +46,20 @@ struct batch {
     uint64_t number; /* of the batch in its pass, from 0 */
     void *scratch;   /* owned: batch_dedup's */
     size_t scratch_bytes;
+    const struct batch_memory *memory; /* borrowed; NULL: plain */
 };
 
 /* Buffers for n_max samples; -ENOMEM. keys grow as bags need. */
 int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields)
     MUST_CHECK;
+
+/* The same with what a device copies in such memory, borrowed until batch_deinit(); NULL: plain memory. */
+int batch_init_in(struct batch *b, const struct batch_memory *memory, uint32_t n_max,
+                  uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
 
-/* Makes room for n_more keys; -ENOMEM. */
+/* Makes room for n_more keys; what dedup has added may be gone. -ENOMEM: the keys are as they were. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
 
 /* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */

@@ -167,8 +167,8 @@ static int init_places(struct feed *f, const struct feed_options *o, struct err 
     int status = 0;
 
     for (uint32_t i = 0; i < f->n_places && !status; i++)
-        status = batch_init(&f->places[i].batch, o->batch, schema_n_numeric(o->schema),
-                            schema_n_fields(o->schema));
+        status = batch_init_in(&f->places[i].batch, o->memory, o->batch,
+                               schema_n_numeric(o->schema), schema_n_fields(o->schema));
     if (status)
         return err_set(err, status, "no memory for %u batches of %u rows", f->n_places,
                        o->batch);
@@ -270,6 +270,13 @@ void feed_counts(struct feed *f, struct feed_counts *ret)
     pthread_mutex_lock(&f->lock);
     *ret = f->counts;
     pthread_mutex_unlock(&f->lock);
+}
+
+void feed_bad_rows_add(struct feed_bad_rows *sum, const struct feed_counts *counts)
+{
+    if (!sum->n)
+        memcpy(sum->first, counts->bad_row, sizeof sum->first);
+    sum->n += counts->bad_rows;
 }
 
 uint64_t feed_busy_ns(const struct feed *f)

@@ -58,6 +58,9 @@ int feed_next(struct feed *f, struct batch **ret_batch, struct err *err) MUST_CH
 /* As of the batch handed out last. Any thread. */
 void feed_counts(struct feed *f, struct feed_counts *ret);
 
+/* One more pass: adds what its counts tell. */
+void feed_bad_rows_add(struct feed_bad_rows *sum, const struct feed_counts *counts);
+
 /* Time that the thread has spent on reading, parsing and dedup: not on waiting for a place. Any
  * thread. */
 uint64_t feed_busy_ns(const struct feed *f);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "common/file.h"
+#include "worker/data/batch.h"
 #include "worker/data/schema.h"
 
 /* Which rows of the files, in file order over all files; malformed ones count, header and empty
@@ -43,6 +44,8 @@ struct feed_options {
      * passes after it. NULL or "": none. */
     const char *data_cache;
     const struct file_ops *cache_files; /* where that folder is; NULL: file_os */
+    /* Of its batches (batch_init_in()); borrowed while the feed lives. */
+    const struct batch_memory *memory;
     /* What the caller's user should know though it stops nothing: the cache could not be
      * written, or is damaged and is written anew. From inside feed_next() or pass_fill(), on
      * the caller's thread; may be NULL. */
@@ -50,13 +53,22 @@ struct feed_options {
     void *notice_arg; /* borrowed */
 };
 
+#define FEED_BAD_ROW_BYTES 192u
+
 /* What the batches handed out so far took. */
 struct feed_counts {
-    uint64_t rows;     /* samples in them */
-    uint64_t bad_rows; /* malformed rows passed over on the way */
-    uint64_t skipped;  /* batches that options.skip wanted passed over, and that there were */
-    uint64_t bytes;    /* of text, unpacked, also what was only read past or was cached */
-    uint64_t cached;   /* rows that a cache gave, also those read past */
+    uint64_t rows;                    /* samples in them */
+    uint64_t bad_rows;                /* malformed rows passed over on the way */
+    char bad_row[FEED_BAD_ROW_BYTES]; /* the first of them: "FILE:LINE: why"; "" without one */
+    uint64_t skipped; /* batches that options.skip wanted passed over, and that there were */
+    uint64_t bytes;   /* of text, unpacked, also what was only read past or was cached */
+    uint64_t cached;  /* rows that a cache gave, also those read past */
+};
+
+/* Those of several passes. */
+struct feed_bad_rows {
+    uint64_t n;
+    char first[FEED_BAD_ROW_BYTES]; /* as above */
 };
 
 #endif

@@ -1,6 +1,7 @@
 #include "worker/data/pass.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,10 +137,15 @@ static bool is_mine(const struct pass *p, uint64_t row)
 static int count_bad(struct pass *p, uint32_t file, const struct rows_refusal *refusal,
                      struct err *err)
 {
+    const char *path = rows_shown_path(p->options.paths[file]);
+    unsigned long long line = refusal->line;
+
+    if (!p->counts.bad_rows)
+        snprintf(p->counts.bad_row, sizeof p->counts.bad_row, "%.96s:%llu: %.70s", path, line,
+                 refusal->why.text);
     if (++p->counts.bad_rows <= p->options.bad_rows_max)
         return 0;
-    return err_set(err, PS_EDATA, "%s:%llu: %s; %llu malformed so far, limit %llu",
-                   rows_shown_path(p->options.paths[file]), (unsigned long long)refusal->line,
+    return err_set(err, PS_EDATA, "%s:%llu: %s; %llu malformed so far, limit %llu", path, line,
                    refusal->why.text, (unsigned long long)p->counts.bad_rows,
                    (unsigned long long)p->options.bad_rows_max);
 }

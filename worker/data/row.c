@@ -137,7 +137,8 @@ static int refuse_split(const struct row_plan *plan, uint32_t n, struct err *why
                        "a quote is not closed, or text stands behind a closing one");
     if (n > plan->n_columns)
         return err_set(why, PS_EDATA, "more than the %u columns expected", plan->n_columns);
-    return err_set(why, PS_EDATA, "%u columns, %u expected", n, plan->n_columns);
+    return err_set(why, PS_EDATA, "%u column%s, %u expected", n, n == 1 ? "" : "s",
+                   plan->n_columns);
 }
 
 /* ---- converting ---- */
@@ -271,6 +272,17 @@ static int add_field(const struct row_plan *plan, uint32_t field, struct row_spa
     if (status || n || !plan->missing_has_key)
         return status;
     return add_key(b, XXH3_64bits_withSeed("", 0, field));
+}
+
+int row_keys(const struct row_plan *plan, uint32_t field, char *token, size_t len,
+             struct batch *b, struct err *why)
+{
+    uint32_t n_keys_before = b->n_keys;
+    int status = add_field(plan, field, (struct row_span){ token, len }, b, why);
+
+    if (status)
+        b->n_keys = n_keys_before;
+    return status;
 }
 
 static int parse_fields(const struct row_plan *plan, const struct row_span *spans,

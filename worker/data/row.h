@@ -34,6 +34,11 @@ uint32_t row_split(const char *delimiter, char quote, char *line, size_t len,
 int row_parse(const struct row_plan *plan, char *line, size_t len, struct batch *b,
               struct err *why) MUST_CHECK;
 
+/* The keys of one token of this field, as row_parse() adds them, behind those that b->keys has: b->n_keys more.
+ * Errors as above; b->n_keys is then as it was. */
+int row_keys(const struct row_plan *plan, uint32_t field, char *token, size_t len,
+             struct batch *b, struct err *why) MUST_CHECK;
+
 /* PS_EDATA unless the line names the plan's columns in the plan's order;
  * scribbles on the line. */
 int row_check_header(const struct row_plan *plan, char *line, size_t len, struct err *why)

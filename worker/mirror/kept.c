@@ -4,6 +4,17 @@
 
 #define BATCH 64u
 
+/* Behind a row's floats. */
+struct tail {
+    uint64_t version;
+    uint32_t place;
+} __attribute__((packed, aligned(4)));
+
+static struct tail *tail_of(const struct kept *k, struct row *row)
+{
+    return (struct tail *)(void *)(row->floats + k->dim);
+}
+
 int kept_init(struct kept *k, uint32_t dim, uint32_t bound, struct budget *budget)
 {
     int status;
@@ -11,7 +22,8 @@ int kept_init(struct kept *k, uint32_t dim, uint32_t bound, struct budget *budge
     *k = (struct kept){ .dim = dim, .bound = bound };
     if (!bound)
         return 0;
-    status = table_new(&k->rows, dim * (uint32_t)sizeof(float), 0, budget);
+    status =
+        table_new(&k->rows, (uint32_t)(dim * sizeof(float) + sizeof(struct tail)), 0, budget);
     return status == PS_EBUDGET ? 0 : status;
 }
 
@@ -26,22 +38,33 @@ static bool is_good(const struct kept *k, const struct row *row, uint64_t clock)
     return row && row_version(row) + k->bound >= clock;
 }
 
-uint32_t kept_read(const struct kept *k, uint64_t clock, const uint64_t *keys, uint32_t n,
-                   float *dst, uint32_t *ret_missing, uint64_t *lowest)
+/* Row number i of those that are asked for. */
+static void read_row(const struct kept *k, struct row *row, const struct kept_ask *ask,
+                     uint32_t i)
+{
+    memcpy(ask->dst + (size_t)i * k->dim, row->floats, k->dim * sizeof *ask->dst);
+    if (!ask->versions)
+        return;
+    ask->versions[i] = tail_of(k, row)->version;
+    ask->places[i] = tail_of(k, row)->place;
+}
+
+uint32_t kept_read(const struct kept *k, uint64_t clock, const struct kept_ask *ask,
+                   uint32_t *ret_missing, uint64_t *lowest)
 {
     struct row *rows[BATCH];
     uint32_t n_missing = 0;
 
-    for (uint32_t from = 0; from < n; from += BATCH) {
-        uint32_t n_batch = n - from < BATCH ? n - from : BATCH;
+    for (uint32_t from = 0; from < ask->n; from += BATCH) {
+        uint32_t n_batch = ask->n - from < BATCH ? ask->n - from : BATCH;
 
-        table_find_batch(k->rows, keys + from, n_batch, rows);
+        table_find_batch(k->rows, ask->keys + from, n_batch, rows);
         for (uint32_t i = 0; i < n_batch; i++) {
             if (!is_good(k, rows[i], clock)) {
                 ret_missing[n_missing++] = from + i;
                 continue;
             }
-            memcpy(dst + (size_t)(from + i) * k->dim, rows[i]->floats, k->dim * sizeof *dst);
+            read_row(k, rows[i], ask, from + i);
             if (row_version(rows[i]) < *lowest)
                 *lowest = row_version(rows[i]);
         }
@@ -49,15 +72,22 @@ uint32_t kept_read(const struct kept *k, uint64_t clock, const uint64_t *keys, u
     return n_missing;
 }
 
-void kept_put(struct kept *k, uint64_t key, uint64_t min_clock, const float *row)
+bool kept_put(struct kept *k, uint64_t key, struct kept_origin origin, const float *row,
+              uint32_t *ret_place)
 {
     struct row *at;
 
     table_find_batch(k->rows, &key, 1, &at);
-    if (!at && table_insert(k->rows, key, &at))
-        return;
-    at->stamp = row_stamp(min_clock, 0, 0);
+    if (!at) {
+        if (table_insert(k->rows, key, &at))
+            return false;
+        tail_of(k, at)->place = table_number(k->rows, at);
+    }
+    at->stamp = row_stamp(origin.min_clock, 0, 0);
     memcpy(at->floats, row, k->dim * sizeof *row);
+    tail_of(k, at)->version = origin.version;
+    *ret_place = tail_of(k, at)->place;
+    return true;
 }
 
 static void remove_before(struct kept *k, uint64_t min_clock)

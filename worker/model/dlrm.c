@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/hash.h"
 #include "common/mem.h"
 #include "worker/model/dlrm_state.h"
 
@@ -106,6 +105,7 @@ static int alloc_all(struct dlrm *m)
 {
     int status = dlrm_place_init(&m->place, m->ops, m->c, &m->config, lay_out(m));
 
+    dlrm_flows_init(&m->flows, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
     if (!status)
         status = alloc_vectors(m);
     if (!status && m->config.n_numeric) {
@@ -161,6 +161,7 @@ void dlrm_free(struct dlrm *m)
         return;
     mlp_deinit(&m->bottom);
     mlp_deinit(&m->top);
+    dlrm_flows_deinit(&m->flows);
     dlrm_place_deinit(&m->place);
     give(m, m->t, t_bytes(m));
     give(m, m->dt, t_bytes(m));
@@ -227,6 +228,58 @@ void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes)
         m->ops->host_free(m->c, memory, n_bytes);
 }
 
+int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
+{
+    return dlrm_rows_keep(&m->place.rows, n_bytes);
+}
+
+bool dlrm_keeps_rows(const struct dlrm *m)
+{
+    return m->place.rows.n_places > 0;
+}
+
+struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
+{
+    return (struct dlrm_row_counts){ m->place.rows.n_copied, m->place.rows.n_kept };
+}
+
+bool dlrm_encodes(const struct dlrm *m)
+{
+    return !m->ops->shares_memory;
+}
+
+uint32_t dlrm_n_flows(const struct dlrm *m)
+{
+    return m->flows.n;
+}
+
+static bool is_at_rest(const struct dlrm *m)
+{
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+        if (m->place.slots[i].busy)
+            return false;
+    return true;
+}
+
+int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows)
+{
+    assert(is_at_rest(m) && dlrm_encodes(m));
+    return dlrm_flows_owe(&m->flows, flow, n_rows);
+}
+
+int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,
+                  const float *rows)
+{
+    assert(is_at_rest(m) && dlrm_encodes(m));
+    return dlrm_flows_put(&m->flows, flow, at, n, rows);
+}
+
+int dlrm_owed_get(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n, float *rows)
+{
+    assert(is_at_rest(m) && dlrm_encodes(m));
+    return dlrm_flows_get(&m->flows, flow, at, n, rows);
+}
+
 /* Floats of D in front of the bags. */
 static uint32_t dense_floats(const struct dlrm *m)
 {
@@ -250,18 +303,19 @@ static void aim(struct dlrm *m, const struct dlrm_io *io)
     }
 }
 
-static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass, uint64_t step)
+static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass)
 {
     const struct interact interact = interact_of(m, io->n);
     const struct mlp_layer *head = mlp_last(&m->top);
 
     if (m->config.n_numeric)
-        mlp_forward(&m->bottom, io->n, io->numeric, pass, 0);
-    m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
-                    m->n_vectors * m->config.dim);
+        mlp_forward(&m->bottom, io->n, io->numeric, pass, NULL);
+    if (m->config.n_fields)
+        m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
+                        m->n_vectors * m->config.dim);
     if (m->pairs)
         m->ops->interact_forward(m->c, &interact, m->t, m->r);
-    mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, hash_mix2(m->config.seed, step));
+    mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, io->drop_keys);
     if (m->config.wide)
         m->ops->wide_sum(m->c, &io->bags, io->wide, head->y);
 }
@@ -316,40 +370,48 @@ static void backward(struct dlrm *m, const struct dlrm_io *io)
     backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, const struct dlrm_io *io, enum dlrm_place_way way,
-                 uint64_t number)
+static void make(struct dlrm *m, const struct dlrm_io *io, enum dlrm_place_way way)
 {
     const struct mlp_layer *head = mlp_last(&m->top);
 
     if (way == PLACE_PREDICT) {
-        forward(m, io, MLP_EVAL, 0);
+        forward(m, io, MLP_EVAL);
         m->ops->prob(m->c, io->n, head->y, io->probs);
         return;
     }
-    forward(m, io, MLP_TRAIN, number);
+    forward(m, io, MLP_TRAIN);
     m->ops->loss(m->c, io->n, head->y, io->label, head->dy, io->loss);
     backward(m, io);
+    for (uint32_t i = 0; i < io->n_encodes; i++)
+        m->ops->encode(m->c, &io->encodes[i]);
 }
 
 /* Everything of a step but the wait for it. */
 static int begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step,
                  enum dlrm_place_way way)
 {
+    const struct dlrm_travel *travel = way == PLACE_TRAIN ? step->travel : NULL;
     struct dlrm_io io;
     int status;
 
     assert(step->batch->n <= m->config.batch_max && !step->wide == !m->config.wide);
     assert(step->batch->n_numeric == m->config.n_numeric &&
            step->batch->n_fields == m->config.n_fields);
-    status = dlrm_place_in(&m->place, slot, step, way, &io);
+    status = travel ? dlrm_flows_make_room(&m->flows, slot, travel) : 0;
+    if (!status)
+        status = dlrm_place_in(&m->place, slot, step, way, &io);
     if (status)
         return status;
+    if (travel)
+        dlrm_flows_in(&m->flows, slot, travel, &io);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, slot, io.key))
-        make(m, &io, way, step->number);
+        make(m, &io, way);
     m->ops->end(m->c, slot);
     dlrm_place_out(&m->place, slot, step, way);
+    if (travel)
+        dlrm_flows_out(&m->flows, slot, travel);
     return 0;
 }
 
@@ -360,7 +422,7 @@ uint32_t dlrm_n_slots(const struct dlrm *m)
 
 int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step)
 {
-    assert(!step->wide_grads == !m->config.wide);
+    assert(step->travel ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
     return begin(m, slot, step, PLACE_TRAIN);
 }
 

@@ -65,6 +65,38 @@ void dlrm_use(struct dlrm *m, float *values, float *grads);
 void *dlrm_host_alloc(struct dlrm *m, size_t n_bytes) MUST_CHECK;
 void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes); /* NULL is fine */
 
+/* On a device that has memory of its own: rows stay there in up to n_bytes of it, so that those that steps know again
+ * (dlrm_step.versions) are not copied again. At most once, before the first step; steps are then ended in the order of their
+ * begins, and a failure of one is that of all that are under way. Nothing on other devices, or without room for a row.
+ * -ENOMEM: no row stays. */
+int dlrm_keep_rows(struct dlrm *m, size_t n_bytes) MUST_CHECK;
+
+/* Do rows stay there? */
+bool dlrm_keeps_rows(const struct dlrm *m);
+
+/* Rows of training steps that were copied to a device's memory, and that had stayed there. */
+struct dlrm_row_counts {
+    uint64_t n_copied, n_kept;
+};
+
+struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m);
+
+/* Can gradients leave encoded (dlrm_travel.h)? On a device that has memory of its own. */
+bool dlrm_encodes(const struct dlrm *m);
+
+/* Flows of a step's gradients: DLRM_DENSE, and one for each tensor. */
+uint32_t dlrm_n_flows(const struct dlrm *m);
+
+/* Room for n_rows owed rows of a flow, all 0 at first; once for each flow, no step under way. -ENOMEM. */
+int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows) MUST_CHECK;
+
+/* Owed rows at[0 .. n) of a flow, from or to rows [n][width] of the host. No step is under way. -ENOMEM, or the
+ * device's errors. */
+int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,
+                  const float *rows) MUST_CHECK;
+int dlrm_owed_get(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n, float *rows)
+    MUST_CHECK;
+
 /*
  * One training step: gradients of the mean loss in every tensor's grads, in step->row_grads and
  * step->wide_grads. *ret_loss: the mean loss over the batch (without L2), in double, sums in blocks

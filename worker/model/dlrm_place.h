@@ -3,11 +3,12 @@
  * are given the caller's own arrays and nothing is copied. On another one each slot has memory of its
  * own for what comes in and goes out, so that the copies of one step run beside the ops of another:
  *
- *     in, each step        numeric, label, starts, row_of, uses, rows, wide
+ *     in, each step        numeric, label, starts, row_of, uses, wide, dropout's keys; rows, but those
+ *                          that have stayed there (dlrm_rows.h)
  *     in, when changed     values of the dense array
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
- * What is between them (activations, their gradients) is the model's, once: ops of two steps do not
+ * What is between them (activations, their gradients) is the model's, once: the ops of steps do not
  * overlap. The dense array lies in the device's memory as in the host's, gaps included: one copy.
  *
  * Arrays whose size the data decide (keys, rows) grow when a batch needs it, with room to spare; then
@@ -19,7 +20,7 @@
 #include "worker/compute/compute.h"
 #include "worker/compute/uses.h"
 #include "worker/model/dlrm_config.h"
-#include "worker/model/dlrm_step.h"
+#include "worker/model/dlrm_rows.h"
 
 /* In the device's memory; PROBS is the last. */
 enum dlrm_place_array {
@@ -30,6 +31,7 @@ enum dlrm_place_array {
     PLACE_USES,
     PLACE_ROWS,
     PLACE_WIDE,
+    PLACE_DROP_KEYS,
     PLACE_VALUES,
     PLACE_ROW_GRADS,
     PLACE_WIDE_GRADS,
@@ -45,10 +47,13 @@ struct dlrm_io {
     uint32_t
         n_rows; /* that there is room for: what is behind the batch's own is never looked at */
     const float *numeric, *label, *rows, *wide, *values;
+    const uint64_t *drop_keys; /* a training step's (mlp_forward()) */
     struct bags bags;
     float *row_grads, *wide_grads, *grads, *probs;
     double *loss;
-    uint64_t key; /* of the record */
+    const struct compute_encode *encodes; /* how gradients leave (dlrm_flows.h) */
+    uint32_t n_encodes;                   /* 0: as they are */
+    uint64_t key;                         /* of the record */
 };
 
 struct dlrm_place_slot {
@@ -59,23 +64,27 @@ struct dlrm_place_slot {
     void *host_uses; /* owned, of the host: what PLACE_USES is a copy of */
     struct uses fill;
     struct bag_uses uses;
-    double *loss;         /* owned, of the host */
-    uint64_t generation;  /* of the addresses */
-    uint64_t values_seen; /* which values of the dense array are here */
-    bool busy;            /* between in and wait */
+    uint64_t *host_drop_keys; /* owned, of the host; NULL without dropout */
+    double *loss;             /* owned, of the host */
+    uint64_t generation;      /* of the addresses */
+    uint64_t values_seen;     /* which values of the dense array are here */
+    bool busy;                /* between in and wait */
 };
 
 struct dlrm_place {
     const struct compute_ops *ops;
     struct compute *c; /* borrowed */
     uint32_t n_max, n_numeric, n_fields, dim;
-    bool wide, records; /* records: the same step has the same arguments */
+    bool wide;
+    uint32_t n_drop_keys; /* hidden layers of the top MLP; 0 without dropout */
+    uint64_t seed;        /* dropout */
     size_t dense_floats;
     float *values, *grads;           /* owned, of the host: the model's own dense array */
     float *host_values, *host_grads; /* borrowed: the one in use */
     float *probs;                    /* owned, of the host */
     uint64_t n_generations, n_values;
     struct dlrm_place_slot slots[DLRM_SLOTS];
+    struct dlrm_rows rows; /* those that stay there from step to step */
 };
 
 /* What does not depend on data. -ENOMEM; deinit is then due all the same. ops and c are borrowed. */
@@ -94,12 +103,24 @@ enum dlrm_place_way { PLACE_TRAIN, PLACE_PREDICT };
 int dlrm_place_in(struct dlrm_place *p, uint32_t slot, const struct dlrm_step *step,
                   enum dlrm_place_way way, struct dlrm_io *ret) MUST_CHECK;
 
-/* Behind the last op: copies out. */
+/* Behind the last op: copies out; not the gradients of a step that has step->travel. */
 void dlrm_place_out(struct dlrm_place *p, uint32_t slot, const struct dlrm_step *step,
                     enum dlrm_place_way way);
 
 /* Until the slot is done: its outputs are in the host's memory. *ret_loss: of a training step; NaN after
  * a failure, the device's. */
 int dlrm_place_wait(struct dlrm_place *p, uint32_t slot, double *ret_loss) MUST_CHECK;
+
+/*
+ * Between dlrm_place.c, a step's copies, and dlrm_place_room.c, sizes and memory.
+ *
+ * counts, first, spans, bags: one behind the other, one copy. Those of a batch end with its last key.
+ */
+size_t dlrm_place_uses_bytes(const struct dlrm_place_slot *s, uint32_t n_keys);
+
+/* For the batch's keys and rows, in a slot at rest; what was there is gone if it had too little. -ENOMEM:
+ * there is no room now. */
+int dlrm_place_make_room(struct dlrm_place *p, struct dlrm_place_slot *s,
+                         const struct batch *batch) MUST_CHECK;
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef WORKER_MODEL_DLRM_STATE_H
 #define WORKER_MODEL_DLRM_STATE_H
 
+#include "worker/model/dlrm_flows.h"
 #include "worker/model/dlrm_place.h"
 #include "worker/model/mlp.h"
 
@@ -22,6 +23,7 @@ struct dlrm {
     uint32_t n_tensors;
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
     struct dlrm_place place; /* owned: what comes in and goes out */
+    struct dlrm_flows flows; /* owned: gradients that leave encoded */
     float *t, *dt, *r, *dr;  /* owned, of the device; r and dr are NULL unless pairs */
     uint32_t n;              /* samples of the last step */
     float *peeked;           /* owned: dlrm_peek()'s answer */

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/hash.h"
-
 static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_tensors,
                                       const char *mlp, uint32_t layer, const char *what)
 {
@@ -178,7 +176,8 @@ static float keep_scale(const struct mlp_layer *l)
     return 1 / (1 - l->dropout);
 }
 
-void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass, uint64_t key)
+void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass,
+                 const uint64_t *drop_keys)
 {
     for (uint32_t i = 0; i < mlp->n_layers; x = mlp->layers[i++].y) {
         struct mlp_layer *l = &mlp->layers[i];
@@ -195,8 +194,7 @@ void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass
         if (pass == MLP_TRAIN && l->dropout > 0)
             mlp->ops->dropout(
                 mlp->c,
-                &(struct dropout){ n, l->out, l->dropout, keep_scale(l), hash_mix2(key, i) },
-                l->y);
+                &(struct dropout){ n, l->out, l->dropout, keep_scale(l), drop_keys + i }, l->y);
     }
 }
 

@@ -67,9 +67,10 @@ void mlp_deinit(struct mlp *mlp);
 
 struct mlp_layer *mlp_last(struct mlp *mlp);
 
-/* x [n][in of the first layer] is borrowed until backward is done. key: of dropout, another one
- * each step. */
-void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass, uint64_t key);
+/* x [n][in of the first layer] is borrowed until backward is done. drop_keys: of dropout, one for each hidden
+ * layer, in the device's memory; not looked at without it. */
+void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass,
+                 const uint64_t *drop_keys);
 
 /* What a gradient of l's y must go through to become l's dy: who writes it applies it on the
  * way. *mask holds the answer; NULL: nothing. */

@@ -179,6 +179,25 @@ a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled(void **
     fake_free(rig.f);
 }
 
+static void a_pull_of_nothing_is_answered_by_every_shard(void **state)
+{
+    struct fake_plan plan = { .n_shards = 3, .fault_at = -1 };
+    struct ps_stats stats;
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    for (uint64_t clock = 0; clock < 3; clock++) {
+        assert_int_equal(ps_pull_start(rig.c, clock, NULL, 0, &err), 0);
+        assert_int_equal(ps_pull_wait(rig.c, &err), 0);
+    }
+    ps_stats(rig.c, &stats);
+    assert_int_equal(stats.pulls, 3);
+    assert_int_equal(stats.rows_pulled, 0);
+    tear_down(&rig);
+}
+
 static void a_table_with_another_specification_is_refused_with_the_difference(void **state)
 {
     struct fake_plan plan = { .n_shards = 3, .fault_at = -1 };
@@ -312,6 +331,7 @@ int main(void)
         cmocka_unit_test(pushes_wait_for_room_in_the_window),
         cmocka_unit_test(
             a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled),
+        cmocka_unit_test(a_pull_of_nothing_is_answered_by_every_shard),
         cmocka_unit_test(a_table_with_another_specification_is_refused_with_the_difference),
         cmocka_unit_test(a_worker_goes_on_at_the_greatest_clock_that_a_shard_tells),
         cmocka_unit_test(a_reader_reads_without_joining),

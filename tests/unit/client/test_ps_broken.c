@@ -226,6 +226,36 @@ static void a_shard_that_has_lost_pushes_is_joined_anew(void **state)
     tear_down(&rig);
 }
 
+/* It has come back from before what the others know, a job that is over: there this worker stands further on. */
+static void a_shard_that_comes_back_with_a_greater_clock_is_joined_anew(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct ps_stats stats;
+    struct rig rig;
+    struct err err;
+    int status;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    assert_int_equal(ps_flush(rig.c, &err), 0);
+    fake_stop(rig.f);
+    plan.port = rig.f->port;
+    plan.join_clock = 5;
+    fake_free(rig.f);
+    rig.f = fake_start(&plan);
+    status = push_step(rig.c, rig.table, 0, &err);
+    if (!status)
+        status = ps_flush(rig.c, &err);
+    assert_int_equal(status, PS_EFENCED);
+    assert_int_equal(ps_resume(rig.c), 5);
+    assert_int_equal(push_step(rig.c, rig.table, 5, &err), 0);
+    assert_int_equal(ps_flush(rig.c, &err), 0);
+    ps_stats(rig.c, &stats);
+    assert_int_equal(stats.rejoins, 1);
+    assert_int_equal(rig.f->shards[0].n_applied, 1);
+    tear_down(&rig);
+}
+
 static void a_shard_that_stays_away_ends_every_wait_with_one_sentence(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
@@ -359,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on),
         cmocka_unit_test(a_push_that_was_not_judged_is_sent_again),
         cmocka_unit_test(a_shard_that_has_lost_pushes_is_joined_anew),
+        cmocka_unit_test(a_shard_that_comes_back_with_a_greater_clock_is_joined_anew),
         cmocka_unit_test(a_shard_that_stays_away_ends_every_wait_with_one_sentence),
         cmocka_unit_test(a_rank_that_is_fenced_for_ever_gives_up),
         cmocka_unit_test(a_worker_whose_clock_is_behind_joins_as_who_comes_next),

@@ -214,7 +214,7 @@ static void the_rows_owed_for_longest_go_first_and_make_room_for_many_pushes(voi
                                               .n_keys = 1,
                                               .keys = s.keys,
                                               .values = s.grads };
-        n_due += settle_is_due(r, &s.section);
+        n_due += settle_is_due(r, s.section.keys, s.section.n_keys);
         assert_int_equal(push(rig, &s), 0);
     }
     assert_null(residual_find(r, key_of(0)));
@@ -271,7 +271,7 @@ static void a_failed_push_in_full_changes_no_residual(void **state)
 
         for (uint32_t i = 0; i < 1000; i++) {
             make_step(&s, i, CODEC_TOPK);
-            if (settle_is_due(encoder_residual(rig->e, 0), &s.section))
+            if (settle_is_due(encoder_residual(rig->e, 0), s.section.keys, s.section.n_keys))
                 break;
             assert_int_equal(push(rig, &s), 0);
         }

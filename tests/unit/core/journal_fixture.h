@@ -26,6 +26,7 @@ struct kept_journal {
     struct kept_event **events; /* owned */
     size_t n, cap;
     long n_reserves_left; /* then reserve() fails once; -1: never */
+    int failure;          /* with this; 0: -ENOMEM */
     struct shard_journal journal;
 };
 
@@ -126,7 +127,9 @@ static inline int journal_reserve(void *owner, const struct shard_event *event)
 
     assert_true(event->type != SHARD_EVENT_ROWS && event->type != SHARD_EVENT_GONE &&
                 event->type != SHARD_EVENT_REACH);
-    return j->n_reserves_left >= 0 && j->n_reserves_left-- == 0 ? -ENOMEM : 0;
+    if (j->n_reserves_left < 0 || j->n_reserves_left-- != 0)
+        return 0;
+    return j->failure ? j->failure : -ENOMEM;
 }
 
 static inline void journal_record(void *owner, const struct shard_event *event)

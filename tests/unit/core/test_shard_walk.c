@@ -355,7 +355,8 @@ static void a_walk_that_finds_no_memory_leaves_no_trace(void **state)
     shard_free(l.s);
 }
 
-static void what_the_journal_has_no_room_for_does_not_happen(void **state)
+/* failure: what it is told. */
+static void try_without_room(int failure)
 {
     struct load l = load_new(SPEC_MODE_ASYNC, NULL);
     struct kept_journal *j = journal_new();
@@ -371,19 +372,19 @@ static void what_the_journal_has_no_room_for_does_not_happen(void **state)
     struct err err;
     uint32_t id;
 
-    (void)state;
     enter_shard();
+    j->failure = failure;
     shard_listen(l.s, &j->journal);
     j->n_reserves_left = 0;
-    assert_int_equal(shard_table_ask(l.s, &late, false, &id, &err), -ENOMEM);
+    assert_int_equal(shard_table_ask(l.s, &late, false, &id, &err), failure);
     j->n_reserves_left = 0;
-    assert_int_equal(roster_join(shard_roster(l.s), &again, 0, &worker, &err), -ENOMEM);
+    assert_int_equal(roster_join(shard_roster(l.s), &again, 0, &worker, &err), failure);
     assert_int_equal(l.w->incarnation, 1);
     j->n_reserves_left = 0;
-    assert_int_equal(shard_push(l.s, l.w, push, 0, &result), -ENOMEM);
+    assert_int_equal(shard_push(l.s, l.w, push, 0, &result), failure);
     push->clock = ROSTER_CLOCK_END; /* refused, if there is room to say so */
     j->n_reserves_left = 0;
-    assert_int_equal(shard_push(l.s, l.w, push, 0, &result), -ENOMEM);
+    assert_int_equal(shard_push(l.s, l.w, push, 0, &result), failure);
     assert_int_equal(l.w->last_seq, 0);
     assert_int_equal(j->n, 0);
     assert_int_equal(shard_push(l.s, l.w, push, 0, &result), 0);
@@ -392,6 +393,13 @@ static void what_the_journal_has_no_room_for_does_not_happen(void **state)
     free_push(push);
     shard_free(l.s);
     journal_free(j);
+}
+
+static void what_the_journal_has_no_room_for_does_not_happen(void **state)
+{
+    (void)state;
+    try_without_room(-ENOMEM);
+    try_without_room(-EAGAIN); /* it is full for now */
 }
 #endif
 

@@ -42,6 +42,7 @@ static void rows_stay_where_they_are_and_do_not_overlap(void **state)
 
             assert_ptr_equal(find(t, i), rows[i]);
             assert_ptr_equal(table_row(t, i), rows[i]); /* in order of first use */
+            assert_int_equal(table_number(t, rows[i]), i);
             for (uint32_t at = 0; at < n_bytes; at++)
                 assert_int_equal(payload[at], i % 251);
         }

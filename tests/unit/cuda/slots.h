@@ -58,7 +58,7 @@ static inline bool slots_start(struct slots *s, uint32_t slot, uint64_t key)
         step_ops(ops, c, device);
     ops->end(c, slot);
     for (int a = 0; a < STEP_N_ARRAYS; a++)
-        if (step_arrays[a].role == STEP_OUT)
+        if (step_goes_out(a))
             ops->download(c, slot, host->at[a], device->at[a],
                           step_arrays[a].n_floats * sizeof(float));
     return recorded;

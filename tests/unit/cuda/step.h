@@ -20,6 +20,8 @@ enum {
     STEP_BAGS = STEP_N * STEP_FIELDS,
     STEP_KEYS_MAX = 4 * STEP_BAGS,
     STEP_ROWS_MAX = 12,
+    STEP_K = 2,           /* of the rows that travel by topk */
+    STEP_SENT_FLOATS = 3, /* 6 STEP_K bytes */
     STEP_SPANS_MAX = STEP_ROWS_MAX + STEP_KEYS_MAX / (int)COMPUTE_SPAN
 };
 
@@ -45,6 +47,11 @@ enum {
     X(BETA, IN, STEP_HIDDEN)                                    \
     X(RUNNING_MEAN, IN, STEP_HIDDEN)                            \
     X(RUNNING_VAR, IN, STEP_HIDDEN)                             \
+    X(N_SENT, IN, 1)                                            \
+    X(SENT_FROM, IN, STEP_ROWS_MAX)                             \
+    X(OWED_AT, IN, STEP_ROWS_MAX)                               \
+    X(OWED_BEFORE, IN, STEP_ROWS_MAX * STEP_DIM)                \
+    X(DROP_KEY, IN, 2)                                          \
     X(T, BETWEEN, STEP_N * STEP_LD)                             \
     X(R, BETWEEN, STEP_N * STEP_WIDTH)                          \
     X(PRE, BETWEEN, STEP_N * STEP_HIDDEN)                       \
@@ -72,10 +79,14 @@ enum {
     X(DMEAN, OUT, STEP_HIDDEN)                                  \
     X(DVAR, OUT, STEP_HIDDEN)                                   \
     X(DROWS, OUT, STEP_ROWS_MAX * STEP_DIM)                     \
-    X(DWIDE, OUT, STEP_ROWS_MAX)
+    X(DWIDE, OUT, STEP_ROWS_MAX)                                \
+    X(OWED, OUT, STEP_ROWS_MAX * STEP_DIM)                      \
+    X(PLAIN, OUT, STEP_ROWS_MAX * STEP_DIM)                     \
+    X(SENT, BYTES, STEP_ROWS_MAX * STEP_SENT_FLOATS)
 /* clang-format on */
 
-enum step_role { STEP_IN, STEP_BETWEEN, STEP_OUT };
+/* BYTES: they go out, and mean nothing as floats. */
+enum step_role { STEP_IN, STEP_BETWEEN, STEP_OUT, STEP_BYTES };
 
 enum step_array {
 #define X(name, role, n) STEP_##name,
@@ -102,6 +113,11 @@ struct step {
 static inline uint32_t *step_words(const struct step *s, enum step_array a)
 {
     return (uint32_t *)(void *)s->at[a];
+}
+
+static inline bool step_goes_out(int a)
+{
+    return step_arrays[a].role == STEP_OUT || step_arrays[a].role == STEP_BYTES;
 }
 
 /* Every array's place in one piece of memory, each aligned to 32 bytes. */
@@ -158,6 +174,28 @@ static inline void step_draw_numbers(struct step *s, struct fixture_rng *rng)
         s->at[STEP_LABEL][i] = (float)fixture_below(rng, 2);
 }
 
+/* Some of `n` rows, each at most once, or none, in another order. */
+static inline void step_draw_places(struct fixture_rng *rng, uint32_t *at, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t other = i + fixture_below(rng, n - i), row = at[other];
+
+        at[other] = at[i];
+        at[i] = row;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = fixture_below(rng, 5) ? at[i] : COMPUTE_NONE;
+}
+
+static inline void step_draw_sent(struct step *s, struct fixture_rng *rng)
+{
+    step_words(s, STEP_N_SENT)[0] = fixture_below(rng, s->n_rows + 1);
+    step_draw_places(rng, step_words(s, STEP_SENT_FROM), s->n_rows);
+    step_draw_places(rng, step_words(s, STEP_OWED_AT), STEP_ROWS_MAX);
+}
+
 /* Over what step_draw_numbers() has put there. Some rows are used by nobody. */
 static inline void step_draw_bags(struct step *s, struct fixture_rng *rng)
 {
@@ -175,6 +213,7 @@ static inline void step_draw_bags(struct step *s, struct fixture_rng *rng)
     }
     step_words(s, STEP_STARTS)[STEP_BAGS] = n_keys;
     step_find_uses(s);
+    step_draw_sent(s, rng);
 }
 
 static inline struct linear step_linear(const struct step *s, enum step_array x, uint32_t in,
@@ -209,7 +248,8 @@ static inline void step_shapes(const struct step *s, bool wants_uses, struct ste
         .norm = { STEP_N, STEP_HIDDEN, s->at[STEP_GAMMA], s->at[STEP_BETA],
                   s->at[STEP_RUNNING_MEAN], s->at[STEP_RUNNING_VAR], s->at[STEP_MEAN],
                   s->at[STEP_VAR], s->at[STEP_INV_STD] },
-        .dropout = { STEP_N, STEP_HIDDEN, 0.25f, 1 / 0.75f, 17 },
+        .dropout = { STEP_N, STEP_HIDDEN, 0.25f, 1 / 0.75f,
+                     (const uint64_t *)(const void *)s->at[STEP_DROP_KEY] },
         .top_mask = { s->at[STEP_Y], STEP_HIDDEN, 1 / 0.75f },
         .bottom_mask = { s->at[STEP_T], STEP_LD, 1 },
     };
@@ -256,6 +296,34 @@ static inline void step_backward(const struct compute_ops *on, struct compute *c
     on->axpy(c, STEP_HIDDEN * STEP_WIDTH, 0.01f, at[STEP_W2], at[STEP_DW2]);
 }
 
+/* Rows by topk, what is owed to them moving; their gradients as they are. */
+static inline void step_encode(const struct compute_ops *on, struct compute *c,
+                               const struct step *s)
+{
+    struct compute_encode e = { .codec = CODEC_TOPK,
+                                .dim = STEP_DIM,
+                                .k = STEP_K,
+                                .n_max = STEP_ROWS_MAX,
+                                .n = step_words(s, STEP_N_SENT),
+                                .rows = s->at[STEP_ROWS],
+                                .from = step_words(s, STEP_SENT_FROM),
+                                .owed = s->at[STEP_OWED],
+                                .owed_at = step_words(s, STEP_OWED_AT),
+                                .bytes = (uint8_t *)s->at[STEP_SENT] };
+
+    on->add_rows(c, STEP_ROWS_MAX, STEP_DIM, s->at[STEP_OWED_BEFORE], STEP_DIM, NULL, 0, NULL,
+                 s->at[STEP_OWED]);
+    on->encode(c, &e);
+    e = (struct compute_encode){ .codec = CODEC_FP32,
+                                 .dim = STEP_DIM,
+                                 .n_max = STEP_ROWS_MAX,
+                                 .n = e.n,
+                                 .rows = s->at[STEP_DROWS],
+                                 .from = e.from,
+                                 .bytes = (uint8_t *)s->at[STEP_PLAIN] };
+    on->encode(c, &e);
+}
+
 static inline void step_ops(const struct compute_ops *on, struct compute *c,
                             const struct step *s)
 {
@@ -264,6 +332,7 @@ static inline void step_ops(const struct compute_ops *on, struct compute *c,
     step_shapes(s, on->wants_uses, &h);
     step_forward(on, c, s, &h);
     step_backward(on, c, s, &h);
+    step_encode(on, c, s);
 }
 
 static inline int step_reserve(const struct compute_ops *on, struct compute *c)
@@ -280,6 +349,8 @@ static inline size_t step_n_made(const struct step *s, int a)
 {
     return a == STEP_DROWS   ? (size_t)s->n_rows * STEP_DIM
            : a == STEP_DWIDE ? s->n_rows
+           : a == STEP_PLAIN ? (size_t)step_words(s, STEP_N_SENT)[0] * STEP_DIM
+           : a == STEP_SENT  ? (size_t)step_words(s, STEP_N_SENT)[0] * STEP_SENT_FLOATS
                              : step_arrays[a].n_floats;
 }
 
@@ -287,7 +358,7 @@ static inline size_t step_n_made(const struct step *s, int a)
 static inline const char *step_difference(const struct step *got, const struct step *want)
 {
     for (int a = 0; a < STEP_N_ARRAYS; a++)
-        if (step_arrays[a].role == STEP_OUT &&
+        if (step_goes_out(a) &&
             memcmp(got->at[a], want->at[a], step_n_made(want, a) * sizeof(float)) != 0)
             return step_arrays[a].name;
     return NULL;

@@ -1,29 +1,10 @@
-/* Encoders: the codecs' bytes, and what is owed, bit for bit. */
+/* Encoders: the CPU's bytes, and what is owed, bit for bit. */
 #include "proto/codec_catalog.h"
 #include "tests/unit/cuda/lab.h"
 
-typedef cudaError_t encode_fn(cudaStream_t stream, const struct kernels_encode *e);
-
-static const struct {
-    enum codec_id id;
-    encode_fn *encode;
-} codecs[] = {
-    { CODEC_BF16, kernels_encode_bf16 }, { CODEC_FP16, kernels_encode_fp16 },
-    { CODEC_INT8, kernels_encode_int8 }, { CODEC_ONEBIT, kernels_encode_onebit },
-    { CODEC_TOPK, kernels_encode_topk },
-};
-
-struct job {
-    encode_fn *encode;
-    struct kernels_encode e;
-    uint32_t n_rows;
-};
-
 static cudaError_t run_encode(void *arg)
 {
-    const struct job *j = arg;
-
-    return j->encode(NULL, &j->e);
+    return kernels_encode(NULL, arg);
 }
 
 /* Numbers that codecs stumble over. `kind` 0: none of them. */
@@ -53,115 +34,133 @@ static uint32_t dim_of(struct lab *lab, uint32_t i)
     return i < COUNT_OF(dims) ? dims[i] : 1 + lab_below(lab, 300);
 }
 
-static struct job job_of(struct lab *lab, size_t codec, uint32_t dim, uint32_t kind)
-{
-    struct job j = { .encode = codecs[codec].encode, .n_rows = lab_below(lab, 6) };
-    float *rows = lab_floats(lab, (size_t)j.n_rows * dim, 0);
-    uint32_t *n_rows = lab_blank(lab, sizeof *n_rows, 0);
+/* Rows that travel: from where, and what they are owed. */
+enum { N_MAX = 8, ROWS = 11 };
 
-    spoil(lab, rows, (size_t)j.n_rows * dim, kind);
-    *n_rows = j.n_rows;
-    j.e = (struct kernels_encode){ .n_rows = n_rows,
-                                   .n_rows_max = j.n_rows + lab_below(lab, 20),
-                                   .dim = dim,
-                                   .k = 1 + lab_below(lab, dim),
-                                   .rows = rows };
-    return j;
+/* n of ROWS, each at most once, some of them none. */
+static uint32_t *draw_places(struct lab *lab, uint32_t n)
+{
+    uint32_t *at = lab_blank(lab, n * sizeof *at, 0), all[ROWS];
+
+    for (uint32_t i = 0; i < ROWS; i++)
+        all[i] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t other = i + lab_below(lab, ROWS - i), row = all[other];
+
+        all[other] = all[i];
+        at[i] = lab_below(lab, 4) ? row : COMPUTE_NONE;
+    }
+    return at;
 }
 
-static void rows_travel_in_the_codecs_bytes(void **state)
+/* Rows in order or from anywhere; nothing owed, to all, or to some. */
+enum owed { NOTHING_OWED, ALL_OWED, SOME_OWED, OWED_END };
+
+static struct compute_encode draw_encode(struct lab *lab, enum codec_id codec, uint32_t dim,
+                                         uint32_t kind, enum owed owed)
+{
+    uint32_t *n = lab_blank(lab, sizeof *n, 0);
+    float *rows = lab_floats(lab, (size_t)ROWS * dim, 0);
+    struct compute_encode e = { .codec = codec,
+                                .dim = dim,
+                                .k = 1 + lab_below(lab, dim),
+                                .n_max = N_MAX,
+                                .n = n,
+                                .rows = rows };
+
+    *n = lab_below(lab, N_MAX + 1);
+    spoil(lab, rows, (size_t)ROWS * dim, kind);
+    e.from = lab_below(lab, 2) ? draw_places(lab, *n) : NULL;
+    e.owed_at = owed == SOME_OWED ? draw_places(lab, *n) : NULL;
+    e.bytes = lab_blank(lab, *n * codec_by_id(codec)->row_bytes(dim, e.k), lab_below(lab, 4));
+    e.owed =
+        owed != NOTHING_OWED ? lab_blank(lab, (size_t)ROWS * dim * sizeof(float), 0) : NULL;
+    return e;
+}
+
+/* Runs it in each order, and on the CPU. */
+static void check_encode(struct lab *lab, const struct compute_encode *e, const float *start)
+{
+    const size_t n_bytes = *e->n * codec_by_id(e->codec)->row_bytes(e->dim, e->k),
+                 n_owed = e->owed ? (size_t)ROWS * e->dim : 0;
+    struct compute_encode device = *e, cpu = *e;
+
+    cpu.bytes = lab_blank(lab, n_bytes, 0);
+    if (n_owed) {
+        cpu.owed = lab_blank(lab, n_owed * sizeof(float), 0);
+        memcpy(cpu.owed, start, n_owed * sizeof(float));
+    }
+    lab_each_order(lab, run_encode, &device,
+                   (struct lab_out[]){ { e->bytes, n_bytes, NULL },
+                                       { e->owed, n_owed * sizeof(float), start },
+                                       { 0 } });
+    compute_cpu.encode(lab->cpu, &cpu);
+    assert_memory_equal(e->bytes, cpu.bytes, n_bytes);
+    lab_same(e->owed, cpu.owed, n_owed);
+}
+
+static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
 {
     struct lab *lab = *state;
 
-    for (size_t c = 0; c < COUNT_OF(codecs); c++)
-        for (uint32_t i = 0; i < 40; i++) {
-            const struct codec *codec = codec_build(codecs[c].id, SIMD_PLAIN);
-            struct job j = job_of(lab, c, dim_of(lab, i), i % 5);
-            const size_t row_bytes = codec->row_bytes(j.e.dim, j.e.k);
-            uint8_t *want = lab_blank(lab, row_bytes, 0);
+    for (enum codec_id codec = 0; codec < CODEC_ID_END; codec++)
+        for (uint32_t i = 0; i < 60; i++) {
+            const uint32_t dim = dim_of(lab, i / 3);
+            const struct compute_encode e =
+                draw_encode(lab, codec, dim, lab_below(lab, 5), (enum owed)(i % OWED_END));
+            float *start = lab_floats(lab, (size_t)ROWS * dim, 0);
 
-            j.e.bytes = lab_blank(lab, j.n_rows * row_bytes, i % 4);
-            lab_each_order(
-                lab, run_encode, &j,
-                (struct lab_out[]){ { j.e.bytes, j.n_rows * row_bytes, NULL }, { 0 } });
-            for (size_t r = 0; r < j.n_rows; r++) {
-                codec->encode(j.e.rows + r * j.e.dim, j.e.dim, j.e.k, want);
-                assert_memory_equal(j.e.bytes + r * row_bytes, want, row_bytes);
-            }
+            spoil(lab, start, (size_t)ROWS * dim, (uint32_t[]){ 0, 1, 3, 4 }[i % 4]);
+            check_encode(lab, &e, start);
             lab_sweep(lab);
         }
 }
 
-/* The bits of a NaN that an addition made are the processor's; none is owed. */
-static void what_is_lost_is_owed_and_goes_out_next_time(void **state)
-{
-    struct lab *lab = *state;
-
-    for (size_t c = 3; c < COUNT_OF(codecs); c++)
-        for (uint32_t i = 0; i < 32; i++) {
-            const struct codec *codec = codec_build(codecs[c].id, SIMD_PLAIN);
-            const uint32_t dim = dim_of(lab, i), kinds[] = { 0, 1, 3, 4 };
-            struct job j = job_of(lab, c, dim, kinds[i % 4]);
-            const size_t row_bytes = codec->row_bytes(dim, j.e.k);
-            const size_t n_owed = (size_t)(j.n_rows + 3) * dim;
-            float *start = lab_floats(lab, n_owed, 0), *scratch = lab_floats(lab, 2 * dim, 0);
-            uint8_t *want = lab_blank(lab, row_bytes, 0);
-            uint32_t *owed_at = lab_blank(lab, j.n_rows * sizeof *owed_at, 0);
-
-            for (uint32_t r = 0; r < j.n_rows; r++)
-                owed_at[r] = j.n_rows + 2 - r;
-            j.e.owed_at = i % 3 ? owed_at : NULL;
-            j.e.bytes = lab_blank(lab, j.n_rows * row_bytes, i % 4);
-            j.e.residuals = lab_blank(lab, n_owed * sizeof(float), 0);
-            lab_each_order(lab, run_encode, &j,
-                           (struct lab_out[]){ { j.e.bytes, j.n_rows * row_bytes, NULL },
-                                               { j.e.residuals, n_owed * sizeof(float), start },
-                                               { 0 } });
-            for (uint32_t r = 0; r < j.n_rows; r++) {
-                float *owed = start + (size_t)(j.e.owed_at ? owed_at[r] : r) * dim;
-
-                codec_encode_feedback(codec, j.e.rows + (size_t)r * dim, owed, dim, j.e.k,
-                                      scratch, want);
-                assert_memory_equal(j.e.bytes + r * row_bytes, want, row_bytes);
-            }
-            lab_same(j.e.residuals, start, n_owed);
-            lab_sweep(lab);
-        }
-}
-
+/* One bad float in a row, wherever it is: the servers see it, and what is owed is as it was. */
 static void what_is_not_finite_is_sent_and_not_owed(void **state)
 {
-    static const float odd[] = { 1, NAN, -2, INFINITY, 0.5f, -INFINITY, 3, 0 };
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    const uint32_t dim = 300, k = 7;
     struct lab *lab = *state;
 
-    for (size_t c = 3; c < COUNT_OF(codecs); c++) {
-        const struct codec *codec = codec_build(codecs[c].id, SIMD_PLAIN);
-        float *rows = lab_blank(lab, sizeof odd, 0), *owed = lab_floats(lab, 8, 0);
-        uint32_t *n_rows = lab_blank(lab, sizeof *n_rows, 0);
-        const struct kernels_encode e = { .n_rows = n_rows,
-                                          .n_rows_max = 1,
-                                          .dim = 8,
-                                          .k = 4,
-                                          .rows = rows,
-                                          .bytes = lab_blank(lab, 64, 0),
-                                          .residuals = owed };
+    for (enum codec_id codec = CODEC_ONEBIT; codec <= CODEC_TOPK; codec++)
+        for (uint32_t at = 0; at < dim; at += 13) {
+            float *rows = lab_floats(lab, dim, 0), *owed = lab_floats(lab, dim, 0),
+                  *before = lab_blank(lab, dim * sizeof *before, 0);
+            uint32_t *n = lab_blank(lab, sizeof *n, 0);
+            const struct compute_encode e = { .codec = codec,
+                                              .dim = dim,
+                                              .k = k,
+                                              .n_max = 1,
+                                              .n = n,
+                                              .rows = rows,
+                                              .owed = owed,
+                                              .bytes = lab_blank(lab, 4 * dim, 0) };
 
-        memcpy(rows, odd, sizeof odd);
-        *n_rows = 1;
-        lab_ran(codecs[c].encode(NULL, &e));
-        assert_int_equal(codec->check(e.bytes, 8, 4), PS_ENAN);
-        for (int i = 0; i < 8; i++)
-            assert_true(owed[i] - owed[i] == 0);
-    }
-    lab_sweep(lab);
+            *n = 1;
+            rows[at] = bad[at % COUNT_OF(bad)];
+            memcpy(before, owed, dim * sizeof *before);
+            lab_ran(kernels_encode(NULL, &e));
+            assert_int_equal(codec_by_id(codec)->check(e.bytes, dim, k), PS_ENAN);
+            lab_same(owed, before, dim);
+            lab_sweep(lab);
+        }
+}
+
+static void a_codec_that_there_is_not_is_no_launch(void **state)
+{
+    const struct compute_encode e = { .codec = CODEC_ID_END };
+
+    (void)state;
+    assert_int_equal(kernels_encode(NULL, &e), cudaErrorInvalidValue);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_travel_in_the_codecs_bytes),
-        cmocka_unit_test(what_is_lost_is_owed_and_goes_out_next_time),
+        cmocka_unit_test(rows_and_what_is_owed_have_the_cpus_bits),
         cmocka_unit_test(what_is_not_finite_is_sent_and_not_owed),
+        cmocka_unit_test(a_codec_that_there_is_not_is_no_launch),
     };
 
     return cmocka_run_group_tests(tests, lab_open, lab_close);

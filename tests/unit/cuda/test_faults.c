@@ -1,6 +1,10 @@
 /* The k-th call of CUDA or cublasLt fails, for every k: each failure is told where the contract says, with a sentence, or it has
  * cost nothing; and all is given back. */
+#include <errno.h>
+
 #include "tests/unit/cuda/slots.h"
+#include "tests/unit/model/kept_world.h"
+#include "tests/unit/model/travel.h"
 
 enum { STEPS = 3 }; /* called, recorded, run from the record */
 
@@ -128,6 +132,45 @@ static void each_call_that_fails_is_told_or_costs_nothing(void **state)
     slots_free(want, STEPS);
 }
 
+/* A whole model's, memory for what travels and the wait included. */
+static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state)
+{
+    static const struct dlrm_config config = { .batch_max = 8,
+                                               .n_numeric = 2,
+                                               .n_fields = 2,
+                                               .dim = 4,
+                                               .wide = true,
+                                               .n_top = 1,
+                                               .top = { 5 },
+                                               .n_threads = 1 };
+    bool failed = true;
+    long k = 0;
+
+    (void)state;
+    for (; failed; k++) {
+        struct travel t;
+        struct dlrm_step step;
+        int status;
+
+        emu_rt_seed(3);
+        travel_open(&t, &compute_cuda, &compute_cuda, &config, 9);
+        step = travel_prepare(&t, 0, 0);
+        emu_rt_fail(k, EMU_RT_ONCE);
+        status = dlrm_step(t.m, &step, &t.steps[0].f.loss);
+        failed = emu_rt_has_failed();
+        emu_rt_fail(-1, EMU_RT_ONCE);
+        if (status)
+            assert_true(failed && (status == PS_EDEVICE || status == -ENOMEM));
+        else if (!failed)
+            assert_memory_equal(t.steps[0].bytes, t.steps[0].want, t.steps[0].n_bytes);
+        travel_free_step(&t, &t.steps[0]);
+        travel_close(&t);
+        assert_int_equal(emu_rt_alive(), 0);
+    }
+    print_message("%ld calls\n", k - 1);
+    assert_true(k > 40);
+}
+
 /* Steps of other slots go on. */
 static void a_failure_is_its_slots_alone_and_told_once(void **state)
 {
@@ -183,6 +226,60 @@ static void a_record_that_failed_is_not_tried_again(void **state)
     assert_true(n_never > 30 && n_never < 100);
 }
 
+/* Of steps that were made: how many have row gradients that are further off than any rounding. */
+static uint32_t n_far(const struct world *w, const struct world_end *got,
+                      const struct world_end *want)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < WORLD_STEPS; i++) {
+        double norm = 0, off = 0;
+
+        for (size_t k = 0; k < (size_t)w->steps[i].batch.n_unique * w->config.dim; k++) {
+            const double d = (double)got->row_grads[i][k] - (double)want->row_grads[i][k];
+
+            norm += (double)want->row_grads[i][k] * (double)want->row_grads[i][k];
+            off += d * d;
+        }
+        n += !got->status[i] && !(sqrt(off) <= 1e-4 * sqrt(norm));
+    }
+    return n;
+}
+
+/* Not bit for bit: a product that could not be fused is made otherwise. Also the kernel's launch, and a copy of what stays where: what was not told has the right bits, and so has all that
+ * begins later. */
+static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
+{
+    const struct world_way copies = { .ops = ops }, keeps = { .ops = ops, .keeps = true };
+    const uint64_t seed = rig_seed();
+    struct world_end want, got;
+    uint32_t n_told = 0;
+    bool failed = true;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 8, WORLD_KEYS, seed);
+    emu_rt_seed(seed);
+    assert_true(world_play(&w, &copies, &want));
+    /* Each call of the beginning; then steps repeat each other's calls, and some are drawn. */
+    for (long k = 0; failed; k += k < 300 ? 1 : 1 + (long)(hash_mix2(seed, (uint64_t)k) % 9)) {
+        emu_rt_seed(seed);
+        emu_rt_fail(k, EMU_RT_ONCE);
+        if (world_play(&w, &keeps, &got)) {
+            assert_int_equal(n_far(&w, &got, &want), 0);
+            assert_true(world_n_failed(&got) <= DLRM_SLOTS);
+            n_told += world_n_failed(&got);
+            world_end_free(&got);
+        }
+        failed = emu_rt_has_failed();
+        emu_rt_fail(-1, EMU_RT_ONCE);
+        assert_int_equal(emu_rt_alive(), 0);
+    }
+    assert_true(n_told > 10 * WORLD_STEPS);
+    world_end_free(&want);
+    world_deinit(&w);
+}
+
 static void memory_that_there_is_not_is_no_memory(void **state)
 {
     struct rig r = rig_open(rig_seed(), COMPUTE_TF32);
@@ -216,8 +313,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_that_fails_is_told_or_costs_nothing),
+        cmocka_unit_test(each_call_that_fails_in_a_step_that_travels_is_told_too),
         cmocka_unit_test(a_failure_is_its_slots_alone_and_told_once),
         cmocka_unit_test(a_record_that_failed_is_not_tried_again),
+        cmocka_unit_test(rows_that_stay_are_right_whatever_call_has_failed),
         cmocka_unit_test(memory_that_there_is_not_is_no_memory),
         cmocka_unit_test(a_machine_without_a_gpu_is_told_so),
     };

@@ -127,6 +127,102 @@ static void any_model_is_the_cpus_within_fp32(void **state)
     assert_true(n_checked > 8);
 }
 
+enum { N_STEPS = 7 };
+
+/* Of steps: what goes in, and what they end in. */
+struct run {
+    struct fixture f;
+    float *values[N_STEPS], *grads[N_STEPS], *row_grads[N_STEPS]; /* the device's host memory */
+    double losses[N_STEPS];
+    size_t n_dense, n_rows;
+};
+
+static float *pinned(const struct run *r, size_t n)
+{
+    float *x = dlrm_host_alloc(r->f.m, n * sizeof *x);
+
+    assert_non_null(x);
+    return x;
+}
+
+static void run_init(struct run *r, const struct dlrm_config *config, uint64_t seed)
+{
+    struct fixture_rng rng = { seed, 0 };
+
+    *r = (struct run){ 0 };
+    fixture_init_on(&r->f, &compute_cuda, config, config->batch_max, &rng);
+    r->n_dense = dlrm_dense_floats(r->f.m);
+    r->n_rows = (size_t)r->f.batch.n_unique * config->dim;
+    for (uint32_t i = 0; i < N_STEPS; i++) {
+        r->values[i] = pinned(r, r->n_dense);
+        r->grads[i] = pinned(r, r->n_dense);
+        r->row_grads[i] = pinned(r, r->n_rows);
+        fixture_fill(&rng, r->values[i], r->n_dense, 0.3f);
+    }
+}
+
+static void run_deinit(struct run *r)
+{
+    for (uint32_t i = 0; i < N_STEPS; i++) {
+        dlrm_host_free(r->f.m, r->values[i], r->n_dense * sizeof(float));
+        dlrm_host_free(r->f.m, r->grads[i], r->n_dense * sizeof(float));
+        dlrm_host_free(r->f.m, r->row_grads[i], r->n_rows * sizeof(float));
+    }
+    fixture_deinit(&r->f);
+}
+
+/* n_slots steps at a time. */
+static void run_steps(struct run *r, uint32_t n_slots)
+{
+    for (uint32_t i = 0; i < N_STEPS + n_slots; i++) {
+        struct dlrm_step step = fixture_step_of(&r->f, i);
+
+        if (i >= n_slots)
+            assert_int_equal(dlrm_step_end(r->f.m, i % n_slots, &r->losses[i - n_slots]), 0);
+        if (i >= N_STEPS)
+            continue;
+        step.row_grads = r->row_grads[i];
+        dlrm_use(r->f.m, r->values[i], r->grads[i]);
+        assert_int_equal(dlrm_step_begin(r->f.m, i % n_slots, &step), 0);
+    }
+}
+
+/* Weights and what is dropped differ from step to step, so that a step which sees another one's shows it. */
+static void steps_under_way_end_in_the_bits_of_steps_one_by_one(void **state)
+{
+    const struct dlrm_config config = { .batch_max = 20,
+                                        .n_numeric = 3,
+                                        .n_fields = 3,
+                                        .dim = 8,
+                                        .n_bottom = 1,
+                                        .bottom = { 12 },
+                                        .n_top = 2,
+                                        .top = { 16, 8 },
+                                        .dropout = 0.3f,
+                                        .seed = 3,
+                                        .n_threads = 1 };
+    const uint64_t seed = test_seed();
+
+    (void)state;
+    for (uint64_t k = 0; k < 5; k++) {
+        struct run one, all;
+
+        emu_rt_seed(hash_mix2(seed, k));
+        run_init(&one, &config, hash_mix2(seed, k));
+        run_steps(&one, 1);
+        run_init(&all, &config, hash_mix2(seed, k));
+        run_steps(&all, DLRM_SLOTS);
+        assert_memory_equal(all.losses, one.losses, sizeof one.losses);
+        for (uint32_t i = 0; i < N_STEPS; i++) {
+            assert_memory_equal(all.grads[i], one.grads[i], one.n_dense * sizeof(float));
+            assert_memory_equal(all.row_grads[i], one.row_grads[i], one.n_rows * sizeof(float));
+        }
+        run_deinit(&one);
+        run_deinit(&all);
+        assert_int_equal(emu_rt_alive(), 0);
+    }
+}
+
 static void descend(float *x, const float *grads, size_t n, float rate)
 {
     for (size_t i = 0; i < n; i++)
@@ -190,6 +286,7 @@ static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_under_way_end_in_the_bits_of_steps_one_by_one),
         cmocka_unit_test(any_model_is_the_cpus_within_fp32),
         cmocka_unit_test(a_training_run_learns_what_the_cpus_does_in_each_kind_of_products),
     };

@@ -148,12 +148,14 @@ static void axpy_and_dropout_have_the_cpus_bits(void **state)
         const struct shape s = shape_of(lab, i);
         const size_t n = (size_t)s.n * s.width;
         float *start = odd_floats(lab, n, 0), *want = lab_floats(lab, n, 0);
-        const struct dropout drop = { s.n, s.width, 0.3f, 1 / 0.7f, lab->rng.i };
+        uint64_t *key = lab_blank(lab, sizeof *key, 0);
+        const struct dropout drop = { s.n, s.width, 0.3f, 1 / 0.7f, key };
         struct job j = { .n = (uint32_t)n,
                          .a = odd_floats(lab, n, s.shift),
                          .drop = &drop,
                          .y = lab_blank(lab, n * sizeof(float), s.shift * sizeof(float)) };
 
+        *key = lab->rng.i;
         memcpy(want, start, n * sizeof *want);
         lab_each_order(lab, run_axpy, &j,
                        (struct lab_out[]){ { j.y, n * sizeof(float), start }, { 0 } });

@@ -4,6 +4,48 @@
 
 #include "worker/data/batch.h"
 
+/* Memory that a caller gives: never zeroed, and all of it is to come back as it went. */
+struct vault {
+    struct batch_memory memory;
+    size_t n_out, bytes_out;
+    uint32_t n_taken;
+};
+
+static void *vault_alloc(void *arg, size_t n_bytes)
+{
+    struct vault *v = arg;
+    void *block = mem_try_alloc(n_bytes);
+
+    if (!block)
+        return NULL;
+    v->n_out++;
+    v->n_taken++;
+    v->bytes_out += n_bytes;
+    return memset(block, 0xff, n_bytes);
+}
+
+static void vault_free(void *arg, void *memory, size_t n_bytes)
+{
+    struct vault *v = arg;
+
+    assert_non_null(memory);
+    ((volatile uint8_t *)memory)[n_bytes - 1] = 0; /* the sanitizer knows how many there are */
+    v->n_out--;
+    v->bytes_out -= n_bytes;
+    free(memory);
+}
+
+static void vault_open(struct vault *v)
+{
+    *v = (struct vault){ .memory = { vault_alloc, vault_free, v } };
+}
+
+static void vault_is_whole(const struct vault *v)
+{
+    assert_int_equal(v->n_out, 0);
+    assert_int_equal(v->bytes_out, 0);
+}
+
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -110,6 +152,31 @@ static void more_keys_than_a_number_can_count_are_refused(void **state)
     batch_deinit(&b);
 }
 
+static void what_a_device_copies_lies_in_the_memory_that_was_given(void **state)
+{
+    struct vault v;
+    struct batch b;
+
+    (void)state;
+    vault_open(&v);
+    assert_int_equal(batch_init_in(&b, &v.memory, 50, 3, 4), 0);
+    assert_int_equal(v.n_out, 4);
+    assert_int_equal(v.bytes_out,
+                     4 * (50 + 151 + 201 + 201)); /* label, numeric, starts, row_of */
+    assert_int_equal(batch_dedup(&b), 0);
+    for (uint64_t round = 1; round <= 6; round++) {
+        batch_clear(&b);
+        for (uint64_t i = 0; i < 300 * round; i++)
+            put_key(&b, hash_mix2(round, i % 90));
+        assert_int_equal(batch_dedup(&b), 0);
+        check_against_twin(&b);
+        assert_int_equal(v.n_out, 4);
+    }
+    assert_int_equal(v.n_taken, 4 + 4); /* 201 keys, then twice as many each time, up to 3216 */
+    batch_deinit(&b);
+    vault_is_whole(&v);
+}
+
 #ifdef PS_FAULTS
 static void the_same_size_again_allocates_nothing(void **state)
 {
@@ -139,16 +206,15 @@ static int fill(struct batch *b)
     return batch_dedup(b);
 }
 
-static void every_failed_allocation_is_reported_and_leaves_the_keys(void **state)
+static void every_failed_allocation_leaves_the_keys(const struct batch_memory *memory)
 {
     int status = -1;
 
-    (void)state;
     for (long k = 0; status != 0; k++) {
         struct batch b;
 
         mem_fail_after(k);
-        status = batch_init(&b, 8, 1, 2);
+        status = batch_init_in(&b, memory, 8, 1, 2);
         if (!status)
             status = fill(&b);
         mem_fail_after(-1);
@@ -160,6 +226,17 @@ static void every_failed_allocation_is_reported_and_leaves_the_keys(void **state
         batch_deinit(&b);
     }
 }
+
+static void every_failed_allocation_is_reported_and_leaves_the_keys(void **state)
+{
+    struct vault v;
+
+    (void)state;
+    every_failed_allocation_leaves_the_keys(NULL);
+    vault_open(&v);
+    every_failed_allocation_leaves_the_keys(&v.memory);
+    vault_is_whole(&v);
+}
 #endif
 
 int main(void)
@@ -167,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dedup_agrees_with_a_sort),
         cmocka_unit_test(a_batch_without_keys_has_no_unique_ones),
+        cmocka_unit_test(what_a_device_copies_lies_in_the_memory_that_was_given),
         cmocka_unit_test(more_keys_than_a_number_can_count_are_refused),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_same_size_again_allocates_nothing),

@@ -417,6 +417,7 @@ static void counts_tell_rows_bad_rows_and_bytes(void **state)
     pass_counts(p, &counts);
     assert_int_equal(counts.rows, 3);
     assert_int_equal(counts.bad_rows, 1);
+    assert_non_null(strstr(counts.bad_row, "a:2: "));
     assert_int_equal(counts.bytes, 22);
     pass_free(p);
     batch_deinit(&batch);

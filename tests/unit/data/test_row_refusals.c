@@ -8,7 +8,7 @@ static void malformed_lines_are_refused_with_the_column(void **state)
     static const struct {
         const char *line, *says;
     } cases[] = {
-        { "", "1 columns, 5 expected" },
+        { "", "1 column, 5 expected" },
         { "1,2,3,x", "4 columns, 5 expected" },
         { "1,2,3,x,y,z", "more than the 5 columns" },
         { "1,2,3,x,y,", "more than the 5 columns" },
@@ -30,8 +30,8 @@ static void malformed_lines_are_refused_with_the_column(void **state)
         { "1,\xff\xfe,3,x,y", "'?\?' is not a number" },
         { "1,aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,3,x,y",
           "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...' is not a number" },
-        { "1;2;3;x;y", "1 columns, 5 expected" },
-        { "1\t2\t3\tx\ty", "1 columns, 5 expected" },
+        { "1;2;3;x;y", "1 column, 5 expected" },
+        { "1\t2\t3\tx\ty", "1 column, 5 expected" },
     };
     struct bench b;
 

@@ -83,6 +83,7 @@ static void while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit(voi
     while (log_queue_reserve(&l.queue, log_record_bytes(&push)) == 0)
         append(&l, &push);
     assert_int_equal(l.queue.state, LOG_QUEUE_FULL);
+    assert_int_equal(log_queue_reserve(&l.queue, log_record_bytes(&push)), -EAGAIN);
     while (l.queue.n_dropped == 0) {
         append(&l, &rows);
         assert_true(l.queue.held_bytes < 2 * l.queue.max_bytes + 30000);

@@ -280,13 +280,14 @@ static void dropout_keeps_its_share_whatever_the_batch(void **state)
 {
     struct compute *c = *state;
     const uint32_t n = 1000, width = 50;
+    const uint64_t key = 99;
     float *y = mem_alloc(n * width * sizeof *y), *part = mem_alloc(n * width * sizeof *part);
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < n * width; i++)
         y[i] = part[i] = 1;
-    ops->dropout(c, &(struct dropout){ n, width, 0.25f, 1 / 0.75f, 99 }, y);
-    ops->dropout(c, &(struct dropout){ n / 10, width, 0.25f, 1 / 0.75f, 99 }, part);
+    ops->dropout(c, &(struct dropout){ n, width, 0.25f, 1 / 0.75f, &key }, y);
+    ops->dropout(c, &(struct dropout){ n / 10, width, 0.25f, 1 / 0.75f, &key }, part);
     assert_memory_equal(y, part, n / 10 * width * sizeof *y);
     for (uint32_t i = 0; i < n * width; i++) {
         assert_true(y[i] == 0 || y[i] == 1 / 0.75f);

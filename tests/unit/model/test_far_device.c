@@ -148,6 +148,40 @@ static void slot_begins_twice(void)
     step(&b, 0, 1);
 }
 
+/* Two rows of N floats, of which one may stay. */
+static void upload_rows(struct bench *b, const float *host, uint32_t first, uint32_t second)
+{
+    uint32_t *how = b->ops->memory_alloc(b->c, 2 * sizeof *how);
+    float *rows = b->ops->memory_alloc(b->c, 2 * N * sizeof *rows);
+    const uint32_t hows[] = { first, second };
+
+    b->ops->upload(b->c, 0, how, hows, sizeof hows);
+    b->ops->upload_rows(b->c, 0, &(struct row_upload){ 2, N, host, how, rows, b->x });
+    (void)b->ops->begin(b->c, 0, 0);
+}
+
+static void rows_are_not_pinned(void)
+{
+    struct bench b = bench_new(&plan);
+    const float mine[2 * N] = { 0 };
+
+    upload_rows(&b, mine, COMPUTE_ROW_NOWHERE, COMPUTE_ROW_NOWHERE);
+}
+
+static void two_rows_have_one_place(void)
+{
+    struct bench b = bench_new(&plan);
+
+    upload_rows(&b, b.ops->host_alloc(b.c, 2 * N * sizeof(float)), 0, 0 | COMPUTE_ROW_THERE);
+}
+
+static void a_row_has_a_place_beyond_the_memory(void)
+{
+    struct bench b = bench_new(&plan);
+
+    upload_rows(&b, b.ops->host_alloc(b.c, 2 * N * sizeof(float)), 0, 1);
+}
+
 static void memory_is_left(void)
 {
     struct bench b = bench_new(&plan);
@@ -169,6 +203,9 @@ static const struct mistake {
     { replayed_step_is_called, "an op of a step that is replayed" },
     { op_is_outside_of_a_step, "an op outside of begin and end" },
     { slot_begins_twice, "a copy into slot 0, whose step has begun" },
+    { rows_are_not_pinned, "in memory that I did not give" },
+    { two_rows_have_one_place, "row 1 has a place beyond the memory, or another row's" },
+    { a_row_has_a_place_beyond_the_memory, "row 1 has a place beyond the memory" },
     { memory_is_left, "16 bytes were not freed" },
 };
 

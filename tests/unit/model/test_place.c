@@ -1,5 +1,5 @@
 /* A device with memory of its own ends in the CPU's bits, whatever the model, however late it does what
- * it is asked for, and with two steps under way. */
+ * it is asked for, and with three steps under way. */
 #include <errno.h>
 #include <math.h>
 
@@ -186,7 +186,7 @@ static void check_model(const struct dlrm_config *config, uint64_t seed)
     for (size_t i = 0; i < COUNT_OF(plans); i++) {
         play(&s, far_device_ops(&compute_cpu, &plans[i]), &far);
         check_outcome(&s, &far, &cpu);
-        assert_int_equal(far_device_counts().most_under_way, 2);
+        assert_int_equal(far_device_counts().most_under_way, DLRM_SLOTS);
         outcome_deinit(&far);
     }
     outcome_deinit(&cpu);
@@ -248,7 +248,7 @@ static const struct dlrm_config plain = { .batch_max = 16,
                                           .top = { 6, 5 },
                                           .seed = 11 };
 
-/* The same batch in both slots, again and again. */
+/* The same batch in all slots, again and again. */
 static struct far_device_counts repeat(struct fixture *f, const struct far_device_plan *plan,
                                        uint32_t n_steps, bool keeps_dense)
 {
@@ -275,22 +275,39 @@ static void a_slot_is_recorded_once_and_then_replayed(void **state)
     struct far_device_counts counts = repeat(&f, &plan, 10, false);
 
     (void)state;
-    assert_int_equal(counts.n_records, 2);
-    assert_int_equal(counts.n_replays, 8);
+    assert_int_equal(counts.n_records, DLRM_SLOTS);
+    assert_int_equal(counts.n_replays, 10 - DLRM_SLOTS);
     assert_int_equal(counts.n_waits, 10);
 }
 
-/* Its hash is an argument that differs from step to step. */
-static void dropout_is_never_replayed(void **state)
+/* What is dropped differs from step to step, and stands in the device's memory. */
+static void dropout_is_replayed_with_the_steps_own_keys(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
-    struct fixture f = { .config = plain };
+    struct fixture_rng rng = { 36, 0 }, same = rng;
+    struct dlrm_config config = plain;
     struct far_device_counts counts;
+    struct fixture cpu, far;
+    double before = 0;
 
     (void)state;
-    f.config.dropout = 0.2f;
-    counts = repeat(&f, &plan, 6, false);
-    assert_int_equal(counts.n_records + counts.n_replays, 0);
+    config.dropout = 0.4f;
+    fixture_init(&cpu, &config, 16, &rng);
+    fixture_init_on(&far, far_device_ops(&compute_cpu, &plan), &config, 16, &same);
+    for (uint64_t i = 0; i < 6; i++) {
+        fixture_step(&cpu, i);
+        fixture_step(&far, i);
+        assert_memory_equal(&far.loss, &cpu.loss, sizeof cpu.loss);
+        assert_true(cpu.loss != before);
+        before = cpu.loss;
+        check_same("row gradient", (uint32_t)i, far.row_grads, cpu.row_grads,
+                   (size_t)cpu.batch.n_unique * config.dim);
+    }
+    counts = far_device_counts();
+    assert_int_equal(counts.n_records, 1);
+    assert_int_equal(counts.n_replays, 5);
+    fixture_deinit(&cpu);
+    fixture_deinit(&far);
 }
 
 static void weights_that_did_not_change_are_copied_once_to_each_slot(void **state)
@@ -301,7 +318,7 @@ static void weights_that_did_not_change_are_copied_once_to_each_slot(void **stat
                              few = repeat(&f, &plan, 10, true);
 
     (void)state;
-    assert_int_equal(all.n_uploads - few.n_uploads, 8);
+    assert_int_equal(all.n_uploads - few.n_uploads, 10 - DLRM_SLOTS);
 }
 
 static void rows_have_room_to_spare_and_more_of_them_get_other_addresses(void **state)
@@ -403,6 +420,7 @@ static void every_failing_allocation_is_told_and_can_be_made_good(void **state)
 
     (void)state;
     config.wide = config.batch_norm = true;
+    config.dropout = 0.1f;
     for (; status == -ENOMEM && k < 1000; k++) {
         struct dlrm *m = NULL;
         struct err err = { 0 };
@@ -452,7 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_model_ends_in_the_cpus_bits),
         cmocka_unit_test(a_slot_is_recorded_once_and_then_replayed),
-        cmocka_unit_test(dropout_is_never_replayed),
+        cmocka_unit_test(dropout_is_replayed_with_the_steps_own_keys),
         cmocka_unit_test(weights_that_did_not_change_are_copied_once_to_each_slot),
         cmocka_unit_test(rows_have_room_to_spare_and_more_of_them_get_other_addresses),
         cmocka_unit_test(a_device_that_fails_is_told_with_the_step),

@@ -50,7 +50,7 @@ static void who_joins_leaves_dies_or_never_comes_is_told_once(void **state)
     assert_int_equal(lines.n, 1);
     assert_int_equal(lines.level, LOG_LEVEL_INFO);
     assert_string_equal(lines.last,
-                        "job ctr: worker 0 has joined (psworker host:0), at clock 12");
+                        "job ctr: worker 0 has joined (psworker host:0), now at clock 12");
     w[0].clock = 40;
     look(c, w, 2);
     assert_int_equal(lines.n, 1);

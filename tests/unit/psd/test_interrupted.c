@@ -81,6 +81,63 @@ static void also_of_another_layout(void **state)
     an_interrupted_start_has_done_nothing_or_all(PLAIN, 3, N_STEPS, FAULT);
 }
 
+/* Checkpoint 1, as a process leaves it that dies between the rename of the manifest and its sync. */
+static void make_unsynced(struct node *n)
+{
+    bool is_found = false;
+
+    node_begin(n, 2);
+    node_job(n, "job", SPEC_MODE_ASYNC, 1);
+    node_steps(n, "job", 1, 0, 10);
+    node_save(n, 5);
+    node_die(n);
+    for (long i = 0; i < n->files.n_names; i++)
+        if (strstr(n->files.names[i].path, "/MANIFEST") &&
+            !strstr(n->files.names[i].path, ".tmp")) {
+            n->files.names[i].durable = -1;
+            is_found = true;
+        }
+    assert_true(is_found);
+    crash_files_heal(&n->files);
+}
+
+/* Does it start, though operation k fails? Then the checkpoint is safe. */
+static bool starts_unsynced(long k, long *ret_n_ops)
+{
+    struct err err;
+    struct node n;
+    bool starts;
+
+    make_unsynced(&n);
+    n.files.fail_at = k;
+    starts = start_with(&n, 2, false, &err, PLAIN) == 0;
+    *ret_n_ops = n.files.n_ops;
+    if (starts)
+        crash_files_power_cut(&n.files);
+    crash_files_heal(&n.files);
+    assert_true(is_there(&n, 1, ""));
+    assert_holds(&n, 10);
+    node_end(&n);
+    return starts;
+}
+
+/* A log that goes on behind a checkpoint may have nothing of what is before it. */
+static void a_checkpoint_that_a_start_goes_on_from_outlives_a_power_cut(void **state)
+{
+    struct node n;
+    long n_ops, n_refused = 0, n_any;
+
+    (void)state;
+    make_unsynced(&n);
+    crash_files_power_cut(&n.files);
+    assert_false(is_there(&n, 1, "")); /* it was not safe before */
+    node_end(&n);
+    assert_true(starts_unsynced(-1, &n_ops));
+    for (long k = 0; k < n_ops; k++)
+        n_refused += !starts_unsynced(k, &n_any);
+    assert_true(n_refused > 10);
+}
+
 static void one_that_is_to_stop_begins_nothing(void **state)
 {
     struct err err;
@@ -88,8 +145,11 @@ static void one_that_is_to_stop_begins_nothing(void **state)
 
     (void)state;
     make(&n, 2);
-    assert_int_equal(start_with(&n, 2, true, &err, TOLD("at", "1")), 0);
+    assert_int_equal(start_with(&n, 2, true, &err, TOLD("at", "1")), PS_ESTOPPING);
+    assert_non_null(strstr(err.text, "stopped before"));
     assert_int_equal(newest_epoch(&n), 0);
+    assert_int_equal(start_with(&n, 2, true, &err, PLAIN),
+                     0); /* that one has nothing to do but this */
     assert_holds(&n, N_STEPS);
     node_end(&n);
 }
@@ -99,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_any_operation),
         cmocka_unit_test(also_of_another_layout),
+        cmocka_unit_test(a_checkpoint_that_a_start_goes_on_from_outlives_a_power_cut),
         cmocka_unit_test(one_that_is_to_stop_begins_nothing),
     };
 

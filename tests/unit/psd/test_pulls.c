@@ -136,7 +136,10 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
     assert_int_equal(switchboard_open(&f->board, ends[0], 1, &hello), 0);
     who = &f->board.first->worker;
-    *who = (struct connection_worker){ .joined = true, .job = "job", .incarnation = 1 };
+    *who = (struct connection_worker){ .joined = true,
+                                       .job = "job",
+                                       .incarnation = 1,
+                                       .join_number = f->workers[0]->join_number };
     f->peer = (struct peer){ .loop = &f->loop, .fd = ends[1] };
     assert_true(peer_receive(&f->peer));
 }
@@ -285,12 +288,40 @@ static void a_pull_ahead_of_its_workers_pushes_finishes_no_step(void **state)
     tear_down(&f);
 }
 
+/* Its pushes are sent again on the new connection, one by one: what was said behind them on the old one is too early. */
+static void a_pull_on_the_connection_before_finishes_no_step(void **state)
+{
+    const struct roster_join again = {
+        .job = "job", .n_workers = 2, .incarnation = 1, .mode = SPEC_MODE_BSP, .name = "client"
+    };
+    struct worker *worker;
+    struct fixture f;
+    struct err err;
+
+    (void)state;
+    enter_shard();
+    set_up(&f, 0);
+    assert_int_equal(roster_join(shard_roster(f.shard), &again, 0, &worker, &err), 0);
+    assert_true(worker == f.workers[0] && worker->resumed);
+    ask_ahead(&f, 60, 5, 2);
+    while (n_parked(&f) < 1)
+        peer_turn(&f.peer);
+    assert_int_equal(worker->clock, 1);
+    f.board.first->worker.join_number = worker->join_number; /* as a join on this one does */
+    ask_ahead(&f, 61, 5, 2);
+    while (n_parked(&f) < 2)
+        peer_turn(&f.peer);
+    assert_int_equal(worker->clock, 3);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pull_that_finds_no_place_on_the_shard_may_come_again),
         cmocka_unit_test(answers_wait_until_the_ones_before_them_are_read),
         cmocka_unit_test(a_pull_ahead_of_its_workers_pushes_finishes_no_step),
+        cmocka_unit_test(a_pull_on_the_connection_before_finishes_no_step),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as psd does */

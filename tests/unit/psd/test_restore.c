@@ -165,6 +165,29 @@ static void a_checkpoint_that_is_found_damaged_is_set_aside(void **state)
     node_end(&n);
 }
 
+/* Of one shard alone, whose log is whole: the other's was cut, as it needs no more than that checkpoint. */
+static void a_checkpoint_stays_that_another_shard_needs(void **state)
+{
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 2);
+    node_job(&n, "job", SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 10);
+    node_save(&n, 5);
+    node_die(&n);
+    assert_non_null(crash_files_at(
+        &n.files, NODE_DIR "/log/00000000000000000000/shard-000/00000000000000000001.psl"));
+    assert_null(crash_files_at(&n.files, NODE_DIR
+                               "/log/00000000000000000000/shard-001/00000000000000000001.psl"));
+    node_damage(node_part(&n, 1, 0));
+    must_start(&n, 2, PLAIN);
+    must_start(&n, 2, PLAIN);
+    assert_holds(&n, 10);
+    assert_true(is_there(&n, 1, ""));
+    node_end(&n);
+}
+
 static void another_layout_sets_nothing_aside(void **state)
 {
     struct node n;
@@ -221,6 +244,7 @@ int main(void)
         cmocka_unit_test(a_start_from_an_older_checkpoint_sets_the_newer_ones_aside),
         cmocka_unit_test(a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone),
         cmocka_unit_test(a_checkpoint_that_is_found_damaged_is_set_aside),
+        cmocka_unit_test(a_checkpoint_stays_that_another_shard_needs),
         cmocka_unit_test(another_layout_sets_nothing_aside),
         cmocka_unit_test(all_shards_are_of_one_epoch),
         cmocka_unit_test(a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout),

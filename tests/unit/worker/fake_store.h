@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "common/crc.h"
 #include "common/hash.h"
 #include "proto/codec_catalog.h"
 #include "worker/client/encode.h"
@@ -36,13 +38,18 @@ struct fake_plan {
     uint64_t fence_flush;            /* likewise; FAKE_NEVER */
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
     uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
-    uint64_t n_between; /* bytes of other requests that leave with every other push */
+    uint64_t n_between;  /* bytes of other requests that leave with every other push */
+    uint64_t stop_after; /* so many pushes: SIGTERM; 0: never */
     bool still; /* values do not tell the pushes: they are always the same, and like weights */
+    bool encodes; /* pushes as a client does it; else bytes_of is of nothing */
 };
 
 struct fake {
     struct store store;
-    struct encoder *encoder; /* owned; nothing goes through it */
+    struct encoder *encoder; /* owned; applied pushes go through it, to one shard */
+    struct buf buf;          /* owned: what it makes of one */
+    struct push encoded;
+    struct encoder_residuals owed; /* after it */
     struct fake_plan plan;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -54,8 +61,8 @@ struct fake {
     uint32_t dims[FAKE_TABLES_MAX], n_tables;
     const struct ps_pull_section *sections;
     uint32_t n_sections;
-    uint64_t keys_of[FAKE_STEPS_MAX];   /* of each applied push: a hash of its rows' keys, */
-    uint64_t values_of[FAKE_STEPS_MAX]; /* and of all its gradients' bits */
+    uint64_t keys_of[FAKE_STEPS_MAX];  /* of each applied push: a hash of its rows' keys */
+    uint64_t bytes_of[FAKE_STEPS_MAX]; /* likewise of all its bytes, if plan.encodes */
     pthread_t pull_thread;
     bool broken; /* the caller broke the contract; asserted at the end, on the test's thread */
     const char *how;
@@ -97,8 +104,9 @@ static inline int fake_table(struct store *s, const struct table_spec *spec,
 {
     struct fake *f = fake_of(s);
 
-    (void)err;
     assert_true(f->n_tables < FAKE_TABLES_MAX);
+    if (encoder_add_table(f->encoder, f->n_tables, spec))
+        return err_set(err, -ENOMEM, "the fake has no memory for a table");
     f->dims[f->n_tables] = spec->dim;
     *ret_table = f->n_tables++;
     return 0;
@@ -166,18 +174,34 @@ static inline void fake_fill(struct fake *f)
     }
 }
 
-static inline uint64_t fake_hash_values(const struct fake *f,
-                                        const struct ps_push_section *sections, uint32_t n)
+static inline uint64_t fake_hash_bytes(uint64_t h, const uint8_t *bytes, size_t n_bytes)
 {
-    uint64_t h = n;
-    uint32_t bits;
+    return hash_mix2(hash_mix2(h, n_bytes), crc_extend(0, bytes, n_bytes));
+}
 
-    for (uint32_t i = 0; i < n; i++)
-        for (size_t k = 0; k < (size_t)sections[i].n_keys * f->dims[sections[i].table]; k++) {
-            memcpy(&bits, sections[i].values + k, sizeof bits);
-            h = hash_mix2(h, bits);
-        }
+/* A push as the wire has it; it has been encoded. */
+static inline uint64_t fake_hash_push(const struct fake *f)
+{
+    uint64_t h = f->encoded.n_sections;
+
+    for (uint32_t i = 0; i < f->encoded.n_sections; i++) {
+        const struct section *s = &f->encoded.sections[i];
+
+        h = hash_mix2(h, s->codec << 16 | s->k);
+        h = fake_hash_bytes(h, s->keys, s->key_bytes);
+        h = fake_hash_bytes(h, s->values, s->value_bytes);
+    }
     return h;
+}
+
+static inline int fake_encode(struct fake *f, const struct ps_push_section *sections,
+                              uint32_t n, struct err *err)
+{
+    buf_consume(&f->buf, buf_len(&f->buf));
+    if (encoder_push(f->encoder, sections, n, &f->buf, &f->encoded))
+        return err_set(err, -ENOMEM, "the fake has no memory for a push");
+    encoder_residuals(f->encoder, &f->owed);
+    return 0;
 }
 
 static inline int fake_pull_wait(struct store *s, struct err *err)
@@ -229,13 +253,16 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
     if (!status && f->n_pushes == f->plan.refuse_push)
         status = err_set(err, PS_ENAN, "the fake refuses this push");
     f->n_pushes++;
+    if (!status && f->plan.encodes)
+        status = fake_encode(f, sections, n, err);
     if (!status) {
         fake_count_bytes(f, sections, n);
         fake_want(f, tick && n_samples && clock == f->n_applied, "a push out of turn");
         f->keys_of[f->n_applied % FAKE_STEPS_MAX] =
             fake_hash(sections[0].keys, sections[0].n_keys);
-        f->values_of[f->n_applied % FAKE_STEPS_MAX] = fake_hash_values(f, sections, n);
-        f->n_applied++;
+        f->bytes_of[f->n_applied % FAKE_STEPS_MAX] = fake_hash_push(f);
+        if (++f->n_applied == f->plan.stop_after)
+            raise(SIGTERM);
     }
     f->pushing = false;
     pthread_cond_broadcast(&f->changed);
@@ -284,7 +311,10 @@ static inline void fake_stats(const struct store *s, struct ps_stats *ret)
 
     pthread_mutex_lock(&f->lock);
     *ret = (struct ps_stats){ .bytes_pushed = f->bytes_pushed,
-                              .bytes_out = f->bytes_pushed + f->bytes_between };
+                              .bytes_out = f->bytes_pushed + f->bytes_between,
+                              .residual_rows = f->owed.n_rows,
+                              .residual_bytes = f->owed.n_bytes,
+                              .residual_settled = f->owed.n_settled };
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -337,6 +367,7 @@ static inline void fake_deinit(struct fake *f)
     if (f->broken)
         fail_msg("seed %llu: %s", (unsigned long long)f->plan.seed, f->how);
     encoder_free(f->encoder);
+    buf_deinit(&f->buf);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
 }

@@ -178,11 +178,11 @@ static void start(struct run *run, struct codecs_options o)
 }
 
 /* A step over a link of this rate, with the codecs of the moment. */
-static void step(struct run *run, double bytes_per_s)
+static void step_planned(struct run *run, const struct codecs_plan *plan, double bytes_per_s)
 {
-    size_t rows = codec_by_id(codecs_at(&run->c, CHOICE_ROWS_PUSH))->row_bytes(16, 1),
-           dense = codec_by_id(codecs_at(&run->c, CHOICE_DENSE_PUSH))->row_bytes(1024, 10);
-    struct codecs_step s = { .n_rows = 2000, .compute_s = 4e-3 };
+    size_t rows = codec_by_id(plan->codecs[CHOICE_ROWS_PUSH])->row_bytes(16, 1),
+           dense = codec_by_id(plan->codecs[CHOICE_DENSE_PUSH])->row_bytes(1024, 10);
+    struct codecs_step s = { .n_left = plan->n_left, .n_rows = 2000, .compute_s = 4e-3 };
 
     run->bytes_in +=
         2000 * codec_by_id(codecs_at(&run->c, CHOICE_ROWS_PULL))->row_bytes(16, 1) +
@@ -193,6 +193,14 @@ static void step(struct run *run, double bytes_per_s)
     codecs_stepped(&run->c, &s);
 }
 
+static void step(struct run *run, double bytes_per_s)
+{
+    struct codecs_plan plan;
+
+    codecs_plan(&run->c, &plan);
+    step_planned(run, &plan, bytes_per_s);
+}
+
 static void a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only(void **state)
 {
     struct run run;
@@ -200,10 +208,10 @@ static void a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only(voi
     (void)state;
     start(&run, (struct codecs_options){ .has_link = true });
     for (uint32_t i = 0; i < CODECS_FIRST; i++) {
-        assert_true(codecs_is_measuring(&run.c));
+        assert_int_equal(run.c.n_left, CODECS_FIRST - i);
         step(&run, 96 * MBIT);
     }
-    assert_false(codecs_is_measuring(&run.c));
+    assert_int_equal(run.c.n_left, 0);
     assert_int_equal(run.n_notices, 1);
     assert_non_null(strstr(run.notice, "link 96 Mbit/s, 0.30 ms away; "));
     assert_non_null(strstr(run.notice, " against 4.0 ms of compute a step: rows onebit out, "
@@ -222,13 +230,84 @@ static void a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only(voi
     assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH), CODEC_TOPK);
 }
 
+/* Steps that are planned before those ahead of them are pushed: what was measured is what was planned, the choice is that
+ * of a run without any under way, and what is dropped is planned anew. */
+static void steps_under_way_do_not_mix_up_what_is_measured(void **state)
+{
+    struct codecs_plan plans[4 * CODECS_EVERY];
+    uint32_t n_planned = 0, n_made = 0, n_measured = 0;
+    struct run run;
+
+    (void)state;
+    start(&run, (struct codecs_options){ .has_link = true });
+    for (; n_made < COUNT_OF(plans) - 1; n_made++) {
+        if (n_made == 3 || n_made == CODECS_EVERY + CODECS_FIRST + 2) {
+            codecs_forget(&run.c);
+            n_planned = n_made;
+        }
+        for (; n_planned <= n_made + hash_mix(n_made) % 4 && n_planned < COUNT_OF(plans);
+             n_planned++) {
+            codecs_plan(&run.c, &plans[n_planned]);
+            assert_int_equal(plans[n_planned].number, n_planned + 1);
+            if (plans[n_planned].n_left)
+                assert_int_equal(plans[n_planned].codecs[CHOICE_ROWS_PUSH],
+                                 plans[n_planned].n_left % 2 ? CODEC_INT8 : CODEC_FP32);
+        }
+        n_measured += plans[n_made].n_left > 0;
+        step_planned(&run, &plans[n_made], n_made < CODECS_EVERY ? 96 * MBIT : 80 * MBIT);
+        if (run.n_notices == 1)
+            assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH),
+                             run.c.n_unplanned == 0  ? CODEC_TOPK
+                             : run.c.n_unplanned % 2 ? CODEC_INT8
+                                                     : CODEC_FP32);
+    }
+    assert_int_equal(run.n_notices, 1);
+    assert_int_equal(n_measured, CODECS_FIRST + 3 * CODECS_AGAIN);
+}
+
+static void a_device_that_encodes_costs_the_host_no_codec(void **state)
+{
+    struct run run;
+
+    (void)state;
+    start(&run, (struct codecs_options){ .has_link = true });
+    assert_true(run.c.input.encode_s[CODEC_TOPK] > 0);
+    codecs_encode_elsewhere(&run.c);
+    for (uint32_t i = 0; i < CODEC_ID_END; i++)
+        assert_true(run.c.input.encode_s[i] == 0);
+}
+
+static void a_link_is_told_in_the_unit_that_suits_it(void **state)
+{
+    static const struct {
+        double mbit;
+        const char *said;
+    } links[] = { { 0, "no link; " },
+                  { 2.5, "link 2.5 Mbit/s, 0.30 ms away; " },
+                  { 940, "link 940 Mbit/s, 0.30 ms away; " },
+                  { 25e3, "link 25 Gbit/s, 0.30 ms away; " },
+                  { 8e6, "link faster than can be measured, 0.30 ms away; " } };
+    char text[CHOICE_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(links); i++) {
+        struct choice_input in = criteo(links[i].mbit * MBIT, 4e-3);
+        struct choice c;
+
+        in.rtt_s = 0.3e-3;
+        choice_make(&in, &c);
+        choice_tell(&in, &c, text);
+        assert_memory_equal(text, links[i].said, strlen(links[i].said));
+    }
+}
+
 static void tables_in_this_process_have_no_link_and_fp32(void **state)
 {
     struct run run;
 
     (void)state;
     start(&run, (struct codecs_options){ .has_link = false });
-    assert_false(codecs_is_measuring(&run.c));
+    assert_int_equal(run.c.n_left, 0);
     assert_int_equal(run.n_notices, 1);
     assert_non_null(strstr(run.notice, "no link"));
     assert_int_equal(codecs_at(&run.c, CHOICE_ROWS_PUSH), CODEC_FP32);
@@ -236,6 +315,7 @@ static void tables_in_this_process_have_no_link_and_fp32(void **state)
 
 static void dense_gradients_warm_up_once_over_all_runs(void **state)
 {
+    struct codecs_plan plan;
     struct run run;
     struct codecs_options o = {
         .has_link = true, .warmup_steps = 5, .warmup_codec = CODEC_BF16, .steps_before = 3
@@ -245,7 +325,7 @@ static void dense_gradients_warm_up_once_over_all_runs(void **state)
     start(&run, o);
     for (int i = 0; i < CHOICE_SLOT_END; i++)
         run.c.options.flows[i].is_free = false;
-    run.c.n_left = 0;
+    run.c.n_left = run.c.n_unplanned = 0;
     run.c.now.codecs[CHOICE_DENSE_PUSH] = run.c.now.codecs[CHOICE_ROWS_PUSH] = CODEC_TOPK;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH), CODEC_BF16);
@@ -253,7 +333,8 @@ static void dense_gradients_warm_up_once_over_all_runs(void **state)
         step(&run, MBIT);
     }
     assert_int_equal(codecs_at(&run.c, CHOICE_DENSE_PUSH), CODEC_TOPK);
-    assert_int_equal(codecs_n_steps(&run.c), 5);
+    codecs_plan(&run.c, &plan);
+    assert_int_equal(plan.number, 6);
 }
 
 int main(void)
@@ -265,6 +346,9 @@ int main(void)
         cmocka_unit_test(dense_tables_are_pulled_less_often_only_where_it_pays),
         cmocka_unit_test(a_choice_is_never_slower_than_fp32_and_is_stable),
         cmocka_unit_test(a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only),
+        cmocka_unit_test(steps_under_way_do_not_mix_up_what_is_measured),
+        cmocka_unit_test(a_device_that_encodes_costs_the_host_no_codec),
+        cmocka_unit_test(a_link_is_told_in_the_unit_that_suits_it),
         cmocka_unit_test(tables_in_this_process_have_no_link_and_fp32),
         cmocka_unit_test(dense_gradients_warm_up_once_over_all_runs),
     };

@@ -41,8 +41,11 @@ static const char *library(char *path, size_t n_bytes, const char *name, const c
     "int cuGetErrorString(int code, const char **text)" \
     "{ *text = code == 100 ? \"no device was found\" : 0; return 0; }"
 /* Any address will do for a table: nobody looks into it here. */
-#define PLUGIN \
-    "const void *psworker_cuda(unsigned abi) { static int t; return abi == 1 ? &t : 0; }"
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define PLUGIN                                                        \
+    "const void *psworker_cuda(unsigned abi) { static int t; return " \
+    "abi == " TEXT(COMPUTE_ABI) " ? &t : 0; }"
 
 struct refusal {
     const char *name, *driver, *plugin, *words; /* NULL: there is none */
@@ -64,7 +67,7 @@ static const struct refusal refusals[] = {
     { "other", DRIVER_OF("0", "0", "1"), "int nothing;", "it lacks psworker_cuda" },
     { "old", DRIVER_OF("0", "0", "1"),
       "const void *psworker_cuda(unsigned abi) { (void)abi; return 0; }",
-      "it does not know ABI 1; install both" },
+      "; install both from one build" },
 };
 
 static void what_cannot_be_used_is_one_sentence(void **state)

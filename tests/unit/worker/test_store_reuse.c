@@ -20,21 +20,27 @@ struct bench {
     uint64_t keys[N_KEYS];
 };
 
-static void bench_init(struct bench *b, enum spec_mode mode, uint32_t bound,
-                       uint32_t reuse_clocks)
+static void bench_init_with(struct bench *b, const struct store_reuse_options *options)
 {
     struct table_spec spec = { .dim = DIM, .name = "job/t", .init = SPEC_INIT_ZERO };
     struct err err;
 
     spec.params = spec_optim_defaults(SPEC_SGD);
     b->cluster = cluster_new(2, SPEC_MODE_ASYNC, 0);
-    b->reuse = store_reuse_new(
-        &b->cluster->store,
-        &(struct store_reuse_options){
-            .max_bytes = 1 << 20, .mode = mode, .bound = bound, .reuse_clocks = reuse_clocks });
+    b->reuse = store_reuse_new(&b->cluster->store, options);
+    assert_int_equal(b->reuse->ops->overlaps, b->cluster->store.ops->overlaps);
     assert_int_equal(b->reuse->ops->table(b->reuse, &spec, &b->table, &err), 0);
     for (uint32_t i = 0; i < N_KEYS; i++)
         b->keys[i] = i * UINT64_C(0x123456789);
+}
+
+static void bench_init(struct bench *b, enum spec_mode mode, uint32_t bound,
+                       uint32_t reuse_clocks)
+{
+    bench_init_with(b, &(struct store_reuse_options){ .max_bytes = 1 << 20,
+                                                      .mode = mode,
+                                                      .bound = bound,
+                                                      .reuse_clocks = reuse_clocks });
 }
 
 static void bench_deinit(struct bench *b)
@@ -104,6 +110,28 @@ static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
     }
 }
 
+/* Where servers may hold a step up for a cut, it has to ask for leave to begin. */
+static void with_a_bound_of_the_job_a_step_that_has_all_its_rows_asks_all_the_same(void **state)
+{
+    static const enum spec_mode modes[] = { SPEC_MODE_SSP, SPEC_MODE_ASYNC };
+    float row[DIM];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        struct bench b;
+
+        bench_init(&b, modes[i], BOUND, BOUND);
+        reach(&b, 5);
+        for (uint64_t n = 0; n < 3; n++) {
+            pull(&b, 5 + n, b.keys, 1, row);
+            assert_int_equal(b.cluster->stats.pulls, modes[i] == SPEC_MODE_SSP ? 1 + n : 1);
+        }
+        assert_int_equal(n_pulled(&b), 1);
+        assert_true(row[0] == 5);
+        bench_deinit(&b);
+    }
+}
+
 static void in_lock_step_nothing_is_reused(void **state)
 {
     struct bench b;
@@ -129,7 +157,8 @@ static void after_a_failure_nothing_is_left(void **state)
     b.cluster->fail = PS_EFENCED;
     assert_int_equal(b.reuse->ops->pull_start(
                          b.reuse, 0,
-                         &(struct ps_pull_section){ b.table, CODEC_FP32, 2, b.keys, row, NULL },
+                         &(struct ps_pull_section){
+                             .table = b.table, .n_keys = 2, .keys = b.keys, .dst = row },
                          1, &err),
                      PS_EFENCED);
     pull(&b, 0, b.keys, 1, row);
@@ -235,16 +264,171 @@ static void a_pull_aside_is_answered_by_the_servers_and_not_counted(void **state
     bench_deinit(&b);
 }
 
+/* What stands at a place, according to what the answers have told. */
+struct place {
+    uint64_t version;
+    float row[DIM];
+};
+
+#define PLACES_MAX 4096u
 #define FULL_BYTES (UINT64_C(256) << 10)
+
+/* Of an answer with versions and places; counts those that were known. */
+static uint32_t check_places(struct place *places, const uint64_t *versions,
+                             const uint32_t *place_of, const float *rows, uint32_t n)
+{
+    bool named[PLACES_MAX] = { false };
+    uint32_t n_known = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct place *p = &places[place_of[i] % PLACES_MAX];
+
+        if (!versions[i])
+            continue;
+        assert_true(place_of[i] < PLACES_MAX && !named[place_of[i]]);
+        named[place_of[i]] = true;
+        if (p->version == versions[i])
+            assert_memory_equal(p->row, rows + i * DIM, sizeof p->row);
+        n_known += p->version == versions[i];
+        p->version = versions[i];
+        memcpy(p->row, rows + i * DIM, sizeof p->row);
+    }
+    return n_known;
+}
+
+/* The servers' rows are others at each reach(), and every key has its own. */
+static void reach_others(struct bench *b, uint64_t min_clock, const uint64_t *keys, uint32_t n)
+{
+    float values[N_KEYS * DIM];
+    const struct ps_push_section section = {
+        .table = b->table, .op = SECTION_ASSIGN, .n_keys = n, .keys = keys, .values = values
+    };
+
+    for (uint32_t i = 0; i < n * DIM; i++)
+        values[i] = hash_unit(hash_mix2(keys[i / DIM], min_clock * DIM + i));
+    enter_shard();
+    cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq, 0,
+                 &section, 1);
+    b->cluster->stats.min_clock = min_clock;
+}
+
+/* At random, with keys that come and go, rows that change, and failures. */
+static void a_place_and_a_version_are_told_of_the_same_bits_alone(void **state)
+{
+    static struct place places[PLACES_MAX];
+    uint64_t seed = (uint64_t)time(NULL), n = 0, min_clock = 0, n_known = 0;
+    struct ps_stats stats;
+    struct bench b;
+    struct err err;
+
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    memset(places, 0, sizeof places);
+    bench_init(&b, SPEC_MODE_ASYNC, 0, BOUND);
+    for (uint64_t clock = 0; clock < 3000; clock++) {
+        uint64_t keys[N_KEYS], versions[N_KEYS];
+        uint32_t place_of[N_KEYS], n_keys = 0;
+        float rows[N_KEYS * DIM];
+        struct ps_pull_section section = { .table = b.table, .keys = keys, .dst = rows };
+
+        for (uint64_t key = clock / 40 * 7; n_keys < N_KEYS && key < clock / 40 * 7 + 90; key++)
+            if (hash_mix2(seed, n++) % 2)
+                keys[n_keys++] = key;
+        section.n_keys = n_keys;
+        if (hash_mix2(seed, n++) % 2)
+            reach_others(&b, min_clock = clock, keys, n_keys);
+        if (hash_mix2(seed, n++) % 16 == 0)
+            b.cluster->fail = PS_EFENCED;
+        memset(versions, 0xff, sizeof versions);
+        section.versions = versions;
+        section.places = place_of;
+        if (b.reuse->ops->pull_start(b.reuse, clock, &section, 1, &err) == 0 &&
+            b.reuse->ops->pull_wait(b.reuse, &err) == 0)
+            n_known += check_places(places, versions, place_of, rows, n_keys);
+        b.cluster->fail = 0;
+    }
+    b.reuse->ops->stats(b.reuse, &stats);
+    assert_true(b.reuse->ops->tells_places);
+    assert_true(n_known > 10000 && n_known <= stats.rows_cached);
+    bench_deinit(&b);
+}
+
+/* In lock step, or without room, all rows are the servers'. */
+static void a_row_that_is_not_kept_has_no_version(void **state)
+{
+    static const struct store_reuse_options options[] = {
+        { .max_bytes = 1 << 20, .mode = SPEC_MODE_BSP, .reuse_clocks = BOUND },
+        { .max_bytes = 1, .mode = SPEC_MODE_ASYNC, .reuse_clocks = BOUND },
+    };
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(options); i++) {
+        struct bench b;
+        uint64_t version = 1;
+        uint32_t place;
+        float row[DIM];
+        struct ps_pull_section section = {
+            .n_keys = 1, .dst = row, .versions = &version, .places = &place
+        };
+
+        bench_init_with(&b, &options[i]);
+        section.table = b.table;
+        section.keys = b.keys;
+        assert_int_equal(b.reuse->ops->pull_start(b.reuse, 0, &section, 1, &err), 0);
+        assert_int_equal(b.reuse->ops->pull_wait(b.reuse, &err), 0);
+        assert_int_equal(version, 0);
+        bench_deinit(&b);
+    }
+}
+
+/* More rows than there is room for: those that found none have no version, the others are told again. */
+static void rows_beyond_the_room_have_no_version(void **state)
+{
+    enum { N = 20000 };
+    static struct place places[PLACES_MAX];
+    static uint64_t keys[N], versions[N];
+    static uint32_t place_of[N];
+    static float rows[N * DIM];
+    struct ps_pull_section section = {
+        .n_keys = N, .keys = keys, .dst = rows, .versions = versions, .places = place_of
+    };
+    const struct store_reuse_options options = { .max_bytes = FULL_BYTES / 2,
+                                                 .mode = SPEC_MODE_ASYNC,
+                                                 .reuse_clocks = BOUND };
+    uint32_t n_kept = 0;
+    struct bench b;
+    struct err err;
+
+    (void)state;
+    memset(places, 0, sizeof places);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = i;
+    bench_init_with(&b, &options);
+    section.table = b.table;
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(b.reuse->ops->pull_start(b.reuse, 0, &section, 1, &err), 0);
+        assert_int_equal(b.reuse->ops->pull_wait(b.reuse, &err), 0);
+        assert_int_equal(check_places(places, versions, place_of, rows, N), turn ? n_kept : 0);
+        n_kept = 0;
+        for (uint32_t i = 0; i < N; i++)
+            n_kept += versions[i] != 0;
+    }
+    assert_true(n_kept > 100 && n_kept < PLACES_MAX);
+    bench_deinit(&b);
+}
+
 #define FULL_DIM 64u
 
 /* Rows of keys from .. until neither table takes more. Returns how many both hold in the end. */
 static uint64_t fill(struct kept *tables, uint64_t from, uint64_t clock)
 {
     static const float row[FULL_DIM];
+    uint32_t place;
 
     for (uint64_t key = from; key < from + 4000; key++)
-        kept_put(&tables[key % 2], key, clock, row);
+        (void)kept_put(&tables[key % 2], key, (struct kept_origin){ clock, clock }, row,
+                       &place);
     return table_n_rows(tables[0].rows) + table_n_rows(tables[1].rows);
 }
 
@@ -291,11 +475,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_is_good_for_as_many_clocks_as_the_bound),
+        cmocka_unit_test(
+            with_a_bound_of_the_job_a_step_that_has_all_its_rows_asks_all_the_same),
         cmocka_unit_test(in_lock_step_nothing_is_reused),
         cmocka_unit_test(after_a_failure_nothing_is_left),
         cmocka_unit_test(at_random_no_row_is_older_than_the_bound),
         cmocka_unit_test(blocks_that_are_reused_and_used_again_are_not_older_than_the_bound),
         cmocka_unit_test(a_pull_aside_is_answered_by_the_servers_and_not_counted),
+        cmocka_unit_test(a_place_and_a_version_are_told_of_the_same_bits_alone),
+        cmocka_unit_test(a_row_that_is_not_kept_has_no_version),
+        cmocka_unit_test(rows_beyond_the_room_have_no_version),
         cmocka_unit_test(
             tables_share_one_bound_and_keep_new_rows_in_the_places_of_those_that_went),
         cmocka_unit_test(a_bound_without_room_for_a_table_keeps_nothing),

@@ -38,19 +38,23 @@ static enum codec_id chosen(uint64_t link_ns_per_byte, uint64_t n_between)
     struct table_spec spec = { .dim = DIM };
     struct ps_push_section section = { .n_keys = N_ROWS, .keys = keys, .values = values };
     struct err err = { 0 };
+    struct codecs_plan next;
     enum codec_id codec;
     struct settings s;
     struct wire *w;
     struct fake f;
 
+    for (uint32_t i = 0; i < N_ROWS; i++)
+        keys[i] = i;
     load_settings(&s);
     fake_init(&f, &fake_overlaps, &plan);
     assert_int_equal(f.store.ops->table(&f.store, &spec, &section.table, &err), 0);
     assert_int_equal(wire_new(&s, &f.store, 0, true, &w, &err), 0);
     for (; slot.clock < CODECS_FIRST; slot.clock++) {
-        section.codec = wire_codec(w, CHOICE_ROWS_PUSH);
+        wire_plan(w, &next);
+        section.codec = next.codecs[CHOICE_ROWS_PUSH];
         assert_int_equal(section.codec, slot.clock % 2 ? CODEC_INT8 : CODEC_FP32);
-        assert_int_equal(wire_push(w, &slot, &section, 1, &err), 0);
+        assert_int_equal(wire_push(w, &slot, &next, &section, 1, &err), 0);
     }
     codec = wire_codec(w, CHOICE_ROWS_PUSH);
     wire_free(w);

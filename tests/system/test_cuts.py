@@ -1,0 +1,156 @@
+"""Cuts of jobs in bounded staleness: each time that all have finished --cut-every steps who is ahead waits for the slowest,
+and the state there is exact on every shard of every node, without a word between them."""
+import json
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+import wire
+from conftest import BIN, eventually
+from test_recovery import Cluster
+from test_relayout import DIM, Job, args_of, steps_of_rows
+from training import finish, psds, psworker, synth, wait_for  # noqa: F401 (psds is a fixture)
+
+EBUSY = -16
+CUT = 4
+
+
+def push(job, shard, rank, clock):
+    values = wire.floats(*[1.0] * (DIM * len(job.keys[shard])))
+    return job.workers[shard, rank].push(job.keys[shard], values, seq=clock + 1, clock=clock)
+
+
+def replay(data, at):
+    """What psctl makes of a directory; and whether it says that later steps are in it."""
+    got = subprocess.run([BIN / "psctl", "replay", data, "--at", at, "--json"], capture_output=True, text=True, timeout=60)
+    assert got.returncode == 0, got.stderr
+    return json.loads(got.stdout), "later ones" in got.stderr
+
+
+@pytest.fixture
+def met(start_psd, tmp_path):
+    """Two workers over two shards; rank 0 is as far ahead as it can get when all are dead: behind a cut on shard 1 alone."""
+    psd = start_psd(*args_of(tmp_path, "--shards", "2", "--cut-every", str(CUT)))
+    job = Job([lambda s=s: psd.connect(s) for s in range(2)], wire.SSP)
+    for shard in range(2):
+        for clock in range(CUT):
+            job.push(shard, 0, clock)
+        assert push(job, shard, 0, CUT).status == EBUSY
+        for clock in range(CUT - 1 + shard):
+            job.push(shard, 1, clock)
+    for clock in range(CUT, 2 * CUT):
+        job.push(1, 0, clock)
+    assert push(job, 0, 0, CUT).status == EBUSY
+    assert push(job, 1, 0, 2 * CUT).status == EBUSY
+    job.push(0, 1, CUT - 1)
+    job.push(0, 0, CUT)
+    psd.kill()
+    return tmp_path
+
+
+def test_who_is_ahead_waits_at_a_cut_and_is_told_for_whom(start_psd, tmp_path):
+    psd = start_psd(*args_of(tmp_path, "--shards", "1", "--cut-every", str(CUT)))
+    job = Job([lambda: psd.connect(0)], wire.SSP)
+    fast = job.workers[0, 0]
+    for clock in range(CUT):
+        job.push(0, 0, clock)
+    fast.send(wire.pull_frame([1], clock=CUT, request_id=500))
+    fast.send(wire.pull_frame([1], clock=CUT + 1, deadline_ms=400, request_id=501))
+    fast.send(wire.frame("pull", wire.head((1, CUT)), b"", 503))  # asks for nothing but leave to begin
+    why = "min clock is 0, needs 4, a cut: worker 1 (wire.py) is at 0"
+    eventually(lambda: why in [w["why"] for w in psd.admin("why")["waits"]])
+    answer = fast.wait(501)
+    assert (answer.status, answer.text) == (wire.STATUS["EDEADLINE"], why)
+    answer = push(job, 0, 0, CUT)
+    assert (answer.status, answer.text) == (EBUSY, "a push of clock 4 waits for the cut at 4: worker 1 is at 0")
+    for clock in range(CUT):
+        job.push(0, 1, clock)
+    assert fast.wait(500).status == 0 and fast.wait(503).status == 0
+    job.push(0, 0, CUT)
+    fast.send(wire.pull_frame([1], clock=2 * CUT, request_id=502))
+    eventually(lambda: psd.admin("why")["waits"])
+    assert job.workers[0, 1].leave().status == 0
+    assert fast.wait(502).status == 0
+    assert steps_of_rows(psd, 1) == {2.0 * CUT + 1}
+
+
+def test_a_cut_is_exact_in_every_layout_and_other_clocks_are_told_not_to_be(start_psd, met):
+    state, is_late = replay(met / "data", f"job:{CUT}")
+    assert not is_late and [t["pushes"] for t in state["tables"]] == [2 * CUT]
+    assert replay(met / "data", f"job:{CUT - 1}")[1]
+    for more in (("--restore", str(met / "data"), "--shards", "3"), args_of(met, "--shards", "2")):
+        again = start_psd(*more, "--at", f"job:{CUT}")
+        assert not any("later ones" in line for line in again.lines), again.log()
+        assert steps_of_rows(again, again.n_shards) == {2.0 * CUT}
+        again.stop()
+
+
+def test_workers_go_on_from_a_cut_and_nothing_is_doubled(start_psd, met):
+    psd = start_psd(*args_of(met, "--shards", "2", "--cut-every", str(CUT), "--lease", "1s"), "--at", f"job:{CUT}")
+    clients = {}
+    for shard in range(2):
+        for rank in range(2):
+            client = clients[shard, rank] = psd.connect(shard)
+
+            def joins():
+                reply = client.join(n_workers=2, rank=rank, incarnation=9, mode=wire.SSP, bound=9, name="another")
+                clients[shard, rank, "clock"] = reply.number(4) if reply.status == 0 else None
+                return reply.status == 0
+
+            eventually(joins)
+            assert client.table(name="t", dim=DIM, optim=wire.SGD, lr=1.0).status == 0
+    keys = [[k for k in range(1, 61) if wire.shard_of(k, 2) == shard] for shard in range(2)]
+    for clock in range(CUT, 2 * CUT):
+        for shard in range(2):
+            for rank in range(2):
+                values = wire.floats(*[1.0] * (DIM * len(keys[shard])))
+                answer = clients[shard, rank].push(keys[shard], values, seq=clock - CUT + 1, clock=clock)
+                assert answer.status == 0, answer.text
+    assert steps_of_rows(psd, 2) == {4.0 * CUT}
+
+
+class Job3(Cluster):
+    """Three psworkers of bounded staleness over two nodes, who meet every ten steps."""
+
+    def node_flags(self, i):
+        flags = super().node_flags(i)
+        return (*flags[:flags.index("--checkpoint-every")], "--lease", "8s", "--cut-every", 10)  # time enough to take a rank before it is given up
+
+
+def min_clock(cluster):
+    """Of all nodes."""
+    jobs = [j for node in cluster.nodes for j in node.stats()["jobs"]]
+    return min((w["clock"] for j in jobs for w in j["workers"]), default=0) if len(jobs) == len(cluster.nodes) else 0
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("more", [(), ("--ahead", 2), ("--reuse-clocks", 6, "--dense-refresh", 5),
+                                  ("--reuse-clocks", 6, "--ahead", 2)], ids=["plain", "ahead", "reuse", "both"])
+def test_a_job_that_is_killed_can_be_had_at_each_cut_and_goes_on_from_one(psds, tmp_path, more):
+    rng = random.Random(3)
+    data = synth(tmp_path / "log.tsv", 3 * 32 * 100)
+    cluster = Job3(psds, tmp_path / "job", data, "--mode", "ssp", "--staleness", 8, "--job", "j", *more, n_workers=3)
+    while min_clock(cluster) < 50:
+        slow = rng.choice(cluster.workers)
+        slow.send_signal(signal.SIGSTOP)
+        time.sleep(rng.uniform(0.01, 0.1))  # a straggler
+        slow.send_signal(signal.SIGCONT)
+        assert all(w.poll() is None for w in cluster.workers), "the run was over before it was killed"
+    for w in cluster.workers:
+        w.kill()
+        assert "waits for the cut" not in w.communicate()[1]  # psworker asks before it pushes
+    for node in cluster.nodes:
+        node.kill()
+    for clock in (10, 20, 30, 40, 50):
+        for node in cluster.nodes:
+            state, is_late = replay(node.data, f"j:{clock}")
+            counts = {t["name"].split("/")[-1]: t["pushes"] for t in state["tables"]}
+            assert not is_late and counts["emb"] == 3 * clock, (clock, counts)
+    cluster.nodes = [psds(*cluster.node_flags(i), "--at", "j:30", dir=node.dir, listen=cluster.addresses[i])
+                     for i, node in enumerate(cluster.nodes)]
+    cluster.workers = [psworker("train", *cluster.flags, "--rank", r) for r in range(3)]
+    assert cluster.step_counts("/emb") == [300] * 4
+    assert "behind 30" in cluster.said, cluster.said

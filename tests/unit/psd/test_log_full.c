@@ -1,0 +1,329 @@
+/* A push log that is full for a while: whoever needs a place in it waits, is told nothing of memory, and
+ * loses neither its connection nor its turn. */
+#include "server/core/shard_state.h"
+#include "server/shard_log.h"
+#include "serving.h"
+#include "tests/support/crash_files.h"
+#include "tests/support/slow_disk.h"
+
+#define QUEUE_BYTES \
+    (64u << 10) /* less than a block: full with every record that is not yet taken */
+#define N_KEYS_LARGE 60000u /* of rows of DIM: more than a slice */
+
+struct logged {
+    struct fixture f;
+    struct crash_files files;
+    struct slow_disk disk;
+    struct mailbox mailbox;
+    struct shard_log *log;
+    uint32_t n_rooms; /* times at which the log had room again */
+};
+
+static void on_room(void *owner)
+{
+    struct logged *l = owner;
+
+    enter_shard();
+    l->n_rooms++;
+    service_go_on(l->f.service);
+}
+
+static void logged_begin(struct logged *l, enum log_durability durability)
+{
+    struct log_writer_config writer = {
+        .dir = "log", .identity = { .n_shards = 1 }, .durability = durability, .interval_ms = 4
+    };
+    struct log_end end = { .verdict = LOG_CLEAN };
+    struct err err;
+
+    *l = (struct logged){ .n_rooms = 0 };
+    set_up(&l->f);
+    crash_files_init(&l->files);
+    slow_disk_init(&l->disk, &l->files.ops);
+    writer.files = &l->disk.ops;
+    assert_int_equal(mailbox_init(&l->mailbox, &l->f.loop, NULL), 0);
+    enter_shard();
+    assert_int_equal(shard_log_open(&(struct shard_log_config){ .shard = l->f.shard,
+                                                                .acks = &l->f.acks,
+                                                                .mailbox = &l->mailbox,
+                                                                .writer = &writer,
+                                                                .queue_max_bytes = QUEUE_BYTES,
+                                                                .on_room = on_room,
+                                                                .owner = l },
+                                    &end, &l->log, &err),
+                     0);
+}
+
+static void logged_end(struct logged *l)
+{
+    struct err err;
+
+    enter_shard();
+    mailbox_close(&l->mailbox);
+    assert_int_equal(shard_log_close(l->log, &err), 0);
+    tear_down(&l->f);
+    mailbox_deinit(&l->mailbox);
+    slow_disk_deinit(&l->disk);
+    crash_files_deinit(&l->files);
+}
+
+static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
+{
+    static uint64_t keys[N_KEYS_LARGE];
+    static uint8_t key_bytes[(size_t)N_KEYS_LARGE * KEYS_BYTES_MAX];
+    static float values[N_KEYS_LARGE * DIM];
+    struct buf frame = { 0 };
+    struct push push = {
+        .seq = seq, .clock = seq - 1, .n_samples = 1, .n_sections = n_keys > 0
+    };
+
+    for (uint32_t i = 0; i < n_keys; i++)
+        keys[i] = 2 * i;
+    push.sections[0] = (struct section){ .n_keys = n_keys,
+                                         .keys = key_bytes,
+                                         .key_bytes = keys_encode(keys, n_keys, key_bytes),
+                                         .values = (const uint8_t *)values,
+                                         .value_bytes = (size_t)n_keys * DIM * sizeof(float) };
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    peer_send(p, &frame);
+}
+
+static void hear_push(struct peer *p, uint64_t seq)
+{
+    struct push_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
+    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
+    assert_string_equal(reply.text, "");
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.seq, seq);
+    assert_false(reply.repeated);
+}
+
+/* Until nothing waits to be written. */
+static void drain(struct logged *l, struct peer *p)
+{
+    struct report_log report;
+    char error[200];
+
+    do {
+        peer_turn(p);
+        enter_shard();
+        shard_log_report(l->log, &report, error);
+    } while (report.held_bytes);
+}
+
+/* The disk stands still, and one push of `p` has filled the queue behind what stands at its gate. */
+static void fill(struct logged *l, struct peer *p, uint64_t seq)
+{
+    drain(l, p);
+    slow_disk_shut(&l->disk);
+    send_push(p, seq, 0);
+    hear_push(p, seq);
+    slow_disk_await(&l->disk);
+    assert_false(l->f.acks.is_full);
+}
+
+static void turn(struct peer *p)
+{
+    for (int i = 0; i < 20; i++)
+        peer_turn(p);
+}
+
+static void send_join(struct peer *p, uint32_t rank)
+{
+    struct join asked = { .job = "job",
+                          .rank = rank,
+                          .n_workers = 2,
+                          .incarnation = 1,
+                          .mode = SPEC_MODE_BSP,
+                          .name = "client" };
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
+    peer_send(p, &frame);
+}
+
+static void send_table(struct peer *p, const char *name)
+{
+    struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
+    struct buf frame = { 0 };
+
+    snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
+    assert_int_equal(message_write_table(&frame, 2, &asked), 0);
+    peer_send(p, &frame);
+}
+
+static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
+{
+    struct join_reply joined;
+    struct table_reply made;
+    struct logged l;
+    struct peer p, late, maker;
+
+    (void)state;
+    logged_begin(&l, LOG_ASYNC);
+    p = client(&l.f, "worker");
+    late = client(&l.f, "worker");
+    maker = client(&l.f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    fill(&l, &p, 1);
+    send_push(&p, 2, 0);
+    send_join(&late, 1);
+    send_table(&maker, "t");
+    turn(&p);
+    enter_shard();
+    service_tick(l.f.service);
+    assert_true(l.f.acks.is_full);
+    assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
+    assert_int_equal(shard_n_tables(l.f.shard), 0);
+    slow_disk_open(&l.disk);
+    hear_push(&p, 2);
+    assert_true(peer_receive(&late));
+    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
+    assert_int_equal(joined.status, 0);
+    assert_true(peer_receive(&maker));
+    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
+    assert_int_equal(made.status, 0);
+    assert_true(l.n_rooms > 0);
+    send_push(&p, 3, 0); /* and goes on */
+    hear_push(&p, 3);
+    assert_int_equal(beat(&late), 0);
+    peer_close(&p);
+    peer_close(&late);
+    peer_close(&maker);
+    logged_end(&l);
+}
+
+static bool large_is_under_way(struct fixture *f)
+{
+    enter_shard();
+    return f->shard->large.push != NULL;
+}
+
+static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **state)
+{
+    struct logged l;
+    struct peer p, other;
+
+    (void)state;
+    logged_begin(&l, LOG_ASYNC);
+    p = client(&l.f, "worker");
+    other = client(&l.f, "worker");
+    assert_int_equal(ask_table(&p, "t"), 0);
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    assert_int_equal(join_job(&other, 1, 1).status, 0);
+    drain(&l, &p);
+    slow_disk_shut(&l.disk);
+    send_push(&p, 1, N_KEYS_LARGE);
+    while (!large_is_under_way(&l.f))
+        uv_run(&l.f.loop, UV_RUN_NOWAIT);
+    send_push(&other, 1, 0); /* overtakes it, and fills the queue */
+    while (large_is_under_way(&l.f))
+        uv_run(&l.f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
+    assert_true(l.f.acks.is_full);
+    slow_disk_open(&l.disk);
+    hear_push(&other, 1);
+    hear_push(&p, 1);
+    peer_close(&p);
+    peer_close(&other);
+    logged_end(&l);
+}
+
+static void who_hangs_up_while_it_waits_is_forgotten(void **state)
+{
+    struct logged l;
+    struct peer p, late, other;
+
+    (void)state;
+    logged_begin(&l, LOG_ASYNC);
+    p = client(&l.f, "worker");
+    late = client(&l.f, "worker");
+    other = client(&l.f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    fill(&l, &p, 1);
+    send_join(&late, 1);
+    send_table(&other, "t");
+    turn(&p);
+    peer_close(&late);
+    turn(&p);
+    slow_disk_open(&l.disk);
+    while (!l.n_rooms)
+        peer_turn(&p);
+    send_push(&p, 2, 0);
+    hear_push(&p, 2);
+    peer_close(&other);
+    peer_close(&p);
+    logged_end(&l);
+}
+
+static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
+{
+    struct logged l;
+    struct peer p, late;
+
+    (void)state;
+    logged_begin(&l, LOG_ASYNC);
+    p = client(&l.f, "worker");
+    late = client(&l.f, "worker");
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    fill(&l, &p, 1);
+    send_join(&late, 1);
+    turn(&p);
+    enter_shard();
+    service_stop(l.f.service);
+    assert_false(peer_receive(&late));
+    slow_disk_open(&l.disk);
+    peer_close(&late);
+    peer_close(&p);
+    logged_end(&l);
+}
+
+/* The writer makes room at any moment, also between a reservation that finds none and whatever is asked
+ * next: each time the queue is full, room is asked for until there is some. */
+static void a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory(void **state)
+{
+    const struct push push = { .seq = 1 };
+    const struct shard_event event = { .type = SHARD_EVENT_PUSH,
+                                       .push = { { "job", 0, 1 }, &push, 0 } };
+    struct logged l;
+    struct peer p; /* keeps the loop turning */
+    uint32_t n_full = 0;
+
+    (void)state;
+    logged_begin(&l, LOG_FSYNC);
+    p = client(&l.f, "worker");
+    enter_shard();
+    for (int i = 0; i < 500; i++) {
+        const struct shard_journal *journal = l.f.shard->journal;
+        int status;
+
+        while ((status = shard_journal_room(journal, &event)) != 0) {
+            assert_int_equal(status, -EAGAIN);
+            assert_true(l.f.acks.is_full);
+            n_full++;
+        }
+        shard_journal_record(journal, &event);
+        while (l.f.acks.is_full)
+            uv_run(&l.f.loop, UV_RUN_NOWAIT);
+    }
+    assert_true(n_full > 0);
+    peer_close(&p);
+    logged_end(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pushes_joins_and_tables_wait_until_there_is_room),
+        cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
+        cmocka_unit_test(who_hangs_up_while_it_waits_is_forgotten),
+        cmocka_unit_test(who_waits_when_the_daemon_stops_is_hung_up_on),
+        cmocka_unit_test(a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
