@@ -50,13 +50,17 @@ static struct {
     int n_streams_made;
     struct emu_stream *captured;
     struct emu_graph *capture;
-    bool strict, spoiled; /* the capture */
+    bool spoiled; /* the capture */
     int forgotten;
     long calls_left;
     enum emu_rt_fault fault;
     bool failed;
     long alive;
 } rt = { .random = 1, .forgotten = -2, .calls_left = -1 };
+
+/* Whom a capture forbids what: the thread that began it, or with cudaStreamCaptureModeGlobal all. */
+static _Thread_local bool is_forbidden_here;
+static _Atomic bool is_forbidden;
 
 static uint32_t draw(uint32_t n)
 {
@@ -141,7 +145,7 @@ static void unmake(void *made)
 
 cudaError_t emu_rt_forbid_in_capture(void)
 {
-    if (!rt.capture || !rt.strict)
+    if (!is_forbidden_here && !is_forbidden)
         return cudaSuccess;
     rt.spoiled = true;
     return cudaErrorStreamCaptureUnsupported;
@@ -369,7 +373,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     assert(!rt.capture && !s->head);
     rt.captured = s;
     rt.capture = make(sizeof *rt.capture);
-    rt.strict = mode != cudaStreamCaptureModeRelaxed;
+    is_forbidden_here = mode == cudaStreamCaptureModeThreadLocal;
+    is_forbidden = mode == cudaStreamCaptureModeGlobal;
     rt.spoiled = false;
     return cudaSuccess;
 }
@@ -380,6 +385,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
     *graph = rt.capture;
     rt.capture = NULL;
     rt.captured = NULL;
+    is_forbidden_here = is_forbidden = false;
     if (!rt.spoiled && !emu_rt_is_faulty())
         return cudaSuccess;
     cudaGraphDestroy(*graph);

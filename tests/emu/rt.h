@@ -53,7 +53,8 @@ bool emu_rt_has_failed(void);
  * Everything that is queued is run. */
 void emu_rt_run_all(void);
 
-/* What CUDA forbids while a stream is captured: it fails, and the capture with it. */
+/* What CUDA forbids while a stream is captured, to the thread that captures, or to all if it says so: it fails, and the
+ * capture with it. */
 cudaError_t emu_rt_forbid_in_capture(void);
 
 /* Counts one more, and says whether it is to fail. */

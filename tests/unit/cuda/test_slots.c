@@ -1,5 +1,7 @@
 /* Steps through the contract, in slots, under a scheduler that keeps nothing but what it must: as the CPU's; at once as one by
  * one; recorded as called. */
+#include <pthread.h>
+
 #include "tests/unit/cuda/slots.h"
 
 enum { STEPS = 12, SEEDS = 6 };
@@ -191,6 +193,37 @@ static void records_are_made_anew_when_scratch_grows(void **state)
     slots_free(want, STEPS);
 }
 
+static void *take_pinned_memory(void *arg)
+{
+    struct rig *r = arg;
+    void *memory = ops->host_alloc(r->c, 100);
+
+    if (memory)
+        ops->host_free(r->c, memory, 100);
+    return memory;
+}
+
+/* The threads that pull and read grow what they fill whenever they need to: while a step is recorded, too. */
+static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **state)
+{
+    struct slots s;
+    pthread_t other;
+    void *got;
+
+    (void)state;
+    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    assert_false(start_and_wait(&s, 0, 5));
+    assert_false(ops->begin(s.rig.c, 0, 5));
+    step_ops(ops, s.rig.c, &s.device[0]);
+    assert_int_equal(pthread_create(&other, NULL, take_pinned_memory, &s.rig), 0);
+    assert_int_equal(pthread_join(other, &got), 0);
+    ops->end(s.rig.c, 0);
+    assert_non_null(got);
+    assert_int_equal(ops->wait(s.rig.c, 0), 0);
+    assert_true(start_and_wait(&s, 0, 5)); /* nor did that spoil the record */
+    slots_close(&s);
+}
+
 static void memory_is_zero_and_pinned_memory_too(void **state)
 {
     struct rig r = rig_open(rig_seed(), COMPUTE_FP32);
@@ -226,6 +259,7 @@ int main(void)
         cmocka_unit_test(ops_are_called_twice_and_then_recorded),
         cmocka_unit_test(the_records_that_were_run_last_are_kept),
         cmocka_unit_test(records_are_made_anew_when_scratch_grows),
+        cmocka_unit_test(other_threads_get_pinned_memory_while_a_step_is_recorded),
         cmocka_unit_test(memory_is_zero_and_pinned_memory_too),
         cmocka_unit_test(the_device_says_what_it_is),
     };
