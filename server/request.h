@@ -19,6 +19,7 @@ struct request {
     int body_status;      /* of message_body(): not 0 when there is no body to read */
     uint64_t start_ns;    /* when the frame was complete */
     uint64_t now_ms;      /* the shard's time, see service.h */
+    bool has_waited;      /* as long as it may (waiting.h): it is answered now */
 };
 
 /* The request is worked on beyond the handler: its body stays, here or in *ret_unpacked. */

@@ -249,10 +249,15 @@ void ps_pull_cancel(struct ps_client *c)
     desk_cancel_pull(&c->desk);
 }
 
+/* A push that was made while the shards declared the worker dead went to nobody, and is dropped like those that were
+ * under way. Its step stays finished: pulls behind it say so. */
 uint64_t ps_resume(struct ps_client *c)
 {
+    uint64_t clock, ticked = atomic_load(&c->n_ticked);
+
     end_pull(c);
-    return desk_resume(&c->desk);
+    clock = desk_resume(&c->desk);
+    return clock > ticked ? clock : ticked;
 }
 
 /* ---- push ---- */
