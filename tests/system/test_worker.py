@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from checkpoint import manifest, newest, read_tables
-from training import BIN, ROOT, finish, free_ports, psds, psworker, result, shared, synth, train, wait_for  # noqa: F401
+from training import BIN, ROOT, finish, free_ports, keyless_log, psds, psworker, result, shared, synth, train, wait_for  # noqa: F401
 
 SMALL = ("--format", "criteo", "--bottom", "16", "--top", "16", "--dim", "8", "--batch", "64")
 ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst")
@@ -91,6 +91,13 @@ def test_the_row_of_a_token_is_found_by_its_key(psds, tmp_path):
     assert "there is none" in row(keys("city", "x")[0])  # it stands in another column
     criteo = ("--format", "criteo")
     assert keys("C1", "68fd1e64", flags=criteo) == keys("14", "68fd1e64", flags=criteo) != keys("C2", "68fd1e64", flags=criteo)
+
+
+def test_batches_without_any_key_are_batches(psds, tmp_path):
+    flags = keyless_log(tmp_path / "log.csv")
+    want = train(*flags, "--local")
+    got = train(*flags, "--servers", psds("--shards", 2).address)
+    assert got["samples"] == 41 and (got["auc"], got["logloss"]) == (want["auc"], want["logloss"])
 
 
 def test_a_terminal_gets_a_bar(tmp_path):
