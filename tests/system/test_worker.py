@@ -90,6 +90,9 @@ def test_the_row_of_a_token_is_found_by_its_key(psds, tmp_path):
         assert "there is none" not in row(key)
     assert "there is none" in row(keys("city", "x")[0])  # it stands in another column
     criteo = ("--format", "criteo")
+    with open("/dev/full", "w") as full:
+        full = subprocess.run([BIN / "psworker", "key", "C1", "68fd1e64", *criteo], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert full.returncode == 1 and full.stderr == "psworker: the keys cannot be written: No space left on device\n"
     assert keys("C1", "68fd1e64", flags=criteo) == keys("14", "68fd1e64", flags=criteo) != keys("C2", "68fd1e64", flags=criteo)
 
 
