@@ -110,7 +110,7 @@ static void servers_that_never_come_end_in_a_sentence(void **state)
 
     (void)state;
     snprintf(servers, sizeof servers, "127.0.0.1:%d,localhost:%d", port, port);
-    options.connect_ms = 100;
+    options.connect_ms = 1000;
     assert_int_equal(ps_open(&options, &c, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "no answer for"));
     assert_non_null(strstr(err.text, status_text(-ECONNREFUSED)));
