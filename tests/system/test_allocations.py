@@ -1,0 +1,100 @@
+"""No allocation in the step: twice as many batches ask the allocator as often as half of them do, in the worker and in psd.
+
+A batch of the same rows again and again, so that what grows with the largest batch has grown. What is left is counted too: at the
+start more or fewer buffers may be under way at a time, by chance, but never more than there can be.
+"""
+import collections
+import re
+
+import allocations
+import pytest
+from training import BIN, ROOT, finish, psds, psworker, synth  # noqa: F401 (psds is a fixture)
+
+BATCH, N = 128, 200
+SLACK = 24  # of N more steps: chance, in how much was under way at a time
+MODEL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", BATCH, "--seed", "7", "--format", "criteo")
+# psd's own business, as often as time passes.
+BY_TIME = re.compile(r"reporter_|chronicle|bulletin|report|keeper|http|on_tick|on_sweep|uv__work_done")
+LITTLE = ("--push-codec", "onebit", "--dense-push-codec", "topk", "--dense-push-warmup", 32, "--zstd")
+INT8 = ("--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16", "--zstd")
+PULLS = ("--row-cache", 0)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """Files of N and of 2 N times the same batch."""
+    folder = tmp_path_factory.mktemp("logs")
+    one = synth(folder / "one.tsv", BATCH).read_bytes()
+    for n in (N, 2 * N):
+        (folder / f"{n}.tsv").write_bytes(one * n)
+    return folder
+
+
+def grown(before, after):
+    """What was asked for more often, by caller."""
+    return collections.Counter({k: n - before[k] for k, n in after.items() if n > before[k]})
+
+
+def check(who, before, after):
+    more = after.total() - before.total()
+    assert before.total() > 100, "nothing was counted"
+    assert more <= SLACK, f"{who}: {N} steps more asked {more} times more for memory:\n{allocations.show(grown(before, after))}"
+
+
+def train_counted(folder, data, *flags, rank=0, workers=1):
+    many = ("--workers", workers, "--rank", rank) if workers > 1 else ()
+    folder.mkdir(exist_ok=True)
+    return psworker("train", "--data", data, *MODEL, *flags, *many, env=allocations.counted(folder / f"worker{rank}"))
+
+
+@pytest.mark.parametrize("flags", [(), LITTLE, ("--threads", 2), ("--push-codec", "onebit", "--residual-max", 4096)])
+def test_steps_in_one_process_allocate_nothing(logs, tmp_path, flags):
+    counts = []
+    for n in (N, 2 * N):
+        finish(train_counted(tmp_path / str(n), logs / f"{n}.tsv", "--local", *flags))
+        counts.append(allocations.read(tmp_path / str(n) / "worker0"))
+    check("psworker", *counts)
+
+
+CASES = {
+    "lock step": (("--mode", "bsp"), ()),
+    "lock step, rows pulled": (("--mode", "bsp", *PULLS), ()),
+    "lock step, few bytes": (("--mode", "bsp", *LITTLE), ("--compress-replies",)),
+    "lock step, few bytes, rows pulled, kept": (("--mode", "bsp", *PULLS, *INT8, "--state-dir", "STATE"), ("--compress-replies",)),
+    "bounded staleness": (("--mode", "ssp", "--staleness", 4, "--ahead", 2, *PULLS), ()),
+    "bounded staleness, dense refresh": (("--mode", "ssp", "--staleness", 4, "--ahead", 1, "--dense-refresh", 3, *PULLS), ()),
+    "asynchronous, few bytes": (("--mode", "async", "--ahead", 2, *PULLS, *INT8), ("--compress-replies",)),
+    "asynchronous, kept": (("--mode", "async", "--ahead", 1, *PULLS, *LITTLE, "--state-dir", "STATE"), ()),
+    "acknowledged when on the disk": (("--mode", "bsp", *PULLS), ("--durability", "fsync")),
+}
+
+
+def run_over_servers(psds, folder, data, flags, psd_flags, workers):
+    folder.mkdir()
+    node = psds("--shards", 2, *psd_flags, dir=folder / "psd", env=allocations.counted(folder / "server"))
+    flags = [folder / "state" if f == "STATE" else f for f in flags]
+    running = [train_counted(folder, data, "--servers", node.address, *flags, rank=r, workers=workers) for r in range(workers)]
+    for w in running:
+        finish(w)
+    node.stop()
+    server = allocations.read(folder / "server")
+    by_time = collections.Counter({k: n for k, n in server.items() if any(BY_TIME.search(f) for f in allocations.names(k))})
+    return [allocations.read(folder / f"worker{r}") for r in range(workers)], server - by_time
+
+
+def check_over_servers(psds, tmp_path, logs, flags, psd_flags, workers):
+    (before, server_before), (after, server_after) = [
+        run_over_servers(psds, tmp_path / str(n), logs / f"{n}.tsv", flags, psd_flags, workers) for n in (N, 2 * N)]
+    for r in range(workers):
+        check(f"worker {r}", before[r], after[r])
+    check("psd", server_before, server_after)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_over_servers_allocate_nothing(psds, logs, tmp_path, name):
+    check_over_servers(psds, tmp_path, logs, *CASES[name], workers=1)
+
+
+@pytest.mark.parametrize("flags", [("--mode", "bsp"), ("--mode", "async", "--reuse-clocks", 4, "--ahead", 1)])
+def test_steps_of_two_workers_allocate_nothing(psds, logs, tmp_path, flags):
+    check_over_servers(psds, tmp_path, logs, flags, (), workers=2)
