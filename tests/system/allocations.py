@@ -1,5 +1,6 @@
 """How often real processes ask for memory, by caller: what tests/preload/count_allocs.c has counted, and the names of its frames."""
 import collections
+import functools
 import os
 import re
 import subprocess
@@ -31,8 +32,8 @@ def read(path):
     return counts
 
 
-def names(frames):
-    """Of these frames: function names, the innermost first, where the file tells."""
+@functools.cache
+def _named(frames):
     by_file = collections.defaultdict(set)
     for file, offset in frames:
         by_file[file].add(offset - 1)  # a return address
@@ -45,9 +46,16 @@ def names(frames):
             continue
         for offset, name in zip(offsets, out.splitlines()[::2]):
             found[file, offset + 1] = name
-    return [found.get(f, "??").replace("??", os.path.basename(f[0])) for f in frames]
+    return found
+
+
+def names(counts):
+    """frames -> their function names, the innermost first, where the file tells."""
+    found = _named(frozenset(f for frames in counts for f in frames))
+    return {frames: [found.get(f, "??").replace("??", os.path.basename(f[0])) for f in frames] for frames in counts}
 
 
 def show(counts, most=12):
     """The callers that asked most, for people."""
-    return "\n".join(f"{n:8} {' < '.join(names(frames)[:9])}" for frames, n in counts.most_common(most))
+    named = names(counts)
+    return "\n".join(f"{n:8} {' < '.join(named[frames][:9])}" for frames, n in counts.most_common(most))

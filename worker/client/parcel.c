@@ -55,6 +55,7 @@ struct parcel *parcel_take(struct spares *home, uint32_t n_sections)
     buf_consume(&p->bytes, buf_len(&p->bytes));
     *p = (struct parcel){ .home = home,
                           .bytes = p->bytes,
+                          .most_bytes = p->most_bytes,
                           .n_sections = n_sections,
                           .cap_sections = p->cap_sections };
     return p;
@@ -80,8 +81,10 @@ void parcel_free(struct parcel *p)
 {
     if (!p)
         return;
+    if (p->most_bytes < p->bytes.end)
+        p->most_bytes = p->bytes.end;
     mem_hide(p->bytes.bytes, p->bytes.cap_bytes);
-    if (p->home && spares_give(p->home, &p->spare, sizeof *p + p->bytes.cap_bytes))
+    if (p->home && spares_give(p->home, &p->spare, sizeof *p + p->most_bytes))
         return; /* it may be somebody else's by now */
     mem_show(p->bytes.bytes, p->bytes.cap_bytes);
     destroy(p);

@@ -31,7 +31,7 @@ static void make_room(struct ps_client *c)
     c->encoder = encoder_new(c->n_shards);
     c->pushes = mem_alloc(c->n_shards * sizeof *c->pushes);
     c->pulls = mem_alloc(c->n_shards * sizeof *c->pulls);
-    /* A parcel's room is up to twice what it holds. */
+    /* All that the window lets be under way, and the push that passes it. */
     outbox_init(&c->push_out, c->n_shards, 2 * (size_t)c->options.window_bytes);
     outbox_init(&c->pull_out, c->n_shards, 0);
 }
