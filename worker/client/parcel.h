@@ -26,7 +26,8 @@ struct parcel {
     uint64_t asked_ms;    /* pull: when */
     uint32_t deadline_ms; /* pull: from then on */
     struct buf bytes;     /* owned; the sections borrow it */
-    size_t most_bytes;    /* that `bytes` have held: of their room, which is more, no page beyond that is taken */
+    size_t
+        most_bytes; /* that `bytes` have held: of their room, which is more, no page beyond that is taken */
     uint32_t n_sections, cap_sections;
     struct section sections[]; /* table_id: the client's number */
 };

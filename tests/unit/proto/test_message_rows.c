@@ -269,6 +269,7 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
         .n_keys = 1000, .keys = bytes, .key_bytes = 1000, .values = bytes, .value_bytes = 90000
     };
     for (k = 0; status; k++) {
+        message_zstd_deinit(&messages_zstd);
         mem_fail_after(k);
         status = message_write_push(&b, 1, &push, &messages_zstd);
         mem_fail_after(-1);
@@ -278,6 +279,7 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
     assert_true(k >= 2);
     buf_deinit(&b);
     /* Without the memory to compress, the push goes as it is. */
+    message_zstd_deinit(&messages_zstd);
     mem_fail_after(1);
     assert_int_equal(message_write_push(&b, 1, &push, &messages_zstd), 0);
     mem_fail_after(-1);
@@ -322,6 +324,7 @@ static void every_failing_allocation_of_a_pull_reply_leaves_nothing(void **state
     assert_null(b.bytes);
     assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), 0);
     memset(values, 0, 100000);
+    message_zstd_deinit(&messages_zstd);
     mem_fail_after(0);
     message_pack_pull_reply(&b, &messages_zstd);
     mem_fail_after(-1);
