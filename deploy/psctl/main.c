@@ -8,6 +8,7 @@
 
 #include "deploy/psctl/ask.h"
 #include "deploy/psctl/ask_checkpoint.h"
+#include "deploy/psctl/ask_nodes.h"
 #include "deploy/psctl/compare_run.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/options.h"
@@ -61,7 +62,7 @@ static const struct settings_table table = {
              "status: the node, its shards, rows, refusals and checkpoints.\n"
              "tables: each table, its optimizer, rows and traffic.\n"
              "workers: each job's workers, their clocks and the staleness they saw.\n"
-             "why: what waits now, for what, since when, until when.\n"
+             "why: what waits now on any node of the cluster, for what, since when, until when.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
              "verify PATH[,PATH...]: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
@@ -93,7 +94,7 @@ static const struct command commands[] = {
     { "status", 0, "", SERVER_FLAGS, NULL },
     { "tables", 0, "", SERVER_FLAGS, NULL },
     { "workers", 0, "", SERVER_FLAGS, NULL },
-    { "why", 0, "", SERVER_FLAGS, NULL },
+    { "why", 0, "", SERVER_FLAGS, ask_nodes_why },
     { "checkpoint", 0, "", SERVER_FLAGS, ask_checkpoint_run },
     { "row", 2, "TABLE KEY", SERVER_FLAGS, ask_row },
     { "verify", 1, "PATH[,PATH...]", " json ", verify_run },

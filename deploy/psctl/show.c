@@ -331,13 +331,7 @@ static void show_why(const struct show *s)
     const cJSON *w, *waits = child(s->root, "waits");
     char since[CELL_MAX], until[CELL_MAX];
 
-    if (cJSON_GetArraySize(waits) == 0 && number(s->root, "n_nodes") > 1)
-        fprintf(s->out,
-                "nothing waits on this node; each of the cluster's %.0f nodes knows its own "
-                "waits: psctl "
-                "why --server HOST:PORT\n",
-                number(s->root, "n_nodes"));
-    else if (cJSON_GetArraySize(waits) == 0)
+    if (cJSON_GetArraySize(waits) == 0)
         fprintf(s->out, "nothing waits\n");
     cJSON_ArrayForEach(w, waits)
     {

@@ -1,35 +1,22 @@
 #include "deploy/psctl/watch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/hash.h"
 #include "server/store/shelf.h"
-
-static bool is_finished(const struct file_ops *files, const char *dir)
-{
-    char path[SHELF_PATH_MAX + 16];
-    int fd;
-
-    snprintf(path, sizeof path, "%s/MANIFEST", dir);
-    if (files->open_read(files->state, path, &fd))
-        return false;
-    (void)files->close(files->state, fd);
-    return true;
-}
 
 /* Of one path: a checkpoint, or a data directory with some. */
 static uint64_t stand_of(const struct file_ops *files, const char *path)
 {
     char dir[SHELF_PATH_MAX];
     struct shelf_numbers numbers = { 0 };
-    uint64_t stand = is_finished(files, path);
+    uint64_t stand = shelf_is_finished(files, path);
 
     if (shelf_path(path, dir, NULL) || shelf_list(files, dir, &numbers, NULL))
         numbers.n = 0;
     for (size_t i = 0; i < numbers.n; i++)
         if (shelf_number_path(path, numbers.items[i], dir, NULL) == 0 &&
-            is_finished(files, dir))
+            shelf_is_finished(files, dir))
             stand = hash_mix2(stand, numbers.items[i]);
     free(numbers.items);
     return stand;
@@ -49,7 +36,7 @@ void watch_begin(struct watch *w)
     const struct collect_config *c = w->config;
 
     for (uint32_t i = 0; i < c->n_paths && !w->n_looks; i++)
-        w->is_point[i] = is_finished(c->files, c->paths[i]);
+        w->is_point[i] = shelf_is_finished(c->files, c->paths[i]);
     w->stand = stand_now(w->config);
     w->n_looks++;
 }
@@ -83,7 +70,7 @@ int watch_end(const struct watch *w, int status, struct err *err)
     const struct collect_config *c = w->config;
 
     for (uint32_t i = 0; i < c->n_paths && status; i++)
-        if (w->is_point[i] && !is_finished(c->files, c->paths[i]))
+        if (w->is_point[i] && !shelf_is_finished(c->files, c->paths[i]))
             return watch_gone(c->paths[i], err);
     return status;
 }

@@ -396,10 +396,8 @@ static bool put(struct json *j, const struct node_report *node,
         known = true;
     }
     if (everything || strcmp(what, "why") == 0) {
-        if (!everything) {
+        if (!everything)
             json_u64(j, "now_unix_ms", node->now_unix_ms);
-            json_u64(j, "n_nodes", node->n_nodes);
-        }
         put_waits(j, total);
         known = true;
     }

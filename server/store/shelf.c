@@ -71,7 +71,7 @@ static bool ends_aside(const char *path, struct name name)
     return name.len > len && strncmp(path + name.at + name.len - len, ASIDE, len) == 0;
 }
 
-static bool has_manifest(const struct file_ops *files, const char *dir)
+bool shelf_is_finished(const struct file_ops *files, const char *dir)
 {
     char path[SHELF_PATH_MAX + sizeof "/MANIFEST"];
     int fd;
@@ -95,7 +95,7 @@ void shelf_beside(const struct file_ops *files, const char *dir, uint64_t number
         snprintf(ret, SHELF_PATH_MAX, "%.*s%0*" PRIu64, (int)name.at, dir, NUMBER_DIGITS,
                  number);
     /* Numbers are never given twice: there is the one or the other. */
-    if (ends_aside(dir, name) && !has_manifest(files, ret))
+    if (ends_aside(dir, name) && !shelf_is_finished(files, ret))
         strcat(ret, ASIDE);
 }
 
@@ -131,7 +131,7 @@ void shelf_resolve(const struct file_ops *files, const char *path,
     if (last_name(path).len >= NUMBER_DIGITS || !shelf_split(path, data_dir, &number) ||
         shelf_number_path(data_dir, number, ret, NULL))
         return;
-    if (!has_manifest(files, ret))
+    if (!shelf_is_finished(files, ret))
         (void)!shelf_aside_path(data_dir, number, ret, NULL);
 }
 

@@ -39,6 +39,9 @@ bool shelf_split(const char *path, char ret_data_dir[static SHELF_PATH_MAX],
 void shelf_resolve(const struct file_ops *files, const char *path,
                    char ret[static SHELF_PATH_MAX]);
 
+/* Whether this directory is a checkpoint that was written to its end: the manifest is renamed into it last. */
+bool shelf_is_finished(const struct file_ops *files, const char *dir);
+
 /* The numbers that are there, descending. Names that are no number of ours are left out. */
 struct shelf_numbers {
     uint64_t *items; /* owned */

@@ -385,7 +385,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
     *graph = rt.capture;
     rt.capture = NULL;
     rt.captured = NULL;
-    is_forbidden_here = is_forbidden = false;
+    is_forbidden_here = false;
+    is_forbidden = false;
     if (!rt.spoiled && !emu_rt_is_faulty())
         return cudaSuccess;
     cudaGraphDestroy(*graph);

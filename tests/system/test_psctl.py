@@ -122,6 +122,30 @@ def test_every_node_of_a_cluster_is_asked_for_a_checkpoint(start_psd, tmp_path):
     assert [(a["node"], a.get("number", "error" in a)) for a in json.loads(got.stdout)["nodes"]] == [(0, True), (1, 4), (2, 4)]
 
 
+def test_waits_of_all_nodes_are_shown_whichever_is_asked(start_psd):
+    ports = free_ports(3)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    nodes = [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1") for i, port in enumerate(ports)]
+    assert ask(nodes[0], "why") == "nothing waits\n"
+    with nodes[1].connect() as fast1, nodes[2].connect() as fast2:
+        for shard, fast in [(1, fast1), (2, fast2)]:
+            node, keys = nodes[shard], wire.keys_of(shard, 3, 1)
+            table = fast.table(name="emb", dim=4).number(3)
+            assert fast.join(job="criteo", rank=0, n_workers=2, mode=wire.BSP, name="the fast one").status == 0
+            with node.connect() as slow:
+                assert slow.join(job="criteo", rank=1, n_workers=2, mode=wire.BSP, name="the slow one").status == 0
+            assert fast.push(keys, floats(1, 2, 3, 4), table=table).status == 0
+            fast.send(wire.pull_frame(keys, table=table, clock=1, deadline_ms=60000, request_id=77))
+        eventually(lambda: "parked pull: job criteo, worker 0 (the fast one), on 2 shards; " in ask(nodes[0], "why"))
+        answers = json.loads(ask(nodes[0], "why", "--json"))["nodes"]
+        parked = [(a["node"], [w["what"] for w in a["waits"]].count("parked pull")) for a in answers]
+        assert parked == [(0, 0), (1, 1), (2, 1)]
+        nodes[2].kill()
+        got = psctl("why", "--server", f"127.0.0.1:{ports[0]}")
+        assert got.returncode == 1 and "parked pull: job criteo, worker 0 (the fast one); " in got.stdout
+        assert got.stderr.startswith(f"psctl: node 2: psd at 127.0.0.1:{ports[2]}: ") and got.stderr.count("\n") == 1
+
+
 def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):
     psd = start_psd(data=False)
     got = psctl("checkpoint", "--server", f"127.0.0.1:{psd.port}")

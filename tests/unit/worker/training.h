@@ -78,7 +78,7 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
                   &ret->err);
     training_must(progress_open(&s, &t->progress, &ret->err), &ret->err);
     if (plan->stop_after) {
-        t->stop = stop = stop_start();
+        t->stop = fake->stop = stop = stop_start();
         stop_grace(stop);
     }
     ret->status = trainer_run(t, &ret->err);
