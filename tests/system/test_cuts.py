@@ -89,7 +89,7 @@ def test_a_cut_is_exact_in_every_layout_and_other_clocks_are_told_not_to_be(star
 
 
 def test_workers_go_on_from_a_cut_and_nothing_is_doubled(start_psd, met):
-    psd = start_psd(*args_of(met, "--shards", "2", "--cut-every", str(CUT), "--lease", "1s"), "--at", f"job:{CUT}")
+    psd = start_psd(*args_of(met, "--shards", "2", "--cut-every", str(CUT), "--lease", "3s"), "--at", f"job:{CUT}")
     clients = {}
     for shard in range(2):
         for rank in range(2):
