@@ -329,8 +329,8 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
     if (s->state == SERVICE_STOPPED)
         return PS_ESTOPPING;
     r.now_ms = service_now_ms(s);
-    r.body_status = message_body(header, body, s->config.frame_max_bytes, &s->unpacked, &r.body,
-                                 &r.body_bytes);
+    r.body_status = message_body(&c->channel.hub->zstd, header, body, s->config.frame_max_bytes,
+                                 &s->unpacked, &r.body, &r.body_bytes);
     if (header->flags & FRAME_ZSTD)
         r.unpacked = &s->unpacked;
     s->requests[header->type].n++;

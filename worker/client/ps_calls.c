@@ -31,8 +31,9 @@ static void make_room(struct ps_client *c)
     c->encoder = encoder_new(c->n_shards);
     c->pushes = mem_alloc(c->n_shards * sizeof *c->pushes);
     c->pulls = mem_alloc(c->n_shards * sizeof *c->pulls);
-    outbox_init(&c->push_out, c->n_shards);
-    outbox_init(&c->pull_out, c->n_shards);
+    /* All that the window lets be under way, and the push that passes it. */
+    outbox_init(&c->push_out, c->n_shards, 2 * (size_t)c->options.window_bytes);
+    outbox_init(&c->pull_out, c->n_shards, 0);
 }
 
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)

@@ -90,7 +90,7 @@ static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
                                          .key_bytes = keys_encode(keys, n_keys, key_bytes),
                                          .values = (const uint8_t *)values,
                                          .value_bytes = (size_t)n_keys * DIM * sizeof(float) };
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
     peer_send(p, &frame);
 }
 
