@@ -88,16 +88,12 @@ static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
     peer_send(p, &frame);
 }
 
-static void hear_push(struct peer *p, uint64_t seq)
+static void assert_applied(struct peer *p, uint64_t seq)
 {
-    struct push_reply reply;
+    const struct push_reply reply = hear_push(p, seq);
 
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
-    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
     assert_string_equal(reply.text, "");
     assert_int_equal(reply.status, 0);
-    assert_int_equal(reply.seq, seq);
     assert_false(reply.repeated);
 }
 
@@ -120,7 +116,7 @@ static void fill(struct logged *l, struct peer *p, uint64_t seq)
     drain(l, p);
     slow_disk_shut(&l->disk);
     send_push(p, seq, 0);
-    hear_push(p, seq);
+    assert_applied(p, seq);
     slow_disk_await(&l->disk);
     assert_false(l->f.acks.is_full);
 }
@@ -131,46 +127,19 @@ static void turn(struct peer *p)
         peer_turn(p);
 }
 
-static void send_join(struct peer *p, uint32_t rank)
-{
-    struct join asked = { .job = "job",
-                          .rank = rank,
-                          .n_workers = 2,
-                          .incarnation = 1,
-                          .mode = SPEC_MODE_BSP,
-                          .name = "client" };
-    struct buf frame = { 0 };
-
-    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
-    peer_send(p, &frame);
-}
-
-static void send_table(struct peer *p, const char *name)
-{
-    struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
-    struct buf frame = { 0 };
-
-    snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
-    assert_int_equal(message_write_table(&frame, 2, &asked), 0);
-    peer_send(p, &frame);
-}
-
 static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
 {
-    struct join_reply joined;
-    struct table_reply made;
     struct logged l;
     struct peer p, late, maker;
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     maker = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
     send_push(&p, 2, 0);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&maker, "t");
     turn(&p);
     enter_shard();
@@ -179,16 +148,12 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
     assert_int_equal(shard_n_tables(l.f.shard), 0);
     slow_disk_open(&l.disk);
-    hear_push(&p, 2);
-    assert_true(peer_receive(&late));
-    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
-    assert_int_equal(joined.status, 0);
-    assert_true(peer_receive(&maker));
-    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
-    assert_int_equal(made.status, 0);
+    assert_applied(&p, 2);
+    assert_int_equal(hear_join(&late).status, 0);
+    assert_int_equal(hear_table(&maker).status, 0);
     assert_true(l.n_rooms > 0);
     send_push(&p, 3, 0); /* and goes on */
-    hear_push(&p, 3);
+    assert_applied(&p, 3);
     assert_int_equal(beat(&late), 0);
     peer_close(&p);
     peer_close(&late);
@@ -209,11 +174,9 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
-    other = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
+    other = worker_of(&l.f, 1);
     assert_int_equal(ask_table(&p, "t"), 0);
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
-    assert_int_equal(join_job(&other, 1, 1).status, 0);
     drain(&l, &p);
     slow_disk_shut(&l.disk);
     send_push(&p, 1, N_KEYS_LARGE);
@@ -225,8 +188,8 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
     assert_true(l.f.acks.is_full);
     slow_disk_open(&l.disk);
-    hear_push(&other, 1);
-    hear_push(&p, 1);
+    assert_applied(&other, 1);
+    assert_applied(&p, 1);
     peer_close(&p);
     peer_close(&other);
     logged_end(&l);
@@ -239,12 +202,11 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     other = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&other, "t");
     turn(&p);
     peer_close(&late);
@@ -253,7 +215,7 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
     while (!l.n_rooms)
         peer_turn(&p);
     send_push(&p, 2, 0);
-    hear_push(&p, 2);
+    assert_applied(&p, 2);
     peer_close(&other);
     peer_close(&p);
     logged_end(&l);
@@ -266,11 +228,10 @@ static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     turn(&p);
     enter_shard();
     service_stop(l.f.service);
