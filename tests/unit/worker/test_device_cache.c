@@ -80,6 +80,7 @@ static void load_settings(struct settings *s, const char *const *more)
 {
     click_log_settings(s, more);
     s->workers = 1; /* all batches are this one's */
+    s->local = true; /* as the store is: there are no waits to watch */
 }
 
 static struct outcome run(const struct compute_ops *ops, uint64_t fence_push,
