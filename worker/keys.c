@@ -31,9 +31,10 @@ static int find_field(const struct schema *schema, const char *column, uint32_t 
 static int print(const struct batch *b, FILE *out, struct err *err)
 {
     for (uint32_t i = 0; i < b->n_keys; i++)
-        if (fprintf(out, "%" PRIu64 "\n", b->keys[i]) < 0)
-            return err_set(err, -EIO, "the keys cannot be written: %s", strerror(errno));
-    return 0;
+        (void)fprintf(out, "%" PRIu64 "\n", b->keys[i]); /* what fails here fails again below */
+    return fflush(out) || ferror(out)
+               ? err_set(err, -EIO, "the keys cannot be written: %s", strerror(errno))
+               : 0;
 }
 
 static int print_keys(const struct schema *schema, uint32_t field, const char *token, FILE *out,

@@ -77,10 +77,10 @@ static int take_two(const struct slot_shape *shape, float **ret_rows, float **re
 
 int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct err *err)
 {
-    uint32_t n_rows = slot->batch->n_unique, cap = n_rows + n_rows / 2;
+    uint32_t n_rows = slot->batch->n_unique, cap = n_rows ? n_rows + n_rows / 2 : 1;
     size_t n_floats = (size_t)cap * shape->dim;
 
-    if (n_rows <= slot->rows_cap)
+    if (slot->rows_cap && n_rows <= slot->rows_cap)
         return 0;
     drop_rows(slot, shape);
     slot->rows_cap = cap;

@@ -66,7 +66,7 @@ int slot_init(struct slot *slot, const struct slot_shape *shape, struct err *err
 void slot_deinit(struct slot *slot, const struct slot_shape *shape);
 
 /* Makes room for the rows of the slot's batch, and their gradients; where there was too little, what was
- * there is gone. -ENOMEM: there is none now. */
+ * there is gone. Of a batch without keys, too: every array has an address then. -ENOMEM: there is none now. */
 int slot_reserve_rows(struct slot *slot, const struct slot_shape *shape, struct err *err)
     MUST_CHECK;
 

@@ -44,6 +44,18 @@ static void catch_up(struct trainer *t)
              (unsigned long long)t->clock);
 }
 
+/* What a step needs of the device's memory comes when it is known: with the first large batch. */
+static int begin_failed(const struct trainer *t, int status, struct err *err)
+{
+    struct err why;
+
+    (void)dlrm_failed(t->u->model, status, &why);
+    return err_set(err, status, "%.300s%s", why.text,
+                   status == -ENOMEM ? "; a smaller --batch, --device-cache or --residual-max "
+                                       "leaves more of it to a step"
+                                     : "");
+}
+
 static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
 {
     struct dlrm_step step;
@@ -53,7 +65,7 @@ static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
         return status;
     status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
     if (status)
-        return dlrm_failed(t->u->model, status, err);
+        return begin_failed(t, status, err);
     t->clocks[slot_of_device(t, t->n_begun++)] = slot->clock;
     t->keeps = tables_keeps(t->tables, slot) ? slot : NULL;
     return 0;

@@ -121,6 +121,7 @@ int travel_new(struct dlrm *model, struct encoder *encoder, const struct travel_
         status = reserve(t, &t->flows[i], err);
     }
     if (status) {
+        dlrm_owed_release(model); /* who goes on without it may need the memory */
         travel_free(t);
         return status;
     }

@@ -54,7 +54,7 @@ struct travel_copy {
 
 /* tables, n of them, in the order of a push's sections, are copied; the model, which encodes, and the encoder, which has these
  * tables and what is owed to them, are borrowed. Reserves the device's memory. -ENOMEM: it has none left, or a bound is
- * missing; or the device's errors. */
+ * missing; or the device's errors: then none of it is taken. */
 int travel_new(struct dlrm *model, struct encoder *encoder, const struct travel_table *tables,
                uint32_t n, struct travel **ret, struct err *err) MUST_CHECK;
 void travel_free(struct travel *t);

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from checkpoint import read_tables
-from training import BIN, ROOT, finish, psds, result, synth, wait_for  # noqa: F401  (a fixture)
+from training import BIN, ROOT, finish, keyless_log, psds, result, synth, wait_for  # noqa: F401  (a fixture)
 
 FLAGS = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "250", "--valid-fraction", "0.2")
 DRIVER = "int cuInit(unsigned f) { return (int)f; }\nint cuDeviceGetCount(int *n) { *n = 1; return 0; }\n"
@@ -70,6 +70,15 @@ def test_switches_of_the_model_are_the_cpus(train, flags):
     gpu, _ = train("cuda", *flags)
     cpu, _ = train("cpu", *flags)
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
+@pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
+                         ids=lambda codecs: " ".join(codecs) or "fp32")
+def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):
+    flags = tuple(map(str, keyless_log(tmp_path / "log.csv")[2:]))
+    gpu, _ = train("cuda", "--local", *codecs, data=tmp_path / "log.csv", base=flags)
+    cpu, _ = train("cpu", "--local", *codecs, data=tmp_path / "log.csv", base=flags)
+    assert gpu["samples"] == 41 and abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
 def test_over_servers_with_steps_ahead_it_learns(train, psds):

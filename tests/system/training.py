@@ -145,3 +145,11 @@ def synth(path, rows, seed=1, **kw):
     flags = [x for k, v in kw.items() for x in (f"--{k.replace('_', '-')}", v)]
     finish(psworker("synth", "--rows", rows, "--seed", seed, "--output", path, *flags))
     return path
+
+
+def keyless_log(path):
+    """Samples whose categorical values are missing: the first two batches of 4, the last one, which has a single sample, and some between."""
+    rows = [(i % 2, i % 7, "" if i < 8 or i == 40 or i % 9 == 0 else f"t{i % 5}") for i in range(41)]
+    path.write_text("y,a,b\n" + "".join(f"{y},{a},{b}\n" for y, a, b in rows))
+    return ("--data", path, "--valid", path, "--delimiter", ",", "--header", "--label", "y", "--numeric", "a", "--categorical", "b", "--missing-as",
+            "skip", "--wide", "--batch", 4, "--dim", 4, "--bottom", "4", "--top", "4")

@@ -233,6 +233,15 @@ static void cuda_upload_rows(struct compute *c, uint32_t slot, const struct row_
                       kernels_upload_rows(c->streams[CUDA_IN], u));
 }
 
+/* The mark behind the copies out that are not marked yet, before those of `next` go behind them: a mark that is made later
+ * is behind these, too, and whoever waits for it waits for all steps under way. */
+static void mark_out(struct compute *c, struct cuda_slot *next)
+{
+    if (c->out && c->out != next)
+        (void)mark(c, c->out, CUDA_OUT);
+    c->out = next;
+}
+
 static void cuda_download(struct compute *c, uint32_t slot, void *host, const void *device,
                           size_t n_bytes)
 {
@@ -240,6 +249,7 @@ static void cuda_download(struct compute *c, uint32_t slot, void *host, const vo
 
     if (!n_bytes)
         return;
+    mark_out(c, s);
     follow(c, s, CUDA_COMPUTE, CUDA_OUT);
     s->queued[CUDA_OUT] = true;
     (void)fault_check(
@@ -296,11 +306,14 @@ static int cuda_wait(struct compute *c, uint32_t slot)
 {
     struct cuda_slot *s = &c->slots[slot];
 
+    if (c->out == s)
+        mark_out(c, NULL);
+    if (s->queued[CUDA_IN]) /* no ops have followed */
+        (void)mark(c, s, CUDA_IN);
     for (int i = 0; i < CUDA_STREAMS; i++)
         if (s->queued[i]) {
             s->queued[i] = false;
-            if (i == CUDA_COMPUTE || mark(c, s, (enum cuda_stream)i))
-                (void)fault_check(&s->fault, "wait", cudaEventSynchronize(s->done[i]));
+            (void)fault_check(&s->fault, "wait", cudaEventSynchronize(s->done[i]));
         }
     if (!fault_is_set(&s->fault))
         return 0;

@@ -36,6 +36,7 @@ struct compute {
     cudaStream_t streams[CUDA_STREAMS]; /* owned */
     cudaStream_t record;                /* owned: nothing runs there, it is captured */
     struct cuda_slot slots[COMPUTE_SLOTS];
+    struct cuda_slot *out; /* whose copies out have no mark behind them yet; NULL: all have */
     struct graphs graphs;
     struct products *products; /* owned */
     enum kernels_math math;

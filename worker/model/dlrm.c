@@ -267,6 +267,12 @@ int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows)
     return dlrm_flows_owe(&m->flows, flow, n_rows);
 }
 
+void dlrm_owed_release(struct dlrm *m)
+{
+    assert(is_at_rest(m));
+    dlrm_flows_release(&m->flows);
+}
+
 int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,
                   const float *rows)
 {

@@ -90,6 +90,9 @@ uint32_t dlrm_n_flows(const struct dlrm *m);
 /* Room for n_rows owed rows of a flow, all 0 at first; once for each flow, no step under way. -ENOMEM. */
 int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows) MUST_CHECK;
 
+/* That of all flows is the device's again, and may be reserved anew. No step is under way. */
+void dlrm_owed_release(struct dlrm *m);
+
 /* Owed rows at[0 .. n) of a flow, from or to rows [n][width] of the host. No step is under way. -ENOMEM, or the
  * device's errors. */
 int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,

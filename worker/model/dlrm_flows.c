@@ -66,14 +66,24 @@ static void drop_room(const struct dlrm_flows *f, struct dlrm_flows_room *r)
         free(r->keys[i].encodes);
 }
 
+void dlrm_flows_release(struct dlrm_flows *f)
+{
+    for (uint32_t i = 0; i < f->n; i++) {
+        struct dlrm_flows_owed *at = &f->at[i];
+
+        if (at->owed)
+            f->ops->memory_free(f->c, at->owed,
+                                (size_t)at->n_owed * at->width * sizeof *at->owed);
+        at->owed = NULL;
+        at->n_owed = 0;
+    }
+}
+
 void dlrm_flows_deinit(struct dlrm_flows *f)
 {
     for (uint32_t i = 0; i < DLRM_SLOTS; i++)
         drop_room(f, &f->rooms[i]);
-    for (uint32_t i = 0; i < f->n; i++)
-        if (f->at[i].owed)
-            f->ops->memory_free(f->c, f->at[i].owed,
-                                (size_t)f->at[i].n_owed * f->at[i].width * sizeof(float));
+    dlrm_flows_release(f);
     *f = (struct dlrm_flows){ 0 };
 }
 

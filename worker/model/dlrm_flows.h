@@ -66,8 +66,9 @@ void dlrm_flows_init(struct dlrm_flows *f, const struct compute_ops *ops, struct
 /* Accepts a zeroed struct. No step is under way. */
 void dlrm_flows_deinit(struct dlrm_flows *f);
 
-/* dlrm_owed_reserve(), dlrm_owed_put(), dlrm_owed_get() */
+/* dlrm_owed_reserve(), dlrm_owed_release(), dlrm_owed_put(), dlrm_owed_get() */
 int dlrm_flows_owe(struct dlrm_flows *f, uint32_t flow, uint32_t n_rows) MUST_CHECK;
+void dlrm_flows_release(struct dlrm_flows *f);
 int dlrm_flows_put(struct dlrm_flows *f, uint32_t flow, const uint32_t *at, uint32_t n,
                    const float *rows) MUST_CHECK;
 int dlrm_flows_get(struct dlrm_flows *f, uint32_t flow, const uint32_t *at, uint32_t n,

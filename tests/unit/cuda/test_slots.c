@@ -81,6 +81,43 @@ static void steps_in_flight_end_in_the_bits_of_steps_one_by_one(void **state)
     }
 }
 
+/* Whether of two steps the second one's copies are still to come when the wait for the first one is over. */
+static bool is_left_under_way(uint64_t seed)
+{
+    float blank[STEP_N], *p;
+    struct slots s;
+    bool is_left;
+
+    slots_open(&s, seed, COMPUTE_FP32);
+    p = s.host[1].at[STEP_P];
+    for (uint32_t slot = 0; slot < 2; slot++)
+        slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
+    memset(blank, 0xff, sizeof blank);
+    memcpy(p, blank, sizeof blank);
+    for (uint32_t slot = 0; slot < 2; slot++)
+        (void)slots_start(&s, slot, 0);
+    assert_int_equal(ops->wait(s.rig.c, 0), 0);
+    is_left = memcmp(p, blank, sizeof blank) == 0;
+    assert_int_equal(ops->wait(s.rig.c, 1), 0);
+    assert_memory_not_equal(p, blank, sizeof blank);
+    slots_close(&s);
+    return is_left;
+}
+
+/* Else no step would ever be under way beside another. */
+static void a_wait_is_not_for_the_steps_behind_it(void **state)
+{
+    const uint64_t seed = rig_seed();
+    uint32_t n_left = 0;
+
+    (void)state;
+    rig_needs_emulation();
+    for (uint64_t i = 0; i < 10; i++)
+        n_left += is_left_under_way(seed + i);
+    print_message("left under way in %u of 10 orders\n", n_left);
+    assert_true(n_left > 0);
+}
+
 static uint32_t wrong_without(int stream, uint64_t first)
 {
     uint32_t n_wrong = 0;
@@ -254,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_the_cpus_in_each_kind_of_products),
         cmocka_unit_test(steps_in_flight_end_in_the_bits_of_steps_one_by_one),
+        cmocka_unit_test(a_wait_is_not_for_the_steps_behind_it),
         cmocka_unit_test(each_dependency_that_is_lost_is_seen),
         cmocka_unit_test(three_runs_end_in_the_same_bits),
         cmocka_unit_test(ops_are_called_twice_and_then_recorded),

@@ -24,6 +24,7 @@
 #include "common/hash.h"
 #include "proto/codec_catalog.h"
 #include "worker/client/encode.h"
+#include "worker/stop.h"
 #include "worker/store.h"
 
 #define FAKE_NEVER UINT64_MAX
@@ -39,7 +40,7 @@ struct fake_plan {
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
     uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
     uint64_t n_between;  /* bytes of other requests that leave with every other push */
-    uint64_t stop_after; /* so many pushes: SIGTERM; 0: never */
+    uint64_t stop_after; /* so many pushes: SIGTERM, which fake.stop then knows of; 0: never */
     bool still; /* values do not tell the pushes: they are always the same, and like weights */
     bool encodes; /* pushes as a client does it; else bytes_of is of nothing */
 };
@@ -64,6 +65,7 @@ struct fake {
     struct push encoded;
     struct encoder_residuals owed; /* after it */
     struct fake_plan plan;
+    const struct stop *stop; /* borrowed; if plan.stop_after */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool pulling, pushing, fenced, cancelled;
@@ -249,6 +251,15 @@ static inline void fake_count_bytes(struct fake *f, const struct ps_push_section
     f->bytes_between += f->n_pushes % 2 ? 0 : f->plan.n_between;
 }
 
+/* A thread of its own takes note of the signal: on a busy machine many steps later, unless it is waited for. */
+static inline void fake_ask_to_stop(struct fake *f)
+{
+    raise(SIGTERM);
+    for (int ms = 0; !stop_asked(f->stop) && ms < 10000; ms++)
+        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+    fake_want(f, stop_asked(f->stop), "a signal that nobody has heard of for 10 s");
+}
+
 static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
                             const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
@@ -275,7 +286,7 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
             fake_hash(sections[0].keys, sections[0].n_keys);
         f->bytes_of[f->n_applied % FAKE_STEPS_MAX] = fake_hash_push(f);
         if (++f->n_applied == f->plan.stop_after)
-            raise(SIGTERM);
+            fake_ask_to_stop(f);
     }
     f->pushing = false;
     pthread_cond_broadcast(&f->changed);

@@ -170,6 +170,44 @@ static void a_device_that_fails_ends_the_run_at_its_step(void **state)
     free(gpu);
 }
 
+/* A device that has no more memory once the model's four layers are made. */
+static struct {
+    const struct compute_ops *far;
+    struct compute_ops ops;
+    uint32_t n_layers;
+} small;
+
+static int small_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
+{
+    small.n_layers++;
+    return small.far->reserve(c, n_max, in, out);
+}
+
+static void *small_memory(struct compute *c, size_t n_bytes)
+{
+    return small.n_layers < 4 ? small.far->memory_alloc(c, n_bytes) : NULL;
+}
+
+static void a_device_without_room_for_a_step_ends_the_run_with_what_helps(void **state)
+{
+    static const char *const flags[] = { AHEAD, NULL };
+    struct training *gpu = mem_alloc(sizeof *gpu);
+    const struct fake_plan plan = training_plan(4);
+
+    (void)state;
+    small.far = training_far();
+    small.ops = *small.far;
+    small.ops.reserve = small_reserve;
+    small.ops.memory_alloc = small_memory;
+    training_run(&small.ops, &fake_overlaps, &plan, flags, gpu);
+    assert_int_equal(small.n_layers, 4);
+    assert_int_equal(gpu->status, -ENOMEM);
+    assert_non_null(strstr(gpu->err.text, "the model on far: "));
+    assert_non_null(strstr(gpu->err.text, "; a smaller --batch, --device-cache or "));
+    assert_int_equal(gpu->n_applied, 0);
+    free(gpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +221,7 @@ int main(void)
         cmocka_unit_test(validations_find_nothing_under_way),
         cmocka_unit_test(a_refused_push_ends_the_run_with_its_sentence),
         cmocka_unit_test(a_device_that_fails_ends_the_run_at_its_step),
+        cmocka_unit_test(a_device_without_room_for_a_step_ends_the_run_with_what_helps),
     };
 
     return cmocka_run_group_tests(tests, click_log_write, click_log_remove);

@@ -46,7 +46,7 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
     must(tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err), &ret->err);
     must(progress_open(&s, &t->progress, &ret->err), &ret->err);
     if (plan->stop_after) {
-        t->stop = stop = stop_start();
+        t->stop = fake->stop = stop = stop_start();
         stop_grace(stop);
     }
     ret->status = trainer_run(t, &ret->err);
