@@ -79,7 +79,7 @@ static struct store *open_store(const struct settings *s, uint64_t fence_push)
 static void load_settings(struct settings *s, const char *const *more)
 {
     click_log_settings(s, more);
-    s->workers = 1; /* all batches are this one's */
+    s->workers = 1;  /* all batches are this one's */
     s->local = true; /* as the store is: there are no waits to watch */
 }
 
