@@ -208,6 +208,12 @@ $(eval $(call emu_object,c,$$(CC) $$(CFLAGS)))
 $(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
 $(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
 
+# What counts the allocations of real processes, for tests (LD_PRELOAD).
+alloc-counter: $(B)/tests/count_allocs.so
+$(B)/tests/count_allocs.so: tests/preload/count_allocs.c
+	@mkdir -p $(@D)
+	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -fvisibility=hidden -o $@ $< -ldl -lpthread
+
 # Tests: one program for each tests/unit/ROOM/test_X.c.
 UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
        $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
@@ -342,7 +348,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: alloc-counter gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -11,6 +11,9 @@
 #include "proto/channel.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
 #define HIGH_WATER_BYTES (8u << 20)
@@ -299,11 +302,22 @@ static void on_declined(struct channel *c)
     }
 }
 
+/* A frame has come in part, and nothing more is there to read. The rest may be waiting for room in flight, until what has come
+ * is acknowledged; and the kernel delays that in the hope of an answer to send it with, which there cannot be before the
+ * rest. Other streams than TCP's know nothing of it. */
+static void acknowledge(const struct channel *c)
+{
+    const int at_once = 1;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)c->stream, &fd) == 0)
+        (void)!setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
 {
     struct channel *c = stream->data;
 
-    (void)room;
     if (n_bytes == UV_ENOBUFS && c->declined) {
         on_declined(c);
         return;
@@ -317,8 +331,11 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
         return; /* dropped */
     channel_in_commit(&c->in, (size_t)n_bytes);
     deliver(c);
-    if (channel_mid_frame(c))
-        use_turn(c, (size_t)n_bytes);
+    if (!channel_mid_frame(c))
+        return;
+    use_turn(c, (size_t)n_bytes);
+    if ((size_t)n_bytes < room->len)
+        acknowledge(c);
 }
 
 int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hub,

@@ -61,7 +61,13 @@ void channel_hub_deinit(struct channel_hub *hub)
 {
     assert(!hub->n_waiting);
     channel_pool_deinit(&hub->pool);
-    free(hub->spare);
+    message_zstd_deinit(&hub->zstd);
+    while (hub->spare) {
+        struct channel_hub_spare *next = hub->spare->next;
+
+        free(hub->spare);
+        hub->spare = next;
+    }
 }
 
 int channel_hub_take(struct channel_hub *hub, size_t n_bytes, struct buf *ret)

@@ -4,7 +4,7 @@
  * Buffers. A channel owns none while it is between frames: it takes one from the hub when bytes
  * have come, and gives it back when all that came in it is delivered. What is sent comes from the
  * hub too, and goes back there once it is written (channel_pool.h). What nobody has needed for a
- * while is freed.
+ * while is freed. For what travels compressed the loop's zstd is here too.
  *
  * Turns. In one iteration of the loop a channel may use up CHANNEL_TURN_BYTES, of frames
  * delivered and replies sent; then the others come. A channel that has more to deliver waits in
@@ -20,6 +20,7 @@
 #include <uv.h>
 
 #include "proto/channel_pool.h"
+#include "proto/message_zstd.h"
 
 #define CHANNEL_TURN_BYTES (512u << 10)
 #define CHANNEL_HUB_SWEEP_MS 2000u
@@ -30,11 +31,19 @@ struct channel_hub_waiter {
     struct channel_hub_waiter *next, *prev;
 };
 
+/* Begins what is kept for later. */
+struct channel_hub_spare {
+    struct channel_hub_spare *next;
+};
+
 struct channel_hub {
     uv_loop_t *loop; /* borrowed */
     uint64_t turn;   /* counts the loop's iterations; never 0 */
     struct channel_pool pool;
-    struct channel_out_batch *spare;         /* channel_out's: owned; or NULL */
+    struct message_zstd zstd; /* for their owners' messages */
+    struct channel_hub_spare
+        *spare; /* channel_out's, of malloc: owned; the newest of n_spares */
+    uint32_t n_spares;
     struct channel_hub_waiter *first, *last; /* borrowed: the line */
     size_t n_waiting;
     uv_check_t check;

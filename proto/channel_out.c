@@ -6,8 +6,10 @@
 #include "common/mem.h"
 
 #define SMALL_BYTES 1024u /* copying costs less than an entry of its own */
+#define SPARES_MAX 64u
 
 struct channel_out_batch {
+    struct channel_hub_spare spare; /* first: the hub frees it as that */
     uv_write_t uv;
     struct channel_out *out; /* borrowed */
     uint32_t n;
@@ -15,14 +17,19 @@ struct channel_out_batch {
     struct buf frames[CHANNEL_OUT_FRAMES]; /* owned */
 };
 
-/* One is kept at hand: mostly a batch is gone before the next one begins. */
+/* As a loop's channels mostly need no more at a time, those that are written are kept at hand. */
 static struct channel_out_batch *make_batch(struct channel_out *o)
 {
-    struct channel_out_batch *batch = o->hub->spare;
+    struct channel_hub_spare *spare = o->hub->spare;
+    struct channel_out_batch *batch;
 
-    o->hub->spare = NULL;
-    if (!batch)
+    if (spare) {
+        o->hub->spare = spare->next;
+        o->hub->n_spares--;
+        batch = CONTAINER_OF(spare, struct channel_out_batch, spare);
+    } else {
         batch = mem_alloc(sizeof *batch);
+    }
     batch->out = o;
     batch->n = 0;
     batch->n_bytes = 0;
@@ -33,8 +40,13 @@ static void free_batch(struct channel_hub *hub, struct channel_out_batch *batch)
 {
     for (uint32_t i = 0; i < batch->n; i++)
         channel_hub_give(hub, &batch->frames[i]);
-    free(hub->spare);
-    hub->spare = batch;
+    if (hub->n_spares == SPARES_MAX) {
+        free(batch);
+        return;
+    }
+    batch->spare.next = hub->spare;
+    hub->spare = &batch->spare;
+    hub->n_spares++;
 }
 
 static void on_written(uv_write_t *uv, int status)

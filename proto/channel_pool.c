@@ -5,13 +5,6 @@
 
 #include "common/mem.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(bytes, n_bytes) ((void)(bytes), (void)(n_bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(bytes, n_bytes) ((void)(bytes), (void)(n_bytes))
-#endif
-
 #define SMALLEST_LOG2 12u
 
 /* Lies in the free buffer itself. */
@@ -57,8 +50,7 @@ static void push(struct channel_pool *p, uint32_t class, struct buf *b)
     p->classes[class].first = node;
     p->classes[class].n++;
     p->kept_bytes += b->cap_bytes;
-    /* A reader that has given its buffer away is found out in test builds. */
-    ASAN_POISON_MEMORY_REGION(node + 1, b->cap_bytes - sizeof *node);
+    mem_hide(node + 1, b->cap_bytes - sizeof *node);
 }
 
 static struct buf pop(struct channel_pool *p, uint32_t class)
@@ -66,7 +58,7 @@ static struct buf pop(struct channel_pool *p, uint32_t class)
     struct channel_pool_node *node = p->classes[class].first;
     struct buf b = { .bytes = (uint8_t *)node, .cap_bytes = node->cap_bytes };
 
-    ASAN_UNPOISON_MEMORY_REGION(node + 1, b.cap_bytes - sizeof *node);
+    mem_show(node + 1, b.cap_bytes - sizeof *node);
     p->classes[class].first = node->next;
     p->classes[class].n--;
     p->kept_bytes -= b.cap_bytes;

@@ -12,13 +12,14 @@
 #include "proto/ps.pb-c.h"
 #include "proto/route.h"
 
-int message_body(const struct frame_header *header, const uint8_t *body, uint32_t max_bytes,
-                 struct buf *scratch, const uint8_t **ret_body, size_t *ret_bytes)
+int message_body(struct message_zstd *zstd, const struct frame_header *header,
+                 const uint8_t *body, uint32_t max_bytes, struct buf *scratch,
+                 const uint8_t **ret_body, size_t *ret_bytes)
 {
     int status;
 
     if (header->flags & FRAME_ZSTD) {
-        status = message_zstd_decompress(body, header->body_bytes, max_bytes, scratch);
+        status = message_zstd_decompress(zstd, body, header->body_bytes, max_bytes, scratch);
         if (status)
             return status;
         *ret_body = buf_front(scratch);
@@ -370,7 +371,7 @@ int message_write_admin_reply(struct buf *out, uint64_t request_id,
         return status;
     if (json_bytes)
         memcpy(body, json, json_bytes);
-    message_head_seal(out, &header, body, MESSAGE_PLAIN);
+    message_head_seal(out, &header, body, NULL);
     return 0;
 }
 

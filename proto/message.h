@@ -116,10 +116,14 @@ struct admin {
     char argument[256];
 };
 
+/* What a thread compresses with and undoes it (message_zstd.h). */
+struct message_zstd;
+
 /* The body of a frame as it was before compression: `body` itself, or *scratch filled with it.
  * PS_ECORRUPT if it is no zstd frame, PS_ETOOBIG if it would pass max_bytes. */
-int message_body(const struct frame_header *header, const uint8_t *body, uint32_t max_bytes,
-                 struct buf *scratch, const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
+int message_body(struct message_zstd *zstd, const struct frame_header *header,
+                 const uint8_t *body, uint32_t max_bytes, struct buf *scratch,
+                 const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
 
 int message_write_hello(struct buf *out, uint64_t request_id, const struct hello *m) MUST_CHECK;
 int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m)
@@ -143,12 +147,12 @@ int message_write_admin_reply(struct buf *out, uint64_t request_id,
                               const struct status_reply *m, const char *json, size_t json_bytes)
     MUST_CHECK;
 
-/* Pull and push copy the bytes that their sections point to into the frame. `compress`: try
- * zstd. */
+/* Pull and push copy the bytes that their sections point to into the frame, with zstd where
+ * that pays; NULL: as they are. */
 int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
-                       bool compress) MUST_CHECK;
+                       struct message_zstd *zstd) MUST_CHECK;
 int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
-                       bool compress) MUST_CHECK;
+                       struct message_zstd *zstd) MUST_CHECK;
 
 /*
  * A pull's reply is filled in place: begin reserves header, head and body in `out` and returns
@@ -168,7 +172,7 @@ int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct 
 void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc);
 void message_end_pull_reply(struct buf *out, struct frame_crc *crc);
 void message_trim_pull_reply(struct buf *out, const struct pull_reply *m);
-void message_pack_pull_reply(struct buf *out);
+void message_pack_pull_reply(struct buf *out, struct message_zstd *zstd);
 
 int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)
     MUST_CHECK;

@@ -62,13 +62,13 @@ int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body
 }
 
 void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *body,
-                       enum message_compress how)
+                       struct message_zstd *zstd)
 {
     uint8_t *head = body - header->head_bytes;
     size_t body_bytes = header->body_bytes;
 
-    if (how == MESSAGE_TRY_ZSTD) {
-        body_bytes = message_zstd_compress(body, body_bytes);
+    if (zstd) {
+        body_bytes = message_zstd_compress(zstd, body, body_bytes);
         if (body_bytes < header->body_bytes)
             header->flags |= FRAME_ZSTD;
         header->body_bytes = (uint32_t)body_bytes;
@@ -85,7 +85,7 @@ int message_head_write(struct buf *out, enum frame_type type, uint64_t request_i
     int status = message_head_open(out, head, 0, &header, &body);
 
     if (!status)
-        message_head_seal(out, &header, body, MESSAGE_PLAIN);
+        message_head_seal(out, &header, body, NULL);
     return status;
 }
 

@@ -23,12 +23,12 @@
 int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body_bytes,
                       struct frame_header *header, uint8_t **ret_body) MUST_CHECK;
 
-enum message_compress { MESSAGE_PLAIN, MESSAGE_TRY_ZSTD };
+struct message_zstd;
 
-/* The body is written: compresses it where that pays, writes the header, appends the frame to
- * *out. */
+/* The body is written: compresses it where that pays (NULL: does not), writes the header, appends
+ * the frame to *out. */
 void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *body,
-                       enum message_compress how);
+                       struct message_zstd *zstd);
 
 /* A frame without a body. */
 int message_head_write(struct buf *out, enum frame_type type, uint64_t request_id,

@@ -60,7 +60,7 @@ static uint8_t *append(uint8_t *dst, const uint8_t *bytes, size_t n_bytes)
 
 static int write_sections(struct buf *out, struct frame_header *header,
                           const ProtobufCMessage *head, const struct section *sections,
-                          uint32_t n_sections, enum message_compress how)
+                          uint32_t n_sections, struct message_zstd *zstd)
 {
     uint8_t *body, *at;
     int status =
@@ -73,12 +73,12 @@ static int write_sections(struct buf *out, struct frame_header *header,
         at = append(at, sections[i].keys, sections[i].key_bytes);
         at = append(at, sections[i].values, sections[i].value_bytes);
     }
-    message_head_seal(out, header, body, how);
+    message_head_seal(out, header, body, zstd);
     return 0;
 }
 
 int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
-                       bool compress)
+                       struct message_zstd *zstd)
 {
     struct frame_header header = { .type = FRAME_PULL, .request_id = request_id };
     Ps__Pull head = PS__PULL__INIT;
@@ -90,12 +90,11 @@ int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *
     head.unfinished = m->unfinished;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
-    return write_sections(out, &header, &head.base, m->sections, m->n_sections,
-                          compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
+    return write_sections(out, &header, &head.base, m->sections, m->n_sections, zstd);
 }
 
 int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
-                       bool compress)
+                       struct message_zstd *zstd)
 {
     struct frame_header header = { .type = FRAME_PUSH, .request_id = request_id };
     Ps__Push head = PS__PUSH__INIT;
@@ -108,8 +107,7 @@ int message_write_push(struct buf *out, uint64_t request_id, const struct push *
     head.tick = m->tick;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
-    return write_sections(out, &header, &head.base, m->sections, m->n_sections,
-                          compress ? MESSAGE_TRY_ZSTD : MESSAGE_PLAIN);
+    return write_sections(out, &header, &head.base, m->sections, m->n_sections, zstd);
 }
 
 /* Can so many keys stand in so many bytes, and so many rows in theirs? */
@@ -365,13 +363,12 @@ void message_trim_pull_reply(struct buf *out, const struct pull_reply *m)
     out->start = out->end;
 }
 
-void message_pack_pull_reply(struct buf *out)
+void message_pack_pull_reply(struct buf *out, struct message_zstd *zstd)
 {
     uint8_t *frame = out->bytes + out->end;
     struct frame_header header = header_of(frame);
 
-    message_head_seal(out, &header, frame + FRAME_HEADER_BYTES + header.head_bytes,
-                      MESSAGE_TRY_ZSTD);
+    message_head_seal(out, &header, frame + FRAME_HEADER_BYTES + header.head_bytes, zstd);
 }
 
 static int take_pull_reply(const void *message, void *cutter)

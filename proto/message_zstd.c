@@ -1,36 +1,49 @@
 #include "proto/message_zstd.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <zstd.h>
 
-#include "common/mem.h"
 #include "common/status.h"
 
-size_t message_zstd_compress(uint8_t *body, size_t n_bytes)
+void message_zstd_deinit(struct message_zstd *z)
+{
+    ZSTD_freeCCtx(z->compress);
+    ZSTD_freeDCtx(z->decompress);
+    buf_deinit(&z->packed);
+    *z = (struct message_zstd){ 0 };
+}
+
+/* Room for n_bytes of a packed body. NULL: no memory. */
+static uint8_t *make_ready(struct message_zstd *z, size_t n_bytes)
+{
+    if (!z->compress)
+        z->compress = ZSTD_createCCtx();
+    z->packed.start = z->packed.end = 0;
+    return z->compress ? buf_reserve(&z->packed, n_bytes) : NULL;
+}
+
+size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes)
 {
     size_t room = n_bytes - n_bytes / 16, n;
     uint8_t *packed;
 
     if (n_bytes < MESSAGE_ZSTD_BYTES_MIN)
         return n_bytes;
-    packed = mem_try_alloc(room);
+    packed = make_ready(z, room);
     if (!packed)
         return n_bytes;
     /* Where the room ends, it would not pay: zstd gives up there by itself. */
-    n = ZSTD_compress(packed, room, body, n_bytes, MESSAGE_ZSTD_LEVEL);
+    n = ZSTD_compressCCtx(z->compress, packed, room, body, n_bytes, MESSAGE_ZSTD_LEVEL);
     if (ZSTD_isError(n))
-        n = n_bytes;
-    else
-        memcpy(body, packed, n);
-    free(packed);
+        return n_bytes;
+    memcpy(body, packed, n);
     return n;
 }
 
-int message_zstd_decompress(const uint8_t *src, size_t n_bytes, uint32_t max_bytes,
-                            struct buf *scratch)
+int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
+                            uint32_t max_bytes, struct buf *scratch)
 {
     unsigned long long want = ZSTD_getFrameContentSize(src, n_bytes);
     uint8_t *room;
@@ -44,9 +57,11 @@ int message_zstd_decompress(const uint8_t *src, size_t n_bytes, uint32_t max_byt
         return PS_ECORRUPT;
     scratch->start = scratch->end = 0;
     room = buf_reserve(scratch, (size_t)want);
-    if (!room)
+    if (!z->decompress)
+        z->decompress = ZSTD_createDCtx();
+    if (!room || !z->decompress)
         return -ENOMEM;
-    if (ZSTD_decompress(room, (size_t)want, src, n_bytes) != want)
+    if (ZSTD_decompressDCtx(z->decompress, room, (size_t)want, src, n_bytes) != want)
         return PS_ECORRUPT;
     buf_commit(scratch, (size_t)want);
     return 0;

@@ -9,15 +9,25 @@
 #define MESSAGE_ZSTD_LEVEL 1
 #define MESSAGE_ZSTD_BYTES_MIN 512u /* a shorter body cannot repay its frame and the call */
 
+/* What one thread needs for both, made when it is first needed and kept: it is a megabyte, which costs
+ * more to come by than most bodies to compress. A zeroed one is good. */
+struct message_zstd {
+    struct ZSTD_CCtx_s *compress;   /* owned; NULL until needed */
+    struct ZSTD_DCtx_s *decompress; /* owned; NULL until needed */
+    struct buf packed;              /* scratch */
+};
+
+void message_zstd_deinit(struct message_zstd *z);
+
 /* Replaces the n_bytes at `body` by one zstd frame and returns its length; or returns
  * n_bytes, nothing changed, when that is not at least 1/16 shorter (or there is no
  * memory to find out). */
-size_t message_zstd_compress(uint8_t *body, size_t n_bytes);
+size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes);
 
 /* Fills *scratch, whatever was in it, with what one zstd frame of exactly n_bytes holds.
  * PS_ECORRUPT if it is no such frame or does not say how much it holds; PS_ETOOBIG if that is
  * more than max_bytes; -ENOMEM. */
-int message_zstd_decompress(const uint8_t *src, size_t n_bytes, uint32_t max_bytes,
-                            struct buf *scratch) MUST_CHECK;
+int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
+                            uint32_t max_bytes, struct buf *scratch) MUST_CHECK;
 
 #endif

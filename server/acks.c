@@ -5,6 +5,8 @@
 
 #include "common/mem.h"
 
+#define SPARES_MAX 256u /* so many that wait at a time cost no allocation */
+
 struct ack {
     struct ack *next;
     struct connection *connection; /* borrowed; acks_drop() comes before it goes */
@@ -46,8 +48,39 @@ static struct ack *take(struct acks *a, struct ack **at)
 
 void acks_deinit(struct acks *a)
 {
+    struct ack *spare;
+
     while (a->first)
         free_ack(take(a, &a->first));
+    while ((spare = a->spare) != NULL) {
+        a->spare = spare->next;
+        free_ack(spare);
+    }
+}
+
+/* Done with, in no line. */
+static void put_by(struct acks *a, struct ack *ack)
+{
+    if (a->n_spares == SPARES_MAX) {
+        free_ack(ack);
+        return;
+    }
+    buf_deinit(&ack->frame);
+    ack->next = a->spare;
+    a->spare = ack;
+    a->n_spares++;
+}
+
+/* NULL: no memory. */
+static struct ack *take_spare(struct acks *a)
+{
+    struct ack *ack = a->spare;
+
+    if (!ack)
+        return mem_try_alloc(sizeof *ack);
+    a->spare = ack->next;
+    a->n_spares--;
+    return ack;
 }
 
 static void measure(const struct ack_timing *timing)
@@ -59,9 +92,8 @@ static void measure(const struct ack_timing *timing)
 static int line_up(struct acks *a, struct connection *c, struct buf *frame,
                    const struct ack_timing *timing)
 {
-    struct ack *ack = a->waiting_bytes + bytes_of(frame) <= ACKS_BYTES_MAX
-                          ? mem_try_alloc(sizeof *ack)
-                          : NULL;
+    struct ack *ack =
+        a->waiting_bytes + bytes_of(frame) <= ACKS_BYTES_MAX ? take_spare(a) : NULL;
 
     if (!ack) {
         buf_deinit(frame);
@@ -102,7 +134,7 @@ void acks_reach(struct acks *a, uint64_t acknowledged)
         status = connection_send(ack->connection, &ack->frame);
         if (status)
             connection_fail(ack->connection, status);
-        free_ack(ack);
+        put_by(a, ack);
     }
 }
 
@@ -117,7 +149,7 @@ void acks_drop(struct acks *a, const struct connection *c)
 
     while (*at) {
         if ((*at)->connection == c)
-            free_ack(take(a, at));
+            put_by(a, take(a, at));
         else
             at = &(*at)->next;
     }

@@ -27,7 +27,9 @@ struct ack;
 struct acks {
     uint64_t appended, acknowledged; /* numbers of records; equal: nothing is waited for */
     struct ack *first, **last;       /* owned: waiting, by number */
-    uint64_t n_waiting, since_ns;    /* since_ns: of the first */
+    struct ack *spare;               /* owned: sent, for the next ones */
+    uint32_t n_spares;
+    uint64_t n_waiting, since_ns; /* since_ns: of the first */
     uint64_t waiting_bytes;
     bool
         is_full; /* the log takes no event now, as the disk is slower than they: they wait, unread */

@@ -6,19 +6,53 @@
 
 #include "common/mem.h"
 
-struct answer *answer_new(void)
+#define SPARES_MAX 16u               /* so many that wait at a time cost no allocation */
+#define KEPT_BYTES ((size_t)1 << 20) /* of keys: those of a large batch */
+
+struct answer *answer_take(struct answer_desk *desk)
 {
-    return mem_try_alloc(sizeof(struct answer));
+    struct answer *a = desk->spare;
+
+    if (!a)
+        return mem_try_alloc(sizeof *a);
+    desk->spare = a->next;
+    desk->n_spares--;
+    a->next = NULL;
+    return a;
 }
 
 void answer_free(struct answer *a)
 {
     if (!a)
         return;
-    free(a->body);
+    buf_deinit(&a->body);
     buf_deinit(&a->unpacked);
     buf_deinit(&a->out);
     free(a);
+}
+
+static void clear_buf(struct buf *b)
+{
+    if (b->cap_bytes > KEPT_BYTES)
+        buf_deinit(b);
+    else
+        buf_consume(b, buf_len(b));
+}
+
+void answer_put_by(struct answer_desk *desk, struct answer *a)
+{
+    if (desk->n_spares == SPARES_MAX) {
+        answer_free(a);
+        return;
+    }
+    clear_buf(&a->body);
+    clear_buf(&a->unpacked);
+    buf_deinit(&a->out);
+    a->worker = NULL;
+    a->holds = false;
+    a->next = desk->spare;
+    desk->spare = a;
+    desk->n_spares++;
 }
 
 static int send_out(struct answer_desk *desk, struct answer *a)
@@ -137,7 +171,7 @@ int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done)
     if (trims)
         trim(a);
     if (desk->compress)
-        message_pack_pull_reply(&a->out);
+        message_pack_pull_reply(&a->out, &a->connection->channel.hub->zstd);
     else
         message_end_pull_reply(&a->out, &a->crc);
     return send_out(desk, a);

@@ -18,6 +18,8 @@ struct answer_desk {
     bool compress;
     struct report_requests *requests; /* borrowed: the counters of pulls */
     struct err last_refusal;
+    struct answer *spare; /* owned: done with, for the next ones */
+    uint32_t n_spares;
 };
 
 struct answer {
@@ -28,17 +30,21 @@ struct answer {
     uint64_t job_run;            /* of the worker's job, when the answer was begun */
     struct worker *worker;       /* borrowed, like all of the roster's; NULL: a reader */
     bool holds;                  /* its connection, until it is answered */
-    uint8_t *body;               /* owned, if the keys do not stand in a held frame */
-    size_t body_bytes;
-    struct buf unpacked;  /* owned: the same, of a compressed body */
-    struct buf out;       /* owned: the reply being made */
-    struct frame_crc crc; /* of it, as far as it is made */
+    struct buf body;             /* owned: the keys, if they do not stand in a held frame */
+    struct buf unpacked;         /* owned: the same, of a compressed body */
+    struct buf out;              /* owned: the reply being made */
+    struct frame_crc crc;        /* of it, as far as it is made */
     struct pull pull;
     struct shard_pull_run run;
 };
 
-/* NULL if there is no memory; answer_free() also while it is under way. */
-struct answer *answer_new(void) MUST_CHECK;
+/* A new one, or one that was put by. NULL if there is no memory. */
+struct answer *answer_take(struct answer_desk *desk) MUST_CHECK;
+
+/* Done with: kept for the next one with its memory, if that is not much, or freed. */
+void answer_put_by(struct answer_desk *desk, struct answer *a);
+
+/* Also while it is under way. */
 void answer_free(struct answer *a);
 
 /* Begins to read the rows of a->pull. Not 0: why it is refused; nothing is to be undone. */

@@ -14,7 +14,7 @@ struct pulls {
     struct answer *first, **last;   /* owned: parked, in order of arrival */
     struct answer *under_way;       /* owned: being made in slices; the next one's turn */
     struct answer **under_way_last; /* where the one behind them goes */
-    struct answer *asked;           /* owned: the pull being read; NULL: to be made */
+    struct answer *asked;           /* owned: the pull being read; NULL: to be taken */
     struct pulls_counts counts;
     size_t parked_bytes; /* what all parked ones take */
     bool any_congested;  /* one is ready whose connection takes no answer now */
@@ -52,6 +52,7 @@ void pulls_free(struct pulls *p)
         return;
     free_list(p->first);
     free_list(p->under_way);
+    free_list(p->desk.spare);
     answer_free(p->asked);
     free(p);
 }
@@ -98,7 +99,7 @@ void pulls_more(struct pulls *p)
     }
     if (status)
         connection_fail(a->connection, status);
-    answer_free(a);
+    answer_put_by(&p->desk, a);
     if (p->any_congested)
         pulls_retry(p);
 }
@@ -120,7 +121,7 @@ static int answer(struct pulls *p, struct answer *a) ON_SHARD
             status = answer_more(&p->desk, a, &done);
         while (!done);
     }
-    answer_free(a);
+    answer_put_by(&p->desk, a);
     return status;
 }
 
@@ -136,7 +137,7 @@ static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
 
 static size_t parked_bytes(const struct answer *parked)
 {
-    return sizeof *parked + parked->body_bytes;
+    return sizeof *parked + buf_len(&parked->body);
 }
 
 /* A connection's own doing ends its worker; where others take the place, it may come again. */
@@ -161,9 +162,9 @@ static int park(struct pulls *p, const struct request *r)
     struct connection *c = r->connection;
     struct answer *parked = p->asked;
     uint64_t park_ms = p->config.park_max_ms;
+    uint8_t *body = buf_reserve(&parked->body, r->body_bytes + 1);
 
-    parked->body = mem_try_alloc(r->body_bytes + 1);
-    if (!parked->body)
+    if (!body)
         return -ENOMEM;
     p->asked = NULL;
     if (parked->pull.deadline_ms && parked->pull.deadline_ms < park_ms)
@@ -171,9 +172,9 @@ static int park(struct pulls *p, const struct request *r)
     parked->since_ms = uv_now(c->tcp.loop);
     parked->until_ms = parked->since_ms + park_ms;
     if (r->body_bytes)
-        memcpy(parked->body, r->body, r->body_bytes);
-    parked->body_bytes = r->body_bytes;
-    rebase(&parked->pull, r->body, parked->body);
+        memcpy(body, r->body, r->body_bytes);
+    buf_commit(&parked->body, r->body_bytes);
+    rebase(&parked->pull, r->body, body);
     *p->last = parked;
     p->last = &parked->next;
     c->parked.n++;
@@ -194,7 +195,7 @@ static struct answer *unpark(struct pulls *p, struct answer **at)
         p->last = at;
     parked->next = NULL;
     parked->connection->parked.n--;
-    parked->connection->parked.n_bytes -= parked->body_bytes;
+    parked->connection->parked.n_bytes -= buf_len(&parked->body);
     p->parked_bytes -= parked_bytes(parked);
     p->counts.parked--;
     return parked;
@@ -250,7 +251,7 @@ static void explain(struct pulls *p, const struct job *job, const struct pull *p
 static int take_asked(struct pulls *p, const struct request *r, struct worker *worker)
 {
     if (!p->asked)
-        p->asked = answer_new();
+        p->asked = answer_take(&p->desk);
     if (!p->asked)
         return -ENOMEM;
     p->asked->connection = r->connection;
@@ -355,7 +356,7 @@ void pulls_retry(struct pulls *p)
             status = answer(p, parked);
         } else {
             status = answer_refuse(&p->desk, parked, PS_EFENCED, status_text(PS_EFENCED));
-            answer_free(parked);
+            answer_put_by(&p->desk, parked);
         }
         if (status)
             connection_fail(c, status);
@@ -368,7 +369,7 @@ static void refuse(struct pulls *p, struct answer *a, int status, const char *se
     status = answer_refuse(&p->desk, a, status, sentence);
     if (status)
         connection_fail(a->connection, status);
-    answer_free(a);
+    answer_put_by(&p->desk, a);
 }
 
 /* Nobody else holds it up: how long a client may take to read is the switchboard's to say. */
@@ -424,10 +425,10 @@ void pulls_refuse_all(struct pulls *p, int status, const char *sentence)
         refuse(p, leave_line(p, &p->under_way), status, sentence);
 }
 
-static void drop(struct answer *a)
+static void drop(struct pulls *p, struct answer *a)
 {
     channel_hub_give(a->connection->channel.hub, &a->out);
-    answer_free(a);
+    answer_put_by(&p->desk, a);
 }
 
 void pulls_drop(struct pulls *p, struct connection *c)
@@ -436,14 +437,14 @@ void pulls_drop(struct pulls *p, struct connection *c)
 
     while (*at) {
         if ((*at)->connection == c)
-            drop(unpark(p, at));
+            drop(p, unpark(p, at));
         else
             at = &(*at)->next;
     }
     at = &p->under_way;
     while (*at) {
         if ((*at)->connection == c)
-            drop(leave_line(p, at));
+            drop(p, leave_line(p, at));
         else
             at = &(*at)->next;
     }

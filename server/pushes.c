@@ -7,6 +7,8 @@
 #include "common/mem.h"
 #include "server/glance.h"
 
+#define SPARES_MAX 16u /* so many that wait at a time cost no allocation */
+
 /* A push and whom to answer. */
 struct asked {
     struct asked *next;
@@ -21,7 +23,9 @@ struct pushes {
     struct pushes_config config;
     struct asked *first;  /* owned: under way, or the next to be; behind it who waits */
     struct asked **last;  /* where the next one waits */
-    struct asked *asking; /* owned: the one being read; NULL: to be made */
+    struct asked *asking; /* owned: the one being read; NULL: to be taken */
+    struct asked *spare;  /* owned: answered, for the next ones */
+    uint32_t n_spares;
 };
 
 struct pushes *pushes_new(const struct pushes_config *config)
@@ -41,18 +45,52 @@ static void free_asked(struct asked *a)
     free(a);
 }
 
-void pushes_free(struct pushes *p)
+static void free_list(struct asked *first)
 {
     struct asked *next;
 
-    if (!p)
-        return;
-    for (struct asked *a = p->first; a; a = next) {
+    for (struct asked *a = first; a; a = next) {
         next = a->next;
         free_asked(a);
     }
+}
+
+void pushes_free(struct pushes *p)
+{
+    if (!p)
+        return;
+    free_list(p->first);
+    free_list(p->spare);
     free_asked(p->asking);
     free(p);
+}
+
+/* Done with, in no line. The memory of one body is kept, and no more, as that may be large. */
+static void put_by(struct pushes *p, struct asked *a)
+{
+    if (p->n_spares == SPARES_MAX) {
+        free_asked(a);
+        return;
+    }
+    if (p->n_spares)
+        buf_deinit(&a->unpacked);
+    a->under_way = a->holds = false;
+    a->next = p->spare;
+    p->spare = a;
+    p->n_spares++;
+}
+
+/* NULL: no memory. */
+static struct asked *take_spare(struct pushes *p)
+{
+    struct asked *a = p->spare;
+
+    if (!a)
+        return mem_try_alloc(sizeof *a);
+    p->spare = a->next;
+    p->n_spares--;
+    a->next = NULL;
+    return a;
 }
 
 bool pushes_are_under_way(const struct pushes *p)
@@ -178,7 +216,7 @@ static void tell_first(struct pushes *p, int told, const struct shard_push_resul
 
     if (status)
         connection_fail(a->connection, status);
-    free_asked(a);
+    put_by(p, a);
 }
 
 void pushes_more(struct pushes *p, uint64_t now_ms)
@@ -200,7 +238,7 @@ static int take_asking(struct pushes *p, const struct request *r)
     struct asked *a;
 
     if (!p->asking)
-        p->asking = mem_try_alloc(sizeof *p->asking);
+        p->asking = take_spare(p);
     a = p->asking;
     if (!a)
         return -ENOMEM;
@@ -281,7 +319,7 @@ void pushes_drop(struct pushes *p, struct connection *c, uint64_t now_ms)
         finish_first(p, now_ms);
     while (*at) {
         if ((*at)->connection == c)
-            free_asked(leave_line(p, at));
+            put_by(p, leave_line(p, at));
         else
             at = &(*at)->next;
     }
@@ -299,6 +337,6 @@ void pushes_stop(struct pushes *p, uint64_t now_ms)
 
         if (status)
             connection_fail(a->connection, status);
-        free_asked(a);
+        put_by(p, a);
     }
 }

@@ -1,7 +1,7 @@
 /*
  * One request while a shard works on it: a frame whose body is as it was before compression.
  * Borrowed from the connection until the handler returns. Who goes on with it later holds the
- * connection (connection.h), so that the frame stays, and takes *unpacked.
+ * connection (connection.h), so that the frame stays, and takes *unpacked in exchange for another one.
  */
 #ifndef SERVER_REQUEST_H
 #define SERVER_REQUEST_H
@@ -19,16 +19,20 @@ struct request {
     int body_status;      /* of message_body(): not 0 when there is no body to read */
     uint64_t start_ns;    /* when the frame was complete */
     uint64_t now_ms;      /* the shard's time, see service.h */
+    bool has_waited;      /* as long as it may (waiting.h): it is answered now */
 };
 
-/* The request is worked on beyond the handler: its body stays, here or in *ret_unpacked. */
+/* The request is worked on beyond the handler: its body stays, here or in *ret_unpacked, whose memory the
+ * next one's gets. */
 static inline void request_keep(const struct request *r, struct buf *ret_unpacked)
 {
+    struct buf room = *ret_unpacked;
+
     connection_hold(r->connection);
     if (!r->unpacked)
         return;
     *ret_unpacked = *r->unpacked;
-    *r->unpacked = (struct buf){ 0 };
+    *r->unpacked = room;
 }
 
 #endif

@@ -62,7 +62,7 @@ struct service *service_new(const struct service_config *config)
     pushes.requests = &s->requests[FRAME_PUSH];
     s->pulls = pulls_new(&pulls);
     s->pushes = pushes_new(&pushes);
-    waiting_init(&s->waiting);
+    waiting_init(&s->waiting, config->wait_max_ms);
     uv_idle_init(config->loop, &s->idle);
     s->idle.data = s;
     s->loop_ms = uv_now(config->loop);
@@ -183,7 +183,7 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
         if (!status)
             answer.spec = shard_table(s->config.shard, answer.table_id)->spec;
     }
-    if (status == -EAGAIN)
+    if (waiting_is_wanted(r, &status))
         return LATER;
     answer.status = status;
     snprintf(answer.text, sizeof answer.text, "%s", err.text);
@@ -216,7 +216,7 @@ static int on_join(struct service *s, const struct request *r) ON_SHARD
 
     if (!status)
         status = join(s, r, &asked, &answer, &err);
-    if (status == -EAGAIN)
+    if (waiting_is_wanted(r, &status))
         return LATER;
     answer.status = status;
     if (status)
@@ -329,14 +329,14 @@ static int on_request(void *owner, struct connection *c, const struct frame_head
     if (s->state == SERVICE_STOPPED)
         return PS_ESTOPPING;
     r.now_ms = service_now_ms(s);
-    r.body_status = message_body(header, body, s->config.frame_max_bytes, &s->unpacked, &r.body,
-                                 &r.body_bytes);
+    r.body_status = message_body(&c->channel.hub->zstd, header, body, s->config.frame_max_bytes,
+                                 &s->unpacked, &r.body, &r.body_bytes);
     if (header->flags & FRAME_ZSTD)
         r.unpacked = &s->unpacked;
     s->requests[header->type].n++;
     status = handlers[header->type](s, &r);
     if (status == LATER)
-        status = waiting_add(&s->waiting, &r);
+        status = waiting_add(&s->waiting, &r, uv_now(s->config.loop));
     if (status)
         buf_deinit(&s->out);
     keep_going(s);
@@ -353,6 +353,7 @@ static void ask_waiting(struct service *s) ON_SHARD
         int status;
 
         r.now_ms = service_now_ms(s);
+        r.has_waited = waiting_is_over(&s->waiting, uv_now(s->config.loop));
         status = handlers[r.header->type](s, &r);
         if (status == LATER)
             return;
@@ -439,6 +440,8 @@ void service_tick(struct service *s)
     if (shard_advance(s->config.shard, now_ms))
         pulls_retry(s->pulls);
     pulls_expire(s->pulls, uv_now(s->config.loop));
+    if (waiting_is_over(&s->waiting, uv_now(s->config.loop)))
+        ask_waiting(s);
     tell_left_out(s);
     keep_going(s);
 }

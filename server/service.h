@@ -23,6 +23,7 @@ struct service_config {
     uint32_t shard_number; /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
+    uint64_t wait_max_ms; /* of joins and tables, for room in the push log; 0: waiting.h's */
     bool compress_replies;
 };
 

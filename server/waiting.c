@@ -9,11 +9,12 @@ struct waiting_request {
     struct waiting_request *next;
     struct frame_header header;
     struct request request; /* head points into the held frame */
+    uint64_t until_ms;
 };
 
-void waiting_init(struct waiting *w)
+void waiting_init(struct waiting *w, uint64_t max_ms)
 {
-    *w = (struct waiting){ 0 };
+    *w = (struct waiting){ .max_ms = max_ms ? max_ms : WAITING_MS };
     w->last = &w->first;
 }
 
@@ -33,12 +34,22 @@ void waiting_deinit(struct waiting *w)
         remove_at(w, &w->first);
 }
 
-int waiting_add(struct waiting *w, const struct request *r)
+bool waiting_is_wanted(const struct request *r, int *status)
+{
+    if (*status != -EAGAIN)
+        return false;
+    if (r->has_waited)
+        *status = -EBUSY;
+    return !r->has_waited;
+}
+
+int waiting_add(struct waiting *w, const struct request *r, uint64_t loop_ms)
 {
     struct waiting_request *kept = mem_try_alloc(sizeof *kept);
 
     if (!kept)
         return -ENOMEM;
+    kept->until_ms = loop_ms + w->max_ms;
     kept->header = *r->header;
     kept->request = *r;
     kept->request.header = &kept->header;
@@ -54,6 +65,11 @@ int waiting_add(struct waiting *w, const struct request *r)
 const struct request *waiting_first(const struct waiting *w)
 {
     return w->first ? &w->first->request : NULL;
+}
+
+bool waiting_is_over(const struct waiting *w, uint64_t loop_ms)
+{
+    return w->first && loop_ms >= w->first->until_ms;
 }
 
 void waiting_leave(struct waiting *w)

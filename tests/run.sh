@@ -87,7 +87,7 @@ run_system() {
     variant=$1
     shift
     echo "tests of real processes: $variant"
-    make --no-print-directory -j"$jobs" VARIANT="$variant" all golden-tests $([ "$variant" = release ] && echo emu-plugin) >"$log/build-$variant-all.log" 2>&1 ||
+    make --no-print-directory -j"$jobs" VARIANT="$variant" all golden-tests $([ "$variant" = release ] && echo emu-plugin alloc-counter) >"$log/build-$variant-all.log" 2>&1 ||
         { tail -n 40 "$log/build-$variant-all.log"; exit 1; }
     PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -n "$jobs" --timeout=600 -p no:cacheprovider "$@" \
         >"$log/system-$variant.txt" 2>&1

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,9 @@ struct mirror {
         uint64_t clock, generation;
         bool plain; /* it is inner's as it is */
     } request;
-    uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
+    /* For stats(), which does not wait for the lock: a push that waits for the servers holds it, and somebody
+     * asks for how long (watch.h). */
+    _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
 };
 
 static struct mirror *mirror_of(const struct store *s)
@@ -81,19 +84,31 @@ static uint64_t count_keys(const struct ps_pull_section *sections, uint32_t n)
     return n_keys;
 }
 
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static uint64_t counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
 static void count_section(struct mirror *m, const struct ps_pull_section *s,
                           const uint64_t *missing, uint32_t n_missing)
 {
     const struct table_spec *spec = replica_spec(m->replica, s->table);
+    uint32_t n_again = 0;
 
     if (!m->is_ahead)
-        m->asked_bytes += s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0);
+        count(&m->asked_bytes, s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0));
     if (spec->kind != SPEC_SPARSE)
         return;
-    m->rows_asked += m->is_ahead ? 0 : s->n_keys;
-    m->rows_missing += n_missing;
     for (uint32_t i = 0; i < n_missing; i++)
-        m->rows_pulled_again += replica_had(m->replica, s->table, missing[i]);
+        n_again += replica_had(m->replica, s->table, missing[i]);
+    count(&m->rows_asked, m->is_ahead ? 0 : s->n_keys);
+    count(&m->rows_missing, n_missing);
+    count(&m->rows_pulled_again, n_again);
 }
 
 static void add_section(struct mirror *m, const struct ps_pull_section *s, const uint64_t *keys,
@@ -171,7 +186,7 @@ static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
     if (m->trust.generation == m->request.generation)
         status = replica_take(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard], shard,
                               numbers, n, values, value_bytes, &flags);
-    m->got_bytes += value_bytes;
+    count(&m->got_bytes, value_bytes);
     m->trust.limited = m->trust.limited || flags & SECTION_STATE_LIMITED;
     trust_doubt(&m->trust, status);
     pthread_mutex_unlock(&m->lock);
@@ -407,15 +422,15 @@ static int keep_table(struct store *s, const struct table_spec *spec, uint32_t t
 
 static void stats(const struct store *s, struct ps_stats *ret)
 {
-    struct mirror *m = mirror_of(s);
+    const struct mirror *m = mirror_of(s);
+    const uint64_t asked = counted(&m->rows_asked), missing = counted(&m->rows_missing),
+                   asked_bytes = counted(&m->asked_bytes), got_bytes = counted(&m->got_bytes);
 
     m->forward.inner->ops->stats(m->forward.inner, ret);
-    pthread_mutex_lock(&m->lock);
-    ret->rows_asked = m->rows_asked;
-    ret->rows_cached = m->rows_asked > m->rows_missing ? m->rows_asked - m->rows_missing : 0;
-    ret->rows_pulled_again = m->rows_pulled_again;
-    ret->bytes_saved = m->asked_bytes > m->got_bytes ? m->asked_bytes - m->got_bytes : 0;
-    pthread_mutex_unlock(&m->lock);
+    ret->rows_asked = asked;
+    ret->rows_cached = asked > missing ? asked - missing : 0;
+    ret->rows_pulled_again = counted(&m->rows_pulled_again);
+    ret->bytes_saved = asked_bytes > got_bytes ? asked_bytes - got_bytes : 0;
 }
 
 static void close_store(struct store *s)

@@ -54,7 +54,7 @@ struct worker {
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;
-    /* Its next push came and was not judged (-ENOMEM, -EAGAIN, PS_ESEQ): until it comes again nothing is true that
+    /* Its next push came and was not judged (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ): until it comes again nothing is true that
      * was said behind it. */
     bool is_behind;
     /* Of its last join, in this process: what a connection that joined before still brings says nothing of where it

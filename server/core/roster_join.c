@@ -260,8 +260,10 @@ static int admit(struct roster *r, struct roster_entry *entry, const struct rost
         return fenced(&entry->job, join, err);
     status = shard_journal_room(r->journal, &event);
     if (status == -EAGAIN)
-        return err_set(err, status, "job %s: the push log is full: rank %u waits", join->job,
-                       join->rank);
+        return err_set(err, status,
+                       "job %s: the push log is full, as the disk is slower than the pushes: "
+                       "rank %u has to wait",
+                       join->job, join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);

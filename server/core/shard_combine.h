@@ -25,8 +25,9 @@ struct shard_held {
     uint32_t rank;
     uint64_t incarnation, seq, clock;
     uint32_t n_samples;
-    bool finished;  /* its worker has ticked past its clock */
-    size_t n_bytes; /* of this allocation, bytes of the sections included */
+    bool finished;    /* its worker has ticked past its clock */
+    size_t n_bytes;   /* that it takes, bytes of the sections included */
+    size_t cap_bytes; /* of this allocation, which may have held another one before */
     uint32_t n_sections;
     struct section sections[]; /* their bytes stand behind them */
 };

@@ -56,7 +56,7 @@ uint64_t shard_cut_met(const struct shard *s, const struct job *job, uint64_t cl
 
 static int wait_for_others(const struct job *job, uint64_t clock, uint64_t met, struct err *err)
 {
-    uint64_t least = job_min_clock(job);
+    uint64_t least = met ? job_min_clock(job) : 0;
     uint32_t rank = 0;
 
     if (least >= met)

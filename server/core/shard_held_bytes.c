@@ -88,9 +88,9 @@ static void decode_section(struct state_reader *src, struct section *section, ui
 }
 
 /* Where its payload will stand is still to be said. NULL: src is bad, or there is no memory. */
-static struct shard_held *decode_push(struct state_reader *src)
+static struct shard_held *decode_push(struct shard *s, struct state_reader *src)
 {
-    struct shard_held head = { .n_users = 1 }, *h;
+    struct shard_held head = { 0 }, *h;
     struct section sections[SECTIONS_MAX];
     uint64_t n_bytes = 0;
 
@@ -107,10 +107,12 @@ static struct shard_held *decode_push(struct state_reader *src)
     if (src->bad)
         return NULL;
     head.n_bytes = sizeof head + head.n_sections * sizeof head.sections[0] + (size_t)n_bytes;
-    h = mem_try_alloc(head.n_bytes);
+    h = shard_lockstep_make_held(s, head.n_bytes);
     if (!h)
         return NULL;
-    memcpy(h, &head, sizeof head);
+    head.n_users = h->n_users;
+    head.cap_bytes = h->cap_bytes;
+    *h = head;
     if (h->n_sections)
         memcpy(h->sections, sections, h->n_sections * sizeof sections[0]);
     return h;
@@ -130,7 +132,7 @@ static int decode_pushes(struct shard *s, struct state_reader *src, struct shard
     struct shard_held **at = &q->first, *before = NULL;
 
     for (uint32_t i = 0; i < n_pushes; i++) {
-        struct shard_held *h = decode_push(src);
+        struct shard_held *h = decode_push(s, src);
 
         if (!h)
             return src->bad ? PS_ECORRUPT : -ENOMEM;

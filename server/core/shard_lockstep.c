@@ -19,13 +19,24 @@ static struct shard_queue *find_queue(const struct shard *s, const struct job *j
     return q;
 }
 
+/* There are never more than jobs that push at a time. */
+static void put_by(struct shard *s, struct shard_queue *q)
+{
+    q->next = s->spare_queues;
+    s->spare_queues = q;
+}
+
 static struct shard_queue *make_queue(struct shard *s, struct job *job)
 {
     struct shard_queue *q = find_queue(s, job, job->run);
 
     if (q)
         return q;
-    q = mem_alloc(sizeof *q);
+    q = s->spare_queues;
+    if (q)
+        s->spare_queues = q->next;
+    else
+        q = mem_alloc(sizeof *q);
     *q = (struct shard_queue){ .next = s->queues, .job = job, .run = job->run };
     s->queues = q;
     return q;
@@ -96,29 +107,90 @@ static uint8_t *copy_section(struct section *dst, const struct section *src, uin
     return bytes + src->key_bytes + src->value_bytes;
 }
 
-static struct shard_held *copy_push(const struct push *push, const struct shard_part *parts,
-                                    size_t n_bytes, uint32_t n_sections)
+/* --- memory --- */
+
+/* The newest of those let go that has room; NULL: there is none. */
+static struct shard_held *take_spare(struct shard *s, size_t n_bytes)
 {
-    struct shard_held *h = mem_try_alloc(n_bytes);
+    struct shard_held **at = &s->spare_held, *h;
+
+    while (*at && (*at)->cap_bytes < n_bytes)
+        at = &(*at)->next;
+    h = *at;
+    if (!h)
+        return NULL;
+    *at = h->next;
+    s->spare_held_bytes -= h->cap_bytes;
+    mem_show(h->sections, h->cap_bytes - sizeof *h);
+    return h;
+}
+
+static void free_spare(struct shard *s)
+{
+    struct shard_held *h = s->spare_held;
+
+    s->spare_held = h->next;
+    s->spare_held_bytes -= h->cap_bytes;
+    free(h);
+}
+
+struct shard_held *shard_lockstep_make_held(struct shard *s, size_t n_bytes)
+{
+    struct shard_held *h = take_spare(s, n_bytes);
+    size_t cap_bytes = n_bytes + n_bytes / 8; /* for one that is a little larger */
+
+    if (h) {
+        cap_bytes = h->cap_bytes;
+    } else {
+        /* Another one takes the place of one that has become too small, so that there are never more than were held at
+         * a time. */
+        if (s->spare_held)
+            free_spare(s);
+        h = mem_try_realloc(NULL, cap_bytes);
+    }
+    if (h)
+        *h = (struct shard_held){ .n_users = 1, .n_bytes = n_bytes, .cap_bytes = cap_bytes };
+    return h;
+}
+
+void shard_lockstep_let_go(struct shard *s, struct shard_held *held)
+{
+    if (--held->n_users != 0)
+        return;
+    if (s->spare_held_bytes + held->cap_bytes > SHARD_HELD_SPARE_BYTES) {
+        free(held);
+        return;
+    }
+    mem_hide(held->sections, held->cap_bytes - sizeof *held);
+    held->next = s->spare_held;
+    s->spare_held = held;
+    s->spare_held_bytes += held->cap_bytes;
+}
+
+/* --- in --- */
+
+static struct shard_held *copy_push(struct shard *s, const struct push *push,
+                                    const struct shard_part *parts, size_t n_bytes,
+                                    uint32_t n_sections)
+{
+    struct shard_held *h = shard_lockstep_make_held(s, n_bytes);
     uint8_t *bytes;
 
     if (!h)
         return NULL;
     bytes = (uint8_t *)(h->sections + n_sections);
-    h->n_users = 1;
     h->seq = push->seq;
     h->clock = push->clock;
     h->n_samples = push->n_samples;
-    h->n_bytes = n_bytes;
     for (uint32_t i = 0; i < push->n_sections; i++)
         if (parts[i].waits)
             bytes = copy_section(&h->sections[h->n_sections++], &push->sections[i], bytes);
     return h;
 }
 
-int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
-                        const struct push *push, const struct shard_part *parts,
-                        struct shard_held **ret_held, struct err *err)
+int shard_lockstep_copy(struct shard *s, const struct worker *worker, const struct push *push,
+                        const struct shard_part *parts, struct shard_held **ret_held,
+                        struct err *err)
 {
     size_t n_bytes = sizeof(struct shard_held);
     uint32_t n_sections = 0;
@@ -138,7 +210,7 @@ int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
     status = s->again ? 0 : check_room(s, worker, push, n_bytes, err);
     if (status)
         return status;
-    *ret_held = copy_push(push, parts, n_bytes, n_sections);
+    *ret_held = copy_push(s, push, parts, n_bytes, n_sections);
     return *ret_held ? 0 : -ENOMEM;
 }
 
@@ -191,11 +263,7 @@ bool shard_lockstep_is_behind(const struct shard *s, const struct job *job)
     return q && q->first && is_complete(q);
 }
 
-void shard_lockstep_let_go(struct shard_held *held)
-{
-    if (--held->n_users == 0)
-        free(held);
-}
+/* --- out --- */
 
 static void free_first(struct shard *s, struct shard_held **at)
 {
@@ -203,7 +271,7 @@ static void free_first(struct shard *s, struct shard_held **at)
 
     *at = h->next;
     s->held_bytes -= h->n_bytes;
-    shard_lockstep_let_go(h);
+    shard_lockstep_let_go(s, h);
 }
 
 /* Has its worker ticked past the push's clock, or reached a later one otherwise? */
@@ -289,7 +357,7 @@ int shard_lockstep_release_again(struct shard *s, uint64_t run, uint64_t clock)
     if (q->first)
         return status;
     *at = q->next;
-    free(q);
+    put_by(s, q);
     return status;
 }
 
@@ -309,19 +377,28 @@ bool shard_lockstep_release(struct shard *s)
             continue;
         }
         *at = q->next;
-        free(q);
+        put_by(s, q);
     }
     return any;
 }
 
-void shard_lockstep_free(struct shard *s)
+static void free_queues(struct shard *s, struct shard_queue *first)
 {
-    while (s->queues) {
-        struct shard_queue *q = s->queues;
+    struct shard_queue *next;
 
+    for (struct shard_queue *q = first; q; q = next) {
+        next = q->next;
         while (q->first)
             free_first(s, &q->first);
-        s->queues = q->next;
         free(q);
     }
+}
+
+void shard_lockstep_free(struct shard *s)
+{
+    free_queues(s, s->queues);
+    free_queues(s, s->spare_queues);
+    while (s->spare_held)
+        free_spare(s);
+    s->queues = s->spare_queues = NULL;
 }

@@ -13,6 +13,8 @@
  * them: the weights of a clock's ranks must not depend on which shard a worker had rows for.
  * What is held may take SHARD_HELD_BYTES_MAX; with a memory budget, a quarter of it beside the
  * rows (or 64 MiB, if that is more). Workers that are ahead of min clock may fill half of that.
+ * The memory of those that are let go is kept for the next ones, up to SHARD_HELD_SPARE_BYTES, so that clocks
+ * that are like each other allocate nothing.
  */
 #ifndef SERVER_CORE_SHARD_LOCKSTEP_H
 #define SERVER_CORE_SHARD_LOCKSTEP_H
@@ -28,13 +30,14 @@ struct shard_queue {
 
 #define SHARD_HELD_PUSHES_MAX 1024u              /* of one worker */
 #define SHARD_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
+#define SHARD_HELD_SPARE_BYTES (UINT64_C(64) << 20)
 
 /* A copy of what `parts` say must wait; NULL when this job's pushes are not held. -ENOMEM (with a
  * sentence when the push is to come again once the others have caught up); PS_EBUDGET,
  * PS_ETOOBIG with a sentence. */
-int shard_lockstep_copy(const struct shard *s, const struct worker *worker,
-                        const struct push *push, const struct shard_part *parts,
-                        struct shard_held **ret_held, struct err *err) MUST_CHECK;
+int shard_lockstep_copy(struct shard *s, const struct worker *worker, const struct push *push,
+                        const struct shard_part *parts, struct shard_held **ret_held,
+                        struct err *err) MUST_CHECK;
 
 /* Takes `held` (NULL is fine) into its queue. */
 void shard_lockstep_hold(struct shard *s, struct worker *worker, struct shard_held *held);
@@ -53,8 +56,11 @@ int shard_lockstep_release_again(struct shard *s, uint64_t run, uint64_t clock) 
 /* Is `a` before `b` in a queue? */
 bool shard_lockstep_is_before(const struct shard_held *a, const struct shard_held *b);
 
+/* One for n_bytes, all of them; the rest of the head is zeroed. NULL: no memory. */
+struct shard_held *shard_lockstep_make_held(struct shard *s, size_t n_bytes) MUST_CHECK;
+
 /* One user less. */
-void shard_lockstep_let_go(struct shard_held *held);
+void shard_lockstep_let_go(struct shard *s, struct shard_held *held);
 
 /* Is there a complete clock that has not been combined? Then nothing of lock step may be
  * read. */

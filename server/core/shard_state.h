@@ -134,8 +134,11 @@ struct shard {
     uint64_t n_gone; /* of the roster, when pulls were last told to look again */
     struct shard_counters counters;
     struct shard_refusal refusal;
-    struct shard_queue *queues; /* owned */
+    struct shard_queue *queues;       /* owned */
+    struct shard_queue *spare_queues; /* owned: of no pushes, for jobs to come */
     uint64_t held_bytes;
+    struct shard_held *spare_held; /* owned: let go, for pushes to come */
+    uint64_t spare_held_bytes;     /* theirs */
 
     struct shard_look_push *pushes; /* owned: SHARD_LOOK_PUSHES, by version (shard_look.h) */
 

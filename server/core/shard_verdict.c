@@ -206,7 +206,7 @@ int shard_verdict_prepare(struct shard *s, struct shard_run *run)
         return status;
     status = shard_blocks_make(s, run);
     if (status && run->held) {
-        shard_lockstep_let_go(run->held);
+        shard_lockstep_let_go(s, run->held);
         run->held = NULL;
     }
     return status;

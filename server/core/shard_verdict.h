@@ -23,7 +23,7 @@ void shard_verdict_tell(const struct shard *s, const struct worker *worker,
 void shard_verdict_repeat(struct shard *s, const struct worker *worker, const struct push *push,
                           struct shard_push_result *ret);
 
-/* run->fault says why it is not applied. -ENOMEM, -EAGAIN and what shard_verdict_turn() says judge
+/* run->fault says why it is not applied. -ENOMEM, -EAGAIN, -EBUSY and what shard_verdict_turn() says judge
  * nothing: its number is still to come. */
 void shard_verdict_refuse(struct shard *s, struct shard_run *run, int status);
 

@@ -86,10 +86,10 @@ static void note_tables(struct shard *s, struct shard_walk *w)
     }
 }
 
-static void free_walk(struct shard_walk *w)
+static void free_walk(struct shard *s, struct shard_walk *w)
 {
     for (size_t i = 0; i < w->n_held; i++)
-        shard_lockstep_let_go(w->held[i]);
+        shard_lockstep_let_go(s, w->held[i]);
     for (uint32_t i = 0; i < w->facts.n_tables; i++)
         buf_deinit(&w->tables[i].gone);
     free(w->held);
@@ -112,7 +112,7 @@ int shard_walk_begin(struct shard *s, enum shard_walk_mode mode, struct shard_wa
     w->mode = mode;
     status = reserve(s, w);
     if (status) {
-        free_walk(w);
+        free_walk(s, w);
         return status;
     }
     w->facts =
@@ -266,5 +266,5 @@ void shard_walk_end(struct shard *s, struct shard_walk *w, enum shard_walk_end h
         shard_tell_cut(s);
         s->base.counts = s->base.is_there = false;
     }
-    free_walk(w);
+    free_walk(s, w);
 }

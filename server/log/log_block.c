@@ -73,26 +73,35 @@ static void encode_head(uint8_t *dst, uint32_t segment_crc, const struct log_blo
     memcpy(dst + 44, &crc, 4);
 }
 
-/* In *scratch behind the room for a header; its length, or 0 where it does not pay. */
-static size_t compress(struct log_block *block, struct buf *scratch)
+void log_block_zstd_deinit(struct log_block_zstd *z)
+{
+    ZSTD_freeCCtx(z->context);
+    buf_deinit(&z->bytes);
+    *z = (struct log_block_zstd){ 0 };
+}
+
+/* Behind the room for a header; its length, or 0 where it does not pay. */
+static size_t compress(struct log_block *block, struct log_block_zstd *z)
 {
     size_t room = block->n_bytes - block->n_bytes / 8, n;
     uint8_t *dst;
 
-    if (!scratch || block->n_bytes < ZSTD_BYTES_MIN)
+    if (!z || block->n_bytes < ZSTD_BYTES_MIN)
         return 0;
-    scratch->start = scratch->end = 0;
-    dst = buf_reserve(scratch, LOG_BLOCK_HEADER_BYTES + log_block_padded(room));
-    if (!dst)
+    z->bytes.start = z->bytes.end = 0;
+    dst = buf_reserve(&z->bytes, LOG_BLOCK_HEADER_BYTES + log_block_padded(room));
+    if (!z->context)
+        z->context = ZSTD_createCCtx();
+    if (!dst || !z->context)
         return 0;
     /* Where the room ends it would not pay: zstd gives up there. */
-    n = ZSTD_compress(dst + LOG_BLOCK_HEADER_BYTES, room, log_block_records(block),
-                      block->n_bytes, ZSTD_LEVEL);
+    n = ZSTD_compressCCtx(z->context, dst + LOG_BLOCK_HEADER_BYTES, room,
+                          log_block_records(block), block->n_bytes, ZSTD_LEVEL);
     return ZSTD_isError(n) ? 0 : n;
 }
 
 void log_block_seal(struct log_block *block, uint32_t segment_crc, uint64_t durable,
-                    struct buf *scratch, const uint8_t **ret_bytes, size_t *ret_n_bytes)
+                    struct log_block_zstd *zstd, const uint8_t **ret_bytes, size_t *ret_n_bytes)
 {
     struct log_block_head head = { .first = block->first,
                                    .durable = durable,
@@ -103,10 +112,10 @@ void log_block_seal(struct log_block *block, uint32_t segment_crc, uint64_t dura
 
     for (size_t at = 0; at < block->n_bytes;)
         at += log_record_seal(log_block_records(block) + at);
-    n = compress(block, scratch);
+    n = compress(block, zstd);
     if (n) {
         head.flags = LOG_BLOCK_ZSTD;
-        dst = scratch->bytes;
+        dst = zstd->bytes.bytes;
     } else {
         n = block->n_bytes;
     }

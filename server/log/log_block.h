@@ -68,13 +68,23 @@ void log_block_clear(struct log_block *block);
 /* Adds the record, for which there is room. */
 void log_block_add(struct log_block *block, const struct log_record *record, size_t n_bytes);
 
+/* What a writer compresses with: made when it is first needed, and kept from one block to the next.
+ * Zeroed: nothing yet. */
+struct log_block_zstd {
+    struct ZSTD_CCtx_s *context; /* owned */
+    struct buf bytes;
+};
+
+void log_block_zstd_deinit(struct log_block_zstd *z);
+
 /*
  * The bytes to write, header and padding included: in the block itself, or, where zstd makes them
- * at least 1/8 less and `scratch` is given, in *scratch. May be called again, for another
+ * at least 1/8 less and `zstd` is given, in its bytes. May be called again, for another
  * segment. Without memory for zstd the records go as they are.
  */
 void log_block_seal(struct log_block *block, uint32_t segment_crc, uint64_t durable,
-                    struct buf *scratch, const uint8_t **ret_bytes, size_t *ret_n_bytes);
+                    struct log_block_zstd *zstd, const uint8_t **ret_bytes,
+                    size_t *ret_n_bytes);
 
 /* The block that says that the log was closed behind record `last`. */
 void log_block_seal_end(uint8_t dst[static LOG_BLOCK_HEADER_BYTES], uint32_t segment_crc,

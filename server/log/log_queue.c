@@ -71,7 +71,7 @@ static void judge_state(struct log_queue *q)
         q->state = LOG_QUEUE_FULL;
     if (q->held_bytes >= q->max_bytes)
         q->state = failing ? LOG_QUEUE_DROPS : LOG_QUEUE_FULL;
-    else if (q->held_bytes <= q->max_bytes / 2)
+    else if (failing || q->held_bytes <= q->max_bytes / 2)
         q->state = LOG_QUEUE_OPEN;
 }
 

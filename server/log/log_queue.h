@@ -13,8 +13,8 @@
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
  *                                                                         /healthz is red
  *
- * FULL is left at half of max_bytes. Under fsync, FULL stays FULL while the disk fails: what is
- * not acknowledged is not lost. From DROPS only a success of the writer leads on.
+ * FULL is left at half of max_bytes; under none and async also below max_bytes once the disk fails, as it may
+ * never come to half. Under fsync, FULL stays FULL while the disk fails: what is not acknowledged is not lost. From DROPS only a success of the writer leads on.
  *
  * Events that nobody asks room for (shard_journal.h: GONE, REACH, ROWS) are kept while there is any
  * memory; a small block is held ready for the moment when there is none. Beyond that, and beyond twice

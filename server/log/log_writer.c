@@ -32,7 +32,7 @@ struct log_writer {
     uint64_t version;        /* of the last record written */
     uint64_t safe;           /* none: what was durable before progress.doubtful */
     uint32_t n_zstd_skips;
-    struct buf scratch;
+    struct log_block_zstd zstd;
 
     bool sync_asked; /* log_writer_sync() */
     uint64_t retry_at_ms;
@@ -185,8 +185,8 @@ static int end_segment(struct log_writer *w)
 
 /* --- writing --- */
 
-/* zstd's scratch for this block, or NULL: what could not be shortened lately is not tried. */
-static struct buf *scratch_for(struct log_writer *w)
+/* For this block, or NULL: what could not be shortened lately is not tried. */
+static struct log_block_zstd *zstd_for(struct log_writer *w)
 {
     if (w->config.zstd == LOG_ZSTD_OFF)
         return NULL;
@@ -194,7 +194,7 @@ static struct buf *scratch_for(struct log_writer *w)
         w->n_zstd_skips--;
         return NULL;
     }
-    return &w->scratch;
+    return &w->zstd;
 }
 
 /* none: the segment behind those that a failed sync may have lost tells of a gap, and of what was durable
@@ -209,7 +209,7 @@ static int begin_next(struct log_writer *w, uint64_t first, bool gap, uint64_t u
 
 static int write_block(struct log_writer *w, struct log_block *block, uint64_t unix_ms)
 {
-    struct buf *scratch = scratch_for(w);
+    struct log_block_zstd *zstd = zstd_for(w);
     const uint8_t *bytes;
     size_t n_bytes;
     int status = 0;
@@ -220,8 +220,8 @@ static int write_block(struct log_writer *w, struct log_block *block, uint64_t u
         status = begin_next(w, block->first, block->gap, unix_ms);
     if (status)
         return status;
-    log_block_seal(block, w->segment.crc, w->progress.durable, scratch, &bytes, &n_bytes);
-    if (scratch && bytes != scratch->bytes)
+    log_block_seal(block, w->segment.crc, w->progress.durable, zstd, &bytes, &n_bytes);
+    if (zstd && bytes != zstd->bytes.bytes)
         w->n_zstd_skips = ZSTD_SKIP;
     status = put(w, bytes, n_bytes);
     if (status)
@@ -438,7 +438,7 @@ void log_writer_free(struct log_writer *w)
     log_block_free(w->first);
     log_block_free(w->released);
     log_block_free(w->surplus);
-    buf_deinit(&w->scratch);
+    log_block_zstd_deinit(&w->zstd);
     free(w);
 }
 

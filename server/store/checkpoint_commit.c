@@ -96,14 +96,34 @@ static void note_firsts(const struct count *count, const struct manifest *m)
     }
 }
 
+static void need_links(struct count *count, const struct checkpoint *c)
+{
+    for (uint32_t i = 1; i < c->n_links && count->n_needed < count->needed_cap; i++)
+        if (!is_needed(count, c->links[i].number))
+            count->needed[count->n_needed++] = c->links[i].number;
+}
+
 /* This restore point stays, and what its deltas need. */
 static void keep_point(struct count *count, const struct checkpoint *c)
 {
     note_firsts(count, &c->links[0]);
     count->n_kept++;
-    for (uint32_t i = 1; i < c->n_links && count->n_needed < count->needed_cap; i++)
-        if (!is_needed(count, c->links[i].number))
-            count->needed[count->n_needed++] = c->links[i].number;
+    need_links(count, c);
+}
+
+/* What was set aside stays until a person removes it: so does what it needs, or it could not be gone back to. */
+static void keep_aside(struct count *count, const struct shelf_numbers *aside)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+
+    for (size_t i = 0; i < aside->n; i++) {
+        struct checkpoint c = { 0 };
+
+        if (shelf_aside_path(count->data_dir, aside->items[i], dir, NULL) == 0 &&
+            checkpoint_read_links(count->files, dir, &c, NULL) == 0)
+            need_links(count, &c);
+        checkpoint_close(&c);
+    }
 }
 
 /* Stays, goes, or, where it cannot be read for a reason that is not its own, is left alone. */
@@ -128,17 +148,21 @@ static void judge(struct count *count, uint64_t number)
 static void prune(struct count *count, uint64_t newest)
 {
     char base[CHECKPOINT_PATH_MAX];
-    struct shelf_numbers numbers = { 0 };
+    struct shelf_numbers numbers = { 0 }, aside = { 0 };
     int status = shelf_path(count->data_dir, base, NULL);
 
     if (!status)
         status = shelf_list(count->files, base, &numbers, NULL);
-    count->needed_cap = numbers.n;
-    count->needed = mem_alloc((numbers.n + 1) * sizeof *count->needed);
+    if (!status)
+        status = shelf_list_aside(count->files, base, &aside, NULL);
+    count->needed_cap = numbers.n + aside.n;
+    count->needed = mem_alloc((count->needed_cap + 1) * sizeof *count->needed);
+    keep_aside(count, &aside);
     for (size_t i = 0; i < numbers.n && !status; i++)
         if (numbers.items[i] <= newest)
             judge(count, numbers.items[i]);
     free(count->needed);
+    free(aside.items);
     free(numbers.items);
 }
 

@@ -137,7 +137,7 @@ static void fill(struct psbench_conn *c)
     }
     c->push.seq = ++c->seq;
     c->config.counts->n_filled += s->n_keys;
-    send_frame(c, message_write_push(&frame, 0, &c->push, false), &frame);
+    send_frame(c, message_write_push(&frame, 0, &c->push, NULL), &frame);
     *s = kept;
     c->push.clock++;
 }
@@ -207,7 +207,7 @@ static void send_request(struct psbench_conn *c, uint64_t due_ns)
 {
     uint32_t number = psbench_slots_take(&c->slots);
     struct psbench_slot *slot = &c->slots.items[number];
-    bool compress = c->config.settings->compress;
+    struct message_zstd *zstd = c->config.settings->compress ? &c->config.hub->zstd : NULL;
     struct buf frame = { 0 };
     int status;
 
@@ -216,11 +216,11 @@ static void send_request(struct psbench_conn *c, uint64_t due_ns)
     if (slot->kind == PSBENCH_IS_PUSH) {
         next_keys(c, &c->push.sections[0]);
         c->push.seq = ++c->seq;
-        status = message_write_push(&frame, number, &c->push, compress);
+        status = message_write_push(&frame, number, &c->push, zstd);
         c->pull.clock = ++c->push.clock;
     } else {
         next_keys(c, &c->pull.sections[0]);
-        status = message_write_pull(&frame, number, &c->pull, compress);
+        status = message_write_pull(&frame, number, &c->pull, zstd);
     }
     slot->n_bytes = buf_len(&frame);
     if (is_alone(c))
@@ -322,7 +322,8 @@ static int take_pull(struct psbench_conn *c, const struct frame_header *h, const
                      const uint8_t *body)
 {
     size_t n_bytes = 0;
-    int status = message_body(h, body, FRAME_MAX_BYTES_DEFAULT, &c->body, &body, &n_bytes);
+    int status = message_body(&c->config.hub->zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &c->body,
+                              &body, &n_bytes);
 
     if (!status)
         status = message_read_pull_reply(h, head, body, n_bytes, &c->answer);

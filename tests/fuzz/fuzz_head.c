@@ -8,9 +8,12 @@
 
 #include "common/status.h"
 #include "proto/message.h"
+#include "proto/message_zstd.h"
 #include "tests/fuzz/harness.h"
 
 #define BODY_MAX (1u << 18)
+
+static struct message_zstd zstd;
 
 /* A frame as a channel hands it over. */
 struct frame {
@@ -111,11 +114,11 @@ static int write_message(const struct frame *f, const union message *m, struct b
     case FRAME_TABLE_REPLY:
         return message_write_table_reply(out, id, &m->table_reply);
     case FRAME_PULL:
-        return message_write_pull(out, id, &m->pull, false);
+        return message_write_pull(out, id, &m->pull, NULL);
     case FRAME_PULL_REPLY:
         return write_pull_reply(out, id, &m->pull_reply);
     case FRAME_PUSH:
-        return message_write_push(out, id, &m->push, id & 1);
+        return message_write_push(out, id, &m->push, id & 1 ? &zstd : NULL);
     case FRAME_PUSH_REPLY:
         return message_write_push_reply(out, id, &m->push_reply);
     case FRAME_BEAT:
@@ -150,7 +153,7 @@ static int open_frame(const uint8_t *bytes, size_t n_bytes, struct buf *scratch,
     if (status)
         return status;
     ret->head = bytes + FRAME_HEADER_BYTES;
-    return message_body(h, ret->head + h->head_bytes, BODY_MAX, scratch, &ret->body,
+    return message_body(&zstd, h, ret->head + h->head_bytes, BODY_MAX, scratch, &ret->body,
                         &ret->body_bytes);
 }
 

@@ -1,5 +1,8 @@
 """The exact cache of rows in a job's only worker: the same bits as pulling everything, and what it says when it cannot be exact."""
+import pathlib
 import random
+import shutil
+import signal
 import struct
 
 import pytest
@@ -96,7 +99,12 @@ def test_a_server_that_is_stopped_and_started_again_loses_nothing(psds, tmp_path
     assert read_tables([again.data]) == want
 
 
+def is_stopped(process):
+    return pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_a_server_that_was_killed_has_lost_pushes_and_the_cache_begins_anew(psds, tmp_path):
+    """It comes back with what its directory was some pushes before: what a kill alone loses is a matter of its moment."""
     log = synth(tmp_path / "log.tsv", 6000)
     port, = free_ports(1)
     node = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "killed")
@@ -104,7 +112,15 @@ def test_a_server_that_was_killed_has_lost_pushes_and_the_cache_begins_anew(psds
                  "--progress-every", "20ms")
     for _ in range(2):
         assert w.stdout.readline()
+    node.proc.send_signal(signal.SIGSTOP)
+    wait_for("the stop", lambda: is_stopped(node.proc))
+    shutil.copytree(node.data, tmp_path / "before")
+    node.proc.send_signal(signal.SIGCONT)
+    for _ in range(2):
+        assert w.stdout.readline()
     node.kill()
+    shutil.rmtree(node.data)
+    shutil.move(tmp_path / "before", node.data)
     again = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "killed")
     _, err = finish(w)
     assert "the row cache begins anew: somebody else pushes to this job's tables, or a server has lost pushes" in err

@@ -343,6 +343,21 @@ def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_pat
     assert result(out)["stopped_early"] and "is gone" not in err
 
 
+@pytest.mark.parametrize("cache", ["256M", "0"])
+def test_a_wait_for_a_server_is_told_with_and_without_the_row_cache(psds, tmp_path, cache):
+    """With it a job's only worker asks for nothing in the end, and waits where it pushes."""
+    node = psds("--shards", 2, "--lease", "120s")
+    worker = psworker("train", "--data", synth(tmp_path / "log.tsv", 3000), "--servers", node.address, *SMALL, "--epochs", 10000, "--json", "-",
+                      "--progress-every", "200ms", "--row-cache", cache, "--window", "64K")
+    while json.loads(worker.stdout.readline())["samples"] < 6000:  # all rows have come
+        pass
+    node.proc.send_signal(signal.SIGSTOP)
+    assert any(re.search("waiting, .*for what is not known", line) for line in worker.stderr)
+    node.proc.send_signal(signal.SIGCONT)
+    worker.send_signal(signal.SIGTERM)
+    assert result(finish(worker)[0])["stopped_early"]
+
+
 def test_workers_wait_for_servers_that_start_late_and_say_so(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 500)
     port, = free_ports(1)

@@ -60,7 +60,7 @@ def wait_for(what, condition, seconds=30):
 class Psd:
     """One node. Its log is in `dir`/psd.log."""
 
-    def __init__(self, dir, *flags, listen="127.0.0.1:0"):
+    def __init__(self, dir, *flags, listen="127.0.0.1:0", env=None):
         self.dir = pathlib.Path(dir)
         self.dir.mkdir(parents=True, exist_ok=True)
         self.log = self.dir / "psd.log"
@@ -69,7 +69,7 @@ class Psd:
         with open(self.log, "a") as err:
             self.proc = subprocess.Popen(
                 [BIN / "psd", "--listen", listen, "--http", "127.0.0.1:0", "--data-dir", self.data, *map(str, flags)],
-                stderr=err, stdout=err)
+                stderr=err, stdout=err, env=env)
         self.address, self.http = self._ready()
 
     def _ready(self):

@@ -52,6 +52,11 @@ static int take_room(struct link *l, const struct parcel *p, struct buf *ret)
     return channel_hub_take(l->hub, head_bytes + buf_len(&p->bytes), ret);
 }
 
+static struct message_zstd *zstd_of(const struct link *l)
+{
+    return l->config.compress ? &l->hub->zstd : NULL;
+}
+
 void link_ask_push(struct link *l, struct parcel *p)
 {
     struct buf frame = { 0 };
@@ -62,8 +67,7 @@ void link_ask_push(struct link *l, struct parcel *p)
     p->request_id = ++l->last_request_id;
     status = take_room(l, p, &frame);
     if (!status)
-        status =
-            parcel_write_push(p, l->names.shard_ids, p->request_id, l->config.compress, &frame);
+        status = parcel_write_push(p, l->names.shard_ids, p->request_id, zstd_of(l), &frame);
     link_state_send(l, "a push", status, &frame);
 }
 
@@ -80,8 +84,8 @@ void link_ask_pull(struct link *l)
     p->request_id = ++l->last_request_id;
     status = take_room(l, p, &frame);
     if (!status)
-        status = parcel_write_pull(p, l->names.shard_ids, p->request_id, l->config.compress,
-                                   left_ms, &frame);
+        status = parcel_write_pull(p, l->names.shard_ids, p->request_id, zstd_of(l), left_ms,
+                                   &frame);
     link_state_send(l, "a pull", status, &frame);
 }
 

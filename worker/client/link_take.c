@@ -222,7 +222,8 @@ static int take_pull(struct link *l, const struct frame_header *h, const uint8_t
 
     if (!pull || h->request_id != pull->request_id || l->phase != LINK_READY)
         return 0; /* to a pull that was given up */
-    status = message_body(h, body, l->frame_max_bytes, &l->body, &body, &n_bytes);
+    status =
+        message_body(&l->hub->zstd, h, body, l->frame_max_bytes, &l->body, &body, &n_bytes);
     if (!status)
         status = message_read_pull_reply(h, head, body, n_bytes, &l->answer);
     if (status || take_cure(l, l->answer.status, l->answer.text))

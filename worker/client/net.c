@@ -12,6 +12,8 @@
 #include "worker/client/seek.h"
 
 #define TICK_MS 20u
+#define SPARE_ORDERS \
+    64u /* kept; more do not wait at a time, but for a thread that gets no core */
 
 struct net {
     struct ps_options options; /* its texts are the three copies below */
@@ -23,6 +25,7 @@ struct net {
     uv_timer_t timer;
     struct channel_hub hub;
     struct mailbox mailbox;
+    struct spares orders; /* that were carried out */
 };
 
 enum order_kind {
@@ -36,11 +39,12 @@ enum order_kind {
 };
 
 struct order {
+    struct spare spare; /* while it is with net.orders */
     struct mail mail;
     enum order_kind kind;
     uint64_t epoch, pull_id;
     struct table_request request;
-    uint32_t n_parcels;
+    uint32_t n_parcels, cap_parcels;
     struct parcel *parcels[]; /* owned until a link takes them */
 };
 
@@ -82,18 +86,34 @@ static void carry_out(struct net *net, struct order *o)
 static void on_order(struct mail *mail, void *owner)
 {
     struct order *o = CONTAINER_OF(mail, struct order, mail);
+    struct net *net = owner;
     uint32_t i;
 
-    carry_out(owner, o);
+    carry_out(net, o);
     for (i = 0; i < o->n_parcels; i++)
         parcel_free(o->parcels[i]);
-    free(o);
+    if (!spares_give(&net->orders, &o->spare, 0))
+        free(o);
 }
 
-static struct order *order_new(enum order_kind kind, struct parcel *const *parcels,
-                               uint32_t n_parcels)
+/* An old one, as it was, or a new one; with room for so many parcels. */
+static struct order *take_order(struct net *net, uint32_t n_parcels)
 {
-    struct order *o = mem_alloc(sizeof *o + n_parcels * sizeof(struct parcel *));
+    struct spare *spare = spares_take(&net->orders);
+    struct order *o = spare ? CONTAINER_OF(spare, struct order, spare) : NULL;
+
+    if (o && o->cap_parcels >= n_parcels)
+        return o;
+    free(o);
+    o = mem_alloc(sizeof *o + n_parcels * sizeof(struct parcel *));
+    o->cap_parcels = n_parcels;
+    return o;
+}
+
+static struct order *order_new(struct net *net, enum order_kind kind,
+                               struct parcel *const *parcels, uint32_t n_parcels)
+{
+    struct order *o = take_order(net, n_parcels);
 
     o->mail.run = on_order;
     o->kind = kind;
@@ -113,7 +133,7 @@ static void post(struct net *net, struct order *o)
 
 void net_push(struct net *net, uint64_t epoch, struct parcel *const *parcels)
 {
-    struct order *o = order_new(ORDER_PUSH, parcels, net->desk->n_shards);
+    struct order *o = order_new(net, ORDER_PUSH, parcels, net->desk->n_shards);
 
     o->epoch = epoch;
     post(net, o);
@@ -121,7 +141,7 @@ void net_push(struct net *net, uint64_t epoch, struct parcel *const *parcels)
 
 void net_pull(struct net *net, uint64_t epoch, uint64_t pull_id, struct parcel *const *parcels)
 {
-    struct order *o = order_new(ORDER_PULL, parcels, net->desk->n_shards);
+    struct order *o = order_new(net, ORDER_PULL, parcels, net->desk->n_shards);
 
     o->epoch = epoch;
     o->pull_id = pull_id;
@@ -130,12 +150,12 @@ void net_pull(struct net *net, uint64_t epoch, uint64_t pull_id, struct parcel *
 
 void net_drop_pull(struct net *net)
 {
-    post(net, order_new(ORDER_DROP_PULL, NULL, 0));
+    post(net, order_new(net, ORDER_DROP_PULL, NULL, 0));
 }
 
 void net_table(struct net *net, const struct table_request *request)
 {
-    struct order *o = order_new(ORDER_TABLE, NULL, 0);
+    struct order *o = order_new(net, ORDER_TABLE, NULL, 0);
 
     o->request = *request;
     post(net, o);
@@ -143,12 +163,12 @@ void net_table(struct net *net, const struct table_request *request)
 
 void net_drop_table(struct net *net)
 {
-    post(net, order_new(ORDER_DROP_TABLE, NULL, 0));
+    post(net, order_new(net, ORDER_DROP_TABLE, NULL, 0));
 }
 
 void net_leave(struct net *net)
 {
-    post(net, order_new(ORDER_LEAVE, NULL, 0));
+    post(net, order_new(net, ORDER_LEAVE, NULL, 0));
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -184,7 +204,12 @@ static char *copy_text(const char *text)
 
 static void free_memory(struct net *net)
 {
+    struct spare *spare;
+
     fleet_free(net->fleet);
+    while ((spare = spares_take(&net->orders)) != NULL)
+        free(CONTAINER_OF(spare, struct order, spare));
+    spares_deinit(&net->orders);
     free(net->token);
     free(net->name);
     free(net->job);
@@ -229,6 +254,7 @@ int net_new(const struct ps_options *options, struct desk *desk, struct net **re
     net->options.name = net->name = copy_text(options->name);
     net->options.job = net->job = copy_text(options->job);
     net->desk = desk;
+    spares_init(&net->orders, SPARE_ORDERS, 0);
     status = address_list(options->servers ? options->servers : "", SEEK_SERVERS_MAX, servers,
                           &n_servers, err);
     if (!status) {
@@ -249,7 +275,7 @@ void net_free(struct net *net)
 {
     if (!net)
         return;
-    post(net, order_new(ORDER_STOP, NULL, 0));
+    post(net, order_new(net, ORDER_STOP, NULL, 0));
     uv_thread_join(&net->thread);
     mailbox_deinit(&net->mailbox);
     free_memory(net);

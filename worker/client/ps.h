@@ -50,7 +50,7 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
  *
  *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the
  *                   pull and the pushes that were under way are dropped. All calls say so until
- *                   ps_resume(), which tells the clock at which to do the steps anew.
+ *                   ps_resume(), which tells the clock at which to go on.
  *     another       a push was refused (PS_ENAN ...), err says by which shard and why; later
  *                   pushes are not touched by it. Told once.
  *
@@ -63,8 +63,8 @@ int ps_pull_wait(struct ps_client *c, struct err *err) MUST_CHECK;
  * happens. */
 void ps_pull_cancel(struct ps_client *c);
 
-/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns
- * ps_clock(). */
+/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns the clock at which to go
+ * on: ps_clock(), or behind the last step whose pushes were made, if that is more. */
 uint64_t ps_resume(struct ps_client *c);
 
 /* Sends one numbered push to every shard (also to those that own none of the keys: the

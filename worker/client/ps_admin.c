@@ -164,7 +164,8 @@ static int take_admin(struct question *q, const struct frame_header *h, const ui
     int status = message_read_status_reply(h, head, &r);
 
     if (!status)
-        status = message_body(h, body, FRAME_MAX_BYTES_DEFAULT, &scratch, &body, &n_bytes);
+        status = message_body(&q->asking->hub.zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &scratch,
+                              &body, &n_bytes);
     if (!status && h->request_id == BEAT_ID)
         take_beat(q, &r, copy_text(body, n_bytes));
     else if (!status)

@@ -31,8 +31,9 @@ static void make_room(struct ps_client *c)
     c->encoder = encoder_new(c->n_shards);
     c->pushes = mem_alloc(c->n_shards * sizeof *c->pushes);
     c->pulls = mem_alloc(c->n_shards * sizeof *c->pulls);
-    outbox_init(&c->push_out, c->n_shards);
-    outbox_init(&c->pull_out, c->n_shards);
+    /* All that the window lets be under way, and the push that passes it. */
+    outbox_init(&c->push_out, c->n_shards, 2 * (size_t)c->options.window_bytes);
+    outbox_init(&c->pull_out, c->n_shards, 0);
 }
 
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
@@ -249,10 +250,15 @@ void ps_pull_cancel(struct ps_client *c)
     desk_cancel_pull(&c->desk);
 }
 
+/* A push that was made while the shards declared the worker dead went to nobody, and is dropped like those that were
+ * under way. Its step stays finished: pulls behind it say so. */
 uint64_t ps_resume(struct ps_client *c)
 {
+    uint64_t clock, ticked = atomic_load(&c->n_ticked);
+
     end_pull(c);
-    return desk_resume(&c->desk);
+    clock = desk_resume(&c->desk);
+    return clock > ticked ? clock : ticked;
 }
 
 /* ---- push ---- */

@@ -28,6 +28,7 @@ struct seek {
     uint32_t limit_ms, round_ms;
     uint64_t now_ms, started_ms, attempt_ms, next_ms, next_notice_ms;
     uint64_t request_id;
+    char why[256]; /* the last attempt that had an end failed; "": none has */
 };
 
 struct seek *seek_new(struct channel_hub *hub, const struct address *servers,
@@ -75,6 +76,7 @@ static void next(struct seek *s, const char *why)
 
     dial_drop(s->dial);
     s->dial = NULL;
+    snprintf(s->why, sizeof s->why, "%s", why);
     if (s->now_ms - s->started_ms >= s->limit_ms) {
         snprintf(text, sizeof text, "no answer for %" PRIu64 " s: %s",
                  (s->now_ms - s->started_ms) / 1000, why);
@@ -159,6 +161,15 @@ static void on_closed(void *owner, int why)
 
 static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
 
+/* In the midst of an attempt, which says nothing yet: the one before does. */
+static void give_up(struct seek *s)
+{
+    char why[sizeof s->why];
+
+    snprintf(why, sizeof why, "%s", s->why[0] ? s->why : "no answer to the greeting");
+    next(s, why);
+}
+
 void seek_tick(struct seek *s, uint64_t now_ms)
 {
     int status;
@@ -169,8 +180,10 @@ void seek_tick(struct seek *s, uint64_t now_ms)
     if (s->over)
         return;
     if (s->dial) {
-        if (now_ms - s->attempt_ms >= GREET_MS || now_ms - s->started_ms >= s->limit_ms)
+        if (now_ms - s->attempt_ms >= GREET_MS)
             next(s, "no answer to the greeting");
+        else if (now_ms - s->started_ms >= s->limit_ms)
+            give_up(s);
     } else if (now_ms >= s->next_ms) {
         s->attempt_ms = now_ms;
         status = dial_new(s->hub, &s->servers[s->at], &dial_events, s, &s->dial);

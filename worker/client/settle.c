@@ -34,11 +34,34 @@ static uint64_t n_to_go(const struct residual *r, uint32_t n_keys)
     return n < r->n_rows ? n : r->n_rows;
 }
 
-static int compare(const void *a, const void *b)
+/* The key at `at` goes down to its place in the heap keys[0 .. n), the largest on top. */
+static void sink(uint64_t *keys, uint64_t n, uint64_t at)
 {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    uint64_t key = keys[at], child;
 
-    return (x > y) - (x < y);
+    for (; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && keys[child + 1] > keys[child];
+        if (keys[child] <= key)
+            break;
+        keys[at] = keys[child];
+    }
+    keys[at] = key;
+}
+
+/* In place: qsort() would ask for memory. */
+static void sort(uint64_t *keys, uint64_t n)
+{
+    uint64_t i;
+
+    for (i = n / 2; i-- > 0;)
+        sink(keys, n, i);
+    for (i = n; i > 1; i--) {
+        uint64_t most = keys[0];
+
+        keys[0] = keys[i - 1];
+        keys[i - 1] = most;
+        sink(keys, i - 1, 0);
+    }
 }
 
 /* *array with room for n elements. */
@@ -67,7 +90,7 @@ static void collect_keys(struct settle *s, const struct residual *r, const uint6
         memcpy(s->keys, keys, n * sizeof *s->keys);
     for (; n_old; n_old--, row = r->newer[row - 1])
         s->keys[n++] = r->keys[row - 1];
-    qsort(s->keys, n, sizeof *s->keys, compare);
+    sort(s->keys, n);
     for (i = 0; i < n; i++)
         if (i == 0 || s->keys[i] != s->keys[i - 1])
             s->keys[n_unique++] = s->keys[i];

@@ -228,7 +228,7 @@ static inline int fake_pull(struct fake_conn *c, const struct frame_header *h,
     }
     free(pull);
     if (!status)
-        message_pack_pull_reply(out);
+        message_pack_pull_reply(out, &c->fake->hub.zstd);
     return status;
 }
 
@@ -252,7 +252,8 @@ static inline int fake_serve(struct fake_conn *c, const struct frame_header *h,
 {
     struct buf plain = { 0 };
     size_t body_bytes;
-    int status = message_body(h, body, FRAME_MAX_BYTES_DEFAULT, &plain, &body, &body_bytes);
+    int status = message_body(&c->fake->hub.zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &plain,
+                              &body, &body_bytes);
 
     if (refusal == PS_EFENCED)
         c->fake->shards[c->shard].fenced = c->incarnation;

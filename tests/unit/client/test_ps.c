@@ -242,7 +242,8 @@ static void a_reader_reads_without_joining(void **state)
 }
 
 #ifdef PS_FAULTS
-/* Each allocation of the trainer's thread fails once. */
+/* Each allocation of the trainer's thread fails once. Pushes behind the first one have none: what that one took has come
+ * back, as its answer comes before the pull's. */
 static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
 {
     struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
@@ -262,7 +263,7 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
             mem_fail_after(k);
             status = push_step(rig.c, rig.table, clock, &err);
             mem_fail_after(-1);
-            assert_true(status == 0 || status == -ENOMEM);
+            assert_true(status == 0 || (status == -ENOMEM && clock == 0));
         }
         for (k = 0, status = -1; status; k++, n_failed += status != 0) {
             mem_fail_after(k);
@@ -272,7 +273,7 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
         }
         assert_int_equal(ps_pull_wait(rig.c, &err), 0);
     }
-    assert_true(n_failed > 20);
+    assert_true(n_failed > 6);
     assert_int_equal(ps_leave(rig.c, &err), 0);
     halt(&rig);
     check_applied_once(rig.f);

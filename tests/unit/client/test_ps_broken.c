@@ -110,7 +110,7 @@ static void servers_that_never_come_end_in_a_sentence(void **state)
 
     (void)state;
     snprintf(servers, sizeof servers, "127.0.0.1:%d,localhost:%d", port, port);
-    options.connect_ms = 100;
+    options.connect_ms = 1000;
     assert_int_equal(ps_open(&options, &c, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "no answer for"));
     assert_non_null(strstr(err.text, status_text(-ECONNREFUSED)));
@@ -355,6 +355,69 @@ static void a_full_server_is_waited_for(void **state)
     tear_down(&rig);
 }
 
+/* Declared dead while a push is being made. */
+struct fenced_push {
+    struct ps_client *c;
+    bool asks;
+    uv_sem_t joins_again;
+};
+
+static void on_notice(void *arg, const char *sentence)
+{
+    struct fenced_push *f = arg;
+
+    if (strstr(sentence, "joining again"))
+        uv_sem_post(&f->joins_again);
+}
+
+static uint64_t on_push(void *arg, uint32_t shard, const struct push *push)
+{
+    struct fenced_push *f = arg;
+    struct err err;
+
+    (void)shard;
+    (void)push;
+    if (f->asks) {
+        assert_int_equal(ps_pull_start(f->c, 0, NULL, 0, &err), 0);
+        uv_sem_wait(&f->joins_again);
+    }
+    f->asks = false;
+    return 1;
+}
+
+static void a_worker_goes_on_behind_a_push_that_nobody_got(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_type = FRAME_PULL, .fault = FAKE_REFUSE, .refusal = PS_EFENCED
+    };
+    struct ps_options options = make_options(NULL);
+    struct fenced_push f = { .asks = true };
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(uv_sem_init(&f.joins_again, 0), 0);
+    options.on_notice = on_notice;
+    options.notice_arg = &f;
+    set_up(&rig, &plan, &options);
+    f.c = rig.c;
+    ps_set_tap(rig.c, &(struct ps_tap){ on_push, &f });
+    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
+    assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED);
+    assert_int_equal(ps_resume(rig.c),
+                     1); /* else a pull ahead would say that step 0 is finished, before it is */
+    assert_int_equal(ps_pull_start(rig.c, 2, NULL, 0, &err), 0);
+    assert_int_equal(ps_pull_wait(rig.c, &err), 0);
+    assert_int_equal(push_step(rig.c, rig.table, 1, &err), 0);
+    assert_int_equal(ps_flush(rig.c, &err), 0);
+    ps_close(rig.c);
+    fake_stop(rig.f);
+    assert_int_equal(rig.f->shards[0].unfinished, 1);
+    assert_int_equal(rig.f->shards[0].n_applied, 1);
+    fake_free(rig.f);
+    uv_sem_destroy(&f.joins_again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +436,7 @@ int main(void)
         cmocka_unit_test(two_processes_of_one_rank_do_not_fight_for_ever),
         cmocka_unit_test(a_refusal_whose_answer_was_lost_reaches_the_trainer),
         cmocka_unit_test(a_full_server_is_waited_for),
+        cmocka_unit_test(a_worker_goes_on_behind_a_push_that_nobody_got),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,6 +218,38 @@ static void what_is_set_aside_does_not_count_and_its_number_is_not_used_again(vo
     bed_deinit(&b);
 }
 
+/* However many come after it: or nobody could go back to it. */
+static void what_is_set_aside_keeps_what_it_needs(void **state)
+{
+    struct checkpoint found;
+    struct loader_facts facts;
+    struct shard *was, *again;
+    struct bed b;
+    struct err err;
+
+    (void)state;
+    make_chain(&b); /* 1 <- 2 <- 3 */
+    assert_int_equal(checkpoint_open(&b.c.ops, DIR("3"), &found, &err), 0);
+    assert_int_equal(bed_load(&b, &found, &was, &facts, &err), 0);
+    checkpoint_close(&found);
+    assert_int_equal(checkpoint_set_aside(&b.c.ops, DATA_DIR, 3, &err), 0);
+    for (uint64_t i = 4; i < 7; i++)
+        assert_int_equal(bed_save(&b, 0, 1), i);
+    assert_false(is_there(&b, 4) || is_there(&b, 5));
+    assert_int_equal(checkpoint_open(&b.c.ops, DIR("3") ".aside", &found, &err), 0);
+    assert_int_equal(bed_load(&b, &found, &again, &facts, &err), 0);
+    assert_same_shard(was, again);
+    checkpoint_close(&found);
+    /* A person has removed it. */
+    assert_int_equal(b.c.ops.unlink(&b.c, DIR("3") ".aside/MANIFEST"), 0);
+    assert_int_equal(bed_save(&b, 0, 1), 7);
+    assert_false(is_there(&b, 1) || is_there(&b, 2) || is_there(&b, 6));
+    enter_shard();
+    shard_free(was);
+    shard_free(again);
+    bed_deinit(&b);
+}
+
 static void only_the_shard_that_wrote_it_in_that_layout_takes_a_file_whole(void **state)
 {
     struct part_identity others[] = { who, who, who, who };
@@ -348,6 +380,7 @@ int main(void)
         cmocka_unit_test(what_kept_restore_points_need_is_kept_and_they_say_how_much_log),
         cmocka_unit_test(a_restore_point_that_lacks_a_link_is_not_counted_among_those_kept),
         cmocka_unit_test(what_is_set_aside_does_not_count_and_its_number_is_not_used_again),
+        cmocka_unit_test(what_is_set_aside_keeps_what_it_needs),
         cmocka_unit_test(only_the_shard_that_wrote_it_in_that_layout_takes_a_file_whole),
         cmocka_unit_test(a_chain_is_dealt_out_to_any_number_of_shards),
         cmocka_unit_test(a_fault_at_any_operation_harms_no_restore_point),

@@ -105,6 +105,56 @@ static void while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit(voi
     stop(&l, &d);
 }
 
+/* Of a queue that is full, with so many operations of the disk that succeed before one fails. How much is left? */
+static size_t left_when_full_and_failing(enum log_durability durability, long k, bool *ret_met)
+{
+    static struct fixture_room room;
+    const struct log_record push = asked(&room, 500);
+    struct log_writer_config config;
+    struct fixture_log l;
+    struct bad_disk d;
+    size_t held_bytes;
+
+    bad_disk_init(&d);
+    config = fixture_config(&d.ops, durability);
+    config.zstd = LOG_ZSTD_OFF; /* so that it takes several segments */
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    while (log_queue_reserve(&l.queue, log_record_bytes(&push)) == 0)
+        append(&l, &push);
+    assert_int_equal(l.queue.state, LOG_QUEUE_FULL);
+    d.files.fail_at = d.files.n_ops + k;
+    l.now_ms += 5000; /* a sync is due */
+    fixture_work(&l);
+    *ret_met = d.files.n_ops > d.files.fail_at;
+    held_bytes = l.queue.held_bytes;
+    assert_true(held_bytes <= l.queue.max_bytes + l.queue.block_bytes);
+    if (durability == LOG_FSYNC && held_bytes > l.queue.max_bytes / 2)
+        assert_int_equal(log_queue_reserve(&l.queue, 100), -EAGAIN);
+    else
+        assert_int_equal(log_queue_reserve(&l.queue, 100), 0);
+    if (held_bytes < l.queue.max_bytes)
+        assert_int_not_equal(l.queue.state, LOG_QUEUE_DROPS); /* there is room */
+    stop(&l, &d);
+    return held_bytes;
+}
+
+/* Wherever the disk begins to fail, unless replies wait for it: it may never work again. */
+static void nobody_waits_for_a_disk_that_fails(void **state)
+{
+    (void)state;
+    for (enum log_durability durability = LOG_NONE; durability <= LOG_FSYNC; durability++) {
+        uint32_t n_between = 0;
+        bool met = true;
+
+        for (long k = 0; met; k++) {
+            size_t held_bytes = left_when_full_and_failing(durability, k, &met);
+
+            n_between += held_bytes > 20000 && held_bytes < 40000;
+        }
+        assert_true(n_between > 2);
+    }
+}
+
 /* The last ones of all: nobody waits for them for ever. */
 static void what_was_dropped_at_the_end_is_not_waited_for(void **state)
 {
@@ -297,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_reserved_is_kept_for_whoever_did),
         cmocka_unit_test(while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit),
+        cmocka_unit_test(nobody_waits_for_a_disk_that_fails),
         cmocka_unit_test(what_was_dropped_at_the_end_is_not_waited_for),
         cmocka_unit_test(a_sync_that_is_asked_for_is_done_whatever_the_durability),
         cmocka_unit_test(under_none_a_failed_sync_leaves_a_gap_and_what_comes_next_is_safe),

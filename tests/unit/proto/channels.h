@@ -166,21 +166,28 @@ static inline void channels_loop_deinit(struct channels_loop *on)
     channel_hub_deinit(&on->hub);
 }
 
-static inline void channels_open(struct channels *f, struct channels_loop *on, int type,
-                                 enum channels_what what)
+/* On the first of two ends, both of them taken. */
+static inline void channels_open_on(struct channels *f, struct channels_loop *on,
+                                    const uv_os_sock_t ends[2], enum channels_what what)
 {
-    uv_os_sock_t ends[2];
-
     f->on = on;
     f->what = what;
     f->channel = malloc(sizeof *f->channel);
-    assert_int_equal(uv_socketpair(type, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE), 0);
     assert_int_equal(uv_pipe_init(&on->loop, &f->pipe, 0), 0);
     assert_int_equal(uv_pipe_open(&f->pipe, ends[0]), 0);
     assert_int_equal(channel_start(f->channel, (uv_stream_t *)&f->pipe, &on->hub, FRAME_MAX,
                                    &channels_events, f),
                      0);
     f->peer = ends[1];
+}
+
+static inline void channels_open(struct channels *f, struct channels_loop *on, int type,
+                                 enum channels_what what)
+{
+    uv_os_sock_t ends[2];
+
+    assert_int_equal(uv_socketpair(type, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE), 0);
+    channels_open_on(f, on, ends, what);
 }
 
 static inline void channels_set_up(struct channels *f, enum channels_what what)

@@ -15,6 +15,7 @@
 
 #include "common/hash.h"
 #include "proto/message.h"
+#include "proto/message_zstd.h"
 
 #define FRAME_MAX (1u << 20)
 
@@ -26,6 +27,9 @@ struct messages_frame {
     struct buf scratch;
 };
 
+/* What all tests of a program compress with. */
+static struct message_zstd messages_zstd;
+
 static inline struct messages_frame messages_open(const struct buf *b)
 {
     struct messages_frame f = { 0 };
@@ -35,8 +39,8 @@ static inline struct messages_frame messages_open(const struct buf *b)
                      buf_len(b));
     assert_int_equal(frame_verify(buf_front(b), &f.header), 0);
     f.head = buf_front(b) + FRAME_HEADER_BYTES;
-    assert_int_equal(message_body(&f.header, f.head + f.header.head_bytes, FRAME_MAX,
-                                  &f.scratch, &f.body, &f.body_bytes),
+    assert_int_equal(message_body(&messages_zstd, &f.header, f.head + f.header.head_bytes,
+                                  FRAME_MAX, &f.scratch, &f.body, &f.body_bytes),
                      0);
     return f;
 }

@@ -1,3 +1,7 @@
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include "common/mem.h"
 #include "common/status.h"
 #include "tests/unit/proto/channels.h"
@@ -264,6 +268,59 @@ static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **st
     buf_deinit(&all);
 }
 
+/* Two ends of a connection over loopback. */
+static void connect_ends(uv_os_sock_t ends[2])
+{
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t at_bytes = sizeof at;
+    int door = socket(AF_INET, SOCK_STREAM, 0);
+
+    ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(door, 1), 0);
+    assert_int_equal(getsockname(door, (struct sockaddr *)&at, &at_bytes), 0);
+    assert_int_equal(connect(ends[1], (struct sockaddr *)&at, sizeof at), 0);
+    ends[0] = accept4(door, NULL, NULL, SOCK_NONBLOCK);
+    assert_true(ends[0] >= 0);
+    assert_int_equal(setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)),
+                     0);
+    close(door);
+}
+
+static bool acknowledges_at_once(int fd)
+{
+    int at_once = -1;
+    socklen_t n_bytes = sizeof at_once;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, &n_bytes), 0);
+    return at_once == 1;
+}
+
+/* What has come of a frame is acknowledged without the kernel's delay, a whole one with its answer. */
+static void the_beginning_of_a_frame_is_acknowledged_at_once(void **state)
+{
+    struct buf b = channels_beat(7);
+    struct channels f = { 0 };
+    uv_os_sock_t ends[2];
+
+    (void)state;
+    connect_ends(ends);
+    channels_loop_init(&f.own);
+    channels_open_on(&f, &f.own, ends, KEEP);
+    assert_int_equal(setsockopt(ends[0], IPPROTO_TCP, TCP_QUICKACK, &(int){ 0 }, sizeof(int)),
+                     0);
+    channels_write(&f, buf_front(&b), buf_len(&b));
+    assert_int_equal(f.n_frames, 1);
+    assert_false(acknowledges_at_once(ends[0]));
+    channels_write(&f, buf_front(&b), buf_len(&b) - 1);
+    assert_true(acknowledges_at_once(ends[0]));
+    channels_write(&f, buf_front(&b) + buf_len(&b) - 1, 1);
+    assert_int_equal(f.n_frames, 2);
+    channels_tear_down(&f);
+    buf_deinit(&b);
+}
+
 #ifdef PS_FAULTS
 static void without_memory_for_what_comes_it_closes(void **state)
 {
@@ -299,6 +356,7 @@ int main(void)
         cmocka_unit_test(send_takes_the_frame_even_when_it_is_closing),
         cmocka_unit_test(a_peer_that_hangs_up_is_told_by_a_failed_write),
         cmocka_unit_test(stops_reading_while_the_peer_reads_no_replies_then_goes_on),
+        cmocka_unit_test(the_beginning_of_a_frame_is_acknowledged_at_once),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_for_what_comes_it_closes),
 #endif

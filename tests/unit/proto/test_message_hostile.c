@@ -77,9 +77,9 @@ static int write_rows(struct buf *b, unsigned type)
     messages_sections(push.sections, 9, bytes, &n, true);
     messages_sections(pull.sections, 9, bytes, &n, false);
     if (type == FRAME_PULL) {
-        status = message_write_pull(b, 1, &pull, false);
+        status = message_write_pull(b, 1, &pull, NULL);
     } else if (type == FRAME_PUSH) {
-        status = message_write_push(b, 1, &push, false);
+        status = message_write_push(b, 1, &push, NULL);
     } else {
         assert_int_equal(message_begin_pull_reply(b, 1, &pull_reply, &values), 0);
         memset(values, 7, 40);

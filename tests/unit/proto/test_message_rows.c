@@ -33,7 +33,7 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
 
         push = (struct push){ UINT64_MAX, UINT64_MAX - 1, UINT32_MAX, true, n, { { 0 } } };
         messages_sections(push.sections, n, bytes, &n_bytes, true);
-        assert_int_equal(message_write_push(&b, 6, &push, n % 2), 0);
+        assert_int_equal(message_write_push(&b, 6, &push, n % 2 ? &messages_zstd : NULL), 0);
         f = messages_open(&b);
         assert_int_equal(f.header.flags, n % 2 && n_bytes >= 512 ? FRAME_ZSTD : 0);
         assert_int_equal(f.body_bytes, n_bytes);
@@ -50,7 +50,7 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
                               .deadline_ms = UINT32_MAX,
                               .n_sections = n };
         messages_sections(pull.sections, n, bytes, &n_bytes, false);
-        assert_int_equal(message_write_pull(&b, 7, &pull, n % 2), 0);
+        assert_int_equal(message_write_pull(&b, 7, &pull, n % 2 ? &messages_zstd : NULL), 0);
         f = messages_open(&b);
         assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got_pull),
                          0);
@@ -70,7 +70,7 @@ static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **st
     struct messages_frame f;
 
     (void)state;
-    assert_int_equal(message_write_pull(&b, 7, &pull, false), 0);
+    assert_int_equal(message_write_pull(&b, 7, &pull, NULL), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got),
                      PS_ECOUNT);
@@ -119,7 +119,7 @@ static void pull_reply_is_filled_in_place(void **state)
                     message_sum_pull_reply(&b, at, &crc);
             }
         if (compress)
-            message_pack_pull_reply(&b);
+            message_pack_pull_reply(&b, &messages_zstd);
         else
             message_end_pull_reply(&b, &crc);
         f = messages_open(&b);
@@ -149,7 +149,7 @@ static void a_refused_pull_has_no_sections(void **state)
     (void)state;
     m = (struct pull_reply){ .status = PS_EDEADLINE, .text = "parked for 30 s" };
     assert_int_equal(message_begin_pull_reply(&b, 1, &m, &values), 0);
-    message_pack_pull_reply(&b);
+    message_pack_pull_reply(&b, &messages_zstd);
     f = messages_open(&b);
     assert_int_equal(message_read_pull_reply(&f.header, f.head, f.body, f.body_bytes, &got), 0);
     assert_true(got.status == PS_EDEADLINE && got.n_sections == 0);
@@ -175,7 +175,7 @@ static int push_status(uint32_t n_keys, uint32_t key_bytes, uint32_t value_bytes
                                          .key_bytes = key_bytes,
                                          .values = bytes,
                                          .value_bytes = value_bytes };
-    assert_int_equal(message_write_push(&b, 6, &push, false), 0);
+    assert_int_equal(message_write_push(&b, 6, &push, NULL), 0);
     f = messages_open(&b);
     status = message_read_push(&f.header, f.head, body, body_bytes, &got);
     messages_close(&f, &b);
@@ -220,7 +220,7 @@ static void a_pull_with_values_is_refused(void **state)
     pull.sections[0] = (struct section){
         .n_keys = 1, .keys = bytes, .key_bytes = 1, .values = bytes, .value_bytes = 4
     };
-    assert_int_equal(message_write_pull(&b, 6, &pull, false), 0);
+    assert_int_equal(message_write_pull(&b, 6, &pull, NULL), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got),
                      PS_ECOUNT);
@@ -269,8 +269,9 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
         .n_keys = 1000, .keys = bytes, .key_bytes = 1000, .values = bytes, .value_bytes = 90000
     };
     for (k = 0; status; k++) {
+        message_zstd_deinit(&messages_zstd);
         mem_fail_after(k);
-        status = message_write_push(&b, 1, &push, true);
+        status = message_write_push(&b, 1, &push, &messages_zstd);
         mem_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         assert_true(status == 0 || buf_len(&b) == 0);
@@ -278,8 +279,9 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
     assert_true(k >= 2);
     buf_deinit(&b);
     /* Without the memory to compress, the push goes as it is. */
+    message_zstd_deinit(&messages_zstd);
     mem_fail_after(1);
-    assert_int_equal(message_write_push(&b, 1, &push, true), 0);
+    assert_int_equal(message_write_push(&b, 1, &push, &messages_zstd), 0);
     mem_fail_after(-1);
     assert_int_equal(buf_front(&b)[5], 0);
     buf_deinit(&b);
@@ -322,8 +324,9 @@ static void every_failing_allocation_of_a_pull_reply_leaves_nothing(void **state
     assert_null(b.bytes);
     assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), 0);
     memset(values, 0, 100000);
+    message_zstd_deinit(&messages_zstd);
     mem_fail_after(0);
-    message_pack_pull_reply(&b);
+    message_pack_pull_reply(&b, &messages_zstd);
     mem_fail_after(-1);
     assert_true(buf_len(&b) > 100000);
     buf_deinit(&b);

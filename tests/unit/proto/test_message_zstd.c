@@ -27,7 +27,7 @@ static void a_body_is_compressed_only_where_it_pays(void **state)
                                              .key_bytes = 100,
                                              .values = bytes,
                                              .value_bytes = cases[i].n_bytes - 100 };
-        assert_int_equal(message_write_push(&b, 6, &push, true), 0);
+        assert_int_equal(message_write_push(&b, 6, &push, &messages_zstd), 0);
         f = messages_open(&b);
         assert_int_equal(f.header.flags, cases[i].flags);
         assert_int_equal(f.body_bytes, cases[i].n_bytes);
@@ -48,7 +48,8 @@ static int body_status(const uint8_t *bytes, size_t n_bytes, uint32_t max_bytes)
     int status;
 
     memcpy(copy + 1, bytes, n_bytes);
-    status = message_body(&h, copy + 1, max_bytes, &scratch, &body, &body_bytes);
+    status =
+        message_body(&messages_zstd, &h, copy + 1, max_bytes, &scratch, &body, &body_bytes);
     assert_true(status != 0 || body_bytes <= max_bytes);
     buf_deinit(&scratch);
     free(copy);
@@ -73,7 +74,7 @@ static void bombs_and_broken_zstd_are_refused(void **state)
                                          .key_bytes = 1,
                                          .values = zeros,
                                          .value_bytes = (1u << 20) - 1 };
-    assert_int_equal(message_write_push(&b, 6, &push, true), 0);
+    assert_int_equal(message_write_push(&b, 6, &push, &messages_zstd), 0);
     assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
     z = buf_front(&b) + FRAME_HEADER_BYTES + h.head_bytes;
     n = h.body_bytes;
@@ -94,8 +95,10 @@ static void bombs_and_broken_zstd_are_refused(void **state)
         }
     /* And a plain body beyond the limit. */
     h = (struct frame_header){ .body_bytes = 100 };
-    assert_int_equal(message_body(&h, zeros, 99, &scratch, &body, &body_bytes), PS_ETOOBIG);
-    assert_int_equal(message_body(&h, zeros, 100, &scratch, &body, &body_bytes), 0);
+    assert_int_equal(message_body(&messages_zstd, &h, zeros, 99, &scratch, &body, &body_bytes),
+                     PS_ETOOBIG);
+    assert_int_equal(message_body(&messages_zstd, &h, zeros, 100, &scratch, &body, &body_bytes),
+                     0);
     buf_deinit(&b);
     free(zeros);
 }
@@ -115,11 +118,12 @@ static void a_body_that_finds_no_memory_is_refused(void **state)
     push.sections[0] = (struct section){
         .n_keys = 1000, .keys = bytes, .key_bytes = 1000, .values = bytes, .value_bytes = 90000
     };
-    assert_int_equal(message_write_push(&b, 1, &push, true), 0);
+    assert_int_equal(message_write_push(&b, 1, &push, &messages_zstd), 0);
     assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
     mem_fail_after(0);
-    assert_int_equal(message_body(&h, buf_front(&b) + FRAME_HEADER_BYTES + h.head_bytes,
-                                  FRAME_MAX, &scratch, &body, &n),
+    assert_int_equal(message_body(&messages_zstd, &h,
+                                  buf_front(&b) + FRAME_HEADER_BYTES + h.head_bytes, FRAME_MAX,
+                                  &scratch, &body, &n),
                      -ENOMEM);
     mem_fail_after(-1);
     buf_deinit(&scratch);

@@ -33,7 +33,8 @@ struct fixture {
     struct hello_reply welcome;
 };
 
-static inline void set_up(struct fixture *f)
+/* wait_max_ms: of joins and tables for room in the log. */
+static inline void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
 {
     struct shard_config core = {
         .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000
@@ -41,7 +42,8 @@ static inline void set_up(struct fixture *f)
     struct service_config service = { .loop = &f->loop,
                                       .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                       .lease_ms = 10000,
-                                      .park_max_ms = 10000 };
+                                      .park_max_ms = 10000,
+                                      .wait_max_ms = wait_max_ms };
     struct switchboard_config board = { .hub = &f->hub,
                                         .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                         .frame_timeout_ms = 10000,
@@ -60,6 +62,11 @@ static inline void set_up(struct fixture *f)
     f->service = service_new(&service);
     board.owner = f->service;
     switchboard_init(&f->board, &board);
+}
+
+static inline void set_up(struct fixture *f)
+{
+    set_up_waiting(f, 1000000);
 }
 
 static inline void tear_down(struct fixture *f)

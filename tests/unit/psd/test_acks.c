@@ -18,7 +18,7 @@ static void send_push(struct peer *p, uint64_t seq)
     struct push push = { .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true };
     struct buf frame = { 0 };
 
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
     peer_send(p, &frame);
 }
 

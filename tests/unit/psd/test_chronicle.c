@@ -110,12 +110,33 @@ static void another_incarnation_in_the_same_place_is_another_worker(void **state
     chronicle_free(c);
 }
 
+/* psd is started again: the roster that it finds tells of ends that were told then. */
+static void who_had_ended_before_the_start_is_not_told_again(void **state)
+{
+    struct lines lines = { 0 };
+    struct chronicle *c = chronicle_new(take, &lines);
+    struct report_worker w[2] = { worker("a", 0, WORKER_DEAD), worker("a", 1, WORKER_LOST) };
+
+    (void)state;
+    enter_main();
+    look(c, w, 2);
+    assert_int_equal(lines.n, 0);
+    w[0].state = WORKER_LIVE;
+    w[0].incarnation++;
+    look(c, w, 2);
+    w[0].state = WORKER_DEAD;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    chronicle_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_joins_leaves_dies_or_never_comes_is_told_once),
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
+        cmocka_unit_test(who_had_ended_before_the_start_is_not_told_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

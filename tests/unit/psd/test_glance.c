@@ -76,7 +76,7 @@ static void random_run(uint64_t seed)
 
     for (uint32_t i = 0; i < b.push.n_sections; i++)
         make_section(&b, i, hash_mix2(seed, i));
-    assert_int_equal(message_write_push(&b.frame, 1, &b.push, false), 0);
+    assert_int_equal(message_write_push(&b.frame, 1, &b.push, NULL), 0);
     assert_int_equal(frame_decode(buf_front(&b.frame), UINT32_MAX, &header), 0);
     head = buf_front(&b.frame) + FRAME_HEADER_BYTES;
     body = head + header.head_bytes;
@@ -108,7 +108,7 @@ static void other_frames_are_not_looked_at(void **state)
 
     (void)state;
     make_section(&b, 0, 4);
-    assert_int_equal(message_write_push(&b.frame, 1, &b.push, false), 0);
+    assert_int_equal(message_write_push(&b.frame, 1, &b.push, NULL), 0);
     assert_int_equal(frame_decode(buf_front(&b.frame), UINT32_MAX, &header), 0);
     head = buf_front(&b.frame) + FRAME_HEADER_BYTES;
     assert_true(glance_more(&scratch, &header, head, head + header.head_bytes,
@@ -149,7 +149,7 @@ static struct push_reply push_all(struct peer *p, uint64_t seq)
                                          .key_bytes = keys_encode(keys, N_KEYS, key_bytes),
                                          .values = (const uint8_t *)gradient,
                                          .value_bytes = sizeof gradient };
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
     peer_send(p, &frame);
     assert_true(peer_receive(p));
     assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);

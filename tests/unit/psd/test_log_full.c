@@ -28,7 +28,8 @@ static void on_room(void *owner)
     service_go_on(l->f.service);
 }
 
-static void logged_begin(struct logged *l, enum log_durability durability)
+static void logged_begin_waiting(struct logged *l, enum log_durability durability,
+                                 uint64_t wait_max_ms)
 {
     struct log_writer_config writer = {
         .dir = "log", .identity = { .n_shards = 1 }, .durability = durability, .interval_ms = 4
@@ -37,7 +38,7 @@ static void logged_begin(struct logged *l, enum log_durability durability)
     struct err err;
 
     *l = (struct logged){ .n_rooms = 0 };
-    set_up(&l->f);
+    set_up_waiting(&l->f, wait_max_ms);
     crash_files_init(&l->files);
     slow_disk_init(&l->disk, &l->files.ops);
     writer.files = &l->disk.ops;
@@ -52,6 +53,11 @@ static void logged_begin(struct logged *l, enum log_durability durability)
                                                                 .owner = l },
                                     &end, &l->log, &err),
                      0);
+}
+
+static void logged_begin(struct logged *l, enum log_durability durability)
+{
+    logged_begin_waiting(l, durability, 1000000);
 }
 
 static void logged_end(struct logged *l)
@@ -84,7 +90,7 @@ static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
                                          .key_bytes = keys_encode(keys, n_keys, key_bytes),
                                          .values = (const uint8_t *)values,
                                          .value_bytes = (size_t)n_keys * DIM * sizeof(float) };
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
     peer_send(p, &frame);
 }
 
@@ -242,6 +248,62 @@ static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
     logged_end(&l);
 }
 
+static size_t n_connections(struct logged *l)
+{
+    struct switchboard_counts counts;
+
+    switchboard_count(&l->f.board, &counts);
+    return counts.connections;
+}
+
+/* A held connection is not read: that its peer has hung up is seen when the wait is over, however long the disk
+ * stands still. */
+static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **state)
+{
+    struct join_reply joined;
+    struct table_reply made;
+    struct logged l;
+    struct peer p, late, maker, gone;
+
+    (void)state;
+    logged_begin_waiting(&l, LOG_ASYNC, 1);
+    p = client(&l.f, "worker");
+    late = client(&l.f, "worker");
+    maker = client(&l.f, "worker");
+    gone = client(&l.f, "worker");
+    while (join_job(&p, 0, 1).status)
+        ;
+    fill(&l, &p, 1);
+    send_join(&late, 1);
+    send_table(&maker, "t");
+    send_table(&gone, "u");
+    turn(&p);
+    peer_close(&gone);
+    turn(&p);
+    assert_int_equal(n_connections(&l), 4);
+    enter_shard();
+    service_tick(l.f.service);
+    assert_true(peer_receive(&late));
+    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
+    assert_int_equal(joined.status, -EBUSY);
+    assert_non_null(strstr(joined.text, "job job: the push log is full"));
+    assert_true(peer_receive(&maker));
+    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
+    assert_int_equal(made.status, -EBUSY);
+    assert_non_null(strstr(made.text, "table t: the push log is full"));
+    peer_close(&late);
+    peer_close(&maker);
+    while (n_connections(&l) > 1)
+        peer_turn(&p);
+    assert_true(l.f.acks.is_full);
+    slow_disk_open(&l.disk);
+    drain(&l, &p);
+    assert_int_equal(shard_n_tables(l.f.shard), 0);
+    assert_int_equal(beat(&p), 0);
+    peer_close(&p);
+    logged_end(&l);
+}
+
 /* The writer makes room at any moment, also between a reservation that finds none and whatever is asked
  * next: each time the queue is full, room is asked for until there is some. */
 static void a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory(void **state)
@@ -282,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
         cmocka_unit_test(who_hangs_up_while_it_waits_is_forgotten),
         cmocka_unit_test(who_waits_when_the_daemon_stops_is_hung_up_on),
+        cmocka_unit_test(who_has_waited_is_told_why_and_leaves_no_connection_behind),
         cmocka_unit_test(a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory),
     };
 

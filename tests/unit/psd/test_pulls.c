@@ -171,7 +171,7 @@ static void ask_ahead(struct fixture *f, uint64_t request_id, uint64_t clock,
         keys[i] = i;
     pull.sections[0] = (struct section){ .n_keys = N_KEYS, .keys = bytes };
     pull.sections[0].key_bytes = keys_encode(keys, N_KEYS, bytes);
-    assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
     peer_send(&f->peer, &frame);
 }
 

@@ -16,7 +16,7 @@ static void send_push(struct peer *p, uint64_t seq)
                                          .values = (const uint8_t *)gradient,
                                          .value_bytes = sizeof gradient };
     push.sections[0].key_bytes = keys_encode(&key, 1, keys);
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, false), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
     peer_send(p, &frame);
 }
 
@@ -35,7 +35,7 @@ static void send_pull(struct peer *p, uint64_t clock, uint64_t request_id)
 
     pull.sections[0] = (struct section){ .n_keys = 1, .keys = keys };
     pull.sections[0].key_bytes = keys_encode(&key, 1, keys);
-    assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
     peer_send(p, &frame);
 }
 

@@ -8,6 +8,7 @@ enum { N_KEYS = 40000 }; /* ten slices and more */
 static uint64_t keys[N_KEYS];
 static uint8_t key_bytes[(size_t)N_KEYS * KEYS_BYTES_MAX];
 static float gradient[N_KEYS * DIM];
+static struct message_zstd zstd;
 
 static struct section section_of(uint32_t n_keys)
 {
@@ -30,7 +31,7 @@ static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compres
     push.sections[0] = section_of(n_keys);
     push.sections[0].values = (const uint8_t *)gradient;
     push.sections[0].value_bytes = n_keys * DIM * sizeof *gradient;
-    assert_int_equal(message_write_push(&frame, 100 + seq, &push, compress), 0);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, compress ? &zstd : NULL), 0);
     peer_send(p, &frame);
 }
 
@@ -39,7 +40,7 @@ static void ask_pull(struct peer *p, uint64_t request_id, uint64_t clock, uint32
     struct pull pull = { .clock = clock, .n_sections = 1, .sections = { section_of(n_keys) } };
     struct buf frame = { 0 };
 
-    assert_int_equal(message_write_pull(&frame, request_id, &pull, false), 0);
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
     peer_send(p, &frame);
 }
 
