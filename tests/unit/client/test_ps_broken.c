@@ -410,11 +410,10 @@ static void a_worker_goes_on_behind_a_push_that_nobody_got(void **state)
     assert_int_equal(ps_pull_wait(rig.c, &err), 0);
     assert_int_equal(push_step(rig.c, rig.table, 1, &err), 0);
     assert_int_equal(ps_flush(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->shards[0].unfinished, 1);
     assert_int_equal(rig.f->shards[0].n_applied, 1);
-    fake_free(rig.f);
+    tear_down(&rig);
     uv_sem_destroy(&f.joins_again);
 }
 

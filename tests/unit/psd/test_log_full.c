@@ -274,7 +274,7 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     while (join_job(&p, 0, 1).status)
         ;
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&maker, "t");
     send_table(&gone, "u");
     turn(&p);
@@ -283,12 +283,10 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     assert_int_equal(n_connections(&l), 4);
     enter_shard();
     service_tick(l.f.service);
-    assert_true(peer_receive(&late));
-    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
+    joined = hear_join(&late);
     assert_int_equal(joined.status, -EBUSY);
     assert_non_null(strstr(joined.text, "job job: the push log is full"));
-    assert_true(peer_receive(&maker));
-    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
+    made = hear_table(&maker);
     assert_int_equal(made.status, -EBUSY);
     assert_non_null(strstr(made.text, "table t: the push log is full"));
     peer_close(&late);

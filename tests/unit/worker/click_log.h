@@ -30,14 +30,21 @@ static inline void must(int status, const struct err *err)
 /* `more`: flags, up to a NULL. */
 static inline void click_log_settings(struct settings *s, const char *const *more)
 {
-    const char *flags[40] = {
-        "--data", click_log_path, "--format", "criteo",   "--batch", "16",     "--dim",
-        "4",      "--bottom",     "8",        "--top",    "8",       "--wide", "--mode",
-        "async",  "--log-level",  "error",    "--epochs", "2"
-    };
+    /* However slow the machine is, no line of progress begins the sums of the loss anew. */
+    const char *flags[40] = { "--data",   click_log_path,
+                              "--format", "criteo",
+                              "--batch",  "16",
+                              "--dim",    "4",
+                              "--bottom", "8",
+                              "--top",    "8",
+                              "--wide",   "--mode",
+                              "async",    "--log-level",
+                              "error",    "--epochs",
+                              "2",        "--progress-every",
+                              "1h" };
     enum settings_action action;
     struct err err = { 0 };
-    int n = 19;
+    int n = 21;
 
     while (*more)
         flags[n++] = *more++;
