@@ -42,6 +42,8 @@ CACHE_CASES = [  # where psworker has a row cache, which is on unless it is told
     ("int8 rows, 1-bit dense, row cache", [*INT8, "--dense-push-codec", "onebit"]),
     ("int8 rows, 1-bit dense after 50 steps, row cache", [*INT8, "--dense-push-codec", "onebit", "--dense-push-warmup", "50"]),
     ("1-bit pushes, row cache", ONEBIT),
+    ("1-bit rows, top-k dense after 32 steps, zstd, row cache",
+     [*ONEBIT, "--dense-push-codec", "topk", "--dense-push-warmup", "32", "--dense-push-warmup-codec", "bf16", "--zstd"]),
     ("auto", AUTO),
 ]
 
