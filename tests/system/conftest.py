@@ -13,6 +13,7 @@ import urllib.request
 import pytest
 
 import wire
+from training import free_ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
@@ -92,7 +93,7 @@ def start_psd(tmp_path):
     daemons = []
 
     def start(*args, data=True):
-        args = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *args]
+        args = ["--listen", f"127.0.0.1:{free_ports(1)[0]}", "--http", "127.0.0.1:0", *args]
         if data and "--data-dir" not in args:
             args += ["--data-dir", str(tmp_path / f"data-{len(daemons)}")]
         daemons.append(Daemon(args, tmp_path))

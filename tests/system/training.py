@@ -1,7 +1,9 @@
 """Real psd and psworker processes for the tests that train: start, wait, read results."""
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -37,13 +39,20 @@ def golden():
 
 
 def free_ports(n):
-    socks = [socket.socket() for _ in range(n)]
-    for s in socks:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in socks]
-    for s in socks:
-        s.close()
-    return ports
+    """Ports that nobody listens at, below those that the kernel gives to outgoing connections, so that none is taken before a psd has it, nor
+    while it is down between two lives. Test processes side by side draw from different ones."""
+    first = 10000 + 5000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4)
+    drawn = random.SystemRandom().sample(range(first, first + 5000), 100 + n)
+    return list(itertools.islice(filter(is_free, drawn), n))
+
+
+def is_free(port):
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_for(what, condition, seconds=30):
@@ -60,7 +69,7 @@ def wait_for(what, condition, seconds=30):
 class Psd:
     """One node. Its log is in `dir`/psd.log."""
 
-    def __init__(self, dir, *flags, listen="127.0.0.1:0", env=None):
+    def __init__(self, dir, *flags, listen=None, env=None):
         self.dir = pathlib.Path(dir)
         self.dir.mkdir(parents=True, exist_ok=True)
         self.log = self.dir / "psd.log"
@@ -68,7 +77,7 @@ class Psd:
         self.n_before = self.log.read_text().count("psd ready") if self.log.exists() else 0
         with open(self.log, "a") as err:
             self.proc = subprocess.Popen(
-                [BIN / "psd", "--listen", listen, "--http", "127.0.0.1:0", "--data-dir", self.data, *map(str, flags)],
+                [BIN / "psd", "--listen", listen or f"127.0.0.1:{free_ports(1)[0]}", "--http", "127.0.0.1:0", "--data-dir", self.data, *map(str, flags)],
                 stderr=err, stdout=err, env=env)
         self.address, self.http = self._ready()
 

@@ -100,13 +100,27 @@ static void a_client_waits_for_servers_that_come_late(void **state)
     fake_free(late.fake);
 }
 
+/* A port that refuses whoever comes, and that nobody else can be given meanwhile: bound, not listened on. */
+static int take_closed_port(int *ret_port)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t at_bytes = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &at_bytes), 0);
+    *ret_port = ntohs(at.sin_port);
+    return fd;
+}
+
 static void servers_that_never_come_end_in_a_sentence(void **state)
 {
     char servers[64];
     struct ps_options options = make_options(servers);
     struct ps_client *c;
     struct err err;
-    int port = free_port();
+    int port, fd = take_closed_port(&port);
 
     (void)state;
     snprintf(servers, sizeof servers, "127.0.0.1:%d,localhost:%d", port, port);
@@ -114,6 +128,7 @@ static void servers_that_never_come_end_in_a_sentence(void **state)
     assert_int_equal(ps_open(&options, &c, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "no answer for"));
     assert_non_null(strstr(err.text, status_text(-ECONNREFUSED)));
+    close(fd);
     options.servers = "nonsense";
     assert_int_equal(ps_open(&options, &c, &err), -EINVAL);
     assert_non_null(strstr(err.text, "HOST:PORT"));
