@@ -15,6 +15,7 @@
 #include "deploy/psctl/points.h"
 #include "deploy/psctl/restore.h"
 #include "deploy/psctl/verify.h"
+#include "worker/client/address.h"
 
 #define WORDS_MAX 4u /* the command and what stands behind it */
 
@@ -231,6 +232,17 @@ static int run(const struct options *o, const struct command *command, const cha
     return code;
 }
 
+/* Whether or not the command asks a node: a wrong setting is wrong. */
+static int check_server(const struct options *o)
+{
+    struct address ignored;
+    struct err err = { 0 };
+
+    return address_parse(o->server, strlen(o->server), &ignored, &err)
+               ? misused("server: %s", err.text)
+               : EXIT_ANSWERED;
+}
+
 static int start(const struct options *o, int argc, char **argv, const char *const *words,
                  uint32_t n_words)
 {
@@ -267,7 +279,9 @@ int main(int argc, char **argv)
         printf("psctl %s\n", PS_VERSION);
     else if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, &options, stdout);
-    else if (action == SETTINGS_RUN)
+    else
+        code = check_server(&options);
+    if (action == SETTINGS_RUN && code == EXIT_ANSWERED)
         code = start(&options, argc, argv, words, n_words);
     settings_free(&table, &options);
     return code;

@@ -21,6 +21,8 @@
 #include "tests/bench/psbench_local.h"
 #include "tests/bench/psbench_report.h"
 #include "tests/bench/psbench_run.h"
+#include "worker/client/address.h"
+#include "worker/client/seek.h"
 
 #define AT(field) offsetof(struct psbench_settings, field)
 
@@ -82,6 +84,16 @@ static const struct settings_table table = {
     .n_rows = COUNT_OF(rows),
 };
 
+static int check_server(const struct psbench_settings *s, struct err *err)
+{
+    struct address ignored[SEEK_SERVERS_MAX];
+    uint32_t n;
+    int status = address_list(s->server, SEEK_SERVERS_MAX, ignored, &n, err);
+    struct err why = *err;
+
+    return status ? err_set(err, PS_ESETTING, "server: %.400s", why.text) : 0;
+}
+
 static int check(const struct psbench_settings *s, struct err *err)
 {
     bool grows = false;
@@ -99,7 +111,9 @@ static int check(const struct psbench_settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
     if (s->local && s->spin)
         return err_set(err, PS_ESETTING, "spin: is for answers of a server; leave out local");
-    status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
+    status = check_server(s, err);
+    if (!status)
+        status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
     return status ? status : psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
 }
 
@@ -172,7 +186,8 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
     return status;
 }
 
-static int run(struct psbench_settings *s)
+/* With SETTINGS_CHECK, all that is done before a server is asked. */
+static int run(struct psbench_settings *s, enum settings_action action)
 {
     struct psbench_case *cases = mem_alloc(PSBENCH_CASES_MAX * sizeof *cases);
     struct err err = { 0 };
@@ -181,7 +196,7 @@ static int run(struct psbench_settings *s)
 
     if (!status)
         status = psbench_cases_list(s, cases, &n, &err);
-    if (!status) {
+    if (!status && action == SETTINGS_RUN) {
         code = 1;
         status = run_cases(s, cases, n, &err);
     }
@@ -228,8 +243,8 @@ int main(int argc, char **argv)
         printf("psbench %s\n", PS_VERSION);
     } else if (action == SETTINGS_PRINT_CONFIG) {
         settings_print_config(&table, settings, stdout);
-    } else if (action == SETTINGS_RUN) {
-        code = run(settings);
+    } else {
+        code = run(settings, action);
     }
     settings_free(&table, settings);
     free(settings);

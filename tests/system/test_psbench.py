@@ -177,11 +177,20 @@ def test_shards_run_without_a_server(measure):
     (["local", "grow"], "local: found grow"),
     (["local", "pull", "--spin"], "spin: is for answers of a server"),
     (["pull", "--rats", "5"], "rats"),
+    (["pull", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
+    (["pull", "--check", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
+    (["pull", "--check", "--server", "127.0.0.1:1,x:0"], 'server: "x:0" is no server address'),
+    (["pull", "--check", "--codec", "int9"], 'codec: found "int9", expected fp32'),
 ])
 def test_wrong_words_are_refused(args, sentence):
     got = psbench(*args)
     assert got.returncode == 2
     assert got.stderr.startswith("psbench: ") and sentence in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_settings_are_checked_without_a_server():
+    got = psbench("pull", "--check", "--server", "127.0.0.1:1, [::1]:7070")
+    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
 def test_rows_that_find_no_room_are_told(start_psd, measure):

@@ -183,6 +183,9 @@ def test_a_server_that_is_not_there_is_named():
     (["status", "--timeout", "soon"], "--timeout"),
     (["status", "--timeout"], "--timeout"),
     (["status", "tables"], "tables"),
+    (["status", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
+    (["status", "--check", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
+    (["--check", "--server", "127.0.0.1:99999"], 'server: "127.0.0.1:99999" is no server address'),
 ])
 def test_a_wrong_question_ends_in_2_and_one_sentence(args, words):
     got = psctl(*args)
@@ -197,6 +200,11 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
         path.write_text(content)
     got = psctl("status", "--token-file", str(path))
     assert got.returncode == 1 and words in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_a_server_is_checked_without_being_asked():
+    got = psctl("status", "--check", "--server", "[::1]:7070")
+    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
 def test_help_and_version():
