@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/token_file.h"
 #include "worker/claim.h"
 #include "worker/client/spool.h"
 #include "worker/compute/compute.h"
@@ -107,8 +108,8 @@ static int moments_from_tables(struct run *r, struct err *err)
 static int final_validation(struct run *r, struct trainer *t, struct metrics_result *ret,
                             struct err *err)
 {
-    char token[128];
-    int status = setup_token(r->settings.token_file, token, err);
+    char token[TOKEN_FILE_MAX];
+    int status = token_file_read(&file_os, r->settings.token_file, token, err);
 
     if (!r->settings.local && !status && r->settings.workers > 1)
         others_wait(&r->settings, token, r->stop);

@@ -9,6 +9,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/token_file.h"
 #include "worker/bookmark.h"
 #include "worker/client/spool.h"
 #include "worker/data/moments.h"
@@ -282,26 +283,6 @@ int setup_look(const struct setup *u, struct err *err)
     return status || !own_valid ? status : look_at(u, false, err);
 }
 
-int setup_token(const char *path, char ret_token[128], struct err *err)
-{
-    FILE *f;
-
-    ret_token[0] = 0;
-    if (!path[0])
-        return 0;
-    f = fopen(path, "r");
-    if (!f)
-        return err_set(err, -errno, "--token-file: %s cannot be read: %s", path,
-                       strerror(errno));
-    if (!fgets(ret_token, 128, f))
-        ret_token[0] = 0;
-    fclose(f);
-    ret_token[strcspn(ret_token, "\r\n")] = 0;
-    return ret_token[0]
-               ? 0
-               : err_set(err, PS_ESETTING, "--token-file: the first line of %s is empty", path);
-}
-
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct store *with_cache(const struct settings *s, struct store *store,
                                 const struct ps_options *options)
@@ -370,7 +351,7 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
                 void (*notice)(void *, const char *), void *arg, struct store **ret,
                 struct err *err)
 {
-    char name[64], host[48] = "?", token[128];
+    char name[64], host[48] = "?", token[TOKEN_FILE_MAX];
     struct ps_options options = { .servers = s->servers,
                                   .token = token,
                                   .name = name,
@@ -396,7 +377,7 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
         options.bound = 0;
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
-    status = setup_token(s->token_file, token, err);
+    status = token_file_read(&file_os, s->token_file, token, err);
     if (!status)
         status = store_remote_open(&options, ret, err);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))

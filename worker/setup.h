@@ -68,7 +68,4 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
 
 void setup_deinit(struct setup *u);
 
-/* The first line of the token file, or "" without one. */
-int setup_token(const char *path, char ret_token[128], struct err *err) MUST_CHECK;
-
 #endif

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/token_file.h"
 #include "worker/others.h"
 #include "worker/setup.h"
 
@@ -21,7 +22,7 @@ struct watch {
     const struct settings *s; /* borrowed, as the next two */
     struct store *store;
     const struct stop *stop;
-    char token[128];
+    char token[TOKEN_FILE_MAX];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -147,7 +148,7 @@ int watch_start(const struct settings *s, struct store *store, const struct stop
     w->s = s;
     w->store = store;
     w->stop = stop;
-    status = setup_token(s->token_file, w->token, err);
+    status = token_file_read(&file_os, s->token_file, w->token, err);
     if (status) {
         free(w);
         return status;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/file.h"
 #include "common/mem.h"
+#include "common/token_file.h"
 #include "deploy/psctl/offline.h"
 #include "deploy/psctl/show.h"
 #include "worker/client/ps.h"
@@ -20,40 +20,12 @@ static int complain(const char *sentence)
     return EXIT_FAILED;
 }
 
-int ask_token(const struct options *o, char token[static ASK_TOKEN_MAX], struct err *err)
-{
-    const char *path = o->token_file;
-    int64_t n;
-    int fd, status;
-
-    token[0] = '\0';
-    if (!path[0])
-        return 0;
-    status = file_os.open_read(file_os.state, path, &fd);
-    if (status)
-        return err_set(err, status, "token-file: cannot read %.150s: %s", path,
-                       status_text(status));
-    n = file_os.read(file_os.state, fd, token, ASK_TOKEN_MAX);
-    file_os.close(file_os.state, fd);
-    if (n < 0)
-        return err_set(err, (int)n, "token-file: cannot read %.150s: %s", path,
-                       status_text((int)n));
-    if (n == ASK_TOKEN_MAX)
-        return err_set(err, PS_ESETTING,
-                       "token-file: %.150s holds more than the %u characters of a token", path,
-                       ASK_TOKEN_MAX - 1);
-    while (n > 0 && strchr("\r\n\t ", token[n - 1]))
-        n--;
-    token[n] = '\0';
-    return 0;
-}
-
 /* *ret_json is the caller's to free. */
 static int ask(const struct options *o, const char *server, const char *command,
                const char *argument, char **ret_json, struct err *err)
 {
-    char token[ASK_TOKEN_MAX];
-    int status = ask_token(o, token, err);
+    char token[TOKEN_FILE_MAX];
+    int status = token_file_read(&file_os, o->token_file, token, err);
 
     return status ? status
                   : ps_admin(server, token, command, argument, (uint32_t)o->timeout_ms,

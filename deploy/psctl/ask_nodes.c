@@ -13,7 +13,7 @@ bool ask_nodes_find(struct ask_nodes *a, const struct options *o)
     struct err err = { 0 };
 
     *a = (struct ask_nodes){ .options = o, .cluster = mem_alloc(sizeof *a->cluster) };
-    if (!ask_token(o, a->token, &err) &&
+    if (!token_file_read(&file_os, o->token_file, a->token, &err) &&
         !ps_admin_cluster(o->server, a->token, (uint32_t)o->timeout_ms, a->cluster, &err))
         return true;
     fprintf(stderr, "psctl: %s\n", err.text);

@@ -2,12 +2,13 @@
 #ifndef DEPLOY_PSCTL_ASK_NODES_H
 #define DEPLOY_PSCTL_ASK_NODES_H
 
+#include "common/token_file.h"
 #include "deploy/psctl/ask.h"
 #include "worker/client/ps_admin.h"
 
 struct ask_nodes {
     const struct options *options; /* borrowed */
-    char token[ASK_TOKEN_MAX];
+    char token[TOKEN_FILE_MAX];
     struct hello_reply *cluster; /* owned */
     struct ps_admin_node *nodes; /* owned, cluster->n_nodes, and their answers */
 };

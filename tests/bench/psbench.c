@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "common/token_file.h"
 #include "tests/bench/psbench_cases.h"
 #include "tests/bench/psbench_core.h"
 #include "tests/bench/psbench_cpu.h"
@@ -30,6 +31,8 @@
 static const struct setting rows[] = {
     { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070", "any node of the cluster", AT(server), 0, 0 },
     { "server", "token", SETTING_TEXT, "TEXT", "", "the cluster's secret", AT(token), 0, 0 },
+    { "server", "token-file", SETTING_TEXT, "FILE", "",
+      "holds the secret that the node wants to be shown, where --token does not give it; empty: none", AT(token_file), 0, 0 },
     { "server", "server-pid", SETTING_U32, "PID", "0",
       "the psd whose CPU time is to be reported; 0: the one that answers, if it is on this machine", AT(server_pid), 0, 0 },
     { "load", "keys-per-request", SETTING_LIST, "N", "1000", "unique keys in each request", AT(keys), 0, 0 },
@@ -111,6 +114,9 @@ static int check(const struct psbench_settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
     if (s->local && s->spin)
         return err_set(err, PS_ESETTING, "spin: is for answers of a server; leave out local");
+    if (s->token[0] && s->token_file[0])
+        return err_set(err, PS_ESETTING,
+                       "token and token-file: both are given, expected one of them");
     status = check_server(s, err);
     if (!status)
         status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
@@ -173,9 +179,11 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
     struct psbench_core *core = NULL;
     int cpu, status = psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
 
+    if (!status && s->token_file[0] && !s->local)
+        status = token_file_read(&file_os, s->token_file, s->token, err);
     if (!status && !s->local)
         status = psbench_cpu_pin(cpu, err);
-    if (!s->local && !s->server_pid)
+    if (!status && !s->local && !s->server_pid)
         s->server_pid = psbench_greet_find_pid(s);
     for (uint32_t i = 0; i < n && !status; i++) {
         psbench_cases_choose(&cases[i], s);

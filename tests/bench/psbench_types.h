@@ -23,7 +23,8 @@ struct psbench_settings {
     enum psbench_load loads[PSBENCH_LOAD_END];
     uint32_t n_loads;
     struct setting_list keys, codecs;
-    char server[SETTINGS_TEXT_MAX], token[SETTINGS_TEXT_MAX], json[SETTINGS_TEXT_MAX];
+    char server[SETTINGS_TEXT_MAX], token[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX],
+        json[SETTINGS_TEXT_MAX];
     char server_cpu[SETTINGS_TEXT_MAX], client_cpu[SETTINGS_TEXT_MAX];
     char threads[SETTINGS_TEXT_MAX];
     uint32_t dim, depth_wanted, connections, server_pid, rounds;

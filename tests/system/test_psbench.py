@@ -177,6 +177,7 @@ def test_shards_run_without_a_server(measure):
     (["local", "grow"], "local: found grow"),
     (["local", "pull", "--spin"], "spin: is for answers of a server"),
     (["pull", "--rats", "5"], "rats"),
+    (["pull", "--token", "a", "--token-file", "b"], "token and token-file: both are given, expected one of them"),
     (["pull", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
     (["pull", "--check", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
     (["pull", "--check", "--server", "127.0.0.1:1,x:0"], 'server: "x:0" is no server address'),
@@ -186,6 +187,28 @@ def test_wrong_words_are_refused(args, sentence):
     got = psbench(*args)
     assert got.returncode == 2
     assert got.stderr.startswith("psbench: ") and sentence in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_a_token_is_shown(start_psd, measure, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+    psd = start_psd("--shards", "1", "--token-file", str(token), data=False)
+    for flags in (["--token-file", str(token)], ["--token", "open sesame"]):
+        (line,) = measure("mix", *at(psd), *SMALL, *flags)
+        assert line["errors"] == 0 and line["server_cpu_s_per_million_rows"] > 0
+    got = psbench("mix", *at(psd), *SMALL)
+    assert got.returncode == 1 and "token: none given (--token-file)" in got.stderr
+
+
+@pytest.mark.parametrize("content, words", [(None, "No such file"), ("x" * 5000, "more than the 127"), ("\n", "found 0 bytes"),
+                                            ("a\nb\n", "expected one line"), ("x" * 128, "found 128 bytes")])
+def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+    got = psbench("pull", "--token-file", str(path))
+    assert got.returncode == 1 and got.stderr.startswith("psbench: token-file: ")
+    assert words in got.stderr and str(path) in got.stderr and got.stderr.count("\n") == 1
 
 
 def test_settings_are_checked_without_a_server():
