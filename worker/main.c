@@ -19,6 +19,7 @@
 #include "worker/evaluate.h"
 #include "worker/keys.h"
 #include "worker/others.h"
+#include "worker/output.h"
 #include "worker/settings_wire.h"
 #include "worker/trainer.h"
 
@@ -294,7 +295,7 @@ static void tell_written(const struct run *r, uint64_t n, const char *what)
              to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 
-static int predict_to(struct run *r, FILE *out, struct err *err)
+static int predict_to(struct run *r, FILE *out, uint64_t *ret_n, struct err *err)
 {
     struct metrics_result done;
     struct feed_bad_rows bad = { 0 };
@@ -308,31 +309,24 @@ static int predict_to(struct run *r, FILE *out, struct err *err)
         (void)err_set(err, status, "%.400s (files with the label column: --labelled)",
                       why.text);
     }
-    if (!status && fflush(out) != 0)
-        status = err_set(err, -errno, "the predictions cannot be written: %s", strerror(errno));
     if (!status)
-        tell_written(r, done.n, "prediction");
+        *ret_n = done.n;
     return status;
 }
 
 static int predict(struct run *r, struct err *err)
 {
-    const char *path = r->settings.output;
-    FILE *out = stdout;
+    struct output out;
+    uint64_t n = 0;
     int status = open_trained(r, r->settings.labelled, err);
 
+    if (!status)
+        status = output_open(r->settings.output, &out, err);
     if (status)
         return status;
-    if (strcmp(path, "-") != 0) {
-        out = fopen(path, "w");
-        if (!out)
-            return err_set(err, -errno, "--output: %s cannot be written: %s", path,
-                           strerror(errno));
-    }
-    status = predict_to(r, out, err);
-    if (out != stdout && fclose(out) != 0 && !status)
-        status =
-            err_set(err, -errno, "--output: %s cannot be written: %s", path, strerror(errno));
+    status = output_close(&out, predict_to(r, out.stream, &n, err), err);
+    if (!status)
+        tell_written(r, n, "prediction");
     return status;
 }
 

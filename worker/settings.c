@@ -243,7 +243,7 @@ static const struct setting rows[] = {
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
         "one JSON object a line: progress, validation, result; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,
-        "where predict and synth write; - for stdout"),
+        "where predict and synth write; - for stdout; predict leaves what stood there until all went well"),
     ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0,
         "eval and predict: read the model from a checkpoint instead of servers"),
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,

@@ -160,17 +160,40 @@ static int new_open(struct disk *d, uint32_t inode)
     return (int)d->n_opens++;
 }
 
+/* An operation on what has to be there. */
+static int reach(struct disk *d, const char *path, uint32_t *ret_name)
+{
+    if (dies(d))
+        return -EIO;
+    *ret_name = find_live(d, path);
+    return *ret_name == NO_NAME ? -ENOENT : 0;
+}
+
+/* An operation that takes room. */
+static int make_name(struct disk *d, const char *path, bool is_dir, uint32_t *ret_name)
+{
+    int status = fails(d);
+
+    return status ? status : name_at(d, path, is_dir, ret_name);
+}
+
+static void drop(struct disk *d, uint32_t name)
+{
+    struct disk_change c = { 0 };
+
+    change(d, name, NO_INODE, &c);
+    note(d, &c);
+}
+
 static int disk_open_read(void *state, const char *path, int *ret_fd)
 {
     struct disk *d = state;
-    uint32_t name = find_live(d, path);
+    uint32_t name;
+    int status = reach(d, path, &name);
 
-    if (dies(d))
-        return -EIO;
-    if (name == NO_NAME)
-        return -ENOENT;
-    *ret_fd = new_open(d, d->names[name].live);
-    return 0;
+    if (!status)
+        *ret_fd = new_open(d, d->names[name].live);
+    return status;
 }
 
 static int disk_create(void *state, const char *path, int *ret_fd)
@@ -178,10 +201,8 @@ static int disk_create(void *state, const char *path, int *ret_fd)
     struct disk *d = state;
     struct disk_change c = { 0 };
     uint32_t name;
-    int status = fails(d);
+    int status = make_name(d, path, false, &name);
 
-    if (!status)
-        status = name_at(d, path, false, &name);
     if (status)
         return status;
     change(d, name, new_inode(d), &c);
@@ -259,11 +280,9 @@ static int disk_rename(void *state, const char *from, const char *to)
 {
     struct disk *d = state;
     struct disk_change c = { 0 };
-    uint32_t old = find_live(d, from), new;
-    int status = dies(d) ? -EIO : 0;
+    uint32_t old, new;
+    int status = reach(d, from, &old);
 
-    if (!status && old == NO_NAME)
-        status = -ENOENT;
     if (!status)
         status = name_at(d, to, false, &new);
     if (status)
@@ -278,16 +297,12 @@ static int disk_rename(void *state, const char *from, const char *to)
 static int disk_unlink(void *state, const char *path)
 {
     struct disk *d = state;
-    struct disk_change c = { 0 };
-    uint32_t name = find_live(d, path);
+    uint32_t name;
+    int status = reach(d, path, &name);
 
-    if (dies(d))
-        return -EIO;
-    if (name == NO_NAME)
-        return -ENOENT;
-    change(d, name, NO_INODE, &c);
-    note(d, &c);
-    return 0;
+    if (!status)
+        drop(d, name);
+    return status;
 }
 
 static int disk_mkdir(void *state, const char *path)
@@ -295,10 +310,8 @@ static int disk_mkdir(void *state, const char *path)
     struct disk *d = state;
     struct disk_change c = { 0 };
     uint32_t name;
-    int status = fails(d);
+    int status = make_name(d, path, true, &name);
 
-    if (!status)
-        status = name_at(d, path, true, &name);
     if (status || d->names[name].live != NO_INODE)
         return status;
     change(d, name, 0, &c);
@@ -312,30 +325,26 @@ static int disk_mkdir(void *state, const char *path)
 static int disk_rmdir(void *state, const char *path)
 {
     struct disk *d = state;
-    struct disk_change c = { 0 };
-    uint32_t name = find_live(d, path);
+    uint32_t name;
+    int status = reach(d, path, &name);
 
-    if (dies(d))
-        return -EIO;
-    if (name == NO_NAME)
-        return -ENOENT;
+    if (status)
+        return status;
     for (uint32_t i = 0; i < d->n_names; i++)
         if (d->names[i].parent == name && d->names[i].live != NO_INODE)
             return -ENOTEMPTY;
-    change(d, name, NO_INODE, &c);
-    note(d, &c);
+    drop(d, name);
     return 0;
 }
 
 static int disk_sync_dir(void *state, const char *path)
 {
     struct disk *d = state;
-    uint32_t dir = find_live(d, path), n = 0;
+    uint32_t dir, n = 0;
+    int status = reach(d, path, &dir);
 
-    if (dies(d))
-        return -EIO;
-    if (dir == NO_NAME)
-        return -ENOENT;
+    if (status)
+        return status;
     if (d->sync_fails || d->ill) {
         d->n_faults++;
         return -EIO;
@@ -353,13 +362,11 @@ static int disk_list(void *state, const char *path, int (*each)(void *, const ch
                      void *arg)
 {
     struct disk *d = state;
-    uint32_t dir = find_live(d, path);
-    int status = 0;
+    uint32_t dir;
+    int status = reach(d, path, &dir);
 
-    if (dies(d))
-        return -EIO;
-    if (dir == NO_NAME)
-        return -ENOENT;
+    if (status)
+        return status;
     for (uint32_t i = 0; i < d->n_names && !status; i++)
         if (d->names[i].live != NO_INODE && d->names[i].parent == dir)
             status = each(arg, d->names[i].path + d->names[i].start);

@@ -87,28 +87,39 @@ static int new_open(struct crash_files *c, long inode)
     return (int)c->n_opens++;
 }
 
+/* An operation on what has to be there. */
+static int reach(struct crash_files *c, const char *path, struct crash_name **ret)
+{
+    if (strikes(c))
+        return -EIO;
+    *ret = find(c, path);
+    return *ret && (*ret)->live >= 0 ? 0 : -ENOENT;
+}
+
+/* An operation on what is there, or is made. */
+static int make_name(struct crash_files *c, const char *path, bool is_dir,
+                     struct crash_name **ret)
+{
+    return strikes(c) ? -EIO : name_at(c, path, is_dir, ret);
+}
+
 static int crash_open_read(void *state, const char *path, int *ret_fd)
 {
     struct crash_files *c = state;
-    struct crash_name *name = find(c, path);
+    struct crash_name *name;
+    int status = reach(c, path, &name);
 
-    if (strikes(c))
-        return -EIO;
-    if (!name || name->live < 0)
-        return -ENOENT;
-    *ret_fd = new_open(c, name->live);
-    return 0;
+    if (!status)
+        *ret_fd = new_open(c, name->live);
+    return status;
 }
 
 static int crash_create(void *state, const char *path, int *ret_fd)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status;
+    int status = make_name(c, path, false, &name);
 
-    if (strikes(c))
-        return -EIO;
-    status = name_at(c, path, false, &name);
     if (status)
         return status;
     name->live = new_inode(c);
@@ -134,23 +145,6 @@ static int64_t crash_read(void *state, int fd, void *dst, size_t n_bytes)
     return (int64_t)n_bytes;
 }
 
-static int crash_write_all(void *state, int fd, const void *src, size_t n_bytes)
-{
-    struct crash_files *c = state;
-    struct crash_inode *inode = &c->inodes[c->opens[fd].inode];
-    bool fails = strikes(c);
-
-    if (fails)
-        n_bytes = c->torn && c->n_ops == c->fail_at + 1 ? n_bytes / 2 : 0;
-    if (n_bytes) {
-        inode->bytes = realloc(inode->bytes, inode->n_bytes + n_bytes);
-        assert(inode->bytes);
-        memcpy(inode->bytes + inode->n_bytes, src, n_bytes);
-        inode->n_bytes += n_bytes;
-    }
-    return fails ? -EIO : 0;
-}
-
 /* What was synced of a file that is written over is as it was: nobody here asks for more. */
 static int crash_write_at(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes)
 {
@@ -170,6 +164,13 @@ static int crash_write_at(void *state, int fd, uint64_t offset, const void *src,
     if (n_bytes)
         memcpy(inode->bytes + offset, src, n_bytes);
     return fails ? -EIO : 0;
+}
+
+static int crash_write_all(void *state, int fd, const void *src, size_t n_bytes)
+{
+    const struct crash_files *c = state;
+
+    return crash_write_at(state, fd, c->inodes[c->opens[fd].inode].n_bytes, src, n_bytes);
 }
 
 static int crash_sync(void *state, int fd)
@@ -230,15 +231,12 @@ static void rename_files(struct crash_files *c, const char *from, const char *to
 static int crash_rename(void *state, const char *from, const char *to)
 {
     struct crash_files *c = state;
-    const struct crash_name *old;
+    struct crash_name *old;
     bool is_dir;
-    int status;
+    int status = reach(c, from, &old);
 
-    if (strikes(c))
-        return -EIO;
-    old = find(c, from);
-    if (!old || old->live < 0)
-        return -ENOENT;
+    if (status)
+        return status;
     is_dir = old->is_dir;
     status = rename_one(c, from, to);
     if (!status && is_dir)
@@ -249,25 +247,20 @@ static int crash_rename(void *state, const char *from, const char *to)
 static int crash_unlink(void *state, const char *path)
 {
     struct crash_files *c = state;
-    struct crash_name *name = find(c, path);
+    struct crash_name *name;
+    int status = reach(c, path, &name);
 
-    if (strikes(c))
-        return -EIO;
-    if (!name || name->live < 0)
-        return -ENOENT;
-    name->live = -1;
-    return 0;
+    if (!status)
+        name->live = -1;
+    return status;
 }
 
 static int crash_mkdir(void *state, const char *path)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status;
+    int status = make_name(c, path, true, &name);
 
-    if (strikes(c))
-        return -EIO;
-    status = name_at(c, path, true, &name);
     if (status)
         return status;
     name->live = 0;
@@ -279,12 +272,11 @@ static int crash_mkdir(void *state, const char *path)
 static int crash_rmdir(void *state, const char *path)
 {
     struct crash_files *c = state;
-    struct crash_name *name = find(c, path);
+    struct crash_name *name;
+    int status = reach(c, path, &name);
 
-    if (strikes(c))
-        return -EIO;
-    if (!name || name->live < 0)
-        return -ENOENT;
+    if (status)
+        return status;
     for (long i = 0; i < c->n_names; i++)
         if (c->names[i].live >= 0 && is_child(&c->names[i], path))
             return -ENOTEMPTY;
@@ -295,12 +287,11 @@ static int crash_rmdir(void *state, const char *path)
 static int crash_sync_dir(void *state, const char *path)
 {
     struct crash_files *c = state;
-    struct crash_name *name = find(c, path);
+    struct crash_name *name;
+    int status = reach(c, path, &name);
 
-    if (strikes(c))
-        return -EIO;
-    if (!name || name->live < 0)
-        return -ENOENT;
+    if (status)
+        return status;
     for (long i = 0; i < c->n_names; i++)
         if (is_child(&c->names[i], path))
             c->names[i].durable = c->names[i].live;
@@ -311,13 +302,11 @@ static int crash_list(void *state, const char *path, int (*each)(void *, const c
                       void *arg)
 {
     struct crash_files *c = state;
-    struct crash_name *name = find(c, path);
-    int status = 0;
+    struct crash_name *name;
+    int status = reach(c, path, &name);
 
-    if (strikes(c))
-        return -EIO;
-    if (!name || name->live < 0)
-        return -ENOENT;
+    if (status)
+        return status;
     for (long i = 0; i < c->n_names && !status; i++)
         if (c->names[i].live >= 0 && is_child(&c->names[i], path))
             status = each(arg, c->names[i].path + strlen(path) + 1);

@@ -75,6 +75,50 @@ def test_predict_stops_at_a_malformed_row_so_that_line_n_is_row_n(tmp_path):
     assert re.search(r"log.tsv:501", err)
 
 
+def test_a_failed_predict_leaves_the_output_as_it_was(tmp_path):
+    log = synth(tmp_path / "log.tsv", 300)
+    train("--data", log, "--local", "--save", tmp_path / "model", *SMALL)
+    flags = ("predict", "--data", log, "--checkpoint", tmp_path / "model", *SMALL)
+    out = tmp_path / "px.txt"
+    link = tmp_path / "link.txt"
+    link.symlink_to("px.txt")
+    for path in (out, link):
+        out.write_text("of yesterday\n")
+        out.chmod(0o600)
+        _, err = finish(psworker(*flags, "--output", path), status=1)
+        assert "--labelled" in err and "written to" not in err
+        assert out.read_text() == "of yesterday\n" and not list(tmp_path.glob("*.part"))
+        _, err = finish(psworker(*flags, "--labelled", "--output", path))
+        assert "300 predictions written to" in err
+        assert len(out.read_text().splitlines()) == 300 and not list(tmp_path.glob("*.part"))
+        assert link.is_symlink() and out.stat().st_mode & 0o777 == 0o600
+    finish(psworker(*flags, "--output", tmp_path / "new.txt"), status=1)
+    assert not list(tmp_path.glob("new.txt*"))
+    _, err = finish(psworker(*flags, "--labelled", "--output", tmp_path / "none/px.txt"), status=1)
+    assert err.splitlines()[-1].endswith(f"--output: {tmp_path}/none/px.txt.part cannot be written: No such file or directory")
+
+
+def test_predict_writes_straight_to_what_is_no_plain_file(tmp_path):
+    log = synth(tmp_path / "log.tsv", 300)
+    train("--data", log, "--local", "--save", tmp_path / "model", *SMALL)
+    flags = ("predict", "--data", log, "--labelled", "--checkpoint", tmp_path / "model", *SMALL)
+    want = predictions(*flags[1:])
+    out, _ = finish(psworker(*flags, "--output", "/dev/stdout"))
+    assert [float(line) for line in out.splitlines()] == want
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = subprocess.Popen(["cat", str(fifo)], stdout=subprocess.PIPE, text=True)
+    finish(psworker(*flags, "--output", fifo))
+    assert [float(line) for line in reader.communicate(timeout=30)[0].splitlines()] == want and fifo.is_fifo()
+    with open(tmp_path / "shell.txt", "w+") as shell:  # as `> shell.txt` does: the file that is open is the one that is written
+        subprocess.run([BIN / "psworker", *map(str, flags), "--output", "/dev/stdout"], stdout=shell, stderr=subprocess.DEVNULL, check=True,
+                       timeout=100)
+        shell.seek(0)
+        assert [float(line) for line in shell] == want
+    _, err = finish(psworker(*flags, "--output", "/dev/full"), status=1)
+    assert "cannot be written: No space left on device" in err
+
+
 def test_the_row_of_a_token_is_found_by_its_key(psds, tmp_path):
     node = psds("--shards", 2)
     log = tmp_path / "log.csv"

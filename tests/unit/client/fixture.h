@@ -148,11 +148,43 @@ static inline void set_up(struct rig *rig, const struct fake_plan *plan,
         fail_msg("%s", err.text);
 }
 
-static inline void tear_down(struct rig *rig)
+static inline int push_and_flush(struct rig *rig, uint64_t clock, struct err *err)
+{
+    int status = push_step(rig->c, rig->table, clock, err);
+
+    return status ? status : ps_flush(rig->c, err);
+}
+
+/* Client and node have ended: its shards may be looked at. */
+static inline void halt(struct rig *rig)
 {
     ps_close(rig->c);
-    fake_stop(rig->f);
+    rig->c = NULL;
+    if (!rig->f->stopped)
+        fake_stop(rig->f);
+}
+
+static inline void tear_down(struct rig *rig)
+{
+    halt(rig);
     fake_free(rig->f);
+}
+
+/* A node of this plan, and a client that does not get in. */
+static inline void assert_not_let_in(const struct fake_plan *plan, int status,
+                                     const char *words)
+{
+    struct fake *f = fake_start(plan);
+    char address[32];
+    struct ps_options options = make_options(address);
+    struct ps_client *c;
+    struct err err;
+
+    fake_address(f, address);
+    assert_int_equal(ps_open(&options, &c, &err), status);
+    assert_non_null(strstr(err.text, words));
+    fake_stop(f);
+    fake_free(f);
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include "common/hash.h"
 #include "common/mem.h"
 #include "proto/codec_catalog.h"
+#include "tests/support/seed.h"
 #include "worker/client/encode.h"
 
 #define N_KEYS 300u
@@ -285,19 +286,10 @@ static uint64_t run(uint64_t seed, uint32_t dim, enum spec_kind kind, uint64_t m
     return settled;
 }
 
-static uint64_t seed_of_run(void)
-{
-    const char *given = getenv("PS_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : 20261122;
-
-    printf("PS_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static void pushes_are_those_of_the_plain_encoder(void **state)
 {
     static const uint32_t dims[] = { 1, 8, 300 };
-    const uint64_t seed = seed_of_run();
+    const uint64_t seed = seed_of_run(20261122);
 
     (void)state;
     for (uint32_t i = 0; i < COUNT_OF(dims); i++) {

@@ -29,19 +29,12 @@ static void a_job_reads_what_it_has_pushed(void **state)
 
 static void a_refused_greeting_ends_at_once_with_the_servers_sentence(void **state)
 {
-    struct fake *f = fake_start(
-        &(struct fake_plan){ .n_shards = 1, .fault_at = -1, .hello_status = PS_EGREETING });
-    char address[32];
-    struct ps_options options = make_options(address);
-    struct ps_client *c;
-    struct err err;
+    const struct fake_plan plan = { .n_shards = 1,
+                                    .fault_at = -1,
+                                    .hello_status = PS_EGREETING };
 
     (void)state;
-    fake_address(f, address);
-    assert_int_equal(ps_open(&options, &c, &err), PS_EGREETING);
-    assert_non_null(strstr(err.text, "the fake refuses this greeting"));
-    fake_stop(f);
-    fake_free(f);
+    assert_not_let_in(&plan, PS_EGREETING, "the fake refuses this greeting");
 }
 
 static void a_refused_push_is_told_once_by_the_next_call(void **state)
@@ -56,8 +49,7 @@ static void a_refused_push_is_told_once_by_the_next_call(void **state)
 
     (void)state;
     set_up(&rig, &plan, NULL);
-    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
+    assert_int_equal(push_and_flush(&rig, 0, &err), 0);
     assert_int_equal(push_step(rig.c, rig.table, 1, &err), 0);
     assert_int_equal(ps_flush(rig.c, &err), PS_ENAN);
     assert_non_null(strstr(err.text, "refused push 2 of clock 1: the fake refuses this push"));
@@ -102,8 +94,7 @@ static void a_pull_that_is_never_answered_ends_at_its_deadline(void **state)
     assert_int_equal(pull_rows(rig.c, rig.table, 0, rows, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "shard 0 at "));
     assert_non_null(strstr(err.text, "has not answered a pull"));
-    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
+    assert_int_equal(push_and_flush(&rig, 0, &err), 0);
     tear_down(&rig);
 }
 
@@ -121,10 +112,9 @@ static void pushes_wait_for_room_in_the_window(void **state)
     for (clock = 0; clock < 50; clock++)
         assert_int_equal(push_step(rig.c, rig.table, clock, &err), 0);
     assert_int_equal(ps_leave(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->shards[1].n_applied, 50);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 struct waiter {
@@ -171,12 +161,11 @@ a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled(void **
     assert_int_equal(w.status, -ECANCELED);
     assert_int_equal(push_step(rig.c, rig.table, 3, &err), 0);
     assert_int_equal(ps_leave(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->shards[0].n_applied, 4);
     assert_int_equal(rig.f->shards[0].unfinished,
                      3); /* of the pull: its three pushes came later */
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 static void a_pull_of_nothing_is_answered_by_every_shard(void **state)
@@ -247,10 +236,9 @@ static void a_reader_reads_without_joining(void **state)
     set_up(&rig, &plan, &options);
     assert_int_equal(pull_rows(rig.c, rig.table, 0, rows, &err), 0);
     assert_int_equal(ps_leave(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->shards[0].n_joins, 0);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 #ifdef PS_FAULTS
@@ -287,10 +275,9 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
     }
     assert_true(n_failed > 6);
     assert_int_equal(ps_leave(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     check_applied_once(rig.f);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 #endif
 

@@ -160,9 +160,7 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
         for (clock = 0, n_told = 0; clock < 6;) {
             status = pull_rows(rig.c, rig.table, clock, rows, &err);
             if (!status)
-                status = push_step(rig.c, rig.table, clock, &err);
-            if (!status)
-                status = ps_flush(rig.c, &err);
+                status = push_and_flush(&rig, clock, &err);
             if (status) {
                 assert_int_equal(status, PS_EFENCED);
                 n_told++;
@@ -178,14 +176,13 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
         assert_int_equal(stats.rejoins, 1);
         assert_int_equal(stats.reconnects, 0);
         assert_int_equal(ps_leave(rig.c, &err), 0);
-        ps_close(rig.c);
-        fake_stop(rig.f);
+        halt(&rig);
         for (i = 0; i < 3; i++) {
             assert_int_equal(rig.f->shards[i].n_joins, 2);
             assert_int_equal(rig.f->shards[i].clock, 6);
             assert_true(rig.f->shards[i].last_seq < 6); /* the numbers began anew */
         }
-        fake_free(rig.f);
+        tear_down(&rig);
     }
 }
 
@@ -215,6 +212,15 @@ static void a_push_that_was_not_judged_is_sent_again(void **state)
     }
 }
 
+/* One that knows nothing takes its port. */
+static void replace_node(struct rig *rig, struct fake_plan *plan)
+{
+    plan->port = rig->f->port;
+    fake_stop(rig->f);
+    fake_free(rig->f);
+    rig->f = fake_start(plan);
+}
+
 static void a_shard_that_has_lost_pushes_is_joined_anew(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
@@ -225,17 +231,12 @@ static void a_shard_that_has_lost_pushes_is_joined_anew(void **state)
 
     (void)state;
     set_up(&rig, &plan, NULL);
-    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
-    fake_stop(rig.f);
-    plan.port = rig.f->port;
-    fake_free(rig.f);
-    rig.f = fake_start(&plan); /* knows nothing */
+    assert_int_equal(push_and_flush(&rig, 0, &err), 0);
+    replace_node(&rig, &plan);
     while ((status = ps_flush(rig.c, &err)) == 0)
         assert_int_equal(push_step(rig.c, rig.table, 1, &err) % PS_EFENCED, 0);
     assert_int_equal(status, PS_EFENCED);
-    assert_int_equal(push_step(rig.c, rig.table, ps_resume(rig.c), &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
+    assert_int_equal(push_and_flush(&rig, ps_resume(rig.c), &err), 0);
     ps_stats(rig.c, &stats);
     assert_int_equal(stats.rejoins, 1);
     tear_down(&rig);
@@ -248,23 +249,15 @@ static void a_shard_that_comes_back_with_a_greater_clock_is_joined_anew(void **s
     struct ps_stats stats;
     struct rig rig;
     struct err err;
-    int status;
 
     (void)state;
     set_up(&rig, &plan, NULL);
     assert_int_equal(ps_flush(rig.c, &err), 0);
-    fake_stop(rig.f);
-    plan.port = rig.f->port;
     plan.join_clock = 5;
-    fake_free(rig.f);
-    rig.f = fake_start(&plan);
-    status = push_step(rig.c, rig.table, 0, &err);
-    if (!status)
-        status = ps_flush(rig.c, &err);
-    assert_int_equal(status, PS_EFENCED);
+    replace_node(&rig, &plan);
+    assert_int_equal(push_and_flush(&rig, 0, &err), PS_EFENCED);
     assert_int_equal(ps_resume(rig.c), 5);
-    assert_int_equal(push_step(rig.c, rig.table, 5, &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
+    assert_int_equal(push_and_flush(&rig, 5, &err), 0);
     ps_stats(rig.c, &stats);
     assert_int_equal(stats.rejoins, 1);
     assert_int_equal(rig.f->shards[0].n_applied, 1);
@@ -289,25 +282,15 @@ static void a_shard_that_stays_away_ends_every_wait_with_one_sentence(void **sta
     assert_int_equal(push_step(rig.c, rig.table, 0, &again), PS_EDEADLINE);
     assert_string_equal(again.text, err.text);
     assert_int_equal(ps_leave(rig.c, &again), PS_EDEADLINE);
-    ps_close(rig.c);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 static void a_rank_that_is_fenced_for_ever_gives_up(void **state)
 {
-    struct fake_plan plan = { .n_shards = 2, .fault_at = -1, .fences_all = true };
-    struct fake *f = fake_start(&plan);
-    char address[32];
-    struct ps_options options = make_options(address);
-    struct ps_client *c;
-    struct err err;
+    const struct fake_plan plan = { .n_shards = 2, .fault_at = -1, .fences_all = true };
 
     (void)state;
-    fake_address(f, address);
-    assert_int_equal(ps_open(&options, &c, &err), PS_EFENCED);
-    assert_non_null(strstr(err.text, "another process running with the same rank"));
-    fake_stop(f);
-    fake_free(f);
+    assert_not_let_in(&plan, PS_EFENCED, "another process running with the same rank");
 }
 
 static void a_worker_whose_clock_is_behind_joins_as_who_comes_next(void **state)
@@ -321,15 +304,13 @@ static void a_worker_whose_clock_is_behind_joins_as_who_comes_next(void **state)
 
     (void)state;
     set_up(&rig, &plan, NULL);
-    assert_int_equal(push_step(rig.c, rig.table, 0, &err), 0);
-    assert_int_equal(ps_flush(rig.c, &err), 0);
+    assert_int_equal(push_and_flush(&rig, 0, &err), 0);
     ps_stats(rig.c, &stats);
     assert_int_equal(stats.rejoins, 1);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_true(rig.f->shards[0].incarnation >= plan.fenced_below);
     assert_true(rig.f->shards[1].incarnation == rig.f->shards[0].incarnation);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 /* The other one replaces this one after each push: so some always get through. */
@@ -344,18 +325,15 @@ static void two_processes_of_one_rank_do_not_fight_for_ever(void **state)
     (void)state;
     set_up(&rig, &plan, NULL);
     do {
-        status = push_step(rig.c, rig.table, ps_resume(rig.c), &err);
-        if (!status)
-            status = ps_flush(rig.c, &err);
+        status = push_and_flush(&rig, ps_resume(rig.c), &err);
         n_told += status == PS_EFENCED;
         assert_true(n_told < 20);
     } while (!status || !strstr(err.text, "another process running with the same rank"));
     assert_int_equal(n_told, 6);
     assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_true(rig.f->shards[0].n_applied >= 5);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 static void a_refusal_whose_answer_was_lost_reaches_the_trainer(void **state)
@@ -387,10 +365,9 @@ static void a_full_server_is_waited_for(void **state)
 
     (void)state;
     set_up(&rig, &plan, NULL); /* refused at the door, and again at the shard */
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->n_hellos, 4);
-    fake_free(rig.f);
+    tear_down(&rig);
 }
 
 /* Declared dead while a push is being made. */
@@ -448,11 +425,10 @@ static void a_worker_goes_on_behind_a_push_that_nobody_got(void **state)
     assert_int_equal(ps_pull_wait(rig.c, &err), 0);
     assert_int_equal(push_step(rig.c, rig.table, 1, &err), 0);
     assert_int_equal(ps_flush(rig.c, &err), 0);
-    ps_close(rig.c);
-    fake_stop(rig.f);
+    halt(&rig);
     assert_int_equal(rig.f->shards[0].unfinished, 1);
     assert_int_equal(rig.f->shards[0].n_applied, 1);
-    fake_free(rig.f);
+    tear_down(&rig);
     uv_sem_destroy(&f.joins_again);
 }
 

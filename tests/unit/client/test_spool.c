@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "common/hash.h"
 #include "common/mem.h"
 #include "tests/support/crash_files.h"
+#include "tests/support/seed.h"
 
 #define DIR "state"
 #define N_SHARDS 3u
@@ -378,11 +378,10 @@ static void a_process_that_dies_at_any_operation_has_kept_all_pushes_before(void
 /* Shards that lag behind by a random number of pushes, and a process that dies at a random operation, six times. */
 static void segments_are_written_over_and_never_mixed_up(void **state)
 {
-    const char *text = getenv("PS_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL), dice = 0;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t dice = 0;
 
     (void)state;
-    print_message("PS_SEED=0x%llx\n", (unsigned long long)seed);
     for (uint64_t run = 0; run < 300; run++) {
         struct crash_files disk;
         uint64_t seq = 0, acked = 0, first, last;

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "common/hash.h"
 #include "common/histogram.h"
+#include "tests/support/seed.h"
 
 #define N_VALUES 4000
 
@@ -48,11 +48,10 @@ static void quantiles_are_those_of_the_sorted_values_to_within_a_sixteenth(void 
     static const double qs[] = { 0, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1 };
     static struct histogram h;
     static uint64_t values[N_VALUES];
-    uint64_t seed = (uint64_t)time(NULL);
+    uint64_t seed = seed_by_the_clock();
     size_t n, i, round;
 
     (void)state;
-    printf("seed %llu\n", (unsigned long long)seed);
     for (round = 0; round < 30; round++, seed++) {
         memset(&h, 0, sizeof h);
         n = 1 + hash_mix(seed) % N_VALUES;
@@ -70,11 +69,11 @@ static void quantiles_are_those_of_the_sorted_values_to_within_a_sixteenth(void 
 static void counts_up_to_a_limit_are_those_of_the_values_to_within_a_bucket(void **state)
 {
     static struct histogram h;
-    uint64_t seed = (uint64_t)time(NULL), limit, exact, above;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t limit, exact, above;
     size_t i, k;
 
     (void)state;
-    printf("seed %llu\n", (unsigned long long)seed);
     memset(&h, 0, sizeof h);
     for (i = 0; i < N_VALUES; i++)
         histogram_record(&h, any_value(seed, i));

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "common/hash.h"
 #include "common/number.h"
+#include "tests/support/seed.h"
 
 typedef int (*read_fn)(const char *text, uint64_t *ret);
 
@@ -112,7 +112,8 @@ static void floats_are_decimal_and_finite(void **state)
 
 static void what_is_written_reads_back_the_same(void **state)
 {
-    uint64_t seed = (uint64_t)time(NULL), i, n, back;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t i, n, back;
     char text[NUMBER_TEXT_MAX];
     union {
         uint32_t bits;
@@ -121,7 +122,6 @@ static void what_is_written_reads_back_the_same(void **state)
     float x;
 
     (void)state;
-    printf("seed %llu\n", (unsigned long long)seed);
     for (i = 0; i < 20000; i++) {
         n = hash_mix2(seed, i) >> (i % 64) << (i % 41);
         number_write_bytes(n, text);

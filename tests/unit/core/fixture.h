@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -19,6 +18,7 @@
 #include "proto/route.h"
 #include "server/core/optim_catalog.h"
 #include "server/core/shard.h"
+#include "tests/support/seed.h"
 
 #define LEASE_MS 10000u
 #define JOIN_MS 60000u
@@ -39,14 +39,10 @@ static inline float roll_float(struct dice *d)
     return 2 * hash_unit(hash_mix2(d->seed, d->n++)) - 1;
 }
 
-/* PS_SEED repeats a run; else every run differs, and says how. */
 static inline struct dice dice_of_this_run(const char *test)
 {
-    const char *given = getenv("PS_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-
-    print_message("%s: PS_SEED=%llu\n", test, (unsigned long long)seed);
-    return (struct dice){ .seed = hash_mix(seed) };
+    print_message("%s: ", test);
+    return (struct dice){ .seed = hash_mix(seed_by_the_clock()) };
 }
 
 static inline struct table_spec sparse_spec(const char *name, uint32_t dim,

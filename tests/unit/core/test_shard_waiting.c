@@ -16,6 +16,15 @@ static struct table_spec unit_spec(void)
     return spec;
 }
 
+static struct shard *unit_shard(void)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+
+    make_table(s, &spec);
+    return s;
+}
+
 /* A gradient of g on key 1 of table 0. */
 static struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples,
                               float g)
@@ -66,15 +75,13 @@ static void one_worker_in_lock_step_is_one_worker(void **state)
 
 static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
     struct push *push;
     uint64_t n_bytes;
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     n_bytes = shard_bytes(s);
     must_push(s, a, unit_push(a, 0, 1, 4));
     assert_true(shard_bytes(s) > n_bytes); /* what is held is counted */
@@ -97,15 +104,13 @@ static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
 
 static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2),
                   *found;
     struct push *push = unit_push(b, 1, 1, 100);
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     must_push(s, b, unit_push(b, 0, 1, 2)); /* b finishes clock 0, and dies in clock 1 */
     push->seq = 2;
     push->tick = false;
@@ -125,14 +130,12 @@ static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
 
 static void who_leaves_counts_for_what_it_finished(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 3), *b = join(s, SPEC_MODE_BSP, 0, 1, 3);
     struct worker *c = join(s, SPEC_MODE_BSP, 0, 2, 3);
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     must_push(s, b, unit_push(b, 0, 1, 2));
     roster_leave(shard_roster(s), b);
     must_push(s, a, unit_push(a, 0, 1, 4));
@@ -147,13 +150,11 @@ static void who_leaves_counts_for_what_it_finished(void **state)
 
 static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     must_push(s, b, unit_push(b, 0, 1, 100));
     /* It crashed behind its push, and starts at min clock 0. */
     b = join_at(s, SPEC_MODE_BSP, 0, 1, 2, 2, 0);
@@ -167,14 +168,12 @@ static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **
 
 static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
     struct push *push = unit_push(b, 0, 1, 2);
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     push->tick = false;
     must_push(s, b, push);
     must_push(s, a, unit_push(a, 0, 1, 4));
@@ -189,14 +188,12 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
 
 static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
     struct push *push = unit_push(b, 0, 1, 2);
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     must_push(s, a, unit_push(a, 0, 1, 4));
     push->seq++; /* as if the one before had found no memory */
     assert_int_equal(try_push(s, b, push).status, PS_ESEQ);
@@ -209,14 +206,12 @@ static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **stat
 
 static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
     struct push *push;
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     must_push(s, a, unit_push(a, 0, 1, 4));
     push = unit_push(a, 1, 1, 100);
     push->tick = false;
@@ -297,13 +292,11 @@ static void an_assignment_does_not_wait(void **state)
 {
     static const uint64_t key = 1;
     const float w0[DIM] = { 7, 7, 7, 7, 7 };
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
     struct push *push = next_push(a, 0);
 
     (void)state;
-    make_table(s, &spec);
     push->tick = false;
     add_assign(push, 0, DIM, &key, 1, w0);
     must_push(s, a, push);
@@ -314,15 +307,13 @@ static void an_assignment_does_not_wait(void **state)
 
 static void what_one_worker_may_leave_waiting_has_an_end(void **state)
 {
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
+    struct shard *s = unit_shard();
     struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
     struct shard_push_result result;
     struct push *push;
 
     (void)state;
     enter_shard();
-    make_table(s, &spec);
     for (uint64_t i = 0; i < 1024; i++)
         must_push(s, a, unit_push(a, i, 1, 1));
     push = unit_push(a, 1024, 1, 1);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 #include <dirent.h>
@@ -21,6 +20,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "tests/support/seed.h"
 #include "worker/data/schema.h"
 
 #define FIXTURE_PATH_MAX 512u
@@ -122,15 +122,10 @@ static inline struct schema *fixture_schema(const struct schema_text *text,
     return s;
 }
 
-/* The seed of a random run: PS_SEED, or another one each time; printed, so that a failure can
- * be run again. */
 static inline uint64_t fixture_seed(const char *test)
 {
-    const char *text = getenv("PS_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : hash_mix((uint64_t)time(NULL));
-
-    print_message("%s: PS_SEED=0x%llx\n", test, (unsigned long long)seed);
-    return seed;
+    print_message("%s: ", test);
+    return hash_mix(seed_by_the_clock());
 }
 
 /* In 0 .. n - 1; the counter moves. */

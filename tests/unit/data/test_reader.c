@@ -195,6 +195,28 @@ static void a_packed_file_cut_anywhere_is_an_error(void **state)
     fixture_folder_free(&folder);
 }
 
+/* As data that is wrong, with these words. */
+static void assert_refused(const char *path, const char *words)
+{
+    struct buf lines;
+    struct err err;
+
+    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
+    fixture_assert_says(&err, words);
+    buf_deinit(&lines);
+}
+
+static void write_with_garbage(struct fixture_folder *folder, const char *name,
+                               const uint8_t *packed, size_t n, char *ret_path)
+{
+    uint8_t *more = mem_alloc(n + 7);
+
+    memcpy(more, packed, n);
+    memcpy(more + n, "garbage", 7);
+    fixture_write(folder, name, more, n + 7, ret_path);
+    free(more);
+}
+
 static void damaged_packed_files_are_errors(void **state)
 {
     struct fixture_folder folder;
@@ -202,34 +224,20 @@ static void damaged_packed_files_are_errors(void **state)
     size_t len, n;
     char *text = long_text(&len);
     uint8_t *packed;
-    struct err err;
-    struct buf lines;
 
     (void)state;
     fixture_folder_new(&folder);
     packed = fixture_gzip(text, len, &n);
     packed[n / 2] ^= 0x40;
     fixture_write(&folder, "log.gz", packed, n, path);
-    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
-    fixture_assert_says(&err, "log.gz: cannot unpack its gzip data");
-    buf_deinit(&lines);
+    assert_refused(path, "log.gz: cannot unpack its gzip data");
     packed[n / 2] ^= 0x40;
-    packed = realloc(packed, n + 7);
-    assert_non_null(packed);
-    memcpy(packed + n, "garbage", 7);
-    fixture_write(&folder, "log.gz", packed, n + 7, path);
-    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
-    fixture_assert_says(&err, "bytes that are not gzip follow");
-    buf_deinit(&lines);
+    write_with_garbage(&folder, "log.gz", packed, n, path);
+    assert_refused(path, "bytes that are not gzip follow");
     free(packed);
     packed = fixture_zstd(text, len, &n);
-    packed = realloc(packed, n + 7);
-    assert_non_null(packed);
-    memcpy(packed + n, "garbage", 7);
-    fixture_write(&folder, "log.zst", packed, n + 7, path);
-    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
-    fixture_assert_says(&err, "log.zst: cannot unpack its zstd data");
-    buf_deinit(&lines);
+    write_with_garbage(&folder, "log.zst", packed, n, path);
+    assert_refused(path, "log.zst: cannot unpack its zstd data");
     free(packed);
     free(text);
     fixture_folder_free(&folder);
@@ -239,17 +247,13 @@ static void a_name_that_promises_packing_is_held_to_it(void **state)
 {
     struct fixture_folder folder;
     char path[FIXTURE_PATH_MAX];
-    struct err err;
-    struct buf lines;
 
     (void)state;
     fixture_folder_new(&folder);
     fixture_write_text(&folder, "log.zst", "0\t1\n", path);
-    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
-    fixture_assert_says(&err, "its name says that it is packed, its first bytes do not");
+    assert_refused(path, "its name says that it is packed, its first bytes do not");
     fixture_write_text(&folder, "log.gz", "", path);
-    assert_int_equal(read_all(path, &lines, &err), PS_EDATA);
-    fixture_assert_says(&err, "(it is empty)");
+    assert_refused(path, "(it is empty)");
     fixture_folder_free(&folder);
 }
 

@@ -172,6 +172,13 @@ static inline void logged_step(struct logged_world *l)
         work(l);
 }
 
+static inline void logged_steps(struct logged_world *l, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        logged_step(l);
+    work(l);
+}
+
 /* --- life --- */
 
 /* What begin_world() has made happen comes first. */
@@ -216,36 +223,44 @@ static inline void end_logged(struct logged_world *l)
 
 /* --- made again --- */
 
-static inline struct recovery_config recovery_of(struct logged_world *l, size_t n_walks)
+/* What is asked for, and what comes of it. */
+struct recovery {
+    size_t n_walks;
+    struct recovery_config config;
+    struct shard *s; /* owned; always there, good where recover() has returned 0 */
+    struct recovery_facts facts;
+    struct log_end end;
+    struct err err;
+};
+
+/* From that many walks and the log. */
+static inline struct recovery recovery_of(struct logged_world *l, size_t n_walks)
 {
-    struct recovery_config config = {
-        .files = &l->disk.ops, .dir = LOG_DIR, .identity = &logged_identity, .from = 1
-    };
+    struct recovery r = { .n_walks = n_walks,
+                          .config = { .files = &l->disk.ops,
+                                      .dir = LOG_DIR,
+                                      .identity = &logged_identity,
+                                      .from = 1 } };
 
     if (n_walks) {
-        config.from = l->w.walks[n_walks - 1].position + 1;
-        config.needs = l->through[n_walks - 1];
+        r.config.from = l->w.walks[n_walks - 1].position + 1;
+        r.config.needs = l->through[n_walks - 1];
     }
-    return config;
+    return r;
 }
 
-/* From that many walks and the log. Always leaves a shard, which is good where 0 is returned. */
-static inline int recover(struct logged_world *l, size_t n_walks,
-                          const struct recovery_config *config, struct shard **ret,
-                          struct recovery_facts *ret_facts, struct log_end *ret_end,
-                          struct err *err)
+static inline int recover(struct logged_world *l, struct recovery *r)
 {
-    struct shard *s = shard_new(&l->w.config);
     int status;
 
     enter_shard();
-    *ret = s;
-    shard_replay_begin(s);
-    *err = (struct err){ 0 };
-    status = replay_walks(s, l->w.walks, n_walks, l->w.now_ms);
+    r->s = shard_new(&l->w.config);
+    shard_replay_begin(r->s);
+    r->err = (struct err){ 0 };
+    status = replay_walks(r->s, l->w.walks, r->n_walks, l->w.now_ms);
     if (!status)
-        status = recovery_run(s, config, l->w.now_ms, ret_facts, ret_end, err);
-    shard_replay_end(s, l->w.now_ms);
+        status = recovery_run(r->s, &r->config, l->w.now_ms, &r->facts, &r->end, &r->err);
+    shard_replay_end(r->s, l->w.now_ms);
     return status;
 }
 

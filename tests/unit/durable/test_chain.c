@@ -1,22 +1,10 @@
 /* Chains of deltas: what they weigh, which are kept, and what happens where a link is damaged or not there. */
 #include "server/durable/loader.h"
+#include "tests/support/told.h"
 #include "tests/unit/durable/save_fixture.h"
 
 #define DIR(n) DATA_DIR "/checkpoints/0000000000000000000" n
 #define FILE_OF(n) DIR(n) "/shard-000.psc"
-
-struct told {
-    int n;
-    char last[300];
-};
-
-static void on_report(void *arg, const char *sentence)
-{
-    struct told *told = arg;
-
-    told->n++;
-    snprintf(told->last, sizeof told->last, "%s", sentence);
-}
 
 /* 1 full <- 2 <- 3, each with other rows; the shard is as in 3. */
 static void make_chain(struct bed *b)
@@ -74,13 +62,13 @@ static uint64_t newest_that_loads(struct bed *b, struct told *told)
     int status = PS_ECORRUPT;
 
     while (status) {
-        if (checkpoint_find(&b->c.ops, DATA_DIR, number, &found, on_report, told, &err) != 0)
+        if (checkpoint_find(&b->c.ops, DATA_DIR, number, &found, told_hear, told, &err) != 0)
             return 0;
         number = found.links[0].number;
         status = bed_load(b, &found, &again, &facts, &err);
         assert_true(status == 0 || checkpoint_is_damage(status));
         if (status)
-            on_report(told, err.text);
+            told_hear(told, err.text);
         enter_shard();
         shard_free(again);
         checkpoint_close(&found);

@@ -1,10 +1,10 @@
 /* Data directories of one layout into shards of another. Those with a log behind them: tests/system/test_tools.py. */
 #include <errno.h>
-#include <time.h>
 
 #include "common/mem.h"
 #include "server/durable/collect.h"
 #include "server/store/shelf.h"
+#include "tests/support/seed.h"
 #include "tests/unit/store/fixture.h"
 
 #define N_NODES_MAX 3u
@@ -66,10 +66,9 @@ static struct collect_config config_of(const struct cluster *c)
 
 static void any_layout_holds_what_any_other_held(void **state)
 {
-    const uint64_t seed = (uint64_t)time(NULL);
+    const uint64_t seed = seed_by_the_clock();
 
     (void)state;
-    print_message("collect: seed %llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < 12; round++) {
         uint64_t dice = hash_mix2(seed, round);
         uint32_t n_to = 1 + (uint32_t)(dice >> 8) % 5;

@@ -14,30 +14,25 @@ struct sums {
 static void check_walks(struct logged_world *l, uint64_t last, size_t n_usable,
                         struct sums *sums)
 {
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
-
     enter_shard();
     for (size_t n = 1; n <= l->w.n_walks; n++) {
-        const struct recovery_config config = recovery_of(l, n);
-        int status = recover(l, n, &config, &s, &facts, &end, &err);
+        struct recovery r = recovery_of(l, n);
+        int status = recover(l, &r);
 
         if (n <= n_usable) {
             assert_int_equal(status, 0);
-            assert_int_equal(facts.last, last);
-            assert_is_twin(l, s, last);
+            assert_int_equal(r.facts.last, last);
+            assert_is_twin(l, r.s, last);
             sums->n_from_walks++;
         } else if (l->w.walks[n - 1].position == l->through[n - 1]) {
             assert_int_equal(status, 0);
-            assert_is_twin(l, s, facts.last);
+            assert_is_twin(l, r.s, r.facts.last);
         } else {
             assert_int_equal(status, PS_ECORRUPT);
-            assert_non_null(strstr(err.text, "the checkpoint needs the log"));
+            assert_non_null(strstr(r.err.text, "the checkpoint needs the log"));
             sums->n_useless++;
         }
-        shard_free(s);
+        shard_free(r.s);
     }
 }
 
@@ -45,35 +40,29 @@ static void check_walks(struct logged_world *l, uint64_t last, size_t n_usable,
 static void crash_and_rise(struct logged_world *l, long power_cut, struct sums *sums,
                            const char *what)
 {
-    const struct recovery_config config = recovery_of(l, 0);
+    struct recovery r = recovery_of(l, 0);
     uint64_t promised = promised_events(l, l->promised), was = l->w.journal->n;
     size_t n_walks;
-    struct recovery_facts facts;
-    struct log_end end, end_of_walks;
-    struct shard *s;
-    struct err err;
 
     enter_shard();
     die(l, power_cut);
-    if (recover(l, 0, &config, &s, &facts, &end, &err))
-        fail_msg("%s: %s", what, err.text);
-    if (end.verdict == LOG_DAMAGED || end.last < promised || facts.last != end.last)
-        fail_msg("%s: %s, last %llu, promised %llu: %s", what, log_verdict_name(end.verdict),
-                 (unsigned long long)end.last, (unsigned long long)promised, end.text);
-    assert_is_twin(l, s, end.last);
-    n_walks = n_usable_walks(l, end.last);
-    check_walks(l, end.last, n_walks, sums);
+    if (recover(l, &r))
+        fail_msg("%s: %s", what, r.err.text);
+    if (r.end.verdict == LOG_DAMAGED || r.end.last < promised || r.facts.last != r.end.last)
+        fail_msg("%s: %s, last %llu, promised %llu: %s", what, log_verdict_name(r.end.verdict),
+                 (unsigned long long)r.end.last, (unsigned long long)promised, r.end.text);
+    assert_is_twin(l, r.s, r.end.last);
+    n_walks = n_usable_walks(l, r.end.last);
+    check_walks(l, r.end.last, n_walks, sums);
     if (n_walks) {
-        const struct recovery_config from_walks = recovery_of(l, n_walks);
-
-        shard_free(s);
-        assert_int_equal(recover(l, n_walks, &from_walks, &s, &facts, &end_of_walks, &err), 0);
-        end = end_of_walks;
+        shard_free(r.s);
+        r = recovery_of(l, n_walks);
+        assert_int_equal(recover(l, &r), 0);
     }
     sums->n_lives++;
-    sums->n_records += end.last;
-    sums->n_lost += was - end.last;
-    rise(l, n_walks, s, &end);
+    sums->n_records += r.end.last;
+    sums->n_lost += was - r.end.last;
+    rise(l, n_walks, r.s, &r.end);
 }
 
 static void live(struct logged_world *l, uint32_t n_steps)

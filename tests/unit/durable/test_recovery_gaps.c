@@ -103,11 +103,7 @@ static void crash_here(struct gap_world *g, long power_cut)
     struct logged_world *l = &g->l;
     uint64_t promised;
     size_t n_walks = g->n_fates;
-    struct recovery_config config;
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
+    struct recovery r;
 
     enter_shard();
     l->disk.full = false;
@@ -119,14 +115,14 @@ static void crash_here(struct gap_world *g, long power_cut)
         unstash_walks(g);
         n_walks = l->n_through;
     }
-    config = recovery_of(l, n_walks);
-    if (recover(l, n_walks, &config, &s, &facts, &end, &err))
-        fail_msg("%s", err.text);
-    if (end.verdict == LOG_DAMAGED || end.last < promised)
-        fail_msg("%s, last %llu, promised %llu: %s", log_verdict_name(end.verdict),
-                 (unsigned long long)end.last, (unsigned long long)promised, end.text);
-    assert_is_twin(l, s, end.last);
-    rise(l, n_walks, s, &end);
+    r = recovery_of(l, n_walks);
+    if (recover(l, &r))
+        fail_msg("%s", r.err.text);
+    if (r.end.verdict == LOG_DAMAGED || r.end.last < promised)
+        fail_msg("%s, last %llu, promised %llu: %s", log_verdict_name(r.end.verdict),
+                 (unsigned long long)r.end.last, (unsigned long long)promised, r.end.text);
+    assert_is_twin(l, r.s, r.end.last);
+    rise(l, n_walks, r.s, &r.end);
     for (g->n_fates = 0; g->n_fates < n_walks; g->n_fates++)
         g->fates[g->n_fates] = SAFE;
     drop_stash(g);
@@ -244,37 +240,31 @@ static void under_fsync_nothing_behind_a_gap_is_acknowledged_until_it_is_mended(
 static void a_recovery_without_memory_says_so(void **state)
 {
     struct logged_world l;
-    struct recovery_config config;
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
+    struct recovery r;
     int status = -ENOMEM;
     long k = 0;
 
     (void)state;
     enter_shard();
     assert_int_equal(begin_logged(&l, dice_of_this_run("no memory"), &shape, 0, LOG_FSYNC), 0);
-    for (uint32_t i = 0; i < 150; i++)
-        logged_step(&l);
-    work(&l);
-    config = recovery_of(&l, 0);
+    logged_steps(&l, 150);
+    r = recovery_of(&l, 0);
     for (; status; k++) {
         struct shard *again = shard_new(&l.w.config);
 
         shard_replay_begin(again);
         mem_fail_after(k);
-        status = recovery_run(again, &config, l.w.now_ms, &facts, &end, &err);
+        status = recovery_run(again, &r.config, l.w.now_ms, &r.facts, &r.end, &r.err);
         mem_fail_after(-1);
         shard_replay_end(again, l.w.now_ms);
         assert_true(status == 0 || status == -ENOMEM);
-        assert_true(status == 0 || err.text[0] != '\0');
+        assert_true(status == 0 || r.err.text[0] != '\0');
         shard_free(again);
     }
     assert_true(k > 20);
-    assert_int_equal(recover(&l, 0, &config, &s, &facts, &end, &err), 0);
-    assert_is_twin(&l, s, l.w.journal->n);
-    shard_free(s);
+    assert_int_equal(recover(&l, &r), 0);
+    assert_is_twin(&l, r.s, l.w.journal->n);
+    shard_free(r.s);
     end_logged(&l);
 }
 #endif

@@ -3,13 +3,6 @@
 
 static const struct shape shape = { .n_keys = 60, .n_large = 50, .limits = true };
 
-static void run(struct logged_world *l, uint32_t n_steps)
-{
-    for (uint32_t i = 0; i < n_steps; i++)
-        logged_step(l);
-    work(l);
-}
-
 /* The record with which the shard has the state after this clock; 0: there is none. */
 static uint64_t cut_record(struct logged_world *l, const char *job, uint64_t clock)
 {
@@ -30,24 +23,21 @@ static uint64_t cut_record(struct logged_world *l, const char *job, uint64_t clo
 }
 
 /* The run goes on behind the cut; what was there before is out of the way. */
-static void go_on_behind(struct logged_world *l, struct shard *s, const struct log_end *end)
+static void go_on_behind(struct logged_world *l, const struct recovery *cut)
 {
-    const struct recovery_config config = recovery_of(l, 0);
-    struct recovery_facts facts;
-    struct log_end again;
-    struct err err;
+    struct recovery r = recovery_of(l, 0);
 
     enter_shard();
     die(l, -1);
-    rise(l, 0, s, end);
-    run(l, 30);
+    rise(l, 0, cut->s, &cut->end);
+    logged_steps(l, 30);
     die(l, 0);
-    if (recover(l, 0, &config, &s, &facts, &again, &err))
-        fail_msg("%s", err.text);
-    assert_true(again.verdict == LOG_CLEAN || again.verdict == LOG_TORN);
-    assert_int_equal(again.last, l->w.journal->n);
-    assert_is_twin(l, s, again.last);
-    rise(l, 0, s, &again);
+    if (recover(l, &r))
+        fail_msg("%s", r.err.text);
+    assert_true(r.end.verdict == LOG_CLEAN || r.end.verdict == LOG_TORN);
+    assert_int_equal(r.end.last, l->w.journal->n);
+    assert_is_twin(l, r.s, r.end.last);
+    rise(l, 0, r.s, &r.end);
 }
 
 static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
@@ -59,30 +49,26 @@ static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
     enter_shard();
     for (uint64_t round = 0; round < 24; round++) {
         struct logged_world l;
-        struct recovery_config config;
-        struct recovery_facts facts;
-        struct log_end end;
-        struct shard *s;
-        struct err err;
+        struct recovery r;
         uint64_t wanted;
 
         assert_int_equal(begin_logged(&l, dice, &shape, round, LOG_FSYNC), 0);
-        run(&l, 300);
-        config = recovery_of(&l, 0);
-        config.cut_job = job_name((uint32_t)(round % N_JOBS));
-        config.cut_clock = roll(&l.w.dice, round % 4 ? 6 : 400);
-        wanted = cut_record(&l, config.cut_job, config.cut_clock);
-        if (recover(&l, 0, &config, &s, &facts, &end, &err))
-            fail_msg("%s", err.text);
-        assert_int_equal(facts.reached_cut, wanted != 0);
-        assert_int_equal(facts.last, wanted ? wanted : l.w.journal->n);
-        assert_int_equal(end.last, facts.last);
-        assert_int_equal(end.verdict, wanted ? LOG_STOPPED : LOG_CLEAN);
-        assert_int_equal(end.version, shard_version(s));
-        assert_is_twin(&l, s, facts.last);
+        logged_steps(&l, 300);
+        r = recovery_of(&l, 0);
+        r.config.cut_job = job_name((uint32_t)(round % N_JOBS));
+        r.config.cut_clock = roll(&l.w.dice, round % 4 ? 6 : 400);
+        wanted = cut_record(&l, r.config.cut_job, r.config.cut_clock);
+        if (recover(&l, &r))
+            fail_msg("%s", r.err.text);
+        assert_int_equal(r.facts.reached_cut, wanted != 0);
+        assert_int_equal(r.facts.last, wanted ? wanted : l.w.journal->n);
+        assert_int_equal(r.end.last, r.facts.last);
+        assert_int_equal(r.end.verdict, wanted ? LOG_STOPPED : LOG_CLEAN);
+        assert_int_equal(r.end.version, shard_version(r.s));
+        assert_is_twin(&l, r.s, r.facts.last);
         n_found += wanted != 0;
         n_not += wanted == 0;
-        go_on_behind(&l, s, &end);
+        go_on_behind(&l, &r);
         end_logged(&l);
     }
     assert_true(n_found > 3 && n_not > 0);
@@ -91,26 +77,22 @@ static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
 static void at_any_record(void **state)
 {
     struct logged_world l;
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
 
     (void)state;
     enter_shard();
     assert_int_equal(begin_logged(&l, dice_of_this_run("any record"), &shape, 0, LOG_ASYNC), 0);
-    run(&l, 200);
+    logged_steps(&l, 200);
     for (uint64_t through = 1; through <= l.w.journal->n; through += 3) {
-        struct recovery_config config = recovery_of(&l, 0);
+        struct recovery r = recovery_of(&l, 0);
 
-        config.through = through;
-        assert_int_equal(recover(&l, 0, &config, &s, &facts, &end, &err), 0);
-        assert_int_equal(facts.n_records, through);
-        assert_int_equal(end.last, facts.last);
-        for (uint64_t i = end.last; i < through; i++)
+        r.config.through = through;
+        assert_int_equal(recover(&l, &r), 0);
+        assert_int_equal(r.facts.n_records, through);
+        assert_int_equal(r.end.last, r.facts.last);
+        for (uint64_t i = r.end.last; i < through; i++)
             assert_int_equal(l.w.journal->events[i]->e.type, SHARD_EVENT_ROWS);
-        assert_is_twin(&l, s, through);
-        shard_free(s);
+        assert_is_twin(&l, r.s, through);
+        shard_free(r.s);
     }
     end_logged(&l);
 }
@@ -119,27 +101,23 @@ static void at_any_record(void **state)
 static void before_the_first_record(void **state)
 {
     struct logged_world l;
-    struct recovery_config config;
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
+    struct recovery r;
 
     (void)state;
     enter_shard();
     assert_int_equal(begin_logged(&l, dice_of_this_run("no record"), &shape, 0, LOG_FSYNC), 0);
     do
-        run(&l, 50);
+        logged_steps(&l, 50);
     while (l.w.n_walks == 0 || l.w.walks[0].position == l.w.journal->n);
-    config = recovery_of(&l, 1);
-    config.through = config.from - 1;
-    config.needs = 0;
-    assert_int_equal(recover(&l, 1, &config, &s, &facts, &end, &err), 0);
-    assert_int_equal(end.verdict, LOG_STOPPED);
-    assert_int_equal(end.last, config.from - 1);
-    assert_int_equal(end.reached, config.from - 1);
-    assert_int_equal(facts.n_records, 0);
-    shard_free(s);
+    r = recovery_of(&l, 1);
+    r.config.through = r.config.from - 1;
+    r.config.needs = 0;
+    assert_int_equal(recover(&l, &r), 0);
+    assert_int_equal(r.end.verdict, LOG_STOPPED);
+    assert_int_equal(r.end.last, r.config.from - 1);
+    assert_int_equal(r.end.reached, r.config.from - 1);
+    assert_int_equal(r.facts.n_records, 0);
+    shard_free(r.s);
     end_logged(&l);
 }
 
@@ -154,11 +132,7 @@ static int stop_at_third(void *owner, const struct recovery_facts *facts)
 static void when_whoever_is_told_of_progress_says_so(void **state)
 {
     struct logged_world l;
-    struct recovery_config config;
-    struct recovery_facts facts;
-    struct log_end end;
-    struct shard *s;
-    struct err err;
+    struct recovery r;
     uint32_t n = 0;
     char want[64];
 
@@ -166,17 +140,17 @@ static void when_whoever_is_told_of_progress_says_so(void **state)
     enter_shard();
     assert_int_equal(begin_logged(&l, dice_of_this_run("progress"), &shape, 0, LOG_NONE), 0);
     while (l.w.journal->n < 4 * RECOVERY_STEP)
-        run(&l, 500);
-    config = recovery_of(&l, 0);
-    config.on_progress = stop_at_third;
-    config.owner = &n;
-    assert_int_equal(recover(&l, 0, &config, &s, &facts, &end, &err), -ECANCELED);
+        logged_steps(&l, 500);
+    r = recovery_of(&l, 0);
+    r.config.on_progress = stop_at_third;
+    r.config.owner = &n;
+    assert_int_equal(recover(&l, &r), -ECANCELED);
     /* Rows whose push has not come yet do not count. */
-    assert_int_equal(facts.n_records, 3 * RECOVERY_STEP);
-    assert_true(facts.last <= facts.n_records);
-    snprintf(want, sizeof want, "up to record %llu when", (unsigned long long)facts.last);
-    assert_non_null(strstr(err.text, want));
-    shard_free(s);
+    assert_int_equal(r.facts.n_records, 3 * RECOVERY_STEP);
+    assert_true(r.facts.last <= r.facts.n_records);
+    snprintf(want, sizeof want, "up to record %llu when", (unsigned long long)r.facts.last);
+    assert_non_null(strstr(r.err.text, want));
+    shard_free(r.s);
     end_logged(&l);
 }
 
@@ -253,15 +227,11 @@ static void an_event_that_cannot_have_happened_is_told_with_its_place(void **sta
     enter_shard();
     for (uint64_t round = 0; round < 150; round++) {
         struct logged_world l;
-        struct recovery_config config;
-        struct recovery_facts facts;
-        struct log_end end;
-        struct shard *s;
-        struct err err;
+        struct recovery r;
         int status;
 
         assert_int_equal(begin_logged(&l, dice, &shape, round, LOG_NONE), 0);
-        run(&l, 80);
+        logged_steps(&l, 80);
         shard_listen(l.w.s, NULL);
         close_log(&l);
         crash_files_deinit(&l.disk.files);
@@ -269,16 +239,16 @@ static void an_event_that_cannot_have_happened_is_told_with_its_place(void **sta
         l.promised = 0;
         assert_int_equal(open_log(&l, &nothing), 0);
         write_spoilt(&l, &l.w.dice);
-        config = recovery_of(&l, 0);
-        status = recover(&l, 0, &config, &s, &facts, &end, &err);
+        r = recovery_of(&l, 0);
+        status = recover(&l, &r);
         assert_true(status == 0 || status == PS_ECORRUPT);
         if (status) {
-            assert_non_null(strstr(err.text, "cannot be done again: "));
-            assert_non_null(strstr(err.text, " of " LOG_DIR "/0000000000000"));
+            assert_non_null(strstr(r.err.text, "cannot be done again: "));
+            assert_non_null(strstr(r.err.text, " of " LOG_DIR "/0000000000000"));
         }
         n_refused += status != 0;
         n_taken += status == 0;
-        shard_free(s);
+        shard_free(r.s);
 
         close_log(&l);
         drop_walks(&l.w);

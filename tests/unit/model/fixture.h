@@ -15,6 +15,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "tests/support/seed.h"
 #include "worker/model/dlrm.h"
 
 struct fixture {
@@ -134,6 +135,49 @@ static inline void fixture_batch_fill(struct batch *b, uint32_t n, struct fixtur
     }
     b->n_keys = at;
     fixture_dedup(b);
+}
+
+/* The small model with which most tests do. */
+static const struct dlrm_config fixture_plain = { .batch_max = 16,
+                                                  .n_numeric = 3,
+                                                  .n_fields = 4,
+                                                  .dim = 8,
+                                                  .n_bottom = 1,
+                                                  .bottom = { 5 },
+                                                  .n_top = 2,
+                                                  .top = { 6, 5 },
+                                                  .seed = 11 };
+
+/* The most that a drawn model has of each. */
+struct fixture_most {
+    uint32_t samples, dim, width; /* of hidden layers */
+};
+
+/* Any mixture of sizes and switches; dlrm_config_check() refuses a few. */
+static inline struct dlrm_config fixture_config(struct fixture_rng *rng,
+                                                struct fixture_most most)
+{
+    struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, most.samples),
+                             .n_numeric = fixture_below(rng, 4),
+                             .n_fields = fixture_below(rng, 5),
+                             .dim = 1 + fixture_below(rng, most.dim),
+                             .n_bottom = fixture_below(rng, 3),
+                             .n_top = fixture_below(rng, 3),
+                             .seed = rng->seed,
+                             .n_threads = 1 };
+
+    for (uint32_t i = 0; i < DLRM_LAYERS_MAX; i++) {
+        c.bottom[i] = 1 + fixture_below(rng, most.width);
+        c.top[i] = 1 + fixture_below(rng, most.width);
+    }
+    c.concat = fixture_below(rng, 3) == 0;
+    c.self_interaction = fixture_below(rng, 2) == 0;
+    c.wide = fixture_below(rng, 2) == 0;
+    c.batch_norm = fixture_below(rng, 3) == 0;
+    c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
+    c.l2_dense = fixture_below(rng, 2) ? 0.1f : 0;
+    c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
+    return c;
 }
 
 /* A model with random parameters on the device of these ops, and a random batch of n samples. */

@@ -6,15 +6,6 @@
 
 static const struct compute_ops *const ops = &compute_cpu;
 
-static uint64_t test_seed(void)
-{
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 4711;
-
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static float *floats(struct fixture_rng *rng, size_t n)
 {
     float *x = mem_alloc(n * sizeof *x + 1);
@@ -94,7 +85,7 @@ static void check_linear_backward(struct compute *c, const struct linear *l,
 
 static void a_linear_layer_is_its_formula_forward_and_backward(void **state)
 {
-    struct fixture_rng rng = { test_seed(), 0 };
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
     struct compute *c = *state;
 
     for (uint32_t i = 0; i < 60; i++) {
@@ -198,7 +189,7 @@ static void check_bags(struct compute *c, const struct batch *b, uint32_t dim,
 static void bags_sum_their_rows_and_rows_their_bags_in_ascending_order(void **state)
 {
     struct compute *c = *state;
-    struct fixture_rng rng = { test_seed(), 0 };
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
 
     for (uint32_t dim = 1; dim <= 40; dim++) {
         const uint32_t n = fixture_below(&rng, 12), n_fields = 1 + fixture_below(&rng, 5);
@@ -263,7 +254,7 @@ static void check_interact(struct compute *c, const struct interact *it,
 static void interaction_takes_pairs_row_by_row_below_the_diagonal(void **state)
 {
     struct compute *c = *state;
-    struct fixture_rng rng = { test_seed(), 0 };
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
 
     for (int i = 0; i < 80; i++) {
         const uint32_t dim = 1 + fixture_below(&rng, i % 8 ? 40 : 200);

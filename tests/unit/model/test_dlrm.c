@@ -5,16 +5,6 @@
 
 #include "tests/unit/model/fixture.h"
 
-static const struct dlrm_config plain = { .batch_max = 16,
-                                          .n_numeric = 3,
-                                          .n_fields = 4,
-                                          .dim = 8,
-                                          .n_bottom = 1,
-                                          .bottom = { 5 },
-                                          .n_top = 2,
-                                          .top = { 6, 5 },
-                                          .seed = 11 };
-
 struct refusal {
     struct dlrm_config config;
     const char *words; /* of the sentence */
@@ -82,7 +72,7 @@ static void tensors_have_names_sizes_and_starts(void **state)
     struct dlrm *m;
 
     (void)state;
-    assert_int_equal(dlrm_new(&plain, &m, NULL), 0);
+    assert_int_equal(dlrm_new(&fixture_plain, &m, NULL), 0);
     assert_int_equal(dlrm_n_tensors(m), COUNT_OF(want));
     for (uint32_t i = 0; i < COUNT_OF(want); i++) {
         const struct dlrm_tensor *t = dlrm_tensor(m, i);
@@ -105,7 +95,7 @@ static void normalised_layers_have_four_tensors_more(void **state)
                                          "bot.0.beta", "bot.0.mean", "bot.0.var",
                                          "bot.1.W",    "bot.1.b",    "bot.1.gamma",
                                          "bot.1.beta", "bot.1.mean", "bot.1.var" };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct dlrm *m;
 
     (void)state;
@@ -137,7 +127,7 @@ static struct dlrm_tensor *tensor_named(struct dlrm *m, const char *name)
 static void running_statistics_move_a_tenth_towards_the_batch(void **state)
 {
     struct fixture_rng rng = { 8, 0 };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct fixture f;
     struct dlrm_tensor *mean, *var;
     const float *pre;
@@ -170,7 +160,7 @@ static void running_statistics_move_a_tenth_towards_the_batch(void **state)
 static void the_same_step_gives_the_same_bits(void **state)
 {
     struct fixture_rng rng = { 9, 0 };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct fixture f;
     float *first;
     size_t bytes;
@@ -198,7 +188,7 @@ static void a_sample_is_judged_the_same_in_any_company(void **state)
     float alone;
 
     (void)state;
-    fixture_init(&f, &plain, 16, &rng);
+    fixture_init(&f, &fixture_plain, 16, &rng);
     f.batch.n = 1;
     fixture_predict(&f);
     alone = dlrm_probs(f.m)[0];
@@ -212,7 +202,7 @@ static void a_sample_is_judged_the_same_in_any_company(void **state)
 static void a_batch_without_samples_moves_nothing(void **state)
 {
     struct fixture_rng rng = { 12, 0 };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct fixture f;
 
     (void)state;
@@ -236,7 +226,7 @@ static void a_batch_of_empty_bags_works_without_rows(void **state)
     struct fixture f;
 
     (void)state;
-    fixture_init(&f, &plain, 7, &rng);
+    fixture_init(&f, &fixture_plain, 7, &rng);
     memset(f.batch.starts, 0, (7 * 4 + 1) * sizeof *f.batch.starts);
     f.batch.n_keys = f.batch.n_unique = 0;
     step = (struct dlrm_step){ .batch = &f.batch };
@@ -256,7 +246,7 @@ static void peek_knows_no_other_names(void **state)
     uint32_t n;
 
     (void)state;
-    fixture_init(&f, &plain, 4, &rng);
+    fixture_init(&f, &fixture_plain, 4, &rng);
     fixture_step(&f, 0);
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (dlrm_peek(f.m, names[i], &n))
@@ -269,7 +259,7 @@ static void every_failing_allocation_is_told_and_leaks_nothing(void **state)
 {
     (void)state;
 #ifdef PS_FAULTS
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     long k = 0;
     int status = -ENOMEM;
 

@@ -3,15 +3,6 @@
 #include "tests/support/far_device.h"
 #include "tests/unit/model/kept_world.h"
 
-static uint64_t test_seed(void)
-{
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 20261122;
-
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static const struct far_device_plan plans[] = {
     { .late = false, .replays = false },
     { .late = true, .replays = true, .seed = 2 },
@@ -39,7 +30,7 @@ static void check_world(const struct world *w, const struct far_device_plan *pla
 static void any_run_ends_in_the_cpus_bits_and_what_is_there_is_not_read(void **state)
 {
     static const uint32_t n_places[] = { 0, 1, 5, WORLD_KEYS };
-    const uint64_t seed = test_seed();
+    const uint64_t seed = seed_of_run(20261122);
 
     (void)state;
     for (uint64_t i = 0; i < 24; i++) {
@@ -62,7 +53,7 @@ static void rows_that_are_there_do_not_cross_the_bus(void **state)
     uint64_t all, some;
 
     (void)state;
-    world_init(&w, 64, WORLD_KEYS, test_seed());
+    world_init(&w, 64, WORLD_KEYS, seed_of_run(20261122));
     way.ops = far_device_ops(&compute_cpu, plan);
     assert_true(world_play(&w, &way, &end));
     all = far_device_counts().upload_bytes;
@@ -84,7 +75,7 @@ static void a_failure_is_that_of_all_steps_under_way_and_of_no_other(void **stat
     struct world w;
 
     (void)state;
-    world_init(&w, 4, WORLD_KEYS, test_seed());
+    world_init(&w, 4, WORLD_KEYS, seed_of_run(20261122));
     assert_true(world_play(&w, &on_cpu, &want));
     for (uint64_t k = 1; k <= WORLD_STEPS; k++) {
         const struct far_device_plan plan = { .late = true, .replays = true, .bad_wait = k };
@@ -134,7 +125,7 @@ static void every_failing_allocation_is_told_or_costs_copies(void **state)
     bool failed = true;
 
     (void)state;
-    world_init(&w, 4, WORLD_KEYS, test_seed());
+    world_init(&w, 4, WORLD_KEYS, seed_of_run(20261122));
     assert_true(world_play(&w, &on_cpu, &want));
     for (long k = 0; failed; k++) {
         const struct world_way way = { .ops = far_device_ops(&compute_cpu, &plans[1]),

@@ -193,43 +193,18 @@ static void check_model(const struct dlrm_config *config, uint64_t seed)
     script_deinit(&s);
 }
 
-static struct dlrm_config random_config(struct fixture_rng *rng)
-{
-    struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, 70),
-                             .n_numeric = fixture_below(rng, 4),
-                             .n_fields = fixture_below(rng, 5),
-                             .dim = 1 + fixture_below(rng, 20),
-                             .n_bottom = fixture_below(rng, 3),
-                             .n_top = fixture_below(rng, 3),
-                             .seed = rng->seed };
-
-    for (uint32_t i = 0; i < DLRM_LAYERS_MAX; i++) {
-        c.bottom[i] = 1 + fixture_below(rng, 40);
-        c.top[i] = 1 + fixture_below(rng, 40);
-    }
-    c.concat = fixture_below(rng, 3) == 0;
-    c.self_interaction = fixture_below(rng, 2) == 0;
-    c.wide = fixture_below(rng, 2) == 0;
-    c.batch_norm = fixture_below(rng, 3) == 0;
-    c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
-    c.l2_dense = fixture_below(rng, 2) ? 0.1f : 0;
-    c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
-    c.n_threads = 1 + fixture_below(rng, 2);
-    return c;
-}
-
 static void any_model_ends_in_the_cpus_bits(void **state)
 {
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 20261121;
+    const uint64_t seed = seed_of_run(20261121);
     uint32_t n_checked = 0;
 
     (void)state;
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t i = 0; i < 50; i++) {
         struct fixture_rng rng = { hash_mix2(seed, i), 0 };
-        const struct dlrm_config config = random_config(&rng);
+        struct dlrm_config config = fixture_config(
+            &rng, (struct fixture_most){ .samples = 70, .dim = 20, .width = 40 });
 
+        config.n_threads += fixture_below(&rng, 2);
         if (dlrm_config_check(&config, NULL))
             continue;
         check_model(&config, hash_mix2(seed, i));
@@ -237,16 +212,6 @@ static void any_model_ends_in_the_cpus_bits(void **state)
     }
     assert_true(n_checked > 30);
 }
-
-static const struct dlrm_config plain = { .batch_max = 16,
-                                          .n_numeric = 3,
-                                          .n_fields = 4,
-                                          .dim = 8,
-                                          .n_bottom = 1,
-                                          .bottom = { 5 },
-                                          .n_top = 2,
-                                          .top = { 6, 5 },
-                                          .seed = 11 };
 
 /* The same batch in all slots, again and again. */
 static struct far_device_counts repeat(struct fixture *f, const struct far_device_plan *plan,
@@ -271,7 +236,7 @@ static struct far_device_counts repeat(struct fixture *f, const struct far_devic
 static void a_slot_is_recorded_once_and_then_replayed(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
-    struct fixture f = { .config = plain };
+    struct fixture f = { .config = fixture_plain };
     struct far_device_counts counts = repeat(&f, &plan, 10, false);
 
     (void)state;
@@ -285,7 +250,7 @@ static void dropout_is_replayed_with_the_steps_own_keys(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct fixture_rng rng = { 36, 0 }, same = rng;
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct far_device_counts counts;
     struct fixture cpu, far;
     double before = 0;
@@ -313,7 +278,7 @@ static void dropout_is_replayed_with_the_steps_own_keys(void **state)
 static void weights_that_did_not_change_are_copied_once_to_each_slot(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
-    struct fixture f = { .config = plain };
+    struct fixture f = { .config = fixture_plain };
     struct far_device_counts all = repeat(&f, &plan, 10, false),
                              few = repeat(&f, &plan, 10, true);
 
@@ -325,7 +290,7 @@ static void rows_have_room_to_spare_and_more_of_them_get_other_addresses(void **
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct fixture_rng rng = { 32, 0 };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     struct far_device_counts counts;
     struct fixture f;
     uint64_t n_allocs;
@@ -361,7 +326,7 @@ static void a_device_that_fails_is_told_with_the_step(void **state)
     struct fixture f;
 
     (void)state;
-    fixture_init_on(&f, far_device_ops(&compute_cpu, &plan), &plain, 16, &rng);
+    fixture_init_on(&f, far_device_ops(&compute_cpu, &plan), &fixture_plain, 16, &rng);
     step = fixture_step_of(&f, 0);
     assert_int_equal(dlrm_step(f.m, &step, &f.loss), 0);
     assert_true(isfinite(f.loss));
@@ -378,7 +343,7 @@ static void a_device_that_cannot_be_opened_says_why(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(dlrm_new_on(far_device_ops(&compute_cpu, &plan), &plain, &m, &err),
+    assert_int_equal(dlrm_new_on(far_device_ops(&compute_cpu, &plan), &fixture_plain, &m, &err),
                      PS_EDEVICE);
     assert_null(m);
     assert_string_equal(err.text, "far: it does not want to");
@@ -394,8 +359,8 @@ static void its_intermediates_are_the_cpus(void **state)
     struct fixture cpu, far;
 
     (void)state;
-    fixture_init(&cpu, &plain, 16, &rng);
-    fixture_init_on(&far, far_device_ops(&compute_cpu, &plan), &plain, 16, &same);
+    fixture_init(&cpu, &fixture_plain, 16, &rng);
+    fixture_init_on(&far, far_device_ops(&compute_cpu, &plan), &fixture_plain, 16, &same);
     fixture_step(&cpu, 0);
     fixture_step(&far, 0);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
@@ -414,7 +379,7 @@ static void its_intermediates_are_the_cpus(void **state)
 static void every_failing_allocation_is_told_and_can_be_made_good(void **state)
 {
     static const struct far_device_plan plan = { .late = true };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
     int status = -ENOMEM;
     long k = 0;
 
@@ -439,7 +404,7 @@ static void every_failing_allocation_is_told_and_can_be_made_good(void **state)
 static void a_batch_that_finds_no_room_is_refused_and_the_next_one_is_not(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
-    struct dlrm_config config = plain;
+    struct dlrm_config config = fixture_plain;
 
     (void)state;
     config.batch_max = 200;

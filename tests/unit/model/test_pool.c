@@ -1,7 +1,10 @@
 /* The threads of an op: every task once, whatever the number of threads, jobs that follow
  * each other at once or after a rest, and what tasks wrote seen by the caller. */
+#include <dirent.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include "common/now.h"
 #include "tests/unit/model/fixture.h"
 #include "worker/compute/cpu_pool.h"
 
@@ -20,7 +23,50 @@ static void count(void *job, uint32_t task, uint32_t thread)
     j->turns[task] += j->step;
 }
 
-static void check_pool(uint32_t n_threads, uint32_t n_jobs, uint32_t rest_us)
+/* The letter for its state in /proc/PID/task/TID/stat, which stands behind the name; 0: it has ended. */
+static char state_of(const char *tid)
+{
+    char path[300], line[300] = "";
+    const char *name_end;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", tid);
+    f = fopen(path, "r");
+    if (!f)
+        return 0;
+    (void)fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    name_end = strrchr(line, ')');
+    return name_end && name_end[1] ? name_end[2] : 0;
+}
+
+static bool all_others_sleep(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task;
+    bool all = true;
+
+    assert_non_null(tasks);
+    while (all && (task = readdir(tasks)) != NULL)
+        if (task->d_name[0] != '.' && atoi(task->d_name) != (int)gettid())
+            all = state_of(task->d_name) == 'S';
+    closedir(tasks);
+    return all;
+}
+
+static void go_on(void) {}
+
+static void let_them_fall_asleep(void)
+{
+    const uint64_t end_ms = now_mono_ms() + 10000;
+
+    while (!all_others_sleep()) {
+        assert_true(now_mono_ms() < end_ms);
+        sched_yield();
+    }
+}
+
+static void check_pool(uint32_t n_threads, uint32_t n_jobs, void (*behind_a_job)(void))
 {
     struct fixture_rng rng = { n_threads, 0 };
     uint32_t turns[70], want[70] = { 0 };
@@ -38,8 +84,7 @@ static void check_pool(uint32_t n_threads, uint32_t n_jobs, uint32_t rest_us)
         for (uint32_t k = 0; k < n_tasks; k++)
             want[k] += i + 1;
         assert_memory_equal(turns, want, sizeof turns);
-        if (rest_us)
-            usleep(rest_us);
+        behind_a_job();
     }
     cpu_pool_free(p);
 }
@@ -48,14 +93,14 @@ static void every_task_runs_once_on_any_number_of_threads(void **state)
 {
     (void)state;
     for (uint32_t n_threads = 1; n_threads <= 5; n_threads++)
-        check_pool(n_threads, 2000, 0);
+        check_pool(n_threads, 2000, go_on);
 }
 
 static void so_it_does_when_the_threads_have_gone_to_sleep(void **state)
 {
     (void)state;
-    check_pool(2, 100, 500);
-    check_pool(3, 50, 500);
+    check_pool(2, 100, let_them_fall_asleep);
+    check_pool(3, 50, let_them_fall_asleep);
 }
 
 static void a_pool_without_a_job_ends_at_once(void **state)

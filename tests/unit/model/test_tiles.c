@@ -6,15 +6,6 @@
 #include "worker/compute/cpu_tiles_catalog.h"
 #include "worker/compute/cpu_tiles_kernels.h"
 
-static uint64_t test_seed(void)
-{
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 4712;
-
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static uint32_t panels(uint32_t n)
 {
     return (n + 15) / 16;
@@ -156,7 +147,7 @@ static void check_product(const struct cpu_tiles *kernel, const struct operands 
 
 static void a_kernel_is_its_plain_version_bit_for_bit(void **state)
 {
-    struct fixture_rng rng = { test_seed(), 0 };
+    struct fixture_rng rng = { seed_of_run(4712), 0 };
     const struct cpu_tiles *kernel;
 
     (void)state;
@@ -178,7 +169,7 @@ static void a_kernel_is_its_plain_version_bit_for_bit(void **state)
 /* |c - sum| <= (2^-8 twice, and half a percent of room for the sums) * sum of |products| */
 static void a_product_is_within_two_roundings_of_bf16(void **state)
 {
-    struct fixture_rng rng = { test_seed(), 0 };
+    struct fixture_rng rng = { seed_of_run(4712), 0 };
     const struct cpu_tiles *kernel = cpu_tiles_catalog_best(COMPUTE_BF16);
     const uint32_t m = 33, n = 47, k = 513;
     struct operands o;

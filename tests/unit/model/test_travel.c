@@ -12,12 +12,10 @@ static const struct far_device_plan plans[] = {
 
 static void any_step_leaves_as_the_cpu_encodes_its_floats(void **state)
 {
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 20261122;
+    const uint64_t seed = seed_of_run(20261122);
     uint32_t n_checked = 0;
 
     (void)state;
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t i = 0; i < 30; i++) {
         struct fixture_rng rng = { hash_mix2(seed, i), 0 };
         const struct dlrm_config config = travel_config(&rng);

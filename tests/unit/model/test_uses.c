@@ -70,11 +70,9 @@ static void check(const struct bench *b)
 
 static void each_row_has_its_bags_in_ascending_order(void **state)
 {
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 20261121;
+    const uint64_t seed = seed_of_run(20261121);
 
     (void)state;
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t i = 0; i < 100; i++) {
         struct fixture_rng rng = { hash_mix2(seed, i), 0 };
         const uint32_t n = fixture_below(&rng, 60), n_fields = fixture_below(&rng, 5);

@@ -339,24 +339,8 @@ static inline void travel_run(struct travel *t, uint32_t n_steps)
 
 static inline struct dlrm_config travel_config(struct fixture_rng *rng)
 {
-    struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, TRAVEL_SAMPLES),
-                             .n_numeric = fixture_below(rng, 4),
-                             .n_fields = fixture_below(rng, 5),
-                             .dim = 1 + fixture_below(rng, 40),
-                             .n_bottom = fixture_below(rng, 3),
-                             .n_top = fixture_below(rng, 3),
-                             .seed = rng->seed,
-                             .n_threads = 1 };
-
-    for (uint32_t i = 0; i < DLRM_LAYERS_MAX; i++) {
-        c.bottom[i] = 1 + fixture_below(rng, 60);
-        c.top[i] = 1 + fixture_below(rng, 60);
-    }
-    c.wide = fixture_below(rng, 2) == 0;
-    c.batch_norm = fixture_below(rng, 3) == 0;
-    c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
-    c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
-    return c;
+    return fixture_config(
+        rng, (struct fixture_most){ .samples = TRAVEL_SAMPLES, .dim = 40, .width = 60 });
 }
 
 #endif

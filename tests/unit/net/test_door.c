@@ -122,6 +122,37 @@ static struct hello_reply hear(struct peer *p)
     return reply;
 }
 
+/* Says it, and is told this before the end. */
+static struct hello_reply ask(struct fixture *f, const struct hello *hello)
+{
+    struct peer p = knock(f);
+    struct hello_reply reply;
+
+    say_hello(&p, hello);
+    reply = hear(&p);
+    peer_close(&p);
+    return reply;
+}
+
+/* Sends these bytes, and is told nothing. */
+static void assert_hung_up_on(struct fixture *f, const void *bytes, size_t n_bytes)
+{
+    struct peer p = knock(f);
+
+    peer_send_bytes(&p, bytes, n_bytes);
+    assert_false(peer_receive(&p));
+    peer_close(&p);
+}
+
+/* The caller deinits it. */
+static struct buf good_frame(void)
+{
+    struct buf frame = { 0 };
+
+    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
+    return frame;
+}
+
 static struct door_counts count(struct fixture *f)
 {
     struct door_counts counts;
@@ -157,14 +188,13 @@ static void a_good_guest_is_handed_on_with_its_socket(void **state)
 
 static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
 {
-    struct buf frame = { 0 };
+    struct buf frame = good_frame();
     struct fixture f;
     struct peer p;
 
     (void)state;
     set_up(&f);
     p = knock(&f);
-    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
     for (size_t i = 0; i < buf_len(&frame); i++) {
         assert_int_equal(f.n_guests, 0);
         peer_send_bytes(&p, buf_front(&frame) + i, 1);
@@ -179,13 +209,12 @@ static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
 
 static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
 {
-    struct buf frame = { 0 };
+    struct buf frame = good_frame();
     struct fixture f;
     struct peer p;
 
     (void)state;
     set_up(&f);
-    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
     for (size_t n = 0; n < buf_len(&frame); n++) {
         p = knock(&f);
         peer_send_bytes(&p, buf_front(&frame), n);
@@ -239,31 +268,26 @@ static void a_refusal_reaches_the_guest_before_the_end(void **state)
     struct hello hello = good_hello;
     struct hello_reply reply;
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
     hello.shard = 9;
-    p = knock(&f);
-    say_hello(&p, &hello);
-    reply = hear(&p);
+    reply = ask(&f, &hello);
     assert_int_equal(reply.status, PS_EGREETING);
     assert_non_null(strstr(reply.text, "shard: found 9"));
     assert_int_equal(count(&f).refused, 1);
     assert_int_equal(f.last_refusal, PS_EGREETING);
-    peer_close(&p);
     tear_down(&f);
 }
 
 static void bytes_behind_the_hello_and_other_first_words_are_refused(void **state)
 {
-    struct buf frames[2] = { { 0 }, { 0 } };
+    struct buf frames[2] = { good_frame(), { 0 } };
     struct fixture f;
     struct peer p;
 
     (void)state;
     set_up(&f);
-    assert_int_equal(message_write_hello(&frames[0], 42, &good_hello), 0);
     assert_int_equal(message_write_beat(&frames[0], 43, 0), 0);
     assert_int_equal(message_write_beat(&frames[1], 42, 0), 0);
     for (int i = 0; i < 2; i++) {
@@ -280,15 +304,11 @@ static void bytes_behind_the_hello_and_other_first_words_are_refused(void **stat
 static void another_protocol_is_hung_up_on_at_once(void **state)
 {
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
-    p = knock(&f);
-    peer_send_bytes(&p, (const uint8_t *)"GET", 3);
-    assert_false(peer_receive(&p));
+    assert_hung_up_on(&f, "GET", 3);
     assert_int_equal(count(&f).malformed, 1);
-    peer_close(&p);
     tear_down(&f);
 }
 
@@ -297,20 +317,16 @@ static void a_worker_at_the_door_is_told_the_map_and_no_more(void **state)
     struct hello hello = good_hello;
     struct hello_reply reply;
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
     hello.shard = MESSAGE_SHARD_DOOR;
     f.n_inside = 10;
-    p = knock(&f);
-    say_hello(&p, &hello);
-    reply = hear(&p);
+    reply = ask(&f, &hello);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.map_id, 77);
     assert_string_equal(reply.nodes[0], "here:1");
     assert_int_equal(f.n_guests, 0);
-    peer_close(&p);
     tear_down(&f);
 }
 
@@ -323,10 +339,7 @@ static void a_full_house_says_so_to_all_but_operators(void **state)
     (void)state;
     set_up(&f);
     f.n_inside = 3;
-    p = knock(&f);
-    say_hello(&p, &hello);
-    assert_non_null(strstr(hear(&p).text, "--connections-max"));
-    peer_close(&p);
+    assert_non_null(strstr(ask(&f, &hello).text, "--connections-max"));
     snprintf(hello.role, sizeof hello.role, "operator");
     hello.shard = MESSAGE_SHARD_DOOR;
     p = knock(&f);
@@ -340,49 +353,41 @@ static void a_full_house_says_so_to_all_but_operators(void **state)
 static void a_crowd_beyond_what_can_be_told_so_is_hung_up_on(void **state)
 {
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
     f.n_inside = 3 + DOOR_GREETINGS_SPARE;
-    p = knock(&f);
-    assert_false(peer_receive(&p));
+    assert_hung_up_on(&f, "", 0);
     assert_int_equal(count(&f).refused, 1);
-    peer_close(&p);
     tear_down(&f);
 }
 
 static void a_guest_that_the_house_does_not_take_is_hung_up_on(void **state)
 {
+    struct buf frame = good_frame();
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
     f.guest_status = UV_EPIPE;
-    p = knock(&f);
-    say_hello(&p, &good_hello);
-    assert_false(peer_receive(&p));
+    assert_hung_up_on(&f, buf_front(&frame), buf_len(&frame));
     assert_int_equal(count(&f).refused, 1);
-    peer_close(&p);
+    buf_deinit(&frame);
     tear_down(&f);
 }
 
 static void who_says_nothing_is_hung_up_on_when_the_time_is_over(void **state)
 {
     struct fixture f;
-    struct peer p;
 
     (void)state;
     set_up(&f);
     door_close(f.door);
     f.config.greeting_ms = 1;
     assert_int_equal(door_open(&f.config, &f.door, NULL), 0);
-    p = knock(&f);
-    assert_false(peer_receive(&p));
+    assert_hung_up_on(&f, "", 0);
     assert_int_equal(count(&f).slow, 1);
     assert_int_equal(f.last_refusal, UV_ETIMEDOUT);
-    peer_close(&p);
     tear_down(&f);
 }
 

@@ -40,7 +40,7 @@ static struct shard *small_shard(uint32_t index, uint32_t n_shards, uint32_t n_s
     return s;
 }
 
-/* Checkpoint 1 of one node, whose only shard says that it is number `shard` of n_shards. */
+/* Checkpoint 1 of one node, whose only shard says that it is number `shard` of n_shards. Takes s. */
 static void save_as(struct crash_files *c, struct shard *s, uint32_t shard, uint32_t n_shards)
 {
     struct manifest *m = fixture_manifest(shard, n_shards, 1);
@@ -52,6 +52,7 @@ static void save_as(struct crash_files *c, struct shard *s, uint32_t shard, uint
     assert_int_equal(fixture_write(&c->ops, m, 0, s, &err), 0);
     assert_int_equal(checkpoint_commit(&c->ops, DATA_DIR, m, 1, NULL, &err), 0);
     free(m);
+    shard_free(s);
 }
 
 static void every_byte_of_a_checkpoint_counts(void **state)
@@ -61,12 +62,11 @@ static void every_byte_of_a_checkpoint_counts(void **state)
                                          DATA_DIR
                                          "/checkpoints/00000000000000000001/MANIFEST" };
     struct crash_files c;
-    struct shard *s = small_shard(0, 1, 10);
     char *first;
 
     (void)state;
     crash_files_init(&c);
-    save_as(&c, s, 0, 1);
+    save_as(&c, small_shard(0, 1, 10), 0, 1);
     assert_int_equal(damages(&c, DATA_DIR, &first), 0);
     for (size_t f = 0; f < COUNT_OF(names); f++) {
         struct crash_inode *file = crash_files_at(&c, names[f]);
@@ -80,54 +80,45 @@ static void every_byte_of_a_checkpoint_counts(void **state)
             file->bytes[i] ^= 0x20;
         }
     }
-    enter_shard();
-    shard_free(s);
     crash_files_deinit(&c);
 }
 
 static void a_file_that_is_cut_off_anywhere_is_damaged(void **state)
 {
     struct crash_files c;
-    struct shard *s = small_shard(0, 1, 10);
     struct crash_inode *file;
     char *first;
 
     (void)state;
     crash_files_init(&c);
-    save_as(&c, s, 0, 1);
+    save_as(&c, small_shard(0, 1, 10), 0, 1);
     file = crash_files_at(&c, DATA_DIR "/checkpoints/00000000000000000001/shard-000.psc");
     for (size_t n = file->n_bytes; file->n_bytes > 0;) {
         file->n_bytes = --n;
         assert_int_equal(damages(&c, DATA_DIR, &first), 1);
         free(first);
     }
-    enter_shard();
-    shard_free(s);
     crash_files_deinit(&c);
 }
 
 static void a_row_in_another_shards_file_is_told_with_its_key(void **state)
 {
     struct crash_files c;
-    struct shard *s = small_shard(0, 2, 200); /* what shard 0 of 2 keeps */
     char *first;
 
     (void)state;
     crash_files_init(&c);
-    save_as(&c, s, 1, 2);
+    save_as(&c, small_shard(0, 2, 200), 1, 2); /* what shard 0 of 2 keeps */
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);
     assert_non_null(strstr(first, "which belongs to another shard"));
     assert_non_null(strstr(first, "table emb has key "));
     free(first);
-    enter_shard();
-    shard_free(s);
     crash_files_deinit(&c);
 }
 
 static void an_unfinished_one_and_what_is_not_there_are_no_damage(void **state)
 {
     struct crash_files c;
-    struct shard *s = small_shard(0, 1, 10);
     struct err err = { 0 };
     cJSON *json;
     char *first;
@@ -136,12 +127,10 @@ static void an_unfinished_one_and_what_is_not_there_are_no_damage(void **state)
     crash_files_init(&c);
     assert_int_equal(verify_path(&c.ops, DATA_DIR, VERIFY_QUIETLY, &json, &err),
                      PS_ENOCHECKPOINT);
-    save_as(&c, s, 0, 1);
+    save_as(&c, small_shard(0, 1, 10), 0, 1);
     assert_int_equal(
         c.ops.unlink(c.ops.state, DATA_DIR "/checkpoints/00000000000000000001/MANIFEST"), 0);
     assert_int_equal(damages(&c, DATA_DIR, &first), 0);
-    enter_shard();
-    shard_free(s);
     crash_files_deinit(&c);
 }
 

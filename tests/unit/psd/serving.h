@@ -98,22 +98,44 @@ static inline struct peer client(struct fixture *f, const char *role)
     return p;
 }
 
-static inline uint32_t ask_table(struct peer *p, const char *name)
+/* The next frame is of this type, and answers this request. */
+static inline void hear(struct peer *p, uint16_t type, uint64_t request_id)
+{
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, type);
+    assert_int_equal(p->header.request_id, request_id);
+}
+
+static inline void send_table(struct peer *p, const char *name)
 {
     struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
-    struct table_reply reply;
     struct buf frame = { 0 };
 
     snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
     assert_int_equal(message_write_table(&frame, 2, &asked), 0);
     peer_send(p, &frame);
-    assert_true(peer_receive(p));
+}
+
+static inline struct table_reply hear_table(struct peer *p)
+{
+    struct table_reply reply;
+
+    hear(p, FRAME_TABLE_REPLY, 2);
     assert_int_equal(message_read_table_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static inline uint32_t ask_table(struct peer *p, const char *name)
+{
+    struct table_reply reply;
+
+    send_table(p, name);
+    reply = hear_table(p);
     assert_int_equal(reply.status, 0);
     return reply.table_id;
 }
 
-static inline struct join_reply join_job(struct peer *p, uint32_t rank, uint64_t incarnation)
+static inline void send_join(struct peer *p, uint32_t rank, uint64_t incarnation)
 {
     struct join asked = { .job = "job",
                           .rank = rank,
@@ -121,13 +143,54 @@ static inline struct join_reply join_job(struct peer *p, uint32_t rank, uint64_t
                           .incarnation = incarnation,
                           .mode = SPEC_MODE_BSP,
                           .name = "client" };
-    struct join_reply reply;
     struct buf frame = { 0 };
 
     assert_int_equal(message_write_join(&frame, 3, &asked), 0);
     peer_send(p, &frame);
-    assert_true(peer_receive(p));
+}
+
+static inline struct join_reply hear_join(struct peer *p)
+{
+    struct join_reply reply;
+
+    hear(p, FRAME_JOIN_REPLY, 3);
     assert_int_equal(message_read_join_reply(&p->header, p->head, &reply), 0);
+    return reply;
+}
+
+static inline struct join_reply join_job(struct peer *p, uint32_t rank, uint64_t incarnation)
+{
+    send_join(p, rank, incarnation);
+    return hear_join(p);
+}
+
+/* One that has joined. */
+static inline struct peer worker_of(struct fixture *f, uint32_t rank)
+{
+    struct peer p = client(f, "worker");
+
+    assert_int_equal(join_job(&p, rank, 1).status, 0);
+    return p;
+}
+
+/* Pushes are request 100 and their number. */
+static inline struct push_reply hear_push(struct peer *p, uint64_t seq)
+{
+    struct push_reply reply;
+
+    hear(p, FRAME_PUSH_REPLY, 100 + seq);
+    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
+    assert_int_equal(reply.seq, seq);
+    return reply;
+}
+
+static inline struct pull_reply hear_pull(struct peer *p, uint64_t request_id)
+{
+    struct pull_reply reply;
+
+    hear(p, FRAME_PULL_REPLY, request_id);
+    assert_int_equal(
+        message_read_pull_reply(&p->header, p->head, p->body, p->header.body_bytes, &reply), 0);
     return reply;
 }
 
@@ -138,8 +201,7 @@ static inline int beat(struct peer *p)
 
     assert_int_equal(message_write_beat(&frame, 50, 0), 0);
     peer_send(p, &frame);
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_BEAT_REPLY);
+    hear(p, FRAME_BEAT_REPLY, 50);
     assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
     return reply.status;
 }

@@ -22,17 +22,6 @@ static void send_push(struct peer *p, uint64_t seq)
     peer_send(p, &frame);
 }
 
-static uint64_t pushed(struct peer *p)
-{
-    struct push_reply reply;
-
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
-    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
-    assert_int_equal(reply.status, 0);
-    return reply.seq;
-}
-
 static void a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once(void **state)
 {
     struct fixture f;
@@ -40,14 +29,13 @@ static void a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once(void *
 
     (void)state;
     set_up(&f);
-    p = client(&f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    p = worker_of(&f, 0);
     lag(&f, 1);
     send_push(&p, 1);
     assert_int_equal(beat(&p), 0); /* the first frame that comes back */
     assert_int_equal(f.acks.n_waiting, 1);
     reach(&f, 1);
-    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(hear_push(&p, 1).status, 0);
     assert_int_equal(f.acks.n_waiting, 0);
     peer_close(&p);
     tear_down(&f);
@@ -60,8 +48,7 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
 
     (void)state;
     set_up(&f);
-    p = client(&f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    p = worker_of(&f, 0);
     lag(&f, 7);
     send_push(&p, 1);
     assert_int_equal(beat(&p), 0);
@@ -73,44 +60,34 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
     reach(&f, 6);
     assert_int_equal(f.acks.n_waiting, 3);
     reach(&f, 7);
-    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(hear_push(&p, 1).status, 0);
     assert_int_equal(f.acks.n_waiting, 2);
     reach(&f, 9);
-    assert_int_equal(pushed(&p), 2);
-    assert_int_equal(pushed(&p), 1);
+    assert_int_equal(hear_push(&p, 2).status, 0);
+    assert_int_equal(hear_push(&p, 1).status, 0);
     peer_close(&p);
     tear_down(&f);
 }
 
 static void what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told(void **state)
 {
-    struct join asked = {
-        .job = "job", .n_workers = 2, .incarnation = 1, .mode = SPEC_MODE_BSP
-    };
-    struct join_reply reply;
-    struct buf frame = { 0 };
     struct fixture f;
     struct peer p, again;
 
     (void)state;
     set_up(&f);
-    p = client(&f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    p = worker_of(&f, 0);
     lag(&f, 1);
     send_push(&p, 1);
     assert_int_equal(beat(&p), 0);
     peer_close(&p);
     again = client(&f, "worker");
-    snprintf(asked.name, sizeof asked.name, "client");
-    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
-    peer_send(&again, &frame);
+    send_join(&again, 0, 1);
     for (int i = 0; i < 20; i++)
         peer_turn(&again);
     assert_int_equal(f.acks.n_waiting, 1); /* the push's went with its connection */
     reach(&f, 1);
-    assert_true(peer_receive(&again));
-    assert_int_equal(message_read_join_reply(&again.header, again.head, &reply), 0);
-    assert_int_equal(reply.last_applied, 1);
+    assert_int_equal(hear_join(&again).last_applied, 1);
     peer_close(&again);
     tear_down(&f);
 }
@@ -122,10 +99,8 @@ static void while_the_log_is_full_pushes_wait_and_nobody_dies_of_it(void **state
 
     (void)state;
     set_up(&f);
-    p = client(&f, "worker");
-    other = client(&f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
-    assert_int_equal(join_job(&other, 1, 1).status, 0);
+    p = worker_of(&f, 0);
+    other = worker_of(&f, 1);
     f.acks.is_full = true;
     send_push(&p, 1);
     send_push(&p, 2);
@@ -135,8 +110,8 @@ static void while_the_log_is_full_pushes_wait_and_nobody_dies_of_it(void **state
     assert_int_equal(shard_counters(f.shard)->pushes, 0);
     f.acks.is_full = false;
     service_go_on(f.service);
-    assert_int_equal(pushed(&p), 1);
-    assert_int_equal(pushed(&p), 2);
+    assert_int_equal(hear_push(&p, 1).status, 0);
+    assert_int_equal(hear_push(&p, 2).status, 0);
     peer_close(&p);
     peer_close(&other);
     tear_down(&f);

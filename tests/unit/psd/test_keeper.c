@@ -30,6 +30,7 @@ struct fixture {
     uv_sem_t gate;
     struct shard_thread *shard;
     struct keeper *keeper;
+    const struct keeper_record *record; /* the keeper's */
     struct facts *facts;
     struct desk *desk;
     struct hello_reply welcome;
@@ -107,6 +108,7 @@ static void set_up(struct fixture *f)
     f->files.create = create;
     f->shard = start_shard(f);
     f->keeper = keeper_new(&keeper);
+    f->record = keeper_record(f->keeper);
     desk.facts = f->facts = facts_new(&f->shard, 1);
     desk.keeper = f->keeper;
     f->desk = desk_new(&desk);
@@ -151,37 +153,33 @@ static void run_until(struct fixture *f, const uint64_t *counter, uint64_t n)
 static void wishes_share_the_next_one_while_one_is_under_way(void **state)
 {
     struct told first = { 0 }, later = { 0 };
-    const struct keeper_record *record;
     struct fixture f;
 
     (void)state;
     enter_main();
     set_up(&f);
-    record = keeper_record(f.keeper);
     keeper_wish(f.keeper, on_done, &first);
     for (int i = 0; i < 5; i++)
         keeper_wish(f.keeper, on_done, &later);
     uv_sem_post(&f.gate);
-    run_until(&f, &record->n_done, 1);
+    run_until(&f, &f.record->n_done, 1);
     assert_true(first.n == 1 && later.n == 0);
     uv_sem_post(&f.gate);
-    run_until(&f, &record->n_done, 2);
+    run_until(&f, &f.record->n_done, 2);
     assert_true(first.n == 1 && later.n == 5);
-    assert_int_equal(record->busy_since_unix_ms, 0);
+    assert_int_equal(f.record->busy_since_unix_ms, 0);
     tear_down(&f);
 }
 
 static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 {
     uint64_t start_ms = now_mono_ms(), end_ms;
-    const struct keeper_record *record;
     struct told answer = { 0 };
     struct fixture f;
 
     (void)state;
     enter_main();
     set_up(&f);
-    record = keeper_record(f.keeper);
     assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 99));
     assert_true(keeper_is_due(f.keeper, start_ms, 100, start_ms + 100));
     keeper_wish(f.keeper, on_done, &answer);
@@ -189,7 +187,7 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
     while (now_mono_ms() < start_ms + 5) /* it takes a while */
         uv_run(&f.loop, UV_RUN_NOWAIT);
     uv_sem_post(&f.gate);
-    run_until(&f, &record->n_done, 1);
+    run_until(&f, &f.record->n_done, 1);
     end_ms = now_mono_ms();
     assert_false(keeper_is_due(f.keeper, start_ms, 100, start_ms + 104));
     assert_true(keeper_is_due(f.keeper, start_ms, 100, end_ms + 100));
@@ -198,36 +196,34 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 
 static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **state)
 {
-    const struct keeper_record *record;
     struct told answer = { 0 };
     struct fixture f;
 
     (void)state;
     enter_main();
     set_up(&f);
-    record = keeper_record(f.keeper);
     keeper_wish(f.keeper, on_done, &answer);
     keeper_tick(f.keeper, now_mono_ms());
     assert_int_equal(answer.n, 0);
-    assert_int_equal(record->until_unix_ms, record->busy_since_unix_ms + LIMIT_MS);
-    while (!record->busy_number)
+    assert_int_equal(f.record->until_unix_ms, f.record->busy_since_unix_ms + LIMIT_MS);
+    while (!f.record->busy_number)
         uv_run(&f.loop, UV_RUN_ONCE);
-    assert_int_equal(record->busy_number, 1);
+    assert_int_equal(f.record->busy_number, 1);
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 1);
     assert_int_equal(answer.last.error.status, PS_EDEADLINE);
     assert_non_null(strstr(answer.last.error.text, "checkpoint 1 has not moved for 1 s; it"));
-    assert_true(record->busy_since_unix_ms && !record->until_unix_ms);
+    assert_true(f.record->busy_since_unix_ms && !f.record->until_unix_ms);
     keeper_wish(f.keeper, on_done, &answer); /* nor does this one wait for ever */
     keeper_tick(f.keeper, now_mono_ms() + LIMIT_MS);
     assert_int_equal(answer.n, 2);
-    assert_int_equal(record->n_failed, 1);
+    assert_int_equal(f.record->n_failed, 1);
     uv_sem_post(&f.gate);
-    run_until(&f, &record->n_done, 1);
+    run_until(&f, &f.record->n_done, 1);
     assert_int_equal(answer.n, 2);
-    assert_int_equal(record->n_failed, 1);
-    assert_int_equal(record->error.status, 0);
-    assert_int_equal(record->busy_number, 0);
+    assert_int_equal(f.record->n_failed, 1);
+    assert_int_equal(f.record->error.status, 0);
+    assert_int_equal(f.record->busy_number, 0);
     tear_down(&f);
 }
 
@@ -342,7 +338,7 @@ static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
     assert_int_equal(shard_thread_post(f.shard, &mail), 0);
     keeper_wish(f.keeper, on_done, &answer);
     uv_sem_post(&f.gate);
-    run_until(&f, &keeper_record(f.keeper)->n_done, 1);
+    run_until(&f, &f.record->n_done, 1);
     thread = start_shard(&f);
     config = (struct restore_config){ .loop = &f.loop,
                                       .mailbox = &f.mailbox,

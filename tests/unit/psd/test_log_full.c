@@ -94,16 +94,12 @@ static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
     peer_send(p, &frame);
 }
 
-static void hear_push(struct peer *p, uint64_t seq)
+static void assert_applied(struct peer *p, uint64_t seq)
 {
-    struct push_reply reply;
+    const struct push_reply reply = hear_push(p, seq);
 
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
-    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
     assert_string_equal(reply.text, "");
     assert_int_equal(reply.status, 0);
-    assert_int_equal(reply.seq, seq);
     assert_false(reply.repeated);
 }
 
@@ -126,7 +122,7 @@ static void fill(struct logged *l, struct peer *p, uint64_t seq)
     drain(l, p);
     slow_disk_shut(&l->disk);
     send_push(p, seq, 0);
-    hear_push(p, seq);
+    assert_applied(p, seq);
     slow_disk_await(&l->disk);
     assert_false(l->f.acks.is_full);
 }
@@ -137,46 +133,19 @@ static void turn(struct peer *p)
         peer_turn(p);
 }
 
-static void send_join(struct peer *p, uint32_t rank)
-{
-    struct join asked = { .job = "job",
-                          .rank = rank,
-                          .n_workers = 2,
-                          .incarnation = 1,
-                          .mode = SPEC_MODE_BSP,
-                          .name = "client" };
-    struct buf frame = { 0 };
-
-    assert_int_equal(message_write_join(&frame, 3, &asked), 0);
-    peer_send(p, &frame);
-}
-
-static void send_table(struct peer *p, const char *name)
-{
-    struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
-    struct buf frame = { 0 };
-
-    snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
-    assert_int_equal(message_write_table(&frame, 2, &asked), 0);
-    peer_send(p, &frame);
-}
-
 static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
 {
-    struct join_reply joined;
-    struct table_reply made;
     struct logged l;
     struct peer p, late, maker;
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     maker = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
     send_push(&p, 2, 0);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&maker, "t");
     turn(&p);
     enter_shard();
@@ -185,16 +154,12 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
     assert_int_equal(shard_n_tables(l.f.shard), 0);
     slow_disk_open(&l.disk);
-    hear_push(&p, 2);
-    assert_true(peer_receive(&late));
-    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
-    assert_int_equal(joined.status, 0);
-    assert_true(peer_receive(&maker));
-    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
-    assert_int_equal(made.status, 0);
+    assert_applied(&p, 2);
+    assert_int_equal(hear_join(&late).status, 0);
+    assert_int_equal(hear_table(&maker).status, 0);
     assert_true(l.n_rooms > 0);
     send_push(&p, 3, 0); /* and goes on */
-    hear_push(&p, 3);
+    assert_applied(&p, 3);
     assert_int_equal(beat(&late), 0);
     peer_close(&p);
     peer_close(&late);
@@ -215,11 +180,9 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
-    other = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
+    other = worker_of(&l.f, 1);
     assert_int_equal(ask_table(&p, "t"), 0);
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
-    assert_int_equal(join_job(&other, 1, 1).status, 0);
     drain(&l, &p);
     slow_disk_shut(&l.disk);
     send_push(&p, 1, N_KEYS_LARGE);
@@ -231,8 +194,8 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
     assert_true(l.f.acks.is_full);
     slow_disk_open(&l.disk);
-    hear_push(&other, 1);
-    hear_push(&p, 1);
+    assert_applied(&other, 1);
+    assert_applied(&p, 1);
     peer_close(&p);
     peer_close(&other);
     logged_end(&l);
@@ -245,12 +208,11 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     other = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&other, "t");
     turn(&p);
     peer_close(&late);
@@ -259,7 +221,7 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
     while (!l.n_rooms)
         peer_turn(&p);
     send_push(&p, 2, 0);
-    hear_push(&p, 2);
+    assert_applied(&p, 2);
     peer_close(&other);
     peer_close(&p);
     logged_end(&l);
@@ -272,11 +234,10 @@ static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
 
     (void)state;
     logged_begin(&l, LOG_ASYNC);
-    p = client(&l.f, "worker");
+    p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
-    assert_int_equal(join_job(&p, 0, 1).status, 0);
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     turn(&p);
     enter_shard();
     service_stop(l.f.service);
@@ -313,7 +274,7 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     while (join_job(&p, 0, 1).status)
         ;
     fill(&l, &p, 1);
-    send_join(&late, 1);
+    send_join(&late, 1, 1);
     send_table(&maker, "t");
     send_table(&gone, "u");
     turn(&p);
@@ -322,12 +283,10 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     assert_int_equal(n_connections(&l), 4);
     enter_shard();
     service_tick(l.f.service);
-    assert_true(peer_receive(&late));
-    assert_int_equal(message_read_join_reply(&late.header, late.head, &joined), 0);
+    joined = hear_join(&late);
     assert_int_equal(joined.status, -EBUSY);
     assert_non_null(strstr(joined.text, "job job: the push log is full"));
-    assert_true(peer_receive(&maker));
-    assert_int_equal(message_read_table_reply(&maker.header, maker.head, &made), 0);
+    made = hear_table(&maker);
     assert_int_equal(made.status, -EBUSY);
     assert_non_null(strstr(made.text, "table t: the push log is full"));
     peer_close(&late);

@@ -22,13 +22,8 @@ static void send_push(struct peer *p, uint64_t seq)
 
 static struct push_reply push(struct peer *p, uint64_t seq)
 {
-    struct push_reply reply;
-
     send_push(p, seq);
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
-    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
-    return reply;
+    return hear_push(p, seq);
 }
 
 static void send_pull(struct peer *p, uint64_t clock, uint64_t request_id)
@@ -44,24 +39,28 @@ static void send_pull(struct peer *p, uint64_t clock, uint64_t request_id)
     peer_send(p, &frame);
 }
 
-static struct pull_reply read_pull_reply(struct peer *p, uint64_t request_id)
-{
-    struct pull_reply reply;
-
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PULL_REPLY);
-    assert_int_equal(p->header.request_id, request_id);
-    assert_int_equal(
-        message_read_pull_reply(&p->header, p->head, p->body, p->header.body_bytes, &reply), 0);
-    return reply;
-}
-
 static struct service_counts count(struct fixture *f)
 {
     struct service_counts counts;
 
     service_count(f->service, &counts);
     return counts;
+}
+
+/* Rank 0 of two, a step ahead, with a table. */
+static struct peer worker_ahead(struct fixture *f)
+{
+    struct peer p = worker_of(f, 0);
+
+    (void)ask_table(&p, "t");
+    assert_int_equal(push(&p, 1).status, 0);
+    return p;
+}
+
+static void park_pull(struct peer *p)
+{
+    send_pull(p, 1, 60);
+    assert_int_equal(beat(p), 0);
 }
 
 static void a_pull_that_is_ahead_waits_while_later_requests_pass(void **state)
@@ -73,17 +72,12 @@ static void a_pull_that_is_ahead_waits_while_later_requests_pass(void **state)
 
     (void)state;
     set_up(&f);
-    fast = client(&f, "worker");
-    slow = client(&f, "worker");
-    assert_int_equal(ask_table(&fast, "t"), 0);
-    assert_int_equal(join_job(&fast, 0, 1).status, 0);
-    assert_int_equal(join_job(&slow, 1, 1).status, 0);
-    assert_int_equal(push(&fast, 1).status, 0);
-    send_pull(&fast, 1, 60);
-    assert_int_equal(beat(&fast), 0);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
     assert_int_equal(count(&f).pulls.parked, 1);
     assert_int_equal(push(&slow, 1).status, 0);
-    reply = read_pull_reply(&fast, 60);
+    reply = hear_pull(&fast, 60);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.min_clock, 1);
     assert_memory_equal(reply.sections[0].values, after, sizeof after);
@@ -102,17 +96,12 @@ static void a_worker_that_leaves_lets_the_others_on(void **state)
 
     (void)state;
     set_up(&f);
-    fast = client(&f, "worker");
-    slow = client(&f, "worker");
-    ask_table(&fast, "t");
-    join_job(&fast, 0, 1);
-    join_job(&slow, 1, 1);
-    assert_int_equal(push(&fast, 1).status, 0);
-    send_pull(&fast, 1, 60);
-    assert_int_equal(beat(&fast), 0);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
     assert_int_equal(message_write_leave(&frame, 4, 0), 0);
     peer_send(&slow, &frame);
-    assert_int_equal(read_pull_reply(&fast, 60).status, 0);
+    assert_int_equal(hear_pull(&fast, 60).status, 0);
     peer_close(&fast);
     peer_close(&slow);
     tear_down(&f);
@@ -125,16 +114,13 @@ static void parked_pulls_go_with_their_connection(void **state)
 
     (void)state;
     set_up(&f);
-    fast = client(&f, "worker");
-    ask_table(&fast, "t");
-    join_job(&fast, 0, 1);
-    assert_int_equal(push(&fast, 1).status, 0);
+    fast = worker_ahead(&f);
     for (uint64_t i = 0; i < PULLS_PARKED_MAX; i++)
         send_pull(&fast, 1, 60 + i);
     assert_int_equal(beat(&fast), 0);
     assert_int_equal(count(&f).pulls.parked, PULLS_PARKED_MAX);
     send_pull(&fast, 1, 99);
-    assert_true(read_pull_reply(&fast, 99).status < 0);
+    assert_true(hear_pull(&fast, 99).status < 0);
     peer_close(&fast);
     uv_run(&f.loop, UV_RUN_DEFAULT);
     assert_int_equal(count(&f).pulls.parked, 0);
@@ -148,15 +134,11 @@ static void a_stopped_service_refuses_who_waits(void **state)
 
     (void)state;
     set_up(&f);
-    fast = client(&f, "worker");
-    ask_table(&fast, "t");
-    join_job(&fast, 0, 1);
-    assert_int_equal(push(&fast, 1).status, 0);
-    send_pull(&fast, 1, 60);
-    assert_int_equal(beat(&fast), 0);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
     service_stop(f.service);
     switchboard_close_all(&f.board);
-    assert_int_equal(read_pull_reply(&fast, 60).status, PS_ESTOPPING);
+    assert_int_equal(hear_pull(&fast, 60).status, PS_ESTOPPING);
     assert_false(peer_receive(&fast));
     peer_close(&fast);
     tear_down(&f);
@@ -173,7 +155,7 @@ static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
     reader = client(&f, "reader");
     ask_table(&worker, "t");
     send_pull(&reader, 1000, 60);
-    assert_int_equal(read_pull_reply(&reader, 60).status, 0);
+    assert_int_equal(hear_pull(&reader, 60).status, 0);
     assert_int_equal(join_job(&reader, 0, 1).status, -EPERM);
     assert_int_equal(push(&reader, 1).status, PS_ENOJOIN);
     peer_close(&worker);

@@ -35,17 +35,6 @@ static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compres
     peer_send(p, &frame);
 }
 
-static struct push_reply hear_push(struct peer *p, uint64_t seq)
-{
-    struct push_reply reply;
-
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PUSH_REPLY);
-    assert_int_equal(p->header.request_id, 100 + seq);
-    assert_int_equal(message_read_push_reply(&p->header, p->head, &reply), 0);
-    return reply;
-}
-
 static void ask_pull(struct peer *p, uint64_t request_id, uint64_t clock, uint32_t n_keys)
 {
     struct pull pull = { .clock = clock, .n_sections = 1, .sections = { section_of(n_keys) } };
@@ -53,18 +42,6 @@ static void ask_pull(struct peer *p, uint64_t request_id, uint64_t clock, uint32
 
     assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
     peer_send(p, &frame);
-}
-
-static struct pull_reply hear_pull(struct peer *p, uint64_t request_id)
-{
-    struct pull_reply reply;
-
-    assert_true(peer_receive(p));
-    assert_int_equal(p->header.type, FRAME_PULL_REPLY);
-    assert_int_equal(p->header.request_id, request_id);
-    assert_int_equal(
-        message_read_pull_reply(&p->header, p->head, p->body, p->header.body_bytes, &reply), 0);
-    return reply;
 }
 
 /* Has anything come for this peer? */
@@ -87,13 +64,27 @@ static void wait_until_held(struct peer *p, const struct fixture *f, uint32_t n_
     } while (n < n_held);
 }
 
-static void add_workers(struct fixture *f, struct peer *ret_peers, uint32_t n)
+/* Two workers in lock step, and a reader. */
+struct party {
+    struct fixture f;
+    struct peer p[2], reader;
+};
+
+static void gather(struct party *all)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        ret_peers[i] = client(f, "worker");
-        assert_int_equal(ask_table(&ret_peers[i], "t"), 0);
-        assert_int_equal(join_job(&ret_peers[i], i, 1).status, 0);
-    }
+    set_up(&all->f);
+    for (uint32_t i = 0; i < 2; i++)
+        all->p[i] = worker_of(&all->f, i);
+    (void)ask_table(&all->p[0], "t");
+    all->reader = client(&all->f, "reader");
+}
+
+static void disperse(struct party *all)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        peer_close(&all->p[i]);
+    peer_close(&all->reader);
+    tear_down(&all->f);
 }
 
 static uint64_t n_rows(struct fixture *f)
@@ -104,28 +95,22 @@ static uint64_t n_rows(struct fixture *f)
 
 static void a_small_request_passes_a_large_push(void **state)
 {
-    struct fixture f;
-    struct peer p[2], reader;
+    struct party all;
 
     (void)state;
-    set_up(&f);
-    add_workers(&f, p, 2);
-    reader = client(&f, "reader");
-    ask_push(&p[0], 1, N_KEYS, false);
-    wait_until_held(&p[0], &f, 1);
-    ask_pull(&reader, 60, 0, 10);
-    assert_int_equal(hear_pull(&reader, 60).status, 0);
-    assert_false(has_heard(&p[0]));
-    assert_int_equal(f.shard->large.push->seq, 1); /* still under way */
-    assert_int_equal(hear_push(&p[0], 1).status, 0);
-    assert_int_equal(n_rows(&f), 0); /* lock step: it waits for the other worker */
-    ask_push(&p[1], 1, 1, false);
-    assert_int_equal(hear_push(&p[1], 1).status, 0);
-    assert_int_equal(n_rows(&f), N_KEYS);
-    for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    peer_close(&reader);
-    tear_down(&f);
+    gather(&all);
+    ask_push(&all.p[0], 1, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 1);
+    ask_pull(&all.reader, 60, 0, 10);
+    assert_int_equal(hear_pull(&all.reader, 60).status, 0);
+    assert_false(has_heard(&all.p[0]));
+    assert_int_equal(all.f.shard->large.push->seq, 1); /* still under way */
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    assert_int_equal(n_rows(&all.f), 0); /* lock step: it waits for the other worker */
+    ask_push(&all.p[1], 1, 1, false);
+    assert_int_equal(hear_push(&all.p[1], 1).status, 0);
+    assert_int_equal(n_rows(&all.f), N_KEYS);
+    disperse(&all);
 }
 
 static void a_small_request_passes_a_large_pull(void **state)
@@ -161,23 +146,20 @@ static void large_pushes_come_one_after_the_other(void **state)
 {
     static const float after[DIM] = { -1, -1, -1, -1 };
     struct pull_reply reply;
-    struct fixture f;
-    struct peer p[2], reader;
+    struct party all;
 
     (void)state;
-    set_up(&f);
-    add_workers(&f, p, 2);
-    reader = client(&f, "reader");
+    gather(&all);
     for (uint64_t seq = 1; seq <= 2; seq++) {
         for (size_t i = 0; i < 2; i++)
-            ask_push(&p[i], seq, N_KEYS, seq == 2 && i == 1);
-        wait_until_held(&p[0], &f, 2);
+            ask_push(&all.p[i], seq, N_KEYS, seq == 2 && i == 1);
+        wait_until_held(&all.p[0], &all.f, 2);
         for (size_t i = 0; i < 2; i++)
-            assert_int_equal(hear_push(&p[i], seq).status, 0);
-        assert_int_equal(shard_table(f.shard, 0)->n_pushes, seq);
+            assert_int_equal(hear_push(&all.p[i], seq).status, 0);
+        assert_int_equal(shard_table(all.f.shard, 0)->n_pushes, seq);
     }
-    ask_pull(&reader, 60, 0, N_KEYS);
-    reply = hear_pull(&reader, 60);
+    ask_pull(&all.reader, 60, 0, N_KEYS);
+    reply = hear_pull(&all.reader, 60);
     assert_int_equal(reply.status, 0);
     for (uint32_t i = 0; i < DIM; i++) {
         float value;
@@ -185,10 +167,7 @@ static void large_pushes_come_one_after_the_other(void **state)
         memcpy(&value, reply.sections[0].values + i * sizeof value, sizeof value);
         assert_true(value == 2 * after[i]);
     }
-    for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    peer_close(&reader);
-    tear_down(&f);
+    disperse(&all);
 }
 
 /* Of the pushes of two connections that close one is under way, and judged; the other's is not,
@@ -196,31 +175,27 @@ static void large_pushes_come_one_after_the_other(void **state)
 static void a_push_whose_connection_closes_is_judged_or_was_never_there(void **state)
 {
     struct join_reply joined;
-    struct fixture f;
-    struct peer p[2];
+    struct party all;
 
     (void)state;
-    set_up(&f);
-    add_workers(&f, p, 2);
+    gather(&all);
     for (size_t i = 0; i < 2; i++)
-        ask_push(&p[i], 1, N_KEYS, false);
-    wait_until_held(&p[0], &f, 2);
+        ask_push(&all.p[i], 1, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 2);
     enter_shard();
-    switchboard_close_all(&f.board);
-    while (f.board.first)
-        uv_run(&f.loop, UV_RUN_ONCE);
+    switchboard_close_all(&all.f.board);
+    while (all.f.board.first)
+        uv_run(&all.f.loop, UV_RUN_ONCE);
     for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    p[0] = client(&f, "worker");
-    joined = join_job(&p[0], 0, 1);
+        peer_close(&all.p[i]);
+    all.p[0] = client(&all.f, "worker");
+    joined = join_job(&all.p[0], 0, 1);
     assert_int_equal(joined.status, 0);
     assert_true(joined.resumed);
     assert_int_equal(joined.last_applied, 1);
-    p[1] = client(&f, "worker");
-    assert_int_equal(join_job(&p[1], 1, 1).last_applied, 0);
-    for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    tear_down(&f);
+    all.p[1] = client(&all.f, "worker");
+    assert_int_equal(join_job(&all.p[1], 1, 1).last_applied, 0);
+    disperse(&all);
 }
 
 static void a_pull_whose_connection_closes_is_dropped(void **state)
@@ -245,54 +220,42 @@ static void a_pull_whose_connection_closes_is_dropped(void **state)
 
 static void a_parked_pull_that_is_ready_is_answered_in_slices(void **state)
 {
-    struct fixture f;
-    struct peer p[2], reader;
+    struct party all;
 
     (void)state;
-    set_up(&f);
-    add_workers(&f, p, 2);
-    reader = client(&f, "reader");
-    ask_push(&p[0], 1, 1, false);
-    assert_int_equal(hear_push(&p[0], 1).status, 0);
-    ask_pull(&p[0], 60, 1, N_KEYS);
-    ask_pull(&p[0], 61, 1, N_KEYS);
-    assert_int_equal(beat(&p[0]), 0);
-    ask_push(&p[1], 1, 1, false);
-    assert_int_equal(hear_push(&p[1], 1).status, 0);
-    ask_pull(&reader, 62, 0, 1);
-    assert_int_equal(hear_pull(&reader, 62).status, 0);
-    assert_false(has_heard(&p[0]));
-    assert_int_equal(hear_pull(&p[0], 60).min_clock, 1);
-    assert_int_equal(hear_pull(&p[0], 61).status, 0);
-    for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    peer_close(&reader);
-    tear_down(&f);
+    gather(&all);
+    ask_push(&all.p[0], 1, 1, false);
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    ask_pull(&all.p[0], 60, 1, N_KEYS);
+    ask_pull(&all.p[0], 61, 1, N_KEYS);
+    assert_int_equal(beat(&all.p[0]), 0);
+    ask_push(&all.p[1], 1, 1, false);
+    assert_int_equal(hear_push(&all.p[1], 1).status, 0);
+    ask_pull(&all.reader, 62, 0, 1);
+    assert_int_equal(hear_pull(&all.reader, 62).status, 0);
+    assert_false(has_heard(&all.p[0]));
+    assert_int_equal(hear_pull(&all.p[0], 60).min_clock, 1);
+    assert_int_equal(hear_pull(&all.p[0], 61).status, 0);
+    disperse(&all);
 }
 
 static void a_service_that_stops_judges_what_is_under_way(void **state)
 {
-    struct fixture f;
-    struct peer p[2], reader;
+    struct party all;
 
     (void)state;
-    set_up(&f);
-    add_workers(&f, p, 2);
-    reader = client(&f, "reader");
+    gather(&all);
     for (size_t i = 0; i < 2; i++)
-        ask_push(&p[i], 1, N_KEYS, false);
-    ask_pull(&reader, 60, 0, N_KEYS);
-    wait_until_held(&p[0], &f, 3);
+        ask_push(&all.p[i], 1, N_KEYS, false);
+    ask_pull(&all.reader, 60, 0, N_KEYS);
+    wait_until_held(&all.p[0], &all.f, 3);
     enter_shard();
-    service_stop(f.service);
-    switchboard_close_all(&f.board);
-    assert_int_equal(hear_pull(&reader, 60).status, PS_ESTOPPING);
-    assert_int_equal(hear_push(&p[0], 1).status, 0);
-    assert_int_equal(hear_push(&p[1], 1).status, PS_ESTOPPING);
-    for (size_t i = 0; i < 2; i++)
-        peer_close(&p[i]);
-    peer_close(&reader);
-    tear_down(&f);
+    service_stop(all.f.service);
+    switchboard_close_all(&all.f.board);
+    assert_int_equal(hear_pull(&all.reader, 60).status, PS_ESTOPPING);
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    assert_int_equal(hear_push(&all.p[1], 1).status, PS_ESTOPPING);
+    disperse(&all);
 }
 
 #ifdef PS_FAULTS
@@ -305,29 +268,23 @@ static void every_allocation_that_fails_is_a_refusal_or_the_end(void **state)
     (void)state;
     for (long k = 0; !is_through; k++) {
         struct service_counts counts;
-        struct fixture f;
-        struct peer p[2], reader;
+        struct party all;
 
         assert_true(k < 1000);
-        set_up(&f);
-        add_workers(&f, p, 2);
-        reader = client(&f, "reader");
-        ask_push(&p[0], 1, N_KEYS, true);
-        ask_pull(&reader, 60, 0, N_KEYS);
+        gather(&all);
+        ask_push(&all.p[0], 1, N_KEYS, true);
+        ask_pull(&all.reader, 60, 0, N_KEYS);
         mem_fail_after(k);
         for (uint32_t i = 0; i < 100; i++)
-            uv_run(&f.loop, UV_RUN_NOWAIT);
+            uv_run(&all.f.loop, UV_RUN_NOWAIT);
         mem_fail_after(-1);
-        service_count(f.service, &counts);
-        is_through = counts.refused == 0 && f.board.first && f.board.first->next &&
-                     f.board.first->next->next;
-        ask_push(&p[1], 1, 1, false);
-        if (peer_receive(&p[1]))
-            assert_int_equal(p[1].header.type, FRAME_PUSH_REPLY);
-        for (size_t i = 0; i < 2; i++)
-            peer_close(&p[i]);
-        peer_close(&reader);
-        tear_down(&f);
+        service_count(all.f.service, &counts);
+        is_through = counts.refused == 0 && all.f.board.first && all.f.board.first->next &&
+                     all.f.board.first->next->next;
+        ask_push(&all.p[1], 1, 1, false);
+        if (peer_receive(&all.p[1]))
+            assert_int_equal(all.p[1].header.type, FRAME_PUSH_REPLY);
+        disperse(&all);
     }
 }
 #endif

@@ -4,6 +4,7 @@
 #include "common/crc.h"
 #include "common/mem.h"
 #include "server/core/shard_replay.h"
+#include "tests/support/told.h"
 #include "tests/unit/store/fixture.h"
 
 #define FIRST_DIR DATA_DIR "/checkpoints/00000000000000000001"
@@ -97,19 +98,6 @@ static void a_full_disk_gives_its_room_back(void **state)
     crash_files_deinit(&c);
 }
 
-struct told {
-    int n;
-    char last[300];
-};
-
-static void on_report(void *arg, const char *sentence)
-{
-    struct told *told = arg;
-
-    told->n++;
-    snprintf(told->last, sizeof told->last, "%s", sentence);
-}
-
 /* Of the first checkpoint, opened and read to its end. */
 static int verify(struct crash_files *c, struct err *err)
 {
@@ -155,7 +143,7 @@ static void assert_refused(struct crash_files *c, const char *name, bool whole)
     assert_int_equal(verify(c, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, name));
     assert_int_equal(load(c, whole), PS_ECORRUPT);
-    assert_int_equal(checkpoint_find_whole(&c->ops, DATA_DIR, &found, on_report, &told, &err),
+    assert_int_equal(checkpoint_find_whole(&c->ops, DATA_DIR, &found, told_hear, &told, &err),
                      PS_ECORRUPT);
     assert_int_equal(told.n, 1);
     assert_non_null(strstr(told.last, name));
@@ -231,14 +219,14 @@ static void a_damaged_or_missing_file_makes_the_one_before_the_newest(void **sta
     assert_int_equal(fixture_save(&c.ops, &old, 1, 2, NULL), 0);
     assert_int_equal(fixture_save(&c.ops, &next, 1, 2, NULL), 0);
     crash_files_at(&c, path)->bytes[100] ^= 4;
-    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, on_report, &told, &err),
+    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, told_hear, &told, &err),
                      0);
     assert_string_equal(found.dir, FIRST_DIR);
     checkpoint_close(&found);
     assert_int_equal(told.n, 1);
     assert_non_null(strstr(told.last, "00000000000000000002/shard-000.psc"));
     assert_int_equal(c.ops.unlink(&c, path), 0);
-    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, on_report, &told, &err),
+    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, told_hear, &told, &err),
                      0);
     assert_string_equal(found.dir, FIRST_DIR);
     checkpoint_close(&found);

@@ -1,10 +1,6 @@
 /* Files whose checksums are right and whose contents lie: each is refused with a sentence. */
 #include "common/crc.h"
-#include "server/store/part_read.h"
-#include "tests/unit/store/fixture.h"
-
-#define PATH "data/x.psc"
-#define ROW_BYTES (PART_ROW_HEAD_BYTES + 32) /* of the dense table: 4 weights, 4 sums */
+#include "tests/unit/store/part.h"
 
 /* A file in the making; a test changes one thing of it before it is written. */
 struct lie {
@@ -20,32 +16,33 @@ struct lie {
     size_t n_behind; /* bytes behind the footer */
 };
 
-static void lie_init(struct lie *l)
+static struct lie truth(void)
 {
-    *l = (struct lie){ .header = { .number = 5,
-                                   .version = 9,
-                                   .n_tables = 2,
-                                   .identity = { .shard = 1, .n_shards = 2 },
-                                   .first = 30,
-                                   .base = 4,
-                                   .base_version = 7,
-                                   .state_bytes = 12 },
-                       .n_tables = 2,
-                       .footer = { .through = 40, .last_version = 11 } };
+    struct lie l = { .header = { .number = 5,
+                                 .version = 9,
+                                 .n_tables = 2,
+                                 .identity = { .shard = 1, .n_shards = 2 },
+                                 .first = 30,
+                                 .base = 4,
+                                 .base_version = 7,
+                                 .state_bytes = 12 },
+                     .n_tables = 2,
+                     .footer = { .through = 40, .last_version = 11 } };
     for (uint32_t i = 0; i < 2; i++) {
-        l->tables[i].spec = fixture_spec(i);
-        l->tables[i].payload_bytes =
-            4 * (l->tables[i].spec.dim +
-                 optim_find(l->tables[i].spec.optim)->state_floats(l->tables[i].spec.dim));
+        l.tables[i].spec = fixture_spec(i);
+        l.tables[i].payload_bytes =
+            4 * (l.tables[i].spec.dim +
+                 optim_find(l.tables[i].spec.optim)->state_floats(l.tables[i].spec.dim));
     }
-    l->keys[1] = 1;
-    l->stamps[0] = row_stamp(11, 1, 0);
-    l->state = (struct part_chunk){ .what = PART_STATE, .n_bytes = 12 };
-    l->gone = (struct part_chunk){ .what = PART_GONE, .table = 1, .n_items = 2, .n_bytes = 16 };
-    l->rows = (struct part_chunk){
-        .what = PART_ROWS, .table = 1, .n_items = 2, .n_bytes = 2 * ROW_BYTES
+    l.keys[1] = 1;
+    l.stamps[0] = row_stamp(11, 1, 0);
+    l.state = (struct part_chunk){ .what = PART_STATE, .n_bytes = 12 };
+    l.gone = (struct part_chunk){ .what = PART_GONE, .table = 1, .n_items = 2, .n_bytes = 16 };
+    l.rows = (struct part_chunk){
+        .what = PART_ROWS, .table = 1, .n_items = 2, .n_bytes = 2 * PART_ROW_BYTES
     };
-    l->n_row_bytes = l->rows.n_bytes;
+    l.n_row_bytes = l.rows.n_bytes;
+    return l;
 }
 
 /* The file's checksum is that of heads alone. */
@@ -71,7 +68,7 @@ static void append_chunk(struct crash_files *c, int fd, struct lie *l,
 
     if (n_bytes == 0)
         return;
-    real.n_bytes = chunk->n_bytes < 4 * ROW_BYTES ? chunk->n_bytes : n_bytes;
+    real.n_bytes = chunk->n_bytes < 4 * PART_ROW_BYTES ? chunk->n_bytes : n_bytes;
     part_encode_chunk(head, &real, bytes);
     append_head(c, fd, l, head, sizeof head);
     append(c, fd, l, bytes, n_bytes);
@@ -79,11 +76,11 @@ static void append_chunk(struct crash_files *c, int fd, struct lie *l,
 
 static void append_rows(struct crash_files *c, int fd, struct lie *l)
 {
-    uint8_t rows[4 * ROW_BYTES] = { 0 };
+    uint8_t rows[4 * PART_ROW_BYTES] = { 0 };
 
     for (uint32_t i = 0; i < 4; i++) {
-        memcpy(rows + i * ROW_BYTES, &l->keys[i], 8);
-        memcpy(rows + i * ROW_BYTES + 8, &l->stamps[i], 8);
+        memcpy(rows + i * PART_ROW_BYTES, &l->keys[i], 8);
+        memcpy(rows + i * PART_ROW_BYTES + 8, &l->stamps[i], 8);
     }
     assert_true(l->n_row_bytes <= sizeof rows);
     append_chunk(c, fd, l, &l->rows, rows, l->n_row_bytes);
@@ -91,11 +88,11 @@ static void append_rows(struct crash_files *c, int fd, struct lie *l)
 
 static void write_lie(struct crash_files *c, struct lie *l)
 {
-    uint8_t bytes[PART_TABLE_BYTES], zeros[4 * ROW_BYTES] = { 0 };
+    uint8_t bytes[PART_TABLE_BYTES], zeros[4 * PART_ROW_BYTES] = { 0 };
     int fd;
 
     assert_int_equal(c->ops.mkdir(c, "data"), 0);
-    assert_int_equal(c->ops.create(c, PATH, &fd), 0);
+    assert_int_equal(c->ops.create(c, PART_PATH, &fd), 0);
     part_encode_header(bytes, &l->header);
     append_head(c, fd, l, bytes, PART_HEADER_BYTES);
     for (uint32_t i = 0; i < l->n_tables; i++) {
@@ -119,21 +116,7 @@ static void write_lie(struct crash_files *c, struct lie *l)
     assert_int_equal(c->ops.close(c, fd), 0);
 }
 
-static int read_all(struct crash_files *c, struct err *err)
-{
-    struct part_reader r;
-    struct part_piece piece;
-    int status = part_read_open(&r, &c->ops, PATH, err);
-
-    if (status)
-        return status;
-    do
-        status = part_read_more(&r, &piece);
-    while (status > 0);
-    part_read_close(&r);
-    return status;
-}
-
+/* Written, it is refused with this sentence. *l is the truth again. */
 static void assert_lie(struct lie *l, const char *sentence)
 {
     struct crash_files c;
@@ -141,161 +124,129 @@ static void assert_lie(struct lie *l, const char *sentence)
 
     crash_files_init(&c);
     write_lie(&c, l);
-    assert_int_equal(read_all(&c, &err), PS_ECORRUPT);
-    if (!strstr(err.text, sentence) || !strstr(err.text, PATH) || !strstr(err.text, "at byte "))
+    assert_int_equal(part_read_all(&c, &err), PS_ECORRUPT);
+    if (!strstr(err.text, sentence) || !strstr(err.text, PART_PATH) ||
+        !strstr(err.text, "at byte "))
         fail_msg("\"%s\", expected \"%s\"", err.text, sentence);
     assert_int_equal(crash_files_n_open(&c), 0);
     crash_files_deinit(&c);
+    *l = truth();
 }
 
 static void the_truth_is_read(void **state)
 {
     struct crash_files c;
     struct err err = { 0 };
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
     crash_files_init(&c);
-    lie_init(&l);
     write_lie(&c, &l);
-    if (read_all(&c, &err) != 0)
+    if (part_read_all(&c, &err) != 0)
         fail_msg("%s", err.text);
     crash_files_deinit(&c);
 }
 
 static void a_header_that_lies_is_refused(void **state)
 {
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
-    lie_init(&l);
     l.header.n_tables = SHARD_N_TABLES_MAX + 1;
     assert_lie(&l, "more tables than a shard can have");
-    lie_init(&l);
     l.header.version = UINT64_MAX;
     assert_lie(&l, "out of range");
-    lie_init(&l);
     l.header.base_version = 10;
     assert_lie(&l, "out of range");
-    lie_init(&l);
     l.header.state_bytes = PART_STATE_MAX_BYTES + 1;
     assert_lie(&l, "out of range");
-    lie_init(&l);
     l.header.base = 5;
     assert_lie(&l, "a delta to a later checkpoint");
-    lie_init(&l);
     l.header.identity.n_shards = 1;
     assert_lie(&l, "a shard that its cluster does not have");
-    lie_init(&l);
     l.header.n_tables = 3;
-    l.n_behind = 4 * ROW_BYTES; /* room for a third record, which is none */
+    l.n_behind = 4 * PART_ROW_BYTES; /* room for a third record, which is none */
     assert_lie(&l, "no table record where one must be");
-    lie_init(&l);
     l.header.n_tables = 1;
     assert_lie(&l, "neither a chunk nor the footer");
 }
 
 static void a_table_that_lies_is_refused(void **state)
 {
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
-    lie_init(&l);
     l.tables[0].spec.dim = 0;
     assert_lie(&l, "dim");
-    lie_init(&l);
     l.tables[0].spec.kind = 77;
     assert_lie(&l, "kind");
-    lie_init(&l);
     l.tables[0].spec.optim = 1000;
     assert_lie(&l, "optim");
-    lie_init(&l);
     l.tables[0].spec.params.learning_rate = __builtin_nanf("");
     assert_lie(&l, "learning_rate");
-    lie_init(&l);
     memset(l.tables[0].spec.name, 0, SPEC_NAME_MAX);
     assert_lie(&l, "name");
-    lie_init(&l);
     l.tables[0].payload_bytes++;
     assert_lie(&l, "not as wide as its optimizer needs");
-    lie_init(&l);
     l.tables[0].spec.storage = SPEC_FP16; /* which is narrower */
     assert_lie(&l, "not as wide as its optimizer needs");
-    lie_init(&l);
     l.tables[0].spec.storage = SPEC_STORAGE_END;
     assert_lie(&l, "storage");
-    lie_init(&l);
     l.tables[1].spec.limits.ttl_s = 1;
     assert_lie(&l, "ttl_s is 1; expected 0, as the table is dense");
-    lie_init(&l);
     l.tables[0].payload_bytes--;
     assert_lie(&l, "not as wide as its optimizer needs");
-    lie_init(&l);
     l.tables[1].n_rows = 9;
     assert_lie(&l, "more rows than blocks");
 }
 
 static void chunks_that_lie_are_refused(void **state)
 {
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
-    lie_init(&l);
     l.rows.table = 2;
     assert_lie(&l, "a chunk of a table that has no record");
-    lie_init(&l);
     l.state.table = 1;
     assert_lie(&l, "a chunk of a table that has no record");
-    lie_init(&l);
     l.rows.n_items = 0;
     assert_lie(&l, "a count of rows is out of range");
-    lie_init(&l);
     l.state.n_items = 1;
     assert_lie(&l, "a count of rows is out of range");
-    lie_init(&l);
     l.rows.n_items = 3;
     assert_lie(&l, "does not match their length");
-    lie_init(&l);
     l.rows.n_items = UINT32_MAX;
     assert_lie(&l, "does not match their length");
-    lie_init(&l);
     l.gone.n_items = 3;
     assert_lie(&l, "does not match their length");
-    lie_init(&l);
     l.rows_first = true;
     assert_lie(&l, "chunks are not in their order");
-    lie_init(&l);
     l.header.state_bytes = 11;
     assert_lie(&l, "more state than the header says");
-    lie_init(&l);
     l.header.base = 0;
     assert_lie(&l, "rows that went in a full checkpoint");
 }
 
 static void rows_that_lie_are_refused(void **state)
 {
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
-    lie_init(&l);
     l.keys[1] = 8;
     assert_lie(&l, "behind its last block");
-    lie_init(&l);
     l.keys[1] = 8;
     l.rows.n_bytes = l.n_row_bytes = l.rows.n_items = 0;
     assert_lie(&l, "behind its last block");
-    lie_init(&l);
     l.stamps[1] = row_stamp(12, 3, 0);
     assert_lie(&l, "a row is newer than the shard");
 }
 
 static void a_footer_that_lies_is_refused(void **state)
 {
-    struct lie l;
+    struct lie l = truth();
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        lie_init(&l);
         l.footer_is_wrong = true;
         l.footer.n_tables = i == 0 ? 1 : 2;
         l.footer.n_rows = i == 1 ? 1 : 2;
@@ -303,16 +254,12 @@ static void a_footer_that_lies_is_refused(void **state)
         l.footer.n_bytes = i == 3;
         assert_lie(&l, "the footer's totals");
     }
-    lie_init(&l);
     l.header.state_bytes = 13;
     assert_lie(&l, "less state than the header says");
-    lie_init(&l);
     l.footer.through = 29;
     assert_lie(&l, "it ends before it begins");
-    lie_init(&l);
     l.header.version = 12;
     assert_lie(&l, "a row is newer than the shard");
-    lie_init(&l);
     l.n_behind = 1;
     assert_lie(&l, "bytes behind the footer");
 }

@@ -1,25 +1,6 @@
 /* Files of formats 1 and 2, written by hand as README.md tells of them, are still read. */
 #include "common/crc.h"
-#include "server/store/part_read.h"
-#include "tests/unit/store/fixture.h"
-
-#define PATH "data/x.psc"
-#define ROW_BYTES (PART_ROW_HEAD_BYTES + 32) /* of the dense table: 4 weights, 4 sums */
-
-static int read_all(struct crash_files *c, struct err *err)
-{
-    struct part_reader r;
-    struct part_piece piece;
-    int status = part_read_open(&r, &c->ops, PATH, err);
-
-    if (status)
-        return status;
-    do
-        status = part_read_more(&r, &piece);
-    while (status > 0);
-    part_read_close(&r);
-    return status;
-}
+#include "tests/unit/store/part.h"
 
 struct pen {
     uint8_t bytes[1024];
@@ -114,13 +95,13 @@ static void put_format_2_rows(struct pen *p)
     put_bytes(p, "ROWS", 4);
     put_u32(p, 0);
     put_u32(p, 1);
-    put_u32(p, ROW_BYTES);
+    put_u32(p, PART_ROW_BYTES);
     put_u32(p, 0);                /* the crc's place */
     put_u64(p, 3);                /* key */
     put_u64(p, 9 << 16 | 7 << 8); /* version, touches */
     put_bytes(p, values, sizeof values);
     crc = crc_extend(0, p->bytes + from, 16);
-    crc = crc_extend(crc, p->bytes + from + 20, ROW_BYTES);
+    crc = crc_extend(crc, p->bytes + from + 20, PART_ROW_BYTES);
     memcpy(p->bytes + from + 16, &crc, 4);
 }
 
@@ -165,7 +146,7 @@ static void write_old(struct crash_files *c, uint32_t format, uint64_t version, 
     if (format == 1)
         assert_int_equal(p.n, 40 + 284 + 20 + 72 + 32);
     assert_int_equal(c->ops.mkdir(c, "data"), 0);
-    assert_int_equal(c->ops.create(c, PATH, &fd), 0);
+    assert_int_equal(c->ops.create(c, PART_PATH, &fd), 0);
     assert_int_equal(c->ops.write_all(c, fd, p.bytes, p.n), 0);
     assert_int_equal(c->ops.close(c, fd), 0);
 }
@@ -178,7 +159,7 @@ static void assert_old_lie(uint32_t format, uint64_t version, uint64_t n_rows,
 
     crash_files_init(&c);
     write_old(&c, format, version, n_rows);
-    assert_int_equal(read_all(&c, &err), PS_ECORRUPT);
+    assert_int_equal(part_read_all(&c, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, sentence));
     crash_files_deinit(&c);
 }
@@ -205,7 +186,7 @@ static void a_file_of_format_1_is_read_as_fp32_without_limits(void **state)
     (void)state;
     crash_files_init(&c);
     write_old(&c, 1, 9, 2);
-    if (part_read_open(&r, &c.ops, PATH, &err) != 0)
+    if (part_read_open(&r, &c.ops, PART_PATH, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(r.header.version, 9);
     assert_string_equal(r.tables[0].spec.name, "old");
@@ -235,7 +216,7 @@ static void a_file_of_format_2_is_read(void **state)
     (void)state;
     crash_files_init(&c);
     write_old(&c, 2, 9, 1);
-    if (part_read_open(&r, &c.ops, PATH, &err) != 0)
+    if (part_read_open(&r, &c.ops, PART_PATH, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(r.header.version, 9);
     assert_true(r.header.base == 0 && r.header.first == 0 && r.header.identity.n_shards == 0);

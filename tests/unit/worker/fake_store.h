@@ -45,6 +45,19 @@ struct fake_plan {
     bool encodes; /* pushes as a client does it; else bytes_of is of nothing */
 };
 
+/* Nothing goes wrong. */
+static inline struct fake_plan fake_plan_of(uint64_t seed, uint32_t n_permits)
+{
+    return (struct fake_plan){ .seed = seed,
+                               .n_permits = n_permits,
+                               .delay_max_us = 300,
+                               .fence_pull = FAKE_NEVER,
+                               .fence_push = FAKE_NEVER,
+                               .fence_flush = FAKE_NEVER,
+                               .refuse_push = FAKE_NEVER,
+                               .hold_pull = FAKE_NEVER };
+}
+
 struct fake {
     struct store store;
     struct encoder *encoder; /* owned; applied pushes go through it, to one shard */

@@ -1,29 +1,16 @@
 /* Training runs with --reuse-clocks whose rows stay on the device: every push has the bits that it has on the CPU, and without;
  * also past validations, past a death, and where only some rows find room. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "common/hash.h"
 #include "common/mem.h"
 #include "tests/support/far_device.h"
-#include "worker/data/synth.h"
+#include "tests/unit/worker/click_log.h"
 #include "worker/store_reuse.h"
 #include "worker/trainer.h"
 
-#define N_ROWS 640u
-#define BATCH 16u
-#define N_STEPS (2 * N_ROWS / BATCH)
+#define N_STEPS (2 * CLICK_LOG_BATCHES)
 #define LAG 2u /* steps that the slowest worker is behind, who is nobody here */
-
-static char path[64];
 
 static const struct far_device_plan late = { .late = true, .replays = true, .seed = 5 };
 
@@ -41,12 +28,6 @@ struct outcome {
     struct dlrm_row_counts rows;
     struct ps_stats stats;
 };
-
-static void must(int status, const struct err *err)
-{
-    if (status)
-        fail_msg("%s", err->text);
-}
 
 static void note(const void *bytes, size_t n_bytes)
 {
@@ -97,29 +78,9 @@ static struct store *open_store(const struct settings *s, uint64_t fence_push)
 
 static void load_settings(struct settings *s, const char *const *more)
 {
-    const char *flags[40] = { "--data",   path,
-                              "--format", "criteo",
-                              "--batch",  "16",
-                              "--dim",    "4",
-                              "--bottom", "8",
-                              "--top",    "8",
-                              "--wide",   "--mode",
-                              "async",    "--log-level",
-                              "error",    "--epochs",
-                              "2",        "--workers",
-                              "2",        "--reuse-clocks",
-                              "5",        "--device-encode",
-                              "off" };
-    enum settings_action action;
-    struct err err = { 0 };
-    int n = 25;
-
-    while (*more)
-        flags[n++] = *more++;
-    memset(s, 0, sizeof *s);
-    must(settings_load(&settings_worker, n, (char **)(uintptr_t)flags, 0, s, &action, &err),
-         &err);
-    s->workers = 1; /* all batches are this one's */
+    click_log_settings(s, more);
+    s->workers = 1;  /* all batches are this one's */
+    s->local = true; /* as the store is: there are no waits to watch */
 }
 
 static struct outcome run(const struct compute_ops *ops, uint64_t fence_push,
@@ -163,11 +124,12 @@ static void assert_same(const struct outcome *a, const struct outcome *b)
     assert_true(a->hash == b->hash && a->loss_sum == b->loss_sum);
 }
 
-#define VALIDATES "--valid", path, "--eval-every", "7"
+#define REUSES "--workers", "2", "--reuse-clocks", "5", "--device-encode", "off"
+#define VALIDATES REUSES, "--valid", click_log_path, "--eval-every", "7"
 
-static const char *const without[] = { "--device-cache", "0", NULL };
-static const char *const whole[] = { NULL };
-static const char *const some[] = { "--device-cache", "2K", NULL };
+static const char *const without[] = { REUSES, "--device-cache", "0", NULL };
+static const char *const whole[] = { REUSES, NULL };
+static const char *const some[] = { REUSES, "--device-cache", "2K", NULL };
 static const char *const validated[] = { VALIDATES, NULL };
 static const char *const validated_without[] = { VALIDATES, "--device-cache", "0", NULL };
 
@@ -219,29 +181,6 @@ static void a_worker_declared_dead_goes_on_with_the_same_bits(void **state)
     }
 }
 
-static int write_log(void **state)
-{
-    struct synth_options options = { .rows = N_ROWS,
-                                     .seed = 5,
-                                     .n_numeric = 13,
-                                     .n_categorical = 26,
-                                     .cardinality = 50,
-                                     .zipf = 1,
-                                     .positive_rate = 0.25 };
-    struct err err = { 0 };
-
-    (void)state;
-    snprintf(path, sizeof path, "/tmp/psd-device-cache-%d.tsv", (int)getpid());
-    must(synth_write(&options, path, &err), &err);
-    return 0;
-}
-
-static int remove_log(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,5 +189,5 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_goes_on_with_the_same_bits),
     };
 
-    return cmocka_run_group_tests(tests, write_log, remove_log);
+    return cmocka_run_group_tests(tests, click_log_write, click_log_remove);
 }

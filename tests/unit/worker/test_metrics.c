@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <math.h>
-#include <time.h>
 
 #include "common/hash.h"
 #include "common/mem.h"
 #include "tests/support/npy.h"
+#include "tests/support/seed.h"
 
 #define N_SETS 10
 
@@ -98,12 +98,10 @@ static double auc_twin(const float *probs, const float *labels, uint32_t n)
 
 static void auc_agrees_with_comparing_all_pairs(void **state)
 {
-    const char *text = getenv("PS_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : hash_mix((uint64_t)time(NULL));
+    const uint64_t seed = seed_by_the_clock();
     float probs[300], labels[300];
 
     (void)state;
-    print_message("PS_SEED=0x%llx\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < 200; round++) {
         uint64_t base = hash_mix2(seed, round);
         uint32_t n = 2 + (uint32_t)(base % 298), levels = 1 + (uint32_t)(base >> 32) % 50;

@@ -2,24 +2,18 @@
 #include "tests/unit/worker/fake_store.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/mem.h"
+#include "tests/unit/worker/click_log.h"
 #include "worker/codecs.h"
-#include "worker/data/synth.h"
 #include "worker/pipeline.h"
 #include "worker/setup.h"
 
-#define N_ROWS 640u
-#define BATCH 16u
-#define N_BATCHES (N_ROWS / BATCH)
+#define N_BATCHES CLICK_LOG_BATCHES
 #define N_SEEDS 12u
 
-/* What all tests share: a log, and what a plain reader gets from it. */
-static struct {
-    char path[64];
-    uint64_t keys_of[N_BATCHES];
-} log_file;
+/* What a plain reader gets from the log. */
+static uint64_t keys_of[N_BATCHES];
 
 struct rig {
     struct fake fake;
@@ -31,39 +25,10 @@ struct rig {
     uint64_t clock, n_restarts, n_done;
 };
 
-static void must(int status, const struct err *err)
-{
-    if (status)
-        fail_msg("%s", err->text);
-}
-
 static void load_settings(struct settings *s, const char *push_codec)
 {
-    const char *const flags[] = {
-        "--data",   log_file.path, "--format", "criteo",  "--batch", "16",
-        "--dim",    "4",           "--bottom", "8",       "--top",   "8",
-        "--wide",   "--mode",      "async",    "--ahead", "9",       "--push-codec",
-        push_codec, "--device",    "cpu",      NULL
-    };
-    enum settings_action action;
-    struct err err = { 0 };
-
-    memset(s, 0, sizeof *s);
-    must(settings_load(&settings_worker, (int)COUNT_OF(flags) - 1, (char **)(uintptr_t)flags, 0,
-                       s, &action, &err),
-         &err);
-}
-
-static struct fake_plan plan_of(uint64_t seed, uint32_t n_permits)
-{
-    return (struct fake_plan){ .seed = seed,
-                               .n_permits = n_permits,
-                               .delay_max_us = 300,
-                               .fence_pull = FAKE_NEVER,
-                               .fence_push = FAKE_NEVER,
-                               .fence_flush = FAKE_NEVER,
-                               .refuse_push = FAKE_NEVER,
-                               .hold_pull = FAKE_NEVER };
+    click_log_settings(s, (const char *const[]){ "--ahead", "9", "--push-codec", push_codec,
+                                                 "--device", "cpu", NULL });
 }
 
 static void open_feed(struct rig *r, uint64_t n_allowed)
@@ -150,25 +115,38 @@ static void assert_all_pushed_once(struct rig *r, uint64_t n)
 
     assert_int_equal(r->fake.n_applied, n);
     for (uint64_t i = 0; i < n; i++)
-        assert_true(r->fake.keys_of[i] == log_file.keys_of[i]);
+        assert_true(r->fake.keys_of[i] == keys_of[i]);
     pipeline_totals(r->pipeline, &totals);
     assert_int_equal(totals.steps, n);
-    assert_int_equal(totals.samples, n * BATCH);
+    assert_int_equal(totals.samples, n * CLICK_LOG_BATCH);
     assert_int_equal(pipeline_clock(r->pipeline), n);
+}
+
+/* All that there is, however often this worker is declared dead. */
+static void finish(struct rig *r)
+{
+    struct err err = { 0 };
+
+    must(run_all(r, &err), &err);
+    must(pipeline_end(r->pipeline, &err), &err);
+    assert_all_pushed_once(r, N_BATCHES);
+}
+
+static void assert_died_once(const struct rig *r)
+{
+    assert_int_equal(r->fake.n_fences, 1);
+    assert_int_equal(r->n_restarts, 1);
 }
 
 static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-        struct fake_plan plan = plan_of(seed, 1 + (uint32_t)seed % 4);
-        struct err err = { 0 };
+        struct fake_plan plan = fake_plan_of(seed, 1 + (uint32_t)seed % 4);
         struct rig r;
 
         set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
-        must(run_all(&r, &err), &err);
-        must(pipeline_end(r.pipeline, &err), &err);
-        assert_all_pushed_once(&r, N_BATCHES);
+        finish(&r);
         tear_down(&r);
     }
 }
@@ -181,14 +159,13 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
 
     (void)state;
     for (uint32_t n_permits = 2; n_permits <= 4; n_permits++) {
-        struct fake_plan plan = plan_of(n_permits, n_permits);
+        struct fake_plan plan = fake_plan_of(n_permits, n_permits);
 
         set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
         must(pipeline_next(r.pipeline, &slot, &err), &err);
         assert_true(fake_wait_pull(&r.fake, n_permits - 1));
         must(pipeline_done(r.pipeline, &err), &err);
-        must(run_all(&r, &err), &err);
-        must(pipeline_end(r.pipeline, &err), &err);
+        finish(&r);
         assert_int_equal(r.fake.max_ahead, n_permits - 1);
         tear_down(&r);
     }
@@ -223,7 +200,7 @@ static void several_batches_may_be_taken_before_the_first_is_done(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-        struct fake_plan plan = plan_of(seed, 4);
+        struct fake_plan plan = fake_plan_of(seed, 4);
         struct err err = { 0 };
         uint64_t n_taken = 0;
         struct rig r;
@@ -249,9 +226,8 @@ static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 4 * N_SEEDS; seed++) {
-        struct fake_plan plan = plan_of(seed, 1 + (uint32_t)seed % 4);
+        struct fake_plan plan = fake_plan_of(seed, 1 + (uint32_t)seed % 4);
         uint64_t n = hash_mix2(seed, 7) % N_BATCHES;
-        struct err err = { 0 };
         struct rig r;
 
         if (seed % 2)
@@ -259,11 +235,8 @@ static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
         else
             plan.fence_push = n;
         set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
-        must(run_all(&r, &err), &err);
-        must(pipeline_end(r.pipeline, &err), &err);
-        assert_int_equal(r.fake.n_fences, 1);
-        assert_int_equal(r.n_restarts, 1);
-        assert_all_pushed_once(&r, N_BATCHES);
+        finish(&r);
+        assert_died_once(&r);
         tear_down(&r);
     }
 }
@@ -274,17 +247,13 @@ what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death(void 
 {
     (void)state;
     for (uint64_t n = 0; n < 2 * CODECS_FIRST; n++) {
-        struct fake_plan plan = plan_of(n, 1 + (uint32_t)n % 3);
-        struct err err = { 0 };
+        struct fake_plan plan = fake_plan_of(n, 1 + (uint32_t)n % 3);
         struct rig r;
 
         plan.fence_flush = n;
         set_up_with(&r, &fake_overlaps, &plan, UINT64_MAX, "auto");
-        must(run_all(&r, &err), &err);
-        must(pipeline_end(r.pipeline, &err), &err);
-        assert_int_equal(r.fake.n_fences, 1);
-        assert_int_equal(r.n_restarts, 1);
-        assert_all_pushed_once(&r, N_BATCHES);
+        finish(&r);
+        assert_died_once(&r);
         tear_down(&r);
     }
 }
@@ -293,7 +262,7 @@ static void a_stop_delivers_what_was_computed_and_nothing_else(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-        struct fake_plan plan = plan_of(seed, 3);
+        struct fake_plan plan = fake_plan_of(seed, 3);
         uint64_t n = hash_mix2(seed, 9) % (N_BATCHES - 4), i;
         struct err err = { 0 };
         struct rig r;
@@ -312,7 +281,7 @@ static void a_refused_push_ends_the_run_with_its_sentence(void **state)
 {
     (void)state;
     for (uint32_t n_permits = 1; n_permits <= 3; n_permits++) {
-        struct fake_plan plan = plan_of(n_permits, n_permits);
+        struct fake_plan plan = fake_plan_of(n_permits, n_permits);
         struct err err = { 0 }, late = { 0 };
         struct rig r;
 
@@ -331,7 +300,7 @@ static void no_more_is_fetched_than_was_allowed(void **state)
 {
     (void)state;
     for (uint32_t n_permits = 1; n_permits <= 3; n_permits++) {
-        struct fake_plan plan = plan_of(n_permits, n_permits);
+        struct fake_plan plan = fake_plan_of(n_permits, n_permits);
         struct err err = { 0 };
         struct rig r;
 
@@ -350,7 +319,7 @@ static void no_more_is_fetched_than_was_allowed(void **state)
 
 static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **state)
 {
-    struct fake_plan plan = plan_of(1, 1);
+    struct fake_plan plan = fake_plan_of(1, 1);
     struct err err = { 0 };
     struct slot *slot;
     uint64_t i = 0, n_aheads = 0;
@@ -363,7 +332,7 @@ static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **
         assert_true(slot->rows[0] == (float)i); /* exact: the pushes of all before */
         i++;
         if (r.fake.n_aheads > n_aheads) /* else it was not read in time */
-            assert_true(r.fake.n_ahead_keys == log_file.keys_of[i]);
+            assert_true(r.fake.n_ahead_keys == keys_of[i]);
         n_aheads = r.fake.n_aheads;
         must(pipeline_done(r.pipeline, &err), &err);
     }
@@ -375,15 +344,14 @@ static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **
 
 static void a_second_epoch_goes_on_at_the_clock_of_the_first(void **state)
 {
-    struct fake_plan plan = plan_of(3, 3);
+    struct fake_plan plan = fake_plan_of(3, 3);
     struct pipeline_totals totals;
     struct err err = { 0 };
     struct rig r;
 
     (void)state;
     set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
-    must(run_all(&r, &err), &err);
-    must(pipeline_end(r.pipeline, &err), &err);
+    finish(&r);
     feed_close(r.feed);
     r.clock = pipeline_clock(r.pipeline);
     open_feed(&r, UINT64_MAX);
@@ -402,7 +370,7 @@ static void the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost(void **s
 
     (void)state;
     for (long k = 0; status; k++) {
-        struct fake_plan plan = plan_of(0, 1);
+        struct fake_plan plan = fake_plan_of(0, 1);
         struct pipeline *second = NULL;
         struct err err = { 0 };
         struct rig r;
@@ -415,48 +383,31 @@ static void the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost(void **s
         mem_fail_after(-1);
         assert_true(status == 0 || (status == -ENOMEM && strstr(err.text, "no memory")));
         pipeline_free(second);
-        must(run_all(&r, &err), &err); /* memory is back: on from where it was */
-        must(pipeline_end(r.pipeline, &err), &err);
-        assert_all_pushed_once(&r, N_BATCHES);
+        finish(&r); /* memory is back: on from where it was */
         tear_down(&r);
         assert_true(k < 100);
     }
 }
 #endif
 
-static int write_log(void **state)
+static int write_and_read_log(void **state)
 {
-    struct synth_options options = { .rows = N_ROWS,
-                                     .seed = 5,
-                                     .n_numeric = 13,
-                                     .n_categorical = 26,
-                                     .cardinality = 50,
-                                     .zipf = 1,
-                                     .positive_rate = 0.25 };
     struct settings s;
     struct err err = { 0 };
     struct batch *batch;
     struct setup u;
     struct feed *f;
 
-    (void)state;
-    snprintf(log_file.path, sizeof log_file.path, "/tmp/psd-pipeline-%d.tsv", (int)getpid());
-    must(synth_write(&options, log_file.path, &err), &err);
+    click_log_write(state);
     load_settings(&s, "fp32");
     must(setup_data(&u, &s, true, true, &err), &err);
     must(setup_feed(&u, true, 0, 0, &f, &err), &err);
     for (uint32_t i = 0; feed_next(f, &batch, &err) == 0 && batch; i++)
-        log_file.keys_of[i] = fake_hash(batch->unique, batch->n_unique);
+        keys_of[i] = fake_hash(batch->unique, batch->n_unique);
     feed_close(f);
     setup_deinit(&u);
     settings_free(&settings_worker, &s);
     return 0;
-}
-
-static int remove_log(void **state)
-{
-    (void)state;
-    return remove(log_file.path);
 }
 
 int main(void)
@@ -478,5 +429,5 @@ int main(void)
 #endif
     };
 
-    return cmocka_run_group_tests(tests, write_log, remove_log);
+    return cmocka_run_group_tests(tests, write_and_read_log, click_log_remove);
 }

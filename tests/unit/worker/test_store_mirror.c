@@ -2,8 +2,8 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
+#include "tests/support/seed.h"
 #include "tests/unit/worker/mirror_bench.h"
 #include "worker/mirror/replica_state.h"
 
@@ -16,7 +16,7 @@ static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
     static const enum codec_id pushes[] = { CODEC_FP32, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK };
     static const enum codec_id pulls[] = { CODEC_FP32, CODEC_BF16, CODEC_INT8 };
     static const enum spec_mode modes[] = { SPEC_MODE_BSP, SPEC_MODE_ASYNC };
-    uint64_t seed = (uint64_t)time(NULL);
+    const uint64_t seed = seed_by_the_clock();
 
     (void)state;
     for (uint32_t i = 0; i < 2 * SPEC_OPTIM_END * SPEC_STORAGE_END; i++) {
@@ -29,7 +29,7 @@ static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
                                .cache_bytes = i % 5 ? LARGE : 1 };
         struct bench b;
 
-        print_message("seed %llu\n", (unsigned long long)(seed + i));
+        print_message("run %u\n", i);
         bench_init(&b, setup, seed + i);
         train(&b, 60);
         assert_true(stats_of(&b).rows_cached > 0);
@@ -70,7 +70,7 @@ static void a_small_copy_stays_small_and_counts_what_it_pulls_again(void **state
 
     (void)state;
     setup.cache_bytes = 3 * 2 * KEYS_MAX * 80; /* a few batches */
-    bench_init(&b, setup, (uint64_t)time(NULL));
+    bench_init(&b, setup, seed_by_the_clock());
     train(&b, 300);
     assert_true(stats_of(&b).rows_pulled_again > 0);
     assert_true(stats_of(&b).rows_cached > 0);
@@ -83,7 +83,7 @@ somebody_elses_push_is_seen_with_the_next_push_and_the_copy_begins_anew(void **s
     struct bench b;
 
     (void)state;
-    bench_init(&b, plain, (uint64_t)time(NULL));
+    bench_init(&b, plain, seed_by_the_clock());
     for (int i = 0; i < 5; i++) {
         struct batch batch = draw_batch(&b), all = { 0 };
 
@@ -145,7 +145,7 @@ static void tables_whose_rows_come_late_or_go_are_pulled_plainly(void **state)
 
     (void)state;
     setup.limits = (struct spec_limits){ .admit_touches = 3, .admit_clocks = 100 };
-    bench_init(&b, setup, (uint64_t)time(NULL));
+    bench_init(&b, setup, seed_by_the_clock());
     train(&b, 100);
     assert_true(stats_of(&b).rows_cached > 0); /* of the other table */
     bench_deinit(&b);

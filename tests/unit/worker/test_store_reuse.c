@@ -1,9 +1,9 @@
 #include "worker/store_reuse.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "common/hash.h"
+#include "tests/support/seed.h"
 #include "tests/unit/worker/cluster.h"
 #include "worker/mirror/kept.h"
 #include "worker/wire.h"
@@ -169,11 +169,11 @@ static void after_a_failure_nothing_is_left(void **state)
 /* Against the rule itself: what is read at c is not older than c - bound, and not from the future. */
 static void at_random_no_row_is_older_than_the_bound(void **state)
 {
-    uint64_t seed = (uint64_t)time(NULL), n = 0, min_clock = 0, clock = 0;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t n = 0, min_clock = 0, clock = 0;
     struct bench b;
 
     (void)state;
-    print_message("seed %llu\n", (unsigned long long)seed);
     bench_init(&b, SPEC_MODE_SSP, BOUND, BOUND);
     reach(&b, 0);
     for (int i = 0; i < 2000; i++) {
@@ -202,14 +202,14 @@ static void at_random_no_row_is_older_than_the_bound(void **state)
 static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(void **state)
 {
     static struct settings settings = { .dense_refresh = "2", .mode = 1, .staleness = BOUND };
-    uint64_t seed = (uint64_t)time(NULL), n_pulls = 0, min_clock = 0, used_at = 0, oldest = 0;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t n_pulls = 0, min_clock = 0, used_at = 0, oldest = 0;
     struct wire *wire;
     struct bench b;
     struct err err;
     struct ps_stats stats;
 
     (void)state;
-    print_message("seed %llu\n", (unsigned long long)seed);
     bench_init(&b, SPEC_MODE_SSP, BOUND, BOUND);
     assert_int_equal(wire_new(&settings, b.reuse, 0, true, &wire, &err), 0);
     reach(&b, 0);
@@ -316,13 +316,13 @@ static void reach_others(struct bench *b, uint64_t min_clock, const uint64_t *ke
 static void a_place_and_a_version_are_told_of_the_same_bits_alone(void **state)
 {
     static struct place places[PLACES_MAX];
-    uint64_t seed = (uint64_t)time(NULL), n = 0, min_clock = 0, n_known = 0;
+    const uint64_t seed = seed_by_the_clock();
+    uint64_t n = 0, min_clock = 0, n_known = 0;
     struct ps_stats stats;
     struct bench b;
     struct err err;
 
     (void)state;
-    print_message("seed %llu\n", (unsigned long long)seed);
     memset(places, 0, sizeof places);
     bench_init(&b, SPEC_MODE_ASYNC, 0, BOUND);
     for (uint64_t clock = 0; clock < 3000; clock++) {

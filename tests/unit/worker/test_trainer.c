@@ -4,23 +4,34 @@
 
 #define AHEAD "--ahead", "3"
 
+/* What is pushed on the CPU, and by a device with memory of its own: the same. Owned. */
+static struct training *run_both(const struct store_ops *store, const struct fake_plan *plan,
+                                 const char *const *flags)
+{
+    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
+
+    training_run(&compute_cpu, store, plan, flags, cpu);
+    training_run(training_far(), store, plan, flags, gpu);
+    must(cpu->status, &cpu->err);
+    must(gpu->status, &gpu->err);
+    training_assert_same(gpu, cpu);
+    assert_true(gpu->loss_sum == cpu->loss_sum);
+    free(cpu);
+    return gpu;
+}
+
 static void three_steps_under_way_push_the_cpus_bits_in_order(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu;
 
     (void)state;
-    training_run(&compute_cpu, &fake_overlaps, &plan, flags, cpu);
-    training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
-    training_must(cpu->status, &cpu->err);
-    training_must(gpu->status, &gpu->err);
-    assert_int_equal(cpu->n_applied, 2 * TRAINING_BATCHES);
-    training_assert_same(gpu, cpu);
-    assert_int_equal(gpu->n_samples, 2 * TRAINING_ROWS);
-    assert_true(gpu->loss_sum == cpu->loss_sum);
+    gpu = run_both(&fake_overlaps, &plan, flags);
+    assert_int_equal(gpu->n_applied, 2 * CLICK_LOG_BATCHES);
+    assert_int_equal(gpu->n_samples, 2 * CLICK_LOG_ROWS);
     assert_int_equal(far_device_counts().most_under_way, 3);
-    free(cpu), free(gpu);
+    free(gpu);
 }
 
 /* A slot more would cost memory and a record, and never be under way beside them. */
@@ -28,15 +39,10 @@ static void slots_are_as_many_as_permits(void **state)
 {
     static const char *const flags[] = { "--ahead", "1", NULL };
     const struct fake_plan plan = training_plan(2);
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
 
     (void)state;
-    training_run(&compute_cpu, &fake_overlaps, &plan, flags, cpu);
-    training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
-    training_must(gpu->status, &gpu->err);
-    training_assert_same(gpu, cpu);
+    free(run_both(&fake_overlaps, &plan, flags));
     assert_int_equal(far_device_counts().n_records, 2);
-    free(cpu), free(gpu);
 }
 
 /* Nothing may run ahead: one at a time there too. */
@@ -44,28 +50,23 @@ static void in_lock_step_one_step_is_under_way(void **state)
 {
     static const char *const flags[] = { NULL };
     const struct fake_plan plan = training_plan(1);
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
 
     (void)state;
-    training_run(&compute_cpu, &fake_serial, &plan, flags, cpu);
-    training_run(training_far(), &fake_serial, &plan, flags, gpu);
-    training_must(gpu->status, &gpu->err);
-    training_assert_same(gpu, cpu);
+    free(run_both(&fake_serial, &plan, flags));
     assert_int_equal(far_device_counts().most_under_way, 1);
     assert_int_equal(far_device_counts().n_records, 1); /* in one slot */
-    free(cpu), free(gpu);
 }
 
 static void all_copies_are_of_memory_that_the_device_gave(void **state)
 {
-    static const char *const flags[] = { AHEAD,          "--valid", training_path,
+    static const char *const flags[] = { AHEAD,          "--valid", click_log_path,
                                          "--eval-every", "7",       NULL };
     const struct fake_plan plan = training_plan(4);
     struct training *gpu = mem_alloc(sizeof *gpu);
 
     (void)state;
     training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
-    training_must(gpu->status, &gpu->err);
+    must(gpu->status, &gpu->err);
     assert_int_equal(far_device_counts().n_pageable, 0);
     free(gpu);
 }
@@ -80,11 +81,11 @@ static void an_epoch_finds_the_memory_of_the_one_before(void **state)
 
     (void)state;
     training_run(training_far(), &fake_overlaps, &plan, one, gpu);
-    training_must(gpu->status, &gpu->err);
+    must(gpu->status, &gpu->err);
     n_allocs = far_device_counts().n_host_allocs;
     training_run(training_far(), &fake_overlaps, &plan, four, gpu);
-    training_must(gpu->status, &gpu->err);
-    assert_int_equal(gpu->n_applied, 4 * TRAINING_BATCHES);
+    must(gpu->status, &gpu->err);
+    assert_int_equal(gpu->n_applied, 4 * CLICK_LOG_BATCHES);
     assert_int_equal(far_device_counts().n_host_allocs, n_allocs);
     free(gpu);
 }
@@ -93,19 +94,17 @@ static void dense_weights_that_are_not_pulled_are_not_copied(void **state)
 {
     static const char *const flags[] = { AHEAD, "--dense-refresh", "8", NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = mem_alloc(sizeof *gpu);
     uint64_t n_all, n_few;
 
     (void)state;
     training_run(training_far(), &fake_overlaps, &plan, (const char *const[]){ AHEAD, NULL },
                  gpu);
     n_all = far_device_counts().n_uploads;
-    training_run(&compute_cpu, &fake_overlaps, &plan, flags, cpu);
-    training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
+    free(run_both(&fake_overlaps, &plan, flags));
     n_few = far_device_counts().n_uploads;
-    training_assert_same(gpu, cpu);
-    assert_true(n_few < n_all - TRAINING_BATCHES / 2);
-    free(cpu), free(gpu);
+    assert_true(n_few < n_all - CLICK_LOG_BATCHES / 2);
+    free(gpu);
 }
 
 static void a_worker_declared_dead_drops_what_is_under_way(void **state)
@@ -120,11 +119,11 @@ static void a_worker_declared_dead_drops_what_is_under_way(void **state)
         plan = training_plan(4);
         plan.seed = n;
         if (n % 2)
-            plan.fence_pull = hash_mix2(n, 1) % (2 * TRAINING_BATCHES);
+            plan.fence_pull = hash_mix2(n, 1) % (2 * CLICK_LOG_BATCHES);
         else
-            plan.fence_push = hash_mix2(n, 1) % (2 * TRAINING_BATCHES);
+            plan.fence_push = hash_mix2(n, 1) % (2 * CLICK_LOG_BATCHES);
         training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
-        training_must(gpu->status, &gpu->err);
+        must(gpu->status, &gpu->err);
         assert_int_equal(gpu->n_fences, 1);
         training_assert_same(gpu, cpu);
     }
@@ -133,17 +132,12 @@ static void a_worker_declared_dead_drops_what_is_under_way(void **state)
 
 static void validations_find_nothing_under_way(void **state)
 {
-    static const char *const flags[] = { AHEAD,          "--valid", training_path,
+    static const char *const flags[] = { AHEAD,          "--valid", click_log_path,
                                          "--eval-every", "7",       NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
 
     (void)state;
-    training_run(&compute_cpu, &fake_overlaps, &plan, flags, cpu);
-    training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
-    training_must(gpu->status, &gpu->err);
-    training_assert_same(gpu, cpu);
-    free(cpu), free(gpu);
+    free(run_both(&fake_overlaps, &plan, flags));
 }
 
 static void a_refused_push_ends_the_run_with_its_sentence(void **state)
@@ -230,5 +224,5 @@ int main(void)
         cmocka_unit_test(a_device_without_room_for_a_step_ends_the_run_with_what_helps),
     };
 
-    return cmocka_run_group_tests(tests, training_write_log, training_remove_log);
+    return cmocka_run_group_tests(tests, click_log_write, click_log_remove);
 }

@@ -41,9 +41,9 @@ static void check_same(const char *const *flags, uint64_t *ret_n_settled)
 
     run_on(false, &plan, flags, NULL, cpu);
     run_on(true, &plan, flags, NULL, gpu);
-    training_must(cpu->status, &cpu->err);
-    training_must(gpu->status, &gpu->err);
-    assert_int_equal(cpu->n_applied, 2 * TRAINING_BATCHES);
+    must(cpu->status, &cpu->err);
+    must(gpu->status, &gpu->err);
+    assert_int_equal(cpu->n_applied, 2 * CLICK_LOG_BATCHES);
     training_assert_same(gpu, cpu);
     assert_int_equal(far_device_counts().most_under_way, 3);
     assert_int_equal(far_device_counts().n_pageable, 0);
@@ -165,7 +165,7 @@ static void what_is_owed_goes_from_run_to_run_and_from_host_to_device(void **sta
     for (int i = 0; i < 6; i++) {
         run_on(false, &plan, feedback, state_dir[0], cpu);
         run_on(i != 2 && i != 3, &plan, feedback, state_dir[1], gpu);
-        training_must(gpu->status, &gpu->err);
+        must(gpu->status, &gpu->err);
         training_assert_same(gpu, cpu);
         assert_same_state(2000);
         assert_int_equal(gpu->stats.residual_rows, cpu->stats.residual_rows);
@@ -225,8 +225,8 @@ static void a_stop_loses_nothing_that_is_owed(void **state)
         forget_state();
         plan.stop_after = n;
         run_on(true, &plan, feedback, state_dir[1], gpu);
-        training_must(gpu->status, &gpu->err);
-        assert_in_range(gpu->n_applied, n, 2 * TRAINING_BATCHES - 1);
+        must(gpu->status, &gpu->err);
+        assert_in_range(gpu->n_applied, n, 2 * CLICK_LOG_BATCHES - 1);
         plan.stop_after = 0;
         plan.refuse_push = gpu->n_applied;
         run_on(false, &plan, feedback, state_dir[0], cpu);
@@ -239,7 +239,7 @@ static void a_stop_loses_nothing_that_is_owed(void **state)
 /* What the device has is lost with it, and the file is the one before, of a run that has not ended. */
 static void a_device_that_fails_at_the_end_keeps_what_was_owed(void **state)
 {
-    static const struct far_device_plan bad = { .bad_wait = 2 * TRAINING_BATCHES + 1 };
+    static const struct far_device_plan bad = { .bad_wait = 2 * CLICK_LOG_BATCHES + 1 };
     static const char *const once[] = { AHEAD,    "--job",         "criteo", "--push-codec",
                                         "onebit", "--state-every", "0",      NULL };
     struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
@@ -250,7 +250,7 @@ static void a_device_that_fails_at_the_end_keeps_what_was_owed(void **state)
     cpu->is_killed = true;
     run_on(false, &plan, once, state_dir[0], cpu);
     run_with(far_device_ops(&compute_cpu, &bad), &plan, once, state_dir[1], gpu);
-    training_must(gpu->status, &gpu->err);
+    must(gpu->status, &gpu->err);
     training_assert_same(gpu, cpu);
     assert_int_equal(gpu->end_status, PS_EDEVICE);
     assert_non_null(strstr(gpu->late.text, "what lossy codecs owe to "));
@@ -312,7 +312,7 @@ static void open_lab(struct lab *l)
     struct err err;
 
     *l = (struct lab){ .encoder = encoder_new(1) };
-    training_must(dlrm_new_on(training_far(), &config, &l->model, &err), &err);
+    must(dlrm_new_on(training_far(), &config, &l->model, &err), &err);
     encoder_bound_residuals(l->encoder, 4000);
     for (uint32_t i = 0; i < N_SPARSE; i++)
         l->keys[i] = i;
@@ -389,7 +389,7 @@ static int make_files(void **state)
 {
     for (int i = 0; i < 2; i++)
         snprintf(state_dir[i], sizeof state_dir[i], "/tmp/psd-travel-%d-%d", (int)getpid(), i);
-    return training_write_log(state);
+    return click_log_write(state);
 }
 
 static int remove_files(void **state)
@@ -397,7 +397,7 @@ static int remove_files(void **state)
     forget_state();
     for (int i = 0; i < 2; i++)
         rmdir(state_dir[i]);
-    return training_remove_log(state);
+    return click_log_remove(state);
 }
 
 int main(void)

@@ -5,18 +5,11 @@
 #include "tests/unit/worker/fake_store.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/mem.h"
 #include "tests/support/far_device.h"
-#include "worker/data/synth.h"
+#include "tests/unit/worker/click_log.h"
 #include "worker/trainer.h"
-
-#define TRAINING_ROWS 640u
-#define TRAINING_BATCH 16u
-#define TRAINING_BATCHES (TRAINING_ROWS / TRAINING_BATCH)
-
-static char training_path[64];
 
 static const struct far_device_plan training_late = { .late = true,
                                                       .replays = true,
@@ -33,30 +26,6 @@ struct training {
     double loss_sum;
 };
 
-static inline void training_must(int status, const struct err *err)
-{
-    if (status)
-        fail_msg("%s", err->text);
-}
-
-static inline void training_settings(struct settings *s, const char *const *more)
-{
-    const char *flags[40] = { "--data",      training_path, "--format", "criteo",   "--batch",
-                              "16",          "--dim",       "4",        "--bottom", "8",
-                              "--top",       "8",           "--wide",   "--mode",   "async",
-                              "--log-level", "error",       "--epochs", "2" };
-    enum settings_action action;
-    struct err err = { 0 };
-    int n = 19;
-
-    while (*more)
-        flags[n++] = *more++;
-    memset(s, 0, sizeof *s);
-    training_must(
-        settings_load(&settings_worker, n, (char **)(uintptr_t)flags, 0, s, &action, &err),
-        &err);
-}
-
 static inline void training_run(const struct compute_ops *ops, const struct store_ops *store,
                                 const struct fake_plan *plan, const char *const *more,
                                 struct training *ret)
@@ -70,13 +39,12 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
 
     *ret = (struct training){ .is_killed = is_killed };
     fake_init(fake, store, plan);
-    training_settings(&s, more);
-    training_must(setup_data(&u, &s, true, true, &ret->err), &ret->err);
-    training_must(setup_model_on(&u, ops, &ret->err), &ret->err);
+    click_log_settings(&s, more);
+    must(setup_data(&u, &s, true, true, &ret->err), &ret->err);
+    must(setup_model_on(&u, ops, &ret->err), &ret->err);
     *t = (struct trainer){ .s = &s, .u = &u, .store = &fake->store };
-    training_must(tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err),
-                  &ret->err);
-    training_must(progress_open(&s, &t->progress, &ret->err), &ret->err);
+    must(tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err), &ret->err);
+    must(progress_open(&s, &t->progress, &ret->err), &ret->err);
     if (plan->stop_after) {
         t->stop = fake->stop = stop = stop_start();
         stop_grace(stop);
@@ -91,7 +59,7 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
     ret->n_samples = t->state.samples;
     ret->loss_sum = t->state.loss_sum;
     memcpy(ret->bytes_of, fake->bytes_of, sizeof ret->bytes_of);
-    training_must(progress_close(t->progress, &ret->err), &ret->err);
+    must(progress_close(t->progress, &ret->err), &ret->err);
     tables_free(t->tables);
     setup_deinit(&u);
     settings_free(&settings_worker, &s);
@@ -102,16 +70,11 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
 
 static inline struct fake_plan training_plan(uint32_t n_permits)
 {
-    return (struct fake_plan){ .seed = n_permits,
-                               .n_permits = n_permits,
-                               .still = true,
-                               .encodes = true,
-                               .delay_max_us = 50,
-                               .fence_pull = FAKE_NEVER,
-                               .fence_push = FAKE_NEVER,
-                               .fence_flush = FAKE_NEVER,
-                               .refuse_push = FAKE_NEVER,
-                               .hold_pull = FAKE_NEVER };
+    struct fake_plan plan = fake_plan_of(n_permits, n_permits);
+
+    plan.still = plan.encodes = true;
+    plan.delay_max_us = 50;
+    return plan;
 }
 
 static inline const struct compute_ops *training_far(void)
@@ -125,29 +88,6 @@ static inline void training_assert_same(const struct training *a, const struct t
     for (uint64_t i = 0; i < a->n_applied; i++)
         if (a->bytes_of[i] != b->bytes_of[i])
             fail_msg("push %llu differs from the CPU's", (unsigned long long)i);
-}
-
-static inline int training_write_log(void **state)
-{
-    struct synth_options options = { .rows = TRAINING_ROWS,
-                                     .seed = 5,
-                                     .n_numeric = 13,
-                                     .n_categorical = 26,
-                                     .cardinality = 50,
-                                     .zipf = 1,
-                                     .positive_rate = 0.25 };
-    struct err err = { 0 };
-
-    (void)state;
-    snprintf(training_path, sizeof training_path, "/tmp/psd-trainer-%d.tsv", (int)getpid());
-    training_must(synth_write(&options, training_path, &err), &err);
-    return 0;
-}
-
-static inline int training_remove_log(void **state)
-{
-    (void)state;
-    return remove(training_path);
 }
 
 #endif
