@@ -7,7 +7,9 @@
 #include <time.h>
 
 #include "common/log.h"
+#include "common/mem.h"
 #include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
 
 #define ASK_EVERY_MS 100
 #define SAY_EVERY_MS 5000
@@ -61,14 +63,19 @@ static int count(const char *json, const char *name, char *ret_who, size_t n_byt
     return n;
 }
 
+static void first_server(const struct settings *s, char ret[static SETTINGS_TEXT_MAX])
+{
+    snprintf(ret, SETTINGS_TEXT_MAX, "%s", s->servers);
+    ret[strcspn(ret, ",")] = 0;
+}
+
 /* The first server's answer, to be freed. */
 static int question(const struct settings *s, const char *token, const char *command,
                     uint32_t timeout_ms, char **ret_json, struct err *err)
 {
     char server[SETTINGS_TEXT_MAX];
 
-    snprintf(server, sizeof server, "%s", s->servers);
-    server[strcspn(server, ",")] = 0;
+    first_server(s, server);
     return ps_admin(server, token, command, "", timeout_ms, ret_json, err);
 }
 
@@ -115,17 +122,23 @@ void others_wait(const struct settings *s, const char *token, const struct stop 
 
 /* ---- what is waited for ---- */
 
-/* This worker's own wait, or else the first that there is; NULL: none. psd tells the first letters of a job's
- * name. */
-static const cJSON *find_wait(const cJSON *waits, const struct settings *s)
+/* psd tells the first letters of a job's name. */
+static bool is_own(const cJSON *wait, const struct settings *s)
 {
-    const cJSON *wait;
     char who[64];
 
     snprintf(who, sizeof who, "job %.24s, worker %u (", s->job, s->rank);
+    return strncmp(text_of(wait, "who"), who, strlen(who)) == 0;
+}
+
+/* This worker's own wait, or else the first that there is; NULL: none. */
+static const cJSON *find_wait(const cJSON *waits, const struct settings *s)
+{
+    const cJSON *wait;
+
     cJSON_ArrayForEach(wait, waits)
     {
-        if (strncmp(text_of(wait, "who"), who, strlen(who)) == 0)
+        if (is_own(wait, s))
             return wait;
     }
     return cJSON_GetArrayItem(waits, 0);
@@ -133,29 +146,69 @@ static const cJSON *find_wait(const cJSON *waits, const struct settings *s)
 
 static void put_why(const cJSON *wait, char ret_why[OTHERS_WHY_MAX])
 {
-    if (!wait)
-        snprintf(ret_why, OTHERS_WHY_MAX, "the server knows of no wait");
-    else if (strcmp(text_of(wait, "what"), "parked pull") == 0)
+    if (strcmp(text_of(wait, "what"), "parked pull") == 0)
         snprintf(ret_why, OTHERS_WHY_MAX, "%.200s", text_of(wait, "why"));
     else
         snprintf(ret_why, OTHERS_WHY_MAX, "%.60s, %.100s: %.120s", text_of(wait, "what"),
                  text_of(wait, "who"), text_of(wait, "why"));
 }
 
+enum reason { REASON_NONE, REASON_OTHERS, REASON_AWAY, REASON_OWN };
+
+/* What one node has to say, if that is a better reason than the best so far. */
+static void look_at(const struct ps_admin_node *node, const struct settings *s,
+                    enum reason *best, char ret_why[OTHERS_WHY_MAX])
+{
+    cJSON *root = cJSON_Parse(node->json);
+    const cJSON *wait = find_wait(cJSON_GetObjectItemCaseSensitive(root, "waits"), s);
+    enum reason reason = !node->json       ? REASON_AWAY
+                         : !wait           ? REASON_NONE
+                         : is_own(wait, s) ? REASON_OWN
+                                           : REASON_OTHERS;
+
+    if (reason > *best) {
+        *best = reason;
+        if (wait)
+            put_why(wait, ret_why);
+        else
+            snprintf(ret_why, OTHERS_WHY_MAX, "%.200s", node->err.text);
+    }
+    cJSON_Delete(root);
+}
+
+/* Of all nodes of the cluster that the first server knows. */
+static void ask_why(const struct settings *s, const char *token, const char *server,
+                    const struct hello_reply *cluster, char ret_why[OTHERS_WHY_MAX])
+{
+    const struct ps_admin_plan plan = {
+        .token = token, .command = "why", .argument = "", .timeout_ms = WHY_MS
+    };
+    struct ps_admin_node *nodes = mem_alloc(cluster->n_nodes * sizeof *nodes);
+    enum reason best = REASON_NONE;
+
+    snprintf(ret_why, OTHERS_WHY_MAX, "the servers know of no wait");
+    for (uint32_t i = 0; i < cluster->n_nodes; i++)
+        nodes[i].server = i == cluster->node ? server : cluster->nodes[i];
+    ps_admin_ask(&plan, nodes, cluster->n_nodes);
+    for (uint32_t i = 0; i < cluster->n_nodes; i++) {
+        look_at(&nodes[i], s, &best, ret_why);
+        free(nodes[i].json);
+    }
+    free(nodes);
+}
+
 void others_why(const struct settings *s, const char *token, char ret_why[OTHERS_WHY_MAX])
 {
+    struct hello_reply *cluster = mem_alloc(sizeof *cluster);
+    char server[SETTINGS_TEXT_MAX];
     struct err err = { 0 };
-    char *json;
-    cJSON *root;
 
-    if (question(s, token, "why", WHY_MS, &json, &err)) {
+    first_server(s, server);
+    if (ps_admin_cluster(server, token, WHY_MS, cluster, &err))
         snprintf(ret_why, OTHERS_WHY_MAX, "for what is not known (%.200s)", err.text);
-        return;
-    }
-    root = cJSON_Parse(json);
-    put_why(find_wait(cJSON_GetObjectItemCaseSensitive(root, "waits"), s), ret_why);
-    cJSON_Delete(root);
-    free(json);
+    else
+        ask_why(s, token, server, cluster, ret_why);
+    free(cluster);
 }
 
 /* ---- who is gone ---- */

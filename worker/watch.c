@@ -17,6 +17,7 @@
 #define GIVE_UP_MS 500u /* of a wait, once a stop is asked for */
 #define AFTER_MS 500u   /* until the servers' reports tell what ended a wait */
 #define MS UINT64_C(1000000)
+#define BEFORE_THE_STOP "the stop waits until the servers have what was pushed"
 
 struct watch {
     const struct settings *s; /* borrowed, as the next two */
@@ -72,11 +73,11 @@ static void look(struct watch *w)
 {
     const uint64_t ns = waiting_ns(w), every_ns = w->s->progress_every_ms * MS;
 
-    if (ns >= GIVE_UP_MS * MS && stop_asked(w->stop)) {
+    if (ns >= GIVE_UP_MS * MS && stop_asked(w->stop))
         give_up(w, ns);
-    } else if (ns >= every_ns && (ns < w->told_ns || ns - w->told_ns >= every_ns)) {
+    if (ns >= every_ns && (ns < w->told_ns || ns - w->told_ns >= every_ns)) {
         w->told_ns = ns;
-        tell_wait(w, "waiting", ns);
+        tell_wait(w, w->gave_up ? BEFORE_THE_STOP : "waiting", ns);
     } else if (ns < w->told_ns) {
         w->told_ns = 0;
         w->after_ms = LOOK_MS;

@@ -109,6 +109,7 @@ static int tell_waits(const struct ask_nodes *a)
 {
     cJSON *all = cJSON_CreateObject();
     int code = EXIT_ANSWERED;
+    bool is_quiet;
     char *json;
 
     cJSON_AddArrayToObject(all, "waits");
@@ -123,9 +124,12 @@ static int tell_waits(const struct ask_nodes *a)
         }
         cJSON_Delete(answer);
     }
+    is_quiet = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(all, "waits")) == 0;
     json = cJSON_PrintUnformatted(all);
     cJSON_Delete(all);
-    if (ask_tell(a->options, "why", json) != EXIT_ANSWERED)
+    if (code != EXIT_ANSWERED && is_quiet) /* who does not answer may be what is waited for */
+        printf("nothing waits on the nodes that answer\n");
+    else if (ask_tell(a->options, "why", json) != EXIT_ANSWERED)
         code = EXIT_FAILED;
     cJSON_free(json);
     return code;

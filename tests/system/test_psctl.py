@@ -144,6 +144,7 @@ def test_waits_of_all_nodes_are_shown_whichever_is_asked(start_psd):
         got = psctl("why", "--server", f"127.0.0.1:{ports[0]}")
         assert got.returncode == 1 and "parked pull: job criteo, worker 0 (the fast one); " in got.stdout
         assert got.stderr.startswith(f"psctl: node 2: psd at 127.0.0.1:{ports[2]}: ") and got.stderr.count("\n") == 1
+    eventually(lambda: psctl("why", "--server", f"127.0.0.1:{ports[0]}").stdout == "nothing waits on the nodes that answer\n", 30)
 
 
 def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):
