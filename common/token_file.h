@@ -1,6 +1,6 @@
 /*
- * The cluster's secret, as clients are handed it: a file whose one line it is. Blanks and line ends behind it do
- * not count, as psd's own --token-file has it.
+ * The cluster's secret, as psd and its clients are handed it: a file whose one line it is. Blanks and line ends behind it do
+ * not count.
  */
 #ifndef COMMON_TOKEN_FILE_H
 #define COMMON_TOKEN_FILE_H

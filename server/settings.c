@@ -7,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/number.h"
+#include "common/token_file.h"
 #include "proto/message.h"
 #include "proto/route.h"
 #include "server/durable/rebuild.h"
@@ -161,40 +162,28 @@ static int check_addresses(const struct settings *s, struct err *err)
     return status;
 }
 
-/* A secret of printable ASCII without blanks at its ends: what a text file holds in its only
- * line. */
-static int check_token(const char *name, char *token, size_t n_bytes, struct err *err)
+/* One that stands in the settings themselves: without the blanks behind it, as in a file. */
+static int trim_token(char *token, struct err *err)
 {
+    size_t n_bytes = strlen(token);
+
     while (n_bytes && strchr("\r\n\t ", token[n_bytes - 1]))
-        n_bytes--;
-    token[n_bytes] = '\0';
-    if (n_bytes == 0 || n_bytes > TOKEN_BYTES_MAX || strlen(token) != n_bytes)
-        return err_set(err, PS_ESETTING,
-                       "%s: found %zu bytes, expected one line of 1 to %zu characters", name,
-                       n_bytes, TOKEN_BYTES_MAX);
-    return 0;
+        token[--n_bytes] = '\0';
+    return n_bytes > 0 && n_bytes <= TOKEN_BYTES_MAX
+               ? 0
+               : err_set(err, PS_ESETTING,
+                         "token: found %zu bytes, expected one line of 1 to %zu characters",
+                         n_bytes, TOKEN_BYTES_MAX);
 }
 
 static int read_token(struct settings *s, struct err *err)
 {
-    int64_t n_bytes;
-    int fd, status;
-
     if (!s->token_file[0])
-        return s->token[0] ? check_token("token", s->token, strlen(s->token), err) : 0;
+        return s->token[0] ? trim_token(s->token, err) : 0;
     if (s->token[0])
         return err_set(err, PS_ESETTING,
                        "token and token-file: both are given, expected one of them");
-    status = file_os.open_read(file_os.state, s->token_file, &fd);
-    if (status)
-        return err_set(err, PS_ESETTING, "token-file: cannot read %.150s: %s", s->token_file,
-                       status_text(status));
-    n_bytes = file_os.read(file_os.state, fd, s->token, sizeof s->token - 1);
-    (void)file_os.close(file_os.state, fd);
-    if (n_bytes < 0)
-        return err_set(err, PS_ESETTING, "token-file: cannot read %.150s: %s", s->token_file,
-                       status_text((int)n_bytes));
-    return check_token("token-file", s->token, (size_t)n_bytes, err);
+    return token_file_read(&file_os, s->token_file, s->token, err) ? PS_ESETTING : 0;
 }
 
 static int read_durability(struct settings *s, struct err *err)

@@ -117,6 +117,12 @@ static void a_token_file_gives_its_one_line(void **state)
     assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), 0);
     assert_string_equal(s.token, "open sesame");
     settings_free(&settings_psd, &s);
+    file = fopen(path, "a"); /* no client takes a second line, either */
+    fputs("close sesame\n", file);
+    fclose(file);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), PS_ESETTING);
+    assert_non_null(strstr(err.text, "expected one line"));
+    settings_free(&settings_psd, &s);
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), PS_ESETTING);
     settings_free(&settings_psd, &s);
