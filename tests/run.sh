@@ -6,7 +6,7 @@ jobs=$(nproc)
 log=build/test-logs
 rm -rf "$log" && mkdir -p "$log"
 export PS_GOLDEN="$PWD/build/golden" PS_SHARED="${PS_SHARED:-$PWD/../shared}"
-export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
 if [ -n "${CI:-}" ] && [ ! -d "$PS_SHARED/data/criteo" ]; then
     echo "the real click logs are missing: $PS_SHARED/data/criteo (tests on real data would be skipped)" >&2
