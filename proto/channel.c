@@ -162,6 +162,8 @@ static void show(struct channel *c, const struct frame_header *header)
     size_t before = FRAME_HEADER_BYTES + (size_t)header->head_bytes, len = buf_len(&c->in.buf);
     const uint8_t *frame = buf_front(&c->in.buf);
 
+    if (len > before + header->body_bytes) /* some of the sum behind it has come */
+        len = before + header->body_bytes;
     if (c->events->part && c->in.next_bytes && len > before)
         c->events->part(c->owner, header, frame + FRAME_HEADER_BYTES, frame + before,
                         len - before);
@@ -178,7 +180,7 @@ static void settle(struct channel *c, const struct frame_header *header)
     if (c->state == CHANNEL_CLOSING || !buf_len(&c->in.buf)) {
         channel_in_clear(&c->in);
     } else if (c->state == CHANNEL_OPEN && !waits(c)) {
-        status = channel_in_settle(&c->in);
+        status = channel_in_settle(&c->in, header);
         if (status)
             end(c, status);
         else
@@ -359,17 +361,26 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hu
 
 /* --- out --- */
 
+static void drain(struct channel *c)
+{
+    if (c->state != CHANNEL_CONGESTED || channel_out_bytes(&c->out) >= LOW_WATER_BYTES)
+        return;
+    c->state = CHANNEL_OPEN;
+    if (!c->held)
+        go_on(c);
+}
+
 static void on_written(struct channel_out *out, int status)
 {
     struct channel *c = CONTAINER_OF(out, struct channel, out);
 
     if (status) {
         end_broken(c, status);
-    } else if (c->state == CHANNEL_CONGESTED && channel_out_bytes(out) < LOW_WATER_BYTES) {
-        c->state = CHANNEL_OPEN;
-        if (!c->held)
-            go_on(c);
+        return;
     }
+    drain(c);
+    if (c->out.parts.under_way && c->state != CHANNEL_CLOSING && c->events->written)
+        c->events->written(c->owner);
 }
 
 size_t channel_unsent_bytes(const struct channel *c)
@@ -377,25 +388,72 @@ size_t channel_unsent_bytes(const struct channel *c)
     return channel_out_bytes(&c->out);
 }
 
-int channel_send(struct channel *c, struct buf *frame)
+size_t channel_leaving_bytes(const struct channel *c)
 {
-    size_t n_bytes = buf_len(frame);
-    int status = 0;
+    return channel_out_leaving_bytes(&c->out);
+}
 
-    assert(n_bytes >= FRAME_HEADER_BYTES);
-    if (c->state == CHANNEL_CLOSING) {
-        channel_hub_give(c->hub, frame);
-        return UV_ECANCELED;
-    }
-    c->bytes_out += n_bytes;
-    if (c->delivering)
-        use_turn(c, n_bytes);
-    if (channel_out_add(&c->out, frame) || !c->delivering)
-        status = channel_out_flush(&c->out);
+/* After something was to be written. */
+static int sent(struct channel *c, int status)
+{
     if (status)
         end_broken(c, status);
     else if (c->state == CHANNEL_OPEN && !c->reads_always &&
              channel_out_bytes(&c->out) > HIGH_WATER_BYTES)
         c->state = CHANNEL_CONGESTED;
+    return status;
+}
+
+/* Not 0: the channel is CLOSING, and the bytes are gone. */
+static int count_sent(struct channel *c, struct buf *bytes)
+{
+    if (c->state == CHANNEL_CLOSING) {
+        channel_hub_give(c->hub, bytes);
+        return UV_ECANCELED;
+    }
+    c->bytes_out += buf_len(bytes);
+    if (c->delivering)
+        use_turn(c, buf_len(bytes));
+    return 0;
+}
+
+int channel_send(struct channel *c, struct buf *frame)
+{
+    int status;
+
+    assert(buf_len(frame) >= FRAME_HEADER_BYTES);
+    status = count_sent(c, frame);
+    if (status)
+        return status;
+    if (c->out.parts.under_way) {
+        status = channel_out_wait(&c->out, frame);
+        channel_hub_give(c->hub, frame);
+    } else if (channel_out_add(&c->out, frame) || !c->delivering) {
+        status = channel_out_flush(&c->out);
+    }
+    return sent(c, status);
+}
+
+int channel_send_part(struct channel *c, struct buf *part)
+{
+    int status = count_sent(c, part);
+
+    if (status)
+        return status;
+    c->out.parts.under_way = true;
+    (void)channel_out_add(&c->out, part);
+    return sent(c, channel_out_flush(&c->out));
+}
+
+int channel_send_last_part(struct channel *c, struct buf *part)
+{
+    int status = count_sent(c, part);
+
+    if (status)
+        return status;
+    (void)channel_out_add(&c->out, part);
+    status = sent(c, channel_out_end_parts(&c->out));
+    if (!status)
+        drain(c);
     return status;
 }

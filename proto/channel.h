@@ -49,6 +49,9 @@ struct channel_events {
     void (*part)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body, size_t n_bytes);
 
+    /* NULL, or: some of a frame that is sent in parts has left, and room may be there for more. */
+    void (*written)(void *owner);
+
     /* The last call ever made: the channel and its stream may now be freed.
      * `why` is 0 after channel_close(), else what went wrong. A frame that was held is good
      * until this returns. */
@@ -95,6 +98,16 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hu
  * the channel's from here on, whatever is returned, and their buffer goes to the hub. Inside
  * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct buf *frame);
+
+/* The same of a frame whose end is not made yet, in parts; each is written at once, and what other
+ * frames are sent meanwhile waits for the last one. Who makes parts asks channel_leaving_bytes()
+ * first, and waits for events.written when it is much. A frame that has begun to leave has to end,
+ * or the channel. */
+int channel_send_part(struct channel *c, struct buf *part);
+int channel_send_last_part(struct channel *c, struct buf *part);
+
+/* Of what could be written now: bytes that the socket has not taken yet. */
+size_t channel_leaving_bytes(const struct channel *c);
 
 /* Inside events.frame: its frame stays where it is, and no other is delivered, until
  * channel_release(). That the peer has hung up is noticed only then, or by a write. */

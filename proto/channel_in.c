@@ -32,8 +32,7 @@ int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_head
         return 0;
     status = frame_decode(buf_front(&in->buf), max_bytes, ret_header);
     if (!status)
-        in->next_bytes =
-            FRAME_HEADER_BYTES + (size_t)ret_header->head_bytes + ret_header->body_bytes;
+        in->next_bytes = frame_bytes(ret_header);
     return status;
 }
 
@@ -44,8 +43,7 @@ bool channel_in_is_whole(const struct channel_in *in)
 
 int channel_in_check(struct channel_in *in, const struct frame_header *header)
 {
-    frame_crc_extend(&in->crc, buf_front(&in->buf), in->next_bytes);
-    return in->crc.crc == header->crc ? 0 : PS_ECORRUPT;
+    return frame_crc_check(&in->crc, header, buf_front(&in->buf), in->next_bytes);
 }
 
 void channel_in_drop(struct channel_in *in)
@@ -104,11 +102,13 @@ static int fit(struct channel_in *in)
     return move(in, want);
 }
 
-int channel_in_settle(struct channel_in *in)
+int channel_in_settle(struct channel_in *in, const struct frame_header *header)
 {
+    int status = 0;
+
     if (in->next_bytes) /* while it is warm */
-        frame_crc_extend(&in->crc, buf_front(&in->buf), buf_len(&in->buf));
-    return fit(in);
+        status = frame_crc_check(&in->crc, header, buf_front(&in->buf), buf_len(&in->buf));
+    return status ? status : fit(in);
 }
 
 /* Between frames. How much is asked for is a guess: where large frames follow each other, the

@@ -43,15 +43,15 @@ int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_head
 /* Is all there of the frame that was looked at? */
 bool channel_in_is_whole(const struct channel_in *in);
 
-/* PS_ECORRUPT unless the crc of the whole frame is right. */
+/* PS_ECORRUPT unless the sums of the whole frame are right. */
 int channel_in_check(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
 
 /* The whole frame at the front is done with. */
 void channel_in_drop(struct channel_in *in);
 
-/* All that is left is the beginning of a frame, looked at: it moves to where the rest has room,
- * too, if it must. -ENOMEM. */
-int channel_in_settle(struct channel_in *in) MUST_CHECK;
+/* All that is left is the beginning of a frame, looked at (`header`: if that has come): it moves to
+ * where the rest has room, too, if it must. -ENOMEM; PS_ECORRUPT if a sum that has come is wrong. */
+int channel_in_settle(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
 
 /* Drops everything. */
 void channel_in_clear(struct channel_in *in);

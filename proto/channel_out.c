@@ -1,5 +1,6 @@
 #include "proto/channel_out.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 
 #define SMALL_BYTES 1024u /* copying costs less than an entry of its own */
 #define SPARES_MAX 64u
+#define WAITING_MIN 4u
 
 struct channel_out_batch {
     struct channel_hub_spare spare; /* first: the hub frees it as that */
@@ -129,9 +131,55 @@ int channel_out_flush(struct channel_out *o)
     return n < 0 ? n : 0;
 }
 
-size_t channel_out_bytes(const struct channel_out *o)
+int channel_out_wait(struct channel_out *o, struct buf *frame)
+{
+    size_t cap = o->parts.cap ? 2 * o->parts.cap : WAITING_MIN;
+    struct buf *frames = o->parts.frames;
+
+    if (o->parts.n_frames == o->parts.cap) {
+        frames = mem_try_alloc(cap * sizeof *frames);
+        if (!frames)
+            return -ENOMEM;
+        if (o->parts.n_frames)
+            memcpy(frames, o->parts.frames, o->parts.n_frames * sizeof *frames);
+        free(o->parts.frames);
+        o->parts.frames = frames;
+        o->parts.cap = cap;
+    }
+    o->parts.n_bytes += buf_len(frame);
+    frames[o->parts.n_frames++] = *frame;
+    *frame = (struct buf){ 0 };
+    return 0;
+}
+
+static void drop_waiting(struct channel_out *o, size_t from)
+{
+    for (size_t i = from; i < o->parts.n_frames; i++)
+        channel_hub_give(o->hub, &o->parts.frames[i]);
+    free(o->parts.frames);
+    memset(&o->parts, 0, sizeof o->parts);
+}
+
+int channel_out_end_parts(struct channel_out *o)
+{
+    int status = 0;
+    size_t i;
+
+    for (i = 0; i < o->parts.n_frames && !status; i++)
+        if (channel_out_add(o, &o->parts.frames[i]))
+            status = channel_out_flush(o);
+    drop_waiting(o, i);
+    return status ? status : channel_out_flush(o);
+}
+
+size_t channel_out_leaving_bytes(const struct channel_out *o)
 {
     return uv_stream_get_write_queue_size(o->stream) + (o->batch ? o->batch->n_bytes : 0);
+}
+
+size_t channel_out_bytes(const struct channel_out *o)
+{
+    return channel_out_leaving_bytes(o) + o->parts.n_bytes;
 }
 
 bool channel_out_is_fresh(const struct channel_out *o)
@@ -144,4 +192,5 @@ void channel_out_drop(struct channel_out *o)
     if (o->batch)
         free_batch(o->hub, o->batch);
     o->batch = NULL;
+    drop_waiting(o, 0);
 }

@@ -68,8 +68,11 @@ void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc)
 void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
                   const uint8_t *head, const uint8_t *body)
 {
+    bool sum_behind = header->flags & FRAME_SUM_BEHIND;
+
     frame_open(dst, header);
-    frame_close(dst, crc_of(dst, head, header->head_bytes, body, header->body_bytes));
+    frame_close(
+        dst, crc_of(dst, head, header->head_bytes, body, sum_behind ? 0 : header->body_bytes));
 }
 
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes)
@@ -112,11 +115,55 @@ void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes)
     s->n_bytes = n_bytes;
 }
 
+void frame_crc_follow(struct frame_crc *s, const uint8_t *body, size_t n_bytes)
+{
+    s->crc = crc_extend(s->crc, body, n_bytes);
+    s->n_bytes += n_bytes;
+}
+
+void frame_put_sum(uint8_t dst[static FRAME_SUM_BYTES], const struct frame_crc *s)
+{
+    put_le(dst, s->crc, FRAME_SUM_BYTES);
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static int check_sum_behind(struct frame_crc *s, const struct frame_header *header,
+                            const uint8_t *src, size_t n_bytes)
+{
+    size_t head_end = FRAME_HEADER_BYTES + (size_t)header->head_bytes;
+    size_t body_end = head_end + header->body_bytes;
+
+    if (n_bytes < head_end)
+        return 0;
+    if (s->n_bytes < head_end) { /* lengths that are wrong are not waited for */
+        frame_crc_extend(s, src, head_end);
+        if (s->crc != header->crc)
+            return PS_ECORRUPT;
+    }
+    frame_crc_extend(s, src, smaller(n_bytes, body_end));
+    if (n_bytes < body_end + FRAME_SUM_BYTES)
+        return 0;
+    return get_le(src + body_end, FRAME_SUM_BYTES) == s->crc ? 0 : PS_ECORRUPT;
+}
+
+int frame_crc_check(struct frame_crc *s, const struct frame_header *header, const uint8_t *src,
+                    size_t n_bytes)
+{
+    size_t whole_bytes = frame_bytes(header);
+
+    if (header->flags & FRAME_SUM_BEHIND)
+        return check_sum_behind(s, header, src, n_bytes);
+    frame_crc_extend(s, src, smaller(n_bytes, whole_bytes));
+    return n_bytes < whole_bytes || s->crc == header->crc ? 0 : PS_ECORRUPT;
+}
+
 int frame_verify(const uint8_t *src, const struct frame_header *header)
 {
     struct frame_crc s = { 0 };
 
-    frame_crc_extend(&s, src,
-                     FRAME_HEADER_BYTES + (size_t)header->head_bytes + header->body_bytes);
-    return s.crc == header->crc ? 0 : PS_ECORRUPT;
+    return frame_crc_check(&s, header, src, frame_bytes(header));
 }

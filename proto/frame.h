@@ -4,12 +4,15 @@
  *     offset  bytes  field        meaning
  *          0      4  magic        "PSD1", so that a wrong port fails at once
  *          4      1  type         enum frame_type
- *          5      1  flags        FRAME_ZSTD: the body is one zstd frame
+ *          5      1  flags        FRAME_ZSTD: the body is one zstd frame; FRAME_SUM_BEHIND: below
  *          6      2  head_bytes   the protobuf head, 0 .. 65535
  *          8      4  body_bytes   as sent; head + body at most the frame limit
  *         12      8  request_id   chosen by the caller, echoed by the reply
  *         20      4  crc32c       of bytes 0..19, the head and the body, as sent
  *         24      -  head, body
+ *
+ * With FRAME_SUM_BEHIND the crc32c in the header is of bytes 0..19 and the head, and the one of all
+ * follows the body in 4 bytes more: so the beginning can leave while the end is not made yet.
  *
  * All integers are little-endian. This file knows bytes; what a head means is
  * message.h's business.
@@ -51,7 +54,13 @@ enum frame_type {
         FRAME_TYPE_END
 };
 
-enum frame_flag { FRAME_ZSTD = 1 << 0, FRAME_FLAGS_KNOWN = FRAME_ZSTD };
+enum frame_flag {
+    FRAME_ZSTD = 1 << 0,
+    FRAME_SUM_BEHIND = 1 << 1, /* only to who understands it (README.md) */
+    FRAME_FLAGS_KNOWN = FRAME_ZSTD | FRAME_SUM_BEHIND
+};
+
+#define FRAME_SUM_BYTES 4u /* behind the body */
 
 struct frame_header {
     enum frame_type type;
@@ -66,7 +75,7 @@ struct frame_header {
 const char *frame_type_name(unsigned type);
 
 /* Writes the header, its crc included; head and body are what follows it on the wire (either
- * may be NULL when empty). header->crc is ignored. */
+ * may be NULL when empty, and the body with FRAME_SUM_BEHIND). header->crc is ignored. */
 void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
                   const uint8_t *head, const uint8_t *body);
 
@@ -84,11 +93,17 @@ bool frame_magic_fits(const uint8_t *src, size_t n_bytes);
 int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_bytes,
                  struct frame_header *ret_header) MUST_CHECK;
 
-/* PS_ECORRUPT unless the crc is that of the 20 bytes at `src` and of head and body, which
- * follow them. */
+/* Of the whole frame, all that belongs to it included. */
+static inline size_t frame_bytes(const struct frame_header *header)
+{
+    return FRAME_HEADER_BYTES + (size_t)header->head_bytes + header->body_bytes +
+           (header->flags & FRAME_SUM_BEHIND ? FRAME_SUM_BYTES : 0);
+}
+
+/* PS_ECORRUPT unless the sums of the whole frame at `src` are right. */
 int frame_verify(const uint8_t *src, const struct frame_header *header) MUST_CHECK;
 
-/* The same piece by piece, while a frame comes: the crc of its first n_bytes. Starts as zeroes. */
+/* Piece by piece, while a frame comes or is made: the crc of its first n_bytes. Starts as zeroes. */
 struct frame_crc {
     uint32_t crc;
     size_t n_bytes;
@@ -96,5 +111,16 @@ struct frame_crc {
 
 /* The frame's first n_bytes are at `src` now (at least a header, and no fewer than before). */
 void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes);
+
+/* The same of n_bytes of a body that follow what was summed, wherever they are. */
+void frame_crc_follow(struct frame_crc *s, const uint8_t *body, size_t n_bytes);
+
+/* What stands behind the body with FRAME_SUM_BEHIND. */
+void frame_put_sum(uint8_t dst[static FRAME_SUM_BYTES], const struct frame_crc *s);
+
+/* Of the frame at `src` n_bytes have come (at least a header, and no fewer than before): extends the
+ * crc by what is new. PS_ECORRUPT once a sum that has come is wrong. */
+int frame_crc_check(struct frame_crc *s, const struct frame_header *header, const uint8_t *src,
+                    size_t n_bytes) MUST_CHECK;
 
 #endif

@@ -44,6 +44,7 @@ int message_write_hello(struct buf *out, uint64_t request_id, const struct hello
     head.shard = m->shard;
     head.map_id = m->map_id;
     head.name = (char *)m->name;
+    head.frame_flags = m->frame_flags;
     return message_head_write(out, FRAME_HELLO, request_id, &head.base);
 }
 
@@ -55,6 +56,7 @@ static int take_hello(const void *message, void *ret)
         .version_max = head->version_max,
         .shard = head->shard,
         .map_id = head->map_id,
+        .frame_flags = head->frame_flags,
     };
 
     if (message_head_name(m.role, sizeof m.role, head->role) ||

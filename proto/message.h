@@ -42,6 +42,7 @@ struct hello {
     uint32_t shard; /* index on the node, or MESSAGE_SHARD_DOOR */
     uint64_t map_id;
     char name[64];
+    uint32_t frame_flags; /* enum frame_flag, that the caller understands */
 };
 
 struct hello_reply {
@@ -166,6 +167,9 @@ int message_write_push(struct buf *out, uint64_t request_id, const struct push *
  * values stand one behind the other, m has their lengths and else what begin was told.
  *
  * A refused pull has n_sections 0. When begin fails *out is empty.
+ *
+ * One that leaves in parts: open appends the header and the head alone to *out, which was empty, and begins the
+ * crc; the values follow, as they are made, then frame_put_sum(). (FRAME_SUM_BEHIND.)
  */
 int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
                              uint8_t **ret_values) MUST_CHECK;
@@ -173,6 +177,9 @@ void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct fr
 void message_end_pull_reply(struct buf *out, struct frame_crc *crc);
 void message_trim_pull_reply(struct buf *out, const struct pull_reply *m);
 void message_pack_pull_reply(struct buf *out, struct message_zstd *zstd);
+
+int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                            struct frame_crc *ret_crc) MUST_CHECK;
 
 int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)
     MUST_CHECK;

@@ -314,6 +314,36 @@ int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct 
     return status;
 }
 
+int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+                            struct frame_crc *ret_crc)
+{
+    struct frame_header header = { .type = FRAME_PULL_REPLY,
+                                   .flags = FRAME_SUM_BEHIND,
+                                   .request_id = request_id };
+    uint32_t value_bytes[SECTIONS_MAX];
+    size_t body_bytes, n_bytes;
+    Ps__PullReply head;
+    uint8_t *frame;
+    int status = pull_reply_head(m, value_bytes, &head, &body_bytes);
+
+    assert(buf_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
+    if (!status)
+        status = message_head_open(out, &head.base, 0, &header, &frame);
+    if (status)
+        return status;
+    if (body_bytes > UINT32_MAX)
+        return PS_ETOOBIG;
+    header.body_bytes = (uint32_t)body_bytes;
+    n_bytes = FRAME_HEADER_BYTES + (size_t)header.head_bytes;
+    frame -= n_bytes;
+    *ret_crc = (struct frame_crc){ 0 };
+    frame_open(frame, &header);
+    frame_crc_extend(ret_crc, frame, n_bytes);
+    frame_close(frame, ret_crc->crc);
+    buf_commit(out, n_bytes);
+    return 0;
+}
+
 void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc)
 {
     const uint8_t *frame = out->bytes + out->end;

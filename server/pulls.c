@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "common/mem.h"
-#include "server/answer.h"
+#include "server/answer_line.h"
 
 struct pulls {
     struct pulls_config config;
     struct answer_desk desk;
-    struct answer *first, **last;   /* owned: parked, in order of arrival */
-    struct answer *under_way;       /* owned: being made in slices; the next one's turn */
-    struct answer **under_way_last; /* where the one behind them goes */
-    struct answer *asked;           /* owned: the pull being read; NULL: to be taken */
+    struct answer_line parked;
+    struct answer_line under_way; /* being made in slices; the next one's turn */
+    struct answer_line unread; /* begun to leave, and their clients have still to read that */
+    struct answer *asked;      /* owned: the pull being read; NULL: to be taken */
     struct pulls_counts counts;
     size_t parked_bytes; /* what all parked ones take */
     bool any_congested;  /* one is ready whose connection takes no answer now */
@@ -31,56 +31,29 @@ struct pulls *pulls_new(const struct pulls_config *config)
                                     .frame_max_bytes = config->frame_max_bytes,
                                     .compress = config->replies == PULLS_COMPRESSED,
                                     .requests = config->requests };
-    p->last = &p->first;
-    p->under_way_last = &p->under_way;
+    answer_line_init(&p->parked);
+    answer_line_init(&p->under_way);
+    answer_line_init(&p->unread);
     return p;
-}
-
-static void free_list(struct answer *first)
-{
-    struct answer *next;
-
-    for (struct answer *a = first; a; a = next) {
-        next = a->next;
-        answer_free(a);
-    }
 }
 
 void pulls_free(struct pulls *p)
 {
     if (!p)
         return;
-    free_list(p->first);
-    free_list(p->under_way);
-    free_list(p->desk.spare);
+    answer_line_deinit(&p->parked);
+    answer_line_deinit(&p->under_way);
+    answer_line_deinit(&p->unread);
+    answer_desk_deinit(&p->desk);
     answer_free(p->asked);
     free(p);
 }
 
 /* --- in slices --- */
 
-static void line_up(struct pulls *p, struct answer *a)
-{
-    a->next = NULL;
-    *p->under_way_last = a;
-    p->under_way_last = &a->next;
-}
-
-/* Takes *at out of the line; the caller goes on with it. */
-static struct answer *leave_line(struct pulls *p, struct answer **at)
-{
-    struct answer *a = *at;
-
-    *at = a->next;
-    if (!*at)
-        p->under_way_last = at;
-    a->next = NULL;
-    return a;
-}
-
 bool pulls_are_under_way(const struct pulls *p)
 {
-    return p->under_way != NULL;
+    return p->under_way.first != NULL;
 }
 
 void pulls_more(struct pulls *p)
@@ -89,12 +62,12 @@ void pulls_more(struct pulls *p)
     bool done;
     int status;
 
-    if (!p->under_way)
+    if (!p->under_way.first)
         return;
-    a = leave_line(p, &p->under_way);
+    a = answer_line_take(&p->under_way, &p->under_way.first);
     status = answer_more(&p->desk, a, &done);
     if (!done) {
-        line_up(p, a);
+        answer_line_add(a->state == ANSWER_WAITS ? &p->unread : &p->under_way, a);
         return;
     }
     if (status)
@@ -102,6 +75,14 @@ void pulls_more(struct pulls *p)
     answer_put_by(&p->desk, a);
     if (p->any_congested)
         pulls_retry(p);
+}
+
+void pulls_written(struct pulls *p, struct connection *c)
+{
+    struct answer **at = answer_line_find(&p->unread.first, c);
+
+    if (*at && answer_can_go_on(*at))
+        answer_line_add(&p->under_way, answer_line_take(&p->unread, at));
 }
 
 /* One that is not parked any more. Takes it. Not 0: the connection cannot go on. */
@@ -114,7 +95,7 @@ static int answer(struct pulls *p, struct answer *a) ON_SHARD
     if (status) {
         status = answer_refuse(&p->desk, a, status, err.text);
     } else if (shard_pull_is_large(p->config.shard, &a->pull)) {
-        line_up(p, a);
+        answer_line_add(&p->under_way, a);
         return 0;
     } else {
         do
@@ -175,8 +156,7 @@ static int park(struct pulls *p, const struct request *r)
         memcpy(body, r->body, r->body_bytes);
     buf_commit(&parked->body, r->body_bytes);
     rebase(&parked->pull, r->body, body);
-    *p->last = parked;
-    p->last = &parked->next;
+    answer_line_add(&p->parked, parked);
     c->parked.n++;
     c->parked.n_bytes += r->body_bytes;
     p->parked_bytes += parked_bytes(parked);
@@ -188,12 +168,8 @@ static int park(struct pulls *p, const struct request *r)
 /* Takes *at out of the list; the caller goes on with it. */
 static struct answer *unpark(struct pulls *p, struct answer **at)
 {
-    struct answer *parked = *at;
+    struct answer *parked = answer_line_take(&p->parked, at);
 
-    *at = parked->next;
-    if (!*at)
-        p->last = at;
-    parked->next = NULL;
     parked->connection->parked.n--;
     parked->connection->parked.n_bytes -= buf_len(&parked->body);
     p->parked_bytes -= parked_bytes(parked);
@@ -275,15 +251,18 @@ static int answer_asked(struct pulls *p, const struct request *r) ON_SHARD
     struct answer *a = p->asked;
     struct err err = { 0 };
     bool done = false;
-    int status = answer_begin(&p->desk, a, &err);
+    int status;
 
-    if (status)
-        return answer_refuse(&p->desk, a, status, err.text);
     if (shard_pull_is_large(p->config.shard, &a->pull)) {
-        p->asked = NULL;
         request_keep(r, &a->unpacked);
         a->holds = true;
-        line_up(p, a);
+    }
+    status = answer_begin(&p->desk, a, &err);
+    if (status)
+        return answer_refuse(&p->desk, a, status, err.text);
+    if (a->holds) {
+        p->asked = NULL;
+        answer_line_add(&p->under_way, a);
         return 0;
     }
     while (!done)
@@ -327,17 +306,17 @@ int pulls_ask(struct pulls *p, const struct request *r, struct worker *worker)
  * where it takes little, until the next look. */
 static bool is_congested(struct pulls *p, const struct connection *c)
 {
-    bool is_full = c->channel.state == CHANNEL_CONGESTED;
+    bool is_full = c->channel.state == CHANNEL_CONGESTED ||
+                   *answer_line_find(&p->under_way.first, c) ||
+                   *answer_line_find(&p->unread.first, c);
 
-    for (const struct answer *a = p->under_way; a && !is_full; a = a->next)
-        is_full = a->connection == c;
     p->any_congested = p->any_congested || is_full;
     return is_full;
 }
 
 void pulls_retry(struct pulls *p)
 {
-    struct answer **at = &p->first, *parked;
+    struct answer **at = &p->parked.first, *parked;
     struct connection *c;
     int status;
 
@@ -382,7 +361,7 @@ static bool waits_for_its_client(struct pulls *p, const struct worker *worker,
 
 void pulls_expire(struct pulls *p, uint64_t loop_ms)
 {
-    struct answer **at = &p->first;
+    struct answer **at = &p->parked.first;
     char sentence[160];
 
     if (p->any_congested)
@@ -405,9 +384,10 @@ void pulls_expire(struct pulls *p, uint64_t loop_ms)
     }
 }
 
-void pulls_renew_leases(struct pulls *p, uint64_t now_ms)
+static void renew_leases(struct pulls *p, const struct answer_line *line, uint64_t now_ms)
+    ON_SHARD
 {
-    for (const struct answer *a = p->under_way; a; a = a->next) {
+    for (const struct answer *a = line->first; a; a = a->next) {
         const struct connection_worker *who = &a->connection->worker;
         struct worker *worker;
 
@@ -417,37 +397,60 @@ void pulls_renew_leases(struct pulls *p, uint64_t now_ms)
     }
 }
 
-void pulls_refuse_all(struct pulls *p, int status, const char *sentence)
+void pulls_renew_leases(struct pulls *p, uint64_t now_ms)
 {
-    while (p->first)
-        refuse(p, unpark(p, &p->first), status, sentence);
-    while (p->under_way)
-        refuse(p, leave_line(p, &p->under_way), status, sentence);
+    renew_leases(p, &p->under_way, now_ms);
+    renew_leases(p, &p->unread, now_ms);
 }
 
 static void drop(struct pulls *p, struct answer *a)
 {
     channel_hub_give(a->connection->channel.hub, &a->out);
+    channel_hub_give(a->connection->channel.hub, &a->known);
     answer_put_by(&p->desk, a);
+}
+
+/* What has begun to leave can only be told by the end of its connection. */
+static void refuse_line(struct pulls *p, struct answer_line *line, int status,
+                        const char *sentence) ON_SHARD
+{
+    struct answer *a;
+
+    while (line->first) {
+        a = answer_line_take(line, &line->first);
+        if (!answer_has_left(a)) {
+            refuse(p, a, status, sentence);
+            continue;
+        }
+        connection_fail(a->connection, status);
+        drop(p, a);
+    }
+}
+
+void pulls_refuse_all(struct pulls *p, int status, const char *sentence)
+{
+    while (p->parked.first)
+        refuse(p, unpark(p, &p->parked.first), status, sentence);
+    refuse_line(p, &p->under_way, status, sentence);
+    refuse_line(p, &p->unread, status, sentence);
+}
+
+static void drop_from(struct pulls *p, struct answer_line *line, const struct connection *c)
+{
+    struct answer **at = &line->first;
+
+    while (*(at = answer_line_find(at, c)))
+        drop(p, answer_line_take(line, at));
 }
 
 void pulls_drop(struct pulls *p, struct connection *c)
 {
-    struct answer **at = &p->first;
+    struct answer **at = &p->parked.first;
 
-    while (*at) {
-        if ((*at)->connection == c)
-            drop(p, unpark(p, at));
-        else
-            at = &(*at)->next;
-    }
-    at = &p->under_way;
-    while (*at) {
-        if ((*at)->connection == c)
-            drop(p, leave_line(p, at));
-        else
-            at = &(*at)->next;
-    }
+    while (*(at = answer_line_find(at, c)))
+        drop(p, unpark(p, at));
+    drop_from(p, &p->under_way, c);
+    drop_from(p, &p->unread, c);
 }
 
 void pulls_count(const struct pulls *p, struct pulls_counts *ret)
@@ -465,7 +468,7 @@ uint32_t pulls_report(struct pulls *p, uint64_t loop_ms, uint64_t unix_ms,
 {
     uint32_t n = 0;
 
-    for (struct answer *i = p->first; i && n < n_max; i = i->next) {
+    for (struct answer *i = p->parked.first; i && n < n_max; i = i->next) {
         const struct connection_worker *who = &i->connection->worker;
         struct worker *worker = find_worker(p, who);
         struct report_wait *wait = &ret_waits[n++];

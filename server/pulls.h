@@ -13,7 +13,8 @@
  * that reads slowly makes one answer wait for it in memory, and not all of its pulls'.
  *
  * An answer of more than a slice (shard.h) is made a slice at a time, in turn with the others of
- * its kind and with what else the loop has to do: pulls_more(). Meanwhile its connection is held,
+ * its kind and with what else the loop has to do: pulls_more(). One that leaves in parts (answer.h) steps
+ * aside while its client has much to read: pulls_written(). Meanwhile its connection is held,
  * or, if it was parked, no other parked pull of its connection is answered.
  */
 #ifndef SERVER_PULLS_H
@@ -54,6 +55,9 @@ int pulls_refuse(struct pulls *p, const struct request *r, int status, const cha
 /* One slice of one of those that take more; the next call goes on with another. */
 void pulls_more(struct pulls *p) ON_SHARD;
 bool pulls_are_under_way(const struct pulls *p);
+
+/* The connection has written some of what an answer waits for (answer.h): it may go on. */
+void pulls_written(struct pulls *p, struct connection *c);
 
 /* Who waits for an answer under way has been heard of: a held connection lets no beat through. */
 void pulls_renew_leases(struct pulls *p, uint64_t now_ms) ON_SHARD;

@@ -6,6 +6,8 @@
 #ifndef SERVER_REQUEST_H
 #define SERVER_REQUEST_H
 
+#include <string.h>
+
 #include "proto/frame.h"
 #include "server/net/connection.h"
 
@@ -21,6 +23,11 @@ struct request {
     uint64_t now_ms;      /* the shard's time, see service.h */
     bool has_waited;      /* as long as it may (waiting.h): it is answered now */
 };
+
+static inline bool request_is_from_reader(const struct request *r)
+{
+    return strcmp(r->connection->hello.role, "reader") == 0;
+}
 
 /* The request is worked on beyond the handler: its body stays, here or in *ret_unpacked, whose memory the
  * next one's gets. */

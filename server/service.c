@@ -39,7 +39,6 @@ struct service {
     enum { SERVICE_OPEN, SERVICE_STOPPED } state;
 };
 
-static void on_idle(uv_idle_t *idle);
 static void on_push_answered(void *owner, struct connection *c, const struct push_reply *answer,
                              bool ticked);
 
@@ -134,21 +133,7 @@ static int find_worker(struct service *s, const struct request *r, struct worker
                        r->now_ms, ret_worker);
 }
 
-static bool is_reader(const struct request *r)
-{
-    return strcmp(r->connection->hello.role, "reader") == 0;
-}
-
 /* --- in slices --- */
-
-/* The loop goes round while there is more to do than one event should take: each time a slice
- * of it, then whatever else has come. */
-static void keep_going(struct service *s)
-{
-    if (s->state == SERVICE_OPEN && !uv_is_active((uv_handle_t *)&s->idle) &&
-        (pulls_are_under_way(s->pulls) || pushes_are_under_way(s->pushes)))
-        uv_idle_start(&s->idle, on_idle);
-}
 
 static void on_idle(uv_idle_t *idle)
 {
@@ -164,6 +149,15 @@ static void on_idle(uv_idle_t *idle)
         uv_idle_stop(&s->idle);
 }
 
+/* The loop goes round while there is more to do than one event should take: each time a slice
+ * of it, then whatever else has come. */
+static void keep_going(struct service *s)
+{
+    if (s->state == SERVICE_OPEN && !uv_is_active((uv_handle_t *)&s->idle) &&
+        (pulls_are_under_way(s->pulls) || pushes_are_under_way(s->pushes)))
+        uv_idle_start(&s->idle, on_idle);
+}
+
 /* --- handlers --- */
 
 static int on_table(struct service *s, const struct request *r) ON_SHARD
@@ -175,7 +169,7 @@ static int on_table(struct service *s, const struct request *r) ON_SHARD
 
     if (status) {
         err_set(&err, status, "%s", status_text(status));
-    } else if (is_reader(r) && !asked.must_exist) {
+    } else if (request_is_from_reader(r) && !asked.must_exist) {
         status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
     } else {
         status = shard_table_ask(s->config.shard, &asked.spec, asked.must_exist,
@@ -199,7 +193,7 @@ static int join(struct service *s, const struct request *r, const struct join *a
     struct joining j = { s->config.shard, s->config.shard_number, s->config.lease_ms };
     int status;
 
-    if (is_reader(r))
+    if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     status = joining_ask(&j, r, asked, answer, err);
     if (!status)
@@ -230,7 +224,7 @@ static int on_pull(struct service *s, const struct request *r) ON_SHARD
 {
     struct worker *worker = NULL;
     uint64_t n_refused = s->requests[FRAME_PULL].n_refused;
-    int status = is_reader(r) ? 0 : find_worker(s, r, &worker);
+    int status = request_is_from_reader(r) ? 0 : find_worker(s, r, &worker);
 
     if (status)
         status = pulls_refuse(s->pulls, r, status, status_text(status));
@@ -385,6 +379,15 @@ static void on_part(void *owner, struct connection *c, const struct frame_header
     c->n_seen = glance_more(&s->glance, header, head, body, n_bytes, c->n_seen);
 }
 
+static void on_written(void *owner, struct connection *c)
+{
+    struct service *s = owner;
+
+    enter_shard();
+    pulls_written(s->pulls, c);
+    keep_going(s);
+}
+
 /* Ends that need no words: the peer hung up or vanished, or we closed. */
 static bool is_ordinary(int why)
 {
@@ -408,9 +411,9 @@ static void on_closed(void *owner, struct connection *c, int why)
         complain(s, c, "closed: a message", why, NULL);
 }
 
-const struct connection_events service_events = { .request = on_request,
-                                                  .part = on_part,
-                                                  .closed = on_closed };
+const struct connection_events service_events = {
+    .request = on_request, .part = on_part, .written = on_written, .closed = on_closed
+};
 
 /* Rows are left out in silence, as far as their workers' steps go: so psd says it. */
 static void tell_left_out(struct service *s) ON_SHARD

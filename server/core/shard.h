@@ -201,8 +201,10 @@ struct shard_pull_run {
     uint32_t n_read;             /* rows of it */
     uint8_t *present;            /* of a section that asks for state: its bits, in the answer */
     struct keys_reader keys;     /* of that section */
-    bool is_open;                /* `keys` has begun */
-    bool done;                   /* all rows are read: shard_pull_end() */
+    const uint64_t *known; /* shard_pull_know(): the next key of those to be read; or NULL */
+    size_t n_known;        /* how many were read so far */
+    bool is_open;          /* `keys` has begun */
+    bool done;             /* all rows are read: shard_pull_end() */
     /* What the sections read so far have taken, the one being read up to here included: what was
      * planned, or less where it asks for state. */
     size_t value_bytes[SECTIONS_MAX];
@@ -211,12 +213,20 @@ struct shard_pull_run {
 /* worker NULL: a reader, for whom min clock is 0. */
 void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
                       uint8_t *dst, struct shard_pull_run *ret) ON_SHARD;
+/* Before the first slice: reads the keys, all sections' behind each other, to `keys`, which stays
+ * borrowed: some tens of thousands in a call, until run->known is set. Then no slice can be refused any
+ * more. Refusals as shard_pull(). */
+int shard_pull_know(struct shard *s, struct shard_pull_run *run, uint64_t *keys,
+                    struct err *err) ON_SHARD MUST_CHECK;
 /* One slice more. Refusals as shard_pull(). */
 int shard_pull_more(struct shard *s, struct shard_pull_run *run, struct err *err)
     ON_SHARD MUST_CHECK;
 /* Counts a pull that was read to its end, as shard_pull() does. */
 void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_run *run)
     ON_SHARD;
+/* What a slice writes at most, of a pull that shard_pull_plan() has passed and that asks for no state.
+ * dst may be another one in each slice. */
+size_t shard_pull_slice_room(const struct shard *s, const struct pull *pull) ON_SHARD;
 /* Is one slice not enough? For a pull that shard_pull_plan() has passed. */
 bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
 

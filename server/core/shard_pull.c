@@ -131,6 +131,8 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
     ret->dst = dst;
     ret->section = 0;
     ret->is_open = false;
+    ret->known = NULL;
+    ret->n_known = 0;
     ret->done = pull->n_sections == 0;
 }
 
@@ -152,6 +154,32 @@ bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
             n_bytes += (uint64_t)pull->sections[i].n_keys * shard_row_cost(entry);
     }
     return n_bytes > SHARD_SLICE_BYTES;
+}
+
+/* Rows are read until they cost a slice, and to the end of the last chunk. */
+size_t shard_pull_slice_room(const struct shard *s, const struct pull *pull)
+{
+    uint64_t cost_max = 0, n_bytes = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+        uint64_t cost = (uint64_t)shard_chunk(entry) * shard_row_cost(entry);
+
+        if (cost > cost_max)
+            cost_max = cost;
+    }
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct section *section = &pull->sections[i];
+        const struct shard_entry *entry = shard_entry_at(s, section->table_id);
+        size_t row_bytes =
+            codec_by_id((uint32_t)section->codec)->row_bytes(entry->table.spec.dim, section->k);
+        uint64_t most =
+            ((SHARD_SLICE_BYTES + cost_max) / shard_row_cost(entry) + 1) * row_bytes;
+
+        if (most > n_bytes)
+            n_bytes = most;
+    }
+    return n_bytes;
 }
 
 int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,

@@ -25,6 +25,14 @@ static void on_part(void *owner, const struct frame_header *header, const uint8_
         c->events->part(c->owner, c, header, head, body, n_bytes);
 }
 
+static void on_written(void *owner)
+{
+    struct connection *c = owner;
+
+    if (c->events->written)
+        c->events->written(c->owner, c);
+}
+
 static void on_channel_closed(void *owner, int why)
 {
     struct connection *c = owner;
@@ -33,9 +41,9 @@ static void on_channel_closed(void *owner, int why)
     free(c);
 }
 
-static const struct channel_events channel_events = { .frame = on_frame,
-                                                      .part = on_part,
-                                                      .closed = on_channel_closed };
+static const struct channel_events channel_events = {
+    .frame = on_frame, .part = on_part, .written = on_written, .closed = on_channel_closed
+};
 
 static void on_stillborn(uv_handle_t *handle)
 {

@@ -28,6 +28,8 @@ struct connection_events {
     /* NULL, or a part of one, as channel.h gives it. */
     void (*part)(void *owner, struct connection *c, const struct frame_header *header,
                  const uint8_t *head, const uint8_t *body, size_t n_bytes);
+    /* NULL, or as channel.h says: room for more of a frame that is sent in parts. */
+    void (*written)(void *owner, struct connection *c);
     /* The last call; *c is freed when it returns. `why` as channel.h says. */
     void (*closed)(void *owner, struct connection *c, int why);
 };

@@ -57,10 +57,11 @@ static int read_hello(struct greeting *g, const char **ret_sentence)
         return PS_EPROTO; /* at once: another protocol may greet with less than a header */
     if (g->n_in < FRAME_HEADER_BYTES)
         return -EAGAIN;
-    status = frame_decode(g->in, GREETING_BYTES_MAX - FRAME_HEADER_BYTES - 1, &header);
+    status = frame_decode(g->in, GREETING_BYTES_MAX - FRAME_HEADER_BYTES - FRAME_SUM_BYTES - 1,
+                          &header);
     if (status)
         return status;
-    n_bytes = FRAME_HEADER_BYTES + header.head_bytes + header.body_bytes;
+    n_bytes = frame_bytes(&header);
     if (g->n_in < n_bytes)
         return -EAGAIN;
     status = frame_verify(g->in, &header);

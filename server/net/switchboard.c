@@ -27,6 +27,14 @@ static void on_part(void *owner, struct connection *c, const struct frame_header
         s->config.events->part(s->config.owner, c, header, head, body, n_bytes);
 }
 
+static void on_written(void *owner, struct connection *c)
+{
+    struct switchboard *s = owner;
+
+    if (s->config.events->written)
+        s->config.events->written(s->config.owner, c);
+}
+
 static void unlink_connection(struct switchboard *s, struct connection *c)
 {
     if (c->prev)
@@ -49,9 +57,9 @@ static void on_closed(void *owner, struct connection *c, int why)
     s->config.events->closed(s->config.owner, c, why);
 }
 
-static const struct connection_events connection_events = { .request = on_request,
-                                                            .part = on_part,
-                                                            .closed = on_closed };
+static const struct connection_events connection_events = {
+    .request = on_request, .part = on_part, .written = on_written, .closed = on_closed
+};
 
 void switchboard_init(struct switchboard *s, const struct switchboard_config *config)
 {

@@ -18,7 +18,8 @@ void psbench_greet_hello(const struct psbench_settings *s, struct hello *ret)
     *ret = (struct hello){ .version_min = PROTO_VERSION_MIN,
                            .version_max = PROTO_VERSION_MAX,
                            .role = "worker",
-                           .name = "psbench" };
+                           .name = "psbench",
+                           .frame_flags = FRAME_FLAGS_KNOWN };
     memcpy(ret->token, s->token, strnlen(s->token, sizeof ret->token - 1));
 }
 

@@ -3,7 +3,8 @@
  *
  * The stream comes through a socket in pieces, and some frames are held for a while. What is
  * delivered is what a plain loop over the bytes finds, whatever the pieces; and a channel ends once. The
- * checksums are real here, and are set right before: but for frames whose checksum says ffffffff.
+ * checksums are real here, and are set right before: but for frames whose checksum says ffffffff, and
+ * for sums behind the body of frames whose request_id is 2^64 - 1.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,20 @@ static size_t open_front(const uint8_t *at, size_t n_bytes, struct found *f,
         f->status = frame_decode(at, FRAME_MAX, header);
     if (f->status || n_bytes < FRAME_HEADER_BYTES)
         return 0;
-    n_frame = FRAME_HEADER_BYTES + (size_t)header->head_bytes + header->body_bytes;
+    n_frame = frame_bytes(header);
     return n_frame <= n_bytes ? n_frame : 0;
+}
+
+static void set_sums(uint8_t *frame, const struct frame_header *header)
+{
+    uint8_t *head = frame + FRAME_HEADER_BYTES, *body = head + header->head_bytes;
+    size_t n_bytes = (size_t)(body - frame) + header->body_bytes;
+    struct frame_crc crc = { 0 };
+
+    frame_encode(frame, header, head, body);
+    frame_crc_extend(&crc, frame, n_bytes);
+    if (header->flags & FRAME_SUM_BEHIND && header->request_id != UINT64_MAX)
+        frame_put_sum(frame + n_bytes, &crc);
 }
 
 static void set_crcs(uint8_t *at, size_t n_bytes)
@@ -61,10 +74,8 @@ static void set_crcs(uint8_t *at, size_t n_bytes)
     size_t n_frame;
 
     while ((n_frame = open_front(at, n_bytes, &f, &header)) != 0) {
-        const uint8_t *head = at + FRAME_HEADER_BYTES;
-
         if (header.crc != UINT32_MAX)
-            frame_encode(at, &header, head, head + header.head_bytes);
+            set_sums(at, &header);
         at += n_frame;
         n_bytes -= n_frame;
     }

@@ -7,7 +7,7 @@ import struct
 
 MAGIC = b"PSD1"
 DOOR = 0xFFFFFFFF
-ZSTD = 1
+ZSTD, SUM_BEHIND = 1, 2
 
 TYPES = ("hello hello_reply join join_reply table table_reply pull pull_reply push push_reply "
          "beat beat_reply leave leave_reply admin admin_reply").split()
@@ -130,13 +130,17 @@ class Reply:
 
 
 def frame(type_, head_=b"", body=b"", request_id=1, flags=0, magic=MAGIC, crc=None,
-          head_bytes=None, body_bytes=None):
+          head_bytes=None, body_bytes=None, sum_behind=None):
     """One frame; what is given overrides what is true."""
     number = TYPE[type_] if isinstance(type_, str) else type_
     start = magic + struct.pack("<BBHIQ", number, flags,
                                 len(head_) if head_bytes is None else head_bytes,
                                 len(body) if body_bytes is None else body_bytes, request_id)
-    return start + struct.pack("<I", crc32c(start + head_ + body) if crc is None else crc) + head_ + body
+    whole = crc32c(start + head_ + body)
+    if not flags & SUM_BEHIND:
+        return start + struct.pack("<I", whole if crc is None else crc) + head_ + body
+    return (start + struct.pack("<I", crc32c(start + head_) if crc is None else crc) + head_ + body +
+            struct.pack("<I", whole if sum_behind is None else sum_behind))
 
 
 # --- keys ---
@@ -173,8 +177,9 @@ def keys_of(shard, n_shards, n):
 
 # --- messages ---
 
-def hello(role="worker", shard=0, token="", version=(1, 1), map_id=0, name="wire.py"):
-    return head((1, version[0]), (2, version[1]), (3, role), (4, token), (5, shard), (6, map_id), (7, name))
+def hello(role="worker", shard=0, token="", version=(1, 1), map_id=0, name="wire.py", frame_flags=0):
+    return head((1, version[0]), (2, version[1]), (3, role), (4, token), (5, shard), (6, map_id), (7, name),
+                (8, frame_flags))
 
 
 def spec(name="t", kind=SPARSE, dim=4, n_floats=0, seed=1, init=0, init_scale=0.0, optim=SGD, lr=1.0, mode=MODE_JOB,
@@ -254,7 +259,11 @@ class Wire:
         start = self.read(24)
         type_, flags, head_bytes, body_bytes, request_id, crc = struct.unpack("<BBHIQI", start[4:])
         head_, body = self.read(head_bytes), self.read(body_bytes)
-        assert start[:4] == MAGIC and crc == crc32c(start[:20] + head_ + body)
+        whole = crc32c(start[:20] + head_ + body)
+        if flags & SUM_BEHIND:
+            assert crc == crc32c(start[:20] + head_)
+            crc = struct.unpack("<I", self.read(4))[0]
+        assert start[:4] == MAGIC and crc == whole
         return Reply(TYPES[type_ - 1], request_id, flags, head_, body)
 
     def wait(self, request_id):

@@ -11,7 +11,9 @@ static void fill_text(char *dst, size_t n_bytes, const char *src)
 
 struct hello fleet_config_hello(const struct ps_options *options)
 {
-    struct hello hello = { .version_min = PROTO_VERSION_MIN, .version_max = PROTO_VERSION_MAX };
+    struct hello hello = { .version_min = PROTO_VERSION_MIN,
+                           .version_max = PROTO_VERSION_MAX,
+                           .frame_flags = FRAME_FLAGS_KNOWN };
 
     fill_text(hello.role, sizeof hello.role, options->reader ? "reader" : "worker");
     fill_text(hello.token, sizeof hello.token, options->token);

@@ -68,7 +68,7 @@ static inline bool peer_find_frame(struct peer *p)
         return false;
     status = frame_decode(buf_front(&p->in), FRAME_MAX_BYTES_DEFAULT, &p->header);
     assert(status == 0);
-    p->frame_bytes = FRAME_HEADER_BYTES + p->header.head_bytes + p->header.body_bytes;
+    p->frame_bytes = frame_bytes(&p->header);
     if (buf_len(&p->in) < p->frame_bytes)
         return false;
     status = frame_verify(buf_front(&p->in), &p->header);

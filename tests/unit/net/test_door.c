@@ -238,20 +238,20 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
         int status;
         const char *word;
     } cases[] = {
-        { { 1, 1, "worker", "secret", 0, 0, "" }, 0, NULL },
-        { { 1, 1, "reader", "secret", 1, 77, "" }, 0, NULL },
-        { { 0, 9, "operator", "secret", MESSAGE_SHARD_DOOR, 0, "" }, 0, NULL },
-        { { 1, 1, "worker", "secret", MESSAGE_SHARD_DOOR, 0, "" }, 0, NULL },
-        { { 2, 3, "worker", "secret", 0, 0, "" }, PS_EVERSION, "versions 2 to 3" },
-        { { 0, 0, "worker", "secret", 0, 0, "" }, PS_EVERSION, "versions" },
-        { { 1, 1, "worker", "", 0, 0, "" }, PS_EGREETING, "none given" },
-        { { 1, 1, "worker", "secre", 0, 0, "" }, PS_EGREETING, "token" },
-        { { 1, 1, "worker", "secrets", 0, 0, "" }, PS_EGREETING, "token" },
-        { { 1, 1, "worker", "Secret", 0, 0, "" }, PS_EGREETING, "token" },
-        { { 1, 1, "worker", "secret", 0, 78, "" }, PS_ECLUSTER, "--cluster" },
-        { { 1, 1, "worker", "secret", 2, 0, "" }, PS_EGREETING, "found 2" },
-        { { 1, 1, "king", "secret", 0, 0, "" }, PS_EGREETING, "king" },
-        { { 1, 1, "operator", "secret", 0, 0, "" }, PS_EGREETING, "operator" },
+        { { 1, 1, "worker", "secret", 0, 0, "", 0 }, 0, NULL },
+        { { 1, 1, "reader", "secret", 1, 77, "", 0 }, 0, NULL },
+        { { 0, 9, "operator", "secret", MESSAGE_SHARD_DOOR, 0, "", 0 }, 0, NULL },
+        { { 1, 1, "worker", "secret", MESSAGE_SHARD_DOOR, 0, "", 0 }, 0, NULL },
+        { { 2, 3, "worker", "secret", 0, 0, "", 0 }, PS_EVERSION, "versions 2 to 3" },
+        { { 0, 0, "worker", "secret", 0, 0, "", 0 }, PS_EVERSION, "versions" },
+        { { 1, 1, "worker", "", 0, 0, "", 0 }, PS_EGREETING, "none given" },
+        { { 1, 1, "worker", "secre", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secrets", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "Secret", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secret", 0, 78, "", 0 }, PS_ECLUSTER, "--cluster" },
+        { { 1, 1, "worker", "secret", 2, 0, "", 0 }, PS_EGREETING, "found 2" },
+        { { 1, 1, "king", "secret", 0, 0, "", 0 }, PS_EGREETING, "king" },
+        { { 1, 1, "operator", "secret", 0, 0, "", 0 }, PS_EGREETING, "operator" },
     };
 
     (void)state;

@@ -3,21 +3,25 @@
 #include "common/mem.h"
 #include "tests/unit/proto/channels.h"
 
-/* Appends a frame with n_bytes of body made from `dice`. */
+/* Appends a frame with n_bytes of body made from `dice`: an odd one's sum stands behind it. */
 static void add_frame(struct buf *all, uint64_t dice, size_t n_bytes)
 {
     struct frame_header header = { .type = FRAME_PUSH,
+                                   .flags = dice % 2 ? FRAME_SUM_BEHIND : 0,
                                    .request_id = dice,
                                    .head_bytes = (uint16_t)(dice % 7),
                                    .body_bytes = (uint32_t)n_bytes };
     size_t whole = FRAME_HEADER_BYTES + header.head_bytes + n_bytes;
-    uint8_t *dst = buf_reserve(all, whole), *head = dst + FRAME_HEADER_BYTES;
+    uint8_t *dst = buf_reserve(all, whole + FRAME_SUM_BYTES), *head = dst + FRAME_HEADER_BYTES;
+    struct frame_crc crc = { 0 };
 
     assert_non_null(dst);
     for (size_t i = 0; i + FRAME_HEADER_BYTES < whole; i++)
         head[i] = (uint8_t)(dice >> i % 57);
     frame_encode(dst, &header, head, head + header.head_bytes);
-    buf_commit(all, whole);
+    frame_crc_extend(&crc, dst, whole);
+    frame_put_sum(dst + whole, &crc);
+    buf_commit(all, frame_bytes(&header));
 }
 
 static void wait_for(struct channels *f, int n_frames)

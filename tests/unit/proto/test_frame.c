@@ -106,8 +106,7 @@ static void every_unknown_flag_is_refused(void **state)
     encode_beat(bytes);
     for (unsigned flags = 0; flags < 256; flags++) {
         bytes[5] = (uint8_t)flags;
-        assert_int_equal(frame_decode(bytes, MAX_BYTES, &h),
-                         flags <= FRAME_ZSTD ? 0 : PS_EPROTO);
+        assert_int_equal(frame_decode(bytes, MAX_BYTES, &h), flags <= 3 ? 0 : PS_EPROTO);
     }
 }
 
@@ -174,6 +173,80 @@ static void types_have_names(void **state)
     assert_string_equal(frame_type_name(FRAME_TYPE_END), "unknown");
 }
 
+#define BEHIND_BYTES (FRAME_HEADER_BYTES + 5 + FRAME_SUM_BYTES)
+
+/* The beat with its sum behind the body. */
+static void encode_behind(uint8_t dst[static BEHIND_BYTES])
+{
+    struct frame_header h = beat;
+    struct frame_crc crc = { 0 };
+
+    h.flags = FRAME_SUM_BEHIND;
+    frame_encode(dst, &h, beat_head, NULL);
+    memcpy(dst + FRAME_HEADER_BYTES, beat_head, 2);
+    memcpy(dst + FRAME_HEADER_BYTES + 2, beat_body, 3);
+    frame_crc_extend(&crc, dst, FRAME_HEADER_BYTES + 2);
+    frame_crc_follow(&crc, beat_body, 3);
+    frame_put_sum(dst + FRAME_HEADER_BYTES + 5, &crc);
+}
+
+/* The second example of proto/README.md. */
+static void a_sum_behind_the_body_stands_where_the_readme_says(void **state)
+{
+    static const uint8_t want[BEHIND_BYTES] = { 0x50, 0x53, 0x44, 0x31, 0x0b, 0x02, 0x02,
+                                                0x00, 0x03, 0x00, 0x00, 0x00, 0x88, 0x77,
+                                                0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x80,
+                                                0xb5, 0x13, 0x8a, 0x08, 0x2a, 0x61, 0x62,
+                                                0x63, 0x34, 0x6d, 0xc7, 0x58 };
+    uint8_t bytes[BEHIND_BYTES];
+
+    (void)state;
+    encode_behind(bytes);
+    assert_memory_equal(bytes, want, sizeof want);
+}
+
+static void a_flipped_bit_anywhere_fails_one_of_the_two_sums(void **state)
+{
+    struct frame_header h;
+    uint8_t bytes[BEHIND_BYTES];
+
+    (void)state;
+    encode_behind(bytes);
+    assert_int_equal(frame_decode(bytes, MAX_BYTES, &h), 0);
+    assert_int_equal(frame_bytes(&h), sizeof bytes);
+    assert_int_equal(frame_verify(bytes, &h), 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        for (unsigned bit = 0; bit < 8; bit++) {
+            bytes[i] ^= (uint8_t)(1u << bit);
+            h.crc = 0;
+            for (size_t at = 20; at < 24; at++)
+                h.crc |= (uint32_t)bytes[at] << 8 * (at - 20);
+            assert_int_equal(frame_verify(bytes, &h), PS_ECORRUPT);
+            bytes[i] ^= (uint8_t)(1u << bit);
+        }
+}
+
+/* In any two pieces; and what is wrong before the body is known before the body. */
+static void a_sum_that_has_come_is_checked_at_once(void **state)
+{
+    const size_t head_end = FRAME_HEADER_BYTES + 2;
+    struct frame_header h;
+    uint8_t bytes[BEHIND_BYTES];
+
+    (void)state;
+    encode_behind(bytes);
+    assert_int_equal(frame_decode(bytes, MAX_BYTES, &h), 0);
+    for (size_t at = FRAME_HEADER_BYTES; at <= sizeof bytes; at++) {
+        struct frame_crc good = { 0 }, bad = { 0 };
+
+        assert_int_equal(frame_crc_check(&good, &h, bytes, at), 0);
+        assert_int_equal(frame_crc_check(&good, &h, bytes, sizeof bytes), 0);
+        bytes[head_end - 1] ^= 1;
+        assert_int_equal(frame_crc_check(&bad, &h, bytes, at), at < head_end ? 0 : PS_ECORRUPT);
+        bytes[head_end - 1] ^= 1;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +259,9 @@ int main(void)
         cmocka_unit_test(lengths_past_the_limit_are_refused),
         cmocka_unit_test(a_flipped_bit_anywhere_fails_the_crc),
         cmocka_unit_test(the_crc_may_be_taken_in_any_pieces),
+        cmocka_unit_test(a_sum_behind_the_body_stands_where_the_readme_says),
+        cmocka_unit_test(a_flipped_bit_anywhere_fails_one_of_the_two_sums),
+        cmocka_unit_test(a_sum_that_has_come_is_checked_at_once),
         cmocka_unit_test(types_have_names),
     };
 

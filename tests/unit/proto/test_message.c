@@ -3,7 +3,9 @@
 
 static void hello_comes_back(void **state)
 {
-    struct hello m = { 1, UINT32_MAX, "worker", "", MESSAGE_SHARD_DOOR, UINT64_MAX, "" }, got;
+    struct hello m = { 1,          UINT32_MAX, "worker",  "", MESSAGE_SHARD_DOOR,
+                       UINT64_MAX, "",         UINT32_MAX },
+                 got;
     struct buf b = { 0 };
     struct messages_frame f;
 
@@ -17,6 +19,7 @@ static void hello_comes_back(void **state)
     assert_int_equal(message_read_hello(&f.header, f.head, &got), 0);
     assert_true(got.version_min == 1 && got.version_max == UINT32_MAX);
     assert_true(got.shard == MESSAGE_SHARD_DOOR && got.map_id == UINT64_MAX);
+    assert_true(got.frame_flags == UINT32_MAX);
     assert_string_equal(got.role, m.role);
     assert_string_equal(got.token, m.token);
     assert_string_equal(got.name, m.name);

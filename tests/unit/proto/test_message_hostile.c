@@ -92,7 +92,7 @@ static int write_rows(struct buf *b, unsigned type)
 
 static int write_request(struct buf *b, unsigned type)
 {
-    struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w" };
+    struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
     struct table_request table = { messages_spec(), true };
     struct join join = { "job", 1, 2, 3, SPEC_MODE_BSP, 0, 5, 6, "w" };
     struct admin admin = { "a", "b" };

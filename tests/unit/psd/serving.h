@@ -83,9 +83,12 @@ static inline void tear_down(struct fixture *f)
     shard_free(f->shard);
 }
 
-static inline struct peer client(struct fixture *f, const char *role)
+/* frame_flags: what it understands. */
+static inline struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags)
 {
-    struct hello hello = { .version_min = 1, .version_max = 1, .name = "client" };
+    struct hello hello = {
+        .version_min = 1, .version_max = 1, .name = "client", .frame_flags = frame_flags
+    };
     struct peer p = { .loop = &f->loop };
     int ends[2];
 
@@ -96,6 +99,11 @@ static inline struct peer client(struct fixture *f, const char *role)
     assert_true(peer_receive(&p));
     assert_int_equal(p.header.type, FRAME_HELLO_REPLY);
     return p;
+}
+
+static inline struct peer client(struct fixture *f, const char *role)
+{
+    return client_of(f, role, 0);
 }
 
 /* The next frame is of this type, and answers this request. */
