@@ -1,5 +1,6 @@
 """A worker that is stopped for longer than its lease: the others go on, it is fenced when it comes back, the pages say so."""
 import signal
+import time
 
 import pytest
 from training import finish, psds, psworker, result, synth, wait_for  # noqa: F401
@@ -39,6 +40,27 @@ def test_a_frozen_worker_holds_nobody_up_for_longer_than_its_lease(psds, tmp_pat
     assert "declared dead" in outs[1][1]
     assert wait_for("it on the page", lambda: all(sum(j[n] for j in job_of(node)) for n in ("deaths", "fenced")))
     assert sum(j["staleness_violations"] for j in job_of(node)) == 0
+
+
+def test_a_machine_that_stood_still_has_given_nobody_up(psds, tmp_path):
+    """A push was under way, and the clock says that its answer is later than --give-up: but nobody has looked for it."""
+    data = synth(tmp_path / "log.tsv", 1000)
+    node = psds("--shards", 2)
+    w = psworker("train", "--data", data, "--servers", node.address, "--format", "criteo", "--bottom", "8", "--top", "8", "--dim", "8",
+                 "--batch", "64", "--epochs", "10000", "--give-up", "6s", "--json", "-")
+    clock = lambda: max((w["clock"] for w in workers_of(node, "live")), default=0)
+    wait_for("its first steps", lambda: clock() > 10)
+    node.proc.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)  # by then it waits for an answer
+    w.send_signal(signal.SIGSTOP)
+    time.sleep(7)  # the wait is the case: longer than --give-up
+    w.send_signal(signal.SIGCONT)
+    time.sleep(0.5)  # it looks at its clock before there is an answer
+    node.proc.send_signal(signal.SIGCONT)
+    before = clock()
+    wait_for("many more steps", lambda: clock() > before + 100)
+    w.send_signal(signal.SIGTERM)
+    assert result(finish(w)[0])["stopped_early"]
 
 
 def test_a_worker_frozen_at_its_end_says_goodbye_as_a_new_incarnation(psds, tmp_path):
