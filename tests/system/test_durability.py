@@ -323,7 +323,7 @@ def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_tells_what_a_crash_
     try:
         psd = start_psd("--shards", "1", "--data-dir", str(disk / "data"))
         at = ("--server", f"127.0.0.1:{psd.port}")
-        assert tool("psbench", *load, *at).returncode == 0
+        assert tool("psbench", *load, *at, "--rate", "50").returncode == 0  # the disk has to have room for 64 MiB later
         assert "lacks records" not in psd.log()
         filler = fill_up(disk)
         deadline = time.monotonic() + 90

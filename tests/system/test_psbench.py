@@ -226,10 +226,10 @@ def test_rows_that_find_no_room_are_told(start_psd, measure):
 @pytest.mark.parametrize("load, more, what", [
     ("push", ("--rows", "1000000000"), "filling the table"),
     ("push", ("--rows", "20000", "--no-fill", "--seconds", "80"), "requests"),
-    ("grow", ("--rows", "20000000"), "requests"),
+    ("grow", ("--rows", "5000000", "--keys-per-request", "10", "--connections", "1", "--depth", "1"), "requests"),
 ])
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(start_psd, load, more, what):
-    psd = start_psd("--shards", "1", data=False)
+    psd = start_psd("--shards", "1", "--memory-max", "64M", data=False)
     child = subprocess.Popen([str(BIN / "psbench"), load, *at(psd), *more, "--timeout", "5s"], stderr=subprocess.PIPE, text=True)
     try:
         eventually(lambda: psd.admin()["totals"]["rows"] > 0)
