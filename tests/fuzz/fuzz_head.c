@@ -276,7 +276,7 @@ static void fill_message(enum frame_type type, union message *m)
 {
     *m = (union message){ 0 };
     if (type == FRAME_HELLO)
-        m->hello = (struct hello){ 1, 1, "worker", "secret", 3, 99, "host:1" };
+        m->hello = (struct hello){ 1, 1, "worker", "secret", 3, 99, "host:1", 2 };
     if (type == FRAME_HELLO_REPLY)
         m->hello_reply = (struct hello_reply){ .text = "no",
                                                .n_nodes = 2,
