@@ -38,9 +38,9 @@ struct fake_plan {
     uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
     uint64_t fence_flush;            /* likewise; FAKE_NEVER */
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
-    uint64_t n_missed;               /* clocks that the others have gone on when it joins again */
-    uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
-    uint64_t n_between;  /* bytes of other requests that leave with every other push */
+    uint64_t n_missed;         /* clocks that the others have gone on when it joins again */
+    uint64_t link_ns_per_byte; /* of pushes, which a flush waits for */
+    uint64_t n_between;        /* bytes of other requests that leave with every other push */
     uint64_t stop_after; /* so many pushes: SIGTERM, which fake.stop then knows of; 0: never */
     bool still; /* values do not tell the pushes: they are always the same, and like weights */
     bool encodes; /* pushes as a client does it; else bytes_of is of nothing */
