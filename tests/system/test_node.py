@@ -156,6 +156,7 @@ MISUSE = [
     (["--shards", "1025"], 2, "shards"),
     (["--shards", "-1"], 2, "shards"),
     (["--memory-max", "lots"], 2, "memory-max"),
+    (["--memory-reserve", "999T"], 1, "were to be reserved"),
     (["--lease", "10"], 2, "lease"),
     (["--frame-max", "1"], 2, "frame-max"),
     (["--http", "nowhere"], 2, "http"),
