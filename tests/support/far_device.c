@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/crc.h"
 #include "common/hash.h"
 #include "common/mem.h"
 #include "tests/support/far_host.h"
@@ -28,7 +27,7 @@ struct copy {
     void *to;
     const void *from;
     size_t n_bytes;
-    uint32_t crc;           /* of the host's bytes when it was asked for */
+    uint64_t hash;          /* of the host's bytes when it was asked for */
     struct row_upload rows; /* n 0: a plain copy */
     bool again;             /* `from` is the device's */
 };
@@ -216,7 +215,7 @@ static void ask_upload(struct compute *c, uint32_t slot, void *device, const voi
 {
     struct copy *copy = add_upload(c, slot, device, host, n_bytes);
 
-    copy->crc = crc_extend(0, host, n_bytes);
+    copy->hash = far_host_hash(host, n_bytes);
     copy->rows = rows;
     count_pageable(c, host, n_bytes);
     the.counts.n_uploads++;
@@ -373,7 +372,7 @@ static void check_uploads(const struct slot *s, uint32_t slot)
 {
     for (uint32_t i = 0; i < s->n_uploads; i++)
         if (!s->uploads[i].again &&
-            crc_extend(0, s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].crc)
+            far_host_hash(s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].hash)
             far_stop("copy %u into slot %u: the host's side has changed before the wait", i,
                      slot);
 }
