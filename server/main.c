@@ -77,6 +77,7 @@ int main(int argc, char **argv)
 
     enter_main();
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that is as large as the system allows it to be */
     if (status < 0)
         status = run(&settings);
     settings_free(&settings_psd, &settings);
