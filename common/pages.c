@@ -26,6 +26,8 @@ void pages_touch(void *pages, size_t n_bytes)
 
 #include <sys/mman.h>
 
+#include "common/reserve.h"
+
 #define HUGE_BYTES ((size_t)2 << 20)
 
 static void *map(size_t n_bytes)
@@ -56,9 +58,14 @@ static void *map_aligned(size_t n_bytes)
 
 void *pages_alloc(size_t n_bytes)
 {
+    void *pages;
+
     if (n_bytes > SIZE_MAX / 2)
         return NULL;
-    return n_bytes < HUGE_BYTES ? map(n_bytes) : map_aligned(n_bytes);
+    if (n_bytes < HUGE_BYTES)
+        return map(n_bytes);
+    pages = reserve_take(n_bytes);
+    return pages ? pages : map_aligned(n_bytes);
 }
 
 void pages_free(void *pages, size_t n_bytes)

@@ -1,7 +1,8 @@
 /*
  * Large, zeroed, page-aligned memory for arrays that live long and are read at random: from 2
  * MiB on it starts on a huge page's border and the kernel is advised to use huge pages, which
- * saves a TLB miss for every row.
+ * saves a TLB miss for every row. Such memory comes from the process's reserve first
+ * (common/reserve.h), where it lies side by side: on a border of 4 KiB, in huge pages all the same.
  *
  * In test builds (PS_FAULTS) it comes from mem_try_alloc(), so that faults can be injected and
  * the sanitizers see its borders.

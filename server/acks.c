@@ -8,6 +8,7 @@
 #define SPARES_MAX 256u /* so many that wait at a time cost no allocation */
 
 struct ack {
+    struct pile_link spare; /* once it is sent */
     struct ack *next;
     struct connection *connection; /* borrowed; acks_drop() comes before it goes */
     uint64_t number, since_ns;
@@ -22,7 +23,7 @@ static uint64_t bytes_of(const struct buf *frame)
 
 void acks_init(struct acks *a)
 {
-    *a = (struct acks){ 0 };
+    *a = (struct acks){ .spares = { .n_max = SPARES_MAX } };
     a->last = &a->first;
 }
 
@@ -46,41 +47,35 @@ static struct ack *take(struct acks *a, struct ack **at)
     return ack;
 }
 
+static struct ack *ack_of(struct pile_link *spare)
+{
+    return spare ? CONTAINER_OF(spare, struct ack, spare) : NULL;
+}
+
 void acks_deinit(struct acks *a)
 {
-    struct ack *spare;
+    struct ack *ack;
 
     while (a->first)
         free_ack(take(a, &a->first));
-    while ((spare = a->spare) != NULL) {
-        a->spare = spare->next;
-        free_ack(spare);
-    }
+    while ((ack = ack_of(pile_pop(&a->spares))) != NULL)
+        free_ack(ack);
 }
 
 /* Done with, in no line. */
 static void put_by(struct acks *a, struct ack *ack)
 {
-    if (a->n_spares == SPARES_MAX) {
-        free_ack(ack);
-        return;
-    }
     buf_deinit(&ack->frame);
-    ack->next = a->spare;
-    a->spare = ack;
-    a->n_spares++;
+    if (!pile_push(&a->spares, &ack->spare))
+        free(ack);
 }
 
 /* NULL: no memory. */
 static struct ack *take_spare(struct acks *a)
 {
-    struct ack *ack = a->spare;
+    struct ack *ack = ack_of(pile_pop(&a->spares));
 
-    if (!ack)
-        return mem_try_alloc(sizeof *ack);
-    a->spare = ack->next;
-    a->n_spares--;
-    return ack;
+    return ack ? ack : mem_try_alloc(sizeof *ack);
 }
 
 static void measure(const struct ack_timing *timing)

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 
+#include "common/pile.h"
 #include "common/thread_role.h"
 #include "server/admin/report.h"
 #include "server/net/connection.h"
@@ -27,9 +28,8 @@ struct ack;
 struct acks {
     uint64_t appended, acknowledged; /* numbers of records; equal: nothing is waited for */
     struct ack *first, **last;       /* owned: waiting, by number */
-    struct ack *spare;               /* owned: sent, for the next ones */
-    uint32_t n_spares;
-    uint64_t n_waiting, since_ns; /* since_ns: of the first */
+    struct pile spares;              /* owned: sent, for the next ones */
+    uint64_t n_waiting, since_ns;    /* since_ns: of the first */
     uint64_t waiting_bytes;
     bool
         is_full; /* the log takes no event now, as the disk is slower than they: they wait, unread */

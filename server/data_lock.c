@@ -1,5 +1,6 @@
 #include "server/data_lock.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "common/file.h"
+
+#define PATH_BYTES 1100
 
 /* The holder's pid, for people. */
 static void sign(int fd)
@@ -32,11 +35,11 @@ static long read_holder(int fd)
 }
 
 /* Its name is as durable as what will be in it. One that was there before may stand where this process may not look. */
-static int make(const char *data_dir, struct err *err)
+static int make(const char *data_dir, bool *ret_is_new, struct err *err)
 {
-    char parent[1100];
+    char parent[PATH_BYTES];
     size_t len = strlen(data_dir);
-    bool is_new = mkdir(data_dir, 0777) == 0;
+    bool is_new = *ret_is_new = mkdir(data_dir, 0777) == 0;
     int status;
 
     if (!is_new && errno != EEXIST)
@@ -53,14 +56,21 @@ static int make(const char *data_dir, struct err *err)
                             : 0;
 }
 
-int data_lock_take(const char *data_dir, int *ret_fd, struct err *err)
+static void path_of(const char *data_dir, char ret[static PATH_BYTES])
 {
-    char path[1100];
-    int fd, status = make(data_dir, err);
+    snprintf(ret, PATH_BYTES, "%s/LOCK", data_dir);
+}
 
+int data_lock_take(const char *data_dir, struct data_lock *ret, struct err *err)
+{
+    char path[PATH_BYTES];
+    int fd, status;
+
+    *ret = (struct data_lock){ .data_dir = data_dir, .fd = -1 };
+    status = make(data_dir, &ret->is_new, err);
     if (status)
         return status;
-    snprintf(path, sizeof path, "%s/LOCK", data_dir);
+    path_of(data_dir, path);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_set(err, -errno, "data-dir: cannot write to %.150s: %s", data_dir,
@@ -76,6 +86,38 @@ int data_lock_take(const char *data_dir, int *ret_fd, struct err *err)
         return status;
     }
     sign(fd);
-    *ret_fd = fd;
+    ret->fd = fd;
     return 0;
+}
+
+void data_lock_give(struct data_lock *lock)
+{
+    if (lock->fd >= 0)
+        close(lock->fd);
+    lock->fd = -1;
+}
+
+static bool is_alone(const char *data_dir)
+{
+    DIR *dir = opendir(data_dir);
+    const struct dirent *entry;
+    bool is_alone = dir != NULL;
+
+    while (dir && (entry = readdir(dir)) != NULL)
+        is_alone &= entry->d_name[0] == '.' || strcmp(entry->d_name, "LOCK") == 0;
+    if (dir)
+        closedir(dir);
+    return is_alone;
+}
+
+void data_lock_give_up(struct data_lock *lock)
+{
+    char path[PATH_BYTES];
+
+    if (lock->fd >= 0 && lock->is_new && is_alone(lock->data_dir)) {
+        path_of(lock->data_dir, path);
+        (void)unlink(path);
+        (void)rmdir(lock->data_dir);
+    }
+    data_lock_give(lock);
 }

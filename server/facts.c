@@ -7,6 +7,7 @@
 
 #include "common/mem.h"
 #include "common/now.h"
+#include "common/reserve.h"
 
 struct facts {
     uv_mutex_t lock;
@@ -87,6 +88,7 @@ static void fill_view(struct facts *f, struct view *v)
     v->node.now_unix_ms = now_unix_ms();
     v->node.now_mono_ms = now_mono_ms();
     v->node.rss_bytes = resident_bytes();
+    v->node.memory_reserve_left_bytes = reserve_left();
 }
 
 void facts_with_report(void *facts, void (*use)(void *arg, const struct node_report *report),

@@ -475,3 +475,13 @@ const struct keeper_record *keeper_record(const struct keeper *k)
 {
     return &k->record;
 }
+
+void keeper_tell(const struct keeper_record *record)
+{
+    char kind[48] = "all";
+
+    if (record->base)
+        snprintf(kind, sizeof kind, "what has changed since %" PRIu64, record->base);
+    log_info("checkpoint %" PRIu64 " written, %s: %" PRIu64 " rows, %" PRIu64 " bytes",
+             record->number, kind, record->n_rows, record->n_bytes);
+}

@@ -91,4 +91,7 @@ bool keeper_is_due(const struct keeper *k, uint64_t since_ms, uint64_t every_ms,
 
 const struct keeper_record *keeper_record(const struct keeper *k) ON_MAIN;
 
+/* One line in the log, of one that did not fail. */
+void keeper_tell(const struct keeper_record *record);
+
 #endif

@@ -3,7 +3,12 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "common/reserve.h"
 #include "server/node.h"
+#include "server/notify.h"
+
+#define READY_MS 90000u              /* from then on, as deploy/psd.service has it */
+#define RESERVE_BYTES_PER_MS 100000u /* at the least: a host may have to find them */
 
 static int misuse(const struct err *err)
 {
@@ -44,6 +49,27 @@ static int read_settings(int argc, char **argv, struct settings *settings)
     return action == SETTINGS_CHECK ? 0 : -1;
 }
 
+/* Nothing is open yet: a signal ends the process at once. */
+static int reserve(uint64_t n_bytes)
+{
+    struct err err = { 0 };
+    int status;
+
+    notify_extend(READY_MS + n_bytes / RESERVE_BYTES_PER_MS);
+    status = reserve_init(n_bytes, &err);
+    if (status)
+        log_error("memory-reserve: %s", err.text);
+    return status;
+}
+
+static int run(const struct settings *settings) ON_MAIN
+{
+    int status = reserve(settings->memory_reserve_bytes) ? 1 : node_run(settings);
+
+    reserve_deinit();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct settings settings = { 0 };
@@ -51,8 +77,9 @@ int main(int argc, char **argv)
 
     enter_main();
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that is as large as the system allows it to be */
     if (status < 0)
-        status = node_run(&settings);
+        status = run(&settings);
     settings_free(&settings_psd, &settings);
     return status;
 }

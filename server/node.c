@@ -46,9 +46,9 @@ struct node {
     struct facts *facts;          /* owned */
     struct chronicle *chronicle;  /* owned */
     struct http *http;            /* owned; NULL: off */
-    struct door *door;            /* owned; NULL before SERVING and from STOPPING on */
+    struct door *door;            /* owned; listens while SERVING; NULL from STOPPING on */
     struct desk *desk;            /* owned */
-    int lock_fd;                  /* -1: no data directory */
+    struct data_lock lock;        /* not taken: no data directory */
     enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     bool stop_asked;
     int exit_status;
@@ -115,16 +115,6 @@ static void fail(struct node *n, const struct err *err) ON_MAIN
     end(n);
 }
 
-static void tell_checkpoint(const struct keeper_record *record)
-{
-    char kind[48] = "all";
-
-    if (record->base)
-        snprintf(kind, sizeof kind, "what has changed since %" PRIu64, record->base);
-    log_info("checkpoint %" PRIu64 " written, %s: %" PRIu64 " rows, %" PRIu64 " bytes",
-             record->number, kind, record->n_rows, record->n_bytes);
-}
-
 static void on_last_checkpoint(void *arg, const struct keeper_record *record)
 {
     struct node *n = arg;
@@ -134,7 +124,7 @@ static void on_last_checkpoint(void *arg, const struct keeper_record *record)
         log_error("the last checkpoint failed: %s", record->error.text);
         n->exit_status = 1;
     } else {
-        tell_checkpoint(record);
+        keeper_tell(record);
     }
     end(n);
 }
@@ -182,7 +172,7 @@ static void on_periodic_checkpoint(void *arg, const struct keeper_record *record
     if (record->error.status)
         log_error("checkpoint failed: %s", record->error.text);
     else
-        tell_checkpoint(record);
+        keeper_tell(record);
 }
 
 /* Has every shard shown life within half of the watchdog's time? Then so does the node. */
@@ -276,17 +266,9 @@ static void announce(struct node *n) ON_MAIN
 
 static void serve(struct node *n) ON_MAIN
 {
-    struct door_config door = { .loop = &n->loop,
-                                .listen = n->settings->listen,
-                                .token = n->settings->token,
-                                .greeting_ms = n->settings->greeting_timeout_ms,
-                                .connections_max = n->settings->connections_max,
-                                .map = &n->map,
-                                .events = &door_events,
-                                .owner = n };
     struct err err = { 0 };
 
-    if (door_open(&door, &n->door, &err)) {
+    if (door_listen(n->door, &err)) {
         fail(n, &err);
         return;
     }
@@ -394,7 +376,26 @@ static void make_helpers(struct node *n) ON_MAIN
                               .memory_max_bytes = s->memory_max_bytes };
 }
 
-/* Timer, signals and pages; then the restore, which goes on by itself. */
+/* The addresses, before anything is done that would have been in vain without them. */
+static int take_addresses(struct node *n, struct err *err) ON_MAIN
+{
+    const struct settings *s = n->settings;
+    struct door_config door = { .loop = &n->loop,
+                                .listen = s->listen,
+                                .token = s->token,
+                                .greeting_ms = s->greeting_timeout_ms,
+                                .connections_max = s->connections_max,
+                                .map = &n->map,
+                                .events = &door_events,
+                                .owner = n };
+    int status = door_open(&door, &n->door, err);
+
+    return status || !s->http[0]
+               ? status
+               : http_start(s->http, facts_with_report, n->facts, &n->http, err);
+}
+
+/* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
 static void start(struct node *n) ON_MAIN
 {
     struct restore_config restore = { .loop = &n->loop,
@@ -421,8 +422,7 @@ static void start(struct node *n) ON_MAIN
     if (status)
         err_set(&err, status, "cannot catch signals: %s", status_text(status));
     publish(n);
-    if (!status && n->settings->http[0])
-        status = http_start(n->settings->http, facts_with_report, n->facts, &n->http, &err);
+    status = status ? status : take_addresses(n, &err);
     if (n->http)
         n->census.report.http_address = http_address(n->http);
     if (status)
@@ -473,11 +473,11 @@ int node_run(const struct settings *settings)
     int status, exit_status = 1;
 
     n->settings = settings;
-    n->lock_fd = -1;
+    n->lock.fd = -1;
     n->watchdog_ms = notify_watchdog_ms();
     status = cluster_map(settings, &n->map, &err);
     if (!status && settings->data_dir[0])
-        status = data_lock_take(settings->data_dir, &n->lock_fd, &err);
+        status = data_lock_take(settings->data_dir, &n->lock, &err);
     if (!status)
         status = make(n, &err);
     if (status) {
@@ -489,8 +489,10 @@ int node_run(const struct settings *settings)
         unmake(n);
         exit_status = n->exit_status;
     }
-    if (n->lock_fd >= 0)
-        close(n->lock_fd);
+    if (exit_status)
+        data_lock_give_up(&n->lock);
+    else
+        data_lock_give(&n->lock);
     free(n);
     return exit_status;
 }

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 
 #include "common/mem.h"
+#include "common/pile.h"
 #include "server/glance.h"
 
 #define SPARES_MAX 16u /* so many that wait at a time cost no allocation */
 
 /* A push and whom to answer. */
 struct asked {
-    struct asked *next;
+    struct pile_link spare;        /* once it is answered */
+    struct asked *next;            /* in line */
     struct connection *connection; /* borrowed; pushes_drop() comes before it goes */
     uint64_t request_id, start_ns;
     struct buf unpacked; /* owned: the body of a compressed one */
@@ -24,8 +26,7 @@ struct pushes {
     struct asked *first;  /* owned: under way, or the next to be; behind it who waits */
     struct asked **last;  /* where the next one waits */
     struct asked *asking; /* owned: the one being read; NULL: to be taken */
-    struct asked *spare;  /* owned: answered, for the next ones */
-    uint32_t n_spares;
+    struct pile spares;   /* owned: answered, for the next ones */
 };
 
 struct pushes *pushes_new(const struct pushes_config *config)
@@ -34,6 +35,7 @@ struct pushes *pushes_new(const struct pushes_config *config)
 
     p->config = *config;
     p->last = &p->first;
+    p->spares.n_max = SPARES_MAX;
     return p;
 }
 
@@ -45,22 +47,23 @@ static void free_asked(struct asked *a)
     free(a);
 }
 
-static void free_list(struct asked *first)
+static struct asked *asked_of(struct pile_link *spare)
 {
-    struct asked *next;
-
-    for (struct asked *a = first; a; a = next) {
-        next = a->next;
-        free_asked(a);
-    }
+    return spare ? CONTAINER_OF(spare, struct asked, spare) : NULL;
 }
 
 void pushes_free(struct pushes *p)
 {
+    struct asked *a;
+
     if (!p)
         return;
-    free_list(p->first);
-    free_list(p->spare);
+    while ((a = p->first) != NULL) {
+        p->first = a->next;
+        free_asked(a);
+    }
+    while ((a = asked_of(pile_pop(&p->spares))) != NULL)
+        free_asked(a);
     free_asked(p->asking);
     free(p);
 }
@@ -68,29 +71,19 @@ void pushes_free(struct pushes *p)
 /* Done with, in no line. The memory of one body is kept, and no more, as that may be large. */
 static void put_by(struct pushes *p, struct asked *a)
 {
-    if (p->n_spares == SPARES_MAX) {
-        free_asked(a);
-        return;
-    }
-    if (p->n_spares)
+    if (p->spares.n)
         buf_deinit(&a->unpacked);
     a->under_way = a->holds = false;
-    a->next = p->spare;
-    p->spare = a;
-    p->n_spares++;
+    if (!pile_push(&p->spares, &a->spare))
+        free_asked(a);
 }
 
 /* NULL: no memory. */
 static struct asked *take_spare(struct pushes *p)
 {
-    struct asked *a = p->spare;
+    struct asked *a = asked_of(pile_pop(&p->spares));
 
-    if (!a)
-        return mem_try_alloc(sizeof *a);
-    p->spare = a->next;
-    p->n_spares--;
-    a->next = NULL;
-    return a;
+    return a ? a : mem_try_alloc(sizeof *a);
 }
 
 bool pushes_are_under_way(const struct pushes *p)

@@ -1,6 +1,7 @@
 #include "server/settings.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <uv.h>
@@ -42,6 +43,10 @@ static const struct setting rows[] = {
     { "node", "memory-max", SETTING_BYTES, "BYTES", "0",
       "for the rows of this node; when it is reached new rows are refused; 0: no limit",
       AT(memory_max_bytes), 0, UINT64_C(1) << 50 },
+    { "node", "memory-reserve", SETTING_BYTES, "BYTES", "0",
+      "found and cleared before the node starts, in huge pages: tables that grow take it and never "
+      "wait for the kernel, or for a virtual machine's host; 0: none",
+      AT(memory_reserve_bytes), 0, UINT64_C(1) << 50 },
     { "node", "log-level", SETTING_TEXT, "LEVEL", "info",
       "error, warn, info or debug", AT(log_level), 0, 0 },
 
@@ -212,6 +217,11 @@ static int read_at(struct settings *s, struct err *err)
 
 static int check_pairs(const struct settings *s, struct err *err)
 {
+    if (s->memory_max_bytes && s->memory_reserve_bytes > s->memory_max_bytes)
+        return err_set(err, PS_ESETTING,
+                       "memory-reserve: rows may not have more than memory-max, %" PRIu64
+                       " bytes",
+                       s->memory_max_bytes);
     if (s->cluster.n > MESSAGE_NODES_MAX)
         return err_set(err, PS_ESETTING, "cluster: found %u nodes, expected at most %u",
                        s->cluster.n, MESSAGE_NODES_MAX);

@@ -19,7 +19,7 @@ struct settings {
     uint32_t node, shards;
     char token_file[SETTINGS_TEXT_MAX];
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
-    uint64_t memory_max_bytes, frame_max_bytes;
+    uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes;
     uint32_t connections_max;
     uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, greeting_timeout_ms;
     bool compress_replies;

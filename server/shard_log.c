@@ -1,6 +1,7 @@
 #include "server/shard_log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ struct shard_log {
     struct log_thread *thread; /* owned */
     struct recorder recorder;
     enum log_writer_state told;
-    int told_cut; /* status of the last cut */
+    int told_cut;   /* status of the last cut */
+    bool told_loss; /* of records that no checkpoint has made good */
 };
 
 /* --- the recorder's sink --- */
@@ -66,6 +68,18 @@ static void tell_cut(struct shard_log *l, const struct err *cut)
             "the push log grows, as what a checkpoint has made needless cannot be removed: %s",
             cut->text);
     l->told_cut = cut->status;
+}
+
+static void tell_loss(struct shard_log *l, const struct log_view *view)
+{
+    bool lacks = view->lost_first != 0;
+
+    if (lacks && !l->told_loss)
+        log_error("the push log lacks records from %" PRIu64
+                  " on: psd goes on, but a crash loses all that came since, until the next "
+                  "checkpoint is written",
+                  view->lost_first);
+    l->told_loss = lacks;
 }
 
 static void on_news(void *owner)
@@ -157,6 +171,7 @@ void shard_log_report(struct shard_log *l, struct report_log *ret, char ret_erro
     struct log_view view;
 
     log_thread_view(l->thread, &view);
+    tell_loss(l, &view);
     *ret = (struct report_log){ .is_on = 1,
                                 .appended = view.appended,
                                 .durable = view.progress.durable,

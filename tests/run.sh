@@ -14,7 +14,7 @@ if [ -n "${CI:-}" ] && [ ! -d "$PS_SHARED/data/criteo" ]; then
 fi
 
 # Which unit programs have threads worth watching.
-threads='common/test_mailbox|client/|data/test_feed|worker/test_(device_cache|feed_memory|pipeline|trainer|travel)|model/test_(pool|threads|compute)|common/test_histogram|net/|psd/|admin/test_http|log/test_log_thread'
+threads='common/test_mailbox|client/|data/test_feed|worker/test_(device_cache|feed_memory|pipeline|trainer|travel)|model/test_(pool|threads|compute)|common/test_(histogram|reserve)|net/|psd/|admin/test_http|log/test_log_thread'
 
 for v in asan tsan; do
     echo "building the unit tests: $v"

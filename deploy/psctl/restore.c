@@ -28,8 +28,7 @@ struct restore {
     struct shard **shards;     /* owned, n_shards */
     struct manifest *manifest; /* owned */
     struct collect_facts facts;
-    int lock; /* of the data directory; -1: none */
-    bool makes_directory;
+    struct data_lock lock;
 };
 
 /* --- where it goes --- */
@@ -70,10 +69,8 @@ static int check_empty(const char *dir, struct err *err)
 
 static int take_directory(struct restore *r, struct err *err)
 {
-    int status;
+    int status = data_lock_take(r->options->to, &r->lock, err);
 
-    r->makes_directory = access(r->options->to, F_OK) != 0;
-    status = data_lock_take(r->options->to, &r->lock, err);
     return status ? status : check_empty(r->options->to, err);
 }
 
@@ -215,29 +212,16 @@ static void tell(const struct restore *r) ON_SHARD
     offline_print_json(json);
 }
 
-/* What failed before it wrote leaves nothing; behind that, what is there is for people to look at. */
-static void remove_directory(const struct restore *r)
-{
-    char path[SETTINGS_TEXT_MAX + sizeof "/LOCK"];
-
-    if (!r->makes_directory || r->lock < 0 || r->manifest)
-        return;
-    snprintf(path, sizeof path, "%s/LOCK", r->options->to);
-    (void)unlink(path);
-    (void)rmdir(r->options->to);
-}
-
 static void deinit(struct restore *r) ON_SHARD
 {
     forget(r);
     free(r->manifest);
-    if (r->lock >= 0)
-        close(r->lock);
+    data_lock_give(&r->lock);
 }
 
 int restore_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
-    struct restore r = { .options = o, .word = words[0], .lock = -1 };
+    struct restore r = { .options = o, .word = words[0], .lock = { .fd = -1 } };
     struct err err = { 0 };
     int status;
 
@@ -252,8 +236,8 @@ int restore_run(const struct options *o, const char *const *words, uint32_t n_wo
         status = write_all(&r, &err);
     if (!status)
         tell(&r);
-    else
-        remove_directory(&r);
+    else /* what failed before it wrote leaves nothing; behind that, it is for people to look at */
+        data_lock_give_up(&r.lock);
     deinit(&r);
     err.status = status;
     return status ? offline_fail(&err) : EXIT_ANSWERED;

@@ -179,6 +179,22 @@ static bool has_point(const struct bonds *b, uint64_t epoch)
     return has_come(b, epoch);
 }
 
+/* All that there is of a shard has to be in it. */
+static void check_log_alone(struct verify_report *v, const struct verify_log *log)
+{
+    const struct verify_log_stretch *first = &log->stretches[0];
+
+    if (first->first > 1)
+        verify_report_damage(
+            v, "shard %u: the log begins with record %" PRIu64 ", and there is no checkpoint",
+            log->shard_index, first->first);
+    else if (verify_log_last(log) > first->last)
+        verify_report_damage(v,
+                             "shard %u: between records %" PRIu64 " and %" PRIu64
+                             " the log has a hole, and there is no checkpoint",
+                             log->shard_index, first->last, verify_log_last(log));
+}
+
 /* The log of an epoch needs the checkpoint that the epoch begins with, or a later one. */
 static void check_newest_epoch(const struct bonds *b)
 {
@@ -192,11 +208,8 @@ static void check_newest_epoch(const struct bonds *b)
         verify_report_damage(v, "the log of epoch %" PRIu64 " has no checkpoint to begin with",
                              epoch);
     for (size_t i = 0; i < v->n_logs && !epoch && v->n_points == 0; i++)
-        if (v->logs[i].n_records && v->logs[i].stretches[0].first > 1 && !has_point(b, 0))
-            verify_report_damage(v,
-                                 "shard %u: the log begins with record %" PRIu64
-                                 ", and there is no checkpoint",
-                                 v->logs[i].shard_index, v->logs[i].stretches[0].first);
+        if (v->logs[i].n_records && !has_point(b, 0))
+            check_log_alone(v, &v->logs[i]);
 }
 
 int verify_bonds_check(struct verify_report *v, struct err *err)

@@ -10,7 +10,8 @@ static bool describe_log(const struct shard_report *shard, char *ret_sentence, s
 
     if (log->is_failed)
         snprintf(ret_sentence, n_bytes,
-                 "the push log of shard %" PRIu32 " cannot be written: %s", shard->shard,
+                 "the push log of shard %" PRIu32 " %scannot be written: %s", shard->shard,
+                 log->has_gap ? "lacks records until the next checkpoint is written, and " : "",
                  shard->log_error);
     else if (log->has_gap)
         snprintf(ret_sentence, n_bytes,

@@ -311,6 +311,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "now_unix_ms", node->now_unix_ms);
     json_u64(j, "rss_bytes", node->rss_bytes);
     json_u64(j, "memory_max_bytes", node->memory_max_bytes);
+    json_u64(j, "memory_reserve_left_bytes", node->memory_reserve_left_bytes);
     json_bool(j, "ready", node->ready);
     json_bool(j, "stopping", node->stopping);
     json_bool(j, "healthy", ok);

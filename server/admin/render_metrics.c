@@ -204,6 +204,9 @@ static void put_node(FILE *out, const struct node_report *node)
             (double)node->rss_bytes);
     put_one(out, "psd_memory_max_bytes", "gauge", "Memory budget of the node; 0 is no limit.",
             (double)node->memory_max_bytes);
+    put_one(out, "psd_memory_reserve_left_bytes", "gauge",
+            "Of the memory reserved at the start, what no table has taken.",
+            (double)node->memory_reserve_left_bytes);
     put_one(out, "psd_checkpoints_total", "counter", "Checkpoints written.",
             (double)node->checkpoints_done);
     put_one(out, "psd_checkpoints_failed_total", "counter", "Checkpoints that failed.",

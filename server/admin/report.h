@@ -111,7 +111,7 @@ struct node_report {
     const char *durability;                       /* "off" without a data directory */
     uint32_t node, n_nodes, n_shards, shards_per_node;
     uint64_t started_unix_ms, now_unix_ms, now_mono_ms, pid;
-    uint64_t rss_bytes, memory_max_bytes;
+    uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes;
     bool ready, stopping;
     struct report_net door;
     uint32_t n_waits;

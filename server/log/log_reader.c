@@ -120,6 +120,9 @@ static void note_durable(struct log_reader *r, uint64_t number)
 static void end_at(struct log_reader *r, enum log_verdict verdict, uint64_t offset,
                    const char *why)
 {
+    static const char *const is[] = {
+        [LOG_TORN] = "is torn", [LOG_GAP] = "has a gap", [LOG_DAMAGED] = "is damaged"
+    };
     struct err text;
 
     r->end.verdict = verdict;
@@ -130,9 +133,8 @@ static void end_at(struct log_reader *r, enum log_verdict verdict, uint64_t offs
     r->state = READER_ENDED;
     if (verdict == LOG_CLEAN || verdict == LOG_STOPPED)
         return;
-    err_set(&text, 0,
-            "the push log is %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
-            log_verdict_name(verdict), r->end.reached, why, offset, r->end.path);
+    err_set(&text, 0, "the push log %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
+            is[verdict], r->end.reached, why, offset, r->end.path);
     memcpy(r->end.text, text.text, sizeof r->end.text);
 }
 

@@ -259,7 +259,14 @@ static void on_handle_closed(uv_handle_t *handle)
         free(d);
 }
 
-static int start_listening(struct door *d, struct err *err)
+static int tell_why(const struct door *d, int status, struct err *err)
+{
+    return err_set(err, status, "listen: cannot listen on %s: %s", d->config.listen,
+                   status_text(status));
+}
+
+/* What bind() says of a port in use libuv tells with the name. */
+static int take_address(struct door *d, struct err *err)
 {
     struct sockaddr_storage address = { 0 };
     int n_bytes = sizeof address, status;
@@ -269,14 +276,9 @@ static int start_listening(struct door *d, struct err *err)
         return status;
     status = uv_tcp_bind(&d->tcp, (struct sockaddr *)&address, 0);
     if (!status)
-        status = uv_listen((uv_stream_t *)&d->tcp, BACKLOG, on_connection);
-    if (!status)
-        status = uv_timer_start(&d->timer, on_sweep, SWEEP_MS, SWEEP_MS);
-    if (!status)
         status = uv_tcp_getsockname(&d->tcp, (struct sockaddr *)&address, &n_bytes);
     if (status)
-        return err_set(err, status, "listen: cannot listen on %s: %s", d->config.listen,
-                       status_text(status));
+        return tell_why(d, status, err);
     address_text((struct sockaddr *)&address, d->address);
     return 0;
 }
@@ -294,13 +296,22 @@ int door_open(const struct door_config *config, struct door **ret_door, struct e
     uv_timer_init(config->loop, &d->timer);
     d->tcp.data = d->timer.data = d;
     d->n_handles = 2;
-    status = start_listening(d, err);
+    status = take_address(d, err);
     if (status) {
         door_close(d);
         return status;
     }
     *ret_door = d;
     return 0;
+}
+
+int door_listen(struct door *d, struct err *err)
+{
+    int status = uv_listen((uv_stream_t *)&d->tcp, BACKLOG, on_connection);
+
+    if (!status)
+        status = uv_timer_start(&d->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+    return status ? tell_why(d, status, err) : 0;
 }
 
 const char *door_address(const struct door *d)

@@ -51,9 +51,13 @@ struct door_counts {
     uint64_t greetings, accepted, refused, malformed, slow, failed_accepts, bytes_in, bytes_out;
 };
 
-/* Listens. *ret_door is freed by door_close(). err: one sentence. */
+/* Takes the address, where nobody listens already; who connects is refused by the kernel until
+ * door_listen(). *ret_door is freed by door_close(). err: one sentence. */
 int door_open(const struct door_config *config, struct door **ret_door, struct err *err)
     ON_MAIN MUST_CHECK;
+
+/* Guests come from now on. err: one sentence, as of door_open(). */
+int door_listen(struct door *d, struct err *err) ON_MAIN MUST_CHECK;
 
 /* Where it listens, in numbers, the real port in place of 0. */
 const char *door_address(const struct door *d);

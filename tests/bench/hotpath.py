@@ -23,12 +23,14 @@ import time
 import urllib.request
 
 READY = re.compile(r"psd ready: listening on (\S+), http (\S+),")
+RESERVED = re.compile(r"(\S+) GiB of memory reserved in (\S+) s")
 KEYS = [1000, 10000, 50000]
 CODECS = ["fp32", "int8"]
 TABLE = ["--optimizer", "rowwise_adagrad", "--storage", "fp32"]
 GROW_DIM = 64
 STATE_FLOATS = 1  # of row-wise Adagrad
 ROW_BYTES = 24  # beyond weights and state
+SLABS_BYTES = 160 << 20  # of which little may be used: the newest of rows and of index lines
 NETSTAT = ["TCPLossProbes", "DelayedACKLost"]  # TCP waited for something that was late
 PARTS = ["limits", "loops", "growth", "local"]
 TAILS = ["p50_us", "p99_us", "p999_us"]
@@ -61,13 +63,13 @@ class Bench:
         self.lines = []
 
     @contextlib.contextmanager
-    def psd(self):
+    def psd(self, *flags):
         """A fresh one, on the server's core."""
         o = self.options
         with open(self.scratch / "psd.log", "w+") as log:
             psd = subprocess.Popen(
                 ["taskset", "-c", o.server_cpu, f"{o.bin}/psd", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                 "--shards", "1", "--data-dir", ""], stderr=log)
+                 "--shards", "1", "--data-dir", "", *flags], stderr=log)
             try:
                 while not (match := READY.search((self.scratch / "psd.log").read_text())):
                     if psd.poll() is not None:
@@ -107,23 +109,15 @@ class Bench:
         return case
 
     def growths(self):
-        """With the memory as it is found, then with memory that the host has backed."""
+        """With memory that the kernel, and a virtual machine's host, find as the table grows; then with memory that psd has from the start."""
         o = self.options
         with self.psd():
             as_found = self.grow()
-        gib = o.grow_rows * (4 * (GROW_DIM + STATE_FLOATS) + ROW_BYTES) * 1.1 / 2**30
-        with subprocess.Popen(["taskset", "-c", o.client_cpu, sys.executable, pathlib.Path(__file__).with_name("touch.py"), str(gib)],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as toucher:
-            try:
-                line = toucher.stdout.readline()
-                if not line:
-                    sys.exit("touch.py found no memory to touch")
-                with self.psd() as pid:
-                    print(pid, file=toucher.stdin, flush=True)
-                    backed = self.grow()
-            finally:
-                toucher.kill()
-        return {"as_found": as_found, "backed": backed, "touches": json.loads(line)}
+        bytes_wanted = o.grow_rows * (4 * (GROW_DIM + STATE_FLOATS) + ROW_BYTES) * 1.1 + SLABS_BYTES
+        with self.psd("--memory-reserve", f"{bytes_wanted / 2**20:.0f}M"):
+            gib, seconds = map(float, RESERVED.search((self.scratch / "psd.log").read_text()).groups())
+            reserved = self.grow()
+        return {"as_found": as_found, "reserved": reserved, "reserve": {"gib": gib, "seconds": seconds}}
 
 
 def limits_of_dim(bench, dim):
@@ -211,21 +205,20 @@ def show_open_loops(cases):
 
 
 def show_growths(growths):
-    case, touches = growths["as_found"], growths["touches"]
+    case, reserve = growths["as_found"], growths["reserve"]
     say(f"## Growth from nothing to {case['rows']:,} rows, dim {case['dim']}, {case['keys_per_request']:,} keys a push")
     say()
     names = [*TAILS, "max_us", "worst_beyond_median_us"]
     kinds = {"new": "a push of new rows", "again": "the same rows once more",
              "server_cpu_new": "server CPU time, new rows", "server_cpu_again": "server CPU time, once more"}
-    ways = {"as_found": "as found", "backed": "backed by the host"}
+    ways = {"as_found": "as found", "reserved": "reserved"}
     table(["memory", "", "p50 us", "p99 us", "p99.9 us", "worst us", "worst beyond the median us"],
           [[way, text] + [f"{growths[key]['grow'][kind][name]:.0f}" for name in names]
            for key, way in ways.items() for kind, text in kinds.items() if kind in growths[key]["grow"]])
     for key, way in ways.items():
         worst = ", ".join(f"{w['us']:.0f} us at {w['rows_before'] / 1e6:.2f} M" for w in growths[key]["grow"]["worst"][:4])
         say(f"The slowest, {way}: {worst}.")
-    say(f"The machine alone, first touches of 2 MiB in {touches['gib']:.1f} GiB between the two: p50 {touches['p50_us']:.0f} us, "
-        f"p99 {touches['p99_us']:.0f} us, worst {touches['max_us']:.0f} us.")
+    say(f"{reserve['gib']} GiB were reserved in {reserve['seconds']} s.")
     say()
 
 

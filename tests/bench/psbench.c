@@ -35,6 +35,7 @@ static const struct setting rows[] = {
       "holds the secret that the node wants to be shown, where --token does not give it; empty: none", AT(token_file), 0, 0 },
     { "server", "server-pid", SETTING_U32, "PID", "0",
       "the psd whose CPU time is to be reported; 0: the one that answers, if it is on this machine", AT(server_pid), 0, 0 },
+    { "server", "timeout", SETTING_MS, "TIME", "30s", "how long a shard may leave everything unanswered", AT(timeout_ms), 1, 86400000 },
     { "load", "keys-per-request", SETTING_LIST, "N", "1000", "unique keys in each request", AT(keys), 0, 0 },
     { "load", "dim", SETTING_U32, "D", "16", "floats in a row", AT(dim), 1, SPEC_DIM_MAX },
     { "load", "rows", SETTING_U64, "N", "1000000", "rows in the table", AT(rows), 1, UINT64_C(1) << 40 },

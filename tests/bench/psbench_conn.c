@@ -36,7 +36,7 @@ struct psbench_conn {
     struct psbench_pace pace;
     uint32_t next_set;
     double pulls_owed; /* mix: a pull is next when this reaches 1 */
-    uint64_t seq;
+    uint64_t seq, silent_ms;
     struct push push; /* one section; the table's number is known after NAMING */
     struct pull pull;
     struct buf body;
@@ -347,7 +347,7 @@ static int take(struct psbench_conn *c, const struct frame_header *h, const uint
         return take_push(c, h, head);
     if (h->type == FRAME_PULL_REPLY)
         return take_pull(c, h, head, body);
-    if (h->type == FRAME_BEAT_REPLY)
+    if (h->type == FRAME_BEAT_REPLY) /* it lives, and may do nothing else */
         return 0;
     if (h->type != FRAME_LEAVE_REPLY || c->phase != LEAVING)
         return PS_EPROTO;
@@ -362,6 +362,8 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     struct psbench_conn *c = owner;
     int status = take(c, header, head, body);
 
+    if (header->type != FRAME_BEAT_REPLY)
+        c->silent_ms = 0;
     if (status)
         fail(c, frame_type_name(header->type), status_text(status));
     return 0;
@@ -441,6 +443,21 @@ void psbench_conn_load(struct psbench_conn *c)
 void psbench_conn_turn(struct psbench_conn *c)
 {
     send_due(c);
+}
+
+void psbench_conn_wait(struct psbench_conn *c, uint64_t ms)
+{
+    static const char *const what[] = { "connecting", "greeting", "joining", "table",
+                                        "filling the table" };
+    char why[96];
+
+    if (c->phase < IDLE || (c->phase == LOADING && c->slots.n_free < c->slots.depth))
+        c->silent_ms += ms;
+    if (c->silent_ms < c->config.settings->timeout_ms || c->phase == GONE)
+        return;
+    snprintf(why, sizeof why, "no answer for %.3g s; psctl why tells what it waits for",
+             (double)c->silent_ms / 1e3);
+    fail(c, c->phase < IDLE ? what[c->phase] : "requests", why);
 }
 
 static void count_unsent(void *owner, uint64_t due_ns)

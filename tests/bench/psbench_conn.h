@@ -51,6 +51,10 @@ void psbench_conn_load(struct psbench_conn *c);
 /* Open loop: sends what is due by now. To be called all the time. */
 void psbench_conn_turn(struct psbench_conn *c);
 
+/* In which it has waited for an answer: none for settings->timeout_ms is a failure. To be called every ms
+ * milliseconds, and as they pass in this process: a psbench that was stopped blames no server. */
+void psbench_conn_wait(struct psbench_conn *c, uint64_t ms);
+
 /* No more requests. */
 void psbench_conn_drain(struct psbench_conn *c);
 void psbench_conn_leave(struct psbench_conn *c);

@@ -236,6 +236,8 @@ static void on_tick(uv_timer_t *timer)
     } else if ((r->stage == DRAINING || r->stage == LEAVING) && is_over(r, DRAIN_S)) {
         end(r, PS_EDEADLINE, "the last requests are not answered after 10 s");
     }
+    for (uint32_t i = 0; i < r->n_conns && r->stage < DRAINING; i++)
+        psbench_conn_wait(r->conns[i], TICK_MS);
     if (r->stage != OVER && now_ms - r->beat_ms >= BEAT_MS) {
         r->beat_ms = now_ms;
         for_each(r, psbench_conn_beat);

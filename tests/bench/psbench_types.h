@@ -28,7 +28,7 @@ struct psbench_settings {
     char server_cpu[SETTINGS_TEXT_MAX], client_cpu[SETTINGS_TEXT_MAX];
     char threads[SETTINGS_TEXT_MAX];
     uint32_t dim, depth_wanted, connections, server_pid, rounds;
-    uint64_t rows, seed;
+    uint64_t rows, seed, timeout_ms;
     float zipf; /* 0: uniform */
     float pull_share, seconds, warmup_seconds, rate;
     int arrivals; /* enum psbench_arrivals */

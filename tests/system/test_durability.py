@@ -5,14 +5,16 @@ PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few
 import errno
 import os
 import random
+import resource
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
 
 import wire
-from conftest import eventually
+from conftest import BIN, eventually
 
 ROUNDS = int(os.environ.get("PS_ROUNDS", "6"))
 SEED = int(os.environ.get("PS_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -290,26 +292,88 @@ def test_a_damaged_log_is_refused_in_any_layout_and_a_state_before_it_is_not(sta
         psd.stop()
 
 
-def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
-    """A disk that is full: nothing is acknowledged, /healthz is red, and when there is room again all is well."""
+def small_disk(tmp_path, size):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.system(f"mount -t tmpfs -o size=8m tmpfs {disk} 2>/dev/null"):
+    if os.system(f"mount -t tmpfs -o size={size} tmpfs {disk} 2>/dev/null"):
         pytest.skip("mounting a small file system needs root")
+    return disk
+
+
+def fill_up(disk):
+    """To the last byte; the file to be removed again."""
+    with open(disk / "filler", "ab") as f:
+        try:
+            while True:
+                f.write(bytes(65536))
+                f.flush()
+        except OSError:
+            pass
+    return disk / "filler"
+
+
+def tool(name, *args):
+    return subprocess.run([str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.timeout(180)
+def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_tells_what_a_crash_would_cost(start_psd, tmp_path):
+    disk = small_disk(tmp_path, "100m")
+    load = ("push", "--rows", "20000", "--dim", "8", "--seconds", "0.3", "--warmup", "0")
+    try:
+        psd = start_psd("--shards", "1", "--data-dir", str(disk / "data"))
+        at = ("--server", f"127.0.0.1:{psd.port}")
+        assert tool("psbench", *load, *at, "--rate", "50").returncode == 0  # the disk has to have room for 64 MiB later
+        assert "lacks records" not in psd.log()
+        filler = fill_up(disk)
+        deadline = time.monotonic() + 90
+        while not psd.admin("status")["totals"]["log"]["dropped"]:  # once 64 MiB wait for the disk
+            assert time.monotonic() < deadline
+            assert tool("psbench", *load, *at).returncode == 0
+        status = psd.admin("status")
+        assert not status["healthy"] and "lacks records" in status["health"] and "No space" in status["health"]
+        eventually(lambda: "the push log lacks records from" in psd.log())
+        filler.unlink()
+        eventually(lambda: psd.admin("status")["healthy"], 60)
+        rows = psd.admin("status")["totals"]["rows"]
+        psd.kill()
+        whole = tool("psctl", "verify", disk / "data")
+        assert whole.returncode == 0 and "checkpoint 1" in whole.stdout, whole.stdout
+        psd = start_psd("--shards", "1", "--data-dir", str(disk / "data"))
+        assert psd.admin("status")["totals"]["rows"] == rows
+        assert psd.stop() == 0
+    finally:
+        os.system(f"umount -l {disk}")
+
+
+def test_a_file_that_may_not_grow_is_a_failure_like_others(start_psd, tmp_path, monkeypatch):
+    """A limit on the size of files (ulimit -f): the log goes on in another one."""
+    psd = start_psd(*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p = one_pusher(psd)
+    _, hard = resource.prlimit(psd.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(psd.process.pid, resource.RLIMIT_FSIZE, (16384, hard))
+    while not psd.admin("status")["totals"]["log"]["failures"]:
+        p.step()
+    p.settle()
+    resource.prlimit(psd.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    p.check([])
+    psd.kill()
+    psd = start_psd(*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
+    p.connect(psd)
+    settle([p])
+    assert psd.stop() == 0
+
+
+def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
+    """A disk that is full: nothing is acknowledged, /healthz is red, and when there is room again all is well."""
+    disk = small_disk(tmp_path, "8m")
     try:
         psd = start_psd(*alone(monkeypatch), "--data-dir", str(disk / "data"))
         p = one_pusher(psd)
         for _ in range(10):
             p.step()
         p.settle()
-        (disk / "filler").write_bytes(b"x" * (3 << 20))
-        with open(disk / "filler", "ab") as f:
-            try:
-                while True:
-                    f.write(bytes(65536))
-                    f.flush()
-            except OSError:
-                pass
+        filler = fill_up(disk)
         deadline = time.monotonic() + 10
         while not psd.admin("status")["totals"]["log"]["failed"]:
             assert time.monotonic() < deadline
@@ -317,7 +381,7 @@ def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
         status = psd.admin("status")
         assert not status["healthy"] and "push log" in status["health"]
         assert any(w["what"] == "acknowledgement" for w in psd.admin("why")["waits"])
-        (disk / "filler").unlink()
+        filler.unlink()
         settle([p])
         eventually(lambda: psd.admin("status")["healthy"])
         psd.kill()

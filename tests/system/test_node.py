@@ -134,13 +134,31 @@ def test_two_daemons_do_not_share_a_data_directory(start_psd, tmp_path):
     assert f"in use by the psd with pid {psd.process.pid}" in second.stderr
 
 
-def test_a_port_in_use_is_told_in_a_sentence(start_psd):
+def test_a_port_in_use_is_told_in_a_sentence(start_psd, tmp_path):
     psd = start_psd()
     second = run("--listen", f"127.0.0.1:{psd.port}")
     assert second.returncode == 1
     assert f"cannot listen on 127.0.0.1:{psd.port}" in second.stderr and len(second.stderr.splitlines()) == 1
     third = run("--listen", "127.0.0.1:0", "--http", psd.http)
     assert third.returncode == 1 and psd.http in third.stderr
+    fourth = run("--listen", f"127.0.0.1:{psd.port}", "--data-dir", str(tmp_path / "new"))
+    assert fourth.returncode == 1 and "cannot listen" in fourth.stderr and not (tmp_path / "new").exists()
+
+
+def test_a_start_that_finds_its_port_in_use_has_done_nothing(start_psd, tmp_path):
+    """Also not what it was told to do once: go back to an older state."""
+    data = tmp_path / "data"
+    psd = start_psd("--data-dir", str(data))
+    for _ in range(2):
+        push_rows(psd, [1, 2, 3])
+        psd.admin("checkpoint")
+    assert psd.stop() == 0
+    before = {p: p.read_bytes() for p in data.rglob("*") if p.is_file() and p.name != "LOCK"}
+    other = start_psd()
+    for args in (("--listen", f"127.0.0.1:{other.port}"), ("--listen", "127.0.0.1:0", "--http", other.http)):
+        failed = run(*args, "--data-dir", str(data), "--at", "1")
+        assert failed.returncode == 1 and "cannot listen" in failed.stderr, failed.stderr
+    assert {p: p.read_bytes() for p in data.rglob("*") if p.is_file() and p.name != "LOCK"} == before
 
 
 def test_without_arguments_it_says_what_to_type():
@@ -156,6 +174,7 @@ MISUSE = [
     (["--shards", "1025"], 2, "shards"),
     (["--shards", "-1"], 2, "shards"),
     (["--memory-max", "lots"], 2, "memory-max"),
+    (["--memory-reserve", "999T"], 1, "were to be reserved"),
     (["--lease", "10"], 2, "lease"),
     (["--frame-max", "1"], 2, "frame-max"),
     (["--http", "nowhere"], 2, "http"),

@@ -1,6 +1,7 @@
 """psbench as its users meet it: every load runs, the JSON says what was measured, wrong words are refused."""
 
 import json
+import signal
 import subprocess
 
 import pytest
@@ -221,6 +222,25 @@ def test_rows_that_find_no_room_are_told(start_psd, measure):
     psd = start_psd("--shards", "1", "--memory-max", "1M", data=False)
     (line,) = measure("push", *at(psd), *SMALL, "--dim", "64")
     assert line["rows_refused"] > 0
+
+
+@pytest.mark.parametrize("load, more, what", [
+    ("push", ("--rows", "1000000000"), "filling the table"),
+    ("push", ("--rows", "20000", "--no-fill", "--seconds", "80"), "requests"),
+    ("grow", ("--rows", "5000000", "--keys-per-request", "10", "--connections", "1", "--depth", "1"), "requests"),
+])
+def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(start_psd, load, more, what):
+    psd = start_psd("--shards", "1", "--memory-max", "64M", data=False)
+    child = subprocess.Popen([str(BIN / "psbench"), load, *at(psd), *more, "--timeout", "5s"], stderr=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: psd.admin()["totals"]["rows"] > 0)
+        psd.process.send_signal(signal.SIGSTOP)
+        assert child.wait(60) == 1
+        assert f": {what}: no answer for 5 s; psctl why" in child.stderr.read()
+    finally:
+        psd.process.send_signal(signal.SIGCONT)
+        child.kill()
+        child.stderr.close()
 
 
 def test_too_few_rows_are_told(start_psd):

@@ -26,6 +26,15 @@ def many_keys(tmp_path_factory):
     return synth(tmp_path_factory.mktemp("log") / "log.tsv", 12000, cardinality=1000000, zipf=0.5)
 
 
+def test_a_table_grows_from_the_reserve_and_then_from_the_kernel(psds, many_keys):
+    node = psds("--shards", 1, "--memory-reserve", "8M")
+    assert "memory reserved in" in node.log.read_text()
+    assert node.stats()["memory_reserve_left_bytes"] == 8 * MIB <= node.stats()["rss_bytes"]
+    train("--data", many_keys, "--servers", node.address, *SMALL)
+    assert table(node, lambda t: t["pushes"] == 188)["bytes"] > 16 * MIB
+    assert wait_for("the reserve's end", lambda: node.stats()["memory_reserve_left_bytes"] < 8 * MIB)
+
+
 @pytest.mark.parametrize("full", ["oldest", "rarest", "refuse"])
 def test_a_small_table_trains_on_and_memory_stays_within_its_budget(psds, many_keys, full):
     node = psds("--shards", 2)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "common/mem.h"
+#include "common/pile.h"
 #include "common/spares.h"
 
 #define N_ROUNDS 20000u
@@ -84,6 +85,24 @@ static void without_room_for_more_none_stays_beyond_the_few(void **state)
     spares_deinit(&s);
 }
 
+static void a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may(void **state)
+{
+    struct pile_link a, b, c;
+    struct pile p = { .n_max = 2 };
+
+    (void)state;
+    assert_null(pile_pop(&p));
+    assert_true(pile_push(&p, &a));
+    assert_true(pile_push(&p, &b));
+    assert_false(pile_push(&p, &c));
+    assert_ptr_equal(pile_pop(&p), &b);
+    assert_true(pile_push(&p, &c));
+    assert_ptr_equal(pile_pop(&p), &c);
+    assert_ptr_equal(pile_pop(&p), &a);
+    assert_null(pile_pop(&p));
+    assert_int_equal(p.n, 0);
+}
+
 struct hand {
     pthread_t thread;
     struct spares *spares;
@@ -137,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_goes_out_first),
+        cmocka_unit_test(a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may),
         cmocka_unit_test(a_few_stay_however_large_and_more_as_long_as_they_are_small),
         cmocka_unit_test(without_room_for_more_none_stays_beyond_the_few),
         cmocka_unit_test(threads_that_turn_blocks_over_make_one_each),

@@ -79,6 +79,7 @@ static void set_up(struct fixture *f)
                                       .events = &events,
                                       .owner = f };
     assert_int_equal(door_open(&f->config, &f->door, &err), 0);
+    assert_int_equal(door_listen(f->door, &err), 0);
 }
 
 static void tear_down(struct fixture *f)
@@ -395,6 +396,7 @@ static void who_says_nothing_is_hung_up_on_when_the_time_is_over(void **state)
     door_close(f.door);
     f.config.greeting_ms = 1;
     assert_int_equal(door_open(&f.config, &f.door, NULL), 0);
+    assert_int_equal(door_listen(f.door, NULL), 0);
     assert_hung_up_on(&f, "", 0);
     assert_int_equal(count(&f).slow, 1);
     assert_int_equal(f.last_refusal, UV_ETIMEDOUT);

@@ -233,6 +233,31 @@ static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
     crash_files_deinit(&c);
 }
 
+static void a_log_with_a_hole_needs_a_checkpoint(void **state)
+{
+    struct crash_files c;
+    struct verify_log log;
+    char *first;
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
+    write_log(&c, &(struct log_end){ 0 }, 7);
+    log = read_log(&c);
+    log.end.last = 11; /* 8 to 11 were dropped */
+    write_log(&c, &log.end, 4);
+    verify_log_free(&log);
+    log = read_log(&c);
+    assert_int_equal(log.n_stretches, 2);
+    assert_int_equal(verify_log_reach(&log, 1), 7);
+    assert_int_equal(verify_log_last(&log), 15);
+    verify_log_free(&log);
+    assert_int_equal(damages(&c, DATA_DIR, &first), 1);
+    assert_non_null(strstr(first, "shard 0: between records 7 and 15 the log has a hole, and"));
+    free(first);
+    crash_files_deinit(&c);
+}
+
 static void every_byte_of_a_log_that_was_promised_counts(void **state)
 {
     static const char name[] =
@@ -275,6 +300,7 @@ int main(void)
         cmocka_unit_test(an_unfinished_one_and_what_is_not_there_are_no_damage),
         cmocka_unit_test(a_log_tells_its_records_and_how_far_it_reaches),
         cmocka_unit_test(a_log_whose_beginning_is_gone_needs_a_checkpoint),
+        cmocka_unit_test(a_log_with_a_hole_needs_a_checkpoint),
         cmocka_unit_test(every_byte_of_a_log_that_was_promised_counts),
     };
 

@@ -66,6 +66,7 @@ static void the_defaults_are_those_of_the_manual(void **state)
     assert_int_equal(s.keep, 3);
     assert_int_equal(s.checkpoint_every_ms, 0);
     assert_int_equal(s.memory_max_bytes, 0);
+    assert_int_equal(s.memory_reserve_bytes, 0);
     assert_string_equal(s.http, "");
     assert_string_equal(s.data_dir, "");
     settings_free(&settings_psd, &s);
@@ -98,6 +99,13 @@ static void settings_that_do_not_go_together_are_refused(void **state)
     assert_non_null(strstr(err.text, "1024"));
     settings_free(&settings_psd, &s);
     assert_int_equal(LOAD(&s, &err, "--dev", "--token", "a", "--token-file", "b"), PS_ESETTING);
+    settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--memory-max", "1G", "--memory-reserve", "1G"),
+                     0);
+    settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--memory-max", "1G", "--memory-reserve", "2G"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "more than memory-max"));
     settings_free(&settings_psd, &s);
 }
 
