@@ -20,8 +20,6 @@
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
 #define IDLE_SECONDS_MAX 15u
 #define HOST_MAX 256
-#define FIRST_BYTES_SECONDS \
-    5 /* so long a connection's first bytes are waited for before it is accepted */
 
 struct http {
     struct MHD_Daemon *daemon; /* owned */
@@ -182,7 +180,7 @@ static const char no_greeting[] =
     "Connection: close\r\n\r\nthis is the stats port: frames go to --listen's\n";
 
 /* Who takes this port for the other one greets with a frame, in which libmicrohttpd sees a line whose end it waits for.
- * FIRST_BYTES_SECONDS let us see it first. */
+ * TCP_DEFER_ACCEPT lets us see it first. */
 static void turn_away(int fd)
 {
     uint8_t bytes[1024];
@@ -234,7 +232,7 @@ static int split(const char *address, char host[static HOST_MAX], const char **r
 
 static int bind_to(const struct addrinfo *info, int *ret_fd)
 {
-    int one = 1, seconds = FIRST_BYTES_SECONDS,
+    int one = 1, seconds = IDLE_SECONDS_MAX,
         fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     info->ai_protocol);
 

@@ -44,7 +44,9 @@ static void whoever_of_the_servers_answers_is_asked(void **state)
 
     (void)state;
     set_servers(&s, "127.0.0.1:1 , ", f);
-    others_why(&s, why);
+    do
+        others_why(&s, why);
+    while (strstr(why, "no answer for")); /* of a machine that stalls */
     assert_string_equal(why, "the servers know of no wait");
     snprintf(s.servers, sizeof s.servers, "127.0.0.1:1");
     others_why(&s, why);
