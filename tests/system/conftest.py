@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
 READY = re.compile(r"psd ready: listening on (\S+):(\d+), http (\S+), (\d+) shards, (\d+) tables restored")
 SANITIZER = re.compile(r"Sanitizer|runtime error:|Assertion")
-START_S = 30
+START_S = 120
 
 
 class Daemon:
@@ -84,7 +84,7 @@ class Daemon:
             return json.loads(answer.body)
 
     def stats(self):
-        with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
+        with urllib.request.urlopen(f"http://{self.http}/stats", timeout=60) as page:
             return json.load(page)
 
 
@@ -117,8 +117,8 @@ def shared_psd(tmp_path_factory, request):
     assert not SANITIZER.search(daemon.log()), daemon.log()
 
 
-def eventually(condition, within_s=10):
-    """Asks until it holds. What is waited for is a counter that the daemon publishes a few times a second."""
+def eventually(condition, within_s=120):
+    """Asks until it holds. What is waited for is a counter that the daemon publishes a few times a second; a machine that is busy takes its time."""
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"

@@ -2,6 +2,7 @@
 
 Every case runs against a real daemon; after each one a good client reads the row that was there before."""
 
+import contextlib
 import ctypes
 import ctypes.util
 import math
@@ -14,9 +15,10 @@ from conftest import eventually
 from wire import STATUS, Closed, Wire, floats, frame, head, keys, pull_frame, push_frame, rows, section, zigzag
 
 N_SHARDS = 2
-PSD_ARGS = ["--shards", str(N_SHARDS), "--greeting-timeout", "200ms", "--frame-timeout", "300ms", "--frame-max", "1M",
-            "--lease", "30s"]
-pytestmark = pytest.mark.timeout(60)
+# Nobody is late here, however slow the machine: who is to be too slow has a daemon of its own.
+PSD_ARGS = ["--shards", str(N_SHARDS), "--greeting-timeout", "300s", "--frame-timeout", "300s", "--frame-max", "1M",
+            "--lease", "300s"]
+pytestmark = pytest.mark.timeout(300)
 
 HERE = wire.keys_of(0, N_SHARDS, 8)      # keys of the shard that the tests talk to
 ELSEWHERE = wire.keys_of(1, N_SHARDS, 1)[0]
@@ -142,10 +144,12 @@ def test_a_frame_that_is_cut_off_by_the_peer_changes_nothing(n, worker, shared_p
         assert rows(client.pull(HERE[:1], table=worker.t)) == [[0, 0, 0, 0]]
 
 
-def test_a_slow_sender_is_hung_up_on_and_an_idle_peer_is_not(shared_psd, worker, counted):
-    with shared_psd.connect() as idle:
-        worker.send(push_frame(HERE[:1], GRAD, table=worker.t)[:-1])
-        assert worker.is_closed()
+def test_a_slow_sender_is_hung_up_on_and_an_idle_peer_is_not(start_psd):
+    psd = start_psd("--shards", str(N_SHARDS), "--frame-timeout", "300ms")
+    counted = Counters(psd).start()
+    with psd.connect() as idle, psd.connect() as slow:
+        slow.send(push_frame(HERE[:1], GRAD)[:-1])
+        assert slow.is_closed()
         counted.eventually_adds("slow")
         assert idle.pull(HERE[:1]).status == STATUS["ENOJOIN"]
 
@@ -203,11 +207,21 @@ def test_what_is_no_greeting_at_all_is_hung_up_on(data, shared_psd, counted):
     counted.eventually_adds("malformed")
 
 
-def test_a_guest_who_says_nothing_or_half_a_hello_is_hung_up_on(shared_psd, counted):
-    with Wire(shared_psd.port) as silent, Wire(shared_psd.port) as half:
-        half.send(frame("hello", wire.hello())[:30])
+def test_a_guest_who_says_nothing_or_half_a_hello_is_hung_up_on(start_psd):
+    psd = start_psd("--greeting-timeout", "200ms")
+    with Wire(psd.port) as silent, Wire(psd.port) as half:
+        with contextlib.suppress(Closed):  # sooner than it could send
+            half.send(frame("hello", wire.hello())[:30])
         assert silent.is_closed() and half.is_closed()
-    counted.eventually_adds("slow", 2)
+
+    def counts_them():
+        try:
+            stats = psd.admin()
+        except Closed:  # this process, too, may be too slow for such a daemon
+            return False
+        return stats["totals"]["net"]["slow_peers"] + stats["door"]["slow_peers"] >= 2
+
+    eventually(counts_them)
 
 
 def test_a_token_is_asked_for_and_compared(start_psd):
@@ -456,7 +470,7 @@ def test_a_pull_that_waits_too_long_says_for_whom_and_holds_nothing_up(shared_ps
         fast.join(job="parked", rank=0, n_workers=2, mode=wire.BSP, name="the fast one")
         slow.join(job="parked", rank=1, n_workers=2, mode=wire.BSP, name="the slow one")
         assert fast.push([A], GRAD, table=table).status == 0
-        fast.send(pull_frame([A], table=table, clock=1, deadline_ms=400, request_id=500))
+        fast.send(pull_frame([A], table=table, clock=1, deadline_ms=300000, request_id=500))
         assert fast.beat().status == 0  # passes the parked pull
         why = []
 
@@ -466,13 +480,13 @@ def test_a_pull_that_waits_too_long_says_for_whom_and_holds_nothing_up(shared_ps
 
         eventually(shows)
         assert "the slow one" in why[0]["why"] and "parked" in why[0]["who"] and why[0]["until_unix_ms"]
-        answer = fast.wait(500)
+        fast.send(pull_frame([A], table=table, clock=1, deadline_ms=400, request_id=501))
+        answer = fast.wait(501)
         assert answer.status == STATUS["EDEADLINE"]
         assert answer.text == "min clock is 0, needs 1: worker 1 (the slow one) is at 0"
         counted.eventually_adds("expired")
-        fast.send(pull_frame([A], table=table, clock=1, request_id=501))
         assert slow.push([A], GRAD, table=table).status == 0
-        assert rows(fast.wait(501)) == [[-1, -2, -3, -4]]  # the mean of both
+        assert rows(fast.wait(500)) == [[-1, -2, -3, -4]]  # the mean of both
 
 
 def test_pulls_beyond_what_a_connection_may_park_are_refused(shared_psd, counted):

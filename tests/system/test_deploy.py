@@ -7,12 +7,11 @@ import subprocess
 import pytest
 from conftest import BIN, ROOT
 
-pytestmark = pytest.mark.timeout(120)
 UNITS = ["psd.service", "psworker@.service"]
 
 
 def run(*args, **more):
-    return subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=60, **more)
+    return subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=300, **more)
 
 
 @pytest.fixture

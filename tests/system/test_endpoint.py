@@ -11,14 +11,14 @@ import wire
 from conftest import eventually
 from wire import floats
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 GRAD = floats(1, 2, 3, 4)
 
 
 def get(psd, path, method="GET"):
     request = urllib.request.Request(f"http://{psd.http}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode(), answer.headers
     except urllib.error.HTTPError as e:
         with e:
@@ -43,12 +43,12 @@ def work(psd):
         with wire.Wire(psd.port) as nobody:
             assert nobody.hello(role="king").status != 0
         eventually(lambda: psd.stats()["totals"]["n_waits"] == 0 and psd.stats()["totals"]["requests"]["pull"]["n"] == 3
-                   and psd.stats()["totals"]["net"]["malformed_frames"] == 1)
+                   and psd.stats()["totals"]["net"]["malformed_frames"] == 1 and psd.stats()["totals"]["net"]["refused_greetings"] == 1)
         return psd.stats(), get(psd, "/metrics")[1]
 
 
 def test_stats_tell_what_the_workers_did(start_psd):
-    psd = start_psd("--shards", "2")
+    psd = start_psd("--shards", "2", "--lease", "300s")
     stats, _ = work(psd)
     total = stats["totals"]
     assert [s["shard"] for s in stats["shards"]] == [0, 1]
@@ -72,9 +72,9 @@ def test_stats_tell_what_the_workers_did(start_psd):
 def test_promtool_has_no_complaint_about_the_metrics_of_a_node_at_work(start_psd):
     if not shutil.which("promtool") and not os.environ.get("CI"):
         pytest.skip("promtool is missing: apt-get install prometheus (it brings a service along)")
-    psd = start_psd("--shards", "2")
+    psd = start_psd("--shards", "2", "--lease", "300s")
     _, metrics = work(psd)
-    got = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=30)
+    got = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=120)
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
     assert 'psd_requests_refused_total{shard="0",type="push"} 1\n' in metrics
     assert 'psd_job_staleness_violations_total{shard="0",job="criteo"} 0\n' in metrics

@@ -39,7 +39,7 @@ def test_the_bound_holds_while_one_of_two_workers_is_slow(psds, tmp_path):
             workers[1].send_signal(signal.SIGSTOP)
             seen = max(clocks_of(node), default=0)
             wait_for("the other's wait at its bound, or its end", lambda: workers[0].poll() is not None or any(
-                w for j in jobs_of(node) for w in j["workers"] if w["rank"] == 0 and w["clock"] >= seen), 5)
+                w for j in jobs_of(node) for w in j["workers"] if w["rank"] == 0 and w["clock"] >= seen))
             workers[1].send_signal(signal.SIGCONT)
     results = [result(finish(w)[0]) for w in workers]
     assert max(r["staleness_max"] for r in results) <= 2
@@ -58,13 +58,14 @@ def test_lock_step_is_exact_however_far_ahead_is_allowed(psds, tmp_path, mode):
 
 
 def test_a_signal_delivers_what_was_computed(psds, tmp_path):
-    data = synth(tmp_path / "log.tsv", 200000)
+    data = synth(tmp_path / "log.tsv", 20000)
     node = psds("--shards", 2)
-    w = psworker("train", "--data", data, "--servers", node.address, "--mode", "async", "--ahead", 3, "--row-cache", 0, *SMALL, "--json", "-")
+    w = psworker("train", "--data", data, "--servers", node.address, "--mode", "async", "--ahead", 3, "--row-cache", 0, *SMALL, "--json", "-",
+                 "--epochs", 10000)
     wait_for("some steps", lambda: max(clocks_of(node), default=0) > 20)
     w.send_signal(signal.SIGTERM)
     r = result(finish(w)[0])
-    assert r["stopped_early"] and 0 < r["samples"] < 200000
+    assert r["stopped_early"] and r["samples"] > 0
     wait_for("its steps on the page", lambda: clocks_of(node) == {r["step"]})
 
 
@@ -76,7 +77,7 @@ def test_a_worker_whose_pull_is_parked_stops_at_a_signal(psds, tmp_path):
                  "--workers", 2, *SMALL, "--json", "-")
     wait_for("its bound", lambda: max(clocks_of(node), default=0) == 3)
     w.send_signal(signal.SIGTERM)
-    r = result(finish(w, 20)[0])
+    r = result(finish(w, 50)[0])  # --join-timeout is longer
     assert r["step"] == 3
     wait_for("its steps on the page", lambda: clocks_of(node) == {0, 3})
 

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 from conftest import BIN, eventually
+from training import in_time
 
-pytestmark = pytest.mark.timeout(120)
 
 SMALL = ["--rows", "20000", "--keys-per-request", "100", "--dim", "8", "--seconds", "0.3", "--warmup", "0.1"]
 EVERYWHERE = {"event", "load", "local", "unix_ms", "cpu_model", "cores", "keys_per_request", "dim", "rows", "zipf",
@@ -18,7 +18,7 @@ MEASURED = {"shards", "seconds", "requests", "rows_per_s", "requests_per_s", "gb
 
 
 def psbench(*args):
-    return subprocess.run([str(BIN / "psbench"), *args], capture_output=True, text=True, timeout=100)
+    return subprocess.run([str(BIN / "psbench"), *args], capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -82,11 +82,15 @@ def test_a_client_that_spins_does_not_sleep(start_psd, measure):
     psd = start_psd("--shards", "1", data=False)
     slow = ["push", *at(psd), "--codec", "onebit", "--rows", "20000", "--keys-per-request", "10000", "--dim", "64",
             "--connections", "1", "--depth", "1", "--seconds", "0.5", "--warmup", "0.1"]
-    (asleep,) = measure(*slow)
-    (spinning,) = measure(*slow, "--spin")
-    assert not asleep["client_spins"] and spinning["client_spins"]
-    assert spinning["client_busy"] > 1.5 * asleep["client_busy"]
-    assert spinning["requests"] > 0 and spinning["errors"] == 0
+
+    def measured(_):
+        (asleep,) = measure(*slow)
+        (spinning,) = measure(*slow, "--spin")
+        assert not asleep["client_spins"] and spinning["client_spins"]
+        assert spinning["requests"] > 0 and spinning["errors"] == 0
+        return True if spinning["client_busy"] > 1.5 * asleep["client_busy"] else None  # else others had the core
+
+    in_time(measured)
 
 
 def test_an_open_loop_spins_anyway(start_psd, measure):
@@ -178,6 +182,7 @@ def test_shards_run_without_a_server(measure):
     (["local", "grow"], "local: found grow"),
     (["local", "pull", "--spin"], "spin: is for answers of a server"),
     (["pull", "--rats", "5"], "rats"),
+    (["pull", "--token", "x" * 128, "--check"], "token: found 128 characters, expected at most 127"),
     (["pull", "--token", "a", "--token-file", "b"], "token and token-file: both are given, expected one of them"),
     (["pull", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
     (["pull", "--check", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from checkpoint import HEADER_BYTES, TABLE_BYTES, newest, read_head, read_tables
-from training import Psd, finish, free_ports, psds, psworker, synth, wait_for  # noqa: F401 (psds is a fixture)
+from training import Psd, finish, free_ports, in_time, psds, psworker, synth, wait_for  # noqa: F401 (psds is a fixture)
 
 KILLS = int(os.environ.get("PS_KILLS", "6"))
 SEED = int(os.environ.get("PS_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -78,9 +78,15 @@ class Cluster:
         return counts
 
 
+def clocks_of(nodes):
+    """Of the first worker, by shard."""
+    return [j["workers"][0]["clock"] if j["workers"] else 0 for node in nodes for s in node.stats()["shards"] for j in s["jobs"]] or [0]
+
+
 def disturb(cluster, psds, rng, n_kills):
-    """Kills so often, or until the run is over; returns how often."""
-    n_done = 0
+    """Kills so often, or until the run is over; returns how often. First a worker that has left a state, whatever the machine takes to start one."""
+    wait_for("some steps", lambda: cluster.is_over() or all(n > 3 for n in clocks_of(cluster.nodes)))
+    n_done = cluster.kill_worker(0)
     while n_done < n_kills and not cluster.is_over():
         time.sleep(rng.uniform(0.02, 0.4))  # the moment of the kill is random; nothing is waited for
         if rng.random() < 0.65:
@@ -97,13 +103,17 @@ def test_a_run_in_lock_step_ends_in_the_same_bits_however_often_servers_and_work
     data = synth(tmp_path / "log.tsv", 6000 + 4000 * KILLS)
     want = Cluster(psds, tmp_path / "calm", data, "--mode", "bsp").tables()
     assert any(len(rows) > 100 for rows in want.values())
-    cluster = Cluster(psds, tmp_path / "killed", data, "--mode", "bsp")
-    n_kills = disturb(cluster, psds, rng, KILLS)
-    got = cluster.tables()
-    assert n_kills > KILLS // 3, "the run was over before it was disturbed"
+
+    def killed(n):
+        cluster = Cluster(psds, tmp_path / f"killed{n}", data, "--mode", "bsp")
+        n_kills = disturb(cluster, psds, rng, KILLS)
+        got = cluster.tables()
+        return (cluster, got) if n_kills > KILLS // 3 else None
+
+    cluster, got = in_time(killed)
     assert "a process before this one has left its state" in cluster.said
     assert got == want, cluster.said
-    assert not any((tmp_path / "killed").glob("state-*/*.pushes")), "what is kept goes at the end"
+    assert not any(cluster.tmp_path.glob("state-*/*.pushes")), "what is kept goes at the end"
 
 
 @pytest.mark.timeout(240 + 20 * KILLS)
@@ -113,10 +123,14 @@ def test_no_push_is_lost_or_applied_twice_however_often_servers_and_workers_are_
     rng = random.Random(SEED ^ 1)
     n_rows = 10000 + 8000 * KILLS
     data = synth(tmp_path / "log.tsv", n_rows)
-    cluster = Cluster(psds, tmp_path / "killed", data, "--mode", *mode)
-    n_kills = disturb(cluster, psds, rng, KILLS)
-    counts = cluster.step_counts("/emb")
-    assert n_kills > KILLS // 3, "the run was over before it was disturbed"
+
+    def killed(n):
+        cluster = Cluster(psds, tmp_path / f"killed{n}", data, "--mode", *mode)
+        n_kills = disturb(cluster, psds, rng, KILLS)
+        counts = cluster.step_counts("/emb")
+        return (cluster, counts) if n_kills > KILLS // 3 else None
+
+    cluster, counts = in_time(killed)
     assert "joins as somebody new" not in cluster.said and "declared this worker dead" not in cluster.said
     n_batches = -(-n_rows // 32)
     assert counts == [n_batches] * (N_NODES * N_SHARDS), cluster.said
@@ -125,12 +139,17 @@ def test_no_push_is_lost_or_applied_twice_however_often_servers_and_workers_are_
 def test_a_worker_that_takes_a_dead_ones_place_trains_no_step_again(psds, tmp_path):
     """Without --state-dir: a new process under the rank joins where the job stands, and reads on from there."""
     data = synth(tmp_path / "log.tsv", 12000)
-    node = psds("--shards", 2, "--lease", "1s")
-    flags = ("--data", data, "--servers", node.address, *MODEL, "--row-cache", 0)
-    first = psworker("train", *flags)
-    wait_for("some steps", lambda: any(w["clock"] >= 20 for j in node.stats()["jobs"] for w in j["workers"]))
-    first.kill()
-    first.communicate()
+
+    def killed(_):
+        node = psds("--shards", 2, "--lease", "1s")
+        flags = ("--data", data, "--servers", node.address, *MODEL, "--row-cache", 0)
+        first = psworker("train", *flags)
+        wait_for("some steps", lambda: any(w["clock"] >= 20 for j in node.stats()["jobs"] for w in j["workers"]))
+        first.kill()
+        _, said = first.communicate()
+        return flags if first.returncode == -signal.SIGKILL and "trained on" not in said else None
+
+    flags = in_time(killed)
     _, said = finish(psworker("train", *flags))
     clock, skipped = map(int, re.search(r"the job is under way: this worker goes on at clock (\d+), behind (\d+)",
                                         said).groups())
@@ -140,19 +159,24 @@ def test_a_worker_that_takes_a_dead_ones_place_trains_no_step_again(psds, tmp_pa
 
 def test_a_state_of_other_settings_is_refused_and_a_second_process_too(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 60000)
-    node = psds("--shards", 2)
-    (tmp_path / "state").mkdir()
-    flags = ("--data", data, "--servers", node.address, *MODEL, "--state-dir", tmp_path / "state")
-    first = psworker("train", *flags)
-    wait_for("some steps", lambda: any(w["clock"] >= 5 for j in node.stats()["jobs"] for w in j["workers"]))
-    first.send_signal(signal.SIGSTOP)  # or it might be over before the next asks, and nothing would be left to refuse
+
+    def stopped(n):
+        node, state = psds("--shards", 2), tmp_path / f"state{n}"
+        state.mkdir()
+        flags = ("--data", data, "--servers", node.address, *MODEL, "--state-dir", state)
+        first = psworker("train", *flags)
+        wait_for("some steps", lambda: any(w["clock"] >= 5 for j in node.stats()["jobs"] for w in j["workers"]))
+        first.send_signal(signal.SIGSTOP)  # or it might be over before the next asks, and nothing would be left to refuse
+        return (first, state, flags) if any(state.glob("*.pushes")) else None
+
+    first, state, flags = in_time(stopped)
     _, said = finish(psworker("train", *flags), status=1)
     assert "another process has" in said
     first.kill()
     first.communicate()
     _, said = finish(psworker("train", *flags, "--batch", 16), status=1)
     assert "--batch" in said and "remove" in said
-    for damaged in (tmp_path / "state").glob("*.pushes"):  # all: which of them counts is the spool's own business
+    for damaged in state.glob("*.pushes"):  # all: which of them counts is the spool's own business
         pushes = bytearray(damaged.read_bytes())
         pushes[IN_FIRST_PUSH] ^= 1
         damaged.write_bytes(pushes)

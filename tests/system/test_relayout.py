@@ -3,13 +3,13 @@ is told, and what cannot be had is refused."""
 
 import json
 import shutil
-import socket
 import subprocess
 
 import pytest
 
 import wire
 from conftest import BIN
+from training import free_ports
 
 DIM = 4
 KEYS = list(range(1, 61))
@@ -86,18 +86,15 @@ def test_the_layout_that_wrote_it_goes_on_in_the_middle_of_the_step(start_psd, t
 
 def test_tools_see_the_clock_that_all_shards_have(torn, tmp_path):
     got = subprocess.run([BIN / "psctl", "restore", torn, "--to", tmp_path / "one", "--shards", "1", "--json"],
-                         capture_output=True, text=True, timeout=60)
+                         capture_output=True, text=True, timeout=300)
     assert got.returncode == 0 and "is brought to 5" in got.stderr, got.stderr
     got = subprocess.run([BIN / "psctl", "diff", torn, tmp_path / "one", "--json"], capture_output=True, text=True,
-                         timeout=60)
+                         timeout=300)
     assert got.returncode == 0 and json.loads(got.stdout)["same"], got.stdout + got.stderr
 
 
 def test_nodes_that_do_not_see_each_other_are_told_how_to_agree(start_psd, tmp_path):
-    free = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    nodes = [f"127.0.0.1:{s.getsockname()[1]}" for s in free]
-    for s in free:
-        s.close()
+    nodes = [f"127.0.0.1:{port}" for port in free_ports(2)]
 
     def start(i, n_shards, *more):
         return start_psd("--cluster", ",".join(nodes), "--node", str(i), "--listen", nodes[i], "--shards", n_shards,
@@ -135,7 +132,7 @@ def test_a_clock_of_a_job_in_ssp_is_told_to_be_inexact(start_psd, tmp_path):
     job.push(1, 1, 3)
     psd.kill()
     got = subprocess.run([BIN / "psctl", "replay", tmp_path / "data", "--at", "job:4", "--json"], capture_output=True,
-                         text=True, timeout=60)
+                         text=True, timeout=300)
     notes = [line for line in got.stderr.splitlines() if "not in lock step" in line]
     assert got.returncode == 0 and len(notes) == 1, got.stderr
     for more in (("--restore", str(tmp_path / "data"), "--shards", "3"), args_of(tmp_path, "--shards", "2")):
@@ -161,7 +158,7 @@ def test_tools_refuse_a_damaged_log_and_take_a_state_before_it(start_psd, tmp_pa
     segment.write_bytes(damaged)
 
     def psctl(*args):
-        return subprocess.run([BIN / "psctl", *args], capture_output=True, text=True, timeout=60)
+        return subprocess.run([BIN / "psctl", *args], capture_output=True, text=True, timeout=300)
 
     for args in (("restore", data, "--to", tmp_path / "r"), ("export", data, "--out", tmp_path / "x.safetensors"),
                  ("replay", data), ("diff", data, data)):

@@ -16,11 +16,10 @@ from wire import floats
 
 np = pytest.importorskip("numpy", reason="python3-numpy is not installed: arrays cannot be read")
 
-pytestmark = pytest.mark.timeout(120)
 
 
 def psctl(*args):
-    return subprocess.run([str(BIN / "psctl"), *map(str, args)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(BIN / "psctl"), *map(str, args)], capture_output=True, text=True, timeout=300)
 
 
 def told(*args, code=0):
@@ -51,12 +50,12 @@ def killed(tmp_path_factory):
     training.synth(base / "clicks.tsv", 6000)
     psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "4", "--data-dir", "data",
                   "--checkpoint-every", "0", "--keep", "10", "--durability", "fsync"], base)
-    job = training.psworker("train", "--format", "criteo", "--data", base / "clicks.tsv", "--job", "j", "--epochs", "20",
+    job = training.psworker("train", "--format", "criteo", "--data", base / "clicks.tsv", "--job", "j", "--epochs", "10000",
                             "--table-storage", "bf16", "--servers", f"127.0.0.1:{psd.port}")
     for clock in (3, 9, 15):
-        eventually(lambda: any(j["min_clock"] >= clock for j in psd.stats()["jobs"]), 60)
+        eventually(lambda: any(j["min_clock"] >= clock for j in psd.stats()["jobs"]))
         assert psctl("checkpoint", "--server", f"127.0.0.1:{psd.port}").returncode == 0
-    eventually(lambda: any(j["min_clock"] >= 24 for j in psd.stats()["jobs"]), 60)
+    eventually(lambda: any(j["min_clock"] >= 24 for j in psd.stats()["jobs"]))
     psd.kill()
     job.kill()
     job.wait()
@@ -185,7 +184,7 @@ def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_pa
     psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "20ms", "--checkpoint-deltas", "2",
                     "--keep", "1", "--durability", "none")  # segments of 64 MiB, which 250 pushes fill
     load = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "5000", "--dim", "64",
-                             "--rate", "400", "--seconds", "80", "--warmup", "0"], stdout=subprocess.DEVNULL)
+                             "--rate", "400", "--seconds", "500", "--warmup", "0"], stdout=subprocess.DEVNULL)
     firsts, newest, n_pushes = set(), set(), [0]
     try:
         eventually(lambda: any(data.glob("checkpoints/*/MANIFEST")))

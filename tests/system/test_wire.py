@@ -5,7 +5,7 @@ import re
 import signal
 
 from checkpoint import read_tables
-from training import finish, psds, psworker, result, synth, train  # noqa: F401
+from training import ended_by_itself, finish, in_time, psds, psworker, result, synth, train  # noqa: F401
 
 BATCH = 64
 SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", BATCH, "--seed", "7", "--format", "criteo", "--job", "ctr",
@@ -59,13 +59,20 @@ def test_a_run_stopped_by_a_signal_goes_on_where_it_was(psds, tmp_path):
     rows = 40000
     data = synth(tmp_path / "log.tsv", rows)
     want = local(tmp_path, data, *LOSSY)
-    node, state = psds("--shards", 2), tmp_path / "state"
-    first = worker(node, data, *LOSSY, "--state-dir", state, "--progress-every", "10ms")
-    for line in first.stdout:
-        if '"step":' in line and int(re.search(r'"step":(\d+)', line)[1]) >= 10:
-            break
-    first.send_signal(signal.SIGTERM)
-    r = result(finish(first)[0])
+
+    def stopped_early(n):
+        node, state = psds("--shards", 2), tmp_path / f"state{n}"
+        first = worker(node, data, *LOSSY, "--state-dir", state, "--progress-every", "10ms")
+        for line in first.stdout:
+            if '"step":' in line and int(re.search(r'"step":(\d+)', line)[1]) >= 10:
+                break
+        first.send_signal(signal.SIGTERM)
+        out, _ = finish(first)
+        if ended_by_itself(out) or result(out)["step"] == rows // BATCH:
+            return None
+        return node, state, result(out)
+
+    node, state, r = in_time(stopped_early)
     assert r["stopped_early"] and 10 <= r["step"] < rows // BATCH
     _, rest = cut(tmp_path, data, r["step"] * BATCH, "rest")
     _, err = finish(worker(node, rest, *LOSSY, "--state-dir", state))
@@ -75,14 +82,19 @@ def test_a_run_stopped_by_a_signal_goes_on_where_it_was(psds, tmp_path):
 
 def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 40000)
-    node, state = psds("--shards", 1), tmp_path / "state"
-    flags = (*LOSSY, "--state-dir", state, "--state-every", 10)
-    killed = worker(node, data, *flags, "--progress-every", "10ms")
-    for line in killed.stdout:
-        if '"step":' in line and int(re.search(r'"step":(\d+)', line)[1]) >= 30:
-            break
-    killed.kill()
-    killed.communicate()
+
+    def killed(n):
+        node, state = psds("--shards", 1), tmp_path / f"state{n}"
+        flags = (*LOSSY, "--state-dir", state, "--state-every", 10)
+        w = worker(node, data, *flags, "--progress-every", "10ms")
+        for line in w.stdout:
+            if '"step":' in line and int(re.search(r'"step":(\d+)', line)[1]) >= 30:
+                break
+        w.kill()
+        w.communicate()
+        return (node, state, flags) if w.returncode == -signal.SIGKILL and any(state.glob("*.residuals")) else None
+
+    node, state, flags = in_time(killed)
     head, _ = cut(tmp_path, data, 4 * BATCH, "head")
     _, err = finish(worker(node, data, *flags))  # goes on behind the last step
     assert re.search(r"did not end by itself; what it owed to \d+ rows is as of its step \d+0:", err), err

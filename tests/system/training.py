@@ -55,7 +55,7 @@ def is_free(port):
     return True
 
 
-def wait_for(what, condition, seconds=30):
+def wait_for(what, condition, seconds=120):
     """The first true value of condition(); asks every 50 ms."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -64,6 +64,16 @@ def wait_for(what, condition, seconds=30):
             return value
         time.sleep(0.05)  # between two questions
     raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+def in_time(attempt, tries=5):
+    """The first of attempt(0), attempt(1) ... that is not None. None says that a run was over before it could be disturbed, or that another process
+    did not get its turn: a busy machine had kept it waiting."""
+    for n in range(tries):
+        got = attempt(n)
+        if got is not None:
+            return got
+    raise AssertionError(f"{tries} times the run was over before it was disturbed")
 
 
 class Psd:
@@ -82,7 +92,7 @@ class Psd:
         self.address, self.http = self._ready()
 
     def _ready(self):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             m = re.findall(r"psd ready: listening on ([^,\s]+), http ([^,\s]+)", self.log.read_text())
             if len(m) > self.n_before:
@@ -93,7 +103,7 @@ class Psd:
         raise AssertionError(f"psd did not become ready: {self.log.read_text()}")
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as r:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=60) as r:
             return r.read().decode()
 
     def stats(self):
@@ -102,7 +112,7 @@ class Psd:
     def stop(self):
         """SIGTERM, which writes a checkpoint; the exit status must be 0."""
         self.proc.send_signal(signal.SIGTERM)
-        assert self.proc.wait(60) == 0, self.log.read_text()
+        assert self.proc.wait(120) == 0, self.log.read_text()
 
     def kill(self):
         if self.proc.poll() is None:
@@ -148,6 +158,28 @@ def result(out):
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert lines and lines[-1]["event"] == "result", out
     return lines[-1]
+
+
+def ended_by_itself(out):
+    """Was a run whose first lines were read before over by then? What was read with them may be the last."""
+    return '"event":"result"' not in out
+
+
+def restarted(psds, folder, *flags):
+    """A run whose node is stopped by SIGTERM in the midst of it and started again: what it says in the end, and the node's data. None: it was
+    over too soon."""
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    node = psds("--shards", 2, listen=listen, dir=folder)
+    w = psworker("train", *flags, "--servers", node.address, "--json", "-", "--progress-every", "20ms")
+    for _ in range(2):
+        assert w.stdout.readline()
+    node.stop()
+    again = psds("--shards", 2, listen=listen, dir=folder)
+    out, _ = finish(w)
+    again.stop()
+    if ended_by_itself(out) or not result(out)["reconnects"]:
+        return None
+    return result(out), again.data
 
 
 def synth(path, rows, seed=1, **kw):

@@ -217,7 +217,7 @@ class Closed(Exception):
 class Wire:
     """One connection. Requests are numbered; a reply to another request than the last is kept for wait()."""
 
-    def __init__(self, port, host="127.0.0.1", timeout=20):
+    def __init__(self, port, host="127.0.0.1", timeout=60):
         self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ids = itertools.count(1)

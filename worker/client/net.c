@@ -12,6 +12,7 @@
 #include "worker/client/seek.h"
 
 #define TICK_MS 20u
+#define STEP_MS_MAX 500u /* by which the links' time moves at once */
 #define SPARE_ORDERS \
     64u /* kept; more do not wait at a time, but for a thread that gets no core */
 
@@ -23,6 +24,7 @@ struct net {
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
+    uint64_t now_ms, loop_ms; /* the links' time; the loop's at the last tick */
     struct channel_hub hub;
     struct mailbox mailbox;
     struct spares orders; /* that were carried out */
@@ -171,11 +173,15 @@ void net_leave(struct net *net)
     post(net, order_new(net, ORDER_LEAVE, NULL, 0));
 }
 
+/* While this process is stopped no time passes: no server is given up for answers that were not looked at. */
 static void on_tick(uv_timer_t *timer)
 {
     struct net *net = CONTAINER_OF(timer, struct net, timer);
+    uint64_t loop_ms = uv_now(&net->loop), step_ms = loop_ms - net->loop_ms;
 
-    fleet_tick(net->fleet, uv_now(&net->loop));
+    net->now_ms += step_ms < STEP_MS_MAX ? step_ms : STEP_MS_MAX;
+    net->loop_ms = loop_ms;
+    fleet_tick(net->fleet, net->now_ms);
 }
 
 static void run(void *arg)
@@ -228,6 +234,7 @@ static int start(struct net *net)
         return status;
     }
     channel_hub_init(&net->hub, &net->loop);
+    net->now_ms = net->loop_ms = uv_now(&net->loop);
     uv_timer_init(&net->loop, &net->timer);
     uv_timer_start(&net->timer, on_tick, 0, TICK_MS);
     status = uv_thread_create(&net->thread, run, net);

@@ -5,6 +5,13 @@
 /* KILLED, or without power, in an operation; or that one alone fails. */
 enum trouble { KILLED, POWER, FAULT };
 
+/* Under ThreadSanitizer, where a start takes long and only the order of threads is new, not each of the operations. */
+#ifdef __SANITIZE_THREAD__
+#define STRIDE 7 /* odd: what is done with every other operation is done */
+#else
+#define STRIDE 1
+#endif
+
 /* File operations of a start that nothing happens to. */
 static long n_ops_of(struct node *n, const char *const *told, uint32_t n_shards)
 {
@@ -55,7 +62,7 @@ static void an_interrupted_start_has_done_nothing_or_all(const char *const *told
     struct node n;
     long n_ops = n_ops_of(&n, told, n_shards);
 
-    for (long k = 0; k < n_ops; k += k + 100 < n_ops ? 5 : 1) {
+    for (long k = 0; k < n_ops; k += (k + 100 < n_ops ? 5 : 1) * STRIDE) {
         bool stands = interrupt(&n, told, n_shards, n_steps, trouble, k);
 
         n_all += stands;
@@ -63,7 +70,7 @@ static void an_interrupted_start_has_done_nothing_or_all(const char *const *told
     }
     print_message("%llu starts had done nothing, %llu all\n", (unsigned long long)n_nothing,
                   (unsigned long long)n_all);
-    assert_true(n_nothing > 10 && n_all > 3);
+    assert_true(n_nothing > 10 / STRIDE && n_all > 3 / STRIDE);
 }
 
 static void at_any_operation(void **state)
@@ -133,9 +140,9 @@ static void a_checkpoint_that_a_start_goes_on_from_outlives_a_power_cut(void **s
     assert_false(is_there(&n, 1, "")); /* it was not safe before */
     node_end(&n);
     assert_true(starts_unsynced(-1, &n_ops));
-    for (long k = 0; k < n_ops; k++)
+    for (long k = 0; k < n_ops; k += STRIDE)
         n_refused += !starts_unsynced(k, &n_any);
-    assert_true(n_refused > 10);
+    assert_true(n_refused > 10 / STRIDE);
 }
 
 static void one_that_is_to_stop_begins_nothing(void **state)

@@ -263,9 +263,9 @@ static inline void fake_count_bytes(struct fake *f, const struct ps_push_section
 static inline void fake_ask_to_stop(struct fake *f)
 {
     raise(SIGTERM);
-    for (int ms = 0; !stop_asked(f->stop) && ms < 10000; ms++)
+    for (int ms = 0; !stop_asked(f->stop) && ms < 120000; ms++)
         nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-    fake_want(f, stop_asked(f->stop), "a signal that nobody has heard of for 10 s");
+    fake_want(f, stop_asked(f->stop), "a signal that nobody has heard of for 2 minutes");
 }
 
 static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
@@ -405,7 +405,7 @@ static inline void fake_deinit(struct fake *f)
     pthread_mutex_destroy(&f->lock);
 }
 
-/* Waits until the pull of this clock has been asked for; false after 10 s. */
+/* Waits until the pull of this clock has been asked for; false after 2 minutes. */
 static inline bool fake_wait_pull(struct fake *f, uint64_t clock)
 {
     struct timespec until;
@@ -413,7 +413,7 @@ static inline bool fake_wait_pull(struct fake *f, uint64_t clock)
     int late = 0;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 10;
+    until.tv_sec += 120;
     pthread_mutex_lock(&f->lock);
     while (!(f->n_pulls > 0 && f->pull_clock >= clock) && !late)
         late = pthread_cond_timedwait(&f->changed, &f->lock, &until);
