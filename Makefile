@@ -17,7 +17,7 @@ VERSION  = 0.1.0
 APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev
-APT_TEST  = libcmocka-dev python3 python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
+APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd
 APT_LINT  = clang clang-format binutils
 APT_FUZZ  = clang libclang-rt-dev

@@ -11,6 +11,11 @@ void *pages_alloc(size_t n_bytes)
     return mem_try_alloc(n_bytes);
 }
 
+void pages_from(pages_source *source)
+{
+    (void)source;
+}
+
 void pages_free(void *pages, size_t n_bytes)
 {
     (void)n_bytes;
@@ -26,9 +31,9 @@ void pages_touch(void *pages, size_t n_bytes)
 
 #include <sys/mman.h>
 
-#include "common/reserve.h"
-
 #define HUGE_BYTES ((size_t)2 << 20)
+
+static pages_source *first_source;
 
 static void *map(size_t n_bytes)
 {
@@ -56,6 +61,11 @@ static void *map_aligned(size_t n_bytes)
     return pages + before;
 }
 
+void pages_from(pages_source *source)
+{
+    first_source = source;
+}
+
 void *pages_alloc(size_t n_bytes)
 {
     void *pages;
@@ -64,7 +74,7 @@ void *pages_alloc(size_t n_bytes)
         return NULL;
     if (n_bytes < HUGE_BYTES)
         return map(n_bytes);
-    pages = reserve_take(n_bytes);
+    pages = first_source ? first_source(n_bytes) : NULL;
     return pages ? pages : map_aligned(n_bytes);
 }
 

@@ -15,6 +15,11 @@
 /* Zeroed memory or NULL. n_bytes > 0. */
 void *pages_alloc(size_t n_bytes) MUST_CHECK;
 
+/* From here on memory of 2 MiB and more is asked for there first; NULL: nowhere. Before other threads ask for any. So who needs pages
+ * alone needs no reserve, and none of the libraries that it needs. */
+typedef void *pages_source(size_t n_bytes);
+void pages_from(pages_source *source);
+
 /* n_bytes: as it was asked for. NULL is fine. */
 void pages_free(void *pages, size_t n_bytes);
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/now.h"
+#include "common/pages.h"
 
 #define PAGE_BYTES ((uint64_t)4096)
 #define HUGE_BYTES ((uint64_t)2 << 20)
@@ -100,6 +101,7 @@ int reserve_init(uint64_t n_bytes, struct err *err)
     touch_all(reserve.start, whole);
     reserve.n_bytes = whole;
     atomic_store(&reserve.n_taken, 0);
+    pages_from(reserve_take);
     log_info("%.1f GiB of memory reserved in %.1f s", (double)whole / (1u << 30),
              (double)(now_mono_ms() - began_ms) * 1e-3);
     return 0;
@@ -109,6 +111,7 @@ void reserve_deinit(void)
 {
     uint64_t n_left = reserve_left();
 
+    pages_from(NULL);
     if (n_left)
         munmap(reserve.start + reserve.n_bytes - n_left, n_left);
     reserve.start = NULL;

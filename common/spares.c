@@ -34,8 +34,8 @@ bool spares_give(struct spares *s, struct spare *spare, size_t n_bytes)
     bool is_kept;
 
     pthread_mutex_lock(&s->lock);
-    is_kept =
-        s->n < s->n_min || (n_bytes <= s->max_bytes && s->n_bytes <= s->max_bytes - n_bytes);
+    is_kept = s->n < s->n_min ||
+              (s->max_bytes && n_bytes <= s->max_bytes && s->n_bytes <= s->max_bytes - n_bytes);
     if (is_kept) {
         *spare = (struct spare){ .next = s->first, .n_bytes = n_bytes };
         s->first = spare;

@@ -5,7 +5,7 @@
  *     take (or make a new one) -> fill -> hand on -> done with it: give -> take ...
  *
  * So there are never more blocks than were in use at one time. Of those that lie here idle, after a rush, the first
- * n_min stay whatever they hold, and more as long as all together hold at most max_bytes.
+ * n_min stay whatever they hold, and more as long as all together hold at most max_bytes; if that is 0, none more.
  *
  * Any thread may call these.
  */

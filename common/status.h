@@ -40,7 +40,8 @@
     X(PS_ESETTING,  -10022, "a setting is wrong")                                      \
     X(PS_ENOJOIN,   -10023, "the connection has not joined a job")                     \
     X(PS_ECOUNT,    -10024, "counts and lengths do not match")                         \
-    X(PS_ENOCHECKPOINT, -10025, "no valid checkpoint")
+    X(PS_ENOCHECKPOINT, -10025, "no valid checkpoint")                                 \
+    X(PS_EHTTP,     -10026, "it answers HTTP: is this the stats port?")
 /* clang-format on */
 
 enum ps_status {

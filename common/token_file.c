@@ -39,7 +39,8 @@ int token_file_read(const struct file_ops *files, const char *path,
         return err_set(err, PS_ESETTING,
                        "token-file: %.150s holds more than the %u characters of a token", path,
                        TOKEN_FILE_MAX - 1);
-    while (n > 0 && strchr("\r\n\t ", text[n - 1]))
+    while (n > 0 &&
+           memchr("\r\n\t ", text[n - 1], 4)) /* not strchr(), which finds a NUL, too */
         n--;
     if (n == 0 || n >= TOKEN_FILE_MAX || memchr(text, '\0', (size_t)n) ||
         memchr(text, '\n', (size_t)n))

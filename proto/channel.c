@@ -13,7 +13,10 @@
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
+
+#include "common/status.h"
 
 #define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
 #define HIGH_WATER_BYTES (8u << 20)
@@ -196,6 +199,17 @@ static void flush(struct channel *c)
         end_broken(c, status);
 }
 
+/* Looks for a frame at the front. That what is there instead is an HTTP answer is for the owner to tell. */
+static int look(struct channel *c, struct frame_header *ret_header)
+{
+    const size_t len = buf_len(&c->in.buf);
+    int status = channel_in_look(&c->in, c->frame_max_bytes, ret_header);
+
+    c->hears_http =
+        status == PS_EPROTO && memcmp(buf_front(&c->in.buf), "HTTP", len < 4 ? len : 4) == 0;
+    return status;
+}
+
 /* Hands whole frames in c->in to the owner, as long as it may. */
 static void deliver(struct channel *c)
 {
@@ -204,7 +218,7 @@ static void deliver(struct channel *c)
 
     c->delivering = true;
     while (c->state == CHANNEL_OPEN && !c->held) {
-        status = channel_in_look(&c->in, c->frame_max_bytes, &header);
+        status = look(c, &header);
         if (!status && !channel_in_is_whole(&c->in))
             break;
         if (!status && turn_is_over(c)) {

@@ -77,6 +77,7 @@ struct channel {
     struct channel_out out;
     bool delivering, held;    /* the frame at the front, by events.frame or its owner */
     bool declined;            /* to take what the socket has, just now */
+    bool hears_http;          /* what it ended of, as no frame begins so */
     bool stopped;             /* reading, at libuv */
     bool lingering, finished; /* see channel_close() */
     struct channel_hub_waiter waiter;

@@ -44,12 +44,20 @@ static void notice(void *arg, const char *sentence)
     log_info("%s", sentence);
 }
 
+static const char *sentence_of(const struct err *err)
+{
+    return err->text[0] ? err->text : status_text(err->status);
+}
+
 /* Frees everything; what goes wrong at the very end fails a run that had gone well. */
 static int run_deinit(struct run *r, int status, struct err *err)
 {
     struct err late = { 0 };
-    int late_status = progress_close(r->progress, &late);
+    int late_status;
 
+    if (status)
+        progress_failure(r->progress, sentence_of(err));
+    late_status = progress_close(r->progress, &late);
     if (late_status && !status) {
         status = late_status;
         *err = late;
@@ -108,13 +116,10 @@ static int moments_from_tables(struct run *r, struct err *err)
 static int final_validation(struct run *r, struct trainer *t, struct metrics_result *ret,
                             struct err *err)
 {
-    char token[TOKEN_FILE_MAX];
-    int status = token_file_read(&file_os, r->settings.token_file, token, err);
+    int status = 0;
 
-    if (!r->settings.local && !status && r->settings.workers > 1)
-        others_wait(&r->settings, token, r->stop);
-    if (status)
-        return status;
+    if (!r->settings.local && r->settings.workers > 1)
+        others_wait(&r->settings, r->stop);
     if (!r->settings.local) { /* this worker has left: what follows is a reader's question */
         r->store->ops->close(r->store);
         r->store = NULL;
@@ -164,13 +169,21 @@ static void leave_on_failure(struct run *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
+/* Once: what can be read but once, as a shell's <(...), is a file, too. */
+static int read_token(struct settings *s, struct err *err)
+{
+    return s->local || s->checkpoint[0]
+               ? 0
+               : token_file_read(&file_os, s->token_file, s->token, err);
+}
+
 /* The servers, as whoever the process before this one was, if it has left its state. */
 static int open_store(struct run *r, struct err *err)
 {
     const struct settings *s = &r->settings;
-    int status = 0;
+    int status = read_token(&r->settings, err);
 
-    if (s->state_dir[0])
+    if (!status && s->state_dir[0])
         status = claim_take(s->state_dir, s->job, s->rank, &r->claim, err);
     if (!status)
         status = setup_spool(s, notice, NULL, &r->spool, err);
@@ -186,17 +199,28 @@ static int open_store(struct run *r, struct err *err)
     return status;
 }
 
+/* All that can be without servers. What it takes to look at the data is no training. */
+static int prepare(struct run *r, struct err *err)
+{
+    int status = progress_open(&r->settings, &r->progress, err);
+
+    if (status)
+        return status;
+    progress_pause(r->progress);
+    status = setup_data(&r->setup, &r->settings, true, true, err);
+    if (!status)
+        status = setup_model(&r->setup, err);
+    if (!status && r->settings.save[0])
+        status = store_local_may_save(r->settings.save, err);
+    progress_resume(r->progress);
+    return status;
+}
+
 static int train(struct run *r, struct err *err)
 {
     struct trainer *t;
-    int status = setup_data(&r->setup, &r->settings, true, true, err);
+    int status = prepare(r, err);
 
-    if (!status)
-        status = setup_model(&r->setup, err);
-    if (!status)
-        status = progress_open(&r->settings, &r->progress, err);
-    if (!status && r->settings.save[0])
-        status = store_local_may_save(r->settings.save, err);
     if (status)
         return status;
     r->stop = stop_start();
@@ -257,6 +281,8 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
 
     if (!status)
         status = setup_model(&r->setup, err);
+    if (!status)
+        status = read_token(&r->settings, err);
     if (!status)
         status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
     if (!status)
@@ -396,7 +422,7 @@ static int refuse_place(int argc, char **argv, struct err *err)
 
 static int fail(int exit_code, const struct err *err)
 {
-    fprintf(stderr, "psworker: %s\n", err->text[0] ? err->text : status_text(err->status));
+    fprintf(stderr, "psworker: %s\n", sentence_of(err));
     return exit_code;
 }
 

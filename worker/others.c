@@ -8,13 +8,15 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/now.h"
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
+#include "worker/client/seek.h"
 
 #define ASK_EVERY_MS 100
 #define SAY_EVERY_MS 5000
 #define ANSWER_MS 5000
-#define WHY_MS 1000 /* the same for who is in a hurry */
+#define WHY_MS 1000 /* the same for who is in a hurry, or has but little time left */
 
 static const char *text_of(const cJSON *object, const char *name)
 {
@@ -63,60 +65,87 @@ static int count(const char *json, const char *name, char *ret_who, size_t n_byt
     return n;
 }
 
-static void first_server(const struct settings *s, char ret[static SETTINGS_TEXT_MAX])
+/* Asks the servers of --servers in turn, until one answers: 0, or why the last one did not. */
+static int try_servers(const struct settings *s,
+                       int (*try)(void *arg, const char *server, struct err *err), void *arg,
+                       struct err *err)
 {
-    snprintf(ret, SETTINGS_TEXT_MAX, "%s", s->servers);
-    ret[strcspn(ret, ",")] = 0;
+    struct address *servers = mem_alloc(SEEK_SERVERS_MAX * sizeof *servers);
+    uint32_t n;
+    int status = address_list(s->servers, SEEK_SERVERS_MAX, servers, &n, err);
+
+    if (!status)
+        for (uint32_t i = 0; i < n && (!i || status); i++)
+            status = try(arg, servers[i].text, err);
+    free(servers);
+    return status;
 }
 
-/* The first server's answer, to be freed. */
-static int question(const struct settings *s, const char *token, const char *command,
-                    uint32_t timeout_ms, char **ret_json, struct err *err)
-{
-    char server[SETTINGS_TEXT_MAX];
+struct question {
+    const struct settings *settings;
+    const char *command;
+    uint32_t timeout_ms;
+    char *json; /* the answer, to be freed */
+};
 
-    first_server(s, server);
-    return ps_admin(server, token, command, "", timeout_ms, ret_json, err);
+static int put_question(void *arg, const char *server, struct err *err)
+{
+    struct question *q = arg;
+
+    return ps_admin(server, q->settings->token, q->command, "", q->timeout_ms, &q->json, err);
 }
 
-static int ask(const struct settings *s, const char *token, char *ret_who, size_t n_bytes,
+static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_who, size_t n_bytes,
                int *ret_n, struct err *err)
 {
-    char *json;
-    int status = question(s, token, "workers", ANSWER_MS, &json, err);
+    struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
+    int status = try_servers(s, put_question, &q, err);
 
     if (status)
         return status;
-    *ret_n = count(json, s->job, ret_who, n_bytes);
-    free(json);
+    *ret_n = count(q.json, s->job, ret_who, n_bytes);
+    free(q.json);
     return *ret_n < 0 ? err_set(err, PS_EPROTO, "the list of workers cannot be read") : 0;
 }
 
+/* For an answer: what is left, in bounds. A server that hangs is not to hold a worker for longer than was said. */
+static uint32_t answer_ms(const struct settings *s, uint64_t waited_ms)
+{
+    uint64_t left_ms = s->finish_timeout_ms > waited_ms ? s->finish_timeout_ms - waited_ms : 0;
+
+    if (left_ms < WHY_MS)
+        return WHY_MS;
+    return left_ms < ANSWER_MS ? (uint32_t)left_ms : ANSWER_MS;
+}
+
 /* A question that fails is asked again: what was trained is not thrown away for it. */
-void others_wait(const struct settings *s, const char *token, const struct stop *stop)
+void others_wait(const struct settings *s, const struct stop *stop)
 {
     const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
-    uint64_t waited_ms = 0;
+    const uint64_t since_ms = now_mono_ms();
+    uint64_t waited_ms = 0, say_ms = SAY_EVERY_MS;
     char who[160];
     struct err err;
     int n = 0;
 
     for (;;) {
-        if (ask(s, token, who, sizeof who, &n, &err))
+        if (ask(s, answer_ms(s, waited_ms), who, sizeof who, &n, &err))
             snprintf(who, sizeof who, "who is not known (%.100s)", err.text);
         else if (n == 0)
             return;
         if (stop_asked(stop))
             return;
+        waited_ms = now_mono_ms() - since_ms;
         if (waited_ms >= s->finish_timeout_ms) {
             log_warn("going on without the job's other workers (--finish-timeout): %s", who);
             return;
         }
-        if (waited_ms % SAY_EVERY_MS == 0 && waited_ms)
+        if (waited_ms >= say_ms) {
+            say_ms = waited_ms + SAY_EVERY_MS;
             log_info("waiting for the job's other workers: %s", who);
+        }
         sd_notify(0, "WATCHDOG=1");
         nanosleep(&pause, NULL);
-        waited_ms += ASK_EVERY_MS;
     }
 }
 
@@ -176,19 +205,34 @@ static void look_at(const struct ps_admin_node *node, const struct settings *s,
     cJSON_Delete(root);
 }
 
-/* Of all nodes of the cluster that the first server knows. */
-static void ask_why(const struct settings *s, const char *token, const char *server,
-                    const struct hello_reply *cluster, char ret_why[OTHERS_WHY_MAX])
+struct search {
+    const struct settings *settings;
+    char server[ADDRESS_TEXT_MAX + 16]; /* that has told of the cluster */
+    struct hello_reply cluster;
+};
+
+static int find_cluster(void *arg, const char *server, struct err *err)
 {
+    struct search *f = arg;
+
+    snprintf(f->server, sizeof f->server, "%s", server);
+    return ps_admin_cluster(server, f->settings->token, WHY_MS, &f->cluster, err);
+}
+
+/* Of all nodes of the cluster. */
+static void ask_why(const struct settings *s, const struct search *found,
+                    char ret_why[OTHERS_WHY_MAX])
+{
+    const struct hello_reply *cluster = &found->cluster;
     const struct ps_admin_plan plan = {
-        .token = token, .command = "why", .argument = "", .timeout_ms = WHY_MS
+        .token = s->token, .command = "why", .argument = "", .timeout_ms = WHY_MS
     };
     struct ps_admin_node *nodes = mem_alloc(cluster->n_nodes * sizeof *nodes);
     enum reason best = REASON_NONE;
 
     snprintf(ret_why, OTHERS_WHY_MAX, "the servers know of no wait");
     for (uint32_t i = 0; i < cluster->n_nodes; i++)
-        nodes[i].server = i == cluster->node ? server : cluster->nodes[i];
+        nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
     ps_admin_ask(&plan, nodes, cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
         look_at(&nodes[i], s, &best, ret_why);
@@ -197,18 +241,17 @@ static void ask_why(const struct settings *s, const char *token, const char *ser
     free(nodes);
 }
 
-void others_why(const struct settings *s, const char *token, char ret_why[OTHERS_WHY_MAX])
+void others_why(const struct settings *s, char ret_why[OTHERS_WHY_MAX])
 {
-    struct hello_reply *cluster = mem_alloc(sizeof *cluster);
-    char server[SETTINGS_TEXT_MAX];
+    struct search *f = mem_alloc(sizeof *f);
     struct err err = { 0 };
 
-    first_server(s, server);
-    if (ps_admin_cluster(server, token, WHY_MS, cluster, &err))
+    f->settings = s;
+    if (try_servers(s, find_cluster, f, &err))
         snprintf(ret_why, OTHERS_WHY_MAX, "for what is not known (%.200s)", err.text);
     else
-        ask_why(s, token, server, cluster, ret_why);
-    free(cluster);
+        ask_why(s, f, ret_why);
+    free(f);
 }
 
 /* ---- who is gone ---- */
@@ -228,16 +271,16 @@ static void tell_gone(const cJSON *worker, const struct settings *s, struct othe
     gone->told[(uint32_t)rank] = is_gone;
 }
 
-void others_tell_gone(const struct settings *s, const char *token, struct others_gone *gone)
+void others_tell_gone(const struct settings *s, struct others_gone *gone)
 {
+    struct question q = { .settings = s, .command = "workers", .timeout_ms = WHY_MS };
     const cJSON *job, *worker;
     struct err ignored;
-    char *json;
     cJSON *root;
 
-    if (question(s, token, "workers", WHY_MS, &json, &ignored))
+    if (try_servers(s, put_question, &q, &ignored))
         return;
-    root = cJSON_Parse(json);
+    root = cJSON_Parse(q.json);
     cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(root, "jobs"))
     {
         if (strcmp(text_of(job, "name"), s->job) != 0)
@@ -246,5 +289,5 @@ void others_tell_gone(const struct settings *s, const char *token, struct others
             tell_gone(worker, s, gone);
     }
     cJSON_Delete(root);
-    free(json);
+    free(q.json);
 }

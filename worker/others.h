@@ -10,13 +10,13 @@
 
 /* Returns when no worker of the job is live or expected any more (this one has left), on a stop, or after
  * --finish-timeout, which a log line then says. */
-void others_wait(const struct settings *s, const char *token, const struct stop *stop);
+void others_wait(const struct settings *s, const struct stop *stop);
 
 #define OTHERS_WHY_MAX 320u
 #define OTHERS_RANKS_MAX 1024u
 
 /* What this worker waits for, for people: the server's reason, or why there is none. */
-void others_why(const struct settings *s, const char *token, char ret_why[OTHERS_WHY_MAX]);
+void others_why(const struct settings *s, char ret_why[OTHERS_WHY_MAX]);
 
 /* Who has been told of; zeroed by the caller. */
 struct others_gone {
@@ -24,6 +24,6 @@ struct others_gone {
 };
 
 /* A line of the log for each other worker that has been declared dead or did not come, once. */
-void others_tell_gone(const struct settings *s, const char *token, struct others_gone *gone);
+void others_tell_gone(const struct settings *s, struct others_gone *gone);
 
 #endif

@@ -1,5 +1,6 @@
 #include "worker/progress.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -303,6 +304,20 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "bad_rows", state->bad.n);
     fprintf(p->json, ",\"stopped_early\":%s}\n", stopped ? "true" : "false");
     fflush(p->json);
+}
+
+void progress_failure(struct progress *p, const char *sentence)
+{
+    cJSON *text;
+    char *quoted;
+
+    if (!p || !p->json)
+        return;
+    text = cJSON_CreateString(sentence);
+    quoted = cJSON_PrintUnformatted(text);
+    fprintf(p->json, "{\"event\":\"failure\",\"error\":%s}\n", quoted ? quoted : "null");
+    cJSON_free(quoted);
+    cJSON_Delete(text);
 }
 
 void progress_pause(struct progress *p)

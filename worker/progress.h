@@ -42,6 +42,9 @@ void progress_validation(struct progress *p, const struct progress_state *state,
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped);
 
+/* The last line of a run that has failed, instead: why. NULL is fine. */
+void progress_failure(struct progress *p, const char *sentence);
+
 /* Training time so far, validation left out. */
 void progress_pause(struct progress *p);
 void progress_resume(struct progress *p);

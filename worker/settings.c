@@ -241,7 +241,7 @@ static const struct setting rows[] = {
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
         "gradients leave a GPU as they travel, and what codecs owe stays there; the same bytes"),
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
-        "one JSON object a line: progress, validation, result; - for stdout"),
+        "one JSON object a line: progress, validation, last result or failure; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,
         "where predict and synth write; - for stdout; predict leaves what stood there until all went well"),
     ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0,

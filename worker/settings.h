@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "common/settings.h"
+#include "common/token_file.h"
 #include "proto/codec.h"
 #include "proto/spec.h"
 
@@ -35,6 +36,7 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    char token[TOKEN_FILE_MAX]; /* what that holds; main's */
     uint32_t workers, rank, staleness, ahead;
     int mode;
     bool local;

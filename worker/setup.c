@@ -9,7 +9,6 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "common/token_file.h"
 #include "worker/bookmark.h"
 #include "worker/client/spool.h"
 #include "worker/data/moments.h"
@@ -351,9 +350,9 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
                 void (*notice)(void *, const char *), void *arg, struct store **ret,
                 struct err *err)
 {
-    char name[64], host[48] = "?", token[TOKEN_FILE_MAX];
+    char name[64], host[48] = "?";
     struct ps_options options = { .servers = s->servers,
-                                  .token = token,
+                                  .token = s->token,
                                   .name = name,
                                   .reader = !training,
                                   .job = s->job,
@@ -377,9 +376,7 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
         options.bound = 0;
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
-    status = token_file_read(&file_os, s->token_file, token, err);
-    if (!status)
-        status = store_remote_open(&options, ret, err);
+    status = store_remote_open(&options, ret, err);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
     if (!status)

@@ -9,7 +9,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/token_file.h"
 #include "worker/others.h"
 #include "worker/setup.h"
 
@@ -23,7 +22,6 @@ struct watch {
     const struct settings *s; /* borrowed, as the next two */
     struct store *store;
     const struct stop *stop;
-    char token[TOKEN_FILE_MAX];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -48,7 +46,7 @@ static void tell_wait(struct watch *w, const char *what, uint64_t ns)
 {
     char why[OTHERS_WHY_MAX];
 
-    others_why(w->s, w->token, why);
+    others_why(w->s, why);
     log_info("%s, %.1f s so far: %s", what, (double)ns * 1e-9, why);
 }
 
@@ -66,7 +64,7 @@ static void give_up(struct watch *w, uint64_t ns)
 static void look_after(struct watch *w)
 {
     w->after_ms = 0;
-    others_tell_gone(w->s, w->token, &w->gone);
+    others_tell_gone(w->s, &w->gone);
 }
 
 static void look(struct watch *w)
@@ -149,11 +147,6 @@ int watch_start(const struct settings *s, struct store *store, const struct stop
     w->s = s;
     w->store = store;
     w->stop = stop;
-    status = token_file_read(&file_os, s->token_file, w->token, err);
-    if (status) {
-        free(w);
-        return status;
-    }
     init_locks(w);
     status = -pthread_create(&w->thread, NULL, run, w);
     if (status) {

@@ -139,9 +139,11 @@ static int tell_why(const struct ask_nodes *a)
 {
     if (a->options->json && !ask_nodes_is_alone(a))
         return ask_nodes_tell_json(a);
-    if (a->options->json && a->nodes[0].json)
-        return ask_tell(a->options, "why", a->nodes[0].json);
-    return tell_waits(a);
+    if (ask_nodes_is_alone(a) && !a->nodes[0].json) {
+        complain(a, 0);
+        return EXIT_FAILED;
+    }
+    return a->options->json ? ask_tell(a->options, "why", a->nodes[0].json) : tell_waits(a);
 }
 
 int ask_nodes_why(const struct options *o, const char *const *words, uint32_t n_words)

@@ -243,23 +243,39 @@ static int check_server(const struct options *o)
                : EXIT_ANSWERED;
 }
 
-static int start(const struct options *o, int argc, char **argv, const char *const *words,
-                 uint32_t n_words)
+/* What is asked, and whether all that was said has a use for it. */
+static int check_command(int argc, char **argv, const char *const *words, uint32_t n_words,
+                         const struct command **ret)
 {
-    const struct command *command;
     const char *stray;
-    int code;
 
-    if (n_words == 0)
-        return misused("what to ask? %s (psctl --help)", COMMAND_NAMES);
-    command = find_command(words[0]);
-    if (!command)
+    *ret = find_command(words[0]);
+    if (!*ret)
         return misused("unknown command \"%.100s\", expected %s", words[0], COMMAND_NAMES);
-    stray = find_stray(command, argc, argv);
+    stray = find_stray(*ret, argc, argv);
     if (stray)
-        return misused("%s: has no use for --%s", command->name, stray);
-    code = check_words(command, words, n_words);
-    return code ? code : run(o, command, words + 1, n_words - 1);
+        return misused("%s: has no use for --%s", (*ret)->name, stray);
+    return check_words(*ret, words, n_words);
+}
+
+/* Settings alone may be looked at without a command, but not with a wrong one. */
+static int act(const struct options *o, enum settings_action action, int argc, char **argv,
+               const char *const *words, uint32_t n_words)
+{
+    const struct command *command = NULL;
+    int code = check_server(o);
+
+    if (!code && n_words)
+        code = check_command(argc, argv, words, n_words, &command);
+    if (code || action == SETTINGS_CHECK)
+        return code;
+    if (action == SETTINGS_PRINT_CONFIG)
+        settings_print_config(&table, o, stdout);
+    else if (command)
+        code = run(o, command, words + 1, n_words - 1);
+    else
+        code = misused("what to ask? %s (psctl --help)", COMMAND_NAMES);
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -277,12 +293,8 @@ int main(int argc, char **argv)
         settings_print_help(&table, stdout);
     else if (action == SETTINGS_VERSION)
         printf("psctl %s\n", PS_VERSION);
-    else if (action == SETTINGS_PRINT_CONFIG)
-        settings_print_config(&table, &options, stdout);
     else
-        code = check_server(&options);
-    if (action == SETTINGS_RUN && code == EXIT_ANSWERED)
-        code = start(&options, argc, argv, words, n_words);
+        code = act(&options, action, argc, argv, words, n_words);
     settings_free(&table, &options);
     return code;
 }

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "proto/frame.h"
 #include "server/admin/page.h"
 #include "server/admin/render.h"
 
@@ -172,6 +175,39 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                          "no such page; there are / /stats /metrics /healthz /readyz\n");
 }
 
+static const char no_greeting[] =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    "Connection: close\r\n\r\nthis is the stats port: frames go to --listen's\n";
+
+/* Who takes this port for the other one greets with a frame, in which libmicrohttpd sees a line whose end it waits for.
+ * TCP_DEFER_ACCEPT lets us see it first. */
+static void turn_away(int fd)
+{
+    uint8_t bytes[1024];
+    ssize_t n = recv(fd, bytes, FRAME_HEADER_BYTES, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < (ssize_t)FRAME_HEADER_BYTES || !frame_magic_fits(bytes, (size_t)n))
+        return;
+    (void)!recv(fd, bytes, sizeof bytes,
+                MSG_DONTWAIT); /* left unread, it would turn the end into a reset */
+    (void)!send(fd, no_greeting, sizeof no_greeting - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_RDWR);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    const union MHD_ConnectionInfo *info;
+
+    (void)arg;
+    (void)state;
+    if (code != MHD_CONNECTION_NOTIFY_STARTED)
+        return;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info)
+        turn_away(info->connect_fd);
+}
+
 /* "127.0.0.1:7071", "[::1]:7071", "name:7071" into host and port. */
 static int split(const char *address, char host[static HOST_MAX], const char **ret_port,
                  struct err *err)
@@ -196,12 +232,14 @@ static int split(const char *address, char host[static HOST_MAX], const char **r
 
 static int bind_to(const struct addrinfo *info, int *ret_fd)
 {
-    int one = 1, fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                             info->ai_protocol);
+    int one = 1, seconds = IDLE_SECONDS_MAX,
+        fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                    info->ai_protocol);
 
     if (fd < 0)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
     if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, 64) == 0) {
         *ret_fd = fd;
         return 0;
@@ -260,11 +298,11 @@ int http_start(const char *address, http_with_report with_report, void *node,
     h->with_report = with_report;
     h->node = node;
     name_socket(fd, h->address, sizeof h->address);
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, h,
-                                 MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                                 N_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                 (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-                                 IDLE_SECONDS_MAX, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_CONNECTION_LIMIT, N_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS_MAX,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
         free(h);

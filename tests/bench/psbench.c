@@ -118,6 +118,9 @@ static int check(const struct psbench_settings *s, struct err *err)
     if (s->token[0] && s->token_file[0])
         return err_set(err, PS_ESETTING,
                        "token and token-file: both are given, expected one of them");
+    if (strlen(s->token) >= TOKEN_FILE_MAX)
+        return err_set(err, PS_ESETTING, "token: found %zu characters, expected at most %u",
+                       strlen(s->token), TOKEN_FILE_MAX - 1);
     status = check_server(s, err);
     if (!status)
         status = psbench_cpu_parse("server-cpu", s->server_cpu, &cpu, err);
@@ -241,7 +244,7 @@ int main(int argc, char **argv)
     int status = settings_load(&table, argc, argv, first, settings, &action, &err);
 
     if (!status && action != SETTINGS_HELP && action != SETTINGS_VERSION &&
-        action != SETTINGS_PRINT_CONFIG)
+        (action != SETTINGS_PRINT_CONFIG || loads[0]))
         status = psbench_cases_loads(loads, settings, &err);
     if (status) {
         fprintf(stderr, "psbench: %s\n", err.text);

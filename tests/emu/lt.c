@@ -35,6 +35,7 @@ static struct {
     unsigned refused;
     enum emu_lt_when when;
     enum emu_lt_relu relu;
+    enum emu_lt_sums sums;
     struct emu_lt_counts counts;
 } lt;
 
@@ -47,6 +48,11 @@ void emu_lt_refuse(unsigned epilogue_bits, enum emu_lt_when when)
 void emu_lt_relu(enum emu_lt_relu relu)
 {
     lt.relu = relu;
+}
+
+void emu_lt_sums(enum emu_lt_sums sums)
+{
+    lt.sums = sums;
 }
 
 void emu_lt_counts(struct emu_lt_counts *ret)
@@ -332,6 +338,18 @@ static double finish(const struct product *p, size_t row, double sum)
     return sum > 0 ? sum : 0;
 }
 
+static void put_sum(const struct product *p, size_t i, float sum)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &sum, sizeof bits);
+    bits >>= 16;
+    if (lt.sums == EMU_LT_SUMS_HALVES && p->layout[B].type == CUDA_R_16BF)
+        memcpy((uint8_t *)p->desc.bias + i * sizeof(uint16_t), &bits, sizeof(uint16_t));
+    else
+        p->desc.bias[i] = sum;
+}
+
 static void run(void *arg)
 {
     const struct product *p = arg;
@@ -343,7 +361,7 @@ static void run(void *arg)
         for (size_t k = 0; k < p->k; k++)
             of_b += b[j * p->k + k];
         if (p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB)
-            p->desc.bias[j] = (float)of_b;
+            put_sum(p, j, (float)of_b);
         for (size_t i = 0; i < p->m; i++) {
             double sum = 0;
 

@@ -25,6 +25,10 @@ void emu_lt_refuse(unsigned epilogue_bits, enum emu_lt_when when);
 enum emu_lt_relu { EMU_LT_KEEPS_NAN, EMU_LT_DROPS_NAN };
 void emu_lt_relu(enum emu_lt_relu relu);
 
+/* Whether the fused sums of bf16 operands are floats, or bf16 themselves. */
+enum emu_lt_sums { EMU_LT_SUMS_FLOATS, EMU_LT_SUMS_HALVES };
+void emu_lt_sums(enum emu_lt_sums sums);
+
 /* Products that had a fused epilogue, and all, since the last call with NULL. */
 struct emu_lt_counts {
     long products, fused, heuristics;

@@ -35,6 +35,11 @@ void emu_lt_relu(enum emu_lt_relu relu)
     (void)relu;
 }
 
+void emu_lt_sums(enum emu_lt_sums sums)
+{
+    (void)sums;
+}
+
 void emu_lt_counts(struct emu_lt_counts *ret)
 {
     if (ret)

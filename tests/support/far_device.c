@@ -1,8 +1,6 @@
 #include "tests/support/far_device.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +10,7 @@
 #include "tests/support/far_host.h"
 #include "tests/support/far_ops.h"
 #include "tests/support/far_rows.h"
+#include "tests/support/far_stop.h"
 
 enum { COPIES_MAX = 512, BLOCKS_MAX = 256, RECORDS_MAX = 64 };
 
@@ -30,6 +29,7 @@ struct copy {
     size_t n_bytes;
     uint64_t hash;          /* of the host's bytes when it was asked for */
     struct row_upload rows; /* n 0: a plain copy */
+    bool again;             /* `from` is the device's */
 };
 
 enum state { IDLE, BEGUN, ENDED };
@@ -70,20 +70,6 @@ static struct {
     _Atomic uint64_t n_host_allocs; /* any thread's */
 } the;
 
-static void stop(const char *fmt, ...) PRINTF_LIKE(1, 2);
-
-static void stop(const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    fputs("far device: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
-    va_end(args);
-    abort();
-}
-
 /* ---- memory ---- */
 
 static struct block *find_block(struct compute *c, const void *device, size_t n_bytes)
@@ -96,8 +82,8 @@ static struct block *find_block(struct compute *c, const void *device, size_t n_
         if (b->real && at >= b->at && at + n_bytes <= b->at + b->n_bytes)
             return b;
     }
-    stop("%p with %zu bytes is no memory of mine%s", device, n_bytes,
-         at - (uintptr_t)c->region < REGION_BYTES ? ": it was freed, or is too short" : "");
+    far_stop("%p with %zu bytes is no memory of mine%s", device, n_bytes,
+             at - (uintptr_t)c->region < REGION_BYTES ? ": it was freed, or is too short" : "");
     return NULL;
 }
 
@@ -113,15 +99,15 @@ static void *far_memory_alloc(struct compute *c, size_t n_bytes)
     struct block *b = c->blocks;
 
     if (c->open)
-        stop("memory is asked for between begin and end");
+        far_stop("memory is asked for between begin and end");
     while (b->real)
         if (++b == c->blocks + BLOCKS_MAX)
-            stop("more than %d blocks", BLOCKS_MAX);
+            far_stop("more than %d blocks", BLOCKS_MAX);
     b->real = mem_try_alloc(n_bytes);
     if (!b->real)
         return NULL;
     if (REGION_BYTES - c->region_used < n_bytes + 2 * GAP_BYTES)
-        stop("the region is used up");
+        far_stop("the region is used up");
     b->at = (uintptr_t)c->region + c->region_used;
     b->n_bytes = n_bytes;
     c->region_used += (n_bytes + 2 * GAP_BYTES - 1) / GAP_BYTES * GAP_BYTES;
@@ -134,9 +120,9 @@ static void far_memory_free(struct compute *c, void *memory, size_t n_bytes)
     struct block *b = find_block(c, memory, n_bytes);
 
     if (c->open)
-        stop("memory is freed between begin and end");
+        far_stop("memory is freed between begin and end");
     if (b->at != (uintptr_t)memory || b->n_bytes != n_bytes)
-        stop("%zu bytes are freed as %zu", b->n_bytes, n_bytes);
+        far_stop("%zu bytes are freed as %zu", b->n_bytes, n_bytes);
     free(b->real);
     *b = (struct block){ 0 };
 }
@@ -153,7 +139,7 @@ static void *far_host_memory(struct compute *c, size_t n_bytes)
 static void far_host_memory_free(struct compute *c, void *memory, size_t n_bytes)
 {
     if (!far_host_free(&c->host, memory, n_bytes))
-        stop("%zu bytes of the host are freed that I did not give", n_bytes);
+        far_stop("%zu bytes of the host are freed that I did not give", n_bytes);
 }
 
 static void count_pageable(struct compute *c, const void *host, size_t n_bytes)
@@ -163,19 +149,10 @@ static void count_pageable(struct compute *c, const void *host, size_t n_bytes)
 
 /* ---- copies ---- */
 
-static uint64_t hash_of(const uint8_t *bytes, size_t n_bytes)
-{
-    uint64_t hash = n_bytes;
-
-    for (size_t i = 0; i < n_bytes; i++)
-        hash = hash * UINT64_C(0x100000001b3) + bytes[i];
-    return hash;
-}
-
 static struct slot *slot_at(struct compute *c, uint32_t slot)
 {
     if (slot >= COMPUTE_SLOTS)
-        stop("there is no slot %u", slot);
+        far_stop("there is no slot %u", slot);
     return &c->slots[slot];
 }
 
@@ -183,7 +160,7 @@ static void add_copy(struct copy *copies, uint32_t *n, void *to, const void *fro
                      size_t n_bytes)
 {
     if (*n == COPIES_MAX)
-        stop("more than %d copies", COPIES_MAX);
+        far_stop("more than %d copies", COPIES_MAX);
     copies[(*n)++] = (struct copy){ .to = to, .from = from, .n_bytes = n_bytes };
 }
 
@@ -197,7 +174,7 @@ static void run_rows(struct compute *c, const struct row_upload *asked)
     u.how = real_of(c, u.how);
     bad = far_rows_check(&u, find_block(c, u.kept, 1)->n_bytes / row_bytes);
     if (bad >= 0)
-        stop("row %d has a place beyond the memory, or another row's", bad);
+        far_stop("row %d has a place beyond the memory, or another row's", bad);
     u.rows = real_of(c, u.rows);
     u.kept = real_of(c, u.kept);
     the.cpu->upload_rows(c->cpu, 0, &u);
@@ -215,28 +192,45 @@ static void run_uploads(struct compute *c, struct slot *s)
             run_rows(c, &copy->rows);
             continue;
         }
-        memcpy(real_of(c, copy->to), copy->from, copy->n_bytes);
-        the.counts.upload_bytes += copy->n_bytes;
+        memcpy(real_of(c, copy->to), copy->again ? real_of(c, copy->from) : copy->from,
+               copy->n_bytes);
+        the.counts.upload_bytes += copy->again ? 0 : copy->n_bytes;
     }
+}
+
+static struct copy *add_upload(struct compute *c, uint32_t slot, void *device, const void *from,
+                               size_t n_bytes)
+{
+    struct slot *s = slot_at(c, slot);
+
+    if (s->state != IDLE)
+        far_stop("a copy into slot %u, whose step has begun", slot);
+    add_copy(s->uploads, &s->n_uploads, device, from, n_bytes);
+    return &s->uploads[s->n_uploads - 1];
 }
 
 /* rows.n 0: a plain copy. */
 static void ask_upload(struct compute *c, uint32_t slot, void *device, const void *host,
                        size_t n_bytes, struct row_upload rows)
 {
-    struct slot *s = slot_at(c, slot);
-    struct copy *copy;
+    struct copy *copy = add_upload(c, slot, device, host, n_bytes);
 
-    if (s->state != IDLE)
-        stop("a copy into slot %u, whose step has begun", slot);
-    add_copy(s->uploads, &s->n_uploads, device, host, n_bytes);
-    copy = &s->uploads[s->n_uploads - 1];
-    copy->hash = hash_of(host, n_bytes);
+    copy->hash = far_host_hash(host, n_bytes);
     copy->rows = rows;
     count_pageable(c, host, n_bytes);
     the.counts.n_uploads++;
     if (!the.plan->late)
-        run_uploads(c, s);
+        run_uploads(c, slot_at(c, slot));
+}
+
+/* What is there by then: who began before this has what it asked for. */
+static void far_upload_again(struct compute *c, uint32_t slot, void *device, const void *from,
+                             size_t n_bytes)
+{
+    (void)find_block(c, from, n_bytes);
+    add_upload(c, slot, device, from, n_bytes)->again = true;
+    if (!the.plan->late)
+        run_uploads(c, slot_at(c, slot));
 }
 
 static void far_upload(struct compute *c, uint32_t slot, void *device, const void *host,
@@ -250,7 +244,7 @@ static void far_upload_rows(struct compute *c, uint32_t slot, const struct row_u
     const size_t n_bytes = (size_t)u->n * u->dim * sizeof *u->rows;
 
     if (!far_host_has(&c->host, u->host, n_bytes))
-        stop("rows that I am to read myself are in memory that I did not give");
+        far_stop("rows that I am to read myself are in memory that I did not give");
     ask_upload(c, slot, u->rows, u->host, n_bytes, *u);
 }
 
@@ -260,7 +254,7 @@ static void far_download(struct compute *c, uint32_t slot, void *host, const voi
     struct slot *s = slot_at(c, slot);
 
     if (s->state != ENDED)
-        stop("a copy out of slot %u, whose step has not ended", slot);
+        far_stop("a copy out of slot %u, whose step has not ended", slot);
     (void)find_block(c, device, n_bytes);
     memset(host, 0xff, n_bytes); /* NaN, until it is there */
     add_copy(s->downloads, &s->n_downloads, host, device, n_bytes);
@@ -294,7 +288,8 @@ static bool far_begin(struct compute *c, uint32_t slot, uint64_t key)
     const struct record *record = find_record(c, key);
 
     if (c->open || s->state != IDLE)
-        stop("slot %u begins while a step is open, or before the wait for its last one", slot);
+        far_stop("slot %u begins while a step is open, or before the wait for its last one",
+                 slot);
     run_uploads(c, s);
     s->state = BEGUN;
     s->key = key;
@@ -312,9 +307,9 @@ static bool far_begin(struct compute *c, uint32_t slot, uint64_t key)
 static struct far_ops *open_list(struct compute *c)
 {
     if (!c->open)
-        stop("an op outside of begin and end");
+        far_stop("an op outside of begin and end");
     if (c->open->replayed)
-        stop("an op of a step that is replayed");
+        far_stop("an op of a step that is replayed");
     return &c->open->ops;
 }
 
@@ -328,13 +323,13 @@ static void keep_record(struct compute *c, const struct slot *s)
         const int differs = far_ops_compare(&record->ops, &s->ops);
 
         if (differs >= 0)
-            stop("op %d of key %llx is another than it was", differs,
-                 (unsigned long long)s->key);
+            far_stop("op %d of key %llx is another than it was", differs,
+                     (unsigned long long)s->key);
         the.counts.n_compared++;
         return;
     }
     if (c->n_records == RECORDS_MAX)
-        stop("more than %d records", RECORDS_MAX);
+        far_stop("more than %d records", RECORDS_MAX);
     record = &c->records[c->n_records++];
     record->key = s->key;
     far_ops_copy(&record->ops, &s->ops);
@@ -346,7 +341,7 @@ static void far_end(struct compute *c, uint32_t slot)
     struct slot *s = slot_at(c, slot);
 
     if (c->open != s)
-        stop("slot %u ends and has not begun", slot);
+        far_stop("slot %u ends and has not begun", slot);
     keep_record(c, s);
     s->state = ENDED;
     c->open = NULL;
@@ -376,8 +371,10 @@ static void run_up_to(struct compute *c, uint64_t order)
 static void check_uploads(const struct slot *s, uint32_t slot)
 {
     for (uint32_t i = 0; i < s->n_uploads; i++)
-        if (hash_of(s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].hash)
-            stop("copy %u into slot %u: the host's side has changed before the wait", i, slot);
+        if (!s->uploads[i].again &&
+            far_host_hash(s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].hash)
+            far_stop("copy %u into slot %u: the host's side has changed before the wait", i,
+                     slot);
 }
 
 static int far_wait(struct compute *c, uint32_t slot)
@@ -386,7 +383,7 @@ static int far_wait(struct compute *c, uint32_t slot)
     const bool runs_all = hash_mix2(the.plan->seed, the.counts.n_waits) & 1;
 
     if (s->state == BEGUN)
-        stop("a wait for slot %u, whose step has not ended", slot);
+        far_stop("a wait for slot %u, whose step has not ended", slot);
     run_up_to(c, runs_all ? UINT64_MAX : s->order);
     for (uint32_t i = 0; i < s->n_downloads; i++)
         memcpy((void *)(uintptr_t)s->downloads[i].to, real_of(c, s->downloads[i].from),
@@ -407,10 +404,10 @@ static void far_close(struct compute *c)
         return;
     for (uint32_t i = 0; i < BLOCKS_MAX; i++)
         if (c->blocks[i].real)
-            stop("%zu bytes were not freed", c->blocks[i].n_bytes);
+            far_stop("%zu bytes were not freed", c->blocks[i].n_bytes);
     left = far_host_deinit(&c->host);
     if (left)
-        stop("%zu bytes of the host were not freed", left);
+        far_stop("%zu bytes of the host were not freed", left);
     for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
         far_ops_clear(&c->slots[i].ops);
     for (uint32_t i = 0; i < c->n_records; i++)
@@ -438,7 +435,7 @@ static int far_open(const struct compute_options *options, struct compute **ret_
     c->region =
         mmap(NULL, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (c->region == MAP_FAILED)
-        stop("no addresses");
+        far_stop("no addresses");
     far_host_init(&c->host);
     *ret_c = c;
     return 0;
@@ -481,6 +478,7 @@ const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
                                 .host_alloc = far_host_memory,
                                 .host_free = far_host_memory_free,
                                 .upload = far_upload,
+                                .upload_again = far_upload_again,
                                 .upload_rows = far_upload_rows,
                                 .download = far_download,
                                 .begin = far_begin,

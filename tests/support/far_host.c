@@ -76,3 +76,13 @@ bool far_host_has(struct far_host *h, const void *host, size_t n_bytes)
     pthread_mutex_unlock(&h->lock);
     return has;
 }
+
+uint64_t far_host_hash(const void *host, size_t n_bytes)
+{
+    const uint8_t *bytes = host;
+    uint64_t hash = n_bytes;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = hash * UINT64_C(0x100000001b3) + bytes[i];
+    return hash;
+}

@@ -28,6 +28,9 @@ void *far_host_alloc(struct far_host *h, size_t n_bytes);
 /* False: it is no such block. */
 bool far_host_free(struct far_host *h, void *memory, size_t n_bytes);
 
+/* Of n_bytes, to know them again by. */
+uint64_t far_host_hash(const void *host, size_t n_bytes);
+
 /* Are all these bytes of one block? */
 bool far_host_has(struct far_host *h, const void *host, size_t n_bytes);
 

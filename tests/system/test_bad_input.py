@@ -1,5 +1,6 @@
 """What a person can get wrong: each ends in one clear sentence that names the thing, and an exit code (2 misuse, 1 failure)."""
 import gzip
+import json
 import re
 import subprocess
 
@@ -83,6 +84,14 @@ def refused(program, args, code, pattern, cwd=None):
 @pytest.mark.parametrize("args,pattern", WORKER_MISUSE, ids=[" ".join(a) or "none" for a, _ in WORKER_MISUSE])
 def test_psworker_says_what_is_wrong_with_a_flag(args, pattern, tmp_path):
     refused("psworker", args, 2, pattern, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("program,args", [("psworker", ("train", "--servers")), ("psctl", ("status", "--server")), ("psctl", ("why", "--server")),
+                                          ("psbench", ("pull", "--server"))], ids=lambda x: x if isinstance(x, str) else x[0])
+def test_the_stats_port_instead_of_the_servers_is_told_in_one_sentence(psds, tmp_path, program, args):
+    node = psds("--shards", 1)
+    data = ("--data", synth(tmp_path / "log.tsv", 100), "--format", "criteo") if program == "psworker" else ()
+    refused(program, (*args, node.http, *data), 1, f"{node.http}: it answers HTTP: is this the stats port\\?$")
 
 
 @pytest.mark.parametrize("args,pattern", PSD_MISUSE, ids=[" ".join(a) or "none" for a, _ in PSD_MISUSE])
@@ -186,7 +195,7 @@ def test_where_a_model_is_to_be_saved_is_seen_to_before_the_training(tmp_path):
     file.write_text("")
     for save in ("/proc/nope", file, tmp_path / "not" / "there"):
         out, err = finish(psworker("train", "--local", "--data", log, "--format", "criteo", "--save", save, "--json", "-"), status=1)
-        assert re.search(rf"--save: cannot .*{save}", err.splitlines()[-1]) and not out
+        assert re.search(rf"--save: cannot .*{save}", err.splitlines()[-1]) and json.loads(out)["event"] == "failure"
         assert "computing on cpu" not in err
     train("--local", "--data", log, "--format", "criteo", "--bottom", "8", "--top", "8", "--save", tmp_path / "made")
     assert list((tmp_path / "made" / "checkpoints").iterdir())

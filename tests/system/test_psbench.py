@@ -182,6 +182,7 @@ def test_shards_run_without_a_server(measure):
     (["local", "grow"], "local: found grow"),
     (["local", "pull", "--spin"], "spin: is for answers of a server"),
     (["pull", "--rats", "5"], "rats"),
+    (["pull", "--token", "x" * 128, "--check"], "token: found 128 characters, expected at most 127"),
     (["pull", "--token", "a", "--token-file", "b"], "token and token-file: both are given, expected one of them"),
     (["pull", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),
     (["pull", "--check", "--server", "garbage"], 'server: "garbage" is no server address: expected HOST:PORT'),

@@ -303,12 +303,34 @@ def test_a_second_process_of_a_live_rank_waits_and_disturbs_nobody(psds, tmp_pat
     flags = ("--data", log, "--servers", node.address, *SMALL, "--json", "-", "--progress-every", "50ms")
     first = psworker("train", *flags, "--epochs", 10000)
     assert first.stdout.readline()
-    _, err = finish(psworker("train", *flags, "--connect-timeout", "3s"), status=1)
+    out, err = finish(psworker("train", *flags, "--connect-timeout", "3s"), status=1)
     assert re.search(r"rank 0 is psworker \S+, heard of \d+ ms ago", err.splitlines()[-1])
+    last = json.loads(out.splitlines()[-1])  # who reads --json is told, too
+    assert last.pop("event") == "failure" and "psworker: " + last["error"] == err.splitlines()[-1]
     first.send_signal(signal.SIGTERM)
     out, err = finish(first)
     assert result(out)["rejoins"] == 0 and "declared dead" not in err
     train(*flags)
+
+
+def test_a_run_that_has_no_data_says_so_in_json(tmp_path):
+    told = tmp_path / "told.json"
+    told.write_text('{"event":"result"}\n')  # another run's
+    _, err = finish(psworker("train", "--local", *SMALL, "--json", told, "--data", tmp_path / "none.tsv"), status=1)
+    assert json.loads(told.read_text()) == {"event": "failure", "error": err.splitlines()[-1].removeprefix("psworker: ")}
+
+
+def test_a_token_may_come_from_a_pipe_that_is_read_once(psds, tmp_path):
+    """As a shell's --token-file <(...) does."""
+    log = synth(tmp_path / "log.tsv", 500)
+    node = psds("--shards", 1, "--token", "open sesame")
+    reads, writes = os.pipe()
+    os.write(writes, b"open sesame\n")
+    os.close(writes)
+    flags = ("--data", log, "--valid-fraction", "0.3", "--servers", node.address, "--token-file", f"/dev/fd/{reads}", *SMALL, "--json", "-")
+    out, _ = finish(psworker("train", *flags, pass_fds=(reads,)))
+    os.close(reads)
+    assert result(out)["validation_rows"] == 150
 
 
 def test_early_stop_ends_all_workers(psds, tmp_path):

@@ -72,6 +72,8 @@ static void on_channel_closed(void *owner, int why)
     struct dial *d = owner;
 
     d->why = why ? why : UV_EOF;
+    if (why == PS_EPROTO && d->channel.hears_http)
+        d->why = PS_EHTTP;
     finish(d);
 }
 

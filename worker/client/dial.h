@@ -26,7 +26,7 @@ struct dial_events {
     int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body);
 
-    /* The dial is gone; no call follows. */
+    /* The dial is gone; no call follows. PS_EHTTP: whoever answers speaks HTTP, and no frames. */
     void (*closed)(void *owner, int why);
 };
 

@@ -156,7 +156,10 @@ static void on_closed(void *owner, int why)
     struct seek *s = owner;
 
     s->dial = NULL;
-    next(s, dial_why(why));
+    if (why == PS_EHTTP) /* a port that was mistaken for the servers' */
+        fail(s, why, dial_why(why));
+    else
+        next(s, dial_why(why));
 }
 
 static const struct dial_events dial_events = { on_connected, on_frame, on_closed };

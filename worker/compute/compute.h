@@ -34,7 +34,7 @@ struct compute;
 
 /* What a device that is opened at run time was built against: another number for every change of this
  * header that it would notice. */
-#define COMPUTE_ABI 4u
+#define COMPUTE_ABI 5u
 
 #define COMPUTE_THREADS_MAX 64u
 
@@ -242,6 +242,10 @@ struct compute_ops {
                    size_t n_bytes);
     void (*download)(struct compute *c, uint32_t slot, void *host, const void *device,
                      size_t n_bytes);
+
+    /* As upload(), of what uploads of any slot have brought to `from` of the device: in one order with all of them. */
+    void (*upload_again)(struct compute *c, uint32_t slot, void *device, const void *from,
+                         size_t n_bytes);
 
     /* As upload(), and in one order with all others, whatever the slot, as they share u->kept. `u` is read before it
      * returns. */

@@ -202,6 +202,7 @@ const struct compute_ops compute_cpu = {
     .host_free = cpu_memory_free,
     .upload = cpu_upload,
     .download = cpu_download,
+    .upload_again = cpu_upload,
     .upload_rows = cpu_rows_upload,
     .begin = cpu_begin,
     .end = cpu_end,

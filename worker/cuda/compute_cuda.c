@@ -210,17 +210,29 @@ static void follow(struct compute *c, struct cuda_slot *s, enum cuda_stream firs
                       cudaStreamWaitEvent(c->streams[then], s->done[first], 0));
 }
 
-static void cuda_upload(struct compute *c, uint32_t slot, void *device, const void *host,
-                        size_t n_bytes)
+static void copy_in(struct compute *c, uint32_t slot, void *device, const void *from,
+                    size_t n_bytes, enum cudaMemcpyKind kind)
 {
     struct cuda_slot *s = &c->slots[slot];
 
     if (!n_bytes)
         return;
     s->queued[CUDA_IN] = true;
-    (void)fault_check(
-        &s->fault, "copy to the device",
-        cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, c->streams[CUDA_IN]));
+    (void)fault_check(&s->fault, "copy to the device",
+                      cudaMemcpyAsync(device, from, n_bytes, kind, c->streams[CUDA_IN]));
+}
+
+static void cuda_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                        size_t n_bytes)
+{
+    copy_in(c, slot, device, host, n_bytes, cudaMemcpyHostToDevice);
+}
+
+/* All that writes `from` is on this stream. */
+static void cuda_upload_again(struct compute *c, uint32_t slot, void *device, const void *from,
+                              size_t n_bytes)
+{
+    copy_in(c, slot, device, from, n_bytes, cudaMemcpyDeviceToDevice);
 }
 
 /* Pinned memory has one address for host and device (unified addressing). */
@@ -341,6 +353,7 @@ const struct compute_ops compute_cuda = {
     .host_free = cuda_host_free,
     .upload = cuda_upload,
     .download = cuda_download,
+    .upload_again = cuda_upload_again,
     .upload_rows = cuda_upload_rows,
     .begin = cuda_begin,
     .end = cuda_end,

@@ -214,27 +214,53 @@ static cublasStatus_t run(const struct plans *p, cudaStream_t stream, struct pla
     return status;
 }
 
+/* The plan is run once with a bias, or for sums, that is 0xff all over; *ret: what n floats at `at` are then. */
+static bool run_marked(const struct plans *p, cudaStream_t stream, struct plan *plan,
+                       const struct plans_operands *o, float *bias, const float *at, size_t n,
+                       float *ret, struct fault *f)
+{
+    const size_t n_bytes = n * sizeof *ret;
+    const bool ran =
+        fault_check(f, "trying a product", cudaMemsetAsync(bias, 0xff, n_bytes, stream)) &&
+        run(p, stream, plan, o, bias) == CUBLAS_STATUS_SUCCESS &&
+        fault_check(f, "trying a product",
+                    cudaMemcpyAsync(ret, at, n_bytes, cudaMemcpyDeviceToHost, stream)) &&
+        fault_check(f, "trying a product", cudaStreamSynchronize(stream));
+
+    if (!ran)
+        (void)cudaStreamSynchronize(stream); /* half of it may be queued, on memory that goes */
+    return ran;
+}
+
 /* Whether NaNs of a bias arrive in D's first column. */
 static bool keeps_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
                       const struct plans_operands *o, struct fault *f)
 {
-    const size_t n_bytes = plan->key.shape.m * sizeof(float);
-    float *first = mem_alloc(n_bytes);
+    const size_t n = plan->key.shape.m;
+    float *first = mem_alloc(n * sizeof *first);
     bool keeps =
-        fault_check(f, "trying a product", scratch_reserve(&p->nans, n_bytes)) &&
-        fault_check(f, "trying a product",
-                    cudaMemsetAsync(p->nans.memory, 0xff, n_bytes, stream)) &&
-        run(p, stream, plan, o, p->nans.memory) == CUBLAS_STATUS_SUCCESS &&
-        fault_check(f, "trying a product",
-                    cudaMemcpyAsync(first, o->d, n_bytes, cudaMemcpyDeviceToHost, stream)) &&
-        fault_check(f, "trying a product", cudaStreamSynchronize(stream));
+        fault_check(f, "trying a product", scratch_reserve(&p->nans, n * sizeof *first)) &&
+        run_marked(p, stream, plan, o, p->nans.memory, o->d, n, first, f);
 
-    if (!keeps)
-        (void)cudaStreamSynchronize(stream); /* half of it may be queued, on memory that goes */
-    for (uint32_t i = 0; keeps && i < plan->key.shape.m; i++)
+    for (size_t i = 0; keeps && i < n; i++)
         keeps = isnan(first[i]);
     free(first);
     return keeps;
+}
+
+/* Whether each sum of B is written, as a float: halves would leave the end as it was. */
+static bool sums_floats(const struct plans *p, cudaStream_t stream, struct plan *plan,
+                        const struct plans_operands *o, struct fault *f)
+{
+    const size_t n = plan->key.shape.n;
+    const uint32_t untouched = UINT32_MAX;
+    float *sums = mem_alloc(n * sizeof *sums);
+    bool all = run_marked(p, stream, plan, o, o->bias, o->bias, n, sums, f);
+
+    for (size_t i = 0; all && i < n; i++)
+        all = memcmp(&sums[i], &untouched, sizeof untouched) != 0;
+    free(sums);
+    return all;
 }
 
 /* The library may find an algorithm and then not run it, or not as it must be. D and sums of B are still to be made, so
@@ -242,9 +268,16 @@ static bool keeps_nan(struct plans *p, cudaStream_t stream, struct plan *plan,
 static bool is_good(struct plans *p, cudaStream_t stream, struct plan *plan,
                     const struct plans_operands *o, struct fault *f)
 {
-    return plan->key.shape.kind == PLANS_FORWARD_RELU
-               ? keeps_nan(p, stream, plan, o, f)
-               : run(p, stream, plan, o, o->bias) == CUBLAS_STATUS_SUCCESS;
+    switch (plan->key.shape.kind) {
+    case PLANS_FORWARD_RELU:
+        return keeps_nan(p, stream, plan, o, f);
+    case PLANS_DW:
+        return sums_floats(p, stream, plan, o, f);
+    case PLANS_FORWARD:
+    case PLANS_DX:
+        break;
+    }
+    return run(p, stream, plan, o, o->bias) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* Fused if that is wanted, can be had and is good; else plain. */

@@ -16,7 +16,8 @@
  *
  * A plan is made between ops, never while a stream is captured (some versions refuse that): so ops are run
  * once before they are recorded. What is fused is tried before it is trusted, once for each plan, and the stream waited for: the
- * library may refuse in the end what it has offered, and its ReLU, max(x, 0), may make 0 of a NaN, for which the bias is NaN.
+ * library may refuse in the end what it has offered; its ReLU, max(x, 0), may make 0 of a NaN, for which the bias is NaN; and sums
+ * of bf16 operands may be bf16, too, which leaves a part of their place as it was.
  */
 #ifndef WORKER_CUDA_PLANS_H
 #define WORKER_CUDA_PLANS_H

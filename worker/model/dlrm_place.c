@@ -69,13 +69,40 @@ static void draw_drop_keys(const struct dlrm_place *p, uint32_t slot, uint64_t n
         p->slots[slot].host_drop_keys[i] = hash_mix2(step, i);
 }
 
+/* A slot that has the values that are wanted, or has been asked to; NULL: they are the host's alone. */
+static const struct dlrm_place_slot *who_has_values(const struct dlrm_place *p)
+{
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+        if (p->slots[i].values_seen == p->n_values)
+            return &p->slots[i];
+    return NULL;
+}
+
 static void put_values(struct dlrm_place *p, uint32_t slot)
 {
+    const struct dlrm_place_slot *has = who_has_values(p);
     struct dlrm_place_slot *s = &p->slots[slot];
 
-    if (s->values_seen != p->n_values)
+    s->values_again = has && s->values_seen != p->n_values;
+    s->n_doubts = p->n_doubts;
+    if (!has)
         put(p, slot, PLACE_VALUES, p->host_values, p->dense_floats * sizeof(float));
+    else if (s->values_again)
+        p->ops->upload_again(p->c, slot, s->arrays[PLACE_VALUES], has->arrays[PLACE_VALUES],
+                             p->dense_floats * sizeof(float));
     s->values_seen = p->n_values;
+}
+
+/* A failure may be that of the copy which others have gone on from: nobody's values are trusted, and steps that were given
+ * another slot's and are not judged yet have failed with it. */
+static int judge_values(struct dlrm_place *p, const struct dlrm_place_slot *s, int status)
+{
+    const bool is_doubtful = s->values_again && s->n_doubts != p->n_doubts;
+
+    for (uint32_t i = 0; i < DLRM_SLOTS && status; i++)
+        p->slots[i].values_seen = 0;
+    p->n_doubts += status != 0;
+    return !status && is_doubtful ? PS_EDEVICE : status;
 }
 
 /* The caller's own arrays. */
@@ -188,8 +215,7 @@ int dlrm_place_wait(struct dlrm_place *p, uint32_t slot, double *ret_loss)
 
     assert(slot < DLRM_SLOTS && s->busy);
     status = dlrm_rows_judge(&p->rows, slot, p->ops->wait(p->c, slot));
-    if (status)
-        s->values_seen = 0; /* their copy may be what has failed */
+    status = judge_values(p, s, status);
     s->busy = false;
     *ret_loss = status ? (double)NAN : *s->loss;
     return status;

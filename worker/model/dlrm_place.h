@@ -5,7 +5,7 @@
  *
  *     in, each step        numeric, label, starts, row_of, uses, wide, dropout's keys; rows, but those
  *                          that have stayed there (dlrm_rows.h)
- *     in, when changed     values of the dense array
+ *     in, when changed     values of the dense array; unchanged ones come from the slot that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
  * What is between them (activations, their gradients) is the model's, once: the ops of steps do not
@@ -68,6 +68,8 @@ struct dlrm_place_slot {
     double *loss;             /* owned, of the host */
     uint64_t generation;      /* of the addresses */
     uint64_t values_seen;     /* which values of the dense array are here */
+    bool values_again;        /* they came from another slot, and this one is not judged yet */
+    uint64_t n_doubts;        /* when they came */
     bool busy;                /* between in and wait */
 };
 
@@ -83,6 +85,7 @@ struct dlrm_place {
     float *host_values, *host_grads; /* borrowed: the one in use */
     float *probs;                    /* owned, of the host */
     uint64_t n_generations, n_values;
+    uint64_t n_doubts; /* how often no slot's values were trusted any more */
     struct dlrm_place_slot slots[DLRM_SLOTS];
     struct dlrm_rows rows; /* those that stay there from step to step */
 };

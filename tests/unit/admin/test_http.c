@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/message.h"
 #include "server/admin/http.h"
 #include "tests/unit/admin/fixture.h"
 
@@ -27,19 +28,25 @@ static int dial(const char *address)
 }
 
 /* Everything that comes back until the server closes. */
-static size_t talk(const char *address, const char *request, char *dst, size_t n_bytes)
+static size_t send_bytes(const char *address, const void *request, size_t request_bytes,
+                         char *dst, size_t n_bytes)
 {
     int fd = dial(address);
     size_t done = 0;
     ssize_t n;
 
-    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL),
-                     (ssize_t)strlen(request));
+    assert_int_equal(send(fd, request, request_bytes, MSG_NOSIGNAL), (ssize_t)request_bytes);
     while ((n = recv(fd, dst + done, n_bytes - 1 - done, 0)) > 0)
         done += (size_t)n;
     dst[done] = '\0';
+    assert_int_equal(n, 0); /* and not a reset, which may overtake what was said */
     close(fd);
     return done;
+}
+
+static size_t talk(const char *address, const char *request, char *dst, size_t n_bytes)
+{
+    return send_bytes(address, request, strlen(request), dst, n_bytes);
 }
 
 static void ask(const struct http *h, const char *line, char *dst, size_t n_bytes)
@@ -171,6 +178,26 @@ static void rubbish_and_endless_headers_end_their_connection_only(void **state)
     fixture_deinit(&f);
 }
 
+/* Told by an answer: left to itself the server waits for the end of a line, and hangs up without a word. */
+static void a_greeting_that_was_meant_for_the_other_port_is_answered(void **state)
+{
+    const struct hello hello = { .version_min = 1, .version_max = 1, .role = "worker" };
+    struct buf frame = { 0 };
+    char answer[1 << 12];
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    assert_int_equal(message_write_hello(&frame, 1, &hello), 0);
+    send_bytes(http_address(h), buf_front(&frame), buf_len(&frame), answer, sizeof answer);
+    assert_int_equal(strncmp(answer, "HTTP/1.1 400 ", 13), 0);
+    assert_non_null(strstr(answer, "this is the stats port"));
+    assert_answer(h, "GET /healthz", "200", "ok");
+    buf_deinit(&frame);
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
 static void one_connection_serves_several_requests(void **state)
 {
     char answer[1 << 16];
@@ -237,6 +264,7 @@ int main(void)
         cmocka_unit_test(another_page_or_method_is_refused_with_a_sentence),
         cmocka_unit_test(head_tells_the_length_and_sends_no_body),
         cmocka_unit_test(rubbish_and_endless_headers_end_their_connection_only),
+        cmocka_unit_test(a_greeting_that_was_meant_for_the_other_port_is_answered),
         cmocka_unit_test(one_connection_serves_several_requests),
         cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
         cmocka_unit_test(an_ipv6_address_works),

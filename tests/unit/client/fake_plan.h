@@ -45,6 +45,7 @@ struct fake_plan {
     int push_status;       /* of every push: one that says that it was not judged */
     bool hello_passes;     /* hello_status is that of each second greeting only */
     uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
+    const char *bytes;     /* answers everything with these, which are no frame */
     uint64_t seed;
 };
 

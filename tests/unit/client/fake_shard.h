@@ -301,6 +301,18 @@ static inline void fake_nonsense(struct fake *f, const struct frame_header *h, b
     buf_commit(out, FRAME_HEADER_BYTES + n);
 }
 
+static inline void fake_say(const char *bytes, struct buf *out)
+{
+    const size_t n_bytes = strlen(bytes);
+    uint8_t *room;
+
+    buf_consume(out, buf_len(out));
+    room = buf_reserve(out, n_bytes);
+    assert(room);
+    memcpy(room, bytes, n_bytes);
+    buf_commit(out, n_bytes);
+}
+
 static inline void fake_copy(struct buf *dst, const struct buf *src)
 {
     uint8_t *room = buf_reserve(dst, buf_len(src));
@@ -342,6 +354,8 @@ static inline int fake_on_frame(void *owner, const struct frame_header *h, const
         status = UV_ECONNRESET;
     if (fault == FAKE_GARBAGE || fault == FAKE_BAD_HEAD)
         fake_nonsense(c->fake, h, fault == FAKE_BAD_HEAD, &out);
+    if (c->fake->plan.bytes)
+        fake_say(c->fake->plan.bytes, &out);
     if (status || !buf_len(&out) || is_mute) {
         buf_deinit(&out);
         return status;

@@ -37,6 +37,38 @@ static void a_refused_greeting_ends_at_once_with_the_servers_sentence(void **sta
     assert_not_let_in(&plan, PS_EGREETING, "the fake refuses this greeting");
 }
 
+static void a_port_of_http_is_told_at_once(void **state)
+{
+    const struct fake_plan plan = { .n_shards = 1,
+                                    .fault_at = -1,
+                                    .bytes = "HTTP/1.1 400 Bad Request\r\n\r\n" };
+    struct fake *f;
+    char address[32], *json = NULL;
+    struct err err;
+
+    (void)state;
+    assert_not_let_in(&plan, PS_EHTTP, "it answers HTTP: is this the stats port?");
+    f = fake_start(&plan);
+    fake_address(f, address);
+    assert_int_equal(ps_admin(address, "", "status", "", 60000, &json, &err), PS_EHTTP);
+    fake_stop(f);
+    fake_free(f);
+}
+
+static void other_bytes_than_frames_are_a_broken_protocol(void **state)
+{
+    struct fake *f = fake_start(&(struct fake_plan){
+        .n_shards = 1, .fault_at = -1, .bytes = "HTCPCP/1.0 418 teapot\r\n\r\n" });
+    char address[32], *json = NULL;
+    struct err err;
+
+    (void)state;
+    fake_address(f, address);
+    assert_int_equal(ps_admin(address, "", "status", "", 60000, &json, &err), PS_EPROTO);
+    fake_stop(f);
+    fake_free(f);
+}
+
 static void a_refused_push_is_told_once_by_the_next_call(void **state)
 {
     struct fake_plan plan = { .n_shards = 1,
@@ -313,6 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_reads_what_it_has_pushed),
         cmocka_unit_test(a_refused_greeting_ends_at_once_with_the_servers_sentence),
+        cmocka_unit_test(a_port_of_http_is_told_at_once),
+        cmocka_unit_test(other_bytes_than_frames_are_a_broken_protocol),
         cmocka_unit_test(a_refused_push_is_told_once_by_the_next_call),
         cmocka_unit_test(a_refused_pull_says_which_shard_and_why),
         cmocka_unit_test(a_pull_that_is_never_answered_ends_at_its_deadline),

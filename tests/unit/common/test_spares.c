@@ -72,6 +72,19 @@ static void a_few_stay_however_large_and_more_as_long_as_they_are_small(void **s
     spares_deinit(&s);
 }
 
+static void without_room_for_more_none_stays_beyond_the_few(void **state)
+{
+    struct block blocks[2] = { 0 };
+    struct spares s;
+
+    (void)state;
+    spares_init(&s, 1, 0);
+    assert_true(spares_give(&s, &blocks[0].spare, 0));
+    assert_false(spares_give(&s, &blocks[1].spare, 0));
+    assert_ptr_equal(spares_take(&s), &blocks[0].spare);
+    spares_deinit(&s);
+}
+
 static void a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may(void **state)
 {
     struct pile_link a, b, c;
@@ -145,6 +158,7 @@ int main(void)
         cmocka_unit_test(the_newest_goes_out_first),
         cmocka_unit_test(a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may),
         cmocka_unit_test(a_few_stay_however_large_and_more_as_long_as_they_are_small),
+        cmocka_unit_test(without_room_for_more_none_stays_beyond_the_few),
         cmocka_unit_test(threads_that_turn_blocks_over_make_one_each),
     };
 

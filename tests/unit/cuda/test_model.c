@@ -127,7 +127,7 @@ static void any_model_is_the_cpus_within_fp32(void **state)
     assert_true(n_checked > 8);
 }
 
-enum { N_STEPS = 7 };
+enum { N_STEPS = 9 };
 
 /* Of steps: what goes in, and what they end in. */
 struct run {
@@ -135,6 +135,8 @@ struct run {
     float *values[N_STEPS], *grads[N_STEPS], *row_grads[N_STEPS]; /* the device's host memory */
     double losses[N_STEPS];
     size_t n_dense, n_rows;
+    uint32_t
+        refresh; /* weights change every so many steps; those of the others are NaN, as nobody may look at them */
 };
 
 static float *pinned(const struct run *r, size_t n)
@@ -145,11 +147,12 @@ static float *pinned(const struct run *r, size_t n)
     return x;
 }
 
-static void run_init(struct run *r, const struct dlrm_config *config, uint64_t seed)
+static void run_init(struct run *r, const struct dlrm_config *config, uint64_t seed,
+                     uint32_t refresh)
 {
     struct fixture_rng rng = { seed, 0 };
 
-    *r = (struct run){ 0 };
+    *r = (struct run){ .refresh = refresh };
     fixture_init_on(&r->f, &compute_cuda, config, config->batch_max, &rng);
     r->n_dense = dlrm_dense_floats(r->f.m);
     r->n_rows = (size_t)r->f.batch.n_unique * config->dim;
@@ -158,6 +161,8 @@ static void run_init(struct run *r, const struct dlrm_config *config, uint64_t s
         r->grads[i] = pinned(r, r->n_dense);
         r->row_grads[i] = pinned(r, r->n_rows);
         fixture_fill(&rng, r->values[i], r->n_dense, 0.3f);
+        if (i % refresh)
+            memset(r->values[i], 0xff, r->n_dense * sizeof(float));
     }
 }
 
@@ -182,6 +187,7 @@ static void run_steps(struct run *r, uint32_t n_slots)
         if (i >= N_STEPS)
             continue;
         step.row_grads = r->row_grads[i];
+        step.keeps_dense = i % r->refresh != 0;
         dlrm_use(r->f.m, r->values[i], r->grads[i]);
         assert_int_equal(dlrm_step_begin(r->f.m, i % n_slots, &step), 0);
     }
@@ -204,13 +210,15 @@ static void steps_under_way_end_in_the_bits_of_steps_one_by_one(void **state)
     const uint64_t seed = test_seed();
 
     (void)state;
-    for (uint64_t k = 0; k < 5; k++) {
+    for (uint64_t k = 0; k < 10; k++) {
+        const uint32_t refresh = 1 + (uint32_t)k % 5;
         struct run one, all;
 
         emu_rt_seed(hash_mix2(seed, k));
-        run_init(&one, &config, hash_mix2(seed, k));
+        run_init(&one, &config, hash_mix2(seed, k), refresh);
         run_steps(&one, 1);
-        run_init(&all, &config, hash_mix2(seed, k));
+        assert_true(isfinite(one.losses[N_STEPS - 1]));
+        run_init(&all, &config, hash_mix2(seed, k), refresh);
         run_steps(&all, DLRM_SLOTS);
         assert_memory_equal(all.losses, one.losses, sizeof one.losses);
         for (uint32_t i = 0; i < N_STEPS; i++) {

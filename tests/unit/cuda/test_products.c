@@ -301,6 +301,22 @@ static void a_nan_passes_through_relu_also_where_the_library_drops_it(void **sta
     }
 }
 
+static void bias_gradients_are_floats_also_where_the_librarys_are_halves(void **state)
+{
+    (void)state;
+    emu_lt_sums(EMU_LT_SUMS_HALVES);
+    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+        struct rig r = rig_open(rig_seed(), kinds[k].products);
+        struct layer a = layer_of(&r, 24, 16, 40, 0);
+
+        assert_int_equal(ops->reserve(r.c, 24, 16, 40), 0);
+        check_backward(&r, &a, false, kinds[k].tolerance);
+        layer_free(&a);
+        rig_close(&r);
+    }
+    emu_lt_sums(EMU_LT_SUMS_FLOATS);
+}
+
 static void what_is_not_wanted_is_not_made(void **state)
 {
     struct rig r = rig_open(rig_seed(), COMPUTE_TF32);
@@ -356,6 +372,7 @@ int main(void)
         cmocka_unit_test(what_is_not_fused_is_done_after_the_product),
         cmocka_unit_test(a_plan_is_made_once_for_each_shape),
         cmocka_unit_test(a_nan_passes_through_relu_also_where_the_library_drops_it),
+        cmocka_unit_test(bias_gradients_are_floats_also_where_the_librarys_are_halves),
         cmocka_unit_test(what_is_not_wanted_is_not_made),
         cmocka_unit_test(the_gradients_of_no_samples_are_zero),
     };

@@ -275,7 +275,7 @@ static void dropout_is_replayed_with_the_steps_own_keys(void **state)
     fixture_deinit(&far);
 }
 
-static void weights_that_did_not_change_are_copied_once_to_each_slot(void **state)
+static void weights_that_did_not_change_are_copied_to_the_device_once(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct fixture f = { .config = fixture_plain };
@@ -283,7 +283,32 @@ static void weights_that_did_not_change_are_copied_once_to_each_slot(void **stat
                              few = repeat(&f, &plan, 10, true);
 
     (void)state;
-    assert_int_equal(all.n_uploads - few.n_uploads, 10 - DLRM_SLOTS);
+    assert_int_equal(all.n_uploads - few.n_uploads, 10 - 1);
+}
+
+/* The failure may have been that of the one copy which all go on from. */
+static void steps_with_the_weights_of_a_slot_that_fails_fail_with_it(void **state)
+{
+    static const struct far_device_plan plan = { .late = true, .replays = true, .bad_wait = 1 };
+    struct fixture_rng rng = { 37, 0 };
+    uint64_t n_uploads[2];
+    struct dlrm_step step;
+    struct fixture f;
+
+    (void)state;
+    fixture_init_on(&f, far_device_ops(&compute_cpu, &plan), &fixture_plain, 16, &rng);
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++) {
+        step = fixture_step_of(&f, i);
+        step.keeps_dense = i > 0;
+        assert_int_equal(dlrm_step_begin(f.m, i, &step), 0);
+        n_uploads[0] = i ? n_uploads[0] : far_device_counts().n_uploads;
+    }
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+        assert_int_equal(dlrm_step_end(f.m, i, &f.loss), PS_EDEVICE);
+    n_uploads[1] = far_device_counts().n_uploads;
+    assert_int_equal(dlrm_step(f.m, &step, &f.loss), 0);
+    assert_int_equal(far_device_counts().n_uploads - n_uploads[1], n_uploads[0]);
+    fixture_deinit(&f);
 }
 
 static void rows_have_room_to_spare_and_more_of_them_get_other_addresses(void **state)
@@ -436,7 +461,8 @@ int main(void)
         cmocka_unit_test(any_model_ends_in_the_cpus_bits),
         cmocka_unit_test(a_slot_is_recorded_once_and_then_replayed),
         cmocka_unit_test(dropout_is_replayed_with_the_steps_own_keys),
-        cmocka_unit_test(weights_that_did_not_change_are_copied_once_to_each_slot),
+        cmocka_unit_test(weights_that_did_not_change_are_copied_to_the_device_once),
+        cmocka_unit_test(steps_with_the_weights_of_a_slot_that_fails_fail_with_it),
         cmocka_unit_test(rows_have_room_to_spare_and_more_of_them_get_other_addresses),
         cmocka_unit_test(a_device_that_fails_is_told_with_the_step),
         cmocka_unit_test(a_device_that_cannot_be_opened_says_why),

@@ -38,8 +38,9 @@ struct fake_plan {
     uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
     uint64_t fence_flush;            /* likewise; FAKE_NEVER */
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
-    uint64_t link_ns_per_byte;       /* of pushes, which a flush waits for */
-    uint64_t n_between;  /* bytes of other requests that leave with every other push */
+    uint64_t n_missed;         /* clocks that the others have gone on when it joins again */
+    uint64_t link_ns_per_byte; /* of pushes, which a flush waits for */
+    uint64_t n_between;        /* bytes of other requests that leave with every other push */
     uint64_t stop_after; /* so many pushes: SIGTERM, which fake.stop then knows of; 0: never */
     bool still; /* values do not tell the pushes: they are always the same, and like weights */
     bool encodes; /* pushes as a client does it; else bytes_of is of nothing */
@@ -72,6 +73,7 @@ struct fake {
     uint64_t n_pulls, n_pushes, n_flushes; /* asked for, also what came to nothing */
     uint64_t bytes_pushed, bytes_between, bytes_waiting;
     uint64_t n_applied, n_fences, n_aheads, n_ahead_keys;
+    uint64_t n_missed; /* clocks that it never had: the next push is for n_applied + n_missed */
     uint64_t pull_clock, max_ahead;
     uint32_t dims[FAKE_TABLES_MAX], n_tables;
     const struct ps_pull_section *sections;
@@ -86,6 +88,12 @@ struct fake {
 static inline struct fake *fake_of(const struct store *s)
 {
     return (struct fake *)(uintptr_t)s;
+}
+
+/* The clock of the next push. Under the lock. */
+static inline uint64_t fake_now(const struct fake *f)
+{
+    return f->n_applied + f->n_missed;
 }
 
 static inline void fake_want(struct fake *f, bool holds, const char *what)
@@ -155,10 +163,10 @@ static inline int fake_pull_start(struct store *s, uint64_t clock,
     fake_want(f, !f->pulling, "two pulls at a time");
     status = fake_trouble(f, &f->plan.fence_pull, f->n_pulls++, err);
     if (!status) {
-        fake_want(f, clock >= f->n_applied, "a pull of a step that is pushed");
-        fake_want(f, clock - f->n_applied < f->plan.n_permits, "more batches than permits");
-        if (clock - f->n_applied > f->max_ahead)
-            f->max_ahead = clock - f->n_applied;
+        fake_want(f, clock >= fake_now(f), "a pull of a step that is pushed");
+        fake_want(f, clock - fake_now(f) < f->plan.n_permits, "more batches than permits");
+        if (clock - fake_now(f) > f->max_ahead)
+            f->max_ahead = clock - fake_now(f);
         f->pulling = true;
         f->pull_thread = pthread_self();
         f->pull_clock = clock;
@@ -281,7 +289,7 @@ static inline int fake_push(struct store *s, uint64_t clock, uint32_t n_samples,
         status = fake_encode(f, sections, n, err);
     if (!status) {
         fake_count_bytes(f, sections, n);
-        fake_want(f, tick && n_samples && clock == f->n_applied, "a push out of turn");
+        fake_want(f, tick && n_samples && clock == fake_now(f), "a push out of turn");
         f->keys_of[f->n_applied % FAKE_STEPS_MAX] =
             fake_hash(sections[0].keys, sections[0].n_keys);
         f->bytes_of[f->n_applied % FAKE_STEPS_MAX] = fake_hash_push(f);
@@ -318,7 +326,8 @@ static inline uint64_t fake_resume(struct store *s)
     pthread_mutex_lock(&f->lock);
     fake_want(f, !f->pulling && !f->pushing, "resumed while a call is under way");
     f->fenced = false;
-    clock = f->n_applied;
+    f->n_missed += f->plan.n_missed;
+    clock = fake_now(f);
     pthread_mutex_unlock(&f->lock);
     return clock;
 }

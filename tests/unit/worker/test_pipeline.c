@@ -75,8 +75,10 @@ static void tear_down(struct rig *r)
 
 static void restart(struct rig *r)
 {
+    const uint64_t clock = pipeline_restart(r->pipeline);
+
     r->n_restarts++;
-    assert_int_equal(pipeline_restart(r->pipeline), r->fake.n_applied);
+    assert_int_equal(clock, fake_now(&r->fake));
 }
 
 /* One batch: 1, none left: 0, a failure: its status. */
@@ -87,7 +89,7 @@ static int step(struct rig *r, struct err *err)
 
     if (status || !slot)
         return status;
-    if (!(slot->clock - (uint64_t)slot->rows[0] < r->fake.plan.n_permits))
+    if (!(slot->clock - r->fake.n_missed - (uint64_t)slot->rows[0] < r->fake.plan.n_permits))
         fail_msg("seed %llu: step %llu has rows of step %g",
                  (unsigned long long)r->fake.plan.seed, (unsigned long long)slot->clock,
                  (double)slot->rows[0]);
@@ -119,7 +121,7 @@ static void assert_all_pushed_once(struct rig *r, uint64_t n)
     pipeline_totals(r->pipeline, &totals);
     assert_int_equal(totals.steps, n);
     assert_int_equal(totals.samples, n * CLICK_LOG_BATCH);
-    assert_int_equal(pipeline_clock(r->pipeline), n);
+    assert_int_equal(pipeline_clock(r->pipeline), fake_now(&r->fake));
 }
 
 /* All that there is, however often this worker is declared dead. */
@@ -237,6 +239,24 @@ static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
         set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
         finish(&r);
         assert_died_once(&r);
+        tear_down(&r);
+    }
+}
+
+/* Else its pulls would be of clocks that are long past, and its pushes steps that the others have finished without it. */
+static void a_worker_declared_dead_goes_on_at_the_clock_of_the_others(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 2 * N_SEEDS; seed++) {
+        struct fake_plan plan = fake_plan_of(seed, 1 + (uint32_t)seed % 4);
+        struct rig r;
+
+        plan.n_missed = 1 + hash_mix2(seed, 8) % 9;
+        plan.fence_push = hash_mix2(seed, 7) % N_BATCHES;
+        set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
+        finish(&r);
+        assert_died_once(&r);
+        assert_int_equal(pipeline_clock(r.pipeline), N_BATCHES + plan.n_missed);
         tear_down(&r);
     }
 }
@@ -417,6 +437,7 @@ int main(void)
         cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
         cmocka_unit_test(several_batches_may_be_taken_before_the_first_is_done),
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
+        cmocka_unit_test(a_worker_declared_dead_goes_on_at_the_clock_of_the_others),
         cmocka_unit_test(
             what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death),
         cmocka_unit_test(a_stop_delivers_what_was_computed_and_nothing_else),
