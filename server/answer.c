@@ -7,9 +7,7 @@
 
 #include "common/mem.h"
 
-#define LONG_BYTES ((size_t)2 << 20) /* of values: from here on it leaves in parts */
-#define PART_BYTES \
-    ((uint64_t)256 << 10) /* of rows: they stay in the cache until they are copied */
+#define LONG_BYTES ((size_t)2 << 20)     /* of values: from here on it leaves in parts */
 #define UNSENT_BYTES ((size_t)512 << 10) /* a part is not made while more are to be written */
 #define SPARES_MAX 16u                   /* so many that wait at a time cost no allocation */
 #define KEPT_BYTES ((size_t)1 << 20)     /* of keys: those of a large batch */

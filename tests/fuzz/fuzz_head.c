@@ -146,7 +146,7 @@ static int open_frame(const uint8_t *bytes, size_t n_bytes, struct buf *scratch,
     struct frame_header *h = &ret->header;
     int status = n_bytes < FRAME_HEADER_BYTES ? PS_EPROTO : frame_decode(bytes, BODY_MAX, h);
 
-    if (!status && n_bytes != FRAME_HEADER_BYTES + (size_t)h->head_bytes + h->body_bytes)
+    if (!status && n_bytes != frame_bytes(h))
         status = PS_ECOUNT;
     if (!status)
         status = frame_verify(bytes, h);
