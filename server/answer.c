@@ -288,6 +288,14 @@ bool answer_can_go_on(struct answer *a)
     return a->state != ANSWER_WAITS;
 }
 
+bool answer_is_alive(struct answer *a)
+{
+    uint64_t before = a->reached_bytes;
+
+    a->reached_bytes = connection_reached_bytes(a->connection);
+    return a->state != ANSWER_WAITS || a->reached_bytes != before;
+}
+
 bool answer_has_left(const struct answer *a)
 {
     return a->state == ANSWER_LEAVING || a->state == ANSWER_WAITS;

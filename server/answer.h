@@ -51,6 +51,7 @@ struct answer {
     struct buf known;            /* owned: u64, its keys, if it leaves in parts */
     size_t part_bytes;           /* of values in a part, at most */
     struct frame_crc crc;        /* of it, as far as it is made */
+    uint64_t reached_bytes;      /* answer_is_alive()'s */
     struct pull pull;
     struct shard_pull_run run;
 };
@@ -77,6 +78,9 @@ int answer_more(struct answer_desk *desk, struct answer *a, bool *ret_done) ON_S
 
 /* Some of what it waits for has been written: true if that is enough. */
 bool answer_can_go_on(struct answer *a);
+
+/* To be asked now and then. Is it for us to go on, or has its client read some of it since the last time? */
+bool answer_is_alive(struct answer *a);
 
 /* Has some of it left, so that it can neither be refused nor dropped without its connection? */
 bool answer_has_left(const struct answer *a);

@@ -387,11 +387,11 @@ void pulls_expire(struct pulls *p, uint64_t loop_ms)
 static void renew_leases(struct pulls *p, const struct answer_line *line, uint64_t now_ms)
     ON_SHARD
 {
-    for (const struct answer *a = line->first; a; a = a->next) {
+    for (struct answer *a = line->first; a; a = a->next) {
         const struct connection_worker *who = &a->connection->worker;
         struct worker *worker;
 
-        if (a->holds && find_worker(p, who))
+        if (a->holds && answer_is_alive(a) && find_worker(p, who))
             (void)!roster_find(shard_roster(p->config.shard), who->job, who->rank,
                                who->incarnation, now_ms, &worker);
     }

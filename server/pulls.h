@@ -59,7 +59,8 @@ bool pulls_are_under_way(const struct pulls *p);
 /* The connection has written some of what an answer waits for (answer.h): it may go on. */
 void pulls_written(struct pulls *p, struct connection *c);
 
-/* Who waits for an answer under way has been heard of: a held connection lets no beat through. */
+/* Who waits for an answer under way has been heard of: a held connection lets no beat through. But not who has been given
+ * some of it and reads none. */
 void pulls_renew_leases(struct pulls *p, uint64_t now_ms) ON_SHARD;
 
 /* A clock may have moved: answers what has become ready. */

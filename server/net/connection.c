@@ -1,6 +1,8 @@
 #include "server/net/connection.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/mem.h"
@@ -137,6 +139,16 @@ static bool stands_still(struct connection_stall *stall, bool is_awaited, uint64
         return false;
     }
     return now_ms - stall->since_ms > limit_ms;
+}
+
+uint64_t connection_reached_bytes(const struct connection *c)
+{
+    uv_os_fd_t fd;
+    int kernels = 0; /* part of them: written, and not acknowledged */
+
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) || ioctl(fd, SIOCOUTQ, &kernels))
+        kernels = 0;
+    return c->channel.bytes_out - channel_unsent_bytes(&c->channel) - (uint64_t)kernels;
 }
 
 bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)

@@ -91,4 +91,7 @@ void connection_fail(struct connection *c, int why);
  */
 bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms);
 
+/* Bytes of what was sent that have reached the peer's host: who moves on here is there, and reads. */
+uint64_t connection_reached_bytes(const struct connection *c);
+
 #endif

@@ -2,6 +2,8 @@
  * hold nobody up. */
 #include "serving.h"
 
+#include "server/pulls.h"
+
 enum {
     ROW_FLOATS = 64,
     N_KEYS = 40000,         /* 10 MB in fp32, 3 in int8 */
@@ -185,6 +187,64 @@ static void a_reader_that_does_not_read_keeps_no_long_answer_in_memory(void **st
     disperse(&all);
 }
 
+static bool lives(struct party *all, uint32_t rank, uint64_t now_ms)
+{
+    struct roster *roster = shard_roster(all->f.shard);
+
+    enter_shard();
+    pulls_renew_leases(service_pulls(all->f.service), now_ms);
+    (void)roster_advance(roster, now_ms);
+    return roster_job(roster, 0)->workers[rank].state == WORKER_LIVE;
+}
+
+static void run_some(struct party *all)
+{
+    for (int i = 0; i < 100; i++)
+        uv_run(&all->f.loop, UV_RUN_NOWAIT);
+}
+
+/* More than one of the kernel's buffers holds: that is how finely it says what has been read. */
+static void read_some(struct party *all, struct peer *p)
+{
+    static char some[200000];
+
+    for (size_t n = 0; n < sizeof some;) {
+        ssize_t more;
+
+        run_some(all); /* far more is still to come than it reads: there is something */
+        more = read(p->fd, some, sizeof some - n);
+        assert_true(more > 0);
+        n += (size_t)more;
+    }
+}
+
+/* A lease is 10 s here. */
+static void a_worker_that_reads_nothing_holds_nobody_up_for_longer_than_its_lease(void **state)
+{
+    struct party all;
+    struct peer slow;
+    uint64_t now_ms;
+
+    (void)state;
+    gather(&all);
+    slow = client_of(&all.f, "worker", FRAME_FLAGS_KNOWN);
+    assert_int_equal(join_job(&slow, 1, 1).status, 0);
+    now_ms = service_now_ms(all.f.service);
+    ask(&slow, 60, N_KEYS);
+    while (!all.f.board.first->channel.out.parts.under_way)
+        uv_run(&all.f.loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < 10; i++) { /* as long as it reads anything */
+        read_some(&all, &slow);
+        assert_true(lives(&all, 1, now_ms += 9000));
+    }
+    run_some(&all);
+    (void)lives(&all, 1, now_ms); /* what it has read so far counts */
+    assert_true(lives(&all, 1, now_ms + 10000));
+    assert_false(lives(&all, 1, now_ms + 10001));
+    peer_close(&slow);
+    disperse(&all);
+}
+
 /* At the very end of the keys, so that all values but one could have left. */
 static void keys_that_are_wrong_are_refused_before_anything_leaves(void **state)
 {
@@ -283,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_long_answer_in_parts_is_the_one_in_one_piece),
         cmocka_unit_test(answers_that_are_not_long_leave_in_one_piece),
         cmocka_unit_test(a_reader_that_does_not_read_keeps_no_long_answer_in_memory),
+        cmocka_unit_test(a_worker_that_reads_nothing_holds_nobody_up_for_longer_than_its_lease),
         cmocka_unit_test(keys_that_are_wrong_are_refused_before_anything_leaves),
         cmocka_unit_test(an_answer_that_leaves_ends_with_its_connection),
         cmocka_unit_test(a_service_that_stops_ends_what_is_leaving),
