@@ -64,7 +64,8 @@ int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_i
  * more than CHECKPOINT_CHAIN_MAX (-EINVAL): the next one has to be full.
  *
  * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the restore points that are
- * there: its log may be cut at the record behind it. 0: it may not be cut.
+ * there: its log may be cut at the record behind it. 0: it may not be cut, as while there are fewer than `keep`:
+ * then the state in which the log begins is one of those that can be gone back to.
  */
 #define CHECKPOINT_KEEP_ALL UINT32_MAX
 int checkpoint_commit(const struct file_ops *files, const char *data_dir,

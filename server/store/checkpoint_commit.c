@@ -230,6 +230,9 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
         memset(ret_firsts, 0, m->n_files * sizeof *ret_firsts);
     if (keep != CHECKPOINT_KEEP_ALL)
         prune(&count, m->number);
+    if (ret_firsts &&
+        count.n_kept < count.keep) /* the log's beginning is one of those to go back to */
+        memset(ret_firsts, 0, m->n_files * sizeof *ret_firsts);
     return 0;
 }
 

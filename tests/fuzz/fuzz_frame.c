@@ -96,6 +96,9 @@ static struct found find_plainly(const uint8_t *at, size_t n_bytes)
         at += n_frame;
         n_bytes -= n_frame;
     }
+    if (!f.status &&
+        n_bytes >= FRAME_HEADER_BYTES) /* never whole: what has come may be wrong already */
+        f.status = frame_crc_check(&(struct frame_crc){ 0 }, &header, at, n_bytes);
     return f;
 }
 

@@ -377,6 +377,12 @@ void fleet_free(struct fleet *fleet)
     free(fleet);
 }
 
+void fleet_beat_soon(struct fleet *fleet)
+{
+    for (uint32_t i = 0; i < fleet->n_shards; i++)
+        link_beat_soon(fleet->members[i].link);
+}
+
 void fleet_tick(struct fleet *fleet, uint64_t now_ms)
 {
     uint32_t i;

@@ -28,6 +28,9 @@ void fleet_free(struct fleet *fleet);
 
 void fleet_tick(struct fleet *fleet, uint64_t now_ms);
 
+/* All joined links say at their next tick that they live: this process stood still for a while. */
+void fleet_beat_soon(struct fleet *fleet);
+
 /* One parcel for each shard. Those that a link takes become NULL; those of an older epoch are
  * left. */
 void fleet_push(struct fleet *fleet, uint64_t epoch, struct parcel **parcels);

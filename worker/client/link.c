@@ -116,6 +116,11 @@ void link_tick(struct link *l, uint64_t now_ms)
         tick_away(l);
 }
 
+void link_beat_soon(struct link *l)
+{
+    l->beat_due_ms = 0;
+}
+
 struct link *link_new(struct channel_hub *hub, const struct link_config *config,
                       const struct link_events *events, void *owner)
 {

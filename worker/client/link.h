@@ -53,6 +53,9 @@ void link_drop_table(struct link *l);
 /* Drops pushes and pull, and joins as another incarnation after delay_ms. */
 void link_rejoin(struct link *l, uint64_t incarnation, uint64_t clock, uint32_t delay_ms);
 
+/* At the next tick a joined link says that it lives: this process stood still for a while. */
+void link_beat_soon(struct link *l);
+
 /* Steps that the worker has finished: what beats and joins say. */
 void link_set_clock(struct link *l, uint64_t clock);
 

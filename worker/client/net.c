@@ -173,7 +173,8 @@ void net_leave(struct net *net)
     post(net, order_new(net, ORDER_LEAVE, NULL, 0));
 }
 
-/* While this process is stopped no time passes: no server is given up for answers that were not looked at. */
+/* While this process is stopped no time passes: no server is given up for answers that were not looked at. For the
+ * servers it does, so that they are told at once that the worker lives. */
 static void on_tick(uv_timer_t *timer)
 {
     struct net *net = CONTAINER_OF(timer, struct net, timer);
@@ -181,6 +182,8 @@ static void on_tick(uv_timer_t *timer)
 
     net->now_ms += step_ms < STEP_MS_MAX ? step_ms : STEP_MS_MAX;
     net->loop_ms = loop_ms;
+    if (step_ms > STEP_MS_MAX)
+        fleet_beat_soon(net->fleet);
     fleet_tick(net->fleet, net->now_ms);
 }
 

@@ -178,7 +178,7 @@ static void what_is_asked_for_is_given_and_told(void **state)
     (void)state;
     make(&n, 2, 4);
     node_step(&n, 1, "job", 2, 4);
-    node_save(&n, 3);
+    node_save(&n, 1);
     node_die(&n);
     assert_int_equal(node_collect(&n, NODE_DIR, &at, &one, &err), 0);
     shard_free(one);
@@ -188,6 +188,21 @@ static void what_is_asked_for_is_given_and_told(void **state)
     shard_free(one);
     assert_told(&n, "rows of shard 1 are as after 5 steps, of shard 0 as after 4");
     assert_refused(&n, &clock, "begins behind step 4");
+    node_end(&n);
+}
+
+/* psd was stopped in the middle of a step, and has one checkpoint: its log still begins where the tables did. */
+static void the_only_checkpoint_is_gone_below_while_more_may_be_kept(void **state)
+{
+    struct rebuild_at clock = { .job = "job", .clock = 3 };
+    struct node n;
+
+    (void)state;
+    make(&n, 2, 4);
+    node_step(&n, 1, "job", 2, 4);
+    node_stop(&n, 3);
+    assert_dealt(&n, NULL, "job", 4);
+    assert_dealt(&n, &clock, "job", 3);
     node_end(&n);
 }
 
@@ -326,6 +341,7 @@ int main(void)
         cmocka_unit_test(the_first_step_cannot_be_undone),
         cmocka_unit_test(where_no_restore_point_is_old_enough_it_is_refused),
         cmocka_unit_test(what_is_asked_for_is_given_and_told),
+        cmocka_unit_test(the_only_checkpoint_is_gone_below_while_more_may_be_kept),
         cmocka_unit_test(a_job_that_would_lose_pushes_by_anothers_cut_is_asked_for),
         cmocka_unit_test(two_jobs_that_stand_at_different_steps_are_refused),
         cmocka_unit_test(a_job_that_has_just_begun_again_on_a_shard_is_not_behind),

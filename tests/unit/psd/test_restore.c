@@ -174,7 +174,7 @@ static void a_checkpoint_stays_that_another_shard_needs(void **state)
     node_begin(&n, 2);
     node_job(&n, "job", SPEC_MODE_ASYNC, 1);
     node_steps(&n, "job", 1, 0, 10);
-    node_save(&n, 5);
+    node_save(&n, 1);
     node_die(&n);
     assert_non_null(crash_files_at(
         &n.files, NODE_DIR "/log/00000000000000000000/shard-000/00000000000000000001.psl"));
