@@ -10,7 +10,7 @@ trap '[ -z "$psd" ] || { kill "$psd" 2>/dev/null && wait "$psd" 2>/dev/null; } |
 
 "$bin/psd" --dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --data-dir "$dir/data" 2>"$dir/psd.log" &
 psd=$!
-until grep -q 'psd ready' "$dir/psd.log"; do
+until grep -qs 'psd ready' "$dir/psd.log"; do
     kill -0 "$psd" 2>/dev/null || { cat "$dir/psd.log" >&2; exit 1; }
     sleep 0.1
 done
