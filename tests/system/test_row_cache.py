@@ -132,7 +132,7 @@ def test_somebody_elses_push_is_seen(psds, tmp_path):
         assert other.push([1, 2, 3], wire.floats(*[0.5] * 24), table=table).status == 0
     told = "the row cache begins anew: somebody else pushes"
     assert any(told in line for line in w.stderr)
-    clock = lambda: max(v["clock"] for j in node.stats()["jobs"] if j["name"] == "job" for v in j["workers"])
+    clock = lambda: max((v["clock"] for j in node.stats()["jobs"] if j["name"] == "job" for v in j["workers"]), default=0)  # reports come later
     before = clock()
     wait_for("many more steps", lambda: clock() > before + 200)
     w.send_signal(signal.SIGTERM)
