@@ -10,7 +10,8 @@ import pytest
 from training import finish, psds, psworker, synth  # noqa: F401 (psds is a fixture)
 
 BATCH, N = 128, 200
-SLACK = 80  # of N more steps: chance, in how much was under way at a time (on a busy machine more); what each step asks for is N or more
+SLACK = 24  # of N more steps: chance, in how much was under way at a time
+TRIES = 3  # a busy machine has more under way for once; what steps ask for comes each time
 MODEL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", BATCH, "--seed", "7", "--format", "criteo")
 # A few pushes are under way at a time, also where no pull waits for them, so that soon there are as many buffers as there can be.
 WINDOW = ("--window", 65536)
@@ -90,12 +91,22 @@ def run_over_servers(psds, folder, data, flags, psd_flags, workers):
     return [read(folder / f"worker{r}") for r in range(workers)], read(folder / "server")
 
 
-def check_over_servers(psds, tmp_path, logs, flags, psd_flags, workers):
+def try_over_servers(psds, tmp_path, logs, flags, psd_flags, workers):
+    tmp_path.mkdir()
     (before, server_before), (after, server_after) = [
         run_over_servers(psds, tmp_path / str(n), logs / f"{n}.tsv", flags, psd_flags, workers) for n in (N, 2 * N)]
     for r in range(workers):
         check(f"worker {r}", before[r], after[r])
     check("psd", server_before, server_after)
+
+
+def check_over_servers(psds, tmp_path, *case, workers):
+    for n in range(TRIES):
+        try:
+            return try_over_servers(psds, tmp_path / f"try{n}", *case, workers)
+        except pytest.fail.Exception:
+            if n + 1 == TRIES:
+                raise
 
 
 @pytest.mark.parametrize("name", CASES)
