@@ -16,6 +16,7 @@ from wire import floats
 
 np = pytest.importorskip("numpy", reason="python3-numpy is not installed: arrays cannot be read")
 
+DAMAGED = 3  # the shard whose log tests damage
 
 
 def psctl(*args):
@@ -45,21 +46,51 @@ def assert_same(a, b):
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """The data of a psd of four shards with a job: a full checkpoint, deltas on it, and a log beyond; then kill -9."""
+    """The data of a psd of four shards with a job: a full checkpoint, deltas on it, and a log beyond; then kill -9.
+
+    Small batches: the job's first pass, which alone makes rows, is to outlast the checkpoints on the slowest disk.
+    """
     base = tmp_path_factory.mktemp("killed")
-    training.synth(base / "clicks.tsv", 6000)
+    training.synth(base / "clicks.tsv", 12000)
     psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "4", "--data-dir", "data",
                   "--checkpoint-every", "0", "--keep", "10", "--durability", "fsync"], base)
     job = training.psworker("train", "--format", "criteo", "--data", base / "clicks.tsv", "--job", "j", "--epochs", "10000",
-                            "--table-storage", "bf16", "--servers", f"127.0.0.1:{psd.port}")
-    for clock in (3, 9, 15):
-        eventually(lambda: any(j["min_clock"] >= clock for j in psd.stats()["jobs"]))
+                            "--batch", "16", "--table-storage", "bf16", "--servers", f"127.0.0.1:{psd.port}")
+
+    eventually(lambda: psd.stats()["jobs"])
+    for _ in range(3):
+        wait_for_more(psd, clock_of, 6)
         assert psctl("checkpoint", "--server", f"127.0.0.1:{psd.port}").returncode == 0
-    eventually(lambda: any(j["min_clock"] >= 24 for j in psd.stats()["jobs"]))
+    sizes = []
+    for _ in range(2):  # with 3 syncs what was written before is durable, and blocks behind it say so
+        wait_for_more(psd, clock_of, 8)
+        wait_for_more(psd, syncs_of, 3)
+        sizes.append({s.name: s.stat().st_size for s in segments(base / "data")})
+    wait_for_more(psd, syncs_of, 3)
     psd.kill()
     job.kill()
     job.wait()
+    name, end = max(sizes[1].items())
+    (base / "promised.json").write_text(json.dumps([name, sizes[0].get(name, 0), end]))
     return base / "data"
+
+
+def wait_for_more(psd, number_of, n):
+    start = number_of(psd)
+    eventually(lambda: number_of(psd) >= start + n, 60)
+
+
+def clock_of(psd):
+    (job,) = psd.stats()["jobs"]
+    return job["min_clock"]
+
+
+def syncs_of(psd):
+    return psd.stats()["shards"][DAMAGED]["log"]["syncs"]
+
+
+def segments(data):
+    return sorted(data.glob(f"log/*/shard-{DAMAGED:03}/*.psl"))
 
 
 @pytest.fixture
@@ -145,13 +176,15 @@ def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
 
 
 @pytest.mark.parametrize("place", [0.33, 0.8])
-def test_a_flipped_byte_that_was_promised_damages_the_log(copy, tmp_path, place):
-    (segment,) = copy.glob("log/*/shard-003/*.psl")
-    flip(segment, int(segment.stat().st_size * place))
+def test_a_flipped_byte_that_was_promised_damages_the_log(killed, copy, tmp_path, place):
+    """Of what no checkpoint has."""
+    name, start, end = json.loads((killed.parent / "promised.json").read_text())
+    (segment,) = (s for s in segments(copy) if s.name == name)
+    flip(segment, int(start + (end - start) * place))
     damage = told("verify", copy, code=1)["damage"]
-    assert any("shard 3" in sentence and "byte" in sentence and segment.name in sentence for sentence in damage), damage
+    assert any(f"shard {DAMAGED}" in sentence and "byte" in sentence and segment.name in sentence for sentence in damage), damage
     lines = psctl("verify", copy).stdout.splitlines()
-    assert not any(line.startswith("whole") and "shard 3:" in line for line in lines), lines
+    assert not any(line.startswith("whole") and f"shard {DAMAGED}:" in line for line in lines), lines
     assert sum(line.startswith("whole    log") for line in lines) == 3
     assert "damaged behind record" in refused("replay", copy)
     assert "damaged behind record" in refused("export", copy, "--out", tmp_path / "out")
