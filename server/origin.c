@@ -98,6 +98,15 @@ static int check_own(const struct origin *o, const struct origin_config *config,
                    s->data_dir, s->node, s->n_nodes, node, config->n_nodes, s->n_nodes);
 }
 
+/* Perhaps nobody has asked for it: where --shards is not said, the cores decide. */
+static void say_layout(const struct source *own, uint32_t n_shards)
+{
+    if ((own->has_checkpoint || own->has_log) && own->shards_per_node != n_shards)
+        log_warn("%.200s is of %" PRIu32 " shards, this psd has %" PRIu32
+                 ": rows and optimizer state come along, jobs begin anew",
+                 own->data_dir, own->shards_per_node, n_shards);
+}
+
 static int open_source(struct origin *o, const struct origin_config *config, const char *path,
                        struct err *err)
 {
@@ -137,7 +146,11 @@ int origin_look(struct origin *ret, const struct origin_config *config, struct e
     if (!ret->is_own)
         return 0;
     status = open_source(ret, config, s->data_dir, err);
-    return status ? status : check_own(ret, config, err);
+    if (!status)
+        status = check_own(ret, config, err);
+    if (!status)
+        say_layout(&ret->sources[0], s->shards);
+    return status;
 }
 
 void origin_name(const struct origin *o, char ret[static CHECKPOINT_PATH_MAX])

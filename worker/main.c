@@ -420,6 +420,12 @@ static int refuse_place(int argc, char **argv, struct err *err)
                                  "tells more");
 }
 
+/* What no second try mends: settings that make no sense, or are not those that a table was made with. */
+static bool is_misuse(int status)
+{
+    return status == PS_ESETTING || status == PS_ESPEC;
+}
+
 static int fail(int exit_code, const struct err *err)
 {
     fprintf(stderr, "psworker: %s\n", sentence_of(err));
@@ -477,6 +483,6 @@ int main(int argc, char **argv)
         status = act(r, command, action, &err);
     status = run_deinit(r, status, &err);
     if (status)
-        return fail(status == PS_ESETTING ? 2 : 1, &err);
+        return fail(is_misuse(status) ? 2 : 1, &err);
     return 0;
 }

@@ -248,7 +248,7 @@ void others_why(const struct settings *s, char ret_why[OTHERS_WHY_MAX])
 
     f->settings = s;
     if (try_servers(s, find_cluster, f, &err))
-        snprintf(ret_why, OTHERS_WHY_MAX, "for what is not known (%.200s)", err.text);
+        snprintf(ret_why, OTHERS_WHY_MAX, "no server tells for what (%.200s)", err.text);
     else
         ask_why(s, f, ret_why);
     free(f);

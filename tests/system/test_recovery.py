@@ -174,7 +174,7 @@ def test_a_state_of_other_settings_is_refused_and_a_second_process_too(psds, tmp
     assert "another process has" in said
     first.kill()
     first.communicate()
-    _, said = finish(psworker("train", *flags, "--batch", 16), status=1)
+    _, said = finish(psworker("train", *flags, "--batch", 16), status=2)
     assert "--batch" in said and "remove" in said
     for damaged in state.glob("*.pushes"):  # all: which of them counts is the spool's own business
         pushes = bytearray(damaged.read_bytes())

@@ -107,7 +107,7 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     assert "owed something" not in err
 
     (state / "other.0.residuals").write_bytes(whole)
-    _, err = finish(worker(node, head, *flags, "--job", "other"), status=1)
+    _, err = finish(worker(node, head, *flags, "--job", "other"), status=2)
     assert 'is of job "ctr", rank 0; this is job "other", rank 0' in err
     (tmp_path / "file").write_text("")
     _, err = finish(worker(node, head, *LOSSY, "--state-dir", tmp_path / "file" / "dir"), status=1)

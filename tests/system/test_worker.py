@@ -219,7 +219,7 @@ def test_a_job_goes_on_with_another_number_of_workers_and_another_mode(psds, tmp
     finish(psworker("train", *flags))
     for w in [psworker("train", *flags, "--workers", 2, "--rank", r, "--mode", "ssp", "--staleness", 2) for r in range(2)]:
         finish(w)
-    _, said = finish(psworker("train", *flags, "--warmup", "5"), status=1)
+    _, said = finish(psworker("train", *flags, "--warmup", "5"), status=2)
     assert "warmup_clocks" in said
     _, said = finish(psworker("train", *flags, "--warmup", "5x"), status=2)
     assert '--warmup: "5x" is neither auto nor a number of clocks' in said
@@ -400,7 +400,7 @@ def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_pat
     told = lambda what: next(line for line in stays.stderr if re.search(what, line))
     assert told("waiting, ") and told("worker 1 is gone: .*declared dead; the others go on without it")
     node.proc.send_signal(signal.SIGSTOP)  # one more wait: it is said once
-    assert told("waiting, .*for what is not known")
+    assert told("waiting, .*no server tells for what")
     node.proc.send_signal(signal.SIGCONT)
     before = node.stats()["jobs"][0]["workers"][0]["clock"]
     assert any(json.loads(line)["step"] > before + 1000 for line in stays.stdout)  # many more steps
@@ -418,7 +418,7 @@ def test_a_wait_for_a_server_is_told_with_and_without_the_row_cache(psds, tmp_pa
     while json.loads(worker.stdout.readline())["samples"] < 6000:  # all rows have come
         pass
     node.proc.send_signal(signal.SIGSTOP)
-    assert any(re.search("waiting, .*for what is not known", line) for line in worker.stderr)
+    assert any(re.search("waiting, .*no server tells for what", line) for line in worker.stderr)
     node.proc.send_signal(signal.SIGCONT)
     worker.send_signal(signal.SIGTERM)
     assert result(finish(worker)[0])["stopped_early"]

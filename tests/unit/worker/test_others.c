@@ -50,7 +50,8 @@ static void whoever_of_the_servers_answers_is_asked(void **state)
     assert_string_equal(why, "the servers know of no wait");
     snprintf(s.servers, sizeof s.servers, "127.0.0.1:1");
     others_why(&s, why);
-    assert_string_equal(why, "for what is not known (psd at 127.0.0.1:1: Connection refused)");
+    assert_string_equal(why,
+                        "no server tells for what (psd at 127.0.0.1:1: Connection refused)");
     fake_stop(f);
     fake_free(f);
 }
