@@ -18,7 +18,7 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
-            systemd
+            systemd groff-base
 APT_LINT  = clang clang-format binutils
 APT_FUZZ  = clang libclang-rt-dev
 
@@ -48,8 +48,8 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-ROOMS    = common proto server/core server/net server/store server/log server/durable server/admin server \
-           worker/client worker/data worker/compute worker/model worker/mirror worker deploy/psctl
+ROOMS    = common proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
+           worker/client worker/data worker/compute worker/model worker/cache worker deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -60,16 +60,16 @@ link.common = common
 link.proto  = proto common
 link.core   = server/core proto common
 link.net    = server/net server/core proto common
-link.store  = server/durable server/store server/core proto common
-link.log    = server/log server/store server/core proto common
-link.durable = server/durable server/log server/store server/core proto common
+link.checkpoint = server/checkpoint server/core proto common
+link.wal    = server/wal server/checkpoint server/core proto common
+link.recovery = server/recovery server/wal server/checkpoint server/core proto common
 link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/mirror worker/model worker/compute worker/data worker/client server/durable server/log server/store server/core proto common
-link.psctl  = deploy/psctl worker/client server server/durable server/log server/store server/core proto common
-link.psd    = server server/net server/durable server/log server/store server/admin server/core proto common
+link.worker = worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common
+link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
+link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin server/core proto common
 
 all: $(PROGRAMS) cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
@@ -79,9 +79,17 @@ $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
-$(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.durable))
-$(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.durable))
-$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,$(link.durable))
+$(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.recovery))
+$(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
+# The simulation: all of psd but its main(), and the client library, with libuv's functions from tests/sim and the functions of
+# SIM_WRAPS replaced or listened to there.
+SIM_WRAPS = clock_unix_ms clock_mono_ms log_line_write data_dir_lock_acquire data_dir_lock_release data_dir_lock_abandon close fcntl ioctl \
+            setsockopt shutdown pthread_sigmask wal_queue_init wal_queue_append wal_queue_close_gap wal_writer_open wal_writer_report \
+            recover_shard_run shard_set_events shard_pull_begin shard_pull_end reply_queue_send reply_queue_drop connection_send \
+            checkpoint_commit client_state_add_pushes client_state_ack
+$(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
+$(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
+$(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data proto common)
 
 $(B)/bin/%:
@@ -109,7 +117,7 @@ $(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
 
 # .incbin is no #include: the compiler does not tell make about it.
-$(B)/server/admin/page.o: server/admin/page.html
+$(B)/server/admin/http.o: server/admin/page.html
 
 $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)
@@ -133,7 +141,7 @@ CUDA_FLAGS = -std=c++17 -O3 -I. $(CUDA_HEADERS:%=-I%) --fmad=false -lineinfo $(i
              -Xptxas -warn-spills,-warn-lmem-usage$(if $(WERROR),$(comma)-Werror) \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off \
              $(foreach a,80 90,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
-cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/mem.c common/err.c)
+cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/memory.c common/status.c)
 
 ifeq ($(CUDA_LACK),)
 cuda-plugin: $(B)/bin/psworker_cuda.so
@@ -164,9 +172,9 @@ $(BUILD)/cuda/%.c.o: %.c
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags rows sums upload interact encode products slots model travel)
-gpu_files = tests/gpu/real.c tests/gpu/cpu_gemm.c $(filter-out worker/compute/cpu_gemm.c,$(call src,worker/compute)) $(call src,worker/model) \
-            $(wildcard proto/codec*.c) common/pages.c common/status.c
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums upload interact encode gemm slots model travel)
+gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
+            $(wildcard proto/codec*.c)
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
 $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files)) $(cuda_objects)
 	@mkdir -p $(@D)
@@ -190,7 +198,7 @@ $(B)/lib/emu_cuda.a: $(EMU)
 
 # The plug-in on the emulated device, for tests of psworker.
 emu-plugin: $(B)/emu/psworker_cuda.so
-$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/mem.c common/err.c)
+$(B)/emu/psworker_cuda.so: $(EMU) $(patsubst %,$(B)/emu/%.o,common/memory.c common/status.c)
 	@$(CXX) $(LDFLAGS) -shared -Wl,--version-script=worker/cuda/exports.map -o $@ $^ -lpthread -lm
 
 $(B)/%.o: %.cpp
@@ -217,19 +225,22 @@ $(B)/tests/count_allocs.so: tests/preload/count_allocs.c
 # Tests: one program for each tests/unit/ROOM/test_X.c.
 UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
        $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
+# What the tests of a folder share.
+fixtures = $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/$(1)/test_%,$(wildcard tests/unit/$(1)/*.c)))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 define unit_room
-$(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(SUPPORT) $(call libs,$(link.$(1)))
+$(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(call libs,$(link.$(1)))
 	@mkdir -p $$(@D)
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net store log durable admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net checkpoint wal recovery admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
+$(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
 
 # Those of the CUDA half, on the emulated device.
 link.cuda = worker/model worker/compute worker/data server/core proto common
-$(B)/unit/cuda/%: $(B)/tests/unit/cuda/%.o $(SUPPORT) $(B)/lib/emu_cuda.a $(call libs,$(link.cuda))
+$(B)/unit/cuda/%: $(B)/tests/unit/cuda/%.o $(call fixtures,cuda) $(SUPPORT) $(B)/lib/emu_cuda.a $(call libs,$(link.cuda))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
@@ -247,19 +258,32 @@ golden-tests: $(GOLDEN_TESTS)
 # have real checksums (tests/fuzz/harness.h).
 FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
-fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc.o,$^))
-$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc) $(SUPPORT) $(fuzz_main) \
-    $(call libs,worker/mirror worker/data worker/client $(link.psd))
+fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc32c.o,$^))
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc32c) $(SUPPORT) $(fuzz_main) \
+    $(call libs,worker/cache worker/data worker/client $(link.psd))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
+	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc32c.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
 
 fuzz-targets: $(FUZZ)
 
 unit: $(UNIT)                 ## build the unit tests of this VARIANT
 
-test: deps fuzz-deps golden   ## install what is missing, build, run all tests (sanitizers included)
-	@tests/run.sh
+fuzz soak: SECONDS = 600
+check: deps                   ## in 2 minutes: unit tests of the release build, golden numbers, ten tests of real processes
+	@$(MAKE) --no-print-directory golden
+	@tests/run.sh check
+
+test: deps                    ## in 12 minutes: all tests, sanitizers included; a short run of the simulation and of the fuzz targets
+	@$(MAKE) --no-print-directory golden
+	@tests/run.sh test
+
+ci: deps fuzz-deps            ## make test, unit tests without the real data, kernels, 20 s for each fuzz target
+	@$(MAKE) --no-print-directory golden
+	@tests/run.sh ci
+
+soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS (600)
+	@tests/run.sh soak $(SECONDS)
 
 golden: $(BUILD)/golden/.done
 $(BUILD)/golden/.done: tests/golden/vectors.tar.zst
@@ -267,22 +291,26 @@ $(BUILD)/golden/.done: tests/golden/vectors.tar.zst
 	@zstd -dcq --long=27 $< | tar x -C $(@D)
 	@touch $@
 
-demo: deps                    ## install what is missing, build, train on the census data, show the AUC
-	@$(MAKE) --no-print-directory all
+# Of a make without -j, too.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+demo: build-deps              ## install what is missing, build, train on the census data, show the AUC
+	@$(MAKE) --no-print-directory $(JOBS) $(addprefix $(B)/bin/,psd psworker psctl)
 	@deploy/demo.sh $(B)/bin
 
-deps:                         ## install the Debian packages that are missing (root or sudo)
+build-deps:                   ## install the Debian packages that a build needs and are missing (root or sudo)
+	@deploy/deps.sh $(APT_BUILD)
+
+deps:                         ## those of the tests, too
 	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
 
 # Outside CI the kept inputs are run without libFuzzer where it cannot be installed.
 fuzz-deps:
 	@deploy/deps.sh $(APT_FUZZ) || [ -z "$$CI" ]
 
-SECONDS = 600
-fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="log part" takes some
+fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="wal shard_file" takes some
 	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
 
-fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as make test does
+fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as CI does
 	@tests/fuzz/run.sh 20 $(TARGETS)
 
 lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
@@ -309,7 +337,7 @@ cuda-coverage:                ## which lines of the kernels the tests on the emu
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
 
-bench: all                    ## psbench in many settings: figures of tests/bench/README.md
+bench: all                    ## psbench in many settings (figures: deploy/docs/benchmarks.md)
 	@tests/bench/run.sh $(B)/bin
 
 bench-hotpath: all            ## one shard on one core against the limits of the machine
@@ -339,6 +367,12 @@ bench-store: $(B)/bin/bench-store ## what checkpoints cost: slices, writing, loa
 sim: $(B)/bin/sim             ## simulated schedules with new seeds: SCHEDULES=10000, or SECONDS= of CPU
 	@$< $(if $(SECONDS),--seconds $(SECONDS),--schedules $(or $(SCHEDULES),10000))
 
+docs: all                     ## make deploy/docs/reference.md anew, from what the programs print
+	@deploy/docs/reference.sh $(B)/bin >deploy/docs/reference.new && mv deploy/docs/reference.new deploy/docs/reference.md
+
+sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
+	@tests/sim/mutants.py $(MUTANTS)
+
 install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
 	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
 
@@ -348,7 +382,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: alloc-counter gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all unit test golden golden-tests demo deps lint bench install clean help
+.PHONY: alloc-counter gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -3,7 +3,7 @@
  * --print-config, the sample file and the man page are all read from it, so they cannot
  * disagree.
  *
- * Precedence, last wins: fallback, file (--config), command line. The file is INI (conf.h):
+ * Precedence, last wins: fallback, file (--config), command line. The file is INI (ini_file.h):
  * `name = value` lines, # and ; comments, and [section] heads, which are there for people:
  * names are unique without them. A list given again in one file, or on one command line, grows;
  * its first mention there replaces what stood before.

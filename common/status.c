@@ -1,5 +1,7 @@
 #include "common/status.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <uv.h>
 
@@ -36,4 +38,17 @@ const char *status_text(int status)
             text = strerrordesc_np(-status);
         return text ? text : uv_text(status);
     }
+}
+
+int err_set(struct err *err, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!err)
+        return status;
+    err->status = status;
+    va_start(args, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, args);
+    va_end(args);
+    return status;
 }

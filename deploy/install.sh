@@ -5,13 +5,12 @@ set -eu
 bin=$(cd "$1" && pwd) dest=$2 prefix=$3
 case $dest in "" | /*) ;; *) dest=$PWD/$dest ;; esac
 cd "$(dirname "$0")"
-version=$("$bin/psd" --version | sed 's/.* //')
 
-install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest$prefix/share/man/man1" "$dest/etc/psd/jobs"
+install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest/etc/psd/jobs"
 for program in psd psworker psctl psbench; do
     [ ! -x "$bin/$program" ] || install -m 755 "$bin/$program" "$dest$prefix/bin/$program"
 done
-# The GPU's half of psworker, where it was built: psworker looks there (worker/plugin.h).
+# The GPU's half of psworker, where it was built: psworker looks there (worker/cuda_plugin.h).
 if [ -e "$bin/psworker_cuda.so" ]; then
     install -d "$dest$prefix/lib/psd"
     install -m 644 "$bin/psworker_cuda.so" "$dest$prefix/lib/psd/psworker_cuda.so"
@@ -33,13 +32,5 @@ sample() {
 sample psd.conf "$dest/etc/psd/psd.conf"
 sample psworker.conf "$dest/etc/psd/jobs/criteo.conf"
 
-# $1: program, $2: what it is
-page() {
-    ./man.sh "$bin/$1" "$2" "$version" >"$dest$prefix/share/man/man1/$1.1"
-    chmod 644 "$dest$prefix/share/man/man1/$1.1"
-}
-page psd "parameter server for embeddings"
-page psworker "trains click-through models on psd's tables"
-page psctl "asks a running psd how it is"
-[ ! -x "$bin/psbench" ] || page psbench "loads psd with pulls and pushes, and measures"
+./man.sh "$bin" "$dest$prefix/share/man"
 echo "installed under $dest$prefix; samples in $dest/etc/psd"

@@ -1,29 +1,90 @@
 #!/bin/sh
-# Writes a man page, in roff, from a program's own --help. $1: the program, $2: what it is, in a line; $3: its version.
+# Writes the man pages into $2/man1, man5 and man7. $1: the folder of the programs. A page is a file of deploy/man; a line in it
+# such as "@settings psd@" is replaced by what that program prints, so that a page repeats nothing by hand:
+#   @version@ (anywhere), @usage PROGRAM@, @text PROGRAM@, @options PROGRAM@, @settings PROGRAM@, @markdown FILE@
+# Pages of a program that is not in $1 are left out.
 set -eu
-name=$(basename "$1")
-"$1" --help | awk -v name="$name" -v what="$2" -v version="$3" '
-    # Nothing of the text may look like roff.
-    function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); sub(/^[.'"'"']/, "\\\\\\&&", text); return text }
-    BEGIN {
-        printf ".TH %s 1 \"\" \"psd %s\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, name, plain(what)
-    }
-    NR == 1                { sub(/^usage: /, ""); printf ".SH SYNOPSIS\n%s\n.SH DESCRIPTION\n", plain($0); next }
-    /^[a-z].*:$/ && blank  { sub(/:$/, ""); printf "%s.SS %s\n", options++ ? "" : ".SH OPTIONS\n", plain($0); blank = 0; next }
-                           { blank = $0 == "" }
-    /^$/                   { next }
-    /^  --/                {
-        text = $0; sub(/^  /, "", text)
-        at = match(text, /  +/)
-        flag = at ? substr(text, 1, at - 1) : text
-        help = at ? substr(text, at + RLENGTH) : ""
-        printf ".TP\n.B %s\n", plain(flag)
-        if (help != "") print plain(help)
-        next
-    }
-    options                { sub(/^ +/, ""); print plain($0); next }
-                           { printf "%s\n.br\n", plain($0) }
-    END {
-        printf ".SH EXIT STATUS\n0: it worked; 1: it failed; 2: it was told something wrong.\n"
-        printf ".SH SEE ALSO\npsd(1), psworker(1), psctl(1)\n"
-    }'
+bin=$(cd "$1" && pwd)
+to=$2
+cd "$(dirname "$0")"
+version=$("$bin/psd" --version | sed 's/.* //')
+
+# $1: part, $2: program
+print_part() {
+    ./help.sh "$bin/$2" | awk -F'\t' -v part="$1" '
+        # Nothing of the text may look like roff.
+        function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); sub(/^[.'"'"']/, "\\\\\\&&", text); return text }
+        part == "usage" && $1 == "usage" {
+            gsub(/, or /, "\n.br\n", $2); gsub(/ \| psbench/, "\n.br\npsbench", $2)
+            print plain($2)
+            next
+        }
+        part == "text" && $1 == "text"    { printf ".PP\n%s\n", plain($2) }
+        part == "text" && $1 == "command" { printf ".TP\n.B %s\n%s\n", plain($2), plain($3) }
+        part == "usage" || part == "text" { next }
+        # A file cannot name these.
+        part == "settings" && ($2 ~ /^--(config FILE|check|print-config|help|version)$/) { next }
+        part == "settings" && $1 == "group" && $2 == "always" { next }
+        $1 == "group"  { printf ".SS %s\n", plain(part == "settings" ? "[" $2 "]" : $2) }
+        $1 == "option" {
+            if (part == "settings") { sub(/^--/, "", $2); if (!sub(/ /, " = ", $2)) $2 = $2 " = yes|no" }
+            printf ".TP\n.B %s\n", plain($2)
+            print plain($4 ($3 == "" ? "" : " [" $3 "]"))
+        }'
+}
+
+# The Markdown of deploy/docs: headings, paragraphs, lists, tables of two columns or more, code.
+print_markdown() {
+    awk '
+        function plain(text) {
+            gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text)
+            gsub(/!?\[/, "", text); gsub(/\]\([^)]*\)/, "", text)
+            gsub(/\*\*/, "", text)
+            while (match(text, /`[^`]*`/))
+                text = substr(text, 1, RSTART - 1) "\\fB" substr(text, RSTART + 1, RLENGTH - 2) "\\fR" substr(text, RSTART + RLENGTH)
+            sub(/^[.'"'"']/, "\\\\\\&&", text)
+            return text
+        }
+        function raw(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); sub(/^[.'"'"']/, "\\\\\\&&", text); return text }
+        /^```/        { is_code = !is_code; print is_code ? ".PP\n.nf\n.RS 4" : ".RE\n.fi"; next }
+        is_code       { print raw($0); next }
+        /^<!--/       { next }
+        /^# /         { next }
+        /^## /        { printf ".SH %s\n", toupper(plain(substr($0, 4))); is_open = 1; next }
+        /^### /       { printf ".SS %s\n", plain(substr($0, 5)); is_open = 1; next }
+        /^\| ?---/    { next }
+        /^\| /        {
+            n = split($0, cells, / ?\| ?/)
+            if (!is_table) { is_table = 1; next } # its head
+            printf ".TP\n.B %s\n", plain(cells[2])
+            line = ""
+            for (i = 3; i < n; i++) if (cells[i] != "") line = line (line == "" ? "" : "; ") cells[i]
+            print plain(line)
+            next
+        }
+        is_table      { is_table = 0 }
+        /^$/          { is_open = 0; next }
+        /^- /         { printf ".IP \\(bu 2\n%s\n", plain(substr($0, 3)); is_open = 1; next }
+        {
+            sub(/^ +/, "")
+            if (!is_open) print ".PP"
+            is_open = 1
+            print plain($0)
+        }' "$1"
+}
+
+for source in man/*.[157]; do
+    page=$(basename "$source")
+    section=${page##*.}
+    program=${page%.*}
+    case $program in *.conf | psd-concepts) ;; *) [ -x "$bin/$program" ] || continue ;; esac
+    mkdir -p "$to/man$section"
+    while IFS= read -r line; do
+        case $line in
+        "@markdown "*) file=${line#@markdown } && print_markdown "${file%@}" ;;
+        "@"*"@") words=${line%@} && print_part "$(echo "${words#@}" | cut -d' ' -f1)" "${words#* }" ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done <"$source" | sed "s/@version@/$version/" >"$to/man$section/$page"
+    chmod 644 "$to/man$section/$page"
+done

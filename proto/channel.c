@@ -1,30 +1,378 @@
+#include "proto/channel.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/memory.h"
+#include "common/status.h"
+
+/* ---- receiving ---- */
+
+#define READ_BYTES (256u << 10)     /* of a first read: many small frames */
+#define READ_MAX_BYTES (512u << 10) /* of one into a large frame */
+#define EXACT_BYTES (32u << 10)     /* larger frames are read one by one, so that few move */
+#define SLACK_BYTES (4u << 10)      /* for a frame a little larger than the last */
+#define GROW_MIN_BYTES (16u << 10)  /* for the beginning of a new peer's first frame */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_header *ret_header)
+{
+    size_t len = bytes_len(&in->buf);
+    int status;
+
+    in->next_bytes = 0;
+    if (len && !frame_magic_fits(bytes_front(&in->buf), len))
+        return PS_EPROTO;
+    if (len < FRAME_HEADER_BYTES)
+        return 0;
+    status = frame_decode(bytes_front(&in->buf), max_bytes, ret_header);
+    if (!status)
+        in->next_bytes = frame_bytes(ret_header);
+    return status;
+}
+
+bool channel_in_is_whole(const struct channel_in *in)
+{
+    return in->next_bytes && bytes_len(&in->buf) >= in->next_bytes;
+}
+
+int channel_in_check(struct channel_in *in, const struct frame_header *header)
+{
+    return frame_crc_check(&in->crc, header, bytes_front(&in->buf), in->next_bytes);
+}
+
+void channel_in_drop(struct channel_in *in)
+{
+    uint32_t n_bytes = (uint32_t)in->next_bytes;
+
+    in->last_bytes[1] = in->last_bytes[0];
+    in->last_bytes[0] = n_bytes;
+    if (in->most_bytes < n_bytes)
+        in->most_bytes = n_bytes;
+    bytes_consume(&in->buf, n_bytes);
+    in->next_bytes = 0;
+    in->crc = (struct frame_crc){ 0 };
+}
+
+void channel_in_clear(struct channel_in *in)
+{
+    channel_loop_give(in->channels, &in->buf);
+    in->next_bytes = 0;
+    in->crc = (struct frame_crc){ 0 };
+}
+
+/* Room for the frame at the front, of which something has come, but for no more than the peer
+ * has shown that it fills. */
+static size_t wanted_bytes(const struct channel_in *in)
+{
+    size_t shown = larger(2 * bytes_len(&in->buf), larger(in->most_bytes, GROW_MIN_BYTES));
+
+    return in->next_bytes ? smaller(in->next_bytes, shown) : FRAME_HEADER_BYTES;
+}
+
+/* Moves the beginning of a frame to the front of a buffer for cap_bytes. */
+static int move(struct channel_in *in, size_t cap_bytes)
+{
+    size_t len = bytes_len(&in->buf);
+    struct bytes b;
+    int status = channel_loop_take(in->channels, cap_bytes, &b);
+
+    if (status)
+        return status;
+    memcpy(b.bytes, bytes_front(&in->buf), len);
+    bytes_commit(&b, len);
+    channel_loop_give(in->channels, &in->buf);
+    in->buf = b;
+    return 0;
+}
+
+/* Moves it if its buffer is too small for it, or far too large. */
+static int fit(struct channel_in *in)
+{
+    size_t want = wanted_bytes(in);
+
+    if (in->buf.cap_bytes - in->buf.start >= want &&
+        in->buf.cap_bytes <= 4 * want + GROW_MIN_BYTES)
+        return 0;
+    return move(in, want);
+}
+
+int channel_in_recycle(struct channel_in *in, const struct frame_header *header)
+{
+    int status = 0;
+
+    if (in->next_bytes) /* while it is warm */
+        status = frame_crc_check(&in->crc, header, bytes_front(&in->buf), bytes_len(&in->buf));
+    return status ? status : fit(in);
+}
+
+/* Between frames. How much is asked for is a guess: where large frames follow each other, the
+ * length of one, so that the next begins where the next read begins. */
+static int room_for_next(struct channel_in *in, size_t *ret_bytes)
+{
+    size_t guess = larger(in->last_bytes[0], in->last_bytes[1]);
+    size_t cap = larger(guess, smaller(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
+
+    *ret_bytes = guess > EXACT_BYTES ? smaller(guess, READ_MAX_BYTES) : READ_BYTES;
+    return channel_loop_take(in->channels, larger(cap, READ_BYTES), &in->buf);
+}
+
+/* For the rest of an unfinished frame. A small one goes back to where many are read at once: to
+ * copy a few KiB costs less than a read of its own. */
+static int room_for_rest(struct channel_in *in, size_t *ret_bytes)
+{
+    bool is_large = in->next_bytes > EXACT_BYTES;
+    int status = is_large ? fit(in) : move(in, READ_BYTES);
+
+    *ret_bytes = in->buf.cap_bytes - in->buf.end;
+    if (is_large)
+        *ret_bytes =
+            smaller(smaller(in->next_bytes - bytes_len(&in->buf), *ret_bytes), READ_MAX_BYTES);
+    return status;
+}
+
+int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes)
+{
+    size_t n_bytes;
+    int status =
+        bytes_len(&in->buf) ? room_for_rest(in, &n_bytes) : room_for_next(in, &n_bytes);
+
+    if (status)
+        return status;
+    *ret_room = in->buf.bytes + in->buf.end;
+    *ret_bytes = n_bytes;
+    return 0;
+}
+
+void channel_in_commit(struct channel_in *in, size_t n_bytes)
+{
+    bytes_commit(&in->buf, n_bytes);
+}
+
+/* ---- sending ---- */
+
+#define SMALL_BYTES 1024u /* copying costs less than an entry of its own */
+#define POOLED_MAX 64u
+#define WAITING_MIN 4u
+
+struct channel_out_batch {
+    struct channel_loop_spare spare; /* first: the hub frees it as that */
+    uv_write_t uv;
+    struct channel_out *out; /* borrowed */
+    uint32_t n;
+    size_t n_bytes;
+    struct bytes frames[CHANNEL_OUT_FRAMES]; /* owned */
+};
+
+/* As a loop's channels mostly need no more at a time, those that are written are kept at hand. */
+static struct channel_out_batch *make_batch(struct channel_out *o)
+{
+    struct channel_loop_spare *spare = o->channels->spare;
+    struct channel_out_batch *batch;
+
+    if (spare) {
+        o->channels->spare = spare->next;
+        o->channels->n_pooled--;
+        batch = CONTAINER_OF(spare, struct channel_out_batch, spare);
+    } else {
+        batch = memory_alloc(sizeof *batch);
+    }
+    batch->out = o;
+    batch->n = 0;
+    batch->n_bytes = 0;
+    return batch;
+}
+
+static void free_batch(struct channel_loop *channels, struct channel_out_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->n; i++)
+        channel_loop_give(channels, &batch->frames[i]);
+    if (channels->n_pooled == POOLED_MAX) {
+        free(batch);
+        return;
+    }
+    batch->spare.next = channels->spare;
+    channels->spare = &batch->spare;
+    channels->n_pooled++;
+}
+
+static void on_batch_written(uv_write_t *uv, int status)
+{
+    struct channel_out_batch *batch = CONTAINER_OF(uv, struct channel_out_batch, uv);
+    struct channel_out *o = batch->out;
+
+    free_batch(o->channels, batch);
+    o->n_writes--;
+    o->written(o, status);
+}
+
+/* Copies a small frame behind the last one. */
+static bool join(struct channel_out_batch *batch, const struct bytes *frame)
+{
+    struct bytes *last = &batch->frames[batch->n - 1];
+    size_t n_bytes = bytes_len(frame);
+
+    if (n_bytes > SMALL_BYTES || last->cap_bytes - last->end < n_bytes)
+        return false;
+    memcpy(last->bytes + last->end, bytes_front(frame), n_bytes);
+    bytes_commit(last, n_bytes);
+    return true;
+}
+
+bool channel_out_add(struct channel_out *o, struct bytes *frame)
+{
+    struct channel_out_batch *batch = o->batch ? o->batch : make_batch(o);
+
+    o->batch = batch;
+    batch->n_bytes += bytes_len(frame);
+    if (batch->n && join(batch, frame)) {
+        channel_loop_give(o->channels, frame);
+    } else {
+        batch->frames[batch->n++] = *frame;
+        *frame = (struct bytes){ 0 };
+    }
+    return batch->n == CHANNEL_OUT_FRAMES || batch->n_bytes > CHANNEL_OUT_BYTES;
+}
+
+/* The n_skip first bytes are written; the rest is for libuv to write. */
+static int write_rest(struct channel_out *o, struct channel_out_batch *batch, uv_buf_t *bytes,
+                      size_t n_skip)
+{
+    uint32_t first = 0;
+    int status;
+
+    for (; n_skip >= bytes[first].len; first++)
+        n_skip -= bytes[first].len;
+    bytes[first].base += n_skip;
+    bytes[first].len -= n_skip;
+    status = uv_write(&batch->uv, o->stream, bytes + first, batch->n - first, on_batch_written);
+    if (status)
+        free_batch(o->channels, batch);
+    else
+        o->n_writes++;
+    return status;
+}
+
+int channel_out_flush(struct channel_out *o)
+{
+    struct channel_out_batch *batch = o->batch;
+    uv_buf_t bytes[CHANNEL_OUT_FRAMES];
+    int n;
+
+    if (!batch)
+        return 0;
+    o->batch = NULL;
+    o->wrote_turn = o->channels->turn;
+    for (uint32_t i = 0; i < batch->n; i++)
+        bytes[i] = (uv_buf_t){ .base = (char *)batch->frames[i].bytes + batch->frames[i].start,
+                               .len = bytes_len(&batch->frames[i]) };
+    /* What the socket takes at once needs no callback, and its buffers are still warm. */
+    n = uv_try_write(o->stream, bytes, batch->n);
+    if (n == UV_EAGAIN)
+        n = 0;
+    if (n >= 0 && (size_t)n < batch->n_bytes)
+        return write_rest(o, batch, bytes, (size_t)n);
+    free_batch(o->channels, batch);
+    return n < 0 ? n : 0;
+}
+
+int channel_out_wait(struct channel_out *o, struct bytes *frame)
+{
+    size_t cap = o->parts.cap ? 2 * o->parts.cap : WAITING_MIN;
+    struct bytes *frames = o->parts.frames;
+
+    if (o->parts.n_frames == o->parts.cap) {
+        frames = memory_try_alloc(cap * sizeof *frames);
+        if (!frames)
+            return -ENOMEM;
+        if (o->parts.n_frames)
+            memcpy(frames, o->parts.frames, o->parts.n_frames * sizeof *frames);
+        free(o->parts.frames);
+        o->parts.frames = frames;
+        o->parts.cap = cap;
+    }
+    o->parts.n_bytes += bytes_len(frame);
+    frames[o->parts.n_frames++] = *frame;
+    *frame = (struct bytes){ 0 };
+    return 0;
+}
+
+static void drop_waiting(struct channel_out *o, size_t from)
+{
+    for (size_t i = from; i < o->parts.n_frames; i++)
+        channel_loop_give(o->channels, &o->parts.frames[i]);
+    free(o->parts.frames);
+    memset(&o->parts, 0, sizeof o->parts);
+}
+
+int channel_out_end_parts(struct channel_out *o)
+{
+    int status = 0;
+    size_t i;
+
+    for (i = 0; i < o->parts.n_frames && !status; i++)
+        if (channel_out_add(o, &o->parts.frames[i]))
+            status = channel_out_flush(o);
+    drop_waiting(o, i);
+    return status ? status : channel_out_flush(o);
+}
+
+size_t channel_out_leaving_bytes(const struct channel_out *o)
+{
+    return uv_stream_get_write_queue_size(o->stream) + (o->batch ? o->batch->n_bytes : 0);
+}
+
+size_t channel_out_bytes(const struct channel_out *o)
+{
+    return channel_out_leaving_bytes(o) + o->parts.n_bytes;
+}
+
+bool channel_out_is_fresh(const struct channel_out *o)
+{
+    return o->n_writes || (o->wrote_turn && o->channels->turn - o->wrote_turn <= 1);
+}
+
+void channel_out_drop(struct channel_out *o)
+{
+    if (o->batch)
+        free_batch(o->channels, o->batch);
+    o->batch = NULL;
+    drop_waiting(o, 0);
+}
+
+/* ---- the channel ---- */
+
 /*
  * The chain of callbacks, in the order in which bytes meet them:
  *
  *     on_alloc -> on_read -> deliver -> events.frame                          (in)
- *                 on_turn ----^      -> settle: what becomes of the buffer
+ *                 on_turn ----^      -> recycle: what becomes of the buffer
  *     channel_send -> [the delivery's end] -> on_written                      (out)
  *     channel_close | channel_fail | a broken stream
  *         -> linger, when writes are under way: on_shutdown, on_linger_end
  *         -> finish -> on_closed -> events.closed                             (end)
  */
-#include "proto/channel.h"
-
-#include <assert.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <string.h>
-#include <sys/socket.h>
-
-#include "common/status.h"
-
 #define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room);
-static void on_turn(struct channel_hub_waiter *w);
+static void on_turn(struct channel_loop_waiter *w);
 static void on_written(struct channel_out *out, int status);
 
 /* --- the end --- */
@@ -32,14 +380,14 @@ static void on_written(struct channel_out *out, int status);
 static void on_closed(uv_handle_t *handle)
 {
     struct channel *c = handle->data;
-    struct channel_hub *hub = c->hub;
-    struct buf in = c->in.buf;
+    struct channel_loop *channels = c->channels;
+    struct bytes in = c->in.buf;
 
     if (--c->n_handles_open)
         return;
     channel_out_drop(&c->out);
     c->events->closed(c->owner, c->why);
-    channel_hub_give(hub, &in); /* a held frame was good until now */
+    channel_loop_give(channels, &in); /* a held frame was good until now */
 }
 
 static void finish(struct channel *c)
@@ -93,7 +441,7 @@ static void end(struct channel *c, int why)
         return;
     c->state = CHANNEL_CLOSING;
     c->why = why;
-    channel_hub_leave_line(c->hub, &c->waiter);
+    channel_loop_leave_line(c->channels, &c->waiter);
     if (channel_out_flush(&c->out) == 0 && channel_out_is_fresh(&c->out))
         linger(c);
     else
@@ -106,7 +454,7 @@ static void end_broken(struct channel *c, int why)
     if (c->state != CHANNEL_CLOSING)
         c->why = why;
     c->state = CHANNEL_CLOSING;
-    channel_hub_leave_line(c->hub, &c->waiter);
+    channel_loop_leave_line(c->channels, &c->waiter);
     finish(c);
 }
 
@@ -124,8 +472,8 @@ void channel_fail(struct channel *c, int why)
 
 static bool turn_is_over(struct channel *c)
 {
-    if (c->turn != c->hub->turn) {
-        c->turn = c->hub->turn;
+    if (c->turn != c->channels->turn) {
+        c->turn = c->channels->turn;
         c->turn_bytes = 0;
     }
     return c->turn_bytes >= CHANNEL_TURN_BYTES;
@@ -147,7 +495,7 @@ static bool waits(const struct channel *c)
 /* Hands the frame at the front, which is whole, to the owner. */
 static int deliver_one(struct channel *c, const struct frame_header *header)
 {
-    const uint8_t *head = buf_front(&c->in.buf) + FRAME_HEADER_BYTES;
+    const uint8_t *head = bytes_front(&c->in.buf) + FRAME_HEADER_BYTES;
     int status = channel_in_check(&c->in, header);
 
     if (status)
@@ -162,8 +510,9 @@ static int deliver_one(struct channel *c, const struct frame_header *header)
 /* Shows the owner as much of the frame at the front as has come. */
 static void show(struct channel *c, const struct frame_header *header)
 {
-    size_t before = FRAME_HEADER_BYTES + (size_t)header->head_bytes, len = buf_len(&c->in.buf);
-    const uint8_t *frame = buf_front(&c->in.buf);
+    size_t before = FRAME_HEADER_BYTES + (size_t)header->head_bytes,
+           len = bytes_len(&c->in.buf);
+    const uint8_t *frame = bytes_front(&c->in.buf);
 
     if (len > before + header->body_bytes) /* some of the sum behind it has come */
         len = before + header->body_bytes;
@@ -174,16 +523,16 @@ static void show(struct channel *c, const struct frame_header *header)
 
 /* What becomes of the buffer when no more can be delivered from it now. `header` is that of the frame
  * at the front, if it has come. */
-static void settle(struct channel *c, const struct frame_header *header)
+static void recycle(struct channel *c, const struct frame_header *header)
 {
     int status;
 
     if (c->held)
         return;
-    if (c->state == CHANNEL_CLOSING || !buf_len(&c->in.buf)) {
+    if (c->state == CHANNEL_CLOSING || !bytes_len(&c->in.buf)) {
         channel_in_clear(&c->in);
     } else if (c->state == CHANNEL_OPEN && !waits(c)) {
-        status = channel_in_settle(&c->in, header);
+        status = channel_in_recycle(&c->in, header);
         if (status)
             end(c, status);
         else
@@ -202,11 +551,11 @@ static void flush(struct channel *c)
 /* Looks for a frame at the front. That what is there instead is an HTTP answer is for the owner to tell. */
 static int look(struct channel *c, struct frame_header *ret_header)
 {
-    const size_t len = buf_len(&c->in.buf);
+    const size_t len = bytes_len(&c->in.buf);
     int status = channel_in_look(&c->in, c->frame_max_bytes, ret_header);
 
     c->hears_http =
-        status == PS_EPROTO && memcmp(buf_front(&c->in.buf), "HTTP", len < 4 ? len : 4) == 0;
+        status == PS_EPROTO && memcmp(bytes_front(&c->in.buf), "HTTP", len < 4 ? len : 4) == 0;
     return status;
 }
 
@@ -223,7 +572,7 @@ static void deliver(struct channel *c)
             break;
         if (!status && turn_is_over(c)) {
             c->n_turns_ended++;
-            channel_hub_line_up(c->hub, &c->waiter, on_turn);
+            channel_loop_line_up(c->channels, &c->waiter, on_turn);
             break;
         }
         if (!status)
@@ -233,10 +582,10 @@ static void deliver(struct channel *c)
     }
     c->delivering = false;
     flush(c);
-    settle(c, &header);
+    recycle(c, &header);
 }
 
-static void on_turn(struct channel_hub_waiter *w)
+static void on_turn(struct channel_loop_waiter *w)
 {
     deliver(CONTAINER_OF(w, struct channel, waiter));
 }
@@ -246,8 +595,8 @@ static void go_on(struct channel *c)
 {
     int status;
 
-    if (buf_len(&c->in.buf))
-        channel_hub_line_up(c->hub, &c->waiter, on_turn);
+    if (bytes_len(&c->in.buf))
+        channel_loop_line_up(c->channels, &c->waiter, on_turn);
     else
         channel_in_clear(&c->in);
     if (!c->stopped)
@@ -280,7 +629,7 @@ void channel_release(struct channel *c)
 bool channel_mid_frame(const struct channel *c)
 {
     return c->state == CHANNEL_OPEN && !c->held && !c->delivering && !waits(c) &&
-           buf_len(&c->in.buf) > 0;
+           bytes_len(&c->in.buf) > 0;
 }
 
 /* --- in --- */
@@ -300,7 +649,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     c->declined = c->state != CHANNEL_CLOSING && !may_read(c);
     *ret_room = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
-        *ret_room = (uv_buf_t){ (char *)c->hub->trash, sizeof c->hub->trash };
+        *ret_room = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
     } else if (!c->declined && channel_in_room(&c->in, &bytes, &n_bytes) == 0) {
         *ret_room = (uv_buf_t){ (char *)bytes, n_bytes };
     }
@@ -354,18 +703,20 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
         acknowledge(c);
 }
 
-int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hub,
+int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *channels,
                   uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
 {
     int status;
 
-    *c = (struct channel){ .stream = stream,
-                           .hub = hub,
-                           .events = events,
-                           .owner = owner,
-                           .frame_max_bytes = frame_max_bytes,
-                           .in = { .hub = hub },
-                           .out = { .stream = stream, .hub = hub, .written = on_written } };
+    *c = (struct channel){
+        .stream = stream,
+        .channels = channels,
+        .events = events,
+        .owner = owner,
+        .frame_max_bytes = frame_max_bytes,
+        .in = { .channels = channels },
+        .out = { .stream = stream, .channels = channels, .written = on_written }
+    };
     stream->data = c;
     status = uv_read_start(stream, on_alloc, on_read);
     if (status)
@@ -419,36 +770,36 @@ static int sent(struct channel *c, int status)
 }
 
 /* Not 0: the channel is CLOSING, and the bytes are gone. */
-static int count_sent(struct channel *c, struct buf *bytes)
+static int count_sent(struct channel *c, struct bytes *bytes)
 {
     if (c->state == CHANNEL_CLOSING) {
-        channel_hub_give(c->hub, bytes);
+        channel_loop_give(c->channels, bytes);
         return UV_ECANCELED;
     }
-    c->bytes_out += buf_len(bytes);
+    c->bytes_out += bytes_len(bytes);
     if (c->delivering)
-        use_turn(c, buf_len(bytes));
+        use_turn(c, bytes_len(bytes));
     return 0;
 }
 
-int channel_send(struct channel *c, struct buf *frame)
+int channel_send(struct channel *c, struct bytes *frame)
 {
     int status;
 
-    assert(buf_len(frame) >= FRAME_HEADER_BYTES);
+    assert(bytes_len(frame) >= FRAME_HEADER_BYTES);
     status = count_sent(c, frame);
     if (status)
         return status;
     if (c->out.parts.under_way) {
         status = channel_out_wait(&c->out, frame);
-        channel_hub_give(c->hub, frame);
+        channel_loop_give(c->channels, frame);
     } else if (channel_out_add(&c->out, frame) || !c->delivering) {
         status = channel_out_flush(&c->out);
     }
     return sent(c, status);
 }
 
-int channel_send_part(struct channel *c, struct buf *part)
+int channel_send_part(struct channel *c, struct bytes *part)
 {
     int status = count_sent(c, part);
 
@@ -459,7 +810,7 @@ int channel_send_part(struct channel *c, struct buf *part)
     return sent(c, channel_out_flush(&c->out));
 }
 
-int channel_send_last_part(struct channel *c, struct buf *part)
+int channel_send_last_part(struct channel *c, struct bytes *part)
 {
     int status = count_sent(c, part);
 

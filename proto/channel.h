@@ -11,7 +11,7 @@
  *     CLOSING      no        no      libuv's close callback, then events.closed
  *
  * While OPEN it also pauses, for as long as its owner holds a frame, and, when it has used up
- * its turn, until the loop's next iteration (channel_hub.h). Whatever the reason, a channel that
+ * its turn, until the loop's next iteration (channel_loop.h). Whatever the reason, a channel that
  * does not deliver does not read either: the peer's bytes wait in the socket.
  *
  * While CLOSING lingers, what the peer still sends is read and dropped: a socket that is closed
@@ -21,7 +21,7 @@
  * by itself what it sends (a client) sets reads_always, and is never CONGESTED.
  *
  * Between frames a channel owns no buffer, and a header alone makes it take none that the frame
- * would need (channel_in.h): idle and slow peers cost little memory.
+ * would need: idle and slow peers cost little memory.
  *
  * Every function here runs on the thread of the stream's loop.
  */
@@ -31,10 +31,120 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "proto/channel_hub.h"
-#include "proto/channel_in.h"
-#include "proto/channel_out.h"
+#include "proto/channel_loop.h"
 #include "proto/frame.h"
+
+/* ---- receiving; exported for its tests ---- */
+
+/*
+ * The way in of a channel: received bytes, and the frames that they make.
+ *
+ *     channel_in_room -> (read) -> channel_in_commit -> channel_in_look: whole?
+ *         -> channel_in_check -> (delivered) -> channel_in_drop -> look again
+ *         -> no more that is whole: channel_in_recycle
+ *
+ * A frame is read to where it is delivered from: many small ones with one read, a large one into
+ * a buffer of its size. Only the beginning of an unfinished frame moves: a large one's to a buffer
+ * where the rest has room; a small one's, from the large buffer of many, to one of its own size
+ * while it waits, and back for the next read. Its crc is extended as it comes. A header alone
+ * reserves nothing: there is room for twice what has come of the frame, or for as much as the largest
+ * frame that the peer has sent.
+ */
+struct channel_in {
+    struct channel_loop *channels; /* borrowed */
+    struct bytes buf;              /* owned, from the hub; none while nothing is unfinished */
+    size_t next_bytes;             /* length of the frame at the front; 0: not known yet */
+    struct frame_crc crc;          /* of that frame, as far as it has come */
+    uint32_t last_bytes[2];        /* lengths of the two frames before it */
+    uint32_t most_bytes;           /* the largest so far */
+};
+
+/* Where the next bytes go. -ENOMEM. */
+int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes) MUST_CHECK;
+
+/* The first n_bytes of that room now hold data. */
+void channel_in_commit(struct channel_in *in, size_t n_bytes);
+
+/* Looks for a frame at the front. *ret_header is set if its header is there. Refuses a wrong one,
+ * as frame_decode() does, as soon as the bytes that tell have come. */
+int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_header *ret_header)
+    MUST_CHECK;
+
+/* Is all there of the frame that was looked at? */
+bool channel_in_is_whole(const struct channel_in *in);
+
+/* PS_ECORRUPT unless the sums of the whole frame are right. */
+int channel_in_check(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
+
+/* The whole frame at the front is done with. */
+void channel_in_drop(struct channel_in *in);
+
+/* All that is left is the beginning of a frame, looked at (`header`: if that has come): it moves to
+ * where the rest has room, too, if it must. -ENOMEM; PS_ECORRUPT if a sum that has come is wrong. */
+int channel_in_recycle(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
+
+/* Drops everything. */
+void channel_in_clear(struct channel_in *in);
+
+/* ---- sending ---- */
+
+/*
+ * The way out of a channel: frames that wait to be handed to libuv, many in one system call.
+ *
+ *     channel_out_add ... -> channel_out_flush -> all written at once
+ *                                              -> libuv has the rest -> written()
+ *
+ * A small frame is copied behind the one before it where there is room, so that a run of
+ * acknowledgements travels in one buffer. Every buffer goes to the hub once it is written.
+ *
+ * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
+ * the last part:
+ *
+ *     parts.under_way -> channel_out_add, channel_out_flush ... -> channel_out_end_parts
+ *                        channel_out_wait ...
+ */
+#define CHANNEL_OUT_FRAMES 16u
+#define CHANNEL_OUT_BYTES (256u << 10) /* more than that is not kept waiting */
+
+struct channel_out {
+    uv_stream_t *stream;             /* borrowed */
+    struct channel_loop *channels;   /* borrowed */
+    struct channel_out_batch *batch; /* owned: not yet handed to libuv; or NULL */
+    size_t n_writes;                 /* libuv's, whose callback is to come */
+    uint64_t wrote_turn;             /* the hub's turn of the last write; 0: none */
+    struct {
+        bool under_way;       /* a frame that leaves in parts */
+        struct bytes *frames; /* owned, and what is in them: n_frames that wait for its end */
+        size_t n_frames, cap, n_bytes;
+    } parts;
+    void (*written)(struct channel_out *o, int status); /* after each of the n_writes */
+};
+
+/* Takes the frame. True: the batch is full, flush it. */
+bool channel_out_add(struct channel_out *o, struct bytes *frame);
+
+/* Writes what waits. On failure the frames are gone. */
+int channel_out_flush(struct channel_out *o);
+
+/* Takes a whole frame while another leaves in parts. -ENOMEM: it is still the caller's. */
+int channel_out_wait(struct channel_out *o, struct bytes *frame) MUST_CHECK;
+
+/* The last part has been added: what has waited goes behind it. As channel_out_flush(). */
+int channel_out_end_parts(struct channel_out *o);
+
+/* Bytes that are here or with libuv, without those that wait for the end of a frame in parts. */
+size_t channel_out_leaving_bytes(const struct channel_out *o);
+
+/* Bytes that are here or with libuv. */
+size_t channel_out_bytes(const struct channel_out *o);
+
+/* Has something been sent of which the peer may not know yet? */
+bool channel_out_is_fresh(const struct channel_out *o);
+
+/* Drops what has not been handed to libuv. */
+void channel_out_drop(struct channel_out *o);
+
+/* ---- the channel ---- */
 
 struct channel_events {
     /* One whole frame, crc checked; head and body are borrowed until the call returns, or until
@@ -64,7 +174,7 @@ enum channel_state { CHANNEL_OPEN, CHANNEL_CONGESTED, CHANNEL_CLOSING };
 
 struct channel {
     uv_stream_t *stream;                 /* borrowed; ours to close */
-    struct channel_hub *hub;             /* borrowed */
+    struct channel_loop *channels;       /* borrowed */
     const struct channel_events *events; /* borrowed, static */
     void *owner;                         /* borrowed, outlives the channel */
     enum channel_state state;
@@ -80,7 +190,7 @@ struct channel {
     bool hears_http;          /* what it ended of, as no frame begins so */
     bool stopped;             /* reading, at libuv */
     bool lingering, finished; /* see channel_close() */
-    struct channel_hub_waiter waiter;
+    struct channel_loop_waiter waiter;
     uint64_t turn; /* the hub's, in which turn_bytes were used */
     size_t turn_bytes;
     uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
@@ -91,21 +201,21 @@ struct channel {
 
 /* Starts reading. `stream` is open and connected, on the hub's loop; the hub outlives the
  * channel. On failure nothing has been taken over and no event will follow. */
-int channel_start(struct channel *c, uv_stream_t *stream, struct channel_hub *hub,
+int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *channels,
                   uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
     MUST_CHECK;
 
 /* Sends *frame, one whole frame (see message_*), and leaves *frame empty: the bytes are
  * the channel's from here on, whatever is returned, and their buffer goes to the hub. Inside
  * events.frame it may wait until the delivery ends, for others to go with it. */
-int channel_send(struct channel *c, struct buf *frame);
+int channel_send(struct channel *c, struct bytes *frame);
 
 /* The same of a frame whose end is not made yet, in parts; each is written at once, and what other
  * frames are sent meanwhile waits for the last one. Who makes parts asks channel_leaving_bytes()
  * first, and waits for events.written when it is much. A frame that has begun to leave has to end,
  * or the channel. */
-int channel_send_part(struct channel *c, struct buf *part);
-int channel_send_last_part(struct channel *c, struct buf *part);
+int channel_send_part(struct channel *c, struct bytes *part);
+int channel_send_last_part(struct channel *c, struct bytes *part);
 
 /* Of what could be written now: bytes that the socket has not taken yet. */
 size_t channel_leaving_bytes(const struct channel *c);

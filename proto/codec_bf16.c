@@ -1,7 +1,7 @@
 /* The upper half of an fp32, rounded to nearest, ties to even. */
 #include "common/status.h"
+#include "proto/codec.h"
 #include "proto/codec_avx512.h"
-#include "proto/codec_builds.h"
 #include "proto/codec_half.h"
 
 #define EXPONENT 0x7f80u

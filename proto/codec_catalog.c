@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "proto/codec_builds.h"
-#include "proto/codec_rules.h"
+#include "proto/codec.h"
+#include "proto/codec_scalar.h"
 
 #define BUILDS_OF(name)                                                   \
     {                                                                     \
@@ -48,7 +48,7 @@ SIMD_INLINE void keep_lost(const float *restrict want, const float *restrict got
                            float *restrict residual)
 {
     for (size_t i = 0; i < dim; i++)
-        residual[i] = codec_rules_owed(want[i], got[i]);
+        residual[i] = codec_scalar_residual(want[i], got[i]);
 }
 
 #define FEEDBACK_BUILD(suffix, target)                                             \

@@ -1,7 +1,7 @@
 /* IEEE 754 binary16. */
 #include "common/status.h"
+#include "proto/codec.h"
 #include "proto/codec_avx512.h"
-#include "proto/codec_builds.h"
 #include "proto/codec_half.h"
 
 #define EXPONENT 0x7c00u

@@ -1,6 +1,5 @@
 #include "common/status.h"
-#include "proto/codec_builds.h"
-#include "proto/codec_bytes.h"
+#include "proto/codec.h"
 
 #define EXPONENT 0x7f800000u
 

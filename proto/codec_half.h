@@ -8,7 +8,7 @@
 #define PROTO_CODEC_HALF_H
 
 #include "common/simd.h"
-#include "proto/codec_bytes.h"
+#include "proto/codec.h"
 
 #define CODEC_HALF_REBIAS (112u << 23)
 #define CODEC_HALF_NORMAL_MIN (113u << 23) /* 2^-14 */

@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "common/status.h"
+#include "proto/codec.h"
 #include "proto/codec_avx512.h"
-#include "proto/codec_builds.h"
-#include "proto/codec_rules.h"
+#include "proto/codec_scalar.h"
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
@@ -22,7 +22,7 @@ SIMD_INLINE void quantize(const float *restrict src, uint32_t dim, float scale,
         return;
     }
     for (size_t i = 0; i < dim; i++)
-        dst[i] = codec_rules_int8_q(src[i], scale);
+        dst[i] = codec_scalar_int8_q(src[i], scale);
 }
 
 SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
@@ -37,7 +37,7 @@ SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
 
         max = magnitude > max ? magnitude : max;
     }
-    scale = codec_rules_int8_scale(max);
+    scale = codec_scalar_int8_scale(max);
     codec_bytes_put_f32(dst, 0, scale);
     quantize(src, dim, scale, dst + 4);
 }
@@ -74,7 +74,7 @@ SIMD_INLINE int check_scale(const uint8_t *src, uint32_t dim)
 {
     float scale = codec_bytes_get_f32(src, 0);
 
-    if (isfinite(scale * CODEC_RULES_Q_MAX))
+    if (isfinite(scale * CODEC_SCALAR_Q_MAX))
         return 0;
     /* An infinite scale makes even q = 0 a NaN. */
     return isfinite(scale) && isfinite((float)largest(src + 4, dim) * scale) ? 0 : PS_ENAN;
@@ -159,14 +159,14 @@ static void encode_row_avx512(const float *restrict src, uint32_t dim, uint32_t 
                               uint8_t *restrict dst)
 {
     const uint32_t max = max_magnitude_avx512(src, dim);
-    const float scale = codec_rules_int8_scale(max);
+    const float scale = codec_scalar_int8_scale(max);
     const struct scale s = { _mm512_set1_ps(scale), _mm512_set1_ps(1 / scale) };
     uint32_t i = 0;
 
     (void)k;
     codec_bytes_put_f32(dst, 0, scale);
     dst += 4;
-    if (!(scale >= FLT_MIN && max < CODEC_RULES_INFINITY)) {
+    if (!(scale >= FLT_MIN && max < CODEC_SCALAR_INFINITY)) {
         quantize(src, dim, scale, dst);
         return;
     }

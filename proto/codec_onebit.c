@@ -3,12 +3,12 @@
 #include <math.h>
 
 #include "common/status.h"
+#include "proto/codec.h"
 #include "proto/codec_avx512.h"
-#include "proto/codec_builds.h"
-#include "proto/codec_rules.h"
+#include "proto/codec_scalar.h"
 
-#define BLOCK CODEC_RULES_ONEBIT_BLOCK
-#define N_LANES CODEC_RULES_ONEBIT_LANES
+#define BLOCK CODEC_SCALAR_ONEBIT_BLOCK
+#define N_LANES CODEC_SCALAR_ONEBIT_LANES
 
 static uint32_t n_blocks(uint32_t dim)
 {
@@ -36,7 +36,7 @@ SIMD_INLINE float mean_magnitude(const float *src, uint32_t n)
     for (uint32_t width = N_LANES / 2; width; width /= 2)
         for (uint32_t j = 0; j < width; j++)
             lane[j] += lane[j + width];
-    return codec_rules_onebit_scale(lane[0], n);
+    return codec_scalar_onebit_scale(lane[0], n);
 }
 
 /* The signs of n <= 8 floats. Of a bit the mask, not a shift: that is what vectors can do. */
@@ -55,7 +55,7 @@ SIMD_INLINE void unpack(uint32_t bits, float scale, uint32_t n, float *dst)
     static const uint32_t bit[8] = { 1, 2, 4, 8, 16, 32, 64, 128 };
 
     for (uint32_t j = 0; j < n; j++)
-        dst[j] = codec_rules_onebit_got(scale, bits & bit[j]);
+        dst[j] = codec_scalar_onebit_got(scale, bits & bit[j]);
 }
 
 SIMD_INLINE void encode(const float *restrict src, uint32_t dim, uint32_t k,
@@ -123,7 +123,7 @@ SIMD_AVX512_INLINE float mean_magnitude_avx512(const float *src, uint32_t n)
     low = _mm512_add_pd(low, high);
     half = _mm256_add_pd(_mm512_castpd512_pd256(low), _mm512_extractf64x4_pd(low, 1));
     quarter = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
-    return codec_rules_onebit_scale(
+    return codec_scalar_onebit_scale(
         _mm_cvtsd_f64(quarter) + _mm_cvtsd_f64(_mm_unpackhi_pd(quarter, quarter)), n);
 }
 

@@ -2,9 +2,8 @@
 #include <assert.h>
 
 #include "common/status.h"
+#include "proto/codec.h"
 #include "proto/codec_avx512.h"
-#include "proto/codec_builds.h"
-#include "proto/codec_bytes.h"
 
 #define EXPONENT 0x7f800000u
 #define CANDIDATES_MAX 1024u

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/crc.h"
+#include "common/crc32c.h"
 #include "common/status.h"
 
 #define CRC_AT 20u
@@ -40,12 +40,12 @@ const char *frame_type_name(unsigned type)
 static uint32_t crc_of(const uint8_t *header, const uint8_t *head, size_t head_bytes,
                        const uint8_t *body, size_t body_bytes)
 {
-    uint32_t crc = crc_extend(0, header, CRC_AT);
+    uint32_t crc = crc32c_extend(0, header, CRC_AT);
 
     if (head_bytes)
-        crc = crc_extend(crc, head, head_bytes);
+        crc = crc32c_extend(crc, head, head_bytes);
     if (body_bytes)
-        crc = crc_extend(crc, body, body_bytes);
+        crc = crc32c_extend(crc, body, body_bytes);
     return crc;
 }
 
@@ -107,17 +107,17 @@ int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_byte
 void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes)
 {
     if (!s->n_bytes) {
-        s->crc = crc_extend(0, src, CRC_AT);
+        s->crc = crc32c_extend(0, src, CRC_AT);
         s->n_bytes = FRAME_HEADER_BYTES; /* the crc itself is skipped */
     }
     if (n_bytes > s->n_bytes)
-        s->crc = crc_extend(s->crc, src + s->n_bytes, n_bytes - s->n_bytes);
+        s->crc = crc32c_extend(s->crc, src + s->n_bytes, n_bytes - s->n_bytes);
     s->n_bytes = n_bytes;
 }
 
 void frame_crc_follow(struct frame_crc *s, const uint8_t *body, size_t n_bytes)
 {
-    s->crc = crc_extend(s->crc, body, n_bytes);
+    s->crc = crc32c_extend(s->crc, body, n_bytes);
     s->n_bytes += n_bytes;
 }
 

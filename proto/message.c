@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "proto/message_head.h"
-#include "proto/message_spec.h"
 #include "proto/message_zstd.h"
+#include "proto/placement.h"
 #include "proto/ps.pb-c.h"
-#include "proto/route.h"
+#include "proto/table_spec.h"
 
 int message_body(struct message_zstd *zstd, const struct frame_header *header,
-                 const uint8_t *body, uint32_t max_bytes, struct buf *scratch,
+                 const uint8_t *body, uint32_t max_bytes, struct bytes *scratch,
                  const uint8_t **ret_body, size_t *ret_bytes)
 {
     int status;
@@ -22,8 +22,8 @@ int message_body(struct message_zstd *zstd, const struct frame_header *header,
         status = message_zstd_decompress(zstd, body, header->body_bytes, max_bytes, scratch);
         if (status)
             return status;
-        *ret_body = buf_front(scratch);
-        *ret_bytes = buf_len(scratch);
+        *ret_body = bytes_front(scratch);
+        *ret_bytes = bytes_len(scratch);
         return 0;
     }
     if (header->body_bytes > max_bytes)
@@ -33,7 +33,138 @@ int message_body(struct message_zstd *zstd, const struct frame_header *header,
     return 0;
 }
 
-int message_write_hello(struct buf *out, uint64_t request_id, const struct hello *m)
+/* ---- a table's specification ---- */
+
+static void put_params(const struct optimizer_params *p, Ps__OptimParams *head)
+{
+    ps__optim_params__init(head);
+    head->learning_rate = p->learning_rate;
+    head->epsilon = p->epsilon;
+    head->momentum = p->momentum;
+    head->nesterov = p->nesterov;
+    head->weight_decay = p->weight_decay;
+    head->beta1 = p->beta1;
+    head->beta2 = p->beta2;
+    head->initial_accumulator = p->initial_accumulator;
+    head->lr_decay = p->lr_decay;
+    head->ftrl_beta = p->ftrl_beta;
+    head->ftrl_l1 = p->ftrl_l1;
+    head->ftrl_l2 = p->ftrl_l2;
+}
+
+static struct optimizer_params take_params(const Ps__OptimParams *head)
+{
+    return (struct optimizer_params){
+        .learning_rate = head->learning_rate,
+        .epsilon = head->epsilon,
+        .momentum = head->momentum,
+        .nesterov = head->nesterov,
+        .weight_decay = head->weight_decay,
+        .beta1 = head->beta1,
+        .beta2 = head->beta2,
+        .initial_accumulator = head->initial_accumulator,
+        .lr_decay = head->lr_decay,
+        .ftrl_beta = head->ftrl_beta,
+        .ftrl_l1 = head->ftrl_l1,
+        .ftrl_l2 = head->ftrl_l2,
+    };
+}
+
+static void put_limits(const struct table_spec_limits *l, Ps__TableSpec *head)
+{
+    head->admit_touches = l->admit_touches;
+    head->admit_clocks = l->admit_clocks;
+    head->idle_clocks = l->idle_clocks;
+    head->ttl_s = l->ttl_s;
+    head->rare_touches = l->rare_touches;
+    head->rare_clocks = l->rare_clocks;
+    head->victims = l->victims;
+    head->max_bytes = l->max_bytes;
+}
+
+static struct table_spec_limits take_limits(const Ps__TableSpec *head)
+{
+    return (struct table_spec_limits){
+        .admit_touches = head->admit_touches,
+        .admit_clocks = head->admit_clocks,
+        .idle_clocks = head->idle_clocks,
+        .ttl_s = head->ttl_s,
+        .rare_touches = head->rare_touches,
+        .rare_clocks = head->rare_clocks,
+        .victims = (enum table_spec_victims)head->victims,
+        .max_bytes = head->max_bytes,
+    };
+}
+
+/* Fills *head and *params, both initialised here; their strings are borrowed from *spec. */
+static void put_spec(const struct table_spec *spec, Ps__TableSpec *head,
+                     Ps__OptimParams *params)
+{
+    ps__table_spec__init(head);
+    put_params(&spec->params, params);
+    head->name = (char *)spec->name;
+    head->kind = spec->kind;
+    head->dim = spec->dim;
+    head->n_floats = spec->n_floats;
+    head->seed = spec->seed;
+    head->init = spec->init;
+    head->init_scale = spec->init_scale;
+    head->optim = spec->optim;
+    head->params = params;
+    head->warmup_clocks = spec->schedule.warmup_clocks;
+    head->decay = spec->schedule.decay;
+    head->decay_start = spec->schedule.decay_start;
+    head->decay_clocks = spec->schedule.decay_clocks;
+    head->decay_rate = spec->schedule.decay_rate;
+    head->decay_floor = spec->schedule.decay_floor;
+    head->clip_norm = spec->clip_norm;
+    head->mode = spec->mode;
+    head->bound = spec->bound;
+    head->storage = spec->storage;
+    put_limits(&spec->limits, head);
+}
+
+/* PS_EPROTO for numbers that no enum has, and for a name that does not fit. table_spec_check() does the rest. */
+static int take_spec(const Ps__TableSpec *head, struct table_spec *ret)
+{
+    struct table_spec spec = { 0 };
+
+    if (head->kind >= TABLE_SPEC_KIND_END || head->init >= TABLE_SPEC_INIT_END ||
+        head->optim >= TABLE_SPEC_OPTIM_END || head->decay >= TABLE_SPEC_DECAY_END ||
+        head->mode >= TABLE_SPEC_MODE_END || head->storage >= TABLE_SPEC_STORAGE_END ||
+        head->victims >= TABLE_SPEC_VICTIMS_END)
+        return PS_EPROTO;
+    if (message_head_name(spec.name, sizeof spec.name, head->name))
+        return PS_EPROTO;
+    spec.kind = (enum table_spec_kind)head->kind;
+    spec.dim = head->dim;
+    spec.n_floats = head->n_floats;
+    spec.seed = head->seed;
+    spec.init = (enum table_spec_init)head->init;
+    spec.init_scale = head->init_scale;
+    spec.optim = (enum table_spec_optim)head->optim;
+    if (head->params)
+        spec.params = take_params(head->params);
+    spec.schedule = (struct lr_schedule){
+        .warmup_clocks = head->warmup_clocks,
+        .decay = (enum table_spec_decay)head->decay,
+        .decay_start = head->decay_start,
+        .decay_clocks = head->decay_clocks,
+        .decay_rate = head->decay_rate,
+        .decay_floor = head->decay_floor,
+    };
+    spec.clip_norm = head->clip_norm;
+    spec.mode = (enum table_spec_mode)head->mode;
+    spec.bound = head->bound;
+    spec.storage = (enum table_spec_storage)head->storage;
+    spec.limits = take_limits(head);
+    *ret = spec;
+    return 0;
+}
+
+/* ---- messages ---- */
+
+int message_write_hello(struct bytes *out, uint64_t request_id, const struct hello *m)
 {
     Ps__Hello head = PS__HELLO__INIT;
 
@@ -72,7 +203,8 @@ int message_read_hello(const struct frame_header *h, const uint8_t *head, struct
     return message_head_read(&ps__hello__descriptor, h, head, take_hello, ret);
 }
 
-int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m)
+int message_write_hello_reply(struct bytes *out, uint64_t request_id,
+                              const struct hello_reply *m)
 {
     Ps__HelloReply head = PS__HELLO_REPLY__INIT;
     char *nodes[MESSAGE_NODES_MAX];
@@ -99,7 +231,7 @@ static bool is_cluster(const Ps__HelloReply *head)
         return head->status != 0;
     return head->n_nodes <= MESSAGE_NODES_MAX && head->node < head->n_nodes &&
            head->shards_per_node > 0 &&
-           head->shards_per_node <= ROUTE_N_SHARDS_MAX / head->n_nodes;
+           head->shards_per_node <= PLACEMENT_N_SHARDS_MAX / head->n_nodes;
 }
 
 static int take_hello_reply(const void *message, void *ret)
@@ -129,13 +261,13 @@ int message_read_hello_reply(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__hello_reply__descriptor, h, head, take_hello_reply, ret);
 }
 
-int message_write_table(struct buf *out, uint64_t request_id, const struct table_request *m)
+int message_write_table(struct bytes *out, uint64_t request_id, const struct table_request *m)
 {
     Ps__Table head = PS__TABLE__INIT;
     Ps__TableSpec spec;
     Ps__OptimParams params;
 
-    message_spec_put(&m->spec, &spec, &params);
+    put_spec(&m->spec, &spec, &params);
     head.spec = &spec;
     head.must_exist = m->must_exist;
     return message_head_write(out, FRAME_TABLE, request_id, &head.base);
@@ -149,7 +281,7 @@ static int take_table(const void *message, void *ret)
     if (!head->spec)
         return PS_EPROTO;
     m->must_exist = head->must_exist != 0;
-    return message_spec_take(head->spec, &m->spec);
+    return take_spec(head->spec, &m->spec);
 }
 
 int message_read_table(const struct frame_header *h, const uint8_t *head,
@@ -158,7 +290,8 @@ int message_read_table(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__table__descriptor, h, head, take_table, ret);
 }
 
-int message_write_table_reply(struct buf *out, uint64_t request_id, const struct table_reply *m)
+int message_write_table_reply(struct bytes *out, uint64_t request_id,
+                              const struct table_reply *m)
 {
     Ps__TableReply head = PS__TABLE_REPLY__INIT;
     Ps__TableSpec spec;
@@ -168,7 +301,7 @@ int message_write_table_reply(struct buf *out, uint64_t request_id, const struct
     head.text = (char *)m->text;
     head.table_id = m->table_id;
     if (m->status == 0) {
-        message_spec_put(&m->spec, &spec, &params);
+        put_spec(&m->spec, &spec, &params);
         head.spec = &spec;
     }
     return message_head_write(out, FRAME_TABLE_REPLY, request_id, &head.base);
@@ -182,7 +315,7 @@ static int take_table_reply(const void *message, void *ret)
     if (message_head_status(&m.status, head->status) || (m.status == 0 && !head->spec))
         return PS_EPROTO;
     message_head_text(m.text, sizeof m.text, head->text);
-    if (head->spec && message_spec_take(head->spec, &m.spec))
+    if (head->spec && take_spec(head->spec, &m.spec))
         return PS_EPROTO;
     *(struct table_reply *)ret = m;
     return 0;
@@ -194,7 +327,7 @@ int message_read_table_reply(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__table_reply__descriptor, h, head, take_table_reply, ret);
 }
 
-int message_write_join(struct buf *out, uint64_t request_id, const struct join *m)
+int message_write_join(struct bytes *out, uint64_t request_id, const struct join *m)
 {
     Ps__Join head = PS__JOIN__INIT;
 
@@ -222,9 +355,9 @@ static int take_join(const void *message, void *ret)
         .last_acked = head->last_acked,
     };
 
-    if (head->mode <= SPEC_MODE_JOB || head->mode >= SPEC_MODE_END)
+    if (head->mode <= TABLE_SPEC_MODE_JOB || head->mode >= TABLE_SPEC_MODE_END)
         return PS_EPROTO;
-    m.mode = (enum spec_mode)head->mode;
+    m.mode = (enum table_spec_mode)head->mode;
     if (message_head_name(m.job, sizeof m.job, head->job) ||
         message_head_name(m.name, sizeof m.name, head->name))
         return PS_EPROTO;
@@ -237,7 +370,7 @@ int message_read_join(const struct frame_header *h, const uint8_t *head, struct 
     return message_head_read(&ps__join__descriptor, h, head, take_join, ret);
 }
 
-int message_write_join_reply(struct buf *out, uint64_t request_id, const struct join_reply *m)
+int message_write_join_reply(struct bytes *out, uint64_t request_id, const struct join_reply *m)
 {
     Ps__JoinReply head = PS__JOIN_REPLY__INIT;
 
@@ -281,7 +414,7 @@ int message_read_join_reply(const struct frame_header *h, const uint8_t *head,
     return message_head_read(&ps__join_reply__descriptor, h, head, take_join_reply, ret);
 }
 
-static int write_clock(struct buf *out, enum frame_type type, uint64_t request_id,
+static int write_clock(struct bytes *out, enum frame_type type, uint64_t request_id,
                        uint64_t clock)
 {
     Ps__Clock head = PS__CLOCK__INIT;
@@ -296,7 +429,7 @@ static int take_clock(const void *message, void *ret)
     return 0;
 }
 
-int message_write_beat(struct buf *out, uint64_t request_id, uint64_t clock)
+int message_write_beat(struct bytes *out, uint64_t request_id, uint64_t clock)
 {
     return write_clock(out, FRAME_BEAT, request_id, clock);
 }
@@ -306,7 +439,7 @@ int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_
     return message_head_read(&ps__clock__descriptor, h, head, take_clock, ret_clock);
 }
 
-int message_write_leave(struct buf *out, uint64_t request_id, uint64_t clock)
+int message_write_leave(struct bytes *out, uint64_t request_id, uint64_t clock)
 {
     return write_clock(out, FRAME_LEAVE, request_id, clock);
 }
@@ -316,7 +449,7 @@ int message_read_leave(const struct frame_header *h, const uint8_t *head, uint64
     return message_head_read(&ps__clock__descriptor, h, head, take_clock, ret_clock);
 }
 
-int message_write_admin(struct buf *out, uint64_t request_id, const struct admin *m)
+int message_write_admin(struct bytes *out, uint64_t request_id, const struct admin *m)
 {
     Ps__Admin head = PS__ADMIN__INIT;
 
@@ -352,7 +485,7 @@ static Ps__StatusReply status_head(const struct status_reply *m)
     return head;
 }
 
-int message_write_status_reply(struct buf *out, enum frame_type type, uint64_t request_id,
+int message_write_status_reply(struct bytes *out, enum frame_type type, uint64_t request_id,
                                const struct status_reply *m)
 {
     Ps__StatusReply head = status_head(m);
@@ -361,7 +494,7 @@ int message_write_status_reply(struct buf *out, enum frame_type type, uint64_t r
     return message_head_write(out, type, request_id, &head.base);
 }
 
-int message_write_admin_reply(struct buf *out, uint64_t request_id,
+int message_write_admin_reply(struct bytes *out, uint64_t request_id,
                               const struct status_reply *m, const char *json, size_t json_bytes)
 {
     Ps__StatusReply head = status_head(m);

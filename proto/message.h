@@ -23,23 +23,23 @@
 
 #include <stdbool.h>
 
-#include "common/buf.h"
+#include "common/bytes.h"
 #include "proto/frame.h"
 #include "proto/section.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
 #define PROTO_VERSION_MIN 1u
 #define PROTO_VERSION_MAX 1u
 #define MESSAGE_TEXT_MAX 256u /* a sentence in a reply, with NUL; longer is cut */
 #define MESSAGE_NODES_MAX 64u
 #define MESSAGE_ADDRESS_MAX 128u /* "host:port" with NUL */
-#define MESSAGE_SHARD_DOOR UINT32_MAX
+#define MESSAGE_SHARD_LISTENER UINT32_MAX
 
 struct hello {
     uint32_t version_min, version_max;
     char role[16];
     char token[128];
-    uint32_t shard; /* index on the node, or MESSAGE_SHARD_DOOR */
+    uint32_t shard; /* index on the node, or MESSAGE_SHARD_LISTENER */
     uint64_t map_id;
     char name[64];
     uint32_t frame_flags; /* enum frame_flag, that the caller understands */
@@ -68,10 +68,10 @@ struct table_reply {
 };
 
 struct join {
-    char job[SPEC_NAME_MAX];
+    char job[TABLE_SPEC_NAME_MAX];
     uint32_t rank, n_workers;
     uint64_t incarnation;
-    enum spec_mode mode;
+    enum table_spec_mode mode;
     uint32_t bound;
     uint64_t clock, last_acked;
     char name[64];
@@ -123,36 +123,38 @@ struct message_zstd;
 /* The body of a frame as it was before compression: `body` itself, or *scratch filled with it.
  * PS_ECORRUPT if it is no zstd frame, PS_ETOOBIG if it would pass max_bytes. */
 int message_body(struct message_zstd *zstd, const struct frame_header *header,
-                 const uint8_t *body, uint32_t max_bytes, struct buf *scratch,
+                 const uint8_t *body, uint32_t max_bytes, struct bytes *scratch,
                  const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
 
-int message_write_hello(struct buf *out, uint64_t request_id, const struct hello *m) MUST_CHECK;
-int message_write_hello_reply(struct buf *out, uint64_t request_id, const struct hello_reply *m)
+int message_write_hello(struct bytes *out, uint64_t request_id, const struct hello *m)
     MUST_CHECK;
-int message_write_table(struct buf *out, uint64_t request_id, const struct table_request *m)
+int message_write_hello_reply(struct bytes *out, uint64_t request_id,
+                              const struct hello_reply *m) MUST_CHECK;
+int message_write_table(struct bytes *out, uint64_t request_id, const struct table_request *m)
     MUST_CHECK;
-int message_write_table_reply(struct buf *out, uint64_t request_id, const struct table_reply *m)
+int message_write_table_reply(struct bytes *out, uint64_t request_id,
+                              const struct table_reply *m) MUST_CHECK;
+int message_write_join(struct bytes *out, uint64_t request_id, const struct join *m) MUST_CHECK;
+int message_write_join_reply(struct bytes *out, uint64_t request_id, const struct join_reply *m)
     MUST_CHECK;
-int message_write_join(struct buf *out, uint64_t request_id, const struct join *m) MUST_CHECK;
-int message_write_join_reply(struct buf *out, uint64_t request_id, const struct join_reply *m)
+int message_write_push_reply(struct bytes *out, uint64_t request_id, const struct push_reply *m)
     MUST_CHECK;
-int message_write_push_reply(struct buf *out, uint64_t request_id, const struct push_reply *m)
+int message_write_beat(struct bytes *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
+int message_write_leave(struct bytes *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
+int message_write_admin(struct bytes *out, uint64_t request_id, const struct admin *m)
     MUST_CHECK;
-int message_write_beat(struct buf *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
-int message_write_leave(struct buf *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
-int message_write_admin(struct buf *out, uint64_t request_id, const struct admin *m) MUST_CHECK;
 /* `type`: FRAME_BEAT_REPLY or FRAME_LEAVE_REPLY. */
-int message_write_status_reply(struct buf *out, enum frame_type type, uint64_t request_id,
+int message_write_status_reply(struct bytes *out, enum frame_type type, uint64_t request_id,
                                const struct status_reply *m) MUST_CHECK;
-int message_write_admin_reply(struct buf *out, uint64_t request_id,
+int message_write_admin_reply(struct bytes *out, uint64_t request_id,
                               const struct status_reply *m, const char *json, size_t json_bytes)
     MUST_CHECK;
 
 /* Pull and push copy the bytes that their sections point to into the frame, with zstd where
  * that pays; NULL: as they are. */
-int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
+int message_write_pull(struct bytes *out, uint64_t request_id, const struct pull *m,
                        struct message_zstd *zstd) MUST_CHECK;
-int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
+int message_write_push(struct bytes *out, uint64_t request_id, const struct push *m,
                        struct message_zstd *zstd) MUST_CHECK;
 
 /*
@@ -171,14 +173,14 @@ int message_write_push(struct buf *out, uint64_t request_id, const struct push *
  * One that leaves in parts: open appends the header and the head alone to *out, which was empty, and begins the
  * crc; the values follow, as they are made, then frame_put_sum(). (FRAME_SUM_BEHIND.)
  */
-int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+int message_begin_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                              uint8_t **ret_values) MUST_CHECK;
-void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc);
-void message_end_pull_reply(struct buf *out, struct frame_crc *crc);
-void message_trim_pull_reply(struct buf *out, const struct pull_reply *m);
-void message_pack_pull_reply(struct buf *out, struct message_zstd *zstd);
+void message_sum_pull_reply(const struct bytes *out, const uint8_t *end, struct frame_crc *crc);
+void message_end_pull_reply(struct bytes *out, struct frame_crc *crc);
+void message_trim_pull_reply(struct bytes *out, const struct pull_reply *m);
+void message_pack_pull_reply(struct bytes *out, struct message_zstd *zstd);
 
-int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+int message_open_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                             struct frame_crc *ret_crc) MUST_CHECK;
 
 int message_read_hello(const struct frame_header *h, const uint8_t *head, struct hello *ret)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "common/status.h"
 #include "proto/message_zstd.h"
 
@@ -29,7 +29,7 @@ static void *arena_alloc(void *state, size_t n_bytes)
         a->used += rounded;
         return a->bytes + a->used - rounded;
     }
-    block = mem_try_alloc(n_bytes);
+    block = memory_try_alloc(n_bytes);
     a->failed = a->failed || !block;
     return block;
 }
@@ -43,7 +43,7 @@ static void arena_free(void *state, void *block)
         free(block);
 }
 
-int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body_bytes,
+int message_head_open(struct bytes *out, const ProtobufCMessage *head, size_t body_bytes,
                       struct frame_header *header, uint8_t **ret_body)
 {
     size_t head_bytes = protobuf_c_message_get_packed_size(head);
@@ -51,7 +51,7 @@ int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body
 
     if (head_bytes > UINT16_MAX || body_bytes > UINT32_MAX)
         return PS_ETOOBIG;
-    frame = buf_reserve(out, FRAME_HEADER_BYTES + head_bytes + body_bytes);
+    frame = bytes_reserve(out, FRAME_HEADER_BYTES + head_bytes + body_bytes);
     if (!frame)
         return -ENOMEM;
     protobuf_c_message_pack(head, frame + FRAME_HEADER_BYTES);
@@ -61,7 +61,7 @@ int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body
     return 0;
 }
 
-void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *body,
+void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *body,
                        struct message_zstd *zstd)
 {
     uint8_t *head = body - header->head_bytes;
@@ -74,10 +74,10 @@ void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *bo
         header->body_bytes = (uint32_t)body_bytes;
     }
     frame_encode(head - FRAME_HEADER_BYTES, header, head, body);
-    buf_commit(out, FRAME_HEADER_BYTES + header->head_bytes + body_bytes);
+    bytes_commit(out, FRAME_HEADER_BYTES + header->head_bytes + body_bytes);
 }
 
-int message_head_write(struct buf *out, enum frame_type type, uint64_t request_id,
+int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,
                        const ProtobufCMessage *head)
 {
     struct frame_header header = { .type = type, .request_id = request_id };

@@ -9,7 +9,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "common/buf.h"
+#include "common/bytes.h"
 #include "proto/frame.h"
 
 /*
@@ -20,18 +20,18 @@
  *
  *     | header | head | body |
  */
-int message_head_open(struct buf *out, const ProtobufCMessage *head, size_t body_bytes,
+int message_head_open(struct bytes *out, const ProtobufCMessage *head, size_t body_bytes,
                       struct frame_header *header, uint8_t **ret_body) MUST_CHECK;
 
 struct message_zstd;
 
 /* The body is written: compresses it where that pays (NULL: does not), writes the header, appends
  * the frame to *out. */
-void message_head_seal(struct buf *out, struct frame_header *header, uint8_t *body,
+void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *body,
                        struct message_zstd *zstd);
 
 /* A frame without a body. */
-int message_head_write(struct buf *out, enum frame_type type, uint64_t request_id,
+int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,
                        const ProtobufCMessage *head) MUST_CHECK;
 
 /* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message,

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "proto/keys.h"
+#include "proto/key_codec.h"
 #include "proto/message.h"
 #include "proto/message_head.h"
 #include "proto/ps.pb-c.h"
@@ -58,7 +58,7 @@ static uint8_t *append(uint8_t *dst, const uint8_t *bytes, size_t n_bytes)
     return dst + n_bytes;
 }
 
-static int write_sections(struct buf *out, struct frame_header *header,
+static int write_sections(struct bytes *out, struct frame_header *header,
                           const ProtobufCMessage *head, const struct section *sections,
                           uint32_t n_sections, struct message_zstd *zstd)
 {
@@ -77,7 +77,7 @@ static int write_sections(struct buf *out, struct frame_header *header,
     return 0;
 }
 
-int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *m,
+int message_write_pull(struct bytes *out, uint64_t request_id, const struct pull *m,
                        struct message_zstd *zstd)
 {
     struct frame_header header = { .type = FRAME_PULL, .request_id = request_id };
@@ -93,7 +93,7 @@ int message_write_pull(struct buf *out, uint64_t request_id, const struct pull *
     return write_sections(out, &header, &head.base, m->sections, m->n_sections, zstd);
 }
 
-int message_write_push(struct buf *out, uint64_t request_id, const struct push *m,
+int message_write_push(struct bytes *out, uint64_t request_id, const struct push *m,
                        struct message_zstd *zstd)
 {
     struct frame_header header = { .type = FRAME_PUSH, .request_id = request_id };
@@ -115,12 +115,12 @@ static int check_section(const Ps__Section *head)
 {
     if (head->codec >= CODEC_ID_END)
         return PS_ECODEC;
-    if (head->codec == CODEC_TOPK && (head->k < 1 || head->k > SPEC_DIM_MAX))
+    if (head->codec == CODEC_TOPK && (head->k < 1 || head->k > TABLE_SPEC_DIM_MAX))
         return PS_ECODEC;
     if (head->op >= SECTION_OP_END)
         return PS_EPROTO;
     if (head->key_bytes < head->n_keys ||
-        head->key_bytes > (uint64_t)head->n_keys * KEYS_BYTES_MAX)
+        head->key_bytes > (uint64_t)head->n_keys * KEY_CODEC_BYTES_MAX)
         return PS_ECOUNT;
     return 0;
 }
@@ -226,7 +226,7 @@ int message_read_push(const struct frame_header *h, const uint8_t *head, const u
     return message_head_read(&ps__push__descriptor, h, head, take_push, &cut);
 }
 
-int message_write_push_reply(struct buf *out, uint64_t request_id, const struct push_reply *m)
+int message_write_push_reply(struct bytes *out, uint64_t request_id, const struct push_reply *m)
 {
     Ps__PushReply head = PS__PUSH_REPLY__INIT;
 
@@ -285,7 +285,7 @@ static int pull_reply_head(const struct pull_reply *m, uint32_t *value_bytes,
     return 0;
 }
 
-static int begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+static int begin_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                             uint8_t **ret_values)
 {
     struct frame_header header = { .type = FRAME_PULL_REPLY, .request_id = request_id };
@@ -302,19 +302,19 @@ static int begin_pull_reply(struct buf *out, uint64_t request_id, const struct p
     return status;
 }
 
-int message_begin_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+int message_begin_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                              uint8_t **ret_values)
 {
     int status;
 
-    assert(buf_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
+    assert(bytes_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
     status = begin_pull_reply(out, request_id, m, ret_values);
     if (status)
-        buf_deinit(out);
+        bytes_deinit(out);
     return status;
 }
 
-int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct pull_reply *m,
+int message_open_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                             struct frame_crc *ret_crc)
 {
     struct frame_header header = { .type = FRAME_PULL_REPLY,
@@ -326,7 +326,7 @@ int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct p
     uint8_t *frame;
     int status = pull_reply_head(m, value_bytes, &head, &body_bytes);
 
-    assert(buf_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
+    assert(bytes_len(out) == 0 && m->n_sections <= SECTIONS_MAX);
     if (!status)
         status = message_head_open(out, &head.base, 0, &header, &frame);
     if (status)
@@ -340,11 +340,11 @@ int message_open_pull_reply(struct buf *out, uint64_t request_id, const struct p
     frame_open(frame, &header);
     frame_crc_extend(ret_crc, frame, n_bytes);
     frame_close(frame, ret_crc->crc);
-    buf_commit(out, n_bytes);
+    bytes_commit(out, n_bytes);
     return 0;
 }
 
-void message_sum_pull_reply(const struct buf *out, const uint8_t *end, struct frame_crc *crc)
+void message_sum_pull_reply(const struct bytes *out, const uint8_t *end, struct frame_crc *crc)
 {
     const uint8_t *frame = out->bytes + out->end;
 
@@ -361,7 +361,7 @@ static struct frame_header header_of(const uint8_t *frame)
     return header;
 }
 
-void message_end_pull_reply(struct buf *out, struct frame_crc *crc)
+void message_end_pull_reply(struct bytes *out, struct frame_crc *crc)
 {
     uint8_t *frame = out->bytes + out->end;
     struct frame_header header = header_of(frame);
@@ -369,10 +369,10 @@ void message_end_pull_reply(struct buf *out, struct frame_crc *crc)
 
     frame_crc_extend(crc, frame, n_bytes);
     frame_close(frame, crc->crc);
-    buf_commit(out, n_bytes);
+    bytes_commit(out, n_bytes);
 }
 
-void message_trim_pull_reply(struct buf *out, const struct pull_reply *m)
+void message_trim_pull_reply(struct bytes *out, const struct pull_reply *m)
 {
     uint8_t *frame = out->bytes + out->end, *start;
     struct frame_header header = header_of(frame);
@@ -393,7 +393,7 @@ void message_trim_pull_reply(struct buf *out, const struct pull_reply *m)
     out->start = out->end;
 }
 
-void message_pack_pull_reply(struct buf *out, struct message_zstd *zstd)
+void message_pack_pull_reply(struct bytes *out, struct message_zstd *zstd)
 {
     uint8_t *frame = out->bytes + out->end;
     struct frame_header header = header_of(frame);

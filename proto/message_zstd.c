@@ -11,7 +11,7 @@ void message_zstd_deinit(struct message_zstd *z)
 {
     ZSTD_freeCCtx(z->compress);
     ZSTD_freeDCtx(z->decompress);
-    buf_deinit(&z->packed);
+    bytes_deinit(&z->packed);
     *z = (struct message_zstd){ 0 };
 }
 
@@ -21,7 +21,7 @@ static uint8_t *make_ready(struct message_zstd *z, size_t n_bytes)
     if (!z->compress)
         z->compress = ZSTD_createCCtx();
     z->packed.start = z->packed.end = 0;
-    return z->compress ? buf_reserve(&z->packed, n_bytes) : NULL;
+    return z->compress ? bytes_reserve(&z->packed, n_bytes) : NULL;
 }
 
 size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes)
@@ -43,7 +43,7 @@ size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_byt
 }
 
 int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
-                            uint32_t max_bytes, struct buf *scratch)
+                            uint32_t max_bytes, struct bytes *scratch)
 {
     unsigned long long want = ZSTD_getFrameContentSize(src, n_bytes);
     uint8_t *room;
@@ -56,13 +56,13 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
     if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
         return PS_ECORRUPT;
     scratch->start = scratch->end = 0;
-    room = buf_reserve(scratch, (size_t)want);
+    room = bytes_reserve(scratch, (size_t)want);
     if (!z->decompress)
         z->decompress = ZSTD_createDCtx();
     if (!room || !z->decompress)
         return -ENOMEM;
     if (ZSTD_decompressDCtx(z->decompress, room, (size_t)want, src, n_bytes) != want)
         return PS_ECORRUPT;
-    buf_commit(scratch, (size_t)want);
+    bytes_commit(scratch, (size_t)want);
     return 0;
 }

@@ -4,7 +4,7 @@
 #ifndef PROTO_MESSAGE_ZSTD_H
 #define PROTO_MESSAGE_ZSTD_H
 
-#include "common/buf.h"
+#include "common/bytes.h"
 
 #define MESSAGE_ZSTD_LEVEL 1
 #define MESSAGE_ZSTD_BYTES_MIN 512u /* a shorter body cannot repay its frame and the call */
@@ -14,7 +14,7 @@
 struct message_zstd {
     struct ZSTD_CCtx_s *compress;   /* owned; NULL until needed */
     struct ZSTD_DCtx_s *decompress; /* owned; NULL until needed */
-    struct buf packed;              /* scratch */
+    struct bytes packed;            /* scratch */
 };
 
 void message_zstd_deinit(struct message_zstd *z);
@@ -28,6 +28,6 @@ size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_byt
  * PS_ECORRUPT if it is no such frame or does not say how much it holds; PS_ETOOBIG if that is
  * more than max_bytes; -ENOMEM. */
 int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
-                            uint32_t max_bytes, struct buf *scratch) MUST_CHECK;
+                            uint32_t max_bytes, struct bytes *scratch) MUST_CHECK;
 
 #endif

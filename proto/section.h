@@ -52,7 +52,7 @@ struct section {
     uint32_t k;          /* topk: values kept in a row; else 0 */
     bool state;          /* pull: rows as they are stored, see below; codec is CODEC_FP32 */
     uint32_t n_keys;
-    const uint8_t *keys; /* keys.h, key_bytes long */
+    const uint8_t *keys; /* key_codec.h, key_bytes long */
     size_t key_bytes;
     const uint8_t *values; /* push: n_keys rows, one behind the other; pull: NULL */
     size_t value_bytes;

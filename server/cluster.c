@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "proto/route.h"
+#include "common/log_line.h"
+#include "proto/placement.h"
 
 static uint64_t make_id(struct hello_reply *map)
 {
@@ -13,7 +13,7 @@ static uint64_t make_id(struct hello_reply *map)
 
     for (uint32_t i = 0; i < map->n_nodes; i++)
         nodes[i] = map->nodes[i];
-    return route_map_id(map->shards_per_node, nodes, map->n_nodes);
+    return placement_map_id(map->shards_per_node, nodes, map->n_nodes);
 }
 
 static int add_node(struct hello_reply *map, const char *address, struct err *err)
@@ -82,7 +82,8 @@ void cluster_warn_open(const struct settings *s, const char *listening)
 {
     if (!s->token[0] && strncmp(listening, "127.", 4) != 0 &&
         strncmp(listening, "[::1]", 5) != 0)
-        log_warn("listening on %s without a token: whoever reaches it can read and change all "
-                 "tables (--token-file)",
-                 listening);
+        log_line_warn(
+            "listening on %s without a token: whoever reaches it can read and change all "
+            "tables (--token-file)",
+            listening);
 }

@@ -1,7 +1,7 @@
 /*
  * The static list of nodes that make up a cluster, as the hello reply tells it: the same value
- * on every node but for the node's own number. A client that knows it knows where every slot
- * is.
+ * on every node but for the node's own number. A client that knows it knows where every key
+ * bucket is.
  */
 #ifndef SERVER_CLUSTER_H
 #define SERVER_CLUSTER_H
@@ -17,12 +17,12 @@
  */
 int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *err) MUST_CHECK;
 
-/* `listening`: where the door really listens, in numbers. Only for a node that stands alone
+/* `listening`: where the listener really listens, in numbers. Only for a node that stands alone
  * without --advertise; also makes map_id. */
 void cluster_name_self(const struct settings *s, const char *listening,
                        struct hello_reply *map);
 
-/* Says so if other machines can reach it and nobody is asked for a token. */
+/* Warns if other machines can reach the node and no token is asked for. */
 void cluster_warn_open(const struct settings *s, const char *listening);
 
 #endif

@@ -2,10 +2,9 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "common/log.h"
-#include "common/reserve.h"
+#include "common/log_line.h"
+#include "common/memory_reserve.h"
 #include "server/node.h"
-#include "server/notify.h"
 
 #define READY_MS 90000u              /* from then on, as deploy/psd.service has it */
 #define RESERVE_BYTES_PER_MS 100000u /* at the least: a host may have to find them */
@@ -40,10 +39,10 @@ static int read_settings(int argc, char **argv, struct settings *settings)
     }
     if (settings_complete(settings, &err))
         return misuse(&err);
-    if (log_set_level(settings->log_level)) {
+    if (log_line_set_level(settings->log_line_level)) {
         err_set(&err, PS_ESETTING,
                 "log-level: found \"%.40s\", expected error, warn, info or debug",
-                settings->log_level);
+                settings->log_line_level);
         return misuse(&err);
     }
     return action == SETTINGS_CHECK ? 0 : -1;
@@ -55,10 +54,10 @@ static int reserve(uint64_t n_bytes)
     struct err err = { 0 };
     int status;
 
-    notify_extend(READY_MS + n_bytes / RESERVE_BYTES_PER_MS);
-    status = reserve_init(n_bytes, &err);
+    node_extend_timeout(READY_MS + n_bytes / RESERVE_BYTES_PER_MS);
+    status = memory_reserve_init(n_bytes, &err);
     if (status)
-        log_error("memory-reserve: %s", err.text);
+        log_line_error("memory-reserve: %s", err.text);
     return status;
 }
 
@@ -66,7 +65,7 @@ static int run(const struct settings *settings) ON_MAIN
 {
     int status = reserve(settings->memory_reserve_bytes) ? 1 : node_run(settings);
 
-    reserve_deinit();
+    memory_reserve_deinit();
     return status;
 }
 

@@ -9,28 +9,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/mem.h"
-#include "common/now.h"
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
 #include "server/admin/http.h"
-#include "server/census.h"
-#include "server/chronicle.h"
+#include "server/admin_server.h"
+#include "server/checkpointer.h"
 #include "server/cluster.h"
-#include "server/data_lock.h"
-#include "server/desk.h"
-#include "server/due.h"
-#include "server/facts.h"
-#include "server/keeper.h"
-#include "server/net/door.h"
-#include "server/notify.h"
-#include "server/restore.h"
+#include "server/data_dir_lock.h"
+#include "server/net/listener.h"
+#include "server/node_stats.h"
 #include "server/shard_thread.h"
+#include "server/start.h"
+#include "server/worker_events.h"
 
 #define TICK_MS 100u
 #define EXTEND_MS 30000u
-#define LOG_LINES_PER_S 5u
+#define REFUSED_LINES_AT_ONCE 5u
+#define REFUSED_LINE_EVERY_MS 200u
 
 static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
 
@@ -41,42 +40,69 @@ struct node {
     uv_timer_t timer;
     uv_signal_t signals[COUNT_OF(caught_signals)];
     struct mailbox mailbox;
-    struct shard_thread **shards; /* owned, settings->shards of them that run */
-    struct keeper *keeper;        /* owned; NULL without a data directory */
-    struct facts *facts;          /* owned */
-    struct chronicle *chronicle;  /* owned */
-    struct http *http;            /* owned; NULL: off */
-    struct door *door;            /* owned; listens while SERVING; NULL from STOPPING on */
-    struct desk *desk;            /* owned */
-    struct data_lock lock;        /* not taken: no data directory */
+    struct shard_thread **shards;      /* owned, settings->shards of them that run */
+    struct checkpointer *checkpointer; /* owned; NULL without a data directory */
+    struct node_stats *stats;          /* owned */
+    struct worker_events *events;      /* owned */
+    struct http *http;                 /* owned; NULL: off */
+    struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
+    struct admin_server *admin;        /* owned */
+    struct data_dir_lock lock;         /* not taken: no data directory */
     enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
-    bool stop_asked;
+    bool stop_signal_asked;
     int exit_status;
-    struct census census;
+    struct admin_server_draft report;
     uint64_t watchdog_ms, fed_ms, extended_ms;
-    struct due due;
-    struct restore_result restored;
-    struct log_limit log;
+    struct checkpointer_trigger trigger;
+    struct start_result restored;
+    struct log_line_limit limit; /* of refused peers */
 };
+
+/* --- the service manager (sd_notify(3)); nothing happens where there is none --- */
+
+static void notify_ready(const char *status)
+{
+    (void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
+}
+
+static void notify_stopping(const char *status)
+{
+    (void)sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status);
+}
+
+void node_extend_timeout(uint64_t more_ms)
+{
+    (void)sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, more_ms * 1000);
+}
+
+/* Within how many ms the manager wants a sign of life; 0: it does not. */
+static uint64_t watchdog_ms(void)
+{
+    uint64_t usec = 0;
+
+    return sd_watchdog_enabled(0, &usec) > 0 ? usec / 1000 : 0;
+}
+
+static void notify_alive(void)
+{
+    (void)sd_notify(0, "WATCHDOG=1");
+}
 
 static void publish(void *node)
 {
     struct node *n = node;
-    struct census_sources from = { .loop = &n->loop,
-                                   .door = n->door,
-                                   .desk = n->desk,
-                                   .keeper = n->keeper,
-                                   .greeting_ms = n->settings->greeting_timeout_ms,
-                                   .ready = n->state == NODE_SERVING,
-                                   .stopping = n->state > NODE_SERVING };
-    struct bulletin_sheet *sheet;
+    struct admin_server_inputs in = { .listener = n->listener,
+                                      .handshake_ms = n->settings->handshake_timeout_ms,
+                                      .ready = n->state == NODE_SERVING,
+                                      .stopping = n->state > NODE_SERVING };
+    struct published_report *published;
 
     enter_main();
-    census_publish(&n->census, &from, n->facts);
-    sheet = n->chronicle ? shard_thread_report(n->shards[0]) : NULL;
-    if (sheet) {
-        chronicle_look(n->chronicle, sheet->report);
-        bulletin_return(sheet);
+    admin_server_publish(n->admin, &in, &n->report);
+    published = n->events ? shard_thread_report(n->shards[0]) : NULL;
+    if (published) {
+        worker_events_update(n->events, published->report);
+        published_report_release(published);
     }
 }
 
@@ -94,10 +120,10 @@ static void end(struct node *n) ON_MAIN
     publish(n);
     http_stop(n->http);
     n->http = NULL;
-    n->census.report.http_address = "";
-    door_close(n->door);
-    n->door = NULL;
-    desk_close(n->desk);
+    n->report.node.http_address = "";
+    listener_close(n->listener);
+    n->listener = NULL;
+    admin_server_close(n->admin);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_stop(n->shards[i]);
     for (uint32_t i = 0; i < n->settings->shards; i++)
@@ -110,21 +136,21 @@ static void end(struct node *n) ON_MAIN
 
 static void fail(struct node *n, const struct err *err) ON_MAIN
 {
-    log_error("%s", err->text);
+    log_line_error("%s", err->text);
     n->exit_status = 1;
     end(n);
 }
 
-static void on_last_checkpoint(void *arg, const struct keeper_record *record)
+static void on_last_checkpoint(void *arg, const struct checkpointer_record *record)
 {
     struct node *n = arg;
 
     enter_main();
     if (record->error.status) {
-        log_error("the last checkpoint failed: %s", record->error.text);
+        log_line_error("the last checkpoint failed: %s", record->error.text);
         n->exit_status = 1;
     } else {
-        keeper_tell(record);
+        checkpointer_log(record);
     }
     end(n);
 }
@@ -132,16 +158,16 @@ static void on_last_checkpoint(void *arg, const struct keeper_record *record)
 static void begin_stop(struct node *n) ON_MAIN
 {
     n->state = NODE_STOPPING;
-    log_info("stopping");
+    log_line_info("stopping");
     notify_stopping("writing the last checkpoint");
     publish(n);
-    door_close(n->door);
-    n->door = NULL;
-    desk_close(n->desk);
+    listener_close(n->listener);
+    n->listener = NULL;
+    admin_server_close(n->admin);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_drain(n->shards[i]);
-    if (n->keeper)
-        keeper_wish(n->keeper, on_last_checkpoint, n);
+    if (n->checkpointer)
+        checkpointer_request(n->checkpointer, on_last_checkpoint, n);
     else
         end(n);
 }
@@ -152,27 +178,27 @@ static void on_signal(uv_signal_t *handle, int number)
 
     enter_main();
     if (number == SIGHUP) {
-        log_info("SIGHUP: settings are read at the start only; restart to change them");
+        log_line_info("SIGHUP: settings are read at the start only; restart to change them");
         return;
     }
-    if (n->stop_asked) {
-        log_warn("a second signal: exiting at once");
+    if (n->stop_signal_asked) {
+        log_line_warn("a second signal: exiting at once");
         _exit(1);
     }
-    n->stop_asked = true;
+    n->stop_signal_asked = true;
     if (n->state == NODE_SERVING)
-        begin_stop(n); /* else what is under way sees stop_asked at its end */
+        begin_stop(n); /* else what is under way sees stop_signal_asked at its end */
 }
 
 /* --- while it serves --- */
 
-static void on_periodic_checkpoint(void *arg, const struct keeper_record *record)
+static void on_periodic_checkpoint(void *arg, const struct checkpointer_record *record)
 {
     (void)arg;
     if (record->error.status)
-        log_error("checkpoint failed: %s", record->error.text);
+        log_line_error("checkpoint failed: %s", record->error.text);
     else
-        keeper_tell(record);
+        checkpointer_log(record);
 }
 
 /* Has every shard shown life within half of the watchdog's time? Then so does the node. */
@@ -187,45 +213,45 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
     notify_alive();
 }
 
-static void keep(struct node *n, uint64_t now_ms) ON_MAIN
+static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
 {
-    keeper_tick(n->keeper, now_ms);
-    if (due_now(&n->due, n->keeper, now_ms))
-        keeper_wish(n->keeper, on_periodic_checkpoint, n);
+    checkpointer_tick(n->checkpointer, now_ms);
+    if (checkpointer_is_triggered(n->checkpointer, &n->trigger, now_ms))
+        checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    uint64_t now_ms = now_mono_ms();
+    uint64_t now_ms = clock_mono_ms();
 
     enter_main();
     publish(n);
-    desk_sweep(n->desk);
+    admin_server_sweep(n->admin);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
-        notify_extend(EXTEND_MS);
+        node_extend_timeout(EXTEND_MS);
     }
-    if (n->state == NODE_SERVING && n->keeper)
-        keep(n, now_ms);
+    if (n->state == NODE_SERVING && n->checkpointer)
+        tick_checkpointer(n, now_ms);
 }
 
-/* --- the door's events --- */
+/* --- the listener's events --- */
 
 static int on_guest(void *owner, int fd, uint64_t request_id, const struct hello *hello)
 {
     struct node *n = owner;
 
     enter_main();
-    if (hello->shard != MESSAGE_SHARD_DOOR)
+    if (hello->shard != MESSAGE_SHARD_LISTENER)
         return shard_thread_receive(n->shards[hello->shard], fd, request_id, hello);
-    if (desk_receive(n->desk, fd, request_id, hello))
-        log_warn("an operator was let in, and lost");
+    if (admin_server_receive(n->admin, fd, request_id, hello))
+        log_line_warn("an operator was let in, and lost");
     return 0;
 }
 
-static uint64_t n_inside(void *owner)
+static uint64_t n_connections(void *owner)
 {
     struct node *n = owner;
     uint64_t sum = 0;
@@ -233,22 +259,20 @@ static uint64_t n_inside(void *owner)
     enter_main();
     for (uint32_t i = 0; i < n->settings->shards; i++)
         sum += shard_thread_n_connections(n->shards[i]);
-    return sum + desk_n_connections(n->desk);
+    return sum + admin_server_n_connections(n->admin);
 }
 
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
 {
     struct node *n = owner;
-    uint64_t n_suppressed;
+    char more[64];
 
-    if (!log_limit_pass(&n->log, uv_now(&n->loop), LOG_LINES_PER_S, &n_suppressed))
-        return;
-    log_warn("door: %s turned away: %s", peer, sentence[0] ? sentence : status_text(status));
-    if (n_suppressed)
-        log_warn("door: so were %" PRIu64 " others before it", n_suppressed);
+    if (log_line_limit_pass(&n->limit, "refused", 0, uv_now(&n->loop), more))
+        log_line_warn("listener: %s refused: %s%s", peer,
+                      sentence[0] ? sentence : status_text(status), more);
 }
 
-static const struct door_events door_events = { on_guest, n_inside, on_refused };
+static const struct listener_events listener_events = { on_guest, n_connections, on_refused };
 
 /* --- the start --- */
 
@@ -257,35 +281,34 @@ static void announce(struct node *n) ON_MAIN
     char status[256];
 
     snprintf(status, sizeof status, "listening on %s, http %s, %u shards, %u tables restored",
-             door_address(n->door), n->http ? http_address(n->http) : "off",
+             listener_address(n->listener), n->http ? http_address(n->http) : "off",
              n->settings->shards, n->restored.n_tables);
-    log_info("psd ready: %s", status);
+    log_line_info("psd ready: %s", status);
     notify_ready(status);
-    cluster_warn_open(n->settings, door_address(n->door));
+    cluster_warn_open(n->settings, listener_address(n->listener));
 }
 
 static void serve(struct node *n) ON_MAIN
 {
     struct err err = { 0 };
 
-    if (door_listen(n->door, &err)) {
+    if (listener_listen(n->listener, &err)) {
         fail(n, &err);
         return;
     }
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
-    cluster_name_self(n->settings, door_address(n->door), &n->map);
-    n->census.report.address = n->map.nodes[n->map.node];
+    cluster_name_self(n->settings, listener_address(n->listener), &n->map);
+    n->report.node.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
-    n->due = (struct due){ .settings = n->settings,
-                           .shards = n->shards,
-                           .since_ms = now_mono_ms(),
-                           .found_bytes = n->restored.n_log_bytes };
+    n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
+                                                .since_ms = clock_mono_ms(),
+                                                .found_bytes = n->restored.n_log_bytes };
     publish(n);
     announce(n);
 }
 
-static void on_restored(void *arg, const struct restore_result *result)
+static void on_restored(void *arg, const struct start_result *result)
 {
     struct node *n = arg;
 
@@ -296,10 +319,10 @@ static void on_restored(void *arg, const struct restore_result *result)
         return;
     }
     if (result->from[0])
-        log_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
-                 " records of the push log",
-                 result->n_tables, result->n_rows, result->from, result->n_records);
-    if (n->stop_asked)
+        log_line_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
+                      " records of the push log",
+                      result->n_tables, result->n_rows, result->from, result->n_records);
+    if (n->stop_signal_asked)
         end(n);
     else
         serve(n);
@@ -311,14 +334,14 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
     struct shard_thread_config config = { .frame_max_bytes = (uint32_t)s->frame_max_bytes,
                                           .frame_timeout_ms = s->frame_timeout_ms,
                                           .compress_replies = s->compress_replies,
-                                          .save_bytes_per_s =
+                                          .checkpoint_bytes_per_s =
                                               s->checkpoint_bytes_per_s / s->shards,
                                           .welcome = &n->map };
     uint32_t i;
     int status = 0;
 
     settings_shard(s, n->map.n_nodes * s->shards, &config.core);
-    n->shards = mem_alloc(s->shards * sizeof(struct shard_thread *));
+    n->shards = memory_alloc(s->shards * sizeof(struct shard_thread *));
     for (i = 0; i < s->shards && !status; i++) {
         config.index = i;
         config.core.shard = n->map.node * s->shards + i;
@@ -338,32 +361,33 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
 static void make_helpers(struct node *n) ON_MAIN
 {
     const struct settings *s = n->settings;
-    struct keeper_config keeper = { .loop = &n->loop,
-                                    .mailbox = &n->mailbox,
-                                    .files = &file_os,
-                                    .data_dir = s->data_dir,
-                                    .identity = { .node = n->map.node,
-                                                  .shard = n->map.node * s->shards,
-                                                  .n_shards = n->map.n_nodes * s->shards },
-                                    .n_nodes = n->map.n_nodes,
-                                    .keep = s->keep,
-                                    .n_deltas_max = s->checkpoint_deltas,
-                                    .n_shards = s->shards,
-                                    .shards = n->shards };
-    struct desk_config desk = { .loop = &n->loop,
-                                .welcome = &n->map,
-                                .frame_timeout_ms = s->frame_timeout_ms,
-                                .refresh = publish,
-                                .node = n };
+    struct checkpointer_config checkpointer = { .loop = &n->loop,
+                                                .mailbox = &n->mailbox,
+                                                .files = &file_os,
+                                                .data_dir = s->data_dir,
+                                                .identity = { .node = n->map.node,
+                                                              .shard = n->map.node * s->shards,
+                                                              .n_shards =
+                                                                  n->map.n_nodes * s->shards },
+                                                .n_nodes = n->map.n_nodes,
+                                                .keep = s->keep,
+                                                .n_deltas_max = s->checkpoint_deltas,
+                                                .n_shards = s->shards,
+                                                .shards = n->shards };
+    struct admin_server_config admin = { .loop = &n->loop,
+                                         .welcome = &n->map,
+                                         .frame_timeout_ms = s->frame_timeout_ms,
+                                         .refresh = publish,
+                                         .node = n };
 
-    n->facts = facts_new(n->shards, s->shards);
-    n->chronicle = chronicle_new(NULL, NULL);
-    n->keeper = s->data_dir[0] ? keeper_new(&keeper) : NULL;
-    desk.facts = n->facts;
-    desk.keeper = n->keeper;
-    desk.inquiry = (struct inquiry_config){ &n->mailbox, &n->map, n->shards };
-    n->desk = desk_new(&desk);
-    n->census.report =
+    n->stats = node_stats_new(n->shards, s->shards);
+    n->events = worker_events_new(NULL, NULL);
+    n->checkpointer = s->data_dir[0] ? checkpointer_new(&checkpointer) : NULL;
+    admin.stats = n->stats;
+    admin.checkpointer = n->checkpointer;
+    admin.row_lookup = (struct row_lookup_config){ &n->mailbox, &n->map, n->shards };
+    n->admin = admin_server_new(&admin);
+    n->report.node =
         (struct node_report){ .version = PS_VERSION,
                               .address = "",
                               .http_address = s->http,
@@ -371,42 +395,42 @@ static void make_helpers(struct node *n) ON_MAIN
                               .node = n->map.node,
                               .n_nodes = n->map.n_nodes,
                               .shards_per_node = s->shards,
-                              .started_unix_ms = now_unix_ms(),
+                              .started_unix_ms = clock_unix_ms(),
                               .pid = (uint64_t)getpid(),
                               .memory_max_bytes = s->memory_max_bytes };
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */
-static int take_addresses(struct node *n, struct err *err) ON_MAIN
+static int bind_addresses(struct node *n, struct err *err) ON_MAIN
 {
     const struct settings *s = n->settings;
-    struct door_config door = { .loop = &n->loop,
-                                .listen = s->listen,
-                                .token = s->token,
-                                .greeting_ms = s->greeting_timeout_ms,
-                                .connections_max = s->connections_max,
-                                .map = &n->map,
-                                .events = &door_events,
-                                .owner = n };
-    int status = door_open(&door, &n->door, err);
+    struct listener_config listener = { .loop = &n->loop,
+                                        .listen = s->listen,
+                                        .token = s->token,
+                                        .handshake_ms = s->handshake_timeout_ms,
+                                        .connections_max = s->connections_max,
+                                        .map = &n->map,
+                                        .events = &listener_events,
+                                        .owner = n };
+    int status = listener_open(&listener, &n->listener, err);
 
     return status || !s->http[0]
                ? status
-               : http_start(s->http, facts_with_report, n->facts, &n->http, err);
+               : http_start(s->http, node_stats_with_report, n->stats, &n->http, err);
 }
 
 /* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
 static void start(struct node *n) ON_MAIN
 {
-    struct restore_config restore = { .loop = &n->loop,
-                                      .mailbox = &n->mailbox,
-                                      .keeper = n->keeper,
-                                      .is_to_stop = &n->stop_asked,
-                                      .files = &file_os,
-                                      .settings = n->settings,
-                                      .n_nodes = n->map.n_nodes,
-                                      .n_shards = n->settings->shards,
-                                      .shards = n->shards };
+    struct start_config restore = { .loop = &n->loop,
+                                    .mailbox = &n->mailbox,
+                                    .checkpointer = n->checkpointer,
+                                    .is_to_stop = &n->stop_signal_asked,
+                                    .files = &file_os,
+                                    .settings = n->settings,
+                                    .n_nodes = n->map.n_nodes,
+                                    .n_shards = n->settings->shards,
+                                    .shards = n->shards };
     struct err err = { 0 };
     int status = 0;
 
@@ -422,13 +446,13 @@ static void start(struct node *n) ON_MAIN
     if (status)
         err_set(&err, status, "cannot catch signals: %s", status_text(status));
     publish(n);
-    status = status ? status : take_addresses(n, &err);
+    status = status ? status : bind_addresses(n, &err);
     if (n->http)
-        n->census.report.http_address = http_address(n->http);
+        n->report.node.http_address = http_address(n->http);
     if (status)
         fail(n, &err);
     else
-        restore_start(&restore, on_restored, n);
+        start_run(&restore, on_restored, n);
 }
 
 static void unmake(struct node *n) ON_MAIN
@@ -437,10 +461,10 @@ static void unmake(struct node *n) ON_MAIN
 
     assert(status == 0);
     mailbox_deinit(&n->mailbox);
-    desk_free(n->desk);
-    keeper_free(n->keeper);
-    facts_free(n->facts);
-    chronicle_free(n->chronicle);
+    admin_server_free(n->admin);
+    checkpointer_free(n->checkpointer);
+    node_stats_free(n->stats);
+    worker_events_free(n->events);
     free(n->shards);
 }
 
@@ -468,20 +492,22 @@ static int make(struct node *n, struct err *err) ON_MAIN
 
 int node_run(const struct settings *settings)
 {
-    struct node *n = mem_alloc(sizeof *n);
+    struct node *n = memory_alloc(sizeof *n);
     struct err err = { 0 };
     int status, exit_status = 1;
 
     n->settings = settings;
+    n->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
+                                        .every_ms = REFUSED_LINE_EVERY_MS };
     n->lock.fd = -1;
-    n->watchdog_ms = notify_watchdog_ms();
+    n->watchdog_ms = watchdog_ms();
     status = cluster_map(settings, &n->map, &err);
     if (!status && settings->data_dir[0])
-        status = data_lock_take(settings->data_dir, &n->lock, &err);
+        status = data_dir_lock_acquire(settings->data_dir, &n->lock, &err);
     if (!status)
         status = make(n, &err);
     if (status) {
-        log_error("%s", err.text);
+        log_line_error("%s", err.text);
     } else {
         make_helpers(n);
         start(n);
@@ -490,9 +516,9 @@ int node_run(const struct settings *settings)
         exit_status = n->exit_status;
     }
     if (exit_status)
-        data_lock_give_up(&n->lock);
+        data_dir_lock_abandon(&n->lock);
     else
-        data_lock_give(&n->lock);
+        data_dir_lock_release(&n->lock);
     free(n);
     return exit_status;
 }

@@ -3,8 +3,8 @@
  * hangs on it.
  *
  *     STARTING   restoring                    -> SERVING, or ENDING with a sentence
- *     SERVING    the door is open             SIGTERM or SIGINT -> STOPPING
- *     STOPPING   nobody is let in, shards are drained, the last checkpoint is written -> ENDING
+ *     SERVING    the listener is open         SIGTERM or SIGINT -> STOPPING
+ *     STOPPING   the listener is closed, shards are drained, the last checkpoint is written -> ENDING
  *     ENDING     threads and handles close    -> node_run() returns
  */
 #ifndef SERVER_NODE_H
@@ -12,6 +12,9 @@
 
 #include "common/thread_role.h"
 #include "server/settings.h"
+
+/* Tells the service manager that the process starts or stops still, and is not stuck: it may take `more_ms` from now. */
+void node_extend_timeout(uint64_t more_ms);
 
 /* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. */
 int node_run(const struct settings *settings) ON_MAIN;

@@ -6,13 +6,13 @@
 #include <string.h>
 #include <uv.h>
 
+#include "common/address.h"
 #include "common/file.h"
 #include "common/number.h"
 #include "common/token_file.h"
 #include "proto/message.h"
-#include "proto/route.h"
-#include "server/durable/rebuild.h"
-#include "server/net/address.h"
+#include "proto/placement.h"
+#include "server/recovery/recover_shard.h"
 
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
@@ -39,7 +39,7 @@ static const struct setting rows[] = {
     { "node", "shards", SETTING_U32, "N", "0",
       "threads that each own a slice of every table; 0: as many as cores; "
       "the same on every node",
-      AT(shards), 0, ROUTE_N_SHARDS_MAX },
+      AT(shards), 0, PLACEMENT_N_SHARDS_MAX },
     { "node", "memory-max", SETTING_BYTES, "BYTES", "0",
       "for the rows of this node; when it is reached new rows are refused; 0: no limit",
       AT(memory_max_bytes), 0, UINT64_C(1) << 50 },
@@ -48,7 +48,7 @@ static const struct setting rows[] = {
       "wait for the kernel, or for a virtual machine's host; 0: none",
       AT(memory_reserve_bytes), 0, UINT64_C(1) << 50 },
     { "node", "log-level", SETTING_TEXT, "LEVEL", "info",
-      "error, warn, info or debug", AT(log_level), 0, 0 },
+      "error, warn, info or debug", AT(log_line_level), 0, 0 },
 
     { "cluster", "cluster", SETTING_LIST, "HOST:PORT", "",
       "all nodes, in the same order on each; empty: this one alone", AT(cluster), 0, 0 },
@@ -70,7 +70,7 @@ static const struct setting rows[] = {
     { "waits", "park-max", SETTING_MS, "TIME", "30m",
       "the longest that a pull waits for slower workers", AT(park_max_ms), 1, DAY_MS },
     { "waits", "greeting-timeout", SETTING_MS, "TIME", "5s",
-      "for the greeting of a new connection", AT(greeting_timeout_ms), 10, DAY_MS },
+      "for the greeting of a new connection", AT(handshake_timeout_ms), 10, DAY_MS },
     { "waits", "frame-timeout", SETTING_MS, "TIME", "30s",
       "for the rest of a message once it has begun, and for a peer to read its replies",
       AT(frame_timeout_ms), 10, DAY_MS },
@@ -84,20 +84,20 @@ static const struct setting rows[] = {
       AT(compress_replies), 0, 0 },
 
     { "data", "data-dir", SETTING_TEXT, "DIR", "",
-      "checkpoints, the push log, and a lock against a second psd; empty: nothing is kept",
+      "checkpoints, the write-ahead logs, and a lock against a second psd; empty: nothing is kept",
       AT(data_dir), 0, 0 },
     { "data", "durability", SETTING_TEXT, "MODE", "async",
-      "when a push is acknowledged: fsync: once the log has it on the disk; async: at once, and a "
+      "when a push is acknowledged: fsync: once the write-ahead log has it on the disk; async: at once, and a "
       "power cut loses at most log-interval; none: at once, and the log is never synced",
       AT(durability_name), 0, 0 },
     { "data", "log-interval", SETTING_MS, "TIME", "1s",
-      "durability async: the log is synced so long after a push at the latest",
+      "durability async: the write-ahead log is synced so long after a push at the latest",
       AT(log_interval_ms), 1, DAY_MS },
     { "data", "log-max", SETTING_BYTES, "BYTES", "8G",
-      "a checkpoint is taken when the log of this node has grown by so much since the last",
+      "a checkpoint is taken when the write-ahead logs of this node have grown by so much since the last",
       AT(log_max_bytes), 1 << 20, UINT64_C(1) << 50 },
     { "data", "checkpoint-every", SETTING_MS, "TIME", "0s",
-      "0: only when the log is long, on SIGTERM and on request", AT(checkpoint_every_ms), 0,
+      "0: only when the write-ahead log is long, on SIGTERM and on request", AT(checkpoint_every_ms), 0,
       WEEK_MS },
     { "data", "checkpoint-deltas", SETTING_U32, "N", "8",
       "checkpoints in a row that hold only what has changed since the one before; then a full one",
@@ -110,18 +110,17 @@ static const struct setting rows[] = {
       "aside (NUMBER.aside) never",
       AT(keep), 1, 1000000 },
     { "data", "cut-every", SETTING_U32, "STEPS", "1000",
-      "jobs of bounded staleness meet each time that they have finished so many steps: who is ahead "
-      "waits for the slowest, once, and at JOB:CLOCK of a multiple is exact; needs a data-dir; the "
-      "same on every node; 0: never",
+      "steps between two sync points of a job of bounded staleness: there all workers wait for the "
+      "slowest, once, and at JOB:CLOCK is exact; needs a data-dir; the same on every node; 0: none",
       AT(cut_every), 0, 1000000000 },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
       "default: data-dir; done once, see at",
       AT(restore), 0, 0 },
-    { "data", "at", SETTING_TEXT, "CUT", "",
+    { "data", "at", SETTING_TEXT, "STATE", "",
       "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when all workers "
-      "of the job had finished so many steps (exact in lock step, and in bounded staleness at multiples of cut-every); newer checkpoints are set aside. Done once: a restart that is told the "
-      "same (at, restore, no-restore) goes on where the node was; after a start without them they count again",
+      "of the job had finished so many steps (exact in lock step, and in bounded staleness at sync points); newer checkpoints are set aside. Done once: a restart with the "
+      "same at, restore and no-restore goes on where the node was; after a start without them they count again",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
       "start with no tables; the checkpoints in data-dir are set aside (NUMBER.aside), and never removed; done once, see at",
@@ -151,7 +150,7 @@ static int check_address(const char *name, const char *text, struct err *err)
 {
     struct address ignored;
 
-    return text[0] ? address_parse(name, text, &ignored, err) : 0;
+    return text[0] ? address_parse_listen(name, text, &ignored, err) : 0;
 }
 
 static int check_addresses(const struct settings *s, struct err *err)
@@ -197,7 +196,7 @@ static int read_durability(struct settings *s, struct err *err)
 
     for (int i = 0; i < 3; i++)
         if (strcmp(s->durability_name, names[i]) == 0) {
-            s->durability = (enum log_durability)i;
+            s->durability = (enum wal_durability)i;
             return 0;
         }
     return err_set(err, PS_ESETTING,
@@ -207,8 +206,8 @@ static int read_durability(struct settings *s, struct err *err)
 
 static int read_at(struct settings *s, struct err *err)
 {
-    struct rebuild_at at;
-    int status = rebuild_at_read(s->at, s->at_job, &at, err);
+    struct recover_shard_at at;
+    int status = recover_shard_at_read(s->at, s->at_job, &at, err);
 
     s->at_number = at.number;
     s->at_clock = at.clock;
@@ -228,10 +227,10 @@ static int check_pairs(const struct settings *s, struct err *err)
     if (s->node >= (s->cluster.n ? s->cluster.n : 1))
         return err_set(err, PS_ESETTING, "node: found %u, expected 0 to %u, a line of cluster",
                        s->node, s->cluster.n ? s->cluster.n - 1 : 0);
-    if (s->cluster.n && s->shards * s->cluster.n > ROUTE_N_SHARDS_MAX)
+    if (s->cluster.n && s->shards * s->cluster.n > PLACEMENT_N_SHARDS_MAX)
         return err_set(err, PS_ESETTING,
                        "shards: %u on each of %u nodes are more than the %u of a cluster",
-                       s->shards, s->cluster.n, ROUTE_N_SHARDS_MAX);
+                       s->shards, s->cluster.n, PLACEMENT_N_SHARDS_MAX);
     if (s->checkpoint_every_ms && !s->data_dir[0])
         return err_set(err, PS_ESETTING, "checkpoint-every: needs a data-dir to write to");
     if (s->no_restore && s->restore.n)
@@ -265,8 +264,8 @@ int settings_complete(struct settings *s, struct err *err)
                        "or give --listen HOST:PORT");
     if (s->shards == 0) {
         s->shards = uv_available_parallelism();
-        if (s->shards > ROUTE_N_SHARDS_MAX)
-            s->shards = ROUTE_N_SHARDS_MAX;
+        if (s->shards > PLACEMENT_N_SHARDS_MAX)
+            s->shards = PLACEMENT_N_SHARDS_MAX;
     }
     status = check_addresses(s, err);
     if (!status)
@@ -285,5 +284,5 @@ void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_co
                                   .lease_ms = (uint32_t)s->lease_ms,
                                   .join_ms = (uint32_t)s->join_timeout_ms,
                                   .park_ms = (uint32_t)s->park_max_ms,
-                                  .meet_steps = s->cut_every };
+                                  .sync_steps = s->cut_every };
 }

@@ -1,5 +1,5 @@
 /*
- * Everything that a person can tell psd, as one value. settings.c holds the table from which
+ * All settings of psd, as one value. settings.c holds the table from which
  * the command line, the file, --help and the sample are made.
  */
 #ifndef SERVER_SETTINGS_H
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 
 #include "common/settings.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 #include "server/core/shard.h"
-#include "server/log/log_queue.h"
+#include "server/wal/wal_queue.h"
 
 struct settings {
     bool dev;
@@ -21,22 +21,22 @@ struct settings {
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
     uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes;
     uint32_t connections_max;
-    uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, greeting_timeout_ms;
+    uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms;
     bool compress_replies;
     char data_dir[SETTINGS_TEXT_MAX];
     char durability_name[SETTINGS_TEXT_MAX];
-    enum log_durability durability; /* after settings_complete(), like at_* */
+    enum wal_durability durability; /* after settings_complete(), like at_* */
     uint64_t log_interval_ms, log_max_bytes;
     uint64_t checkpoint_every_ms, checkpoint_bytes_per_s;
     uint32_t checkpoint_deltas, keep;
     uint32_t cut_every; /* steps */
     struct setting_list restore;
     char at[SETTINGS_TEXT_MAX];
-    uint64_t at_number;         /* of a checkpoint; 0: none is named */
-    char at_job[SPEC_NAME_MAX]; /* "": none is named */
+    uint64_t at_number;               /* of a checkpoint; 0: none is named */
+    char at_job[TABLE_SPEC_NAME_MAX]; /* "": none is named */
     uint64_t at_clock;
     bool no_restore;
-    char log_level[SETTINGS_TEXT_MAX];
+    char log_line_level[SETTINGS_TEXT_MAX];
 };
 
 extern const struct settings_table settings_psd;
@@ -48,7 +48,7 @@ extern const struct settings_table settings_psd;
  */
 int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
 
-/* What each shard of this node is told, but for its number. n_shards: of the cluster. */
+/* Each shard's configuration, but for its number. n_shards: of the cluster. */
 void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret);
 
 #endif

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/mem.h"
-#include "common/now.h"
-#include "server/ahead.h"
-#include "server/reporter.h"
+#include "common/clock.h"
+#include "common/memory.h"
+#include "server/prefault.h"
+#include "server/shard_stats.h"
 
 #define TICK_MS 50u
 #define REPORT_MS 200u
@@ -24,44 +24,45 @@ struct shard_thread {
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
-    struct channel_hub hub;
+    struct channel_loop channels;
     struct mailbox mailbox;
-    struct bulletin bulletin;
+    struct report_publisher publisher;
     struct shard *shard; /* owned, by the thread */
-    struct ahead ahead;
-    struct acks acks;
-    struct shard_log *log;   /* owned, by the thread; NULL: nothing is logged */
-    struct shard_save *save; /* owned, by the thread */
-    struct service *service; /* owned, by the thread */
-    struct switchboard switchboard;
+    struct prefault prefault;
+    struct reply_queue replies;
+    struct shard_wal *wal;               /* owned, by the thread; NULL: nothing is logged */
+    struct shard_checkpoint *checkpoint; /* owned, by the thread */
+    struct dispatch *dispatch;           /* owned, by the thread */
+    struct connection_set connections;
     struct mail serve, drain, stop;
     enum { SHARD_LOADING, SHARD_OPEN, SHARD_DRAINED } state;
     uint64_t reported_ms;
-    uint64_t n_received; /* guests that came, of which n_gone are gone: the thread's to write */
-    uint64_t n_handed;   /* guests that were sent: the main thread's */
-    _Atomic uint64_t n_gone, alive_ms, log_bytes, saved_bytes;
+    uint64_t
+        n_received; /* sockets received, of which n_closed are closed: the thread's to write */
+    uint64_t n_handed; /* sockets handed over: the main thread's */
+    _Atomic uint64_t n_closed, alive_ms, log_bytes, checkpoint_bytes;
     _Atomic bool log_has_gap;
 };
 
 void shard_thread_publish(struct shard_thread *t)
 {
-    struct reporter_sources from = { .shard = t->shard,
-                                     .service = t->service,
-                                     .log = t->log,
-                                     .acks = &t->acks,
-                                     .switchboard = &t->switchboard,
+    struct shard_stats_inputs in = { .shard = t->shard,
+                                     .dispatch = t->dispatch,
+                                     .log = t->wal,
+                                     .replies = &t->replies,
+                                     .connections = &t->connections,
                                      .loop = &t->loop,
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .memory_max_bytes = t->config.core.memory_max_bytes };
 
-    t->reported_ms = now_mono_ms();
-    bulletin_post(&t->bulletin, reporter_make(&from));
+    t->reported_ms = clock_mono_ms();
+    report_publisher_publish(&t->publisher, shard_stats_make(&in));
 }
 
-static void show_life(struct shard_thread *t) ON_SHARD
+static void update_alive(struct shard_thread *t) ON_SHARD
 {
-    uint64_t now_ms = now_mono_ms();
+    uint64_t now_ms = clock_mono_ms();
 
     atomic_store(&t->alive_ms, now_ms);
     if (now_ms - t->reported_ms >= REPORT_MS)
@@ -73,25 +74,25 @@ void shard_thread_progress(void *arg)
     struct shard_thread *t = arg;
 
     enter_shard();
-    show_life(t);
+    update_alive(t);
 }
 
-static void count_gone(struct shard_thread *t)
+static void count_closed(struct shard_thread *t)
 {
-    struct switchboard_counts counts;
+    struct connection_set_counts counts;
 
-    switchboard_count(&t->switchboard, &counts);
-    atomic_store(&t->n_gone, t->n_received - counts.connections);
+    connection_set_count(&t->connections, &counts);
+    atomic_store(&t->n_closed, t->n_received - counts.connections);
 }
 
-static void look_at_log(struct shard_thread *t) ON_SHARD
+static void update_log_counters(struct shard_thread *t) ON_SHARD
 {
     char error[200];
-    struct report_log log;
+    struct stats_log log;
 
-    if (!t->log)
+    if (!t->wal)
         return;
-    shard_log_report(t->log, &log, error);
+    shard_wal_report(t->wal, &log, error);
     atomic_store(&t->log_bytes, log.bytes);
     atomic_store(&t->log_has_gap, log.has_gap && !log.is_failed);
 }
@@ -102,13 +103,13 @@ static void on_tick(uv_timer_t *timer)
 
     enter_shard();
     if (t->state != SHARD_LOADING)
-        service_tick(t->service);
-    ahead_tick(&t->ahead);
-    atomic_store(&t->saved_bytes, shard_save_bytes(t->save));
-    switchboard_sweep(&t->switchboard, uv_now(&t->loop));
-    count_gone(t);
-    look_at_log(t);
-    show_life(t);
+        dispatch_tick(t->dispatch);
+    prefault_tick(&t->prefault);
+    atomic_store(&t->checkpoint_bytes, shard_checkpoint_bytes(t->checkpoint));
+    connection_set_sweep(&t->connections, uv_now(&t->loop));
+    count_closed(t);
+    update_log_counters(t);
+    update_alive(t);
 }
 
 /* --- mail --- */
@@ -122,10 +123,11 @@ static void on_guest(struct mail *mail, void *owner)
     enter_shard();
     t->n_received++;
     if (t->state == SHARD_OPEN) {
-        status = switchboard_open(&t->switchboard, guest->fd, guest->request_id, &guest->hello);
+        status =
+            connection_set_open(&t->connections, guest->fd, guest->request_id, &guest->hello);
         if (status)
-            log_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
-                     guest->hello.name, status_text(status));
+            log_line_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
+                          guest->hello.name, status_text(status));
     } else {
         close(guest->fd);
     }
@@ -141,8 +143,8 @@ static void on_serve(struct mail *mail, void *owner)
     if (t->state != SHARD_LOADING)
         return;
     t->state = SHARD_OPEN;
-    roster_renew(shard_roster(t->shard), service_now_ms(t->service));
-    shard_save_hurry(t->save, false);
+    membership_renew(shard_membership(t->shard), dispatch_now_ms(t->dispatch));
+    shard_checkpoint_hurry(t->checkpoint, false);
 }
 
 static void on_drain(struct mail *mail, void *owner)
@@ -152,9 +154,9 @@ static void on_drain(struct mail *mail, void *owner)
     (void)mail;
     enter_shard();
     t->state = SHARD_DRAINED;
-    service_stop(t->service);
-    switchboard_close_all(&t->switchboard);
-    shard_save_hurry(t->save, true);
+    dispatch_stop(t->dispatch);
+    connection_set_close_all(&t->connections);
+    shard_checkpoint_hurry(t->checkpoint, true);
 }
 
 static void on_stop(struct mail *mail, void *owner)
@@ -163,10 +165,10 @@ static void on_stop(struct mail *mail, void *owner)
 
     enter_shard();
     on_drain(mail, owner);
-    ahead_stop(&t->ahead);
-    shard_save_stop(t->save);
+    prefault_stop(&t->prefault);
+    shard_checkpoint_stop(t->checkpoint);
     uv_close((uv_handle_t *)&t->timer, NULL);
-    channel_hub_close(&t->hub);
+    channel_loop_close(&t->channels);
     mailbox_close(&t->mailbox);
 }
 
@@ -174,42 +176,42 @@ static void on_stop(struct mail *mail, void *owner)
 
 static void make_shard(struct shard_thread *t) ON_SHARD
 {
-    struct service_config service = { .loop = &t->loop,
-                                      .shard_number = t->config.core.shard,
-                                      .frame_max_bytes = t->config.frame_max_bytes,
-                                      .lease_ms = t->config.core.lease_ms,
-                                      .park_max_ms = t->config.core.park_ms,
-                                      .compress_replies = t->config.compress_replies };
-    struct switchboard_config switchboard = { .hub = &t->hub,
-                                              .frame_max_bytes = t->config.frame_max_bytes,
-                                              .frame_timeout_ms = t->config.frame_timeout_ms,
-                                              .welcome = t->config.welcome,
-                                              .events = &service_events };
-    struct shard_save_config save = { .loop = &t->loop,
-                                      .bytes_per_s = t->config.save_bytes_per_s };
+    struct dispatch_config dispatch = { .loop = &t->loop,
+                                        .shard_number = t->config.core.shard,
+                                        .frame_max_bytes = t->config.frame_max_bytes,
+                                        .lease_ms = t->config.core.lease_ms,
+                                        .park_max_ms = t->config.core.park_ms,
+                                        .compress_replies = t->config.compress_replies };
+    struct connection_set_config connections = { .channels = &t->channels,
+                                                 .frame_max_bytes = t->config.frame_max_bytes,
+                                                 .frame_timeout_ms = t->config.frame_timeout_ms,
+                                                 .welcome = t->config.welcome,
+                                                 .events = &dispatch_events };
+    struct shard_checkpoint_config save = { .loop = &t->loop,
+                                            .bytes_per_s = t->config.checkpoint_bytes_per_s };
 
     t->shard = shard_new(&t->config.core);
     save.shard = t->shard;
-    ahead_init(&t->ahead, &t->loop, t->shard);
-    acks_init(&t->acks);
-    t->save = shard_save_new(&save);
-    shard_save_hurry(t->save, true);
-    service.shard = t->shard;
-    service.acks = &t->acks;
-    t->service = service_new(&service);
-    switchboard.owner = t->service;
-    switchboard_init(&t->switchboard, &switchboard);
+    prefault_init(&t->prefault, &t->loop, t->shard);
+    reply_queue_init(&t->replies);
+    t->checkpoint = shard_checkpoint_new(&save);
+    shard_checkpoint_hurry(t->checkpoint, true);
+    dispatch.shard = t->shard;
+    dispatch.replies = &t->replies;
+    t->dispatch = dispatch_new(&dispatch);
+    connections.owner = t->dispatch;
+    connection_set_init(&t->connections, &connections);
 }
 
-/* The log's last bytes: after this nothing is told to anybody. */
+/* Writes the log's last bytes: no reply is sent after this. */
 static void close_log(struct shard_thread *t) ON_SHARD
 {
     struct err err = { 0 };
 
-    if (t->log && shard_log_close(t->log, &err))
-        log_error("shard %u: the push log was not written to its end: %s", t->config.core.shard,
-                  err.text);
-    t->log = NULL;
+    if (t->wal && shard_wal_close(t->wal, &err))
+        log_line_error("shard %u: the push log was not written to its end: %s",
+                       t->config.core.shard, err.text);
+    t->wal = NULL;
 }
 
 static void run(void *arg)
@@ -224,10 +226,10 @@ static void run(void *arg)
     assert(status == 0);
     uv_run(&t->loop, UV_RUN_DEFAULT);
     shard_thread_publish(t);
-    shard_save_free(t->save);
+    shard_checkpoint_free(t->checkpoint);
     close_log(t);
-    service_free(t->service);
-    acks_deinit(&t->acks);
+    dispatch_free(t->dispatch);
+    reply_queue_deinit(&t->replies);
     shard_free(t->shard);
 }
 
@@ -238,20 +240,20 @@ static int make_loop(struct shard_thread *t)
 
     if (status)
         return status;
-    status = bulletin_init(&t->bulletin);
+    status = report_publisher_init(&t->publisher);
     if (status) {
         uv_loop_close(&t->loop);
         return status;
     }
     status = mailbox_init(&t->mailbox, &t->loop, t);
     if (status) {
-        bulletin_deinit(&t->bulletin);
+        report_publisher_deinit(&t->publisher);
         uv_loop_close(&t->loop);
         return status;
     }
     uv_timer_init(&t->loop, &t->timer);
     t->timer.data = t;
-    channel_hub_init(&t->hub, &t->loop);
+    channel_loop_init(&t->channels, &t->loop);
     return 0;
 }
 
@@ -261,22 +263,22 @@ static void unmake_loop(struct shard_thread *t)
     int status = uv_loop_close(&t->loop);
 
     assert(status == 0);
-    channel_hub_deinit(&t->hub);
+    channel_loop_deinit(&t->channels);
     mailbox_deinit(&t->mailbox);
-    bulletin_deinit(&t->bulletin);
+    report_publisher_deinit(&t->publisher);
 }
 
 int shard_thread_start(const struct shard_thread_config *config,
                        struct shard_thread **ret_thread, struct err *err)
 {
-    struct shard_thread *t = mem_alloc(sizeof *t);
+    struct shard_thread *t = memory_alloc(sizeof *t);
     int status;
 
     t->config = *config;
     t->serve.run = on_serve;
     t->drain.run = on_drain;
     t->stop.run = on_stop;
-    atomic_store(&t->alive_ms, now_mono_ms());
+    atomic_store(&t->alive_ms, clock_mono_ms());
     status = make_loop(t);
     if (status) {
         free(t);
@@ -286,7 +288,7 @@ int shard_thread_start(const struct shard_thread_config *config,
     status = uv_thread_create(&t->thread, run, t);
     if (status) {
         uv_close((uv_handle_t *)&t->timer, NULL);
-        channel_hub_close(&t->hub);
+        channel_loop_close(&t->channels);
         mailbox_close(&t->mailbox);
         uv_run(&t->loop, UV_RUN_DEFAULT);
         unmake_loop(t);
@@ -308,7 +310,7 @@ void shard_thread_serve(struct shard_thread *t)
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
                          const struct hello *hello)
 {
-    struct guest *guest = mem_alloc(sizeof *guest);
+    struct guest *guest = memory_alloc(sizeof *guest);
     int status;
 
     *guest = (struct guest){
@@ -325,7 +327,7 @@ int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
 
 uint64_t shard_thread_n_connections(const struct shard_thread *t)
 {
-    return t->n_handed - atomic_load(&t->n_gone);
+    return t->n_handed - atomic_load(&t->n_closed);
 }
 
 int shard_thread_post(struct shard_thread *t, struct mail *mail)
@@ -354,9 +356,9 @@ void shard_thread_join(struct shard_thread *t)
     free(t);
 }
 
-struct bulletin_sheet *shard_thread_report(struct shard_thread *t)
+struct published_report *shard_thread_report(struct shard_thread *t)
 {
-    return bulletin_take(&t->bulletin);
+    return report_publisher_acquire(&t->publisher);
 }
 
 uint64_t shard_thread_alive_ms(const struct shard_thread *t)
@@ -364,9 +366,9 @@ uint64_t shard_thread_alive_ms(const struct shard_thread *t)
     return atomic_load(&t->alive_ms);
 }
 
-uint64_t shard_thread_saved_bytes(const struct shard_thread *t)
+uint64_t shard_thread_checkpoint_bytes(const struct shard_thread *t)
 {
-    return atomic_load(&t->saved_bytes);
+    return atomic_load(&t->checkpoint_bytes);
 }
 
 uint64_t shard_thread_log_bytes(const struct shard_thread *t)
@@ -379,14 +381,14 @@ bool shard_thread_log_has_gap(const struct shard_thread *t)
     return atomic_load(&t->log_has_gap);
 }
 
-struct shard_save *shard_thread_save(struct shard_thread *t)
+struct shard_checkpoint *shard_thread_checkpoint(struct shard_thread *t)
 {
-    return t->save;
+    return t->checkpoint;
 }
 
 uint64_t shard_thread_now_ms(struct shard_thread *t)
 {
-    return service_now_ms(t->service);
+    return dispatch_now_ms(t->dispatch);
 }
 
 static void on_room(void *owner)
@@ -394,22 +396,22 @@ static void on_room(void *owner)
     struct shard_thread *t = owner;
 
     enter_shard();
-    service_go_on(t->service);
+    dispatch_resume(t->dispatch);
 }
 
-int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
-                          const struct log_end *end, struct err *err)
+int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
+                          const struct wal_end *end, struct err *err)
 {
-    struct shard_log_config log = { .shard = t->shard,
-                                    .acks = &t->acks,
+    struct shard_wal_config log = { .shard = t->shard,
+                                    .replies = &t->replies,
                                     .mailbox = &t->mailbox,
                                     .writer = config,
                                     .on_room = on_room,
                                     .owner = t };
-    int status = shard_log_open(&log, end, &t->log, err);
+    int status = shard_wal_open(&log, end, &t->wal, err);
 
     if (!status)
-        shard_save_follow(t->save, t->log);
+        shard_checkpoint_follow(t->checkpoint, t->wal);
     return status;
 }
 

@@ -14,9 +14,9 @@
 
 #include "common/mailbox.h"
 #include "proto/message.h"
-#include "server/bulletin.h"
+#include "server/admin/stats.h"
 #include "server/core/shard.h"
-#include "server/shard_save.h"
+#include "server/shard_checkpoint.h"
 
 struct shard_thread;
 
@@ -26,14 +26,14 @@ struct shard_thread_config {
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms;
     bool compress_replies;
-    uint64_t save_bytes_per_s;         /* shard_save.h */
-    const struct hello_reply *welcome; /* borrowed; filled in before the first guest */
+    uint64_t checkpoint_bytes_per_s;   /* shard_checkpoint.h */
+    const struct hello_reply *welcome; /* borrowed; filled in before the first connection */
 };
 
 int shard_thread_start(const struct shard_thread_config *config,
                        struct shard_thread **ret_thread, struct err *err) ON_MAIN MUST_CHECK;
 
-/* From here on time passes for the shard, leases from their beginning. Before the first guest. */
+/* From here on time passes for the shard, leases from their beginning. Before the first connection. */
 void shard_thread_serve(struct shard_thread *t) ON_MAIN;
 
 /* Hands over a socket whose hello is good. Takes `fd` when 0 is returned. */
@@ -55,36 +55,36 @@ void shard_thread_drain(struct shard_thread *t) ON_MAIN;
 void shard_thread_stop(struct shard_thread *t) ON_MAIN;
 void shard_thread_join(struct shard_thread *t) ON_MAIN;
 
-/* Its newest report: bulletin_return() when read. Any thread. */
-struct bulletin_sheet *shard_thread_report(struct shard_thread *t);
+/* Its newest report: published_report_release() when read. Any thread. */
+struct published_report *shard_thread_report(struct shard_thread *t);
 
 /* When the thread last showed life, on the monotonic clock. Any thread. */
 uint64_t shard_thread_alive_ms(const struct shard_thread *t);
 
 /* Bytes that it has read for checkpoints so far. Any thread. */
-uint64_t shard_thread_saved_bytes(const struct shard_thread *t);
+uint64_t shard_thread_checkpoint_bytes(const struct shard_thread *t);
 
-/* Of its push log: bytes written since it was opened, and whether it lacks records (shard_log.h).
+/* Of its push log: bytes written since it was opened, and whether it lacks records (shard_wal.h).
  * Any thread. */
 uint64_t shard_thread_log_bytes(const struct shard_thread *t);
 bool shard_thread_log_has_gap(const struct shard_thread *t);
 
 /* For mail that is being run. */
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
-struct shard_save *shard_thread_save(struct shard_thread *t) ON_SHARD;
+struct shard_checkpoint *shard_thread_checkpoint(struct shard_thread *t) ON_SHARD;
 
-/* The shard's time (service.h). */
+/* The shard's time (dispatch.h). */
 uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;
 
 /* The shard is as it was: from here on what changes it is logged. */
-int shard_thread_open_log(struct shard_thread *t, const struct log_writer_config *config,
-                          const struct log_end *end, struct err *err) ON_SHARD MUST_CHECK;
+int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
+                          const struct wal_end *end, struct err *err) ON_SHARD MUST_CHECK;
 uint32_t shard_thread_index(const struct shard_thread *t);
 
 /* Posts a report of what the shard holds now. */
 void shard_thread_publish(struct shard_thread *t) ON_SHARD;
 
-/* To be called now and then by mail that takes long (arg: the shard_thread): shows life and
+/* To be called now and then by mail that takes long (arg: the shard_thread): renews its sign of life and
  * posts a report. */
 void shard_thread_progress(void *arg);
 

@@ -1,118 +1,209 @@
 #!/bin/sh
-# All tests: unit tests under ASan+UBSan, those with threads under TSan, kernels against their budgets, fuzz targets, then real processes. A program
-# a file; each has a time limit, ten times what it takes on a quiet machine, and its output is shown when it fails. Ends with "N passed, N failed".
+# Tests, in phases: tests/run.sh check | test | ci | soak [SECONDS]. The Makefile's targets of these names say what each is for.
+# A program has a time limit, ten times what it takes on a quiet machine, and its output is shown when it fails. What cannot run
+# here says "skipped: why". Each phase ends with its duration, and all of it with "N passed, N failed[, N skipped]".
 cd "$(dirname "$0")/.." || exit 2
+plan=${1:-test} soak_s=${2:-600}
+case $plan in check | test | ci | soak) ;; *) echo "usage: tests/run.sh check | test | ci | soak [SECONDS]" >&2; exit 2 ;; esac
+[ "$soak_s" -gt 0 ] 2>/dev/null || { echo "tests/run.sh: $soak_s is no number of seconds" >&2; exit 2; }
 jobs=$(nproc)
 log=build/test-logs
 rm -rf "$log" && mkdir -p "$log"
 export PS_GOLDEN="$PWD/build/golden" PS_SHARED="${PS_SHARED:-$PWD/../shared}"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
-if [ -n "${CI:-}" ] && [ ! -d "$PS_SHARED/data/criteo" ]; then
-    echo "the real click logs are missing: $PS_SHARED/data/criteo (tests on real data would be skipped)" >&2
-    exit 1
+if [ ! -d "$PS_SHARED/data/criteo" ]; then
+    if [ -n "${CI:-}" ]; then
+        echo "the real click logs are missing: $PS_SHARED/data/criteo (tests on real data would be skipped)" >&2
+        exit 1
+    fi
+    echo "there are no real click logs in $PS_SHARED/data: tests that read them are skipped"
 fi
 
-# Which unit programs have threads worth watching.
-threads='common/test_mailbox|client/|data/test_feed|worker/test_(device_cache|feed_memory|pipeline|trainer|travel)|model/test_(pool|threads|compute)|common/test_(histogram|reserve)|net/|psd/|admin/test_http|log/test_log_thread'
+passed=0 failed=0 skipped=0
+# Of a phase's lines.
+tally() {
+    passed=$((passed + $(grep -c '^ok' "$1")))
+    failed=$((failed + $(grep -c '^FAIL' "$1")))
+    skipped=$((skipped + $(grep -c '^skipped: ' "$1")))
+}
 
-watched=$(ls tests/unit/*/test_*.c tests/unit/*/test_*.cpp | sed 's|^tests/unit/||; s|\.[a-z]*$||' | grep -E "$threads")
+# NAME COMMAND...
+phase() {
+    echo "$1"
+    name=$1 began=$(date +%s)
+    shift
+    "$@"
+    echo "($name: $(($(date +%s) - began)) s)"
+}
 
 # VARIANT TARGET...
-build_unit() {
-    echo "building the unit tests: $1"
+build() {
     make --no-print-directory -j"$jobs" VARIANT="$@" >"$log/build-$1.log" 2>&1 || { tail -n 40 "$log/build-$1.log"; exit 1; }
 }
-build_unit asan unit all
-build_unit tsan $(echo "$watched" | sed 's|^|build/tsan/unit/|')
+
+# --- unit tests ---
+
+# Which unit programs have threads worth watching.
+threads='common/test_(mailbox|histogram|memory_reserve|free_list)|client/|data/test_data_loader|worker/test_(device_cache|batch_memory|pipeline|trainer|device_push)|model/test_(thread_pool|threads|device)$|net/|psd/|admin/test_http|wal/test_wal_thread'
+names=$(ls tests/unit/*/test_*.c tests/unit/*/test_*.cpp | sed 's|^tests/unit/||; s|\.[a-z]*$||')
+# Of this VARIANT, whose names match.
+programs() { echo "$names" | grep -E "$2" | sed "s|^|build/$1/unit/|"; }
 
 # Those that take longest, so that none of them is left over when the others are done.
-long='durable/test_recovery$|psd/test_interrupted|store/test_checkpoint_faults|client/test_spool|cuda/test_faults|core/test_shard_replay|worker/test_device_cache|log/test_log_(damage|faults)'
+long='core/test_(shard_(damage|budget)|replay)|recovery/test_(wal_replay|recover)|psd/test_interrupted|checkpoint/test_checkpoint_faults|client/test_(push_journal|ps_broken|shard_link)|cuda/test_faults|worker/test_device_cache|wal/test_wal_(reader|writer_faults|queue)'
 
 run_one='
     name=$(echo "$1" | sed "s|build/||; s|/|-|g")
     if timeout 900 "$1" >"'$log'/$name.log" 2>&1; then
         n=$(grep -c "^\[       OK \]" "'$log'/$name.log"); echo "ok    $1 ($n tests)"
+        sed -n "s|^skipped: |skipped: $1: |p" "'$log'/$name.log"
     else
         echo "FAIL  $1 (exit $?)"; tail -n 60 "'$log'/$name.log"
     fi'
-programs=$(find build/asan/unit -type f -perm -u+x | sort && echo "$watched" | sed 's|^|build/tsan/unit/|')
-{
-    echo "$programs" | grep -E "$long"
-    echo "$programs" | grep -vE "$long"
-} | xargs -P "$jobs" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
-passed=$(grep -c '^ok' "$log/unit.txt")
-failed=$(grep -c '^FAIL' "$log/unit.txt")
+# PROGRAM...; one more at a time than there are cores: some wait for most of their time.
+units() {
+    { printf '%s\n' "$@" | grep -E "$long"; printf '%s\n' "$@" | grep -vE "$long"; } |
+        xargs -P "$((jobs + 1))" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
+    tally "$log/unit.txt"
+}
+# As on a machine that has nothing but the repository.
+units_without_data() {
+    had=$PS_SHARED was_ci=${CI-}
+    unset CI
+    PS_SHARED=/nonexistent
+    units "$@"
+    PS_SHARED=$had
+    [ -z "$was_ci" ] || export CI="$was_ci"
+    grep -q '^skipped: .*/data/' "$log/unit.txt" || { echo "FAIL  no unit test has missed the data"; failed=$((failed + 1)); }
+}
+
+# --- kernels ---
 
 # What can be held of kernels without a GPU: the lines that the tests run, registers and spills.
-echo "kernels"
-for target in cuda-coverage cuda-budget; do
-    if timeout 900 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
-        said=$(tail -n1 "$log/$target.log")
-        case $said in
-        "no nvcc"*) echo "skip  make $target: $said" ;;
-        *) echo "ok    make $target: $said"; passed=$((passed + 1)) ;;
-        esac
-    else
-        echo "FAIL  make $target"
-        tail -n 40 "$log/$target.log"
-        failed=$((failed + 1))
-    fi
-done
+kernels() {
+    for target in cuda-coverage cuda-budget; do
+        if timeout 900 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
+            said=$(tail -n1 "$log/$target.log")
+            case $said in
+            "no nvcc"*) echo "skipped: make $target: $said" ;;
+            *) echo "ok    make $target: $said" ;;
+            esac
+        else
+            echo "FAIL  make $target"
+            tail -n 40 "$log/$target.log"
+        fi
+    done >"$log/kernels.txt"
+    cat "$log/kernels.txt"
+    tally "$log/kernels.txt"
+}
 
-# The simulated cluster: seeds that are always the same, deaths at every file operation, and seeds that no run had before.
-echo "the simulated cluster"
-for variant in release asan; do
-    make --no-print-directory -j"$jobs" VARIANT=$variant build/$variant/bin/sim >"$log/build-sim-$variant.log" 2>&1 ||
-        { tail -n 40 "$log/build-sim-$variant.log"; exit 1; }
-done
-simulate='
+# --- the simulated cluster ---
+
+simulate_one='
     variant=$1
     shift
-    said=$(timeout 900 "build/$variant/bin/sim" "$@" 2>&1) && echo "ok    build/$variant/bin/sim $*: $(echo "$said" | tail -n1)" ||
+    said=$(timeout '$((soak_s + 900))' "build/$variant/bin/sim" "$@" 2>&1) && echo "ok    build/$variant/bin/sim $*: $(echo "$said" | tail -n1)" ||
         { echo "FAIL  build/$variant/bin/sim $*"; echo "$said" | tail -n 20; }'
-xargs -P "$jobs" -L1 sh -c "$simulate" sh <<END | tee "$log/sim.txt"
+# Runs what it reads: a variant and flags, a line each.
+simulate() {
+    build release build/release/bin/sim
+    build asan build/asan/bin/sim
+    xargs -P "$jobs" -L1 sh -c "$simulate_one" sh | tee "$log/sim.txt"
+    tally "$log/sim.txt"
+}
+# Seeds that are always the same, deaths at every file operation, and seeds that no run had before.
+simulate_shortly() {
+    simulate <<END
 asan --seed 5000 --schedules 60
-release --seed 1 --schedules 1500
-release --seed 11 --every-op --schedules 1500
+release --seed 1 --schedules 1000
+release --seed 11 --every-op --schedules 500
+release --seed 20000 --schedules 200 --twice
 release --seconds 8
 END
-passed=$((passed + $(grep -c '^ok' "$log/sim.txt")))
-failed=$((failed + 4 - $(grep -c '^ok' "$log/sim.txt")))
+}
+simulate_long() {
+    simulate <<END
+asan --seconds $soak_s
+release --seconds $soak_s
+release --seconds $soak_s
+release --every-op --seconds $soak_s
+END
+}
 
-# Every parser, 20 s each.
-echo "fuzzing"
-tests/fuzz/run.sh 20 | tee "$log/fuzz.txt"
-passed=$((passed + $(grep -c '^ok' "$log/fuzz.txt")))
-failed=$((failed + $(grep -c '^FAIL' "$log/fuzz.txt")))
-grep -q '^ok' "$log/fuzz.txt" || failed=$((failed + 1))
+# --- fuzzing ---
 
-# Real processes: everything with the release build, then what breaks connections and threads with the sanitized ones. More at a time than
-# there are cores: many of these tests wait for most of their time.
-system_passed=0
-system_failed=0
-run_system() {
+# SECONDS for each parser, or --replay.
+fuzz() {
+    tests/fuzz/run.sh "$1" | tee "$log/fuzz.txt"
+    tally "$log/fuzz.txt"
+    grep -q '^ok' "$log/fuzz.txt" || failed=$((failed + 1))
+}
+
+# --- real processes ---
+
+S=tests/system
+# The golden numbers, and ten that tell most about the whole in little time: exact training, crashes, layouts, leases, tools.
+telling="$S/test_golden.py
+    $S/test_oracle.py::test_one_worker_ends_in_the_same_bits_on_any_cluster_and_in_one_process
+    $S/test_durability.py::test_what_was_acknowledged_survives_kill_9_and_is_applied_once
+    $S/test_recovery.py::test_a_worker_that_takes_a_dead_ones_place_trains_no_step_again
+    $S/test_relayout.py::test_another_layout_after_a_crash_in_lock_step_has_rows_of_one_clock
+    $S/test_node.py::test_nodes_of_a_cluster_restore_alone_or_together
+    $S/test_freeze.py::test_a_machine_that_stood_still_has_given_nobody_up
+    $S/test_worker.py::test_a_model_is_evaluated_alike_from_servers_a_restart_a_checkpoint_and_other_shards
+    $S/test_wire.py::test_a_run_in_two_halves_ends_in_the_same_bits_as_in_one
+    $S/test_endpoint.py::test_stats_tell_what_the_workers_did
+    $S/test_psctl.py::test_tables_workers_and_waits_are_shown_aligned"
+# How many of these the last line of pytest has, in $said.
+said_of() { echo "$said" | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
+# VARIANT TEST...; more at a time than there are cores: many of these tests wait for most of their time.
+# A failure shows the values of variables, shortened: whole tables that differ would be compared line by line for minutes.
+system() {
     variant=$1
     shift
-    echo "tests of real processes: $variant"
-    make --no-print-directory -j"$jobs" VARIANT="$variant" $([ "$variant" = release ] && echo all golden-tests emu-plugin alloc-counter ||
-        echo "build/$variant/bin/psd build/$variant/bin/psworker build/$variant/bin/psctl") >"$log/build-$variant-all.log" 2>&1 ||
-        { tail -n 40 "$log/build-$variant-all.log"; exit 1; }
-    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -n "$((jobs + 2))" --timeout=600 -p no:cacheprovider "$@" \
-        >"$log/system-$variant.txt" 2>&1
+    case $variant in
+    release) [ "$plan" = check ] || build release all golden-tests emu-plugin alloc-counter ;;
+    *) build "$variant" build/"$variant"/bin/psd build/"$variant"/bin/psworker build/"$variant"/bin/psctl ;;
+    esac
+    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rs -n "$((jobs + 2))" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
+        "$@" >"$log/system-$variant.txt" 2>&1
     status=$?
-    tail -n 40 "$log/system-$variant.txt"
-    p=$(grep -oE '[0-9]+ passed' "$log/system-$variant.txt" | tail -n1 | cut -d' ' -f1)
-    f=$(grep -oE '[0-9]+ (failed|error)' "$log/system-$variant.txt" | awk '{n += $1} END {print n + 0}')
-    [ $status -ne 0 ] && [ "$f" = 0 ] && f=1
-    system_passed=$((system_passed + ${p:-0}))
-    system_failed=$((system_failed + f))
+    sed 's/^SKIPPED \[\([0-9]*\)\] /skipped: /' "$log/system-$variant.txt" | tail -n 60
+    said=$(tail -n1 "$log/system-$variant.txt")
+    p=$(said_of passed) s=$(said_of skipped) f=$(said_of 'failed|error')
+    { [ $status -ne 0 ] || [ "$p" = 0 ]; } && [ "$f" = 0 ] && f=1
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
-S=tests/system
-# What takes longest first; processes are given the rest in portions, so behind it what is short.
-run_system release $S/test_criteo.py $S/test_bad_*.py $(ls $S/test_*.py | grep -vE '/test_(criteo|bad_.*)\.py$')
-run_system asan $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
-run_system tsan $S/test_oracle.py $S/test_freeze.py $S/test_node.py
 
-echo "$((passed + system_passed)) passed, $((failed + system_failed)) failed"
-[ $((failed + system_failed)) = 0 ] && [ "$passed" -gt 0 ] && [ "$system_passed" -gt 0 ]
+# --- plans ---
+
+if [ "$plan" = check ]; then
+    phase "building" build release build/release/bin/psd build/release/bin/psworker build/release/bin/psctl unit golden-tests
+    phase "unit tests: release" units $(programs release .)
+    phase "tests of real processes: release" system release $telling
+elif [ "$plan" = soak ]; then
+    phase "the simulated cluster" simulate_long
+    phase "fuzzing" fuzz "$soak_s"
+else
+    phase "building: asan" build asan unit all
+    phase "building: tsan" build tsan $(programs tsan "$threads")
+    phase "unit tests: asan" units $(programs asan .)
+    phase "unit tests: tsan" units $(programs tsan "$threads")
+    phase "the simulated cluster" simulate_shortly
+    phase "fuzzing: inputs that are kept" fuzz --replay
+    # What takes longest first; processes are given the rest in portions, so behind it what is short.
+    phase "tests of real processes: release" system release $S/test_criteo.py $S/test_bad_*.py \
+        $(ls $S/test_*.py | grep -vE '/test_(criteo|bad_.*)\.py$')
+    # What breaks connections and threads.
+    phase "tests of real processes: asan" system asan $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
+    phase "tests of real processes: tsan" system tsan $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+fi
+if [ "$plan" = ci ]; then
+    phase "unit tests: asan, without the data" units_without_data $(programs asan .)
+    phase "kernels" kernels
+    phase "fuzzing: 20 s each" fuzz 20
+fi
+
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+[ $failed = 0 ] && [ $passed -gt 0 ]

@@ -14,62 +14,64 @@ static int write_lines(FILE *out, const float *probs, uint32_t n, struct err *er
 
 /* One batch through the model; dense tables are pulled with the first only: nobody but other
  * workers changes them meanwhile. */
-static int one_batch(const struct setup *u, struct tables *tables, struct slot *slot,
-                     enum tables_want want, struct err *err)
+static int one_batch(const struct setup *u, struct model_tables *tables,
+                     struct step_buffers *buffers, enum model_tables_want want, struct err *err)
 {
     struct dlrm_step step;
-    int status = tables_pull(tables, slot, want, err);
+    int status = model_tables_pull(tables, buffers, want, err);
 
     if (status)
         return status;
-    step = tables_use(tables, slot);
+    step = model_tables_use(tables, buffers);
     status = dlrm_predict(u->model, &step);
     return status ? dlrm_failed(u->model, status, err) : 0;
 }
 
-static int pass(const struct setup *u, struct tables *tables, struct slot *slot,
-                struct feed *feed, FILE *predictions, struct metrics *metrics, struct err *err)
+static int pass(const struct setup *u, struct model_tables *tables,
+                struct step_buffers *buffers, struct data_loader *loader, FILE *predictions,
+                struct metrics *metrics, struct err *err)
 {
-    enum tables_want want = TABLES_ALL;
+    enum model_tables_want want = MODEL_TABLES_ALL;
     struct batch *batch;
     int status;
 
-    while ((status = feed_next(feed, &batch, err)) == 0 && batch) {
-        slot->batch = batch;
-        status = one_batch(u, tables, slot, want, err);
+    while ((status = data_loader_next(loader, &batch, err)) == 0 && batch) {
+        buffers->batch = batch;
+        status = one_batch(u, tables, buffers, want, err);
         if (!status && predictions)
             status = write_lines(predictions, dlrm_probs(u->model), batch->n, err);
         if (!status && metrics_add(metrics, dlrm_probs(u->model), batch->label, batch->n))
             status = err_set(err, -ENOMEM, "no memory for the validation's probabilities");
         if (status)
             return status;
-        want = TABLES_ROWS;
+        want = MODEL_TABLES_ROWS;
         sd_notify(0, "WATCHDOG=1");
     }
     return status;
 }
 
-int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
-             struct metrics_result *ret, struct feed_bad_rows *bad, struct err *err)
+int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
+             FILE *predictions, struct metrics_result *ret, struct data_loader_bad_rows *bad,
+             struct err *err)
 {
     struct metrics metrics = { 0 };
-    struct slot slot;
-    struct feed_counts counts;
-    struct feed *feed;
+    struct step_buffers buffers;
+    struct data_loader_counts counts;
+    struct data_loader *loader;
     int status;
 
     err->text[0] = 0;
-    status = setup_feed(u, false, 0, 0, &feed, err);
+    status = setup_loader(u, false, 0, 0, &loader, err);
     if (status)
         return status;
-    status = tables_slot_init(tables, &slot, err);
-    slot.clock = clock;
+    status = model_tables_step_init(tables, &buffers, err);
+    buffers.clock = clock;
     if (!status)
-        status = pass(u, tables, &slot, feed, predictions, &metrics, err);
-    tables_slot_deinit(tables, &slot);
-    feed_counts(feed, &counts);
-    feed_bad_rows_add(bad, &counts);
-    feed_close(feed);
+        status = pass(u, tables, &buffers, loader, predictions, &metrics, err);
+    model_tables_step_deinit(tables, &buffers);
+    data_loader_counts(loader, &counts);
+    data_loader_bad_rows_add(bad, &counts);
+    data_loader_close(loader);
     if (!status && counts.rows == 0)
         status = err_set(
             err, PS_EDATA, "there are no rows to read%s%.160s (%llu malformed ones)",

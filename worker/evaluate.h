@@ -7,13 +7,14 @@
 #include <stdio.h>
 
 #include "worker/metrics.h"
+#include "worker/model_tables.h"
 #include "worker/setup.h"
-#include "worker/tables.h"
 
 /* One pass over the validation rows with the model as it is at `clock`. predictions: a
  * probability a line is written there; NULL: none. *bad is added to. A pull that is
  * fenced makes it return PS_EFENCED. */
-int evaluate(const struct setup *u, struct tables *tables, uint64_t clock, FILE *predictions,
-             struct metrics_result *ret, struct feed_bad_rows *bad, struct err *err) MUST_CHECK;
+int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
+             FILE *predictions, struct metrics_result *ret, struct data_loader_bad_rows *bad,
+             struct err *err) MUST_CHECK;
 
 #endif

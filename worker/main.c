@@ -10,18 +10,17 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-#include "common/log.h"
-#include "common/mem.h"
+#include "common/log_line.h"
+#include "common/memory.h"
 #include "common/token_file.h"
-#include "worker/claim.h"
-#include "worker/client/spool.h"
-#include "worker/compute/compute.h"
+#include "worker/atomic_file.h"
+#include "worker/client/push_journal.h"
+#include "worker/compute/device.h"
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
-#include "worker/keys.h"
-#include "worker/others.h"
-#include "worker/output.h"
-#include "worker/settings_wire.h"
+#include "worker/job_peers.h"
+#include "worker/key_command.h"
+#include "worker/state_lock.h"
 #include "worker/trainer.h"
 
 /* What all commands share. */
@@ -30,18 +29,18 @@ struct run {
     char *const *words; /* borrowed: what stands behind the command */
     int n_words;
     struct setup setup;
-    struct claim *claim;       /* owned; of --state-dir, or NULL */
-    struct spool *spool;       /* owned; NULL: nothing is kept for a next process */
-    struct store *store;       /* owned */
-    struct tables *tables;     /* owned */
-    struct progress *progress; /* owned */
-    struct stop *stop;         /* owned */
+    struct state_lock *claim;     /* owned; of --state-dir, or NULL */
+    struct push_journal *journal; /* owned; NULL: nothing is kept for a next process */
+    struct param_store *store;    /* owned */
+    struct model_tables *tables;  /* owned */
+    struct progress *progress;    /* owned */
+    struct stop_signal *stop;     /* owned */
 };
 
 static void notice(void *arg, const char *sentence)
 {
     (void)arg;
-    log_info("%s", sentence);
+    log_line_info("%s", sentence);
 }
 
 static const char *sentence_of(const struct err *err)
@@ -49,7 +48,7 @@ static const char *sentence_of(const struct err *err)
     return err->text[0] ? err->text : status_text(err->status);
 }
 
-/* Frees everything; what goes wrong at the very end fails a run that had gone well. */
+/* Frees everything; a failure here fails a run that had gone well. */
 static int run_deinit(struct run *r, int status, struct err *err)
 {
     struct err late = { 0 };
@@ -62,13 +61,13 @@ static int run_deinit(struct run *r, int status, struct err *err)
         status = late_status;
         *err = late;
     }
-    tables_free(r->tables);
+    model_tables_free(r->tables);
     if (r->store)
         r->store->ops->close(r->store);
-    spool_close(r->spool);
-    claim_drop(r->claim);
+    push_journal_close(r->journal);
+    state_lock_drop(r->claim);
     setup_deinit(&r->setup);
-    stop_close(r->stop);
+    stop_signal_close(r->stop);
     settings_free(&settings_worker, &r->settings);
     free(r);
     return status;
@@ -84,14 +83,14 @@ static int moments_to_tables(struct run *r, struct err *err)
 
     if (!schema_needs_moments(r->setup.schema) || n == 0)
         return 0;
-    mean = mem_alloc(2 * n * sizeof *mean);
+    mean = memory_alloc(2 * n * sizeof *mean);
     std = mean + n;
     status = setup_moments(&r->setup, mean, std, err);
     if (!status)
         schema_set_moments(r->setup.schema, mean, std);
     /* Later it has been done, by this worker as another process. */
     if (!status && r->settings.rank == 0 && !r->store->ops->clock(r->store))
-        status = tables_store_moments(r->tables, mean, std, err);
+        status = model_tables_store_moments(r->tables, mean, std, err);
     free(mean);
     return status;
 }
@@ -104,8 +103,8 @@ static int moments_from_tables(struct run *r, struct err *err)
 
     if (!schema_needs_moments(r->setup.schema) || n == 0)
         return 0;
-    mean = mem_alloc(2 * n * sizeof *mean);
-    status = tables_load_moments(r->tables, mean, mean + n, err);
+    mean = memory_alloc(2 * n * sizeof *mean);
+    status = model_tables_load_moments(r->tables, mean, mean + n, err);
     if (!status)
         schema_set_moments(r->setup.schema, mean, mean + n);
     free(mean);
@@ -119,16 +118,17 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
     int status = 0;
 
     if (!r->settings.local && r->settings.workers > 1)
-        others_wait(&r->settings, r->stop);
+        job_peers_wait(&r->settings, r->stop);
     if (!r->settings.local) { /* this worker has left: what follows is a reader's question */
         r->store->ops->close(r->store);
         r->store = NULL;
-        tables_free(r->tables);
+        model_tables_free(r->tables);
         r->tables = NULL;
         status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
         if (!status)
-            status = tables_find(&r->settings, r->setup.model,
-                                 schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
+            status =
+                model_tables_find(&r->settings, r->setup.model,
+                                  schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
     }
     if (!status)
         status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
@@ -137,9 +137,9 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
 
 static int finish(struct run *r, struct trainer *t, struct err *err)
 {
-    bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_asked(r->stop);
+    bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_signal_asked(r->stop);
     struct metrics_result result;
-    int status = tables_end(r->tables, err);
+    int status = model_tables_end(r->tables, err);
 
     if (!status)
         status = r->store->ops->leave(r->store, err);
@@ -147,13 +147,13 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
         (void)r->store->ops->resume(r->store);
         status = r->store->ops->leave(r->store, err);
     }
-    tables_stats(r->tables, &t->state.store);
+    model_tables_stats(r->tables, &t->state.store);
     progress_pause(r->progress);
     if (!status && validates)
         status = final_validation(r, t, &result, err);
     progress_resume(r->progress);
     if (!status && r->settings.save[0])
-        status = store_local_save(r->store, r->settings.save, err);
+        status = param_store_local_save(r->store, r->settings.save, err);
     if (!status)
         progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
     return status;
@@ -184,13 +184,14 @@ static int open_store(struct run *r, struct err *err)
     int status = read_token(&r->settings, err);
 
     if (!status && s->state_dir[0])
-        status = claim_take(s->state_dir, s->job, s->rank, &r->claim, err);
+        status = state_lock_take(s->state_dir, s->job, s->rank, &r->claim, err);
     if (!status)
-        status = setup_spool(s, notice, NULL, &r->spool, err);
+        status = setup_journal(s, notice, NULL, &r->journal, err);
     if (!status)
-        status = setup_store(s, true, r->spool, notice, NULL, &r->store, err);
-    if (!status && s->rank == 0 && !r->store->ops->clock(r->store) && tables_exist(s, r->store))
-        log_info(
+        status = setup_store(s, true, r->journal, notice, NULL, &r->store, err);
+    if (!status && s->rank == 0 && !r->store->ops->clock(r->store) &&
+        model_tables_exist(s, r->store))
+        log_line_info(
             "job \"%s\" has tables already, made by %s: training goes on from them (another "
             "--job starts afresh)",
             s->job,
@@ -199,7 +200,7 @@ static int open_store(struct run *r, struct err *err)
     return status;
 }
 
-/* All that can be without servers. What it takes to look at the data is no training. */
+/* All that needs no server. Time to probe the data is not training time. */
 static int prepare(struct run *r, struct err *err)
 {
     int status = progress_open(&r->settings, &r->progress, err);
@@ -211,7 +212,7 @@ static int prepare(struct run *r, struct err *err)
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0])
-        status = store_local_may_save(r->settings.save, err);
+        status = param_store_local_may_save(r->settings.save, err);
     progress_resume(r->progress);
     return status;
 }
@@ -223,23 +224,24 @@ static int train(struct run *r, struct err *err)
 
     if (status)
         return status;
-    r->stop = stop_start();
+    r->stop = stop_signal_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
     status = open_store(r, err);
     if (!status)
-        status = setup_look(&r->setup, err);
+        status = setup_probe(&r->setup, err);
     if (!status)
-        status = tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
-                               r->store, &r->tables, err);
+        status =
+            model_tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
+                                r->store, &r->tables, err);
     if (!status)
         status = moments_to_tables(r, err);
     if (status)
         return status;
-    log_info("computing on %s", dlrm_device(r->setup.model));
-    stop_grace(r->stop);
+    log_line_info("computing on %s", dlrm_device(r->setup.model));
+    stop_signal_grace(r->stop);
     sd_notify(0, "READY=1");
-    t = mem_alloc(sizeof *t);
+    t = memory_alloc(sizeof *t);
     *t = (struct trainer){ .state.samples_expected = setup_n_samples(&r->setup),
                            .state.validates = r->setup.has_valid,
                            .s = &r->settings,
@@ -255,13 +257,13 @@ static int train(struct run *r, struct err *err)
     return status;
 }
 
-/* What codecs owe is here and not on the servers: it outlives an error too. */
+/* Residuals are in this process alone, so they are saved after an error too. */
 static void keep_on_failure(struct run *r)
 {
     struct err late;
 
-    if (tables_end(r->tables, &late))
-        log_warn("%s", late.text);
+    if (model_tables_end(r->tables, &late))
+        log_line_warn("%s", late.text);
 }
 
 static int train_or_leave(struct run *r, struct err *err)
@@ -286,12 +288,13 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     if (!status)
         status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
     if (!status)
-        status = tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
-                             r->store, &r->tables, err);
+        status =
+            model_tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
+                              r->store, &r->tables, err);
     if (!status)
         status = moments_from_tables(r, err);
     if (!status)
-        log_info("computing on %s", dlrm_device(r->setup.model));
+        log_line_info("computing on %s", dlrm_device(r->setup.model));
     return status;
 }
 
@@ -318,14 +321,14 @@ static void tell_written(const struct run *r, uint64_t n, const char *what)
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
-    log_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
-             to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
+    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
+                  to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 
 static int predict_to(struct run *r, FILE *out, uint64_t *ret_n, struct err *err)
 {
     struct metrics_result done;
-    struct feed_bad_rows bad = { 0 };
+    struct data_loader_bad_rows bad = { 0 };
     int status;
 
     r->setup.strict = true;
@@ -343,15 +346,15 @@ static int predict_to(struct run *r, FILE *out, uint64_t *ret_n, struct err *err
 
 static int predict(struct run *r, struct err *err)
 {
-    struct output out;
+    struct atomic_file out;
     uint64_t n = 0;
     int status = open_trained(r, r->settings.labelled, err);
 
     if (!status)
-        status = output_open(r->settings.output, &out, err);
+        status = atomic_file_open(r->settings.output, &out, err);
     if (status)
         return status;
-    status = output_close(&out, predict_to(r, out.stream, &n, err), err);
+    status = atomic_file_close(&out, predict_to(r, out.stream, &n, err), err);
     if (!status)
         tell_written(r, n, "prediction");
     return status;
@@ -379,7 +382,7 @@ static int key(struct run *r, struct err *err)
         return err_set(err, PS_ESETTING,
                        "key: a column and a token are expected: psworker key C1 68fd1e64 "
                        "--format criteo");
-    return keys_print(&r->settings, r->words[0], r->words[1], stdout, err);
+    return key_command_print(&r->settings, r->words[0], r->words[1], stdout, err);
 }
 
 static const struct command {
@@ -450,11 +453,11 @@ static int act(struct run *r, const struct command *command, enum settings_actio
     }
     status = settings_check(&r->settings, command->name, err);
     if (!status)
-        status = settings_wire_refresh(&r->settings, &refresh, err);
-    if (!status && log_set_level(r->settings.log_level))
+        status = settings_refresh(&r->settings, &refresh, err);
+    if (!status && log_line_set_level(r->settings.log_line_level))
         status =
             err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",
-                    r->settings.log_level);
+                    r->settings.log_line_level);
     if (status || action == SETTINGS_CHECK)
         return status;
     return command->run(r, err);
@@ -463,7 +466,7 @@ static int act(struct run *r, const struct command *command, enum settings_actio
 int main(int argc, char **argv)
 {
     const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
-    struct run *r = mem_alloc(sizeof *r);
+    struct run *r = memory_alloc(sizeof *r);
     enum settings_action action;
     struct err err = { 0 };
     int status;

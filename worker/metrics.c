@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 #define CLIP 1e-7
 #define DIGIT_BITS 11u
@@ -21,7 +21,7 @@ struct ranked {
 
 static int grow(float **array, uint64_t cap)
 {
-    float *moved = mem_try_realloc(*array, cap * sizeof **array);
+    float *moved = memory_try_realloc(*array, cap * sizeof **array);
 
     if (!moved)
         return -ENOMEM;
@@ -119,8 +119,8 @@ static int rank_samples(const struct metrics *m, double *ret_auc, uint64_t n_pos
     struct ranked r = { .n = m->n };
     int status = 0;
 
-    r.samples = mem_try_alloc(m->n * sizeof *r.samples);
-    r.swap = mem_try_alloc(m->n * sizeof *r.swap);
+    r.samples = memory_try_alloc(m->n * sizeof *r.samples);
+    r.swap = memory_try_alloc(m->n * sizeof *r.swap);
     if (r.samples && r.swap) {
         for (uint64_t i = 0; i < m->n; i++)
             r.samples[i] = (uint64_t)ordered_bits(m->probs[i]) << 32 | (m->labels[i] > 0.5f);

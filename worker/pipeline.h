@@ -2,14 +2,14 @@
  * The steps of a run as stages that work at the same time, each on its own batch:
  *
  *     read   ->   fetch   ->   compute   ->   deliver
- *     feed's      pulls        caller's       encodes,
+ *     loader's      pulls        caller's       encodes,
  *     thread      into a       thread         pushes
  *                 slot
  *
  * Slots are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
  * counter a stage says where everything is:
  *
- *     n_delivered <= n_computed <= n_taken <= n_fetched <= n_read
+ *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_read
  *
  * The caller computes what it has taken, in order: one batch at a time, or on a device that copies one
  * batch in while it computes another, as many as that wants (pipeline_ready()).
@@ -22,7 +22,7 @@
  *
  * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at
  * the same time but reading: the stages then run one after the other in the caller's thread, and
- * every bit is that of the plain loop. What can be had there is store_ops.ahead: the store is
+ * every bit is that of the plain loop. What can be had there is param_store_ops.ahead: the store is
  * told the next batch, if it has been read already, before the caller computes this one.
  *
  * Failures: the first one stops fetch and comes out of pipeline_next() or pipeline_done(). After
@@ -32,10 +32,10 @@
 #ifndef WORKER_PIPELINE_H
 #define WORKER_PIPELINE_H
 
-#include "worker/data/feed.h"
-#include "worker/stages.h"
-#include "worker/stop.h"
-#include "worker/tables.h"
+#include "worker/data/data_loader.h"
+#include "worker/model_tables.h"
+#include "worker/stage_times.h"
+#include "worker/stop_signal.h"
 
 struct pipeline;
 
@@ -45,11 +45,12 @@ struct pipeline_totals {
 };
 
 /* n_permits >= 1. All is borrowed; stop may be NULL. Makes the slots. */
-int pipeline_new(struct tables *tables, struct store *store, const struct stop *stop,
-                 uint32_t n_permits, struct pipeline **ret, struct err *err) MUST_CHECK;
+int pipeline_new(struct model_tables *tables, struct param_store *store,
+                 const struct stop_signal *stop, uint32_t n_permits, struct pipeline **ret,
+                 struct err *err) MUST_CHECK;
 
-/* Batches that are with the pipeline at most: feed_options.lend. */
-uint32_t pipeline_slots_of(uint32_t n_permits);
+/* Batches that are with the pipeline at most: data_loader_options.lend. */
+uint32_t pipeline_n_buffers(uint32_t n_permits);
 
 /* Batches that can be between their pull and the hand-over of their push: 1 where the store's calls must not
  * overlap. */
@@ -58,18 +59,18 @@ uint32_t pipeline_n_permits(const struct pipeline *p);
 /* After pipeline_end(). NULL is fine. */
 void pipeline_free(struct pipeline *p);
 
-/* An epoch begins: its feed (borrowed until pipeline_end()), the clock of its first step, and how
+/* An epoch begins: its loader (borrowed until pipeline_end()), the clock of its first step, and how
  * many batches may be fetched before pipeline_allow(). -EAGAIN: no thread can be started. */
-int pipeline_begin(struct pipeline *p, struct feed *feed, uint64_t clock, uint64_t n_allowed,
-                   struct err *err) MUST_CHECK;
+int pipeline_begin(struct pipeline *p, struct data_loader *loader, uint64_t clock,
+                   uint64_t n_allowed, struct err *err) MUST_CHECK;
 
 /* The next batch to compute, with its rows, when all that were taken are done; NULL when all are
- * delivered that the feed had or that were allowed, or when a stop is asked for. Waits: the feed for the
+ * delivered that the loader had or that were allowed, or when a stop is asked for. Waits: the loader for the
  * disk, the pull for its deadline. */
-int pipeline_next(struct pipeline *p, struct slot **ret, struct err *err) MUST_CHECK;
+int pipeline_next(struct pipeline *p, struct step_buffers **ret, struct err *err) MUST_CHECK;
 
 /* One more, behind those that were taken and are not done: NULL if none is there yet. */
-struct slot *pipeline_ready(struct pipeline *p);
+struct step_buffers *pipeline_ready(struct pipeline *p);
 
 /* The oldest batch that was taken is computed: its gradients go on their way. */
 int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
@@ -78,7 +79,7 @@ int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
 void pipeline_allow(struct pipeline *p, uint64_t n_more);
 
 /* After PS_EFENCED from anything: what was taken is no longer the caller's. Waits until no stage is at work, lets the store go on
- * (store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
+ * (param_store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
  * where the others are, or where this worker was if that is further. */
 uint64_t pipeline_restart(struct pipeline *p);
 
@@ -93,6 +94,6 @@ void pipeline_totals(struct pipeline *p, struct pipeline_totals *ret);
 
 /* Time in each stage so far, but for STAGE_SERVERS and STAGE_NETWORK, which the store knows; fetch
  * and deliver include what STAGE_SERVERS is to have. */
-void pipeline_stages(struct pipeline *p, struct stages *ret);
+void pipeline_stages(struct pipeline *p, struct stage_times *ret);
 
 #endif

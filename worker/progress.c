@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/mem.h"
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
 
 #define BAR_CELLS 24
 
@@ -22,16 +22,13 @@ struct progress {
     double started, paused_at, paused; /* seconds */
     double last_report;
     uint64_t last_samples;
-    struct stages last_stages;
+    struct stage_times last_stages;
     double last_loss, last_auc; /* auc: 0 before the first validation */
 };
 
 static double now_s(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (double)clock_mono_ns() * 1e-9;
 }
 
 int progress_open(const struct settings *s, struct progress **ret, struct err *err)
@@ -47,7 +44,7 @@ int progress_open(const struct settings *s, struct progress **ret, struct err *e
             return err_set(err, -errno, "--json: %s cannot be written: %s", s->json,
                            strerror(errno));
     }
-    p = mem_alloc(sizeof *p);
+    p = memory_alloc(sizeof *p);
     *p = (struct progress){ .json = json,
                             .terminal = isatty(STDERR_FILENO) == 1,
                             .every_ns = s->progress_every_ms * 1000000,
@@ -94,16 +91,16 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
 
 /* Share of the time that each stage was busy; those that were it most come first in a person's
  * mind, so that one is named. */
-static void put_stages(FILE *out, const struct stages *s, double seconds)
+static void put_stages(FILE *out, const struct stage_times *s, double seconds)
 {
     uint64_t wall_ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
     char name[32];
 
-    for (uint32_t i = 0; i < STAGES_N; i++) {
-        snprintf(name, sizeof name, "busy_%s", stages_name((enum stage)i));
-        put_number(out, name, stages_share(s, (enum stage)i, wall_ns));
+    for (uint32_t i = 0; i < STAGE_TIMES_N; i++) {
+        snprintf(name, sizeof name, "busy_%s", stage_times_name((enum stage)i));
+        put_number(out, name, stage_times_share(s, (enum stage)i, wall_ns));
     }
-    fprintf(out, ",\"bottleneck\":\"%s\"", stages_name(stages_bottleneck(s)));
+    fprintf(out, ",\"bottleneck\":\"%s\"", stage_times_name(stage_times_bottleneck(s)));
 }
 
 static void put_cache(FILE *out, const struct ps_stats *s)
@@ -163,12 +160,12 @@ static void draw_bar(struct progress *p, const struct progress_state *s, double 
 void progress_step(struct progress *p, struct progress_state *state)
 {
     double now = now_s(), lasted = now - p->last_report, rate;
-    struct stages stages;
+    struct stage_times stages;
 
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
     rate = (double)(state->samples - p->last_samples) / lasted;
-    stages = stages_since(&state->stages, &p->last_stages);
+    stages = stage_times_since(&state->stages, &p->last_stages);
     p->last_stages = state->stages;
     if (state->loss_n)
         p->last_loss = state->loss_sum / (double)state->loss_n;
@@ -179,11 +176,11 @@ void progress_step(struct progress *p, struct progress_state *state)
     if (p->terminal)
         draw_bar(p, state, rate, p->last_loss);
     else
-        log_info("epoch %u/%u, step %llu: %.0f samples/s, loss %.4f, staleness %llu, %.0f "
-                 "bytes/sample",
-                 state->epoch + 1, state->n_epochs, (unsigned long long)state->step, rate,
-                 p->last_loss, (unsigned long long)state->store.staleness_max,
-                 bytes_per_sample(state));
+        log_line_info("epoch %u/%u, step %llu: %.0f samples/s, loss %.4f, staleness %llu, %.0f "
+                      "bytes/sample",
+                      state->epoch + 1, state->n_epochs, (unsigned long long)state->step, rate,
+                      p->last_loss, (unsigned long long)state->store.staleness_max,
+                      bytes_per_sample(state));
     sd_notifyf(0, "STATUS=epoch %u of %u, step %llu, loss %.4f, %.0f samples/s",
                state->epoch + 1, state->n_epochs, (unsigned long long)state->step, p->last_loss,
                rate);
@@ -203,10 +200,11 @@ void progress_validation(struct progress *p, const struct progress_state *state,
     clear_bar(p);
     if (isfinite(result->auc))
         p->last_auc = result->auc;
-    log_info("epoch %u/%u, step %llu: validation AUC %.4f, log-loss %.4f, normalised entropy "
-             "%.4f, %llu rows",
-             state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
-             result->logloss, result->ne, (unsigned long long)result->n);
+    log_line_info(
+        "epoch %u/%u, step %llu: validation AUC %.4f, log-loss %.4f, normalised entropy "
+        "%.4f, %llu rows",
+        state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
+        result->logloss, result->ne, (unsigned long long)result->n);
     if (!p->json)
         return;
     fputs("{\"event\":\"validation\"", p->json);
@@ -219,39 +217,41 @@ void progress_validation(struct progress *p, const struct progress_state *state,
 
 static void tell_bottleneck(const struct progress_state *state, double seconds)
 {
-    char text[STAGES_SENTENCE_BYTES];
+    char text[STAGE_TIMES_SENTENCE_BYTES];
 
     if (!state->step || !(seconds > 0))
         return;
-    stages_sentence(&state->stages, (uint64_t)(seconds * 1e9), text, sizeof text);
-    log_info("%s", text);
+    stage_times_sentence(&state->stages, (uint64_t)(seconds * 1e9), text, sizeof text);
+    log_line_info("%s", text);
 }
 
 static void tell_cache(const struct ps_stats *s)
 {
     if (s->rows_asked)
-        log_info("the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
-                 "values did not travel",
-                 100 * (double)s->rows_cached / (double)s->rows_asked,
-                 (unsigned long long)s->rows_asked,
-                 100 * (double)s->rows_pulled_again / (double)s->rows_asked,
-                 (double)s->bytes_saved * 1e-6);
+        log_line_info(
+            "the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
+            "values did not travel",
+            100 * (double)s->rows_cached / (double)s->rows_asked,
+            (unsigned long long)s->rows_asked,
+            100 * (double)s->rows_pulled_again / (double)s->rows_asked,
+            (double)s->bytes_saved * 1e-6);
 }
 
 static void tell_device_rows(const struct dlrm_row_counts *c)
 {
     if (c->n_kept)
-        log_info("of %llu rows the device had %.1f%%, the others were copied there",
-                 (unsigned long long)(c->n_copied + c->n_kept),
-                 100 * (double)c->n_kept / (double)(c->n_copied + c->n_kept));
+        log_line_info("of %llu rows the device had %.1f%%, the others were copied there",
+                      (unsigned long long)(c->n_copied + c->n_kept),
+                      100 * (double)c->n_kept / (double)(c->n_copied + c->n_kept));
 }
 
 static void tell_refused(const struct ps_stats *s)
 {
     if (s->rows_refused)
-        log_warn("%llu times a new embedding row found no place in the servers' memory: such "
-                 "keys did not learn (psd --memory-max, --table-max; psctl tables: REFUSED)",
-                 (unsigned long long)s->rows_refused);
+        log_line_warn(
+            "%llu times a new embedding row found no place in the servers' memory: such "
+            "keys did not learn (psd --memory-max, --table-max; psctl tables: REFUSED)",
+            (unsigned long long)s->rows_refused);
 }
 
 void progress_result(struct progress *p, const struct progress_state *state,
@@ -263,24 +263,25 @@ void progress_result(struct progress *p, const struct progress_state *state,
 
     clear_bar(p);
     if (stopped)
-        log_info("stopped early: %s", stopped);
+        log_line_info("stopped early: %s", stopped);
     tell_bottleneck(state, seconds);
     if (state->step)
-        log_info("trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
-                 "wire%s",
-                 (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
-                 state->validates || valid ? "" : " (no validation rows were given)");
+        log_line_info(
+            "trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
+            "wire%s",
+            (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
+            state->validates || valid ? "" : " (no validation rows were given)");
     tell_cache(&state->store);
     tell_refused(&state->store);
     tell_device_rows(&state->device_rows);
     if (state->bad.n)
-        log_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",
-                 (unsigned long long)state->bad.n, state->bad.n == 1 ? "row was" : "rows were",
-                 state->bad.first);
+        log_line_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",
+                      (unsigned long long)state->bad.n,
+                      state->bad.n == 1 ? "row was" : "rows were", state->bad.first);
     if (valid)
-        log_info("%s %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
-                 state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss, valid->ne,
-                 (unsigned long long)valid->n);
+        log_line_info("%s %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
+                      state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss,
+                      valid->ne, (unsigned long long)valid->n);
     if (!p->json)
         return;
     fputs("{\"event\":\"result\"", p->json);
@@ -295,7 +296,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "rows_refused", state->store.rows_refused);
     put_count(p->json, "residual_rows", state->store.residual_rows);
     put_count(p->json, "residual_bytes", state->store.residual_bytes);
-    put_count(p->json, "residual_settled", state->store.residual_settled);
+    put_count(p->json, "residual_settled", state->store.residual_flushed);
     put_cache(p->json, &state->store);
     put_count(p->json, "reconnects", state->store.reconnects);
     put_count(p->json, "resent_pushes", state->store.resent_pushes);

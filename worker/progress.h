@@ -1,20 +1,20 @@
 /*
- * What a run tells: a bar on a terminal, a line every few seconds elsewhere, and one JSON
- * object a line in a file (--json). It measures nothing itself but time.
+ * The output of a run: a bar on a terminal, a line every few seconds elsewhere, and one JSON
+ * object a line in a file (--json). It measures nothing but time.
  */
 #ifndef WORKER_PROGRESS_H
 #define WORKER_PROGRESS_H
 
 #include "worker/client/ps.h"
-#include "worker/data/feed_options.h"
+#include "worker/data/data_loader_options.h"
 #include "worker/metrics.h"
 #include "worker/model/dlrm.h"
 #include "worker/settings.h"
-#include "worker/stages.h"
+#include "worker/stage_times.h"
 
 struct progress;
 
-/* What the trainer knows at some moment. */
+/* A snapshot of the trainer's counters. */
 struct progress_state {
     uint32_t epoch, n_epochs;  /* epoch from 0 */
     uint64_t step;             /* of this worker */
@@ -24,8 +24,8 @@ struct progress_state {
     uint64_t loss_n;           /* and their number */
     struct ps_stats store;
     struct dlrm_row_counts device_rows;
-    struct stages stages; /* since the start, validations left out */
-    struct feed_bad_rows bad;
+    struct stage_times stages; /* since the start, validations left out */
+    struct data_loader_bad_rows bad;
     bool validates; /* some worker of the job does, if not this one */
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/number.h"
 #include "worker/model/dlrm_config.h"
 
 /* clang-format off */
@@ -45,7 +46,7 @@ static const struct setting rows[] = {
     ROW("data", "numeric", SETTING_TEXT, numeric, "COLUMNS", "", 0, 0,
         "numeric columns: positions (0,3-7), names, or * for all others"),
     ROW("data", "categorical", SETTING_TEXT, categorical, "COLUMNS", "", 0, 0,
-        "categorical columns, said likewise"),
+        "categorical columns, in the same form"),
     ROW("data", "ignore", SETTING_TEXT, ignore, "COLUMNS", "", 0, 0,
         "columns that * leaves out"),
     ROW("data", "bucketise", SETTING_TEXT, bucketise, "COLUMNS", "", 0, 0,
@@ -65,7 +66,7 @@ static const struct setting rows[] = {
     ROW("data", "shuffle", SETTING_U32, shuffle, "ROWS", "0", 0, 100000000,
         "shuffle within a window of this many rows; 0: file order"),
     ROW("data", "share", SETTING_CHOICE, share, "rows|files", "rows", 0, 0,
-        "what the workers of a job divide: rows, a batch each in turn, or whole files"),
+        "how the workers of a job divide the data: rows, a batch each in turn, or whole files"),
     ROW("data", "bad-rows-max", SETTING_U64, bad_rows_max, "N", "1000", 0, 0,
         "malformed rows that are skipped before the job stops"),
     ROW("data", "data-cache", SETTING_TEXT, data_cache, "DIR", "", 0, 0,
@@ -103,7 +104,7 @@ static const struct setting rows[] = {
     ROW("model", "top", SETTING_TEXT, top, "WIDTHS", "512,256", 0, 0,
         "hidden layers of the top MLP; a last one of width 1 follows"),
     ROW("model", "interaction", SETTING_CHOICE, interaction, "dot|concat", "dot", 0, 0,
-        "how bags and the bottom output meet"),
+        "how embedding bags and the bottom output are combined"),
     ROW("model", "self-interaction", SETTING_FLAG, self_interaction, "yes|no", "no", 0, 0,
         "dot products of a bag with itself too"),
     ROW("model", "wide", SETTING_FLAG, wide, "yes|no", "no", 0, 0,
@@ -126,7 +127,7 @@ static const struct setting rows[] = {
         "memory of an embedding table over all shards; 0: as the servers allow"),
     ROW("model", "table-full", SETTING_CHOICE, table_full, "refuse|oldest|rarest", "refuse", 0, 0,
         "when memory is full: refuse new rows, or drop those pushed longest ago, or least"),
-    ROW("model", "admit-touches", SETTING_U32, admit_touches, "N", "1", 0, SPEC_ADMIT_MAX,
+    ROW("model", "admit-touches", SETTING_U32, admit_touches, "N", "1", 0, TABLE_SPEC_ADMIT_MAX,
         "a key gets a row at its N-th push within admit-clocks"),
     ROW("model", "admit-clocks", SETTING_U64, admit_clocks, "CLOCKS", "0", 0, 0,
         "window of admit-touches"),
@@ -134,7 +135,7 @@ static const struct setting rows[] = {
         "drop rows not pushed for so many clocks; 0: never"),
     ROW("model", "ttl", SETTING_MS, ttl_ms, "TIME", "0", 0, UINT64_C(4294967295000),
         "drop rows not pushed for so long, in whole seconds; 0: never"),
-    ROW("model", "rare-touches", SETTING_U32, rare_touches, "N", "0", 0, SPEC_RARE_MAX,
+    ROW("model", "rare-touches", SETTING_U32, rare_touches, "N", "0", 0, TABLE_SPEC_RARE_MAX,
         "drop rows with fewer pushes in rare-clocks; 0: none"),
     ROW("model", "rare-clocks", SETTING_U64, rare_clocks, "CLOCKS", "0", 0, 0,
         "window of rare-touches"),
@@ -196,17 +197,17 @@ static const struct setting rows[] = {
         "stop after N validations without a better AUC; 0: never"),
 
     ROW("wire", "push-codec", SETTING_CHOICE, push_codec, CODECS, "fp32", 0, 0,
-        "how gradients of embedding rows travel; auto: as the link wants it"),
+        "encoding of the gradients of embedding rows; auto: chosen by measurements of the link"),
     ROW("wire", "pull-codec", SETTING_CHOICE, pull_codec, PULL_CODECS, "fp32", 0, 0,
-        "how embedding rows travel"),
+        "encoding of embedding rows"),
     ROW("wire", "wide-push-codec", SETTING_CHOICE, wide_push_codec, WIDE_CODECS, "fp32", 0, 0,
-        "how gradients of first-order weights travel"),
+        "encoding of the gradients of first-order weights"),
     ROW("wire", "wide-pull-codec", SETTING_CHOICE, wide_pull_codec, WIDE_CODECS, "fp32", 0, 0,
-        "how first-order weights travel"),
+        "encoding of first-order weights"),
     ROW("wire", "dense-push-codec", SETTING_CHOICE, dense_push_codec, "same|" CODECS, "same",
-        0, 0, "how gradients of dense tables travel; same: as --push-codec"),
+        0, 0, "encoding of the gradients of dense tables; same: as --push-codec"),
     ROW("wire", "dense-pull-codec", SETTING_CHOICE, dense_pull_codec, PULL_CODECS, "fp32", 0, 0,
-        "how dense tables travel"),
+        "encoding of dense tables"),
     ROW("wire", "dense-push-warmup", SETTING_U64, dense_push_warmup, "STEPS", "0", 0, 0,
         "onebit and topk begin after so many steps of dense-push-warmup-codec; with auto 32 if 0"),
     ROW("wire", "dense-push-warmup-codec", SETTING_CHOICE, dense_push_warmup_codec, PLAIN_CODECS,
@@ -222,11 +223,11 @@ static const struct setting rows[] = {
     ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0,
         "compress messages where it pays"),
     ROW("wire", "residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0,
-        "memory for what onebit and topk owe to an embedding table's rows; 0: as it comes"),
+        "memory for the residuals of onebit and topk of an embedding table; 0: no limit"),
     ROW("wire", "state-dir", SETTING_TEXT, state_dir, "DIR", "", 0, 0,
-        "keep there what a worker that was killed needs to go on where it stood"),
+        "keep there the state with which a killed worker goes on exactly where it stopped"),
     ROW("wire", "state-every", SETTING_U64, state_every, "STEPS", "1000", 0, 0,
-        "write what is owed this often, beside the end of a run; 0: only then"),
+        "write the residuals this often, beside the end of a run; 0: only then"),
     ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX,
         "unacknowledged pushes that may be under way"),
 
@@ -239,7 +240,7 @@ static const struct setting rows[] = {
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
-        "gradients leave a GPU as they travel, and what codecs owe stays there; the same bytes"),
+        "gradients are encoded on the GPU, and residuals stay there; the same bytes"),
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
         "one JSON object a line: progress, validation, last result or failure; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,
@@ -250,7 +251,7 @@ static const struct setting rows[] = {
         "train --local: write the model there as a checkpoint at the end"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
-    ROW("output", "log-level", SETTING_TEXT, log_level, "LEVEL", "info", 0, 0,
+    ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
 
     ROW("synth", "rows", SETTING_U64, rows, "N", "100000", 1, 1000000000000, "rows to write"),
@@ -304,19 +305,20 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
     return 0;
 }
 
-enum spec_optim settings_optim(const struct settings *s, bool dense)
+enum table_spec_optim settings_optim(const struct settings *s, bool dense)
 {
     if (!dense)
-        return (enum spec_optim)s->optimizer;
+        return (enum table_spec_optim)s->optimizer;
     if (s->dense_optimizer > 0)
-        return (enum spec_optim)(s->dense_optimizer - 1);
+        return (enum table_spec_optim)(s->dense_optimizer - 1);
     /* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
-    return s->optimizer == SPEC_ROWWISE_ADAGRAD ? SPEC_ADAGRAD : (enum spec_optim)s->optimizer;
+    return s->optimizer == TABLE_SPEC_ROWWISE_ADAGRAD ? TABLE_SPEC_ADAGRAD
+                                                      : (enum table_spec_optim)s->optimizer;
 }
 
-struct optim_params settings_optim_params(const struct settings *s, bool dense)
+struct optimizer_params settings_optim_params(const struct settings *s, bool dense)
 {
-    struct optim_params p = spec_optim_defaults(settings_optim(s, dense));
+    struct optimizer_params p = table_spec_optim_defaults(settings_optim(s, dense));
 
     p.learning_rate = dense && s->dense_lr > 0 ? s->dense_lr : s->lr;
     if (s->epsilon > 0)
@@ -341,16 +343,16 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* How far a pull of tables in this mode may be ahead of this worker's own pushes. */
 static uint32_t bound_of(const struct settings *s, int table_mode, uint32_t table_bound)
 {
-    enum spec_mode mode = (enum spec_mode)table_mode;
+    enum table_spec_mode mode = (enum table_spec_mode)table_mode;
     uint32_t bound = table_bound;
 
-    if (mode == SPEC_MODE_JOB) {
-        mode = (enum spec_mode)(s->mode + SPEC_MODE_ASYNC);
+    if (mode == TABLE_SPEC_MODE_JOB) {
+        mode = (enum table_spec_mode)(s->mode + TABLE_SPEC_MODE_ASYNC);
         bound = s->staleness;
     }
-    if (mode == SPEC_MODE_BSP)
+    if (mode == TABLE_SPEC_MODE_BSP)
         return 0;
-    return mode == SPEC_MODE_SSP ? bound : UINT32_MAX;
+    return mode == TABLE_SPEC_MODE_SSP ? bound : UINT32_MAX;
 }
 
 uint32_t settings_ahead(const struct settings *s)
@@ -361,16 +363,16 @@ uint32_t settings_ahead(const struct settings *s)
     return least(s->ahead, least(sparse, dense));
 }
 
-struct spec_limits settings_limits(const struct settings *s)
+struct table_spec_limits settings_limits(const struct settings *s)
 {
-    return (struct spec_limits){ .admit_touches = s->admit_touches,
-                                 .admit_clocks = s->admit_clocks,
-                                 .idle_clocks = s->idle_clocks,
-                                 .ttl_s = (uint32_t)(s->ttl_ms / 1000),
-                                 .rare_touches = s->rare_touches,
-                                 .rare_clocks = s->rare_clocks,
-                                 .victims = (enum spec_victims)s->table_full,
-                                 .max_bytes = s->table_max_bytes };
+    return (struct table_spec_limits){ .admit_touches = s->admit_touches,
+                                       .admit_clocks = s->admit_clocks,
+                                       .idle_clocks = s->idle_clocks,
+                                       .ttl_s = (uint32_t)(s->ttl_ms / 1000),
+                                       .rare_touches = s->rare_touches,
+                                       .rare_clocks = s->rare_clocks,
+                                       .victims = (enum table_spec_victims)s->table_full,
+                                       .max_bytes = s->table_max_bytes };
 }
 
 bool settings_warmup_is_auto(const struct settings *s)
@@ -381,7 +383,7 @@ bool settings_warmup_is_auto(const struct settings *s)
 uint32_t settings_warmup(const struct settings *s)
 {
     if (settings_warmup_is_auto(s))
-        return s->workers > 1 && s->mode + SPEC_MODE_ASYNC != SPEC_MODE_BSP
+        return s->workers > 1 && s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP
                    ? SETTINGS_WARMUP_AUTO
                    : 0;
     return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
@@ -390,9 +392,211 @@ uint32_t settings_warmup(const struct settings *s)
 struct lr_schedule settings_schedule(const struct settings *s)
 {
     return (struct lr_schedule){ .warmup_clocks = settings_warmup(s),
-                                 .decay = (enum spec_decay)s->decay,
+                                 .decay = (enum table_spec_decay)s->decay,
                                  .decay_start = s->decay_start,
                                  .decay_clocks = s->decay_clocks,
                                  .decay_rate = s->decay_rate,
                                  .decay_floor = s->decay_floor };
+}
+
+/* ---- the network's settings ---- */
+
+/* The numbers of auto in the lists above: all codecs stand before it, or those without feedback, or
+ * those of one float. */
+#define AUTO_OF_PUSH CODEC_ID_END
+#define AUTO_OF_PULL ((int)CODEC_INT8 + 1)
+#define AUTO_OF_WIDE ((int)CODEC_FP16 + 1)
+
+bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
+                    enum codec_id *ret)
+{
+    const struct {
+        int value, automatic;
+    } of[CODEC_POLICY_DIRECTIONS] = {
+        [CODEC_POLICY_ROWS_PUSH] = { s->push_codec, AUTO_OF_PUSH },
+        [CODEC_POLICY_ROWS_PULL] = { s->pull_codec, AUTO_OF_PULL },
+        [CODEC_POLICY_WIDE_PUSH] = { s->wide_push_codec, AUTO_OF_WIDE },
+        [CODEC_POLICY_WIDE_PULL] = { s->wide_pull_codec, AUTO_OF_WIDE },
+        [CODEC_POLICY_DENSE_PUSH] = { s->dense_push_codec ? s->dense_push_codec - 1
+                                                          : s->push_codec,
+                                      AUTO_OF_PUSH },
+        [CODEC_POLICY_DENSE_PULL] = { s->dense_pull_codec, AUTO_OF_PULL },
+    };
+    bool is_auto = of[direction].value == of[direction].automatic;
+
+    *ret = is_auto ? CODEC_FP32 : (enum codec_id)of[direction].value;
+    return is_auto;
+}
+
+bool settings_dense_is_exact(const struct settings *s)
+{
+    int mode = s->dense_mode ? s->dense_mode : s->mode + TABLE_SPEC_MODE_ASYNC;
+
+    return mode == TABLE_SPEC_MODE_BSP;
+}
+
+int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err)
+{
+    char *end;
+    unsigned long n = strtoul(s->dense_refresh, &end, 10);
+    bool is_auto = strcmp(s->dense_refresh, "auto") == 0;
+
+    if (!is_auto &&
+        (end == s->dense_refresh || *end || n < 1 || n > 1000000 || s->dense_refresh[0] == '-'))
+        return err_set(
+            err, PS_ESETTING,
+            "--dense-refresh: \"%.40s\" is neither auto nor a number of steps from 1",
+            s->dense_refresh);
+    if (!is_auto && n > 1 && settings_dense_is_exact(s))
+        return err_set(err, PS_ESETTING,
+                       "--dense-refresh goes with --mode ssp or async: in lock step every step "
+                       "sees all pushes of the one before");
+    *ret = is_auto ? 0 : (uint32_t)n;
+    return 0;
+}
+
+/* ---- checks ---- */
+
+static int want(struct err *err, int holds, const char *sentence)
+{
+    return holds ? 0 : err_set(err, PS_ESETTING, "%s", sentence);
+}
+
+static int check_numbers(const struct settings *s, struct err *err)
+{
+    const struct {
+        const char *name;
+        float value, lo, below;
+    } floats[] = {
+        { "valid-fraction", s->valid_fraction, 0, 1 },
+        { "dropout", s->dropout, 0, 1 },
+        { "l2-dense", s->l2_dense, 0, 1e6f },
+        { "l2-embedding", s->l2_embedding, 0, 1e6f },
+        { "init-scale", s->init_scale, 0, 1e6f },
+        { "lr", s->lr, 0, 1e6f },
+        { "dense-lr", s->dense_lr, 0, 1e6f },
+        { "epsilon", s->epsilon, 0, 1e6f },
+        { "momentum", s->momentum, 0, 1 },
+        { "beta1", s->beta1, 0, 1 },
+        { "beta2", s->beta2, 0, 1 },
+        { "weight-decay", s->weight_decay, 0, 1e6f },
+        { "clip-norm", s->clip_norm, 0, 1e30f },
+        { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
+        { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
+        { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
+        { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
+        { "topk", s->topk, 0, 1.000001f },
+        { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "decay-floor", s->decay_floor, 0, 1.000001f },
+        { "positive-rate", s->positive_rate, 0, 1 },
+        { "zipf", s->zipf, 0, 100 },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(floats); i++)
+        if (!(floats[i].value >= floats[i].lo && floats[i].value < floats[i].below))
+            return err_set(err, PS_ESETTING, "--%s: %g is not from %g to below %g",
+                           floats[i].name, (double)floats[i].value, (double)floats[i].lo,
+                           (double)floats[i].below);
+    return 0;
+}
+
+static int check_warmup(const struct settings *s, struct err *err)
+{
+    uint64_t n;
+
+    if (settings_warmup_is_auto(s) || (number_read_u64(s->warmup, &n) == 0 && n <= UINT32_MAX))
+        return 0;
+    return err_set(err, PS_ESETTING,
+                   "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
+}
+
+static int check_train(const struct settings *s, struct err *err)
+{
+    int status = want(err, s->data.n > 0,
+                      "--data: what to train on is missing; name a file or a directory");
+
+    if (!status)
+        status = check_warmup(s, err);
+    if (!status)
+        status = want(err, s->rank < s->workers,
+                      "--rank must be less than --workers: ranks count from 0");
+    if (!status)
+        status = want(err, !s->local || s->workers == 1,
+                      "--local is one worker: drop --workers or --local");
+    if (!status)
+        status =
+            want(err, s->local || !s->save[0],
+                 "--save goes with --local; on servers, `psctl checkpoint` saves the tables");
+    if (!status)
+        status = want(err, !(s->train_rows && s->valid_fraction > 0),
+                      "--train-rows and --valid-fraction say the same thing; give one of them");
+    if (!status)
+        status =
+            want(err, !s->valid.n || (!s->train_rows && !(s->valid_fraction > 0)),
+                 "--valid names the validation logs; drop --train-rows and --valid-fraction");
+    if (!status)
+        status =
+            want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
+                 "--early-stop needs validation rows: give --valid, --valid-fraction or "
+                 "--train-rows");
+    if (!status)
+        status = want(err, !s->checkpoint[0],
+                      "--checkpoint is for eval and predict; psd itself starts from "
+                      "its newest checkpoint");
+    return status;
+}
+
+static int check_layers(const struct settings *s, struct err *err)
+{
+    uint32_t widths[SETTINGS_LAYERS_MAX], n;
+    int status = settings_widths("bottom", s->bottom, widths, COUNT_OF(widths), &n, err);
+
+    return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
+}
+
+/* The servers' own checks, before a server is asked. */
+static int check_limits(const struct settings *s, struct err *err)
+{
+    const struct table_spec spec = {
+        .name = "emb", .dim = s->dim, .optim = TABLE_SPEC_SGD, .limits = settings_limits(s)
+    };
+    struct err why = { 0 };
+    int status = want(err, s->ttl_ms % 1000 == 0, "--ttl: whole seconds are expected");
+
+    if (!status)
+        status = want(err, (s->admit_touches > 1) == (s->admit_clocks > 0),
+                      "--admit-touches of 2 or more and --admit-clocks go together: so many "
+                      "pushes within so many clocks");
+    if (!status)
+        status = want(err, (s->rare_touches > 0) == (s->rare_clocks > 0),
+                      "--rare-touches and --rare-clocks go together: fewer pushes than that "
+                      "within so many clocks");
+
+    if (!status && table_spec_check(&spec, &why))
+        status = err_set(err, PS_ESETTING, "%s", why.text);
+    return status;
+}
+
+int settings_check(const struct settings *s, const char *command, struct err *err)
+{
+    bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
+    int status = check_numbers(s, err);
+
+    if (!status)
+        status = check_layers(s, err);
+    if (!status)
+        status = check_limits(s, err);
+    if (!status)
+        status =
+            want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
+                 "--job: a name of 1 to 63 characters without blanks and slashes is expected");
+    if (!status && strcmp(command, "train") == 0)
+        status = check_train(s, err);
+    if (!status && reads)
+        status = want(err, s->data.n > 0,
+                      "--data: what to read is missing; name a file or a directory");
+    if (!status && reads)
+        status = want(err, !s->local || s->checkpoint[0],
+                      "--local needs --checkpoint DIR to read the model from");
+    return status;
 }

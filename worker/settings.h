@@ -1,7 +1,6 @@
 /*
- * Everything that a person can tell psworker, as one value. settings.c holds the table from
- * which the command line, the job file, --help and the sample are made; checks that concern
- * several settings at once stand there too.
+ * All settings of psworker, as one value. settings.c holds the table from which the command line, the
+ * job file, --help and the sample are made, and the checks that concern several settings at once.
  */
 #ifndef WORKER_SETTINGS_H
 #define WORKER_SETTINGS_H
@@ -11,7 +10,8 @@
 #include "common/settings.h"
 #include "common/token_file.h"
 #include "proto/codec.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
+#include "worker/codec_policy.h"
 
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
@@ -36,7 +36,7 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
-    char token[TOKEN_FILE_MAX]; /* what that holds; main's */
+    char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
     uint32_t workers, rank, staleness, ahead;
     int mode;
     bool local;
@@ -66,7 +66,7 @@ struct settings {
     float decay_rate, decay_floor;
     /* wire */
     int push_codec, pull_codec, wide_push_codec, wide_pull_codec, dense_push_codec,
-        dense_pull_codec; /* numbers in their lists: settings_wire.h */
+        dense_pull_codec; /* numbers in their lists: settings_codec() */
     uint64_t dense_push_warmup;
     int dense_push_warmup_codec;
     char dense_refresh[SETTINGS_TEXT_MAX], state_dir[SETTINGS_TEXT_MAX];
@@ -82,7 +82,7 @@ struct settings {
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
-    char log_level[SETTINGS_TEXT_MAX];
+    char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
     /* synth */
     uint64_t rows, cardinality;
@@ -92,8 +92,8 @@ struct settings {
 
 extern const struct settings_table settings_worker;
 
-/* What settings_load() cannot see: pairs of settings that do not go together. `command` is
- * "train", "eval" ... */
+/* Checks what settings_load() does not: ranges, and settings that exclude each other. `command` is
+ * "train", "eval" ... PS_ESETTING with a sentence. */
 int settings_check(const struct settings *s, const char *command, struct err *err) MUST_CHECK;
 
 /* "512,256" -> widths. PS_ESETTING with a sentence that names `name`. */
@@ -101,21 +101,30 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
                     uint32_t *ret_n, struct err *err) MUST_CHECK;
 
 /* The optimizer and its parameters, of the embedding or the dense tables. */
-enum spec_optim settings_optim(const struct settings *s, bool dense);
-struct optim_params settings_optim_params(const struct settings *s, bool dense);
-/* Batches that may be pulled before the push of the one before them: --ahead, and never more than
- * the strictest bound of the tables. */
+enum table_spec_optim settings_optim(const struct settings *s, bool dense);
+struct optimizer_params settings_optim_params(const struct settings *s, bool dense);
+/* Batches that may be pulled before the push of the batch before them: --ahead, at most the strictest
+ * bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);
-/* The bound of ssp that nobody has chosen. */
+/* The default bound of ssp. */
 #define SETTINGS_STALENESS 4
-/* Clocks over which the learning rate rises. auto: Adagrad's first steps have full length whatever the
- * gradient; those that several workers make at once out of the same weights add up to one that is far
- * too long, from which some runs never recover (worker/README.md). */
+/* Clocks over which the learning rate rises. Adagrad's first steps have full length whatever the
+ * gradient. Those that several workers make at once from the same weights add up to one step that is
+ * far too long, from which some runs never recover (deploy/docs/benchmarks.md). */
 #define SETTINGS_WARMUP_AUTO 16u
 bool settings_warmup_is_auto(const struct settings *s);
 uint32_t settings_warmup(const struct settings *s);
+/* The learning rate's schedule. */
 struct lr_schedule settings_schedule(const struct settings *s);
-/* Which rows of the embedding tables come and go. */
-struct spec_limits settings_limits(const struct settings *s);
+/* Admission and removal of embedding rows. */
+struct table_spec_limits settings_limits(const struct settings *s);
+
+/* The codec of a direction; true, and fp32 to begin with, if it is auto. */
+bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
+                    enum codec_id *ret);
+/* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
+int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
+/* Do all pulls of dense tables return all pushes of the step before? */
+bool settings_dense_is_exact(const struct settings *s);
 
 #endif

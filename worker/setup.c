@@ -4,18 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/hash.h"
-#include "common/log.h"
-#include "worker/bookmark.h"
-#include "worker/client/spool.h"
+#include "common/log_line.h"
+#include "worker/client/push_journal.h"
+#include "worker/cuda_plugin.h"
 #include "worker/data/moments.h"
+#include "worker/param_store_exact_cache.h"
+#include "worker/param_store_stale_cache.h"
 #include "worker/pipeline.h"
-#include "worker/plugin.h"
-#include "worker/store_mirror.h"
-#include "worker/store_reuse.h"
+#include "worker/resume_point.h"
 
 #define MOMENTS_ROWS 100000u
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
@@ -59,7 +59,7 @@ static int split_rows(struct setup *u, struct err *err)
 
     if (!s->train_rows && !(s->valid_fraction > 0))
         return 0;
-    status = feed_count_rows(u->train_files, u->n_train_files, u->schema, &n_rows, err);
+    status = data_loader_count_rows(u->train_files, u->n_train_files, u->schema, &n_rows, err);
     if (status)
         return status;
     if (!n_train)
@@ -73,7 +73,7 @@ static int split_rows(struct setup *u, struct err *err)
                        "--valid-fraction leaves nothing to train on: --data has %llu rows",
                        (unsigned long long)n_rows);
     u->train.end_row = n_train;
-    u->valid = (struct feed_range){ .first_row = n_train, .end_row = n_rows };
+    u->valid = (struct data_loader_range){ .first_row = n_train, .end_row = n_rows };
     u->has_valid = true;
     return 0;
 }
@@ -81,7 +81,7 @@ static int split_rows(struct setup *u, struct err *err)
 static int expand(const struct setting_list *list, char ***ret, uint32_t *ret_n,
                   struct err *err)
 {
-    return feed_expand(list->items, list->n, ret, ret_n, err);
+    return data_loader_expand(list->items, list->n, ret, ret_n, err);
 }
 
 int setup_columns(struct setup *u, const struct settings *s, struct err *err)
@@ -116,20 +116,20 @@ int setup_data(struct setup *u, const struct settings *s, bool training, bool la
     return status || !training ? status : split_rows(u, err);
 }
 
-static enum compute_products products_of(const struct settings *s)
+static enum device_products products_of(const struct settings *s)
 {
     switch ((enum settings_compute)s->compute) {
     case COMPUTE_IN_TF32:
-        return COMPUTE_TF32;
+        return DEVICE_TF32;
     case COMPUTE_IN_BF16:
-        return COMPUTE_BF16;
+        return DEVICE_BF16;
     case COMPUTE_IN_FP32:
         break;
     }
-    return COMPUTE_FP32;
+    return DEVICE_FP32;
 }
 
-int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *err)
+int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
     struct dlrm_config config = {
@@ -157,14 +157,14 @@ int setup_model_on(struct setup *u, const struct compute_ops *ops, struct err *e
     if (!status)
         status = dlrm_new_on(ops, &config, &u->model, err);
     if (!status)
-        u->feed_memory = feed_memory_new(u->model);
+        u->batch_memory = batch_memory_new(u->model);
     return status;
 }
 
 static int on_gpu(struct setup *u, struct err *err)
 {
-    const struct compute_ops *ops;
-    int status = plugin_cuda(&ops, err);
+    const struct device_ops *ops;
+    int status = cuda_plugin_cuda(&ops, err);
 
     return status ? status : setup_model_on(u, ops, err);
 }
@@ -175,11 +175,11 @@ int setup_model(struct setup *u, struct err *err)
     int status;
 
     if (u->s->device == DEVICE_CPU)
-        return setup_model_on(u, &compute_cpu, err);
+        return setup_model_on(u, &device_cpu, err);
     status = on_gpu(u, &why);
     if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
-        log_info("computing on the CPU: %s", why.text);
-        return setup_model_on(u, &compute_cpu, err);
+        log_line_info("computing on the CPU: %s", why.text);
+        return setup_model_on(u, &device_cpu, err);
     }
     return status ? err_set(err, status, "%s", why.text) : 0;
 }
@@ -198,15 +198,15 @@ int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct
 static void warn(void *arg, const char *sentence)
 {
     (void)arg;
-    log_warn("%s", sentence);
+    log_line_warn("%s", sentence);
 }
 
-static struct feed_options feed_of(const struct setup *u, bool training, uint32_t epoch,
-                                   uint64_t skip)
+static struct data_loader_options feed_of(const struct setup *u, bool training, uint32_t epoch,
+                                          uint64_t skip)
 {
     const struct settings *s = u->s;
 
-    return (struct feed_options){
+    return (struct data_loader_options){
         .schema = u->schema,
         .paths = training ? u->train_files : u->valid_files,
         .n_paths = training ? u->n_train_files : u->n_valid_files,
@@ -221,24 +221,24 @@ static struct feed_options feed_of(const struct setup *u, bool training, uint32_
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = 4,
-        .lend = training ? pipeline_slots_of(settings_ahead(s) + 1) : 1,
+        .lend = training ? pipeline_n_buffers(settings_ahead(s) + 1) : 1,
         .labelled = u->labelled,
         .data_cache = s->data_cache,
         .on_notice = warn,
-        .memory = u->feed_memory ? feed_memory_of_batches(u->feed_memory) : NULL,
+        .memory = u->batch_memory ? batch_memory_of_batches(u->batch_memory) : NULL,
     };
 }
 
-int setup_feed(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
-               struct feed **ret, struct err *err)
+int setup_loader(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
+                 struct data_loader **ret, struct err *err)
 {
-    const struct feed_options options = feed_of(u, training, epoch, skip);
+    const struct data_loader_options options = feed_of(u, training, epoch, skip);
 
-    return feed_open(&options, ret, err);
+    return data_loader_open(&options, ret, err);
 }
 
-static int refuse_empty(const struct setup *u, bool training, const struct feed_counts *counts,
-                        struct err *err)
+static int refuse_empty(const struct setup *u, bool training,
+                        const struct data_loader_counts *counts, struct err *err)
 {
     char what[64] = "to validate on";
 
@@ -251,10 +251,10 @@ static int refuse_empty(const struct setup *u, bool training, const struct feed_
 
 static int look_at(const struct setup *u, bool training, struct err *err)
 {
-    struct feed_options options = feed_of(u, training, 0, 0);
-    struct feed_counts counts;
+    struct data_loader_options options = feed_of(u, training, 0, 0);
+    struct data_loader_counts counts;
     struct batch *batch;
-    struct feed *feed;
+    struct data_loader *loader;
     int status;
 
     options.shuffle_rows =
@@ -263,18 +263,18 @@ static int look_at(const struct setup *u, bool training, struct err *err)
     options.data_cache = NULL;
     options.on_notice = NULL;
     options.memory = NULL;
-    status = feed_open(&options, &feed, err);
+    status = data_loader_open(&options, &loader, err);
     if (status)
         return status;
-    status = feed_next(feed, &batch, err);
-    feed_counts(feed, &counts);
+    status = data_loader_next(loader, &batch, err);
+    data_loader_counts(loader, &counts);
     if (!status && !batch)
         status = refuse_empty(u, training, &counts, err);
-    feed_close(feed);
+    data_loader_close(loader);
     return status;
 }
 
-int setup_look(const struct setup *u, struct err *err)
+int setup_probe(const struct setup *u, struct err *err)
 {
     const bool own_valid = u->valid_files != u->train_files && u->s->rank == 0;
     int status = look_at(u, true, err);
@@ -283,41 +283,39 @@ int setup_look(const struct setup *u, struct err *err)
 }
 
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
-static struct store *with_cache(const struct settings *s, struct store *store,
-                                const struct ps_options *options)
+static struct param_store *with_cache(const struct settings *s, struct param_store *store,
+                                      const struct ps_options *options)
 {
-    const struct store_mirror_options exact = {
+    const struct param_store_exact_cache_options exact = {
         .max_bytes = s->row_cache_bytes,
         .mode = options->mode,
     };
-    const struct store_reuse_options bounded = { .max_bytes = s->row_cache_bytes,
-                                                 .mode = options->mode,
-                                                 .bound = options->bound,
-                                                 .reuse_clocks = s->reuse_clocks };
+    const struct param_store_stale_cache_options bounded = { .max_bytes = s->row_cache_bytes,
+                                                             .mode = options->mode,
+                                                             .bound = options->bound,
+                                                             .reuse_clocks = s->reuse_clocks };
 
     if (s->workers == 1)
-        return store_mirror_new(store, &exact);
-    return store_reuse_new(store, &bounded);
+        return param_store_exact_cache_new(store, &exact);
+    return param_store_stale_cache_new(store, &bounded);
 }
 
 /* The time: greater than that of all processes before this one, if clocks agree. */
 static uint64_t new_incarnation(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return clock_unix_ms();
 }
 
 /* Found by settings under which its place means nothing, it stays for whoever has the right ones. */
-static int check_bookmark(const struct settings *s, const struct spool *spool, struct err *err)
+static int check_resume_point(const struct settings *s, const struct push_journal *journal,
+                              struct err *err)
 {
-    uint8_t note[SPOOL_NOTE_MAX];
-    uint32_t n_bytes = spool_found_note(spool, note);
-    struct bookmark mark;
+    uint8_t note[PUSH_JOURNAL_NOTE_MAX];
+    uint32_t n_bytes = push_journal_found_note(journal, note);
+    struct resume_point mark;
 
     if (!n_bytes ||
-        (!bookmark_read(note, n_bytes, &mark) && mark.settings == bookmark_settings(s)))
+        (!resume_point_read(note, n_bytes, &mark) && mark.settings == resume_point_settings(s)))
         return 0;
     return err_set(
         err, PS_ESPEC,
@@ -327,27 +325,27 @@ static int check_bookmark(const struct settings *s, const struct spool *spool, s
         s->state_dir, s->job, s->rank);
 }
 
-int setup_spool(const struct settings *s, void (*notice)(void *, const char *), void *arg,
-                struct spool **ret, struct err *err)
+int setup_journal(const struct settings *s, void (*notice)(void *, const char *), void *arg,
+                  struct push_journal **ret, struct err *err)
 {
-    const struct spool_options options = { .files = &file_os,
-                                           .dir = s->state_dir,
-                                           .job = s->job,
-                                           .rank = s->rank,
-                                           .incarnation = new_incarnation(),
-                                           .notice = notice,
-                                           .notice_arg = arg };
+    const struct push_journal_options options = { .files = &file_os,
+                                                  .dir = s->state_dir,
+                                                  .job = s->job,
+                                                  .rank = s->rank,
+                                                  .incarnation = new_incarnation(),
+                                                  .notice = notice,
+                                                  .notice_arg = arg };
     int status;
 
     *ret = NULL;
     if (!s->state_dir[0] || s->local || s->checkpoint[0])
         return 0;
-    status = spool_open(&options, ret, err);
-    return status ? status : check_bookmark(s, *ret, err);
+    status = push_journal_open(&options, ret, err);
+    return status ? status : check_resume_point(s, *ret, err);
 }
 
-int setup_store(const struct settings *s, bool training, struct spool *spool,
-                void (*notice)(void *, const char *), void *arg, struct store **ret,
+int setup_store(const struct settings *s, bool training, struct push_journal *journal,
+                void (*notice)(void *, const char *), void *arg, struct param_store **ret,
                 struct err *err)
 {
     char name[64], host[48] = "?";
@@ -358,35 +356,37 @@ int setup_store(const struct settings *s, bool training, struct spool *spool,
                                   .job = s->job,
                                   .rank = s->rank,
                                   .n_workers = s->workers,
-                                  .mode = (enum spec_mode)(s->mode + SPEC_MODE_ASYNC),
+                                  .mode =
+                                      (enum table_spec_mode)(s->mode + TABLE_SPEC_MODE_ASYNC),
                                   .bound = s->staleness,
                                   .connect_ms = (uint32_t)s->connect_timeout_ms,
                                   .give_up_ms = (uint32_t)s->give_up_ms,
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
-                                  .spool = spool,
+                                  .journal = journal,
                                   .on_notice = notice,
                                   .notice_arg = arg };
     int status;
 
     if (s->local || s->checkpoint[0])
-        return store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret, err);
-    if (options.mode != SPEC_MODE_SSP)
+        return param_store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret,
+                                      err);
+    if (options.mode != TABLE_SPEC_MODE_SSP)
         options.bound = 0;
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
-    status = store_remote_open(&options, ret, err);
+    status = param_store_remote_open(&options, ret, err);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
     if (!status)
-        (*ret)->spool = spool;
+        (*ret)->journal = journal;
     return status;
 }
 
 void setup_deinit(struct setup *u)
 {
-    feed_memory_free(u->feed_memory);
+    batch_memory_free(u->batch_memory);
     dlrm_free(u->model);
     schema_free(u->schema);
     if (u->valid_files != u->train_files)

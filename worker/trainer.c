@@ -5,10 +5,9 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-#include "common/log.h"
+#include "common/log_line.h"
 #include "worker/evaluate.h"
-#include "worker/settings_wire.h"
-#include "worker/watch.h"
+#include "worker/wait_monitor.h"
 
 static uint32_t slot_of_device(const struct trainer *t, uint64_t step)
 {
@@ -20,7 +19,7 @@ static bool validates(const struct trainer *t)
     return t->u->has_valid && t->s->rank == 0;
 }
 
-/* What the device has begun is of no use: its arrays are free when it is through. */
+/* Ends the steps that the device has begun, without a push. */
 static void drop_steps(struct trainer *t)
 {
     double loss;
@@ -29,7 +28,7 @@ static void drop_steps(struct trainer *t)
     for (; t->n_ended < t->n_begun; t->n_ended++) {
         status = dlrm_step_end(t->u->model, slot_of_device(t, t->n_ended), &loss);
         if (status)
-            log_debug("a step that was dropped: %s", status_text(status));
+            log_line_debug("a step that was dropped: %s", status_text(status));
     }
     t->keeps = NULL;
 }
@@ -40,11 +39,12 @@ static void catch_up(struct trainer *t)
 {
     drop_steps(t);
     t->clock = pipeline_restart(t->pipeline);
-    log_warn("this worker had been declared dead and joined again; it goes on at clock %llu",
-             (unsigned long long)t->clock);
+    log_line_warn(
+        "this worker had been declared dead and joined again; it goes on at clock %llu",
+        (unsigned long long)t->clock);
 }
 
-/* What a step needs of the device's memory comes when it is known: with the first large batch. */
+/* The device allocates for a step when its size is known: at the first large batch. */
 static int begin_failed(const struct trainer *t, int status, struct err *err)
 {
     struct err why;
@@ -56,18 +56,18 @@ static int begin_failed(const struct trainer *t, int status, struct err *err)
                                      : "");
 }
 
-static int begin_step(struct trainer *t, struct slot *slot, struct err *err)
+static int begin_step(struct trainer *t, struct step_buffers *buffers, struct err *err)
 {
     struct dlrm_step step;
-    int status = tables_begin(t->tables, slot, &step, err);
+    int status = model_tables_begin(t->tables, buffers, &step, err);
 
     if (status)
         return status;
     status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
     if (status)
         return begin_failed(t, status, err);
-    t->clocks[slot_of_device(t, t->n_begun++)] = slot->clock;
-    t->keeps = tables_keeps(t->tables, slot) ? slot : NULL;
+    t->clocks[slot_of_device(t, t->n_begun++)] = buffers->clock;
+    t->keeps = model_tables_copies_residuals(t->tables, buffers) ? buffers : NULL;
     return 0;
 }
 
@@ -88,14 +88,14 @@ static int end_step(struct trainer *t, struct err *err)
     t->state.loss_sum += loss;
     t->state.loss_n++;
     if (t->keeps && t->n_ended == t->n_begun) {
-        tables_keep(t->tables, t->keeps);
+        model_tables_copy_residuals(t->tables, t->keeps);
         t->keeps = NULL;
     }
     return 0;
 }
 
 /* The next one that can begin now, or NULL. */
-static struct slot *next_ready(struct trainer *t)
+static struct step_buffers *next_ready(struct trainer *t)
 {
     bool is_full = t->n_begun - t->n_ended == t->n_slots;
 
@@ -105,20 +105,20 @@ static struct slot *next_ready(struct trainer *t)
 /* As many steps as the device takes at a time; only the first one is waited for. */
 static int begin_steps(struct trainer *t, struct err *err)
 {
-    struct slot *slot = NULL;
+    struct step_buffers *buffers = NULL;
     int status = 0;
 
     if (t->n_begun == t->n_ended)
-        status = pipeline_next(t->pipeline, &slot, err);
+        status = pipeline_next(t->pipeline, &buffers, err);
     else
-        slot = next_ready(t);
-    while (!status && slot) {
-        if (tables_stopped(t->tables, slot)) {
+        buffers = next_ready(t);
+    while (!status && buffers) {
+        if (model_tables_stopped(t->tables, buffers)) {
             t->stopped = "the validation AUC no longer rises";
             break;
         }
-        status = begin_step(t, slot, err);
-        slot = next_ready(t);
+        status = begin_step(t, buffers, err);
+        buffers = next_ready(t);
     }
     return status;
 }
@@ -139,10 +139,10 @@ static int attempt(struct trainer *t, bool *ret_more, struct err *err)
     return *ret_more ? finish_step(t, err) : status;
 }
 
-/* A pull that a stop has ended (watch.h) is no failure. */
+/* A pull that a stop has ended (wait_monitor.h) is no failure. */
 static int unless_stopped(const struct trainer *t, int status)
 {
-    return status == -ECANCELED && stop_asked(t->stop) ? 0 : status;
+    return status == -ECANCELED && stop_signal_asked(t->stop) ? 0 : status;
 }
 
 /* The same, however often this worker is declared dead meanwhile. */
@@ -150,30 +150,31 @@ static int step(struct trainer *t, bool *ret_more, struct err *err)
 {
     int status = attempt(t, ret_more, err);
 
-    while (status == PS_EFENCED && !stop_asked(t->stop)) {
+    while (status == PS_EFENCED && !stop_signal_asked(t->stop)) {
         catch_up(t);
         status = attempt(t, ret_more, err);
     }
     return unless_stopped(t, status);
 }
 
-static void stages_now(struct trainer *t, struct stages *ret)
+static void stages_now(struct trainer *t, struct stage_times *ret)
 {
     const struct ps_stats *store = &t->state.store;
-    struct stages waited = { 0 };
+    struct stage_times waited = { 0 };
 
-    tables_stats(t->tables, &t->state.store);
+    model_tables_stats(t->tables, &t->state.store);
     t->state.device_rows = dlrm_row_counts(t->u->model);
     pipeline_stages(t->pipeline, ret);
     ret->ns[STAGE_NETWORK] = store->net_ns;
-    ret->ns[STAGE_SERVERS] = store->park_ns > store->room_ns ? store->park_ns : store->room_ns;
+    ret->ns[STAGE_SERVERS] =
+        store->park_ns > store->window_ns ? store->park_ns : store->window_ns;
     waited.ns[STAGE_FETCH] = store->park_ns;
-    waited.ns[STAGE_DELIVER] = store->room_ns;
-    *ret = stages_since(ret, &waited);
-    *ret = stages_since(ret, &t->outside);
+    waited.ns[STAGE_DELIVER] = store->window_ns;
+    *ret = stage_times_since(ret, &waited);
+    *ret = stage_times_since(ret, &t->outside);
 }
 
-/* Where the run stands: what was delivered. */
+/* Updates the counters: delivered steps and samples. */
 static void refresh(struct trainer *t)
 {
     struct pipeline_totals totals;
@@ -185,61 +186,61 @@ static void refresh(struct trainer *t)
     stages_now(t, &t->state.stages);
 }
 
-/* The first one is told when it comes: it may be a mistake of all. */
-static void note_bad_rows(struct trainer *t, const struct feed_counts *counts)
+/* The first one is logged at once: all rows may have the same mistake. */
+static void count_bad_rows(struct trainer *t, const struct data_loader_counts *counts)
 {
     t->state.bad = t->bad_before;
-    feed_bad_rows_add(&t->state.bad, counts);
-    if (!t->state.bad.n || !t->state.step || t->told_bad_row)
+    data_loader_bad_rows_add(&t->state.bad, counts);
+    if (!t->state.bad.n || !t->state.step || t->bad_row_logged)
         return;
-    t->told_bad_row = true;
-    log_warn("%s: skipped, as up to %llu malformed rows are (--bad-rows-max)",
-             t->state.bad.first, (unsigned long long)t->s->bad_rows_max);
+    t->bad_row_logged = true;
+    log_line_warn("%s: skipped, as up to %llu malformed rows are (--bad-rows-max)",
+                  t->state.bad.first, (unsigned long long)t->s->bad_rows_max);
 }
 
-static void report(struct trainer *t, struct feed *feed)
+static void report(struct trainer *t, struct data_loader *loader)
 {
-    struct feed_counts counts;
+    struct data_loader_counts counts;
 
-    feed_counts(feed, &counts);
-    note_bad_rows(t, &counts);
+    data_loader_counts(loader, &counts);
+    count_bad_rows(t, &counts);
     refresh(t);
     progress_step(t->progress, &t->state);
     sd_notify(0, "WATCHDOG=1");
 }
 
 /* Early stop: AUC has not risen for --early-stop validations in a row. */
-static int judge(struct trainer *t, double auc, struct err *err)
+static int check_early_stop(struct trainer *t, double auc, struct err *err)
 {
-    struct bookmark *mark = t->mark;
+    struct resume_point *mark = t->mark;
 
     if (auc > mark->best_auc) {
         mark->best_auc = auc;
         mark->n_worse = 0;
         return 0;
     }
-    if (!t->s->early_stop || mark->told_stop || ++mark->n_worse < t->s->early_stop)
+    if (!t->s->early_stop || mark->stop_set || ++mark->n_worse < t->s->early_stop)
         return 0;
-    mark->told_stop = true;
-    wire_mark(tables_wire(t->tables));
-    return tables_tell_stop(t->tables, t->clock + 1, err);
+    mark->stop_set = true;
+    sync_policy_save_resume_point(model_tables_sync_policy(t->tables));
+    return model_tables_set_stop(t->tables, t->clock + 1, err);
 }
 
-/* What the stages spend on a validation is not the steps'. */
-static void leave_out(struct trainer *t, const struct stages *before)
+/* Stage times exclude validations. */
+static void exclude_validation(struct trainer *t, const struct stage_times *before)
 {
-    struct stages now, spent;
+    struct stage_times now, spent;
 
     stages_now(t, &now);
-    spent = stages_since(&now, before);
-    for (uint32_t i = 0; i < STAGES_N; i++)
+    spent = stage_times_since(&now, before);
+    for (uint32_t i = 0; i < STAGE_TIMES_N; i++)
         t->outside.ns[i] += spent.ns[i];
 }
 
 static int validate(struct trainer *t, struct err *err)
 {
     struct metrics_result result;
-    struct stages before;
+    struct stage_times before;
     int status;
 
     stages_now(t, &before);
@@ -251,16 +252,16 @@ static int validate(struct trainer *t, struct err *err)
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
-        status = judge(t, result.auc, err);
+        status = check_early_stop(t, result.auc, err);
     }
     progress_resume(t->progress);
-    leave_out(t, &before);
+    exclude_validation(t, &before);
     return unless_stopped(t, status);
 }
 
 static bool ended(struct trainer *t)
 {
-    if (stop_asked(t->stop))
+    if (stop_signal_asked(t->stop))
         t->stopped = "a signal asked for it";
     return t->stopped != NULL;
 }
@@ -273,7 +274,8 @@ static uint64_t stretch(const struct trainer *t)
 
 /* All batches that are allowed until the next validation, and that validation. *ret_more: there
  * may be others. */
-static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, struct err *err)
+static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_more,
+                       struct err *err)
 {
     uint64_t made = t->steps_before + t->state.step, each = stretch(t);
     uint64_t end = each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
@@ -283,28 +285,28 @@ static int run_stretch(struct trainer *t, struct feed *feed, bool *ret_more, str
     pipeline_allow(t->pipeline, end - t->state.step);
     while (!status && *ret_more && !ended(t)) {
         status = step(t, ret_more, err);
-        report(t, feed);
+        report(t, loader);
     }
-    /* Ended early: what has begun carries what was owed. */
+    /* Ended early: steps that have begun have taken residuals, so they are pushed. */
     while (!status && t->n_ended < t->n_begun) {
         status = finish_step(t, err);
-        report(t, feed);
+        report(t, loader);
     }
     (void)ended(t); /* the pipeline may have heard of it first, and had no more */
     *ret_more = !status && !t->stopped && t->state.step == end;
     return *ret_more ? validate(t, err) : status;
 }
 
-static int epoch(struct trainer *t, struct feed *feed, struct err *err)
+static int epoch(struct trainer *t, struct data_loader *loader, struct err *err)
 {
     struct err late = { 0 };
     bool more = true;
-    int status = pipeline_begin(t->pipeline, feed, t->clock, 0, err), late_status;
+    int status = pipeline_begin(t->pipeline, loader, t->clock, 0, err), late_status;
 
     if (status)
         return status;
     while (!status && more)
-        status = run_stretch(t, feed, &more, err);
+        status = run_stretch(t, loader, &more, err);
     drop_steps(t);
     late_status = pipeline_end(t->pipeline, &late);
     refresh(t);
@@ -317,19 +319,19 @@ static int epoch(struct trainer *t, struct feed *feed, struct err *err)
 /* One epoch, or what is left of it. */
 static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
 {
-    struct feed_counts counts;
-    struct feed *feed;
+    struct data_loader_counts counts;
+    struct data_loader *loader;
     int status;
 
     t->state.epoch = t->mark->epoch = e;
-    status = setup_feed(t->u, true, e, t->skip, &feed, err);
+    status = setup_loader(t->u, true, e, t->skip, &loader, err);
     if (status)
         return status;
-    status = epoch(t, feed, err);
-    feed_counts(feed, &counts);
-    feed_bad_rows_add(&t->bad_before, &counts);
+    status = epoch(t, loader, err);
+    data_loader_counts(loader, &counts);
+    data_loader_bad_rows_add(&t->bad_before, &counts);
     t->skip -= counts.skipped;
-    feed_close(feed);
+    data_loader_close(loader);
     /* The last epoch's validation waits until the other workers are done: main's. */
     if (!status && !t->skip && validates(t) && !t->s->eval_every && e + 1 < t->s->epochs &&
         !t->stopped)
@@ -337,11 +339,11 @@ static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
     return status;
 }
 
-/* Where another process of this worker has stood, or, if that has left nothing, where the servers
+/* The resume point of this worker's earlier process, or, if that has left nothing, where the servers
  * want it to go on: a clock is a batch. */
-static uint32_t find_place(struct trainer *t)
+static uint32_t find_resume_point(struct trainer *t)
 {
-    bool goes_on = wire_goes_on(tables_wire(t->tables));
+    bool goes_on = sync_policy_resumes(model_tables_sync_policy(t->tables));
 
     t->clock = t->store->ops->clock(t->store);
     t->skip = goes_on ? t->mark->batch : t->clock;
@@ -352,10 +354,10 @@ static uint32_t find_place(struct trainer *t)
                                      ? t->steps_before * t->s->batch
                                      : t->state.samples_expected;
     if (t->steps_before)
-        log_info("%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
-                 goes_on ? "a process before this one has left its state"
-                         : "the job is under way",
-                 (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
+        log_line_info(
+            "%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
+            goes_on ? "a process before this one has left its state" : "the job is under way",
+            (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
     return t->mark->epoch;
 }
 
@@ -363,22 +365,22 @@ static int epochs(struct trainer *t, struct err *err)
 {
     int status = 0;
 
-    for (uint32_t e = find_place(t); e < t->s->epochs && !status && !t->stopped; e++)
+    for (uint32_t e = find_resume_point(t); e < t->s->epochs && !status && !t->stopped; e++)
         status = run_epoch(t, e, err);
     t->state.bad = t->bad_before;
     return status;
 }
 
-/* A bound that nothing has, and that somebody has chosen. */
-static void tell_idle_bound(const char *prefix, uint32_t bound, bool is_ssp)
+/* A bound that the user chose and no cache or pull uses. */
+static void warn_unused_bound(const char *prefix, uint32_t bound, bool is_ssp)
 {
     if (bound != SETTINGS_STALENESS && !is_ssp)
-        log_warn("--%sstaleness %u has no effect: it is the bound of --%smode ssp", prefix,
-                 bound, prefix);
+        log_line_warn("--%sstaleness %u has no effect: it is the bound of --%smode ssp", prefix,
+                      bound, prefix);
 }
 
-/* Settings that can do nothing are named once. */
-static void tell_idle_settings(const struct trainer *t)
+/* Logs each setting without effect once. */
+static void warn_unused_settings(const struct trainer *t)
 {
     const char *why = NULL;
 
@@ -389,17 +391,18 @@ static void tell_idle_settings(const struct trainer *t)
     else if (!t->store->ops->overlaps)
         why = "the row cache pulls nothing ahead (--row-cache 0 turns it off)";
     if (t->s->ahead && why)
-        log_warn("--ahead %u has no effect: %s", t->s->ahead, why);
-    tell_idle_bound("", t->s->staleness, t->s->mode + SPEC_MODE_ASYNC == SPEC_MODE_SSP);
-    tell_idle_bound("embedding-", t->s->embedding_staleness,
-                    t->s->embedding_mode == SPEC_MODE_SSP);
-    tell_idle_bound("dense-", t->s->dense_staleness, t->s->dense_mode == SPEC_MODE_SSP);
-    if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_wire_dense_is_exact(t->s))
-        log_warn(
+        log_line_warn("--ahead %u has no effect: %s", t->s->ahead, why);
+    warn_unused_bound("", t->s->staleness,
+                      t->s->mode + TABLE_SPEC_MODE_ASYNC == TABLE_SPEC_MODE_SSP);
+    warn_unused_bound("embedding-", t->s->embedding_staleness,
+                      t->s->embedding_mode == TABLE_SPEC_MODE_SSP);
+    warn_unused_bound("dense-", t->s->dense_staleness, t->s->dense_mode == TABLE_SPEC_MODE_SSP);
+    if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_dense_is_exact(t->s))
+        log_line_warn(
             "--dense-refresh auto has no effect: in lock step every step pulls dense tables");
 }
 
-/* A slot that cannot be under way beside another would only cost memory. */
+/* More device buffers than steps in flight would only cost memory. */
 static uint32_t n_slots_of(const struct trainer *t)
 {
     const uint32_t n_slots = dlrm_n_slots(t->u->model),
@@ -410,29 +413,29 @@ static uint32_t n_slots_of(const struct trainer *t)
 
 int trainer_run(struct trainer *t, struct err *err)
 {
-    struct watch *watch;
+    struct wait_monitor *watch;
     int status =
         pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
 
     if (!status)
-        status = watch_start(t->s, t->store, t->stop, &watch, err);
+        status = wait_monitor_start(t->s, t->store, t->stop, &watch, err);
     if (status) {
         pipeline_free(t->pipeline);
         t->pipeline = NULL;
         return status;
     }
     t->n_slots = n_slots_of(t);
-    tell_idle_settings(t);
-    t->mark = wire_bookmark(tables_wire(t->tables));
+    warn_unused_settings(t);
+    t->mark = sync_policy_resume_point(model_tables_sync_policy(t->tables));
     t->state.n_epochs = t->s->epochs;
     status = epochs(t, err);
     if (!status)
         status = t->store->ops->flush(t->store, err);
-    if (status == PS_EFENCED) { /* told with the last pushes; the rest of them is gone */
+    if (status == PS_EFENCED) { /* with the last pushes; the unacknowledged ones are lost */
         catch_up(t);
         status = t->store->ops->flush(t->store, err);
     }
-    watch_close(watch);
+    wait_monitor_close(watch);
     stages_now(t, &t->state.stages);
     pipeline_free(t->pipeline);
     t->pipeline = NULL;

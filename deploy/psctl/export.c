@@ -8,19 +8,199 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/mem.h"
-#include "deploy/psctl/arrays.h"
-#include "deploy/psctl/npy.h"
-#include "deploy/psctl/offline.h"
-#include "deploy/psctl/safetensors.h"
+#include "common/memory.h"
+#include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/tensor_files.h"
+#include "server/core/optimizer.h"
+#include "server/core/weights.h"
+
+/* --- parts of tensors --- */
+
+static size_t key_part(void *owner, uint64_t i, uint8_t *dst)
+{
+    const struct export_source *s = owner;
+
+    memcpy(dst, &s->arrays->items[i].key, sizeof s->arrays->items[i].key);
+    return sizeof s->arrays->items[i].key;
+}
+
+/* Weights and state of a row, as floats. */
+static const float *load_row(const struct export_arrays *a, uint64_t i)
+{
+    const struct shard_table *t = a->table;
+    const struct row *row = a->items[i].row;
+
+    weights_load(t->spec.storage, row->floats, t->spec.dim, a->floats);
+    memcpy(a->floats + t->spec.dim, (const uint8_t *)row->floats + t->weights_bytes,
+           a->n_state * sizeof(float));
+    return a->floats;
+}
+
+static size_t row_part(void *owner, uint64_t i, uint8_t *dst)
+{
+    const struct export_source *s = owner;
+
+    memcpy(dst, load_row(s->arrays, i) + s->first, s->n_floats * sizeof(float));
+    return s->n_floats * sizeof(float);
+}
+
+/* The last block's tail is padding. */
+static size_t block_part(void *owner, uint64_t i, uint8_t *dst)
+{
+    const struct export_source *s = owner;
+    const struct table_spec *spec = &s->arrays->table->spec;
+    uint64_t left = spec->n_floats - i * spec->dim;
+    size_t n = left < spec->dim ? (size_t)left : spec->dim;
+
+    memcpy(dst, load_row(s->arrays, i) + s->first, n * sizeof(float));
+    return n * sizeof(float);
+}
+
+/* --- tensors --- */
+
+static struct tensor_array *add(struct export_arrays *a, const char *tail,
+                                enum tensor_files_type type)
+{
+    struct tensor_array *t = &a->tensors[a->n_tensors];
+    struct export_source *s = &a->sources[a->n_tensors++];
+
+    *s = (struct export_source){ .arrays = a };
+    *t = (struct tensor_array){ .type = type, .owner = s, .n_parts = a->n_items };
+    snprintf(t->name, sizeof t->name, "%s%s", a->table->spec.name, tail);
+    return t;
+}
+
+static void add_keys(struct export_arrays *a)
+{
+    struct tensor_array *t = add(a, ".keys", TENSOR_FILES_I64);
+
+    t->n_dims = 1;
+    t->dims[0] = a->n_items;
+    t->part = key_part;
+    t->part_bytes = sizeof(int64_t);
+}
+
+/* Floats `first` to first + n_floats of each row. */
+static void add_floats(struct export_arrays *a, const char *tail, uint32_t first,
+                       uint32_t n_floats)
+{
+    const struct table_spec *spec = &a->table->spec;
+    struct tensor_array *t = add(a, tail, TENSOR_FILES_F32);
+    struct export_source *s = t->owner;
+    bool is_dense = spec->kind == TABLE_SPEC_DENSE, is_whole = n_floats == spec->dim;
+
+    s->first = first;
+    s->n_floats = n_floats;
+    t->part = is_dense && is_whole ? block_part : row_part;
+    t->part_bytes = n_floats * sizeof(float);
+    t->n_dims = is_dense || !is_whole ? 1 : 2;
+    t->dims[0] = is_dense && is_whole ? spec->n_floats : a->n_items;
+    t->dims[1] = n_floats;
+}
+
+static void add_state(struct export_arrays *a)
+{
+    static const char *const names[][2] = {
+        [TABLE_SPEC_SGD] = { NULL, NULL },
+        [TABLE_SPEC_MOMENTUM] = { ".state.b", NULL },
+        [TABLE_SPEC_ADAGRAD] = { ".state.s", NULL },
+        [TABLE_SPEC_ROWWISE_ADAGRAD] = { ".state.s", NULL },
+        [TABLE_SPEC_ADAM] = { ".state.m", ".state.v" },
+        [TABLE_SPEC_FTRL] = { ".state.z", ".state.n" },
+    };
+    const struct table_spec *spec = &a->table->spec;
+    uint32_t n = 0, first = spec->dim;
+
+    while (n < 2 && names[spec->optim][n])
+        n++;
+    for (uint32_t i = 0; i < n; i++, first += a->n_state / n)
+        add_floats(a, names[spec->optim][i], first, a->n_state / n);
+}
+
+/* --- rows --- */
+
+static int by_key(const void *left, const void *right)
+{
+    int64_t a = ((const struct export_item *)left)->key;
+    int64_t b = ((const struct export_item *)right)->key;
+
+    return a < b ? -1 : a > b;
+}
+
+static int fill_blocks(struct shard *shard, uint32_t table_id) ON_SHARD
+{
+    const struct shard_table *t = shard_table(shard, table_id);
+    uint64_t n = t->spec.kind == TABLE_SPEC_DENSE ? table_spec_n_blocks(&t->spec) : 0;
+    int status = 0;
+
+    for (uint64_t key = 0; key < n && !status; key++) {
+        struct row *row;
+
+        table_find_batch(t->rows, &key, 1, &row);
+        if (!row)
+            status = restore_row(shard, table_id, key, 0, NULL);
+    }
+    return status;
+}
+
+static int gather(struct export_arrays *a)
+{
+    const struct table *rows = a->table->rows;
+    uint64_t n = table_n_numbers(rows);
+
+    a->items = memory_try_alloc((table_n_rows(rows) + 1) * sizeof *a->items);
+    if (!a->items)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct row *row = table_row(rows, i);
+
+        if (row)
+            a->items[a->n_items++] = (struct export_item){ (int64_t)row->key, row };
+    }
+    qsort(a->items, a->n_items, sizeof *a->items, by_key);
+    return 0;
+}
+
+int export_init(struct export_arrays *a, struct shard *shard, uint32_t table_id,
+                enum export_extent extent, struct err *err)
+{
+    const struct table_spec *spec;
+    int status = fill_blocks(shard, table_id);
+
+    *a = (struct export_arrays){ .table = shard_table(shard, table_id) };
+    spec = &a->table->spec;
+    if (!status)
+        status = gather(a);
+    if (status) {
+        export_deinit(a);
+        return err_set(err, status, "table %s: cannot be put in order: %s", spec->name,
+                       status_text(status));
+    }
+    a->n_state = optimizer_find(spec->optim)->state_floats(spec->dim);
+    a->floats = memory_alloc((spec->dim + a->n_state) * sizeof(float));
+    if (spec->kind == TABLE_SPEC_SPARSE)
+        add_keys(a);
+    add_floats(a, spec->kind == TABLE_SPEC_SPARSE ? ".weight" : "", 0, spec->dim);
+    if (extent == EXPORT_WITH_STATE)
+        add_state(a);
+    return 0;
+}
+
+void export_deinit(struct export_arrays *a)
+{
+    free(a->items);
+    free(a->floats);
+    a->items = NULL;
+    a->floats = NULL;
+}
 
 #define INDEX_NAME "tables.json"
 
 struct export
 {
     const struct options *options;
-    struct shard *shard;   /* owned: everything */
-    struct arrays *arrays; /* owned: of each table */
+    struct shard *shard;          /* owned: everything */
+    struct export_arrays *arrays; /* owned: of each table */
     uint32_t n_tables;
     uint64_t n_bytes;
 };
@@ -40,15 +220,15 @@ static cJSON *describe(const struct shard_table *t)
     cJSON *object = cJSON_CreateObject();
 
     cJSON_AddStringToObject(object, "name", t->spec.name);
-    cJSON_AddStringToObject(object, "kind", spec_kind_name(t->spec.kind));
-    offline_add_u64(object, "dim", t->spec.dim);
-    if (t->spec.kind == SPEC_DENSE)
-        offline_add_u64(object, "n_floats", t->spec.n_floats);
+    cJSON_AddStringToObject(object, "kind", table_spec_kind_name(t->spec.kind));
+    data_dir_add_u64(object, "dim", t->spec.dim);
+    if (t->spec.kind == TABLE_SPEC_DENSE)
+        data_dir_add_u64(object, "n_floats", t->spec.n_floats);
     else
-        offline_add_u64(object, "rows", table_n_rows(t->rows));
-    cJSON_AddStringToObject(object, "optimizer", spec_optim_name(t->spec.optim));
-    cJSON_AddStringToObject(object, "storage", spec_storage_name(t->spec.storage));
-    offline_add_u64(object, "steps", t->n_pushes);
+        data_dir_add_u64(object, "rows", table_n_rows(t->rows));
+    cJSON_AddStringToObject(object, "optimizer", table_spec_optim_name(t->spec.optim));
+    cJSON_AddStringToObject(object, "storage", table_spec_storage_name(t->spec.storage));
+    data_dir_add_u64(object, "steps", t->n_pushes);
     return object;
 }
 
@@ -56,7 +236,7 @@ static cJSON *describe(const struct shard_table *t)
 
 static struct safetensors_note *make_notes(const struct export *e)
 {
-    struct safetensors_note *notes = mem_alloc((e->n_tables + 1) * sizeof *notes);
+    struct safetensors_note *notes = memory_alloc((e->n_tables + 1) * sizeof *notes);
 
     for (uint32_t i = 0; i < e->n_tables; i++) {
         cJSON *object = describe(e->arrays[i].table);
@@ -72,7 +252,7 @@ static struct safetensors_note *make_notes(const struct export *e)
 
 static int write_safetensors(const struct export *e, struct err *err)
 {
-    struct tensor *tensors = mem_alloc((n_tensors(e) + 1) * sizeof *tensors);
+    struct tensor_array *tensors = memory_alloc((n_tensors(e) + 1) * sizeof *tensors);
     struct safetensors_note *notes = make_notes(e);
     uint32_t n = 0;
     int status;
@@ -80,7 +260,8 @@ static int write_safetensors(const struct export *e, struct err *err)
     for (uint32_t i = 0; i < e->n_tables; i++)
         for (uint32_t k = 0; k < e->arrays[i].n_tensors; k++)
             tensors[n++] = e->arrays[i].tensors[k];
-    status = safetensors_write(&file_os, e->options->out, tensors, n, notes, e->n_tables, err);
+    status = tensor_files_write_safetensors(&file_os, e->options->out, tensors, n, notes,
+                                            e->n_tables, err);
     free(tensors);
     free(notes);
     return status;
@@ -104,27 +285,27 @@ static void escape(const char *name, char *dst, size_t dst_bytes)
     dst[len] = '\0';
 }
 
-static int write_array(const struct export *e, const struct tensor *t, cJSON *names,
+static int write_array(const struct export *e, const struct tensor_array *t, cJSON *names,
                        struct err *err)
 {
-    char path[TENSOR_PATH_MAX + 600], name[3 * TENSOR_NAME_MAX + 8];
+    char path[TENSOR_FILES_PATH_MAX + 600], name[3 * TENSOR_FILES_NAME_MAX + 8];
 
     escape(t->name, name, sizeof name);
     cJSON_AddItemToArray(names, cJSON_CreateString(name));
     snprintf(path, sizeof path, "%s/%s.npy", e->options->out, name);
-    return npy_write(&file_os, path, t, err);
+    return tensor_files_write_npy(&file_os, path, t, err);
 }
 
 static int write_index(const struct export *e, cJSON *root, struct err *err)
 {
-    char path[TENSOR_PATH_MAX + 600], *text = cJSON_Print(root);
+    char path[TENSOR_FILES_PATH_MAX + 600], *text = cJSON_Print(root);
     struct tensor_file f;
     int status;
 
     snprintf(path, sizeof path, "%s/" INDEX_NAME, e->options->out);
-    status = text ? tensor_file_open(&f, &file_os, path, err) : -ENOMEM;
+    status = text ? tensor_files_open(&f, &file_os, path, err) : -ENOMEM;
     if (!status)
-        status = tensor_file_close(&f, tensor_file_put(&f, text, strlen(text)));
+        status = tensor_files_close(&f, tensor_files_put(&f, text, strlen(text)));
     free(text);
     return status;
 }
@@ -155,21 +336,21 @@ static int write_npy(const struct export *e, struct err *err)
 
 static int make_arrays(struct export *e, struct err *err) ON_SHARD
 {
-    enum arrays_extent extent = e->options->state ? ARRAYS_WITH_STATE : ARRAYS_WEIGHTS;
+    enum export_extent extent = e->options->state ? EXPORT_WITH_STATE : EXPORT_WEIGHTS;
     int status = 0;
 
     e->n_tables = shard_n_tables(e->shard);
-    e->arrays = mem_alloc((e->n_tables + 1) * sizeof *e->arrays);
+    e->arrays = memory_alloc((e->n_tables + 1) * sizeof *e->arrays);
     for (uint32_t i = 0; i < e->n_tables && !status; i++) {
-        status = arrays_init(&e->arrays[i], e->shard, i, extent, err);
+        status = export_init(&e->arrays[i], e->shard, i, extent, err);
         for (uint32_t k = 0; k < e->arrays[i].n_tensors; k++)
-            e->n_bytes += tensor_bytes(&e->arrays[i].tensors[k]);
+            e->n_bytes += tensor_files_array_bytes(&e->arrays[i].tensors[k]);
     }
     return status;
 }
 
 /* One array of `a` is called as one of another table; NULL: none. */
-static const char *clash(const struct arrays *a, const struct arrays *b)
+static const char *clash(const struct export_arrays *a, const struct export_arrays *b)
 {
     for (uint32_t i = 0; i < a->n_tensors; i++)
         for (uint32_t k = 0; k < b->n_tensors; k++)
@@ -210,16 +391,16 @@ static void tell(const struct export *e)
         return;
     }
     json = cJSON_CreateObject();
-    offline_add_u64(json, "tables", e->n_tables);
-    offline_add_u64(json, "arrays", n_tensors(e));
-    offline_add_u64(json, "bytes", e->n_bytes);
-    offline_print_json(json);
+    data_dir_add_u64(json, "tables", e->n_tables);
+    data_dir_add_u64(json, "arrays", n_tensors(e));
+    data_dir_add_u64(json, "bytes", e->n_bytes);
+    data_dir_print_json(json);
 }
 
 int export_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct export e = { .options = o };
-    struct collect_facts facts;
+    struct load_cluster_facts facts;
     struct err err = { 0 };
     int status = 0;
 
@@ -231,7 +412,7 @@ int export_run(const struct options *o, const char *const *words, uint32_t n_wor
         status = err_set(&err, -EEXIST,
                          "%.200s is there already: name a new place, or remove it", o->out);
     if (!status)
-        status = offline_collect(o, words[0], COLLECT_WHOLE, &e.shard, &facts, &err);
+        status = data_dir_collect(o, words[0], LOAD_CLUSTER_WHOLE, &e.shard, &facts, &err);
     if (!status)
         status = make_arrays(&e, &err);
     if (!status)
@@ -241,9 +422,9 @@ int export_run(const struct options *o, const char *const *words, uint32_t n_wor
     if (!status)
         tell(&e);
     for (uint32_t i = 0; i < e.n_tables; i++)
-        arrays_deinit(&e.arrays[i]);
+        export_deinit(&e.arrays[i]);
     free(e.arrays);
     shard_free(e.shard);
     err.status = status;
-    return status ? offline_fail(&err) : EXIT_ANSWERED;
+    return status ? data_dir_fail(&err) : EXIT_ANSWERED;
 }

@@ -1,5 +1,5 @@
 /*
- * psctl export PATH[,PATH...] --out PATH: tables as arrays (arrays.h), of all shards and nodes together.
+ * psctl export PATH[,PATH...] --out PATH: tables as arrays, of all shards and nodes together.
  *
  *     safetensors   PATH is one file; its metadata says of each table what it is
  *     npy           PATH is a directory: a file for each array, and tables.json, which says the same and names
@@ -9,6 +9,54 @@
 #define DEPLOY_PSCTL_EXPORT_H
 
 #include "deploy/psctl/options.h"
+#include "deploy/psctl/tensor_files.h"
+#include "server/core/shard.h"
+
+/*
+ * A table in memory as arrays (tensor_files.h):
+ *
+ *     table      arrays
+ *     sparse     NAME.keys [n] i64, ascending; NAME.weight [n, dim] f32, row i being of keys[i]
+ *     dense      NAME [n_floats] f32
+ *     state      NAME.state.X, shaped as the weights; of row-wise Adagrad [n], of a dense table [blocks]
+ *                X: momentum b, adagrad and rowwise_adagrad s, adam m and v, ftrl z and n (server/core/optimizer.h)
+ *
+ * Keys are u64 in psd; the same 64 bits are told as i64, which all of PyTorch can read. Weights are told as
+ * fp32 whatever they are stored as.
+ */
+#define EXPORT_N_MAX 4u /* of one table: keys, weights, two of state */
+
+struct export_item {
+    int64_t key;
+    const struct row *row; /* borrowed */
+};
+
+/* What one of the arrays is made of. */
+struct export_source {
+    const struct export_arrays *arrays; /* borrowed */
+    uint32_t first, n_floats; /* of a row: weights are 0 to dim, state stands behind */
+};
+
+struct export_arrays {
+    const struct shard_table *table; /* borrowed */
+    struct export_item *items;       /* owned: all rows, by key */
+    uint64_t n_items;
+    float *floats; /* owned: of one row */
+    uint32_t n_state;
+    struct export_source sources[EXPORT_N_MAX];
+    struct tensor_array tensors[EXPORT_N_MAX];
+    uint32_t n_tensors;
+};
+
+enum export_extent { EXPORT_WEIGHTS, EXPORT_WITH_STATE };
+
+/* `a` must not move, and the shard not change, while its tensors are in use. Blocks of a dense table that nobody has
+ * touched get the row that they would begin with. -ENOMEM. */
+int export_init(struct export_arrays *a, struct shard *shard, uint32_t table_id,
+                enum export_extent extent, struct err *err) ON_SHARD MUST_CHECK;
+
+/* A zeroed one is fine. */
+void export_deinit(struct export_arrays *a);
 
 int export_run(const struct options *o, const char *const *words, uint32_t n_words);
 

@@ -6,16 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "deploy/psctl/ask.h"
-#include "deploy/psctl/ask_checkpoint.h"
-#include "deploy/psctl/ask_nodes.h"
-#include "deploy/psctl/compare_run.h"
+#include "common/address.h"
+#include "deploy/psctl/diff.h"
 #include "deploy/psctl/export.h"
+#include "deploy/psctl/list_checkpoints.h"
+#include "deploy/psctl/online.h"
 #include "deploy/psctl/options.h"
-#include "deploy/psctl/points.h"
 #include "deploy/psctl/restore.h"
 #include "deploy/psctl/verify.h"
-#include "worker/client/address.h"
 
 #define WORDS_MAX 4u /* the command and what stands behind it */
 
@@ -24,12 +22,12 @@ static const struct setting rows[] = {
     { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070",
       "the node to ask", offsetof(struct options, server), 0, 0 },
     { "server", "token-file", SETTING_TEXT, "FILE", "",
-      "holds the secret that the node wants to be shown; empty: none",
+      "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s",
       "how long to wait for the answer; checkpoint: how long a node may not say that it is at work",
       offsetof(struct options, timeout_ms), 1, 86400000 },
-    { "files", "at", SETTING_TEXT, "CUT", "",
+    { "files", "at", SETTING_TEXT, "STATE", "",
       "the state of checkpoint NUMBER, or of JOB:CLOCK; empty: the newest", offsetof(struct options, at), 0, 0 },
     { "files", "table", SETTING_LIST, "NAME,...", "",
       "only these tables; empty: all", offsetof(struct options, tables), 0, 0 },
@@ -59,19 +57,19 @@ static const struct settings_table table = {
     .program = "psctl",
     .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY [options], "
              "or psctl verify|checkpoints|restore|export|diff|replay PATH [options]",
-    .about = "Asks a running psd how it is, or looks at the files that it has written.\n"
+    .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
              "status: the node, its shards, rows, refusals and checkpoints.\n"
              "tables: each table, its optimizer, rows and traffic.\n"
              "workers: each job's workers, their clocks and the staleness they saw.\n"
-             "why: what waits now on any node of the cluster, for what, since when, until when.\n"
+             "why: what waits now on any node of the cluster, with its cause, start and deadline.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
-             "verify PATH[,PATH...]: holds every checksum, count, row and record of a data directory, or of one checkpoint.\n"
+             "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one checkpoint.\n"
              "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
              "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"
-             "replay PATH: checkpoint and log done again; checksums of the tables, and where they differ from --against.\n"
+             "replay PATH: replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.\n"
              "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those of "
              "all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
              "Nothing is written there, also while psd runs.",
@@ -95,15 +93,15 @@ static const struct command commands[] = {
     { "status", 0, "", SERVER_FLAGS, NULL },
     { "tables", 0, "", SERVER_FLAGS, NULL },
     { "workers", 0, "", SERVER_FLAGS, NULL },
-    { "why", 0, "", SERVER_FLAGS, ask_nodes_why },
-    { "checkpoint", 0, "", SERVER_FLAGS, ask_checkpoint_run },
-    { "row", 2, "TABLE KEY", SERVER_FLAGS, ask_row },
+    { "why", 0, "", SERVER_FLAGS, online_why },
+    { "checkpoint", 0, "", SERVER_FLAGS, online_checkpoint },
+    { "row", 2, "TABLE KEY", SERVER_FLAGS, online_row },
     { "verify", 1, "PATH[,PATH...]", " json ", verify_run },
-    { "checkpoints", 1, "PATH[,PATH...]", " json ", points_run },
+    { "checkpoints", 1, "PATH[,PATH...]", " json ", list_checkpoints_run },
     { "restore", 1, "PATH[,PATH...]", " to node nodes shards at table json ", restore_run },
     { "export", 1, "PATH[,PATH...]", " format out table at state json ", export_run },
-    { "diff", 2, "A B", " at table top json ", compare_run_diff },
-    { "replay", 1, "PATH[,PATH...]", " at table against json ", compare_run_replay },
+    { "diff", 2, "A B", " at table top json ", diff_run },
+    { "replay", 1, "PATH[,PATH...]", " at table against json ", diff_replay },
 };
 
 #define COMMAND_NAMES                                                                       \
@@ -223,7 +221,7 @@ static int check_words(const struct command *command, const char *const *words,
 static int run(const struct options *o, const struct command *command, const char *const *words,
                uint32_t n_words)
 {
-    int code = command->run ? command->run(o, words, n_words) : ask_show(o, command->name);
+    int code = command->run ? command->run(o, words, n_words) : online_show(o, command->name);
 
     if (fflush(stdout) != 0) {
         fputs("psctl: cannot write the answer to standard output\n", stderr);

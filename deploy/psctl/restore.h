@@ -1,6 +1,6 @@
 /*
  * psctl restore PATH[,PATH...] --to DATA_DIR: the rows that the nodes of a cluster hold, as the data directory of one
- * node of another: one full checkpoint, with which an epoch of its log begins (server/durable/epochs.h). As psd --restore
+ * node of another: one full checkpoint, with which an epoch of its log begins (server/recovery/timeline.h). As psd --restore
  * does at a start, but offline, and of some tables only where these are named.
  */
 #ifndef DEPLOY_PSCTL_RESTORE_H

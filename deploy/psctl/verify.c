@@ -1,10 +1,3 @@
-/*
- * In the order of a look at a data directory:
- *
- *     points   each checkpoint's own files
- *     logs     each shard's, of each epoch
- *     bonds    verify_bonds.h
- */
 #include "deploy/psctl/verify.h"
 
 #include <errno.h>
@@ -13,18 +6,245 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
-#include "deploy/psctl/offline.h"
-#include "deploy/psctl/verify_bonds.h"
-#include "deploy/psctl/verify_file.h"
-#include "deploy/psctl/watch.h"
-#include "server/durable/epochs.h"
-#include "server/store/checkpoint_links.h"
-#include "server/store/shelf.h"
+#include "common/memory.h"
+#include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/verify_checkpoint.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/directory.h"
+#include "server/recovery/timeline.h"
+
+struct bonds {
+    struct verify_findings *report; /* borrowed */
+    /* Owned: of checkpoints that psd has finished since the points were looked at. */
+    uint64_t *new_epochs;
+    size_t n_new;
+};
+
+/* --- who has come --- */
+
+static void add_if_new(struct bonds *b, uint64_t number, struct manifest *scratch)
+{
+    const struct verify_findings *v = b->report;
+    const struct verify_point *p = verify_findings_find(v, number);
+    char dir[DIRECTORY_PATH_MAX];
+
+    if (p && p->verdict != VERIFY_UNFINISHED)
+        return;
+    verify_findings_dir(v, number, dir);
+    if (!manifest_read(v->files, dir, scratch, NULL))
+        b->new_epochs[b->n_new++] = scratch->map_id;
+}
+
+static int find_new(struct bonds *b, struct err *err)
+{
+    const struct verify_findings *v = b->report;
+    struct directory_numbers numbers = { 0 };
+    struct manifest *scratch = memory_alloc(sizeof *scratch);
+    char base[DIRECTORY_PATH_MAX];
+    int status = directory_path(v->data_dir, base, err);
+
+    if (!status)
+        status = directory_list(v->files, base, &numbers, err);
+    b->new_epochs = memory_alloc((numbers.n + 1) * sizeof *b->new_epochs);
+    for (size_t i = 0; i < numbers.n && !status; i++)
+        add_if_new(b, numbers.items[i], scratch);
+    free(numbers.items);
+    free(scratch);
+    return status;
+}
+
+static bool has_come(const struct bonds *b, uint64_t epoch)
+{
+    for (size_t i = 0; i < b->n_new; i++)
+        if (b->new_epochs[i] == epoch)
+            return true;
+    return false;
+}
+
+static bool is_still_there(const struct verify_findings *v, const struct verify_point *p)
+{
+    char dir[DIRECTORY_PATH_MAX];
+
+    verify_findings_dir(v, p->number, dir);
+    return !checkpoint_is_unfinished(v->files, dir);
+}
+
+/* --- points and what they stand on --- */
+
+static bool are_links_whole(struct verify_findings *v, const struct verify_point *p)
+{
+    const struct verify_point *link = p;
+
+    while (link && link->verdict == VERIFY_WHOLE && link->manifest->base)
+        link = verify_findings_find(v, link->manifest->base);
+    if (link && link->verdict == VERIFY_WHOLE)
+        return true;
+    verify_findings_damage(
+        v, "restore point %" PRIu64 " is of no use: a checkpoint that it is a delta to is %s",
+        p->number, link ? "damaged" : "gone");
+    return false;
+}
+
+/* --- points and their logs --- */
+
+static const struct verify_wal *find_log(const struct verify_findings *v, uint64_t epoch,
+                                         uint32_t shard)
+{
+    for (size_t i = 0; i < v->n_logs; i++)
+        if (v->logs[i].epoch == epoch && v->logs[i].shard_index == shard)
+            return &v->logs[i];
+    return NULL;
+}
+
+/* Records that psd needs no more go from the front. */
+static bool is_cut(const struct verify_wal *log, uint64_t number)
+{
+    return log && log->n_stretches && log->stretches[0].first > number;
+}
+
+static bool is_newest(const struct bonds *b, const struct verify_point *p)
+{
+    const struct verify_findings *v = b->report;
+
+    for (size_t i = v->n_points; &v->points[i - 1] != p; i--)
+        if (v->points[i - 1].verdict == VERIFY_WHOLE)
+            return false;
+    return !has_come(b, p->manifest->map_id);
+}
+
+/* Its walk's log was cut, which psd does once a newer one is safe. */
+static bool is_cut_off(const struct bonds *b, const struct verify_point *p)
+{
+    const struct manifest *m = p->manifest;
+
+    if (is_newest(b, p))
+        return false;
+    for (uint32_t i = 0; i < m->n_files; i++)
+        if (m->files[i].first < m->files[i].through &&
+            is_cut(find_log(b->report, m->map_id, i), m->files[i].first + 1))
+            return true;
+    return false;
+}
+
+static void tell_cut_off(const struct verify_findings *v, const struct verify_point *p)
+{
+    cJSON_AddBoolToObject(p->json, "log_cut", true);
+    verify_findings_say(
+        v,
+        "note     checkpoint %" PRIu64
+        " is no restore point any more, as its log is cut: it is kept for those "
+        "that are deltas to it, or about to go",
+        p->number);
+}
+
+/* A file of a restore point against its shard's log. */
+static void check_file(const struct bonds *b, const struct verify_point *p, uint32_t i)
+{
+    struct verify_findings *v = b->report;
+    const struct shard_file_facts *f = &p->manifest->files[i];
+    const struct verify_wal *log = find_log(v, p->manifest->map_id, i);
+    uint64_t last = log ? verify_wal_last(log) : 0;
+    uint64_t reach = log ? verify_wal_reach(log, f->first + 1) : f->first;
+
+    if (reach < f->through)
+        verify_findings_damage(v,
+                               "restore point %" PRIu64 ", shard %u: needs records %" PRIu64
+                               " to %" PRIu64 " of its log, %" PRIu64 " are there",
+                               p->number, i, f->first + 1, f->through, reach - f->first);
+    else if (last > reach && is_newest(b, p))
+        verify_findings_damage(v,
+                               "shard %u: between records %" PRIu64 " and %" PRIu64
+                               " the log has a hole that no restore point makes good",
+                               i, reach, last);
+}
+
+static void check_point(const struct bonds *b, const struct verify_point *p)
+{
+    struct verify_findings *v = b->report;
+
+    if (p->verdict != VERIFY_WHOLE || !is_still_there(v, p) || !are_links_whole(v, p))
+        return;
+    if (p->manifest->n_shards == 0) /* of an older psd: nothing was logged */
+        return;
+    if (is_cut_off(b, p)) {
+        tell_cut_off(v, p);
+        return;
+    }
+    for (uint32_t i = 0; i < p->manifest->n_files; i++)
+        check_file(b, p, i);
+}
+
+/* --- logs and what they begin with --- */
+
+static bool has_point(const struct bonds *b, uint64_t epoch)
+{
+    const struct verify_findings *v = b->report;
+
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].verdict == VERIFY_WHOLE && v->points[i].manifest->map_id == epoch)
+            return true;
+    return has_come(b, epoch);
+}
+
+/* All that there is of a shard has to be in it. */
+static void check_log_alone(struct verify_findings *v, const struct verify_wal *log)
+{
+    const struct verify_wal_stretch *first = &log->stretches[0];
+
+    if (first->first > 1)
+        verify_findings_damage(
+            v, "shard %u: the log begins with record %" PRIu64 ", and there is no checkpoint",
+            log->shard_index, first->first);
+    else if (verify_wal_last(log) > first->last)
+        verify_findings_damage(v,
+                               "shard %u: between records %" PRIu64 " and %" PRIu64
+                               " the log has a hole, and there is no checkpoint",
+                               log->shard_index, first->last, verify_wal_last(log));
+}
+
+/* The log of an epoch needs the checkpoint that the epoch begins with, or a later one. */
+static void check_newest_epoch(const struct bonds *b)
+{
+    struct verify_findings *v = b->report;
+    uint64_t epoch = 0;
+
+    for (size_t i = 0; i < v->n_logs; i++)
+        if (v->logs[i].n_records && v->logs[i].epoch > epoch)
+            epoch = v->logs[i].epoch;
+    if (epoch && !has_point(b, epoch))
+        verify_findings_damage(
+            v, "the log of epoch %" PRIu64 " has no checkpoint to begin with", epoch);
+    for (size_t i = 0; i < v->n_logs && !epoch && v->n_points == 0; i++)
+        if (v->logs[i].n_records && !has_point(b, 0))
+            check_log_alone(v, &v->logs[i]);
+}
+
+/* After all points and logs. psd may have gone on meanwhile: its newer checkpoints count, unread. -ENOMEM; what files
+ * answer. */
+static int verify_bonds_check(struct verify_findings *v, struct err *err)
+{
+    struct bonds b = { .report = v };
+    int status = find_new(&b, err);
+
+    for (size_t i = 0; i < v->n_points && !status; i++)
+        check_point(&b, &v->points[i]);
+    if (!status)
+        check_newest_epoch(&b);
+    free(b.new_epochs);
+    return status;
+}
+
+/*
+ * In the order of a look at a data directory:
+ *
+ *     points   each checkpoint's own files
+ *     logs     each shard's, of each epoch
+ *     bonds    what checkpoints and logs need of each other (verify.h)
+ */
 
 /* --- points --- */
 
-static void tell_point(struct verify_report *v, struct verify_point *p, const struct err *err)
+static void tell_point(struct verify_findings *v, struct verify_point *p, const struct err *err)
 {
     static const char *const names[] = { "whole", "damaged", "unfinished", "gone" };
     const struct manifest *m = p->manifest;
@@ -32,38 +252,38 @@ static void tell_point(struct verify_report *v, struct verify_point *p, const st
     cJSON *json = cJSON_CreateObject();
     char kind[48] = "full";
 
-    offline_add_u64(json, "number", p->number);
+    data_dir_add_u64(json, "number", p->number);
     if (p->is_aside)
         cJSON_AddBoolToObject(json, "aside", true);
     cJSON_AddStringToObject(json, "verdict", names[p->verdict]);
     cJSON_AddItemToArray(v->points_json, json);
     p->json = json;
     if (p->verdict == VERIFY_DAMAGED)
-        verify_report_damage(v, "checkpoint %" PRIu64 ": %s", p->number, err->text);
+        verify_findings_damage(v, "checkpoint %" PRIu64 ": %s", p->number, err->text);
     if (p->verdict == VERIFY_UNFINISHED)
-        verify_report_say(v,
-                          "note     checkpoint %" PRIu64
-                          " has no manifest: it is being written, or was given up",
-                          p->number);
+        verify_findings_say(v,
+                            "note     checkpoint %" PRIu64
+                            " has no manifest: it is being written, or was given up",
+                            p->number);
     if (p->verdict != VERIFY_WHOLE)
         return;
     for (uint32_t i = 0; i < m->n_files; i++) {
         n_rows += m->files[i].n_rows;
         n_bytes += m->files[i].n_bytes;
     }
-    offline_add_u64(json, "rows", n_rows);
-    offline_add_u64(json, "bytes", n_bytes);
-    offline_add_u64(json, "base", m->base);
+    data_dir_add_u64(json, "rows", n_rows);
+    data_dir_add_u64(json, "bytes", n_bytes);
+    data_dir_add_u64(json, "base", m->base);
     if (m->base)
         snprintf(kind, sizeof kind, "delta to %" PRIu64, m->base);
-    verify_report_say(
+    verify_findings_say(
         v,
         "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
         p->number, p->is_aside ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
 }
 
 /* What could not be read because psd has removed it since is no damage. */
-static enum verify_verdict judge(const struct verify_report *v, const char *dir, int status)
+static enum verify_verdict judge(const struct verify_findings *v, const char *dir, int status)
 {
     if (!status)
         return VERIFY_WHOLE;
@@ -77,26 +297,26 @@ static bool is_about_files(int status)
 }
 
 /* Its verdict, in p; a failure is about this process. */
-static int read_point(const struct verify_report *v, struct verify_point *p, struct err *err)
+static int read_point(const struct verify_findings *v, struct verify_point *p, struct err *err)
 {
-    char dir[SHELF_PATH_MAX];
+    char dir[DIRECTORY_PATH_MAX];
     struct checkpoint c = { 0 };
     bool unfinished;
     int status;
 
-    verify_report_dir(v, p->number, dir);
-    status = checkpoint_open_settled(v->files, dir, &c, &unfinished, err);
+    verify_findings_dir(v, p->number, dir);
+    status = checkpoint_open_live(v->files, dir, &c, &unfinished, err);
     if (!status) {
-        p->manifest = mem_alloc(sizeof *p->manifest);
+        p->manifest = memory_alloc(sizeof *p->manifest);
         *p->manifest = c.links[0];
-        status = verify_file_all(v->files, &c, VERIFY_OWN_FILES, err);
+        status = verify_checkpoint_all(v->files, &c, VERIFY_OWN_FILES, err);
     }
     checkpoint_close(&c);
     p->verdict = unfinished ? VERIFY_UNFINISHED : judge(v, dir, status);
     return is_about_files(status) ? 0 : status;
 }
 
-static int look_at_point(struct verify_report *v, struct verify_point *p, struct err *err)
+static int look_at_point(struct verify_findings *v, struct verify_point *p, struct err *err)
 {
     int status = read_point(v, p, err);
 
@@ -105,15 +325,15 @@ static int look_at_point(struct verify_report *v, struct verify_point *p, struct
     return status;
 }
 
-static int look_at_points(struct verify_report *v, struct err *err)
+static int look_at_points(struct verify_findings *v, struct err *err)
 {
-    char base[SHELF_PATH_MAX];
-    struct shelf_numbers numbers = { 0 };
-    int status = shelf_path(v->data_dir, base, err);
+    char base[DIRECTORY_PATH_MAX];
+    struct directory_numbers numbers = { 0 };
+    int status = directory_path(v->data_dir, base, err);
 
     if (!status)
-        status = shelf_list(v->files, base, &numbers, err);
-    v->points = mem_alloc((numbers.n + 1) * sizeof *v->points);
+        status = directory_list(v->files, base, &numbers, err);
+    v->points = memory_alloc((numbers.n + 1) * sizeof *v->points);
     for (size_t i = numbers.n; i-- > 0 && !status;) {
         struct verify_point *p = &v->points[v->n_points++];
 
@@ -126,76 +346,76 @@ static int look_at_points(struct verify_report *v, struct err *err)
 
 /* --- logs --- */
 
-static void tell_log(struct verify_report *v, const struct verify_log *log)
+static void tell_log(struct verify_findings *v, const struct verify_wal *log)
 {
-    const struct log_end *end = &log->end;
-    uint64_t last = verify_log_last(log),
+    const struct wal_end *end = &log->end;
+    uint64_t last = verify_wal_last(log),
              first = log->n_stretches ? log->stretches[0].first : 0;
     cJSON *json = cJSON_CreateObject();
 
-    offline_add_u64(json, "epoch", log->epoch);
-    offline_add_u64(json, "shard", log->shard_index);
-    offline_add_u64(json, "segments", log->n_segments);
-    offline_add_u64(json, "first", first);
-    offline_add_u64(json, "last", last);
-    offline_add_u64(json, "records", log->n_records);
-    offline_add_u64(json, "pushes", log->n_pushes);
-    offline_add_u64(json, "gaps", log->n_stretches ? log->n_stretches - 1 : 0);
-    cJSON_AddStringToObject(json, "verdict", log_verdict_name(end->verdict));
+    data_dir_add_u64(json, "epoch", log->epoch);
+    data_dir_add_u64(json, "shard", log->shard_index);
+    data_dir_add_u64(json, "segments", log->n_segments);
+    data_dir_add_u64(json, "first", first);
+    data_dir_add_u64(json, "last", last);
+    data_dir_add_u64(json, "records", log->n_records);
+    data_dir_add_u64(json, "pushes", log->n_pushes);
+    data_dir_add_u64(json, "gaps", log->n_stretches ? log->n_stretches - 1 : 0);
+    cJSON_AddStringToObject(json, "verdict", wal_reader_verdict_name(end->verdict));
     cJSON_AddItemToArray(v->logs_json, json);
-    if (verify_log_is_damaged(log)) {
-        verify_report_damage(
+    if (verify_wal_is_damaged(log)) {
+        verify_findings_damage(
             v, "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",
             log->epoch, log->shard_index, end->text, end->n_unread);
         return;
     }
-    if (end->verdict == LOG_TORN)
-        verify_report_say(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch,
-                          log->shard_index, end->text);
+    if (end->verdict == WAL_TORN)
+        verify_findings_say(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch,
+                            log->shard_index, end->text);
     if (log->n_records == 0)
-        verify_report_say(v, "whole    log of epoch %" PRIu64 ", shard %u: no record",
-                          log->epoch, log->shard_index);
+        verify_findings_say(v, "whole    log of epoch %" PRIu64 ", shard %u: no record",
+                            log->epoch, log->shard_index);
     else
-        verify_report_say(v,
-                          "whole    log of epoch %" PRIu64 ", shard %u: records %" PRIu64
-                          " to %" PRIu64 ", %" PRIu64 " pushes, %u segments",
-                          log->epoch, log->shard_index, first, last, log->n_pushes,
-                          log->n_segments);
+        verify_findings_say(v,
+                            "whole    log of epoch %" PRIu64 ", shard %u: records %" PRIu64
+                            " to %" PRIu64 ", %" PRIu64 " pushes, %u segments",
+                            log->epoch, log->shard_index, first, last, log->n_pushes,
+                            log->n_segments);
 }
 
-static int look_at_epoch(struct verify_report *v, uint64_t epoch, struct err *err)
+static int look_at_epoch(struct verify_findings *v, uint64_t epoch, struct err *err)
 {
     uint32_t n_shards;
-    int status = epochs_n_shards(v->files, v->data_dir, epoch, &n_shards, err);
+    int status = timeline_n_shards(v->files, v->data_dir, epoch, &n_shards, err);
 
     for (uint32_t i = 0; i < n_shards && !status; i++) {
-        struct verify_log *all = mem_try_realloc(v->logs, (v->n_logs + 1) * sizeof *all);
+        struct verify_wal *all = memory_try_realloc(v->logs, (v->n_logs + 1) * sizeof *all);
 
         if (!all)
             return err_set(err, -ENOMEM, "no memory to list the logs of %.200s", v->data_dir);
         v->logs = all;
-        status = verify_log_read(v->files, v->data_dir, epoch, i, &all[v->n_logs], err);
+        status = verify_wal_read(v->files, v->data_dir, epoch, i, &all[v->n_logs], err);
         if (!status)
             tell_log(v, &v->logs[v->n_logs++]);
     }
     return status;
 }
 
-static int look_at_logs(struct verify_report *v, struct err *err)
+static int look_at_logs(struct verify_findings *v, struct err *err)
 {
-    struct epochs_list epochs;
-    int status = epochs_list(v->files, v->data_dir, &epochs, err);
+    struct timeline_list timelines;
+    int status = timeline_list(v->files, v->data_dir, &timelines, err);
 
-    for (size_t i = 0; i < epochs.n && !status; i++)
-        status = look_at_epoch(v, epochs.items[i], err);
-    free(epochs.items);
+    for (size_t i = 0; i < timelines.n && !status; i++)
+        status = look_at_epoch(v, timelines.items[i], err);
+    free(timelines.items);
     return status;
 }
 
 /* --- one path --- */
 
 /* The path of one checkpoint: it, and what it is a delta to.  */
-static int look_at_chain(struct verify_report *v, const char *dir, struct verify_point p,
+static int look_at_chain(struct verify_findings *v, const char *dir, struct verify_point p,
                          struct err *err)
 {
     struct checkpoint c;
@@ -204,11 +424,11 @@ static int look_at_chain(struct verify_report *v, const char *dir, struct verify
     if (!status) {
         p.manifest = &c.links[0];
         p.number = c.links[0].number;
-        status = verify_file_all(v->files, &c, VERIFY_CHAIN, err);
+        status = verify_checkpoint_all(v->files, &c, VERIFY_CHAIN, err);
     }
     p.verdict = judge(v, dir, status);
     if (p.verdict == VERIFY_GONE) {
-        status = watch_gone(dir, err);
+        status = retry_scan_gone(dir, err);
     } else if (is_about_files(status)) {
         tell_point(v, &p, err);
         status = 0;
@@ -218,19 +438,19 @@ static int look_at_chain(struct verify_report *v, const char *dir, struct verify
 }
 
 /* Those that were set aside: each with its chain, as no log behind them is needed any more. */
-static int look_at_aside(struct verify_report *v, size_t *ret_n, struct err *err)
+static int look_at_aside(struct verify_findings *v, size_t *ret_n, struct err *err)
 {
-    char base[SHELF_PATH_MAX], dir[SHELF_PATH_MAX];
-    struct shelf_numbers numbers = { 0 };
-    int status = shelf_path(v->data_dir, base, err);
+    char base[DIRECTORY_PATH_MAX], dir[DIRECTORY_PATH_MAX];
+    struct directory_numbers numbers = { 0 };
+    int status = directory_path(v->data_dir, base, err);
 
     if (!status)
-        status = shelf_list_aside(v->files, base, &numbers, err);
+        status = directory_list_archived(v->files, base, &numbers, err);
     *ret_n = numbers.n;
     for (size_t i = numbers.n; i-- > 0 && !status;) {
         struct verify_point p = { .number = numbers.items[i], .is_aside = true };
 
-        status = shelf_aside_path(v->data_dir, p.number, dir, err);
+        status = directory_archived_path(v->data_dir, p.number, dir, err);
         if (!status)
             status = look_at_chain(v, dir, p, err);
     }
@@ -238,7 +458,7 @@ static int look_at_aside(struct verify_report *v, size_t *ret_n, struct err *err
     return status;
 }
 
-static int look_at_dir(struct verify_report *v, struct err *err)
+static int look_at_dir(struct verify_findings *v, struct err *err)
 {
     size_t n_aside = 0;
     int status = look_at_points(v, err);
@@ -257,10 +477,10 @@ static int look_at_dir(struct verify_report *v, struct err *err)
 
 static bool is_checkpoint(const struct file_ops *files, const char *path)
 {
-    char dir[SHELF_PATH_MAX], manifest[SHELF_PATH_MAX + 16];
+    char dir[DIRECTORY_PATH_MAX], manifest[DIRECTORY_PATH_MAX + 16];
     int fd;
 
-    shelf_resolve(files, path, dir);
+    directory_resolve(files, path, dir);
     snprintf(manifest, sizeof manifest, "%s/MANIFEST", dir);
     if (files->open_read(files->state, manifest, &fd))
         return false;
@@ -268,13 +488,13 @@ static bool is_checkpoint(const struct file_ops *files, const char *path)
     return true;
 }
 
-static void deinit(struct verify_report *v)
+static void deinit(struct verify_findings *v)
 {
     cJSON_Delete(v->root);
     for (size_t i = 0; i < v->n_points; i++)
         free(v->points[i].manifest);
     for (size_t i = 0; i < v->n_logs; i++)
-        verify_log_free(&v->logs[i]);
+        verify_wal_free(&v->logs[i]);
     free(v->points);
     free(v->logs);
 }
@@ -282,7 +502,7 @@ static void deinit(struct verify_report *v)
 int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
                 cJSON **ret_json, struct err *err)
 {
-    struct verify_report v = { .files = files, .data_dir = path, .telling = telling };
+    struct verify_findings v = { .files = files, .data_dir = path, .telling = telling };
     int status;
 
     if (strlen(path) >= SETTINGS_TEXT_MAX)
@@ -296,9 +516,9 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_tell
                  : look_at_dir(&v, err);
     if (!status) {
         if (v.n_damaged)
-            verify_report_say(&v, "%u things are damaged", v.n_damaged);
+            verify_findings_say(&v, "%u things are damaged", v.n_damaged);
         else
-            verify_report_say(&v, "nothing is damaged");
+            verify_findings_say(&v, "nothing is damaged");
         *ret_json = v.root;
         v.root = NULL;
     }
@@ -315,10 +535,10 @@ static int run_one(const struct options *o, const char *path)
     err.status =
         verify_path(&file_os, path, o->json ? VERIFY_QUIETLY : VERIFY_LINES, &json, &err);
     if (err.status)
-        return offline_fail(&err);
+        return data_dir_fail(&err);
     damaged = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "damage")) > 0;
     if (o->json)
-        offline_print_json(json);
+        data_dir_print_json(json);
     else
         cJSON_Delete(json);
     return damaged ? EXIT_FAILED : EXIT_ANSWERED;
@@ -327,5 +547,5 @@ static int run_one(const struct options *o, const char *path)
 int verify_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     (void)n_words;
-    return offline_each(o, words[0], run_one);
+    return data_dir_each(o, words[0], run_one);
 }

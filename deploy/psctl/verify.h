@@ -7,7 +7,15 @@
 #define DEPLOY_PSCTL_VERIFY_H
 
 #include "deploy/psctl/options.h"
-#include "deploy/psctl/verify_report.h"
+#include "deploy/psctl/verify_findings.h"
+
+/*
+ * What checkpoints and logs need of each other: a restore point all that its deltas stand on, and of its log the stretch
+ * of its walk; a log the checkpoint that its epoch begins with, or a later one.
+ *
+ * A checkpoint whose log is cut is no restore point any more, and no damage: a newer one was safe then. It is kept as
+ * others stand on it, or about to go.
+ */
 
 /* {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, the caller's to delete; with VERIFY_LINES also a line
  * on stdout for each. A failure is about this process, or there is nothing: PS_ENOCHECKPOINT. */

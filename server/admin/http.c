@@ -11,9 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/frame.h"
-#include "server/admin/page.h"
 #include "server/admin/render.h"
 
 #define N_CONNECTIONS_MAX 64u
@@ -28,8 +27,28 @@ struct http {
     char address[HOST_MAX + 16];
 };
 
+/* --- the stats page, page.html beside this file, as it stands in the program --- */
+
+/* The path counts from the folder that the compiler runs in: the root of the tree. */
+__asm__(".pushsection .rodata\n"
+        "page_start:\n"
+        ".incbin \"server/admin/page.html\"\n"
+        "page_end:\n"
+        ".popsection\n");
+
+extern const char page_start[], page_end[];
+
+/* Static storage. */
+static const char *page_text(size_t *ret_bytes)
+{
+    *ret_bytes = (size_t)(page_end - page_start);
+    return page_start;
+}
+
+/* --- answers --- */
+
 /* One answer in the making, on the HTTP thread. */
-struct answer {
+struct reply_stream {
     const struct endpoint *endpoint;
     char *text; /* owned; NULL: no memory */
     unsigned code;
@@ -37,30 +56,30 @@ struct answer {
 
 struct endpoint {
     const char *path, *content_type;
-    void (*make)(struct answer *a, const struct node_report *node);
+    void (*make)(struct reply_stream *a, const struct node_report *node);
 };
 
-static void make_stats(struct answer *a, const struct node_report *node)
+static void make_stats(struct reply_stream *a, const struct node_report *node)
 {
     a->text = render_json(node, "stats");
 }
 
-static void make_metrics(struct answer *a, const struct node_report *node)
+static void make_metrics(struct reply_stream *a, const struct node_report *node)
 {
     a->text = render_metrics(node);
 }
 
-static void set_sentence(struct answer *a, unsigned code, const char *sentence)
+static void set_sentence(struct reply_stream *a, unsigned code, const char *sentence)
 {
     size_t n_bytes = strlen(sentence) + 2;
 
     a->code = code;
-    a->text = mem_try_alloc(n_bytes);
+    a->text = memory_try_alloc(n_bytes);
     if (a->text)
         snprintf(a->text, n_bytes, "%s\n", sentence);
 }
 
-static void make_health(struct answer *a, const struct node_report *node)
+static void make_health(struct reply_stream *a, const struct node_report *node)
 {
     char sentence[320];
     int status = render_health(node, sentence, sizeof sentence);
@@ -68,7 +87,7 @@ static void make_health(struct answer *a, const struct node_report *node)
     set_sentence(a, status ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, sentence);
 }
 
-static void make_ready(struct answer *a, const struct node_report *node)
+static void make_ready(struct reply_stream *a, const struct node_report *node)
 {
     if (node->stopping)
         set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping");
@@ -123,7 +142,7 @@ static enum MHD_Result send_page(struct MHD_Connection *connection)
 
 static void use_report(void *arg, const struct node_report *node)
 {
-    struct answer *a = arg;
+    struct reply_stream *a = arg;
 
     a->endpoint->make(a, node);
 }
@@ -131,7 +150,7 @@ static void use_report(void *arg, const struct node_report *node)
 static enum MHD_Result send_report(struct http *h, struct MHD_Connection *connection,
                                    const struct endpoint *endpoint)
 {
-    struct answer a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
+    struct reply_stream a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
     struct MHD_Response *response;
 
     h->with_report(h->node, use_report, &a);
@@ -175,7 +194,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                          "no such page; there are / /stats /metrics /healthz /readyz\n");
 }
 
-static const char no_greeting[] =
+static const char no_handshake[] =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\n\r\nthis is the stats port: frames go to --listen's\n";
 
@@ -190,7 +209,7 @@ static void turn_away(int fd)
         return;
     (void)!recv(fd, bytes, sizeof bytes,
                 MSG_DONTWAIT); /* left unread, it would turn the end into a reset */
-    (void)!send(fd, no_greeting, sizeof no_greeting - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)!send(fd, no_handshake, sizeof no_handshake - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(fd, SHUT_RDWR);
 }
 
@@ -294,7 +313,7 @@ int http_start(const char *address, http_with_report with_report, void *node,
 
     if (status)
         return status;
-    h = mem_alloc(sizeof *h);
+    h = memory_alloc(sizeof *h);
     h->with_report = with_report;
     h->node = node;
     name_socket(fd, h->address, sizeof h->address);

@@ -7,7 +7,7 @@
 #define SERVER_ADMIN_HTTP_H
 
 #include "common/status.h"
-#include "server/admin/report.h"
+#include "server/admin/stats.h"
 
 struct http;
 

@@ -6,13 +6,13 @@
 /* What is wrong with the log of a shard; false: nothing. */
 static bool describe_log(const struct shard_report *shard, char *ret_sentence, size_t n_bytes)
 {
-    const struct report_log *log = &shard->log;
+    const struct stats_log *log = &shard->log;
 
     if (log->is_failed)
         snprintf(ret_sentence, n_bytes,
                  "the push log of shard %" PRIu32 " %scannot be written: %s", shard->shard,
                  log->has_gap ? "lacks records until the next checkpoint is written, and " : "",
-                 shard->log_error);
+                 shard->log_line_error);
     else if (log->has_gap)
         snprintf(ret_sentence, n_bytes,
                  "the push log of shard %" PRIu32
@@ -30,8 +30,8 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
 {
     for (uint32_t i = 0; i < node->n_shards; i++) {
         const struct shard_report *shard = node->shards[i];
-        uint64_t age_ms = shard && node->now_mono_ms > shard->made_mono_ms
-                              ? node->now_mono_ms - shard->made_mono_ms
+        uint64_t age_ms = shard && node->clock_mono_ms > shard->made_mono_ms
+                              ? node->clock_mono_ms - shard->made_mono_ms
                               : 0;
 
         if (!shard && node->ready) {

@@ -5,7 +5,7 @@
 #ifndef SERVER_ADMIN_RENDER_H
 #define SERVER_ADMIN_RENDER_H
 
-#include "server/admin/report.h"
+#include "server/admin/stats.h"
 
 #define RENDER_STUCK_MS 5000u /* a report older than this: the shard's loop is stuck */
 #define RENDER_DISK_MS \

@@ -5,12 +5,11 @@
 #include "proto/codec_catalog.h"
 #include "server/admin/json.h"
 #include "server/admin/render.h"
-#include "server/admin/total.h"
 
 /* psctl's status wants numbers, /stats wants all. */
 enum detail { NUMBERS_ONLY, WITH_LISTS };
 
-static void put_net(struct json *j, const char *key, const struct report_net *net)
+static void put_net(struct json *j, const char *key, const struct stats_net *net)
 {
     json_open(j, key);
     json_u64(j, "connections", net->connections);
@@ -64,11 +63,11 @@ static void put_codecs(struct json *j, const struct shard_counters *c)
 }
 
 /* A reply's number is its request's plus 1; requests are odd. */
-static void put_requests(struct json *j, const struct report_requests *requests)
+static void put_requests(struct json *j, const struct stats_requests *requests)
 {
     json_open(j, "requests");
     for (unsigned type = 1; type < FRAME_TYPE_END; type += 2) {
-        const struct report_requests *r = &requests[type];
+        const struct stats_requests *r = &requests[type];
 
         json_open(j, frame_type_name(type));
         json_u64(j, "n", r->n);
@@ -97,7 +96,7 @@ static void put_refusal(struct json *j, const struct shard_refusal *r)
 
 static void put_log(struct json *j, const struct shard_report *r)
 {
-    const struct report_log *l = &r->log;
+    const struct stats_log *l = &r->log;
 
     json_open(j, "log");
     json_bool(j, "on", l->is_on != 0);
@@ -112,12 +111,12 @@ static void put_log(struct json *j, const struct shard_report *r)
     json_bool(j, "full", l->is_full != 0);
     json_bool(j, "gap", l->has_gap != 0);
     json_u64(j, "replies_waiting", l->n_waiting);
-    json_text(j, "error", r->log_error);
+    json_text(j, "error", r->log_line_error);
     json_close(j);
 }
 
 /* Which rows come and go; what is 0 is off. */
-static void put_limits(struct json *j, const struct spec_limits *l)
+static void put_limits(struct json *j, const struct table_spec_limits *l)
 {
     json_open(j, "limits");
     json_u64(j, "admit_touches", l->admit_touches);
@@ -126,39 +125,39 @@ static void put_limits(struct json *j, const struct spec_limits *l)
     json_u64(j, "ttl_s", l->ttl_s);
     json_u64(j, "rare_touches", l->rare_touches);
     json_u64(j, "rare_clocks", l->rare_clocks);
-    json_text(j, "victims", spec_victims_name(l->victims));
+    json_text(j, "victims", table_spec_victims_name(l->victims));
     json_u64(j, "max_bytes", l->max_bytes);
     json_close(j);
 }
 
-static void put_memory(struct json *j, const struct report_table *t)
+static void put_memory(struct json *j, const struct stats_table *t)
 {
     json_u64(j, "bytes", t->bytes);
     json_u64(j, "slab_bytes", t->slab_bytes);
     json_u64(j, "index_bytes", t->index_bytes);
-    json_u64(j, "sketch_bytes", t->sketch_bytes);
+    json_u64(j, "sketch_bytes", t->count_min_bytes);
     json_u64(j, "bytes_max", t->bytes_max);
     json_u64(j, "row_bytes", t->row_bytes);
     json_u64(j, "payload_bytes", t->payload_bytes);
-    json_float(j, "overhead_bytes_per_row", (float)report_overhead(t));
+    json_float(j, "overhead_bytes_per_row", (float)stats_overhead(t));
 }
 
 static void put_tables(struct json *j, const struct shard_report *r)
 {
     json_open_list(j, "tables");
     for (uint32_t i = 0; i < r->n_tables; i++) {
-        const struct report_table *t = &r->tables[i];
+        const struct stats_table *t = &r->tables[i];
 
         json_open(j, NULL);
         json_text(j, "name", t->spec.name);
-        json_text(j, "kind", spec_kind_name(t->spec.kind));
+        json_text(j, "kind", table_spec_kind_name(t->spec.kind));
         json_u64(j, "dim", t->spec.dim);
         json_u64(j, "n_floats", t->spec.n_floats);
-        json_text(j, "optimizer", spec_optim_name(t->spec.optim));
+        json_text(j, "optimizer", table_spec_optim_name(t->spec.optim));
         json_float(j, "learning_rate", t->spec.params.learning_rate);
-        json_text(j, "mode", spec_mode_name(t->spec.mode));
+        json_text(j, "mode", table_spec_mode_name(t->spec.mode));
         json_u64(j, "bound", t->spec.bound);
-        json_text(j, "storage", spec_storage_name(t->spec.storage));
+        json_text(j, "storage", table_spec_storage_name(t->spec.storage));
         put_limits(j, &t->spec.limits);
         json_u64(j, "rows", t->n_rows);
         put_memory(j, t);
@@ -208,7 +207,7 @@ static void put_workers(struct json *j, const struct shard_report *r, const char
 {
     json_open_list(j, "workers");
     for (uint32_t i = 0; i < r->n_workers; i++) {
-        const struct report_worker *w = &r->workers[i];
+        const struct stats_worker *w = &r->workers[i];
 
         if (strcmp(w->job, job) != 0)
             continue;
@@ -229,11 +228,11 @@ static void put_jobs(struct json *j, const struct shard_report *r)
 {
     json_open_list(j, "jobs");
     for (uint32_t i = 0; i < r->n_jobs; i++) {
-        const struct report_job *job = &r->jobs[i];
+        const struct stats_job *job = &r->jobs[i];
 
         json_open(j, NULL);
         json_text(j, "name", job->name);
-        json_text(j, "mode", spec_mode_name(job->mode));
+        json_text(j, "mode", table_spec_mode_name(job->mode));
         json_u64(j, "bound", job->bound);
         json_u64(j, "n_workers", job->n_workers);
         json_u64(j, "min_clock", job->min_clock);
@@ -252,7 +251,7 @@ static void put_waits(struct json *j, const struct shard_report *r)
 {
     json_open_list(j, "waits");
     for (uint32_t i = 0; i < r->n_waits; i++) {
-        const struct report_wait *w = &r->waits[i];
+        const struct stats_wait *w = &r->waits[i];
 
         json_open(j, NULL);
         json_text(j, "what", w->what);
@@ -277,12 +276,12 @@ static uint64_t violations(const struct shard_report *r)
 /* What a shard and the total of the shards have alike, but for lists. */
 static void put_numbers(struct json *j, const struct shard_report *r)
 {
-    json_u64(j, "rows", total_n_rows(r));
+    json_u64(j, "rows", stats_n_rows(r));
     json_u64(j, "bytes", r->bytes);
     json_u64(j, "tables_bytes", r->tables_bytes);
     json_u64(j, "memory_max_bytes", r->memory_max_bytes);
     json_seconds(j, "cpu_seconds", r->cpu_us);
-    json_u64(j, "live_workers", total_n_live(r));
+    json_u64(j, "live_workers", stats_n_live_workers(r));
     json_u64(j, "n_waits", r->n_waits);
     json_u64(j, "staleness_violations", violations(r));
     put_counters(j, &r->counters);
@@ -308,7 +307,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "shards_per_node", node->shards_per_node);
     json_u64(j, "pid", node->pid);
     json_u64(j, "started_unix_ms", node->started_unix_ms);
-    json_u64(j, "now_unix_ms", node->now_unix_ms);
+    json_u64(j, "now_unix_ms", node->clock_unix_ms);
     json_u64(j, "rss_bytes", node->rss_bytes);
     json_u64(j, "memory_max_bytes", node->memory_max_bytes);
     json_u64(j, "memory_reserve_left_bytes", node->memory_reserve_left_bytes);
@@ -346,7 +345,8 @@ static void put_shard(struct json *j, const struct node_report *node, uint32_t i
     json_bool(j, "reported", r != NULL);
     if (r) {
         json_u64(j, "report_age_ms",
-                 node->now_mono_ms > r->made_mono_ms ? node->now_mono_ms - r->made_mono_ms : 0);
+                 node->clock_mono_ms > r->made_mono_ms ? node->clock_mono_ms - r->made_mono_ms
+                                                       : 0);
         json_u64(j, "version", r->version);
         put_numbers(j, r);
     }
@@ -371,7 +371,7 @@ static void put_status(struct json *j, const struct node_report *node,
 {
     put_node(j, node);
     put_checkpoints(j, node);
-    put_net(j, "door", &node->door);
+    put_net(j, "door", &node->listener);
     json_open(j, "totals");
     put_numbers(j, total);
     json_close(j);
@@ -398,7 +398,7 @@ static bool put(struct json *j, const struct node_report *node,
     }
     if (everything || strcmp(what, "why") == 0) {
         if (!everything)
-            json_u64(j, "now_unix_ms", node->now_unix_ms);
+            json_u64(j, "now_unix_ms", node->clock_unix_ms);
         put_waits(j, total);
         known = true;
     }
@@ -418,7 +418,7 @@ char *render_json(const struct node_report *node, const char *what)
     j.out = open_memstream(&text, &n_bytes);
     if (!j.out)
         return NULL;
-    total = total_new(node);
+    total = stats_total(node);
     known = put(&j, node, total, what);
     shard_report_free(total);
     if (ferror(j.out))

@@ -18,9 +18,9 @@ struct family {
     size_t offset;
 };
 
-#define NET(name, type, field, help)                                \
-    {                                                               \
-        "psd_" name, type, help, offsetof(struct report_net, field) \
+#define NET(name, type, field, help)                               \
+    {                                                              \
+        "psd_" name, type, help, offsetof(struct stats_net, field) \
     }
 static const struct family net_families[] = {
     NET("connections", "gauge", connections, "Connections open now."),
@@ -32,7 +32,7 @@ static const struct family net_families[] = {
     NET("refused_requests_total", "counter", refused_requests,
         "Requests answered with a refusal."),
     NET("refused_greetings_total", "counter", refused_greetings,
-        "Greetings refused at the door."),
+        "Handshakes refused by the listener."),
     NET("slow_peers_total", "counter", slow_peers,
         "Connections closed for a message not finished in time."),
     NET("parked_pulls", "gauge", parked_pulls, "Pulls that wait for slower workers now."),
@@ -99,9 +99,9 @@ static const struct family shard_families[] = {
           "Replies that wait until their event is on the disk."),
 };
 
-#define TABLE(name, type, field, help)                                      \
-    {                                                                       \
-        "psd_table_" name, type, help, offsetof(struct report_table, field) \
+#define TABLE(name, type, field, help)                                     \
+    {                                                                      \
+        "psd_table_" name, type, help, offsetof(struct stats_table, field) \
     }
 static const struct family table_families[] = {
     TABLE("rows", "gauge", n_rows, "Rows of a table on a shard."),
@@ -109,7 +109,7 @@ static const struct family table_families[] = {
     TABLE("slab_bytes", "gauge", slab_bytes,
           "Memory of a table's rows, heads and free places included."),
     TABLE("index_bytes", "gauge", index_bytes, "Memory of a table's index."),
-    TABLE("sketch_bytes", "gauge", sketch_bytes,
+    TABLE("sketch_bytes", "gauge", count_min_bytes,
           "Memory of the counters of keys that have no row yet."),
     TABLE("memory_max_bytes", "gauge", bytes_max,
           "Budget of a table on a shard; 0 is none of its own."),
@@ -136,9 +136,9 @@ static const struct family table_families[] = {
           "Rows of a table removed as too few pushes came in rare_clocks."),
 };
 
-#define JOB(name, type, field, help)                                    \
-    {                                                                   \
-        "psd_job_" name, type, help, offsetof(struct report_job, field) \
+#define JOB(name, type, field, help)                                   \
+    {                                                                  \
+        "psd_job_" name, type, help, offsetof(struct stats_job, field) \
     }
 static const struct family job_families[] = {
     JOB("min_clock", "gauge", min_clock,
@@ -224,7 +224,7 @@ static void put_net(FILE *out, const struct node_report *node)
         const struct family *f = &net_families[i];
 
         put_head(out, f->name, f->type, f->help);
-        fprintf(out, "%s{shard=\"door\"} %" PRIu64 "\n", f->name, field(&node->door, f));
+        fprintf(out, "%s{shard=\"door\"} %" PRIu64 "\n", f->name, field(&node->listener, f));
         for (uint32_t s = 0; s < node->n_shards; s++)
             if (node->shards[s])
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
@@ -255,8 +255,8 @@ static void put_shards(FILE *out, const struct node_report *node)
         if (node->shards[s])
             fprintf(out, "psd_shard_report_age_seconds{shard=\"%" PRIu32 "\"} %.3f\n",
                     node->shards[s]->shard,
-                    node->now_mono_ms > node->shards[s]->made_mono_ms
-                        ? (double)(node->now_mono_ms - node->shards[s]->made_mono_ms) / 1000
+                    node->clock_mono_ms > node->shards[s]->made_mono_ms
+                        ? (double)(node->clock_mono_ms - node->shards[s]->made_mono_ms) / 1000
                         : 0.0);
 }
 
@@ -270,7 +270,7 @@ static void put_overheads(FILE *out, const struct node_report *node)
         for (uint32_t t = 0; node->shards[s] && t < node->shards[s]->n_tables; t++) {
             fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
             put_label(out, "table", node->shards[s]->tables[t].spec.name);
-            fprintf(out, "} %.3f\n", report_overhead(&node->shards[s]->tables[t]));
+            fprintf(out, "} %.3f\n", stats_overhead(&node->shards[s]->tables[t]));
         }
 }
 
@@ -361,7 +361,7 @@ static void put_latencies(FILE *out, const struct node_report *node)
 }
 
 /* shard="0",job="..." as text, to be freed; NULL without memory. */
-static char *job_labels(const struct shard_report *shard, const struct report_job *job)
+static char *job_labels(const struct shard_report *shard, const struct stats_job *job)
 {
     char *labels = NULL;
     size_t n_bytes;
@@ -387,7 +387,7 @@ static void put_staleness(FILE *out, const struct node_report *node)
              "Clocks that answered pulls were ahead of the job's min clock.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_jobs; i++) {
-            const struct report_job *job = &node->shards[s]->jobs[i];
+            const struct stats_job *job = &node->shards[s]->jobs[i];
             char *labels = job_labels(node->shards[s], job);
 
             if (labels)
@@ -412,23 +412,23 @@ static void put_jobs(FILE *out, const struct node_report *node)
     put_staleness(out, node);
 }
 
-static uint64_t worker_clock(const struct report_worker *w)
+static uint64_t worker_clock(const struct stats_worker *w)
 {
     return w->clock;
 }
 
-static uint64_t worker_is_live(const struct report_worker *w)
+static uint64_t worker_is_live(const struct stats_worker *w)
 {
     return w->state == WORKER_LIVE;
 }
 
 static void put_workers(FILE *out, const struct node_report *node, const char *name,
-                        const char *help, uint64_t (*value)(const struct report_worker *))
+                        const char *help, uint64_t (*value)(const struct stats_worker *))
 {
     put_head(out, name, "gauge", help);
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_workers; i++) {
-            const struct report_worker *w = &node->shards[s]->workers[i];
+            const struct stats_worker *w = &node->shards[s]->workers[i];
 
             fprintf(out, "%s{shard=\"%" PRIu32 "\",rank=\"%" PRIu32 "\"", name,
                     node->shards[s]->shard, w->rank);
@@ -456,9 +456,9 @@ char *render_metrics(const struct node_report *node)
     put_codec_bytes(out, node, "psd_values_sent_bytes_total", "Encoded row values sent.",
                     offsetof(struct shard_counters, value_bytes_out));
     put_request_counts(out, node, "psd_requests_total", "Requests answered.",
-                       offsetof(struct report_requests, n));
+                       offsetof(struct stats_requests, n));
     put_request_counts(out, node, "psd_requests_refused_total", "Requests refused.",
-                       offsetof(struct report_requests, n_refused));
+                       offsetof(struct stats_requests, n_refused));
     put_latencies(out, node);
     put_jobs(out, node);
     put_workers(out, node, "psd_worker_clock", "Steps that a worker has finished.",

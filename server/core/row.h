@@ -19,10 +19,10 @@ struct row {
 #define ROW_TOUCHES_MAX 255u
 
 /* A row's flags. */
-#define ROW_VISITED 2u /* the sweep has seen it: its touches count from then (shard_sweep.h) */
+#define ROW_VISITED 2u /* the sweep has seen it: its touches count from then (expire.h) */
 #define ROW_AGED \
-    8u /* its touches have changed, but by no push, since a walk read it (shard_walk.h) */
-#define ROW_MAKING 16u /* of a push that may still be refused (shard_blocks.h) */
+    8u /* its touches have changed, but by no push, since a scan read it (snapshot_scan.h) */
+#define ROW_MAKING 16u /* of a push that may still be refused (row_admission_blocks()) */
 #define ROW_FREE 4u    /* the table's own: no row is here, `key` leads to the next such place */
 
 /* The number of the push that last changed the row, shard-wide; 0: none has. */

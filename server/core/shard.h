@@ -1,27 +1,25 @@
 /*
- * What one shard knows and can do: its tables, its jobs, and pull and push on them. No sockets,
- * no files, no clock, no thread: time is an argument, and given the same calls in the same
- * order it ends in the same bytes.
+ * One shard: its tables, its jobs, and pull and push on them. A shard has no sockets, files, clock or
+ * threads. Time is an argument; the same calls in the same order give the same bytes.
  *
  * A shard belongs to one thread from shard_new() to shard_free().
  *
  * Consistency (DESIGN.md, "Consistency, exactly"):
- *   - asynchronous and bounded-staleness tables: a push is applied when it arrives;
- *   - lock step (BSP) tables: the gradients of clock c wait until every counted worker has
- *     ticked past c, then they are combined in rank order, weighted by n_samples / total, and
- *     applied once; assignments, which are how tables begin, are applied when they arrive;
- *   - a worker is counted while it is expected (not yet joined, until the join deadline) or
- *     live (lease);
- *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables
- *     asked for; in a job of bounded staleness none of a step behind a meeting before all have come
- *     to it (shard_config.meet_steps), and no push of one is judged.
+ *   - asynchronous and bounded-staleness (SSP) tables: a push is applied when it arrives;
+ *   - lock-step (BSP) tables: the gradients of clock c are held until every counted worker has ticked
+ *     past c. Then they are combined in rank order, weighted by n_samples / total, and applied once.
+ *     Assignments, which initialise tables, are applied when they arrive;
+ *   - a worker is counted while it is expected (not yet joined, until the join deadline) or live
+ *     (lease);
+ *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables in the
+ *     pull. An SSP job also has sync points (shard_config.sync_steps): pulls of steps behind a sync
+ *     point wait, and pushes are not committed, until all workers have arrived at it.
  *
- * A push is judged when its number is next: applied or refused, the number is used up and the
- * tick counts, so a refusal is told once and never stops the job. All that can fail fails
+ * A push is committed when its sequence number is next: it is applied or refused, its number is used
+ * up and its tick counts. So a refusal is sent once and never stops the job. All failures happen
  * before a weight has changed.
  *
- * This is the interface; shard_*.c are behind it, and README.md beside it tells the way of a
- * push through them.
+ * README.md beside this file shows the path of a push through server/core.
  */
 #ifndef SERVER_CORE_SHARD_H
 #define SERVER_CORE_SHARD_H
@@ -29,16 +27,18 @@
 #include "common/histogram.h"
 #include "common/status.h"
 #include "common/thread_role.h"
-#include "proto/keys.h"
+#include "proto/codec_catalog.h"
+#include "proto/key_codec.h"
 #include "proto/section.h"
-#include "proto/spec.h"
-#include "server/core/roster.h"
-#include "server/core/shard_journal.h"
+#include "proto/table_spec.h"
+#include "server/core/membership.h"
+#include "server/core/shard_events.h"
 #include "server/core/table.h"
 
 #define SHARD_N_TABLES_MAX 1024u
 
 struct shard;
+struct shard_entry;
 
 struct shard_config {
     uint32_t shard, n_shards;  /* this one, and how many the cluster has */
@@ -46,12 +46,12 @@ struct shard_config {
     uint32_t lease_ms;         /* a worker that is silent for longer is dead */
     uint32_t join_ms;          /* how long the others wait for a worker that has never come */
     uint32_t park_ms;          /* the longest that a pull may be parked */
-    /* Jobs in bounded staleness meet every so many steps, which makes a cut (shard_cut.h); 0: never */
-    uint32_t meet_steps;
+    /* Steps between two sync points of an SSP job (sync_point.h); 0: no sync points */
+    uint32_t sync_steps;
 };
 
-/* One table as the outside sees it. n_pushes counts pushes of gradients, also empty ones, and
- * all pushes of one lock-step clock as one; assignments do not count. */
+/* Public state of one table. n_pushes counts pushes of gradients, also empty ones, and all pushes of
+ * one lock-step clock as one; assignments do not count. */
 struct shard_table {
     struct table_spec spec;
     struct table *rows;                    /* owned by the shard */
@@ -59,30 +59,30 @@ struct shard_table {
     uint32_t payload_bytes, weights_bytes; /* of a row, and the weights' part of it */
     uint64_t rows_refused;
     uint64_t rows_pulled, rows_pushed;
-    /* Pushes of keys that were not admitted; rows that went: to make room, not pushed for
-     * idle_clocks, for ttl_s, too seldom. */
+    /* Pushes of keys that were not admitted; rows removed: evicted by the budget, idle for idle_clocks,
+     * older than ttl_s, too rarely pushed. */
     uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
-    uint64_t bytes_max;    /* this shard's part of the table's budget; 0: no limit of its own */
-    uint64_t sketch_bytes; /* of what counts keys that have no row yet */
+    uint64_t bytes_max; /* this shard's part of the table's budget; 0: no limit of its own */
+    uint64_t count_min_bytes; /* of what counts keys that have no row yet */
 };
 
 struct shard_push_result {
     int status;     /* what the worker is told: 0 or a refusal */
     char text[200]; /* a sentence when refused */
-    /* Had been judged before; nothing done. The worker's last refused push is refused again. */
+    /* Committed before; nothing done. If it is the worker's last refused push, it is refused again. */
     bool repeated;
     uint64_t min_clock, version;
     uint64_t rows_refused; /* new rows that found no place in the budget during this call */
 };
 
-/* The last push that held NaN or Inf, or was refused otherwise: kept for the operator. table is
- * "" and key 0 where the refusal is not about one. */
+/* The last refused push, kept for the operator. table is "" and key 0 if the refusal concerns no
+ * table. */
 struct shard_refusal {
     uint64_t n; /* how many so far */
     int status;
     char text[200];
     char worker[64];
-    char table[SPEC_NAME_MAX];
+    char table[TABLE_SPEC_NAME_MAX];
     uint64_t key, clock;
 };
 
@@ -99,13 +99,13 @@ struct shard_counters {
 struct shard *shard_new(const struct shard_config *config);
 void shard_free(struct shard *s) ON_SHARD;
 
-/* As it was when it was new, at the same address: what a restore that failed has put in goes. No walk
- * and no journal may be there. */
+/* Resets the shard to its new state, at the same address, after a failed restore. No scan may be under
+ * way and no events may be set. */
 void shard_clear(struct shard *s) ON_SHARD;
 
-/* Makes the table, or finds it with the same specification. With must_exist only the name
- * counts. PS_ESPEC (err says which field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC,
- * -EAGAIN (the journal is full). */
+/* Creates the table, or finds it with the same specification. With must_exist only the name is
+ * compared. PS_ESPEC (err names the field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC, -EAGAIN (the
+ * log is full). */
 int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
                     uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
@@ -113,43 +113,42 @@ int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_ex
 struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;
 uint32_t shard_n_tables(const struct shard *s) ON_SHARD;
 
-/* The jobs and their workers: join, beat, leave, look up (roster.h). */
-struct roster *shard_roster(struct shard *s) ON_SHARD;
+/* The jobs and their workers: join, beat, leave, look up (membership.h). */
+struct membership *shard_membership(struct shard *s) ON_SHARD;
 
-/* One push of `worker`. Always fills *ret. Returns 0 when the push is or had been judged, else
- * (the same as ret->status) why it was not, its number being still to come: -ENOMEM (all is as
- * it was; also when it is ahead of the others and there is no place for it while they are
- * behind), -EAGAIN (the same, the journal being full), -EBUSY (it is behind a meeting to which another
- * worker has still to come), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (not live).
+/* Handles one push of `worker`. Always fills *ret. Returns 0 if the push is committed, now or before.
+ * Else returns the reason (the same as ret->status) and the push is still to come: -ENOMEM (the state
+ * is unchanged; also if the push is ahead of the others and there is no memory to hold it), -EAGAIN (the
+ * same, the log is full), -EBUSY (the push is behind a sync point at which another worker has not
+ * arrived), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (worker is not live).
  *
- * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD,
- * PS_ENAN, PS_EPROTO (a table in two sections; a clock out of range, or of a lock-step push one
- * that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step).
- * One fault refuses the whole push. Rows of sparse tables that have no place in the memory budget, or
- * find no memory at all, refuse nothing: they are left out, in ascending order of keys the last
- * ones, and counted. Blocks of a dense table that find no place refuse it (PS_EBUDGET), or leave it
- * unjudged (-ENOMEM).
+ * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN,
+ * PS_EPROTO (a table in two sections; a clock out of range; a lock-step clock that the worker has ticked
+ * past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step). One fault refuses the whole push.
+ *
+ * Rows of sparse tables without space in the memory budget, or without memory, refuse nothing: the last
+ * ones in ascending order of keys are left out and counted. Blocks of a dense table without space refuse
+ * the push (PS_EBUDGET) or leave it uncommitted (-ENOMEM).
  *
  * After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
 /*
- * The same in slices of about SHARD_SLICE_BYTES of rows, so that a large push stalls nobody for
- * longer than a slice. What a push is does not change: it is judged whole, and takes its place in
- * the order of pushes (number, version, step count, tick) at one moment, before its first row
- * changes. From then on whoever reads or changes a row that it has still to change gets that row
- * changed first; so all see it as if it had happened at once. Only who is asked first for room,
- * when a budget is full or keys are admitted by their count, may be another.
+ * shard_push() in slices of about SHARD_SLICE_BYTES of rows, so that a large push delays other requests
+ * by one slice at most. The meaning of a push is the same: it is checked whole, and takes its place in
+ * the order of pushes (number, version, step count, tick) at one moment, before its first row changes.
+ * From then on, a reader or writer of a row that the push has still to change gets that row changed
+ * first, so the push appears atomic. Only the order of requests for budget and admission may differ.
  *
- * One at a time is under way in a shard; smaller ones overtake it. *push, the bytes that it
- * points to and *worker stay borrowed while it is. ret is filled, as of that moment, when all of
- * its rows have changed; the status returned then is shard_push()'s.
+ * One push in slices is under way at a time; smaller ones overtake it. *push, the bytes it points to and
+ * *worker stay borrowed meanwhile. ret is filled, as of that moment, when all rows have changed; the
+ * status returned then is shard_push()'s.
  */
 enum shard_push_state {
-    SHARD_PUSH_JUDGED,
-    SHARD_PUSH_UNDER_WAY, /* shard_push_more() goes on with it */
-    SHARD_PUSH_LATER /* too large to overtake the one under way: nothing done, begin again */
+    SHARD_PUSH_DONE,
+    SHARD_PUSH_RUNNING, /* shard_push_more() goes on with it */
+    SHARD_PUSH_BUSY     /* too large to overtake the one under way: nothing done, begin again */
 };
 
 #define SHARD_SLICE_BYTES (512u << 10)
@@ -160,28 +159,27 @@ int shard_push_begin(struct shard *s, struct worker *worker, const struct push *
 int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *ret,
                     enum shard_push_state *ret_state) ON_SHARD MUST_CHECK;
 
-/* All that is left of the push under way, at once: before a worker joins or leaves, before a
- * checkpoint, before its bytes go. shard_push_more() then tells how it was judged. */
-void shard_settle(struct shard *s) ON_SHARD;
+/* Finishes the push under way at once: before a worker joins or leaves, before a checkpoint, before its
+ * bytes are freed. shard_push_more() then returns its result. */
+void shard_finish_push(struct shard *s) ON_SHARD;
 
-/* Counts a push that did not get so far: roster_find() says that its sender is fenced. */
+/* Counts a push whose sender membership_find() has found fenced. */
 void shard_push_fenced(struct shard *s) ON_SHARD;
 
-/* Sizes of the answer: ret_value_bytes[i] for each section, before room is made for anything; of a
- * section that asks for state (section.h) the most that it can take.
- * Refuses unknown tables, wrong codecs, more keys than can stand in their bytes, counts whose
- * answer would pass `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
+/* Sizes of the reply: ret_value_bytes[i] for each section, before memory is reserved. For a section that
+ * asks for state (section.h): its upper bound. Refuses unknown tables, wrong codecs, more keys than
+ * their bytes can hold, replies above `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err) ON_SHARD MUST_CHECK;
 
-/* May this pull be answered now? worker NULL (a reader): always. */
+/* True if this pull can be answered now. worker NULL (a reader): always. */
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
     ON_SHARD;
 
-/* The min clock of its job that a pull waits for; 0: any will do. *ret_is_cut: it is a meeting's, and
- * not the bound's. */
+/* The min clock of its job that a pull waits for; 0: none. *ret_is_sync_point: the wait is for a sync
+ * point, not for the staleness bound. */
 uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
-                          bool *ret_is_cut) ON_SHARD;
+                          bool *ret_is_sync_point) ON_SHARD;
 
 /* Encodes the rows into dst (one section behind the other). A key without a
  * row reads as its initial weights; pulling makes no row. Counts the staleness that the answer
@@ -191,20 +189,32 @@ int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, 
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
     ON_SHARD MUST_CHECK;
 
-/* The same in slices: a pull being answered. Each row is read whole; between slices others
- * change rows. *pull, the bytes that it points to and dst stay borrowed. */
-struct shard_pull_run {
+/* A section of a pull or push, resolved against its table. section_check.h fills it; private to the
+ * shard. */
+struct shard_section {
+    const struct section *sent; /* borrowed: as it was received */
+    struct shard_entry *entry;
+    const struct codec *codec;    /* static */
+    size_t row_bytes;             /* as encoded; of a pull that asks for state: as stored */
+    struct key_codec_reader keys; /* those that have still to be read */
+};
+
+/* A pull in slices. Each row is read whole; between slices other requests change rows. *pull, the bytes
+ * it points to and dst stay borrowed. */
+struct shard_pull_op {
     const struct pull *pull;
-    uint64_t min_clock, version; /* when reading began: the answer holds at least these */
-    uint8_t *dst;                /* where the next row goes */
-    uint32_t section;            /* the one being read */
-    uint32_t n_read;             /* rows of it */
-    uint8_t *present;            /* of a section that asks for state: its bits, in the answer */
-    struct keys_reader keys;     /* of that section */
-    const uint64_t *known; /* shard_pull_know(): the next key of those to be read; or NULL */
-    size_t n_known;        /* how many were read so far */
-    bool is_open;          /* `keys` has begun */
-    bool done;             /* all rows are read: shard_pull_end() */
+    uint64_t min_clock, version;  /* when reading began: the answer holds at least these */
+    uint8_t *dst;                 /* where the next row goes */
+    uint32_t at;                  /* the section being read */
+    struct shard_section section; /* that one */
+    uint32_t n_read;              /* rows of it */
+    uint8_t *present;             /* of a section that asks for state: its bits, in the reply */
+    bool copies;                  /* its rows are stored as they are sent */
+    const uint64_t
+        *known;     /* shard_pull_decode_keys(): the next key of those to be read; or NULL */
+    size_t n_known; /* how many were read so far */
+    bool is_open;   /* `section` is filled */
+    bool done;      /* all rows are read: shard_pull_end() */
     /* What the sections read so far have taken, the one being read up to here included: what was
      * planned, or less where it asks for state. */
     size_t value_bytes[SECTIONS_MAX];
@@ -212,52 +222,51 @@ struct shard_pull_run {
 
 /* worker NULL: a reader, for whom min clock is 0. */
 void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
-                      uint8_t *dst, struct shard_pull_run *ret) ON_SHARD;
-/* Before the first slice: reads the keys, all sections' behind each other, to `keys`, which stays
- * borrowed: some tens of thousands in a call, until run->known is set. Then no slice can be refused any
- * more. Refusals as shard_pull(). */
-int shard_pull_know(struct shard *s, struct shard_pull_run *run, uint64_t *keys,
-                    struct err *err) ON_SHARD MUST_CHECK;
+                      uint8_t *dst, struct shard_pull_op *ret) ON_SHARD;
+/* Before the first slice: decodes the keys of all sections, one behind the other, into `keys`, which
+ * stays borrowed. One call decodes some tens of thousands; the last one sets run->known. After that no
+ * slice is refused. Refusals as shard_pull(). */
+int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *run, uint64_t *keys,
+                           struct err *err) ON_SHARD MUST_CHECK;
 /* One slice more. Refusals as shard_pull(). */
-int shard_pull_more(struct shard *s, struct shard_pull_run *run, struct err *err)
+int shard_pull_more(struct shard *s, struct shard_pull_op *run, struct err *err)
     ON_SHARD MUST_CHECK;
 /* Counts a pull that was read to its end, as shard_pull() does. */
-void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_run *run)
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *run)
     ON_SHARD;
-/* What a slice writes at most, of a pull that shard_pull_plan() has passed and that asks for no state.
- * dst may be another one in each slice. */
-size_t shard_pull_slice_room(const struct shard *s, const struct pull *pull) ON_SHARD;
-/* Is one slice not enough? For a pull that shard_pull_plan() has passed. */
+/* Upper bound of the bytes that a slice writes, for a pull that shard_pull_plan() has accepted and that
+ * asks for no state. dst may differ in each slice. */
+size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull) ON_SHARD;
+/* True if the pull needs more than one slice. For a pull that shard_pull_plan() has accepted. */
 bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
 
-/* From here on the journal (shard_journal.h; borrowed) is told all that changes the shard; NULL: no
- * more. To be called between requests, after shard_settle(). */
-void shard_listen(struct shard *s, const struct shard_journal *journal) ON_SHARD;
+/* Sets the receiver of all following changes (shard_events.h; borrowed); NULL: none. To be called
+ * between requests, after shard_finish_push(). */
+void shard_set_events(struct shard *s, const struct shard_events *events) ON_SHARD;
 
-/* Time passes: leases and join deadlines end, lock-step clocks that waited for the
- * dead are applied. True if a parked pull may have become ready. Also to be called
- * after roster_leave(). */
+/* Advances the time: ends leases and join deadlines, and applies lock-step clocks that waited for dead
+ * workers. True if a parked pull may have become ready. Also to be called after membership_leave(). */
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
-/* Puts a row from a checkpoint in place; stamp as row_stamp(), payload: payload_bytes of the
- * table, or NULL: as a row begins. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT
- * (a block that the dense table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
-int shard_restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
-                      const void *payload) ON_SHARD MUST_CHECK;
+/* Restores a row from a checkpoint; stamp as row_stamp(), payload: payload_bytes of the table, or NULL:
+ * initial weights. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the
+ * dense table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
+int restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
+                const void *payload) ON_SHARD MUST_CHECK;
 
-/* Many of them: rows as a walk writes them, key u64, stamp u64, payload; keys u64 of rows that are not to be
- * there. *ret_n_ours: those that are this shard's; nothing is done with others. */
-int shard_restore_rows(struct shard *s, uint32_t table_id, const uint8_t *rows, uint32_t n_rows,
-                       uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
-int shard_restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, uint32_t n_keys,
-                       uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
+/* Restores many rows, in the format of a scan: key u64, stamp u64, payload. restore_gone() removes rows
+ * by keys u64. *ret_n_ours: rows or keys of this shard; others are skipped. */
+int restore_rows(struct shard *s, uint32_t table_id, const uint8_t *rows, uint32_t n_rows,
+                 uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
+int restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, uint32_t n_keys,
+                 uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
 
-/* About so many rows of the table are to be restored: an empty one makes ready for them. */
-void shard_restore_expect(struct shard *s, uint32_t table_id, uint64_t n_rows) ON_SHARD;
+/* Sizes an empty table for about n_rows rows to be restored. */
+void restore_expect(struct shard *s, uint32_t table_id, uint64_t n_rows) ON_SHARD;
 
-/* Counts only grow: what is there stands where it is greater. */
-void shard_restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes,
-                          uint64_t version) ON_SHARD;
+/* Sets counts; a count never decreases. */
+void restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes, uint64_t version)
+    ON_SHARD;
 
 uint64_t shard_version(const struct shard *s) ON_SHARD;
 /* Rows, index, and pushes held for lock step. */

@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
-#include "server/core/table_grow.h"
+#include "common/memory.h"
 
 #define N_NUMBERS_MAX UINT32_MAX
 #define SLAB_BYTES_FIRST ((size_t)16 << 10)
@@ -17,33 +16,33 @@
  *      that begins at `free`.
  */
 struct table {
-    struct table_index index;
-    struct table_slabs rows;
+    struct hash_index index;
+    struct slab rows;
     uint64_t
         free; /* 1 + the number of the first free row; its key is the next such; 0: the end */
     uint64_t n_rows, n_removed;
     uint64_t n_changes; /* of the index, and tries */
-    struct budget budget;
+    struct memory_budget budget;
 };
 
 int table_new(struct table **ret_table, uint32_t payload_bytes, uint64_t max_bytes,
-              struct budget *parent)
+              struct memory_budget *parent)
 {
-    struct budget budget = { .parent = parent, .max = max_bytes };
-    int status = budget_take(&budget, sizeof(struct table));
+    struct memory_budget budget = { .parent = parent, .max = max_bytes };
+    int status = memory_budget_take(&budget, sizeof(struct table));
     struct table *t;
 
     if (status)
         return status;
-    t = mem_try_alloc(sizeof *t);
+    t = memory_try_alloc(sizeof *t);
     if (!t) {
-        budget_give(&budget, sizeof *t);
+        memory_budget_give(&budget, sizeof *t);
         return -ENOMEM;
     }
     t->budget = budget;
-    table_index_init(&t->index, &t->budget);
-    table_slab_init(&t->rows, (sizeof(struct row) + payload_bytes + 3) & ~(size_t)3,
-                    SLAB_BYTES_FIRST, &t->budget);
+    hash_index_init(&t->index, &t->budget);
+    slab_init(&t->rows, (sizeof(struct row) + payload_bytes + 3) & ~(size_t)3, SLAB_BYTES_FIRST,
+              &t->budget);
     *ret_table = t;
     return 0;
 }
@@ -52,9 +51,9 @@ void table_free(struct table *t)
 {
     if (!t)
         return;
-    table_index_deinit(&t->index);
-    table_slab_deinit(&t->rows);
-    budget_give(&t->budget, sizeof *t);
+    hash_index_deinit(&t->index);
+    slab_deinit(&t->rows);
+    memory_budget_give(&t->budget, sizeof *t);
     free(t);
 }
 
@@ -82,10 +81,10 @@ void table_facts(const struct table *t, struct table_facts *ret)
 void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_keys,
                       struct row **ret_rows)
 {
-    table_index_find(&t->index, &t->rows, keys, n_keys, ret_rows);
+    hash_index_find(&t->index, &t->rows, keys, n_keys, ret_rows);
 }
 
-void table_group_begin(const struct table *t, struct table_group *g, const uint64_t *keys,
+void table_group_begin(const struct table *t, struct hash_index_group *g, const uint64_t *keys,
                        uint32_t n_keys, struct row **ret_rows)
 {
     g->keys = keys;
@@ -93,19 +92,19 @@ void table_group_begin(const struct table *t, struct table_group *g, const uint6
     g->n_keys = n_keys;
     g->n_changes = t->n_changes;
     if (t->index.n_segments)
-        table_index_ask_lines(&t->index, g);
+        hash_index_ask_lines(&t->index, g);
 }
 
-void table_group_ask(const struct table *t, struct table_group *g)
+void table_group_ask(const struct table *t, struct hash_index_group *g)
 {
     if (g->n_changes == t->n_changes && t->index.n_segments)
-        table_index_ask_rows(&t->index, &t->rows, g);
+        hash_index_ask_rows(&t->index, &t->rows, g);
 }
 
-void table_group_end(const struct table *t, struct table_group *g)
+void table_group_end(const struct table *t, struct hash_index_group *g)
 {
     if (g->n_changes == t->n_changes && t->index.n_segments)
-        table_index_compare(&t->index, &t->rows, g);
+        hash_index_compare(&t->index, &t->rows, g);
     else
         table_find_batch(t, g->keys, g->n_keys, g->rows);
 }
@@ -117,11 +116,11 @@ static int take_number(struct table *t, uint64_t *ret_number)
 
     if (t->free) {
         *ret_number = t->free - 1;
-        row = table_slab_at(&t->rows, *ret_number);
+        row = slab_at(&t->rows, *ret_number);
         t->free = row->key;
         return 0;
     }
-    return t->rows.n_things < N_NUMBERS_MAX ? table_slab_next(&t->rows, ret_number) : -ENOMEM;
+    return t->rows.n_things < N_NUMBERS_MAX ? slab_next(&t->rows, ret_number) : -ENOMEM;
 }
 
 int table_insert(struct table *t, uint64_t key, struct row **ret_row)
@@ -131,15 +130,15 @@ int table_insert(struct table *t, uint64_t key, struct row **ret_row)
     int status;
 
     t->n_changes++;
-    status = table_grow_reserve(&t->index, &t->rows, key);
+    status = hash_index_reserve(&t->index, &t->rows, key);
     if (!status)
         status = take_number(t, &number);
     if (status)
         return status;
-    row = table_slab_at(&t->rows, number);
+    row = slab_at(&t->rows, number);
     row->key = key;
     row->stamp = 0;
-    table_index_put(&t->index, key, (uint32_t)number);
+    hash_index_put(&t->index, key, (uint32_t)number);
     t->n_rows++;
     *ret_row = row;
     return 0;
@@ -151,9 +150,9 @@ int table_upsert_batch(struct table *t, const uint64_t *keys, uint32_t n_keys,
     int status = 0;
 
     for (uint32_t i = 0; i < n_keys && !status; i++) {
-        ret_rows[i] = t->index.n_segments ? table_index_find_one(&t->index, &t->rows, keys[i],
-                                                                 hash_mix(keys[i]))
-                                          : NULL;
+        ret_rows[i] = t->index.n_segments
+                          ? hash_index_find_one(&t->index, &t->rows, keys[i], hash_mix(keys[i]))
+                          : NULL;
         if (!ret_rows[i])
             status = table_insert(t, keys[i], &ret_rows[i]);
     }
@@ -163,17 +162,17 @@ int table_upsert_batch(struct table *t, const uint64_t *keys, uint32_t n_keys,
 void table_expect(struct table *t, uint64_t n_rows)
 {
     t->n_changes++;
-    table_grow_ahead(&t->index, &t->rows, n_rows);
+    hash_index_expect(&t->index, &t->rows, n_rows);
 }
 
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max)
 {
-    return table_index_near(&t->index, &t->rows, key, ret_rows, n_max);
+    return hash_index_near(&t->index, &t->rows, key, ret_rows, n_max);
 }
 
 void table_remove(struct table *t, struct row *row)
 {
-    uint32_t number = table_index_take(&t->index, &t->rows, row);
+    uint32_t number = hash_index_remove(&t->index, &t->rows, row);
 
     t->n_changes++;
     row->key = t->free;
@@ -187,8 +186,8 @@ bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret
 {
     uint64_t n_segments = t->n_rows ? t->index.n_segments * n_rows / t->n_rows + 1 : 0;
 
-    return table_slab_ahead(&t->rows, n_rows, ret_pages, ret_bytes) ||
-           table_slab_ahead(&t->index.lines, n_segments, ret_pages, ret_bytes);
+    return slab_ahead(&t->rows, n_rows, ret_pages, ret_bytes) ||
+           slab_ahead(&t->index.lines, n_segments, ret_pages, ret_bytes);
 }
 
 uint64_t table_n_numbers(const struct table *t)
@@ -198,7 +197,7 @@ uint64_t table_n_numbers(const struct table *t)
 
 uint32_t table_number(const struct table *t, const struct row *row)
 {
-    return table_index_number(&t->index, &t->rows, row);
+    return hash_index_number(&t->index, &t->rows, row);
 }
 
 struct row *table_row(const struct table *t, uint64_t i)
@@ -206,6 +205,6 @@ struct row *table_row(const struct table *t, uint64_t i)
     struct row *row;
 
     assert(i < t->rows.n_things);
-    row = table_slab_at(&t->rows, i);
+    row = slab_at(&t->rows, i);
     return row_flags(row) & ROW_FREE ? NULL : row;
 }

@@ -1,17 +1,16 @@
 /*
  * One shard's slice of one table: key -> row.
  *
- *     directory   the hash's skewed upper bits say which segment
+ *     directory   the skewed upper bits of the hash select a segment
  *     segments    of 1024 lines of 64 bytes (fewer in a small table)
  *                 line: [ 12 tags u8 | n_passed u32 | 12 row numbers u32 ]
- *     slabs       of rows, by row number, in order of first use; numbers of removed rows are
- *                 used again
+ *     slabs       of rows, by row number, in order of first use; numbers of removed rows are reused
  *                 row:  [ key | stamp | weights, optimizer's state ]
  *
- * Lookups go in batches: all hashes, then all lines, then all rows, each asked for before it is
- * read. A full segment splits in two; the skew makes segments fill one after another and not all
- * at once, so that no request pays for the growth of a whole table (server/README.md, "The engine").
- * Rows never move: a row's pointer and number are good until it is removed.
+ * Lookups go in batches: all hashes, then all lines, then all rows, each prefetched before it is read. A
+ * full segment splits in two. The skew makes segments fill one after another, so that no request pays for
+ * the growth of a whole table (server/README.md, "The engine"). Rows never move: a row's pointer and number
+ * are valid until it is removed.
  *
  * Segments and rows lie in huge pages. Memory is taken from the budget before it is held.
  */
@@ -21,9 +20,9 @@
 #include <stdbool.h>
 
 #include "common/base.h"
-#include "server/core/budget.h"
+#include "server/core/hash_index.h"
+#include "server/core/memory_budget.h"
 #include "server/core/row.h"
-#include "server/core/table_group.h"
 
 struct table;
 
@@ -39,7 +38,7 @@ struct table_facts {
 /* PS_OK, PS_EBUDGET or -ENOMEM with *ret_table untouched. The caller owns the table; `parent`
  * (may be NULL) is borrowed for its life; max_bytes is the table's own limit, 0: none. */
 int table_new(struct table **ret_table, uint32_t payload_bytes, uint64_t max_bytes,
-              struct budget *parent) MUST_CHECK;
+              struct memory_budget *parent) MUST_CHECK;
 
 /* Frees the table and every row, and gives the budget back. NULL is fine. */
 void table_free(struct table *t);
@@ -56,44 +55,44 @@ void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_ke
                       struct row **ret_rows);
 
 /*
- * The same for up to TABLE_GROUP_MAX keys in three steps, between which the caller does other work
- * while memory is on its way: _begin asks for the lines of the index, _ask for the rows that these
- * name, _end fills ret_rows. The table may change in between; keys and ret_rows stay borrowed.
+ * The same for up to HASH_INDEX_GROUP_MAX keys in three steps; the caller does other work while memory is
+ * fetched. _begin prefetches the lines of the index, _ask the rows that these name, _end fills ret_rows.
+ * The table may change in between; keys and ret_rows stay borrowed.
  */
-void table_group_begin(const struct table *t, struct table_group *g, const uint64_t *keys,
+void table_group_begin(const struct table *t, struct hash_index_group *g, const uint64_t *keys,
                        uint32_t n_keys, struct row **ret_rows);
-void table_group_ask(const struct table *t, struct table_group *g);
-void table_group_end(const struct table *t, struct table_group *g);
+void table_group_ask(const struct table *t, struct hash_index_group *g);
+void table_group_end(const struct table *t, struct hash_index_group *g);
 
-/* A row for `key`, which is not there: stamp 0, its payload not set. PS_EBUDGET or -ENOMEM: the
- * table is as it was. Never moves a row. */
+/* Inserts a row for `key`, which is absent: stamp 0, payload not set. PS_EBUDGET or -ENOMEM: the table is
+ * unchanged. Never moves a row. */
 int table_insert(struct table *t, uint64_t key, struct row **ret_row) MUST_CHECK;
 
-/* rows[i] = the row of keys[i]; a new one, as table_insert() makes it, where there is
- * none. Of a key that is there twice the second finds the row of the first. PS_EBUDGET, -ENOMEM: some are made. */
+/* rows[i] = the row of keys[i]; a new one, as from table_insert(), if the key is absent. A repeated key
+ * finds the row of its first occurrence. PS_EBUDGET, -ENOMEM: some rows are inserted. */
 int table_upsert_batch(struct table *t, const uint64_t *keys, uint32_t n_keys,
                        struct row **ret_rows) MUST_CHECK;
 
-/* About so many rows are to come: the index of an empty table grows at once, as far as it can. */
+/* Grows the index of an empty table for about n_rows rows, as far as it can. */
 void table_expect(struct table *t, uint64_t n_rows);
 
-/* Up to n_max rows that stand in the same part of the index as `key` does or would: with one of
- * them removed the index has a place for `key`. Returns how many. */
+/* Up to n_max rows in the same part of the index as `key`: with one of them removed the index has a place
+ * for `key`. Returns the number of rows. */
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max);
 
-/* The row is gone and its number free. Its memory is kept for new rows. */
+/* Removes the row and frees its number. Its memory is kept for new rows. */
 void table_remove(struct table *t, struct row *row);
 
-/* Memory that about n_rows new rows will be the first to touch, of the rows or of the index; each
- * part of it is named once. It is not held yet, so where there is a budget none is named. For pages_touch(), from any thread as long as the
- * table lives: a huge page is cleared when it is first touched, which takes from a fraction of a
+/* Memory of the rows or of the index that about n_rows new rows will touch first; each page is named once.
+ * The memory is not held yet, so under a budget none is named. For memory_populate(), from any thread as
+ * long as the table lives: the first touch of a huge page clears it, which takes from a fraction of a
  * millisecond to many (on virtual machines). False: there is none. */
 bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes);
 
 /* Row numbers are below this; some may be free. */
 uint64_t table_n_numbers(const struct table *t);
 
-/* The number of `row`, which is there. */
+/* The number of `row`, which is in the table. */
 uint32_t table_number(const struct table *t, const struct row *row);
 
 /* The row of that number, or NULL where none is. i < table_n_numbers(t). */

@@ -1,8 +1,8 @@
 #include "server/core/weights.h"
 
 #include "common/hash.h"
+#include "proto/codec_avx512.h"
 #include "proto/codec_half.h"
-#include "server/core/weights_avx512.h"
 
 #define BF16_INFINITY 0x7f80u
 #define FP16_INFINITY 0x7c00u
@@ -169,6 +169,68 @@ BUILD(fp16, _avx2, SIMD_TARGET_AVX2)
 BUILD(fp32, _avx512, SIMD_TARGET_AVX512)
 LOAD(bf16, _avx512, SIMD_TARGET_AVX512)
 
+/* --- AVX-512: each kernel is one of the above, 16 floats at a time --- */
+
+/* random_bits() of i to i + 15. */
+SIMD_AVX512_INLINE __m512i random_x16(uint64_t mixed, uint32_t i)
+{
+    const __m512i lane =
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i steps = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int32_t)0x9e3779b9u));
+    __m512i r = _mm512_add_epi32(
+        steps, _mm512_set1_epi32((int32_t)((uint32_t)mixed + i * 0x9e3779b9u)));
+
+    r = _mm512_mullo_epi32(_mm512_xor_si512(r, _mm512_srli_epi32(r, 16)),
+                           _mm512_set1_epi32(0x7feb352d));
+    r = _mm512_xor_si512(r, _mm512_set1_epi32((int32_t)(mixed >> 32)));
+    r = _mm512_mullo_epi32(_mm512_xor_si512(r, _mm512_srli_epi32(r, 15)),
+                           _mm512_set1_epi32((int32_t)0x846ca68bu));
+    return _mm512_xor_si512(r, _mm512_srli_epi32(r, 16));
+}
+
+/* finite() */
+SIMD_AVX512_INLINE __m256i finite_x16(__m256i half, int infinity)
+{
+    const __m256i abs = _mm256_and_si256(half, _mm256_set1_epi16(0x7fff));
+    const __mmask16 is = _mm256_cmpeq_epi16_mask(abs, _mm256_set1_epi16((int16_t)infinity));
+
+    return _mm256_mask_sub_epi16(half, is, half, _mm256_set1_epi16(1));
+}
+
+SIMD_AVX512_INLINE __m256i bf16_random_x16(__m512 x, __m512i r)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    __m512i sum = _mm512_add_epi32(bits, _mm512_and_si512(r, _mm512_set1_epi32(0xffff)));
+
+    sum = _mm512_mask_or_epi32(sum, is_nan, bits, _mm512_set1_epi32(0x400000));
+    return finite_x16(_mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16)), 0x7f80);
+}
+
+SIMD_AVX512_INLINE __m256i fp16_random_x16(__m512 x, __m512i r)
+{
+    const __m512i abs = codec_avx512_magnitude(x);
+    const __mmask16 is_small = _mm512_cmplt_epu32_mask(abs, _mm512_set1_epi32(113 << 23));
+    const __m512 steps = _mm512_mul_ps(_mm512_castsi512_ps(abs), _mm512_set1_ps(0x1p24f));
+    __m512i whole = _mm512_cvttps_epi32(steps);
+    const __m512i rest = _mm512_cvttps_epi32(_mm512_mul_ps(
+        _mm512_sub_ps(steps, _mm512_cvtepi32_ps(whole)), _mm512_set1_ps(0x1p31f)));
+    const __m512i r31 = _mm512_and_si512(r, _mm512_set1_epi32(0x7fffffff));
+    __m512i half = _mm512_sub_epi32(abs, _mm512_set1_epi32(112 << 23));
+
+    half = _mm512_add_epi32(half, _mm512_and_si512(r, _mm512_set1_epi32(0x1fff)));
+    half = _mm512_srli_epi32(half, 13);
+    whole = _mm512_mask_add_epi32(whole, _mm512_cmplt_epi32_mask(r31, rest), whole,
+                                  _mm512_set1_epi32(1));
+    half = _mm512_mask_mov_epi32(half, is_small, whole);
+    half = _mm512_min_epu32(half, _mm512_set1_epi32(0x7bff));
+    half = _mm512_mask_mov_epi32(half, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                 _mm512_set1_epi32(0x7e00));
+    return _mm512_cvtepi32_epi16(
+        _mm512_or_si512(half, _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(x), 16),
+                                               _mm512_set1_epi32(0x8000))));
+}
+
 SIMD_TARGET_AVX512
 static void bf16_store_avx512(const float *restrict src, uint32_t dim, uint64_t noise,
                               uint8_t *restrict dst)
@@ -176,10 +238,10 @@ static void bf16_store_avx512(const float *restrict src, uint32_t dim, uint64_t 
     const uint64_t mixed = hash_mix(noise);
 
     for (uint32_t i = 0; i < dim; i += CODEC_AVX512_LANES)
-        codec_avx512_put_u16(dst + 2 * (size_t)i,
-                             weights_avx512_bf16_random(codec_avx512_get_f32(src + i, dim - i),
-                                                        weights_avx512_random(mixed, i)),
-                             dim - i);
+        codec_avx512_put_u16(
+            dst + 2 * (size_t)i,
+            bf16_random_x16(codec_avx512_get_f32(src + i, dim - i), random_x16(mixed, i)),
+            dim - i);
 }
 
 SIMD_TARGET_AVX512
@@ -188,8 +250,7 @@ static void bf16_set_avx512(const float *restrict src, uint32_t dim, uint8_t *re
     for (uint32_t i = 0; i < dim; i += CODEC_AVX512_LANES) {
         __m256i half = codec_avx512_to_bf16(codec_avx512_get_f32(src + i, dim - i));
 
-        codec_avx512_put_u16(dst + 2 * (size_t)i, weights_avx512_finite(half, BF16_INFINITY),
-                             dim - i);
+        codec_avx512_put_u16(dst + 2 * (size_t)i, finite_x16(half, BF16_INFINITY), dim - i);
     }
     if (dim % 2)
         codec_bytes_put_u16(dst, dim, 0);
@@ -211,10 +272,10 @@ static void fp16_store_avx512(const float *restrict src, uint32_t dim, uint64_t 
     const uint64_t mixed = hash_mix(noise);
 
     for (uint32_t i = 0; i < dim; i += CODEC_AVX512_LANES)
-        codec_avx512_put_u16(dst + 2 * (size_t)i,
-                             weights_avx512_fp16_random(codec_avx512_get_f32(src + i, dim - i),
-                                                        weights_avx512_random(mixed, i)),
-                             dim - i);
+        codec_avx512_put_u16(
+            dst + 2 * (size_t)i,
+            fp16_random_x16(codec_avx512_get_f32(src + i, dim - i), random_x16(mixed, i)),
+            dim - i);
 }
 
 SIMD_TARGET_AVX512
@@ -223,41 +284,40 @@ static void fp16_set_avx512(const float *restrict src, uint32_t dim, uint8_t *re
     for (uint32_t i = 0; i < dim; i += CODEC_AVX512_LANES) {
         __m256i half = codec_avx512_to_fp16(codec_avx512_get_f32(src + i, dim - i));
 
-        codec_avx512_put_u16(dst + 2 * (size_t)i, weights_avx512_finite(half, FP16_INFINITY),
-                             dim - i);
+        codec_avx512_put_u16(dst + 2 * (size_t)i, finite_x16(half, FP16_INFINITY), dim - i);
     }
     if (dim % 2)
         codec_bytes_put_u16(dst, dim, 0);
 }
 
-static const struct weights_ops ops[SPEC_STORAGE_END][SIMD_END] = {
-    [SPEC_FP32] = ALL_OPS(fp32),
-    [SPEC_BF16] = ALL_OPS(bf16),
-    [SPEC_FP16] = ALL_OPS(fp16),
+static const struct weights_ops ops[TABLE_SPEC_STORAGE_END][SIMD_END] = {
+    [TABLE_SPEC_FP32] = ALL_OPS(fp32),
+    [TABLE_SPEC_BF16] = ALL_OPS(bf16),
+    [TABLE_SPEC_FP16] = ALL_OPS(fp16),
 };
 
-const struct weights_ops *weights_ops(enum spec_storage storage, enum simd build)
+const struct weights_ops *weights_ops(enum table_spec_storage storage, enum simd build)
 {
     return &ops[storage][build];
 }
 
-uint32_t weights_bytes(enum spec_storage storage, uint32_t dim)
+uint32_t weights_bytes(enum table_spec_storage storage, uint32_t dim)
 {
-    return storage == SPEC_FP32 ? 4 * dim : (2 * dim + 3) & ~3u;
+    return storage == TABLE_SPEC_FP32 ? 4 * dim : (2 * dim + 3) & ~3u;
 }
 
-void weights_load(enum spec_storage storage, const void *src, uint32_t dim, float *dst)
+void weights_load(enum table_spec_storage storage, const void *src, uint32_t dim, float *dst)
 {
     ops[storage][simd_best()].load(src, dim, dst);
 }
 
-void weights_store(enum spec_storage storage, const float *src, uint32_t dim, uint64_t noise,
-                   void *dst)
+void weights_store(enum table_spec_storage storage, const float *src, uint32_t dim,
+                   uint64_t noise, void *dst)
 {
     ops[storage][simd_best()].store(src, dim, noise, dst);
 }
 
-void weights_set(enum spec_storage storage, const float *src, uint32_t dim, void *dst)
+void weights_set(enum table_spec_storage storage, const float *src, uint32_t dim, void *dst)
 {
     ops[storage][simd_best()].set(src, dim, dst);
 }

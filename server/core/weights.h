@@ -20,23 +20,23 @@
 #define SERVER_CORE_WEIGHTS_H
 
 #include "common/simd.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
 /* Bytes of the weights part of a payload. */
-uint32_t weights_bytes(enum spec_storage storage, uint32_t dim);
+uint32_t weights_bytes(enum table_spec_storage storage, uint32_t dim);
 
 /* dst: dim floats. src aligned to 4. */
-void weights_load(enum spec_storage storage, const void *src, uint32_t dim, float *dst);
+void weights_load(enum table_spec_storage storage, const void *src, uint32_t dim, float *dst);
 
 /* src: dim floats. fp32: a copy, noise unused. A value that rounds beyond the format's largest
  * becomes that largest: no finite float becomes infinite, and in a half, infinity does not stay
  * either. NaN stays NaN. */
-void weights_store(enum spec_storage storage, const float *src, uint32_t dim, uint64_t noise,
-                   void *dst);
+void weights_store(enum table_spec_storage storage, const float *src, uint32_t dim,
+                   uint64_t noise, void *dst);
 
 /* Rounded to nearest, ties to even, as init and ASSIGN do: what the format can hold exactly is
  * kept. Too large: as above. Bytes between the weights and the state become 0. */
-void weights_set(enum spec_storage storage, const float *src, uint32_t dim, void *dst);
+void weights_set(enum table_spec_storage storage, const float *src, uint32_t dim, void *dst);
 
 /* The three above for one storage, in one build: all builds give the same bits. */
 struct weights_ops {
@@ -47,6 +47,6 @@ struct weights_ops {
 };
 
 /* For whoever has many rows of one storage, or compares builds; simd_runs(build). */
-const struct weights_ops *weights_ops(enum spec_storage storage, enum simd build);
+const struct weights_ops *weights_ops(enum table_spec_storage storage, enum simd build);
 
 #endif

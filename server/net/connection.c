@@ -1,53 +1,116 @@
 #include "server/net/connection.h"
 
+#include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 #define KEEPALIVE_S 60u /* finds hosts that are gone without a word */
+
+/* --- one connection --- */
+
+/* The memory of one body is pooled, and no more, as that may be large. */
+static void recycle_unpacked(struct connection *c)
+{
+    if (c->set->unpacked.bytes) {
+        bytes_deinit(&c->unpacked);
+        return;
+    }
+    c->set->unpacked = c->unpacked;
+    c->unpacked = (struct bytes){ 0 };
+}
+
+static void read_body(struct connection *c, const uint8_t *body, struct request *r)
+{
+    if (r->header->flags & FRAME_ZSTD) {
+        c->unpacked = c->set->unpacked;
+        c->set->unpacked = (struct bytes){ 0 };
+    }
+    r->body_status =
+        message_body(&c->channel.channels->zstd, r->header, body,
+                     c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
+}
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
                     const uint8_t *body)
 {
     struct connection *c = owner;
+    struct request r = { .connection = c,
+                         .header = header,
+                         .head = head,
+                         .prechecked_bytes = c->prechecked_bytes,
+                         .start_ns = uv_hrtime() };
+    int status;
 
     c->n_frames++;
-    return c->events->request(c->owner, c, header, head, body);
+    c->prechecked_bytes = 0;
+    read_body(c, body, &r);
+    status = c->set->config.events->on_request(c->set->config.owner, &r);
+    if (!c->channel.held)
+        recycle_unpacked(c);
+    return status;
 }
 
 static void on_part(void *owner, const struct frame_header *header, const uint8_t *head,
                     const uint8_t *body, size_t n_bytes)
 {
     struct connection *c = owner;
+    const struct connection_set_config *config = &c->set->config;
 
-    if (c->events->part)
-        c->events->part(c->owner, c, header, head, body, n_bytes);
+    if (config->events->on_partial)
+        config->events->on_partial(config->owner, c, header, head, body, n_bytes);
 }
 
 static void on_written(void *owner)
 {
     struct connection *c = owner;
+    const struct connection_set_config *config = &c->set->config;
 
-    if (c->events->written)
-        c->events->written(c->owner, c);
+    if (config->events->on_written)
+        config->events->on_written(config->owner, c);
 }
 
-static void on_channel_closed(void *owner, int why)
+/* Has the peer broken the framing, so that nothing after it can be read? */
+static bool is_malformed(int why)
+{
+    return why == PS_EPROTO || why == PS_ECORRUPT || why == PS_ETOOBIG || why == PS_ECOUNT;
+}
+
+static void unlink_connection(struct connection *c)
+{
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->set->first = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+}
+
+static void on_closed(void *owner, int why)
 {
     struct connection *c = owner;
+    struct connection_set *s = c->set;
 
-    c->events->closed(c->owner, c, why);
+    unlink_connection(c);
+    s->closed.bytes_in += c->channel.bytes_in;
+    s->closed.bytes_out += c->channel.bytes_out;
+    if (is_malformed(why))
+        s->closed.malformed++;
+    s->config.events->on_closed(s->config.owner, c, why);
+    bytes_deinit(&c->unpacked);
+    if (!s->first)
+        bytes_deinit(&s->unpacked);
     free(c);
 }
 
 static const struct channel_events channel_events = {
-    .frame = on_frame, .part = on_part, .written = on_written, .closed = on_channel_closed
+    .frame = on_frame, .part = on_part, .written = on_written, .closed = on_closed
 };
 
-static void on_stillborn(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
@@ -63,49 +126,48 @@ static void name_peer(struct connection *c)
 }
 
 /* Fails only before anything is read. */
-static int open_socket(struct connection *c, struct channel_hub *hub, int fd,
-                       uint32_t frame_max_bytes)
+static int open_socket(struct connection *c, int fd)
 {
+    const struct connection_set_config *config = &c->set->config;
     int status = uv_tcp_open(&c->tcp, fd);
 
     if (status) {
         close(fd);
         return status;
     }
-    /* Both are wishes: a socket that knows neither still carries frames. */
+    /* Both are optional: a socket without them still carries frames. */
     (void)uv_tcp_nodelay(&c->tcp, 1);
     (void)uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     name_peer(c);
-    return channel_start(&c->channel, (uv_stream_t *)&c->tcp, hub, frame_max_bytes,
-                         &channel_events, c);
+    return channel_start(&c->channel, (uv_stream_t *)&c->tcp, config->channels,
+                         config->frame_max_bytes, &channel_events, c);
 }
 
-int connection_new(struct channel_hub *hub, int fd, uint32_t frame_max_bytes,
-                   const struct hello *hello, const struct connection_events *events,
-                   void *owner, struct connection **ret_connection)
+/* Takes `fd` whatever is returned. */
+static int new_connection(struct connection_set *s, int fd, const struct hello *hello,
+                          struct connection **ret_connection)
 {
-    struct connection *c = mem_alloc(sizeof *c);
-    int status = uv_tcp_init(hub->loop, &c->tcp);
+    struct connection *c = memory_alloc(sizeof *c);
+    int status = uv_tcp_init(s->config.channels->loop, &c->tcp);
 
     if (status) {
         close(fd);
         free(c);
         return status;
     }
-    c->events = events;
-    c->owner = owner;
+    c->set = s;
     c->hello = *hello;
-    status = open_socket(c, hub, fd, frame_max_bytes);
+    status = open_socket(c, fd);
     if (status) {
         c->tcp.data = c;
-        uv_close((uv_handle_t *)&c->tcp, on_stillborn);
+        uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
         return status;
     }
     *ret_connection = c;
     return 0;
 }
 
-int connection_send(struct connection *c, struct buf *frame)
+int connection_send(struct connection *c, struct bytes *frame)
 {
     return channel_send(&c->channel, frame);
 }
@@ -117,6 +179,7 @@ void connection_hold(struct connection *c)
 
 void connection_release(struct connection *c)
 {
+    recycle_unpacked(c);
     channel_release(&c->channel);
 }
 
@@ -130,6 +193,16 @@ void connection_fail(struct connection *c, int why)
     channel_fail(&c->channel, why);
 }
 
+uint64_t connection_reached_bytes(const struct connection *c)
+{
+    uv_os_fd_t fd;
+    int kernels = 0; /* part of them: written, and not acknowledged */
+
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) || ioctl(fd, SIOCOUTQ, &kernels))
+        kernels = 0;
+    return c->channel.bytes_out - channel_unsent_bytes(&c->channel) - (uint64_t)kernels;
+}
+
 static bool stands_still(struct connection_stall *stall, bool is_awaited, uint64_t progress,
                          uint64_t now_ms, uint64_t limit_ms)
 {
@@ -141,26 +214,84 @@ static bool stands_still(struct connection_stall *stall, bool is_awaited, uint64
     return now_ms - stall->since_ms > limit_ms;
 }
 
-uint64_t connection_reached_bytes(const struct connection *c)
-{
-    uv_os_fd_t fd;
-    int kernels = 0; /* part of them: written, and not acknowledged */
-
-    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) || ioctl(fd, SIOCOUTQ, &kernels))
-        kernels = 0;
-    return c->channel.bytes_out - channel_unsent_bytes(&c->channel) - (uint64_t)kernels;
-}
-
-bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)
+static bool is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)
 {
     size_t queue_bytes = channel_unsent_bytes(&c->channel);
-    bool is_slow;
+    bool sends_slowly;
 
     if (c->channel.state == CHANNEL_CLOSING)
         return false;
-    is_slow = stands_still(&c->in, channel_mid_frame(&c->channel),
-                           c->n_frames + c->channel.n_turns_ended, now_ms, limit_ms);
+    sends_slowly = stands_still(&c->in, channel_mid_frame(&c->channel),
+                                c->n_frames + c->channel.n_turns_ended, now_ms, limit_ms);
     return stands_still(&c->out, queue_bytes > 0, c->channel.bytes_out - queue_bytes, now_ms,
                         limit_ms) ||
-           is_slow;
+           sends_slowly;
+}
+
+/* --- the set --- */
+
+void connection_set_init(struct connection_set *s, const struct connection_set_config *config)
+{
+    *s = (struct connection_set){ .config = *config };
+}
+
+static int welcome(struct connection *c, uint64_t request_id)
+{
+    struct hello_reply reply = *c->set->config.welcome;
+    struct bytes frame = { 0 };
+    int status;
+
+    reply.version =
+        c->hello.version_max < PROTO_VERSION_MAX ? c->hello.version_max : PROTO_VERSION_MAX;
+    status = message_write_hello_reply(&frame, request_id, &reply);
+    if (status) {
+        bytes_deinit(&frame);
+        return status;
+    }
+    return connection_send(c, &frame);
+}
+
+int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
+                        const struct hello *hello)
+{
+    struct connection *c;
+    int status = new_connection(s, fd, hello, &c);
+
+    if (status)
+        return status;
+    c->next = s->first;
+    if (c->next)
+        c->next->prev = c;
+    s->first = c;
+    s->closed.connections_total++;
+    status = welcome(c, request_id);
+    if (status)
+        connection_fail(c, status);
+    return 0;
+}
+
+void connection_set_sweep(struct connection_set *s, uint64_t now_ms)
+{
+    for (struct connection *c = s->first; c; c = c->next) {
+        if (is_slow(c, now_ms, s->config.frame_timeout_ms)) {
+            s->closed.slow++;
+            connection_fail(c, -ETIMEDOUT);
+        }
+    }
+}
+
+void connection_set_close_all(struct connection_set *s)
+{
+    for (struct connection *c = s->first; c; c = c->next)
+        connection_close(c);
+}
+
+void connection_set_count(const struct connection_set *s, struct connection_set_counts *ret)
+{
+    *ret = s->closed;
+    for (const struct connection *c = s->first; c; c = c->next) {
+        ret->connections++;
+        ret->bytes_in += c->channel.bytes_in;
+        ret->bytes_out += c->channel.bytes_out;
+    }
 }

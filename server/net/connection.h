@@ -1,49 +1,67 @@
 /*
- * One client behind the door: a socket that speaks frames, what its greeting said, and, once it
- * has joined a job, which worker it is. Nobody checks the greeting again.
+ * A client's connection: a socket that speaks frames, the client's hello, and, once it has joined a job, the worker
+ * that it is. The listener has checked the hello; nobody checks it again.
  *
- * A connection lives on the loop that it was made on, and only that loop's thread touches it:
+ * A connection belongs to a connection set, the connections of one loop, and only that loop's thread touches it:
  *
- *     connection_new -> events.request ...
+ *     connection_set_open -> events.on_request ...
  *         -> connection_close | connection_fail | end of stream
- *         -> events.closed -> freed
+ *         -> events.on_closed -> freed
+ *
+ * A shard has a set for workers and readers, the main thread one for operators.
  */
 #ifndef SERVER_NET_CONNECTION_H
 #define SERVER_NET_CONNECTION_H
 
 #include <stdbool.h>
+#include <string.h>
 #include <uv.h>
 
+#include "common/address.h"
 #include "proto/channel.h"
 #include "proto/message.h"
-#include "server/net/address.h"
 
 struct connection;
+struct connection_set;
+
+/*
+ * One whole frame, its body decompressed. Borrowed from the connection until the handler returns;
+ * a handler that continues later holds the connection, and what the request points to stays.
+ */
+struct request {
+    struct connection *connection;
+    const struct frame_header *header;
+    const uint8_t *head, *body;
+    size_t body_bytes;
+    size_t prechecked_bytes; /* of the body: push_handler.h */
+    int body_status;         /* of message_body(): not 0 when there is no body to read */
+    uint64_t start_ns;       /* when the frame was complete */
+    uint64_t now_ms;         /* the shard's time: dispatch.h fills it in */
+    bool has_waited;         /* as long as it may (deferred.h): it is answered now */
+};
 
 struct connection_events {
-    /* One whole frame, as channel.h gives it. Anything but 0 closes the connection for that
-     * reason. */
-    int (*request)(void *owner, struct connection *c, const struct frame_header *header,
-                   const uint8_t *head, const uint8_t *body);
-    /* NULL, or a part of one, as channel.h gives it. */
-    void (*part)(void *owner, struct connection *c, const struct frame_header *header,
-                 const uint8_t *head, const uint8_t *body, size_t n_bytes);
-    /* NULL, or as channel.h says: room for more of a frame that is sent in parts. */
-    void (*written)(void *owner, struct connection *c);
+    /* Anything but 0 closes the connection for that reason. */
+    int (*on_request)(void *owner, struct request *r);
+    /* NULL, or the beginning of a frame, as channel.h gives it. */
+    void (*on_partial)(void *owner, struct connection *c, const struct frame_header *header,
+                       const uint8_t *head, const uint8_t *body, size_t n_bytes);
+    /* NULL, or as channel.h says: space for more of a frame that is sent in parts. */
+    void (*on_written)(void *owner, struct connection *c);
     /* The last call; *c is freed when it returns. `why` as channel.h says. */
-    void (*closed)(void *owner, struct connection *c, int why);
+    void (*on_closed)(void *owner, struct connection *c, int why);
 };
 
-/* Which worker speaks here. */
+/* The worker that speaks on a connection. */
 struct connection_worker {
     bool joined;
-    char job[SPEC_NAME_MAX];
+    char job[TABLE_SPEC_NAME_MAX];
     uint32_t rank;
     uint64_t incarnation;
-    uint64_t join_number; /* roster.h */
+    uint64_t join_number; /* membership.h */
 };
 
-/* Something that ought to go on: since when it has been at the same point. */
+/* Something that ought to make progress: since when it has been at the same point. */
 struct connection_stall {
     uint64_t since_ms, progress;
 };
@@ -51,47 +69,81 @@ struct connection_stall {
 struct connection {
     struct channel channel;
     uv_tcp_t tcp;
-    const struct connection_events *events; /* borrowed, static */
-    void *owner;                            /* borrowed */
+    struct connection_set *set; /* borrowed */
     struct hello hello;
     char peer[ADDRESS_TEXT_MAX];
-    struct connection_worker worker; /* the service's to fill */
-    struct {                         /* requests kept aside: the service's to count */
+    struct connection_worker worker; /* the dispatcher's */
+    struct {                         /* parked pulls: pull_handler.h counts them */
         uint32_t n;
         size_t n_bytes;
     } parked;
-    size_t n_seen;                  /* of the body that is coming (glance.h): the service's */
-    struct connection *next, *prev; /* the switchboard's */
+    struct bytes unpacked;          /* owned: the decompressed body of its request */
+    size_t prechecked_bytes;        /* of the body being received: push_handler.h */
+    struct connection *next, *prev; /* in the set */
     uint64_t n_frames;              /* whole ones received */
     struct connection_stall in;     /* a frame that is not finished */
     struct connection_stall out;    /* replies that are not read */
 };
 
-/* Takes `fd`, an open stream socket, whatever is returned. */
-int connection_new(struct channel_hub *hub, int fd, uint32_t frame_max_bytes,
-                   const struct hello *hello, const struct connection_events *events,
-                   void *owner, struct connection **ret_connection) MUST_CHECK;
-
 /* Takes the frame, as channel_send() does. */
-int connection_send(struct connection *c, struct buf *frame);
+int connection_send(struct connection *c, struct bytes *frame);
 
-/* Inside events.request: its frame is kept, and no other comes, until connection_release(); as
- * channel_hold() and channel_release() say. */
+/* Inside events.on_request: the request's head and body stay, and no other frame is delivered,
+ * until connection_release(); as channel_hold() and channel_release() say. */
 void connection_hold(struct connection *c);
 void connection_release(struct connection *c);
 
 void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);
 
-/*
- * To be asked a few times a second. True once a frame has been unfinished, or replies have
- * waited for a peer that reads none of them, for more than limit_ms. A peer that is idle
- * between frames is never slow, nor is one that waits for us: while its frame is held, or while
- * it sends more than its turns let us read.
- */
-bool connection_is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms);
-
-/* Bytes of what was sent that have reached the peer's host: who moves on here is there, and reads. */
+/* Bytes of what was sent that have reached the peer's host. While they grow, the peer lives and reads. */
 uint64_t connection_reached_bytes(const struct connection *c);
+
+/* --- the set --- */
+
+struct connection_set_config {
+    struct channel_loop *channels; /* borrowed: the loop's */
+    uint32_t frame_max_bytes;
+    uint64_t frame_timeout_ms; /* for an unfinished frame, or replies that nobody reads */
+    const struct hello_reply *welcome;      /* borrowed: the reply to the hello */
+    const struct connection_events *events; /* borrowed, static */
+    void *owner;                            /* borrowed */
+};
+
+/* Since the start, but for `connections`. */
+struct connection_set_counts {
+    uint64_t connections, connections_total, malformed, slow, bytes_in, bytes_out;
+};
+
+struct connection_set {
+    struct connection_set_config config;
+    struct connection *first;            /* owned, as long as they are open */
+    struct connection_set_counts closed; /* of closed connections, and events */
+    struct bytes unpacked;               /* owned: pooled, for the next compressed body */
+};
+
+void connection_set_init(struct connection_set *s, const struct connection_set_config *config);
+
+/* Takes `fd`, an open stream socket, whatever is returned; replies to the hello. */
+int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
+                        const struct hello *hello) MUST_CHECK;
+
+/*
+ * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies
+ * have waited for a peer that reads none of them, for more than frame_timeout_ms. A peer that is
+ * idle between frames is never slow, nor is one that waits for us: while its frame is held, or
+ * while it sends more than its turns let us read.
+ */
+void connection_set_sweep(struct connection_set *s, uint64_t now_ms);
+
+/* Closes all, each after its replies are written; events.on_closed follows for each. */
+void connection_set_close_all(struct connection_set *s);
+
+void connection_set_count(const struct connection_set *s, struct connection_set_counts *ret);
+
+static inline bool request_is_from_reader(const struct request *r)
+{
+    return strcmp(r->connection->hello.role, "reader") == 0;
+}
 
 #endif

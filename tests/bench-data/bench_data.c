@@ -17,11 +17,12 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "common/mem.h"
-#include "worker/data/pass.h"
-#include "worker/data/reader.h"
-#include "worker/data/rows.h"
-#include "worker/data/source.h"
+#include "common/memory.h"
+#include "worker/data/file_rows.h"
+#include "worker/data/input_stream.h"
+#include "worker/data/line_parser_simd.h"
+#include "worker/data/line_reader.h"
+#include "worker/data/loader_pass.h"
 #include "worker/data/synth.h"
 
 #define PATH_MAX_BYTES 512u
@@ -63,7 +64,7 @@ static void must(int status, const struct err *err)
 
 static uint64_t copy(struct bench *b)
 {
-    char *to = mem_alloc(1 << 20);
+    char *to = memory_alloc(1 << 20);
     uint64_t sum = 0;
 
     for (size_t at = 0; at < b->n_text; at += 1 << 20) {
@@ -78,7 +79,7 @@ static uint64_t copy(struct bench *b)
 
 static uint64_t unpack(struct bench *b)
 {
-    char *to = mem_alloc(b->n_text);
+    char *to = memory_alloc(b->n_text);
     uint64_t n = ZSTD_decompress(to, b->n_text, b->packed, b->n_packed);
 
     free(to);
@@ -87,19 +88,19 @@ static uint64_t unpack(struct bench *b)
 
 static uint64_t lines_of(const char *path)
 {
-    struct reader_line line;
-    struct reader *r;
+    struct line_reader_line line;
+    struct line_reader *r;
     struct err err;
     uint64_t n = 0;
 
-    must(reader_open(path, &r, &err), &err);
+    must(line_reader_open(path, &r, &err), &err);
     for (;;) {
-        must(reader_next(r, &line, &err), &err);
+        must(line_reader_next(r, &line, &err), &err);
         if (!line.bytes)
             break;
         n += line.len;
     }
-    reader_close(r);
+    line_reader_close(r);
     return n;
 }
 
@@ -115,8 +116,8 @@ static uint64_t scan_zstd(struct bench *b)
 
 static uint64_t parse(struct bench *b)
 {
-    struct reader_line line;
-    struct reader *r;
+    struct line_reader_line line;
+    struct line_reader *r;
     struct batch batch;
     struct err err;
     uint64_t sum = 0;
@@ -125,18 +126,19 @@ static uint64_t parse(struct bench *b)
         batch_init(&batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
         &(struct err){ .text = "no memory" });
     batch_clear(&batch);
-    must(reader_open(b->text_path, &r, &err), &err);
+    must(line_reader_open(b->text_path, &r, &err), &err);
     for (;;) {
-        must(reader_next(r, &line, &err), &err);
+        must(line_reader_next(r, &line, &err), &err);
         if (!line.bytes)
             break;
-        must(row_parse(schema_plan(b->schema), line.bytes, line.len, &batch, &err), &err);
+        must(line_parser_simd_parse(schema_plan(b->schema), line.bytes, line.len, &batch, &err),
+             &err);
         if (batch.n < batch.n_max)
             continue;
         sum += batch.keys[0];
         batch_clear(&batch);
     }
-    reader_close(r);
+    line_reader_close(r);
     batch_deinit(&batch);
     return sum;
 }
@@ -145,31 +147,31 @@ static uint64_t parse(struct bench *b)
 static uint64_t pass_over(struct bench *b, const char *path, uint32_t n_window,
                           const char *cache)
 {
-    struct feed_options options = { .schema = b->schema,
-                                    .paths = (char *[]){ (char *)(uintptr_t)path },
-                                    .n_paths = 1,
-                                    .n_ranks = 1,
-                                    .by_rows = true,
-                                    .batch = b->n_batch,
-                                    .shuffle_rows = n_window,
-                                    .seed = 1,
-                                    .queue = 1,
-                                    .data_cache = cache,
-                                    .labelled = true };
+    struct data_loader_options options = { .schema = b->schema,
+                                           .paths = (char *[]){ (char *)(uintptr_t)path },
+                                           .n_paths = 1,
+                                           .n_ranks = 1,
+                                           .by_rows = true,
+                                           .batch = b->n_batch,
+                                           .shuffle_rows = n_window,
+                                           .seed = 1,
+                                           .queue = 1,
+                                           .data_cache = cache,
+                                           .labelled = true };
     struct batch batch;
-    struct pass *p;
+    struct loader_pass *p;
     struct err err;
     uint64_t sum = 0;
 
     must(
         batch_init(&batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
         &(struct err){ .text = "no memory" });
-    must(pass_new(&options, NULL, &p, &err), &err);
+    must(loader_pass_new(&options, NULL, &p, &err), &err);
     do {
-        must(pass_fill(p, &batch, &err), &err);
+        must(loader_pass_fill(p, &batch, &err), &err);
         sum += batch.n_unique;
     } while (batch.n);
-    pass_free(p);
+    loader_pass_free(p);
     batch_deinit(&batch);
     return sum;
 }
@@ -213,12 +215,12 @@ static uint64_t feed_and_write_cache(struct bench *b)
 /* The cache's own share of the next two: its rows, but nothing done with a batch of them. */
 static uint64_t rows_of_cache(struct bench *b)
 {
-    struct feed_options options = { .schema = b->schema,
-                                    .labelled = true,
-                                    .data_cache = b->folder };
-    struct rows_refusal refusal;
+    struct data_loader_options options = { .schema = b->schema,
+                                           .labelled = true,
+                                           .data_cache = b->folder };
+    struct file_rows_refusal refusal;
     struct batch batch;
-    struct rows *rows;
+    struct file_rows *rows;
     struct err err;
     uint64_t sum = 0;
     bool there;
@@ -227,18 +229,18 @@ static uint64_t rows_of_cache(struct bench *b)
         batch_init(&batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
         &(struct err){ .text = "no memory" });
     batch_clear(&batch);
-    must(rows_open(&options, b->text_path, NULL, &rows, &err), &err);
+    must(file_rows_open(&options, b->text_path, NULL, &rows, &err), &err);
     for (;;) {
-        must(rows_next(rows, &there, &err), &err);
+        must(file_rows_next(rows, &there, &err), &err);
         if (!there)
             break;
-        must(rows_add(rows, &batch, &refusal), &refusal.why);
+        must(file_rows_add(rows, &batch, &refusal), &refusal.why);
         if (batch.n < batch.n_max)
             continue;
         sum += batch.keys[0];
         batch_clear(&batch);
     }
-    rows_close(rows);
+    file_rows_close(rows);
     batch_deinit(&batch);
     return sum;
 }
@@ -253,19 +255,20 @@ static uint64_t feed_cache_shuffled(struct bench *b)
     return pass_over(b, b->text_path, b->n_window, b->folder);
 }
 
-static void fill(struct bench *b, struct reader *r, struct batch *batch)
+static void fill(struct bench *b, struct line_reader *r, struct batch *batch)
 {
-    struct reader_line line = { 0 };
+    struct line_reader_line line = { 0 };
     struct err err;
 
     must(batch_init(batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
          &(struct err){ .text = "no memory" });
     batch_clear(batch);
     while (batch->n < batch->n_max) {
-        must(reader_next(r, &line, &err), &err);
+        must(line_reader_next(r, &line, &err), &err);
         if (!line.bytes)
             return;
-        must(row_parse(schema_plan(b->schema), line.bytes, line.len, batch, &err), &err);
+        must(line_parser_simd_parse(schema_plan(b->schema), line.bytes, line.len, batch, &err),
+             &err);
     }
 }
 
@@ -276,10 +279,10 @@ static double dedup_ns(struct bench *b)
     static const struct err no_memory = { .text = "no memory" };
     struct batch batches[DEDUP_BATCHES];
     double best = 0;
-    struct reader *r;
+    struct line_reader *r;
     struct err err;
 
-    must(reader_open(b->text_path, &r, &err), &err);
+    must(line_reader_open(b->text_path, &r, &err), &err);
     for (uint32_t i = 0; i < DEDUP_BATCHES; i++)
         fill(b, r, &batches[i]);
     for (uint32_t round = 0; round < 3 * b->n_rounds; round++) {
@@ -295,7 +298,7 @@ static double dedup_ns(struct bench *b)
     }
     for (uint32_t i = 0; i < DEDUP_BATCHES; i++)
         batch_deinit(&batches[i]);
-    reader_close(r);
+    line_reader_close(r);
     return best;
 }
 
@@ -304,20 +307,20 @@ static double dedup_ns(struct bench *b)
 static void read_text(struct bench *b)
 {
     size_t cap = 0, n;
-    struct source *s;
+    struct input_stream *s;
     struct err err;
 
-    must(source_open(b->file, &s, &err), &err);
+    must(input_stream_open(b->file, &s, &err), &err);
     do {
         if (b->n_text + (1 << 20) > cap) {
             cap = cap * 2 + (4 << 20);
-            b->text = mem_try_realloc(b->text, cap);
+            b->text = memory_try_realloc(b->text, cap);
         }
-        must(b->text ? source_read(s, b->text + b->n_text, 1 << 20, &n, &err) : -1,
+        must(b->text ? input_stream_read(s, b->text + b->n_text, 1 << 20, &n, &err) : -1,
              b->text ? &err : &(struct err){ .text = "no memory" });
         b->n_text += n;
     } while (n);
-    source_close(s);
+    input_stream_close(s);
 }
 
 static void write_file(const char *path, const void *bytes, size_t n_bytes)
@@ -355,7 +358,7 @@ static void prepare(struct bench *b)
     read_text(b);
     write_file(b->text_path, b->text, b->n_text);
     b->n_packed = ZSTD_compressBound(b->n_text);
-    b->packed = mem_alloc(b->n_packed);
+    b->packed = memory_alloc(b->n_packed);
     b->n_packed = ZSTD_compress(b->packed, b->n_packed, b->text, b->n_text, 3);
     write_file(b->zstd_path, b->packed, b->n_packed);
     must(schema_new(&(struct schema_text){ .preset = "criteo" }, NULL, &b->schema, &err), &err);

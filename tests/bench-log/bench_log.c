@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/hash.h"
-#include "proto/keys.h"
-#include "server/log/log_thread.h"
+#include "proto/key_codec.h"
+#include "server/wal/wal_thread.h"
 #include "tests/bench-log/bench_push.h"
 
 #define DIM 16u
@@ -97,15 +97,15 @@ static void ignore_news(void *owner)
 struct bench {
     uv_loop_t loop;
     struct mailbox mailbox;
-    struct log_thread *log;
+    struct wal_thread *log;
     char dir[300];
 };
 
-static void start(struct bench *b, const char *root, enum log_durability durability,
-                  enum log_zstd zstd)
+static void start(struct bench *b, const char *root, enum wal_durability durability,
+                  enum wal_zstd zstd)
 {
-    const struct log_end end = { 0 };
-    struct log_thread_config config = { .mailbox = &b->mailbox, .on_news = ignore_news };
+    const struct wal_end end = { 0 };
+    struct wal_thread_config config = { .mailbox = &b->mailbox, .on_news = ignore_news };
     struct err err;
 
     snprintf(b->dir, sizeof b->dir, "%s/bench-log-XXXXXX", root);
@@ -113,11 +113,11 @@ static void start(struct bench *b, const char *root, enum log_durability durabil
         perror(b->dir);
         exit(1);
     }
-    config.writer = (struct log_writer_config){
+    config.writer = (struct wal_writer_config){
         .files = &file_os, .identity = { .n_shards = 1 }, .durability = durability, .zstd = zstd
     };
     snprintf(config.writer.dir, sizeof config.writer.dir, "%s", b->dir);
-    if (log_thread_start(&config, &end, &b->log, &err))
+    if (wal_thread_start(&config, &end, &b->log, &err))
         die("start", &err);
 }
 
@@ -125,7 +125,7 @@ static void stop(struct bench *b)
 {
     struct err err;
 
-    if (log_thread_close(b->log, &err))
+    if (wal_thread_close(b->log, &err))
         die("close", &err);
     mailbox_close(&b->mailbox);
     uv_run(&b->loop, UV_RUN_DEFAULT);
@@ -136,37 +136,37 @@ static void stop(struct bench *b)
         (void)!rmdir(b->dir);
 }
 
-static void wait_for_room(struct bench *b, struct log_view *view)
+static void wait_for_room(struct bench *b, struct wal_thread_view *view)
 {
-    for (log_thread_view(b->log, view); view->state == LOG_QUEUE_FULL;
-         log_thread_view(b->log, view)) {
+    for (wal_thread_view(b->log, view); view->state == WAL_QUEUE_FULL;
+         wal_thread_view(b->log, view)) {
         usleep(200);
         uv_run(&b->loop, UV_RUN_NOWAIT);
     }
 }
 
-static uint64_t append(struct bench *b, const struct log_record *r)
+static uint64_t append(struct bench *b, const struct wal_record *r)
 {
-    if (log_thread_reserve(b->log, log_record_bytes(r)))
+    if (wal_thread_reserve(b->log, wal_record_bytes(r)))
         exit(1);
-    return log_thread_append(b->log, r, now_ns() / 1000000);
+    return wal_thread_append(b->log, r, now_ns() / 1000000);
 }
 
-static struct log_record record_of(const struct pushes *p)
+static struct wal_record record_of(const struct pushes *p)
 {
-    return (struct log_record){ .event = { .type = SHARD_EVENT_PUSH,
+    return (struct wal_record){ .event = { .type = SHARD_EVENT_PUSH,
                                            .push = { { "job", 0, 1 }, &p->push, 0 } } };
 }
 
 /* As many as fit BYTES_TOTAL, as fast as the log takes them. */
-static void run_stream(struct pushes *p, const char *root, enum log_durability durability,
-                       enum log_zstd zstd)
+static void run_stream(struct pushes *p, const char *root, enum wal_durability durability,
+                       enum wal_zstd zstd)
 {
-    const struct log_record r = record_of(p);
-    size_t n_bytes = log_record_bytes(&r);
+    const struct wal_record r = record_of(p);
+    size_t n_bytes = wal_record_bytes(&r);
     uint32_t n = (uint32_t)(BYTES_TOTAL / n_bytes);
     uint64_t *ns, begin, end, waited = 0;
-    struct log_view view;
+    struct wal_thread_view view;
     struct bench b;
 
     n = n < 200000 ? n : 200000;
@@ -184,15 +184,15 @@ static void run_stream(struct pushes *p, const char *root, enum log_durability d
         ns[i] = now_ns() - from;
     }
     do
-        log_thread_view(b.log, &view);
+        wal_thread_view(b.log, &view);
     while (view.progress.written < n);
     stop(&b); /* and synced */
     end = now_ns();
     qsort(ns, n, sizeof *ns, by_size);
     printf("%-14s %6.0f KiB  %-6s %-5s  append p50 %7.0f ns (%5.1f ns/KiB)  p99 %8.0f ns  "
            "%6.0f MB/s  stored %3.0f %%  syncs %" PRIu64 "  full %3.0f %%\n",
-           p->name, (double)n_bytes / 1024, durability == LOG_NONE ? "none" : "async",
-           zstd == LOG_ZSTD_OFF ? "plain" : "zstd", (double)ns[n / 2],
+           p->name, (double)n_bytes / 1024, durability == WAL_NONE ? "none" : "async",
+           zstd == WAL_ZSTD_OFF ? "plain" : "zstd", (double)ns[n / 2],
            (double)ns[n / 2] * 1024 / (double)n_bytes, (double)ns[n * 99 / 100],
            (double)n * (double)n_bytes / 1e6 / ((double)(end - begin) / 1e9),
            100.0 * (double)view.progress.stored_bytes / (double)view.progress.raw_bytes,
@@ -204,12 +204,12 @@ static void run_stream(struct pushes *p, const char *root, enum log_durability d
 static void run_groups(struct pushes *p, const char *root, uint32_t n_group)
 {
     enum { N = 200 };
-    const struct log_record r = record_of(p);
+    const struct wal_record r = record_of(p);
     uint64_t ns[N], begin = 0;
-    struct log_view view;
+    struct wal_thread_view view;
     struct bench b;
 
-    start(&b, root, LOG_FSYNC, LOG_ZSTD_WHERE_IT_PAYS);
+    start(&b, root, WAL_FSYNC, WAL_ZSTD_WHERE_IT_PAYS);
     begin = now_ns();
     for (uint32_t i = 0; i < N; i++) {
         uint64_t from = now_ns(), number = 0;
@@ -218,8 +218,8 @@ static void run_groups(struct pushes *p, const char *root, uint32_t n_group)
             turn(p, number);
             number = append(&b, &r);
         }
-        for (log_thread_view(b.log, &view); view.acknowledged < number;
-             log_thread_view(b.log, &view))
+        for (wal_thread_view(b.log, &view); view.acknowledged < number;
+             wal_thread_view(b.log, &view))
             uv_run(&b.loop, UV_RUN_NOWAIT);
         ns[i] = now_ns() - from;
     }
@@ -241,8 +241,8 @@ int main(int argc, char **argv)
     bench_push();
     (void)fflush(stdout);
     for (size_t i = 0; i < COUNT_OF(all); i++)
-        for (enum log_durability d = LOG_NONE; d <= LOG_ASYNC; d++)
-            for (enum log_zstd z = LOG_ZSTD_OFF; z <= LOG_ZSTD_WHERE_IT_PAYS; z++)
+        for (enum wal_durability d = WAL_NONE; d <= WAL_ASYNC; d++)
+            for (enum wal_zstd z = WAL_ZSTD_OFF; z <= WAL_ZSTD_WHERE_IT_PAYS; z++)
                 run_stream(&all[i], root, d, z);
     for (uint32_t n = 1; n <= 16; n *= 4)
         run_groups(&all[1], root, n);

@@ -7,10 +7,10 @@
 
 #include "common/hash.h"
 #include "proto/codec_catalog.h"
-#include "proto/keys.h"
-#include "server/core/optim_catalog.h"
-#include "server/durable/recorder.h"
-#include "server/log/log_queue.h"
+#include "proto/key_codec.h"
+#include "server/core/optimizer.h"
+#include "server/recovery/recorder.h"
+#include "server/wal/wal_queue.h"
 
 #define DIM 16u
 #define N_KEYS 2000u
@@ -23,7 +23,7 @@ struct side {
     struct shard *shard;
     struct worker *worker;
     struct push push;
-    struct log_queue queue;
+    struct wal_queue queue;
     struct recorder recorder;
 };
 
@@ -43,7 +43,7 @@ static double cpu_s(void)
 static struct message make_message(const struct codec *codec, uint64_t seed)
 {
     const size_t row_bytes = codec->row_bytes(DIM, 0);
-    struct message m = { .keys = malloc((size_t)N_KEYS * KEYS_BYTES_MAX),
+    struct message m = { .keys = malloc((size_t)N_KEYS * KEY_CODEC_BYTES_MAX),
                          .values = malloc(N_KEYS * row_bytes),
                          .value_bytes = N_KEYS * row_bytes };
     uint64_t *keys = malloc(N_KEYS * sizeof *keys);
@@ -59,44 +59,46 @@ static struct message make_message(const struct codec *codec, uint64_t seed)
             row[k] = 0.01f * hash_unit(hash_mix2(seed + i, k));
         codec->encode(row, DIM, 0, m.values + i * row_bytes);
     }
-    m.key_bytes = keys_encode(keys, N_KEYS, m.keys);
+    m.key_bytes = key_codec_encode(keys, N_KEYS, m.keys);
     free(keys);
     return m;
 }
 
 static int reserve(void *owner, size_t n_bytes)
 {
-    return log_queue_reserve(owner, n_bytes);
+    return wal_queue_reserve(owner, n_bytes);
 }
 
-static uint64_t append(void *owner, const struct log_record *record)
+static uint64_t append(void *owner, const struct wal_record *record)
 {
-    return log_queue_append(owner, record, 1);
+    return wal_queue_append(owner, record, 1);
 }
 
 static void begin(struct side *side)
 {
     const struct shard_config config = { .n_shards = 1, .lease_ms = 1000, .join_ms = 1000 };
     struct table_spec spec = { .name = "t",
-                               .kind = SPEC_SPARSE,
+                               .kind = TABLE_SPEC_SPARSE,
                                .dim = DIM,
-                               .init = SPEC_INIT_UNIFORM,
+                               .init = TABLE_SPEC_INIT_UNIFORM,
                                .init_scale = 0.1f,
-                               .optim = SPEC_ROWWISE_ADAGRAD };
-    const struct roster_join join = {
-        .job = "job", .n_workers = 1, .incarnation = 1, .mode = SPEC_MODE_ASYNC, .name = "bench"
-    };
+                               .optim = TABLE_SPEC_ROWWISE_ADAGRAD };
+    const struct membership_join join = { .job = "job",
+                                          .n_workers = 1,
+                                          .incarnation = 1,
+                                          .mode = TABLE_SPEC_MODE_ASYNC,
+                                          .name = "bench" };
     struct err err;
     uint32_t id;
 
     enter_shard();
-    spec.params = spec_optim_defaults(spec.optim);
+    spec.params = table_spec_optim_defaults(spec.optim);
     side->shard = shard_new(&config);
-    log_queue_init(&side->queue, &(struct log_queue_config){ .next_number = 1 });
+    wal_queue_init(&side->queue, &(struct wal_queue_config){ .next_number = 1 });
     recorder_init(&side->recorder,
                   &(struct recorder_config){ .sink = { &side->queue, reserve, append } });
     if (shard_table_ask(side->shard, &spec, false, &id, &err) ||
-        roster_join(shard_roster(side->shard), &join, 0, &side->worker, &err)) {
+        membership_join(shard_membership(side->shard), &join, 0, &side->worker, &err)) {
         fprintf(stderr, "bench-log: %s\n", err.text);
         exit(1);
     }
@@ -105,21 +107,21 @@ static void begin(struct side *side)
 /* In the writer's place: what was appended is given back at once. */
 static void drain(struct side *side)
 {
-    struct log_progress progress = side->queue.progress;
+    struct wal_progress progress = side->queue.progress;
 
     progress.written = progress.durable = side->queue.next_number - 1;
-    log_block_free(log_queue_give_back(&side->queue, log_queue_take(&side->queue), &progress));
+    wal_block_free(wal_queue_recycle(&side->queue, wal_queue_drain(&side->queue), &progress));
 }
 
 /* The same shard with a log and without: another would have other memory. */
-static void turn(struct side *side, const struct shard_journal *journal,
+static void turn(struct side *side, const struct shard_events *journal,
                  const struct message *messages, enum codec_id codec, double *best_s)
 {
     struct shard_push_result result;
     double from = cpu_s(), took;
 
     enter_shard();
-    shard_listen(side->shard, journal);
+    shard_set_events(side->shard, journal);
     for (uint32_t i = 0; i < N_PUSHES; i++) {
         const struct message *m = &messages[i % N_MESSAGES];
 
@@ -160,7 +162,7 @@ static void bench_codec(enum codec_id codec)
         messages[i] = make_message(codec_by_id(codec), i);
     for (uint32_t i = 0; i < N_TURNS; i++) {
         turn(&side, NULL, messages, codec, &without_s);
-        turn(&side, &side.recorder.journal, messages, codec, &with_s);
+        turn(&side, &side.recorder.events, messages, codec, &with_s);
     }
     printf("push of %u rows of dim %u, %s: %.1f us without a log, %.1f us with: %.1f us more "
            "(%.1f %%), best of %u turns\n",
@@ -172,7 +174,7 @@ static void bench_codec(enum codec_id codec)
         free(messages[i].values);
     }
     shard_free(side.shard);
-    log_queue_deinit(&side.queue);
+    wal_queue_deinit(&side.queue);
 }
 
 void bench_push(void)

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/bench-step/timed.h"
-#include "worker/compute/cpu_pool.h"
+#include "worker/compute/thread_pool.h"
 #include "worker/model/dlrm.h"
 
 enum { N_NUMERIC = 13, N_FIELDS = 26, DIM = 16, COPY_BYTES = 8 << 20, COPY_PARTS = 16 };
@@ -65,7 +65,7 @@ static void fill_batch(struct batch *b, uint32_t n)
     must(batch_dedup(b), "dedup", NULL);
 }
 
-static void model_init(struct model *x, const struct compute_ops *ops, uint32_t n,
+static void model_init(struct model *x, const struct device_ops *ops, uint32_t n,
                        uint32_t n_threads, bool bf16)
 {
     const struct dlrm_config config = { .batch_max = n,
@@ -77,7 +77,7 @@ static void model_init(struct model *x, const struct compute_ops *ops, uint32_t 
                                         .n_top = 2,
                                         .top = { 512, 256 },
                                         .n_threads = n_threads,
-                                        .products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32 };
+                                        .products = bf16 ? DEVICE_BF16 : DEVICE_FP32 };
     struct err err = { 0 };
 
     *x = (struct model){ 0 };
@@ -89,8 +89,8 @@ static void model_init(struct model *x, const struct compute_ops *ops, uint32_t 
         for (uint32_t k = 0; k < t->n_floats; k++)
             t->values[k] = random_float((uint64_t)i << 32 | k, t->init_scale);
     }
-    x->rows = mem_alloc((size_t)x->batch.n_unique * DIM * sizeof(float));
-    x->row_grads = mem_alloc((size_t)x->batch.n_unique * DIM * sizeof(float));
+    x->rows = memory_alloc((size_t)x->batch.n_unique * DIM * sizeof(float));
+    x->row_grads = memory_alloc((size_t)x->batch.n_unique * DIM * sizeof(float));
     for (uint32_t i = 0; i < x->batch.n_unique * DIM; i++)
         x->rows[i] = random_float(i, 0.1f);
 }
@@ -125,21 +125,21 @@ static void copy_part(void *job, uint32_t task, uint32_t thread)
 /* Bytes read and written a second. */
 static double copy_rate(const struct options *o)
 {
-    uint8_t *bytes = mem_alloc((size_t)2 * COPY_BYTES);
+    uint8_t *bytes = memory_alloc((size_t)2 * COPY_BYTES);
     const double end = timed_now_s() + o->seconds;
     double best = 1e9;
-    struct cpu_pool *p;
+    struct thread_pool *p;
 
-    must(cpu_pool_new(o->n_threads, &p), "threads", NULL);
+    must(thread_pool_new(o->n_threads, &p), "threads", NULL);
     memset(bytes, 1, (size_t)2 * COPY_BYTES);
     while (timed_now_s() < end) {
         const double start = timed_now_s();
 
-        cpu_pool_run(p, COPY_PARTS, copy_part, bytes);
+        thread_pool_run(p, COPY_PARTS, copy_part, bytes);
         if (timed_now_s() - start < best)
             best = timed_now_s() - start;
     }
-    cpu_pool_free(p);
+    thread_pool_free(p);
     free(bytes);
     return 2 * COPY_BYTES / best;
 }
@@ -210,11 +210,11 @@ static int compare(const void *a, const void *b)
 static void measure_steps(const struct options *o, uint32_t n, uint32_t n_threads, bool bf16)
 {
     enum { STEPS_MAX = 1 << 16 };
-    double *took = mem_alloc(STEPS_MAX * sizeof *took), end;
+    double *took = memory_alloc(STEPS_MAX * sizeof *took), end;
     uint32_t n_steps = 0;
     struct model x;
 
-    model_init(&x, &compute_cpu, n, n_threads, bf16);
+    model_init(&x, &device_cpu, n, n_threads, bf16);
     for (uint64_t step = 0; step < 3; step++)
         model_step(&x, step);
     end = timed_now_s() + 2 * o->seconds;

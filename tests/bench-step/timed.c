@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <time.h>
 
-static const struct compute_ops *const cpu = &compute_cpu;
+static const struct device_ops *const cpu = &device_cpu;
 
 /* A program for one measurement: the only file-scope state. */
 static struct timed *timed;
@@ -38,7 +38,7 @@ static void note(double start, const char *name, uint32_t in, uint32_t out, doub
         op->best_s = s;
 }
 
-static void linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+static void linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                            float *y, uint32_t ldy)
 {
     const double start = timed_now_s(), n = l->n, in = l->in, out = l->out;
@@ -131,9 +131,9 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
 }
 
 /* The ops of a plain DLRM; others are the CPU's own. */
-static const struct compute_ops *table(struct compute_ops *ops)
+static const struct device_ops *table(struct device_ops *ops)
 {
-    *ops = compute_cpu;
+    *ops = device_cpu;
     ops->linear_forward = linear_forward;
     ops->linear_backward = linear_backward;
     ops->bag_sum = bag_sum;
@@ -146,9 +146,9 @@ static const struct compute_ops *table(struct compute_ops *ops)
     return ops;
 }
 
-const struct compute_ops *timed_ops(struct timed *t)
+const struct device_ops *timed_ops(struct timed *t)
 {
-    static struct compute_ops ops;
+    static struct device_ops ops;
 
     *t = (struct timed){ 0 };
     timed = t;

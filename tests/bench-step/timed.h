@@ -5,7 +5,7 @@
 #ifndef TESTS_BENCH_STEP_TIMED_H
 #define TESTS_BENCH_STEP_TIMED_H
 
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 #define TIMED_OPS_MAX 64u
 
@@ -27,7 +27,7 @@ double timed_now_s(void);
 
 /* Ops whose times go to *t, borrowed while a model lives. One at a time: a table of ops has
  * no argument. */
-const struct compute_ops *timed_ops(struct timed *t);
+const struct device_ops *timed_ops(struct timed *t);
 
 void timed_restart(struct timed *t);
 

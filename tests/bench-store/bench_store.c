@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
-#include "server/core/shard_replay.h"
-#include "server/durable/loader.h"
-#include "server/durable/saver.h"
-#include "server/store/shelf.h"
+#include "common/memory.h"
+#include "server/checkpoint/directory.h"
+#include "server/checkpoint/loader.h"
+#include "server/checkpoint/shard_file_writer.h"
+#include "server/core/replay.h"
 
 #define DIM 16u
 #define SLICES_MAX 100000u
@@ -82,17 +82,18 @@ static void touch(struct bench *b, uint64_t every, uint64_t version) ON_SHARD
     for (uint32_t i = 0; i <= DIM; i++)
         payload[i] = (float)version * 0.5f;
     for (uint64_t i = 0; i < b->n_rows; i += every)
-        if (shard_restore_row(b->shard, 0, hash_mix(i), row_stamp(version, 1, 0), payload))
+        if (restore_row(b->shard, 0, hash_mix(i), row_stamp(version, 1, 0), payload))
             exit(1);
-    shard_restore_counts(b->shard, 0, version, version);
+    restore_counts(b->shard, 0, version, version);
 }
 
 static void fill(struct bench *b) ON_SHARD
 {
     struct table_spec spec = { .name = "emb",
                                .dim = DIM,
-                               .optim = SPEC_ROWWISE_ADAGRAD,
-                               .params = spec_optim_defaults(SPEC_ROWWISE_ADAGRAD) };
+                               .optim = TABLE_SPEC_ROWWISE_ADAGRAD,
+                               .params =
+                                   table_spec_optim_defaults(TABLE_SPEC_ROWWISE_ADAGRAD) };
     struct err err;
     uint32_t id;
 
@@ -111,12 +112,12 @@ static int ascending(const void *x, const void *y)
 /* The slices are timed; writing is, on its own, as another thread would do it. */
 static void save(struct bench *b, const char *what, uint64_t base, struct manifest *m) ON_SHARD
 {
-    struct saver_config config = {
+    struct shard_file_writer_config config = {
         .files = &file_os, .data_dir = b->dir, .identity = { .n_shards = 1 }, .base = base
     };
     struct lap writing = { 0 };
-    struct saver_buffer *buffer;
-    struct saver *s;
+    struct shard_file_writer_buffer *buffer;
+    struct shard_file_writer *s;
     struct err err;
     uint32_t n = 0;
 
@@ -124,26 +125,26 @@ static void save(struct bench *b, const char *what, uint64_t base, struct manife
     must(checkpoint_next(&file_os, b->dir, &m->number, &err), &err);
     config.number = m->number;
     m->base = base;
-    must(saver_begin(&config, b->shard, 0, &s, &err), &err);
-    while (!saver_is_written(s)) {
+    must(shard_file_writer_begin(&config, b->shard, 0, &s, &err), &err);
+    while (!shard_file_writer_is_written(s)) {
         uint64_t begun = clock_ns(CLOCK_MONOTONIC);
 
-        (void)saver_fill(s, b->shard);
+        (void)shard_file_writer_fill(s, b->shard);
         b->slice_ns[n++ % SLICES_MAX] = clock_ns(CLOCK_MONOTONIC) - begun;
-        buffer = saver_take(s);
+        buffer = shard_file_writer_next(s);
         if (buffer) {
             struct lap lap = lap_begin();
 
-            must(saver_write(s, buffer, &err), &err);
+            must(shard_file_writer_write(s, buffer, &err), &err);
             lap_end(&lap);
             writing.wall_ns += lap.wall_ns;
             writing.cpu_ns += lap.cpu_ns;
-            saver_give_back(s, buffer);
+            shard_file_writer_recycle(s, buffer);
         }
     }
-    must(saver_close(s, 0, &m->files[0], &err), &err);
+    must(shard_file_writer_close(s, 0, &m->files[0], &err), &err);
     must(checkpoint_commit(&file_os, b->dir, m, 5, NULL, &err), &err);
-    saver_end(s, b->shard, SHARD_WALK_KEPT);
+    shard_file_writer_end(s, b->shard, SNAPSHOT_SCAN_KEPT);
     tell(what, &writing, m->files[0].n_bytes);
     n = n < SLICES_MAX ? n : SLICES_MAX;
     qsort(b->slice_ns, n, sizeof *b->slice_ns, ascending);
@@ -169,7 +170,7 @@ static void load(struct bench *b, const char *what) ON_SHARD
     must(loader_load(&(struct loader_config){ .files = &file_os, .checkpoint = &c }, 0, shard,
                      0, &facts, &err),
          &err);
-    shard_replay_end(shard, 0);
+    replay_end(shard, 0);
     lap_end(&lap);
     tell(what, &lap, facts.n_bytes);
     printf("  %.0f ns a row\n", (double)lap.cpu_ns / (double)facts.n_rows);
@@ -181,14 +182,14 @@ static void load(struct bench *b, const char *what) ON_SHARD
 
 static void clean(struct bench *b)
 {
-    char base[SHELF_PATH_MAX], dir[SHELF_PATH_MAX];
-    struct shelf_numbers numbers;
+    char base[DIRECTORY_PATH_MAX], dir[DIRECTORY_PATH_MAX];
+    struct directory_numbers numbers;
 
-    if (shelf_path(b->dir, base, NULL) || shelf_list(&file_os, base, &numbers, NULL))
+    if (directory_path(b->dir, base, NULL) || directory_list(&file_os, base, &numbers, NULL))
         return;
     for (size_t i = 0; i < numbers.n; i++)
-        if (shelf_number_path(b->dir, numbers.items[i], dir, NULL) == 0)
-            shelf_remove(&file_os, dir);
+        if (directory_number_path(b->dir, numbers.items[i], dir, NULL) == 0)
+            directory_remove(&file_os, dir);
     free(numbers.items);
     (void)rmdir(base);
     (void)rmdir(b->dir);
@@ -196,8 +197,8 @@ static void clean(struct bench *b)
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .slice_ns = mem_alloc(SLICES_MAX * sizeof(uint64_t)) };
-    struct manifest *m = mem_alloc(sizeof *m);
+    struct bench b = { .slice_ns = memory_alloc(SLICES_MAX * sizeof(uint64_t)) };
+    struct manifest *m = memory_alloc(sizeof *m);
 
     enter_shard();
     snprintf(b.dir, sizeof b.dir, "%s/bench-store.%d", argc > 1 ? argv[1] : "/tmp",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Criteo text -> the arrays that train_torch.py trains on, transformed as psworker does it (worker/data/row.h).
+"""Criteo text -> the arrays that train_torch.py trains on, transformed as psworker does it (worker/data/line_parser.h).
 
     tests/bench/criteo_rows.py LOG.tsv N_TRAIN ROWS.npz
 

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/address.h"
+#include "common/memory.h"
 #include "common/token_file.h"
 #include "tests/bench/psbench_cases.h"
 #include "tests/bench/psbench_core.h"
@@ -22,8 +23,7 @@
 #include "tests/bench/psbench_local.h"
 #include "tests/bench/psbench_report.h"
 #include "tests/bench/psbench_run.h"
-#include "worker/client/address.h"
-#include "worker/client/seek.h"
+#include "worker/client/discovery.h"
 
 #define AT(field) offsetof(struct psbench_settings, field)
 
@@ -37,7 +37,7 @@ static const struct setting rows[] = {
       "the psd whose CPU time is to be reported; 0: the one that answers, if it is on this machine", AT(server_pid), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s", "how long a shard may leave everything unanswered", AT(timeout_ms), 1, 86400000 },
     { "load", "keys-per-request", SETTING_LIST, "N", "1000", "unique keys in each request", AT(keys), 0, 0 },
-    { "load", "dim", SETTING_U32, "D", "16", "floats in a row", AT(dim), 1, SPEC_DIM_MAX },
+    { "load", "dim", SETTING_U32, "D", "16", "floats in a row", AT(dim), 1, TABLE_SPEC_DIM_MAX },
     { "load", "rows", SETTING_U64, "N", "1000000", "rows in the table", AT(rows), 1, UINT64_C(1) << 40 },
     { "load", "depth", SETTING_U32, "N", "0",
       "requests in flight on each connection; 0: up to 4, fewer if they have more than 1000 keys", AT(depth_wanted), 0, 4096 },
@@ -90,9 +90,9 @@ static const struct settings_table table = {
 
 static int check_server(const struct psbench_settings *s, struct err *err)
 {
-    struct address ignored[SEEK_SERVERS_MAX];
+    struct address ignored[DISCOVERY_SERVERS_MAX];
     uint32_t n;
-    int status = address_list(s->server, SEEK_SERVERS_MAX, ignored, &n, err);
+    int status = address_list(s->server, DISCOVERY_SERVERS_MAX, ignored, &n, err);
     struct err why = *err;
 
     return status ? err_set(err, PS_ESETTING, "server: %.400s", why.text) : 0;
@@ -152,7 +152,7 @@ static int measure(struct psbench_findings *f, struct psbench_counts counts[stat
 
 static int run_case(struct psbench_settings *s, struct psbench_core **core, struct err *err)
 {
-    struct psbench_counts *counts = mem_alloc(2 * sizeof *counts);
+    struct psbench_counts *counts = memory_alloc(2 * sizeof *counts);
     struct psbench_findings findings = { .settings = s };
     struct psbench_limits limits;
     int status;
@@ -201,7 +201,7 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
 /* With SETTINGS_CHECK, all that is done before a server is asked. */
 static int run(struct psbench_settings *s, enum settings_action action)
 {
-    struct psbench_case *cases = mem_alloc(PSBENCH_CASES_MAX * sizeof *cases);
+    struct psbench_case *cases = memory_alloc(PSBENCH_CASES_MAX * sizeof *cases);
     struct err err = { 0 };
     uint32_t n;
     int status = check(s, &err), code = 2;
@@ -236,7 +236,7 @@ static const char *take_words(int argc, char **argv, struct psbench_settings *s,
 
 int main(int argc, char **argv)
 {
-    struct psbench_settings *settings = mem_alloc(sizeof *settings);
+    struct psbench_settings *settings = memory_alloc(sizeof *settings);
     enum settings_action action = SETTINGS_RUN;
     struct err err = { 0 };
     int first, code = 0;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 struct write_req {
     uv_write_t uv;
@@ -86,7 +86,7 @@ void bare_send(struct bare *b, uint32_t n_bytes, uint32_t answer_bytes, const ui
     done = n > 0 ? (size_t)n : 0;
     if (done == n_bytes)
         return;
-    req = mem_alloc(sizeof *req);
+    req = memory_alloc(sizeof *req);
     memcpy(req->prefix, prefix, sizeof prefix);
     if (done < sizeof prefix) {
         parts[0] = uv_buf_init((char *)req->prefix + done, (unsigned)(sizeof prefix - done));

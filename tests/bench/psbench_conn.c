@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_fill.h"
@@ -30,8 +30,8 @@ enum phase {
 struct psbench_conn {
     struct psbench_conn_config config;
     enum phase phase;
-    struct dial *dial;         /* owned */
-    struct psbench_fill *fill; /* owned; NULL once the rows are there */
+    struct connector *connector; /* owned */
+    struct psbench_fill *fill;   /* owned; NULL once the rows are there */
     struct psbench_slots slots;
     struct psbench_pace pace;
     uint32_t next_set;
@@ -39,7 +39,7 @@ struct psbench_conn {
     uint64_t seq, silent_ms;
     struct push push; /* one section; the table's number is known after NAMING */
     struct pull pull;
-    struct buf body;
+    struct bytes body;
     struct pull_reply answer;
 };
 
@@ -50,24 +50,24 @@ static void fail(struct psbench_conn *c, const char *what, const char *why)
     snprintf(text, sizeof text, "shard %u at %s: %s: %s", c->config.shard,
              c->config.address.text, what, why);
     c->phase = GONE;
-    dial_drop(c->dial);
-    c->dial = NULL;
+    connector_drop(c->connector);
+    c->connector = NULL;
     c->config.failed(c->config.owner, text);
 }
 
-static void send_frame(struct psbench_conn *c, int status, struct buf *frame)
+static void send_frame(struct psbench_conn *c, int status, struct bytes *frame)
 {
     if (!status)
-        status = dial_send(c->dial, frame);
-    buf_deinit(frame);
+        status = connector_send(c->connector, frame);
+    bytes_deinit(frame);
     if (status)
-        fail(c, "sending", dial_why(status));
+        fail(c, "sending", connector_why(status));
 }
 
 static void on_connected(void *owner)
 {
     struct psbench_conn *c = owner;
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     struct hello hello;
 
     psbench_greet_hello(c->config.settings, &hello);
@@ -79,8 +79,8 @@ static void on_connected(void *owner)
 
 static int take_hello(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
-    struct hello_reply *r = mem_alloc(sizeof *r);
-    struct buf frame = { 0 };
+    struct hello_reply *r = memory_alloc(sizeof *r);
+    struct bytes frame = { 0 };
     struct join join;
     int status = message_read_hello_reply(h, head, r);
 
@@ -88,7 +88,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
         fail(c, "greeting", r->text);
     } else if (!status) {
         if (r->frame_max_bytes)
-            dial_set_frame_max(c->dial, r->frame_max_bytes);
+            connector_set_frame_max(c->connector, r->frame_max_bytes);
         c->phase = JOINING;
         psbench_greet_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
         send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);
@@ -100,7 +100,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
 static int take_join(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
     struct table_request request;
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     struct join_reply r;
     int status = message_read_join_reply(h, head, &r);
 
@@ -127,7 +127,7 @@ static void fill(struct psbench_conn *c)
 {
     struct section *s = &c->push.sections[0];
     struct section kept = *s;
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     if (!c->fill || !psbench_fill_next(c->fill, s)) {
         psbench_fill_free(c->fill);
@@ -207,8 +207,8 @@ static void send_request(struct psbench_conn *c, uint64_t due_ns)
 {
     uint32_t number = psbench_slots_take(&c->slots);
     struct psbench_slot *slot = &c->slots.items[number];
-    struct message_zstd *zstd = c->config.settings->compress ? &c->config.hub->zstd : NULL;
-    struct buf frame = { 0 };
+    struct message_zstd *zstd = c->config.settings->compress ? &c->config.channels->zstd : NULL;
+    struct bytes frame = { 0 };
     int status;
 
     slot->due_ns = due_ns;
@@ -222,7 +222,7 @@ static void send_request(struct psbench_conn *c, uint64_t due_ns)
         next_keys(c, &c->pull.sections[0]);
         status = message_write_pull(&frame, number, &c->pull, zstd);
     }
-    slot->n_bytes = buf_len(&frame);
+    slot->n_bytes = bytes_len(&frame);
     if (is_alone(c))
         slot->server_cpu = psbench_cpu_of_process(c->config.counts->server_pid);
     send_frame(c, status, &frame);
@@ -322,8 +322,8 @@ static int take_pull(struct psbench_conn *c, const struct frame_header *h, const
                      const uint8_t *body)
 {
     size_t n_bytes = 0;
-    int status = message_body(&c->config.hub->zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &c->body,
-                              &body, &n_bytes);
+    int status = message_body(&c->config.channels->zstd, h, body, FRAME_MAX_BYTES_DEFAULT,
+                              &c->body, &body, &n_bytes);
 
     if (!status)
         status = message_read_pull_reply(h, head, body, n_bytes, &c->answer);
@@ -373,12 +373,12 @@ static void on_closed(void *owner, int why)
 {
     struct psbench_conn *c = owner;
 
-    c->dial = NULL;
+    c->connector = NULL;
     if (c->phase != GONE)
-        fail(c, "the connection", dial_why(why));
+        fail(c, "the connection", connector_why(why));
 }
 
-static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
+static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
 
 /* What all requests have in common. */
 static void make_sections(struct psbench_conn *c)
@@ -398,7 +398,7 @@ static void make_sections(struct psbench_conn *c)
 
 struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config)
 {
-    struct psbench_conn *c = mem_alloc(sizeof *c);
+    struct psbench_conn *c = memory_alloc(sizeof *c);
     const struct psbench_settings *s = config->settings;
     int status;
 
@@ -408,9 +408,10 @@ struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config)
         c->fill =
             psbench_fill_new(s, config->shard, config->n_shards, config->rank, config->n_ranks);
     make_sections(c);
-    status = dial_new(config->hub, &config->address, &dial_events, c, &c->dial);
+    status =
+        connector_new(config->channels, &config->address, &connector_events, c, &c->connector);
     if (status)
-        fail(c, "the connection", dial_why(status));
+        fail(c, "the connection", connector_why(status));
     return c;
 }
 
@@ -418,10 +419,10 @@ void psbench_conn_free(struct psbench_conn *c)
 {
     if (!c)
         return;
-    dial_drop(c->dial);
+    connector_drop(c->connector);
     psbench_slots_deinit(&c->slots);
     psbench_fill_free(c->fill);
-    buf_deinit(&c->body);
+    bytes_deinit(&c->body);
     free(c);
 }
 
@@ -482,7 +483,7 @@ void psbench_conn_drain(struct psbench_conn *c)
 
 void psbench_conn_beat(struct psbench_conn *c)
 {
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     if (c->phase >= FILLING && c->phase <= DRAINING)
         send_frame(c, message_write_beat(&frame, BEAT_ID, c->push.clock), &frame);
@@ -490,7 +491,7 @@ void psbench_conn_beat(struct psbench_conn *c)
 
 void psbench_conn_leave(struct psbench_conn *c)
 {
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     c->phase = LEAVING;
     send_frame(c, message_write_leave(&frame, CONTROL_ID, c->push.clock), &frame);

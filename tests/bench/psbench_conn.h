@@ -16,7 +16,7 @@
 #include "proto/message.h"
 #include "tests/bench/psbench_pool.h"
 #include "tests/bench/psbench_types.h"
-#include "worker/client/dial.h"
+#include "worker/client/connector.h"
 
 struct psbench_conn;
 
@@ -27,7 +27,7 @@ struct psbench_window {
 };
 
 struct psbench_conn_config {
-    struct channel_hub *hub; /* borrowed, as all here */
+    struct channel_loop *channels; /* borrowed, as all here */
     const struct psbench_settings *settings;
     struct psbench_counts *counts;
     const struct psbench_pool *pool; /* the shard's */

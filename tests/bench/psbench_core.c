@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <uv.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
-#include "server/core/init.h"
-#include "server/core/optim_catalog.h"
+#include "server/core/optimizer.h"
+#include "server/core/row_init.h"
 #include "server/core/table.h"
 #include "server/core/weights.h"
 #include "tests/bench/psbench_greet.h"
@@ -29,8 +29,8 @@ struct psbench_core {
     struct table_spec spec;
     struct table *table; /* owned */
     const struct codec *codec, *answer_codec;
-    const struct optim *optim;
-    struct optim_step step;
+    const struct optimizer *optim;
+    struct optimizer_step step;
     uint32_t k, weights_floats; /* where in the payload the state begins */
     size_t row_bytes, value_bytes, answer_bytes;
     uint64_t *keys;        /* owned: [n_sets][n_keys] */
@@ -65,7 +65,7 @@ static void ask_for_next(const struct psbench_core *c, struct row *const *rows, 
 
 static void pull_rows(struct psbench_core *c, struct row *const *rows, uint32_t n, uint8_t *dst)
 {
-    bool plain = c->spec.storage == SPEC_FP32;
+    bool plain = c->spec.storage == TABLE_SPEC_FP32;
     uint32_t i;
 
     ask_for_first(c, rows, n);
@@ -83,7 +83,7 @@ static void step_row(struct psbench_core *c, struct row *row, const float *grad)
 {
     float *state = row->floats + c->weights_floats;
 
-    if (c->spec.storage == SPEC_FP32) {
+    if (c->spec.storage == TABLE_SPEC_FP32) {
         c->optim->step(row->floats, state, grad, c->spec.dim, &c->step);
     } else {
         weights_load(c->spec.storage, row->floats, c->spec.dim, c->weights);
@@ -184,7 +184,7 @@ static int fill_table(struct psbench_core *c)
         status = table_insert(c->table, hash_mix(i), &row);
         if (status)
             break;
-        init_row(&c->spec, row->key, c->weights);
+        row_init_row(&c->spec, row->key, c->weights);
         weights_set(c->spec.storage, c->weights, c->spec.dim, row->floats);
         c->optim->init(c->weights, row->floats + c->weights_floats, c->spec.dim,
                        &c->spec.params);
@@ -195,7 +195,7 @@ static int fill_table(struct psbench_core *c)
 int psbench_core_new(const struct psbench_settings *s, struct psbench_core **ret,
                      struct err *err)
 {
-    struct psbench_core *c = mem_alloc(sizeof *c);
+    struct psbench_core *c = memory_alloc(sizeof *c);
     struct table_request request;
     uint32_t payload_bytes;
     int status;
@@ -203,14 +203,14 @@ int psbench_core_new(const struct psbench_settings *s, struct psbench_core **ret
     c->settings = s;
     psbench_greet_table(s, &request);
     c->spec = request.spec;
-    c->optim = optim_find(c->spec.optim);
-    c->step = optim_step_at(c->optim, &c->spec, 0, 1);
+    c->optim = optimizer_find(c->spec.optim);
+    c->step = optimizer_step_at(c->optim, &c->spec, 0, 1);
     c->weights_floats = weights_bytes(c->spec.storage, s->dim) / (uint32_t)sizeof(float);
     payload_bytes =
         (c->weights_floats + c->optim->state_floats(s->dim)) * (uint32_t)sizeof(float);
     c->row_bytes = sizeof(struct row) + payload_bytes;
-    c->weights = mem_alloc(s->dim * sizeof *c->weights);
-    c->grad = mem_alloc(s->dim * sizeof *c->grad);
+    c->weights = memory_alloc(s->dim * sizeof *c->weights);
+    c->grad = memory_alloc(s->dim * sizeof *c->grad);
     status = table_new(&c->table, payload_bytes, 0, NULL);
     if (!status)
         status = fill_table(c);
@@ -235,7 +235,7 @@ int psbench_core_load(struct psbench_core *c, const struct psbench_settings *s,
     c->answer_bytes = c->answer_codec->row_bytes(s->dim, 0);
     free(c->answer);
     free(c->keys);
-    c->answer = mem_alloc(c->answer_bytes * s->keys_per_request);
+    c->answer = memory_alloc(c->answer_bytes * s->keys_per_request);
     c->keys = psbench_pool_decode(pool);
     if (!c->keys)
         return err_set(err, -ENOMEM, "limits: no memory for the keys");

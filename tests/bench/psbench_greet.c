@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/address.h"
 #include "proto/codec.h"
-#include "worker/client/address.h"
 #include "worker/client/ps.h"
 
 #define ASK_MS 5000u
@@ -29,21 +29,21 @@ void psbench_greet_join(uint32_t rank, uint32_t n_ranks, uint64_t incarnation, s
                           .rank = rank,
                           .n_workers = n_ranks,
                           .incarnation = incarnation,
-                          .mode = SPEC_MODE_ASYNC,
+                          .mode = TABLE_SPEC_MODE_ASYNC,
                           .name = "psbench" };
 }
 
 void psbench_greet_table(const struct psbench_settings *s, struct table_request *ret)
 {
-    *ret = (struct table_request){ .spec = { .kind = SPEC_SPARSE,
+    *ret = (struct table_request){ .spec = { .kind = TABLE_SPEC_SPARSE,
                                              .dim = s->dim,
                                              .seed = 1,
-                                             .init = SPEC_INIT_UNIFORM,
+                                             .init = TABLE_SPEC_INIT_UNIFORM,
                                              .init_scale = 0.01f,
-                                             .optim = (enum spec_optim)s->optimizer,
-                                             .storage = (enum spec_storage)s->storage,
-                                             .mode = SPEC_MODE_JOB } };
-    ret->spec.params = spec_optim_defaults(ret->spec.optim);
+                                             .optim = (enum table_spec_optim)s->optimizer,
+                                             .storage = (enum table_spec_storage)s->storage,
+                                             .mode = TABLE_SPEC_MODE_JOB } };
+    ret->spec.params = table_spec_optim_defaults(ret->spec.optim);
     memcpy(ret->spec.name, s->table, sizeof ret->spec.name);
 }
 
@@ -58,8 +58,8 @@ uint64_t psbench_greet_unix_ms(void)
 void psbench_greet_name_table(struct psbench_settings *s)
 {
     int n = snprintf(s->table, sizeof s->table, "psbench/%u/%s/%s", s->dim,
-                     spec_optim_name((enum spec_optim)s->optimizer),
-                     spec_storage_name((enum spec_storage)s->storage));
+                     table_spec_optim_name((enum table_spec_optim)s->optimizer),
+                     table_spec_storage_name((enum table_spec_storage)s->storage));
 
     if (s->load == PSBENCH_GROW && n > 0)
         snprintf(s->table + n, sizeof s->table - (size_t)n, "/%" PRIu64,

@@ -53,8 +53,10 @@ cJSON *psbench_report_open(const struct psbench_settings *s)
                             : s->arrivals == PSBENCH_POISSON ? "poisson"
                                                              : "fixed");
     cJSON_AddStringToObject(line, "codec", codec_by_id((uint32_t)s->codec)->name);
-    cJSON_AddStringToObject(line, "optimizer", spec_optim_name((enum spec_optim)s->optimizer));
-    cJSON_AddStringToObject(line, "storage", spec_storage_name((enum spec_storage)s->storage));
+    cJSON_AddStringToObject(line, "optimizer",
+                            table_spec_optim_name((enum table_spec_optim)s->optimizer));
+    cJSON_AddStringToObject(line, "storage",
+                            table_spec_storage_name((enum table_spec_storage)s->storage));
     cJSON_AddBoolToObject(line, "compress", s->compress);
     return line;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 uint32_t psbench_keys_next(uint64_t *row, uint64_t last, uint64_t step, uint32_t shard,
                            uint32_t n_shards, uint64_t *ret_keys, uint32_t max)
@@ -13,7 +13,7 @@ uint32_t psbench_keys_next(uint64_t *row, uint64_t last, uint64_t step, uint32_t
 
     for (; *row <= last && n < max; *row += step) {
         key = hash_mix(*row);
-        if (route_shard(key, 0, n_shards) == shard)
+        if (placement_shard(key, 0, n_shards) == shard)
             ret_keys[n++] = key;
     }
     return n;
@@ -41,7 +41,7 @@ static void sort_insertion(uint64_t *keys, uint32_t n_keys)
 /* One key a part, on average: then each key is close to its place. */
 void psbench_keys_sort(uint64_t *keys, uint32_t n_keys, uint64_t *scratch)
 {
-    uint32_t *ends = mem_alloc(((size_t)n_keys + 1) * sizeof *ends), i, n = 0, count;
+    uint32_t *ends = memory_alloc(((size_t)n_keys + 1) * sizeof *ends), i, n = 0, count;
 
     for (i = 0; i < n_keys; i++)
         ends[part_of(keys[i], n_keys)]++;

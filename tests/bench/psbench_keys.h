@@ -7,7 +7,7 @@
 
 #include "common/base.h"
 #include "common/hash.h"
-#include "proto/route.h"
+#include "proto/placement.h"
 
 /* The next up to `max` keys that the shard owns, from row *row on by `step`, to `last`. Leaves in
  * *row where to go on. */

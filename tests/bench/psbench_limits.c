@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_run.h"
 #include "tests/bench/psbench_wire.h"
@@ -75,7 +75,7 @@ static void keep_troubles(struct psbench_counts *to, const struct psbench_counts
 static int find_best_wait(struct limits *l)
 {
     struct psbench_settings tried = l->actual;
-    struct psbench_counts *c = mem_alloc(2 * sizeof *c); /* asleep, spinning */
+    struct psbench_counts *c = memory_alloc(2 * sizeof *c); /* asleep, spinning */
     int status = 0;
 
     tried.seconds = TRY_S;
@@ -232,7 +232,7 @@ int psbench_limits_run(const struct psbench_settings *s, struct psbench_pools *p
                        struct psbench_core **core, struct psbench_counts *counts,
                        struct psbench_limits *ret, struct err *err)
 {
-    struct rounds *r = mem_alloc(sizeof *r);
+    struct rounds *r = memory_alloc(sizeof *r);
     struct limits l = {
         .settings = s, .pools = pools, .core = core, .counts = counts, .ret = ret, .err = err
     };

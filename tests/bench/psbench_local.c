@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "common/number.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_report.h"
@@ -142,7 +142,7 @@ static void clean_up(struct local *l)
 int psbench_local_run(struct psbench_settings *s, struct err *err)
 {
     struct local l = { .settings = s,
-                       .cases = mem_alloc(PSBENCH_LOCAL_CASES_MAX * sizeof *l.cases) };
+                       .cases = memory_alloc(PSBENCH_LOCAL_CASES_MAX * sizeof *l.cases) };
     int status = parse_threads(&l, err);
     uint32_t i;
     cJSON *line;

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
-#include "proto/keys.h"
+#include "proto/key_codec.h"
 #include "tests/bench/psbench_greet.h"
 #include "tests/bench/psbench_keys.h"
 #include "tests/bench/psbench_zipf.h"
@@ -37,7 +37,7 @@ static int check_rows(const struct source *src, struct err *err)
 {
     const struct psbench_settings *s = src->settings;
     uint64_t want = s->keys_per_request * (s->load == PSBENCH_GROW ? UINT64_C(1) : UINT64_C(2));
-    uint64_t *keys = mem_alloc(want * sizeof *keys), row = 1;
+    uint64_t *keys = memory_alloc(want * sizeof *keys), row = 1;
     uint32_t n =
         psbench_keys_next(&row, s->rows, 1, src->shard, src->n_shards, keys, (uint32_t)want);
 
@@ -61,7 +61,7 @@ static int source_init(struct source *src, struct err *err)
     psbench_zipf_init(&src->uniform, s->rows, 0, seed);
     if (!is_every_row_once(s))
         return 0;
-    src->all = s->rows < UINT32_MAX ? mem_try_alloc(s->rows * sizeof *src->all) : NULL;
+    src->all = s->rows < UINT32_MAX ? memory_try_alloc(s->rows * sizeof *src->all) : NULL;
     if (!src->all)
         return err_set(err, -ENOMEM, "rows: no memory for the keys of %llu",
                        (unsigned long long)s->rows);
@@ -103,7 +103,7 @@ static void make_set(struct source *src, uint64_t *keys, uint64_t *scratch)
             law = &src->uniform;
         while (n < want) {
             key = hash_mix(psbench_zipf_draw(law));
-            if (route_shard(key, 0, src->n_shards) == src->shard)
+            if (placement_shard(key, 0, src->n_shards) == src->shard)
                 keys[n++] = key;
         }
         psbench_keys_sort(keys, n, scratch);
@@ -116,10 +116,10 @@ static void make_values(struct psbench_pool *p, const struct psbench_settings *s
     const struct codec *codec = codec_by_id((uint32_t)s->codec);
     uint32_t k = psbench_greet_k(s), i, j;
     size_t row_bytes = codec->row_bytes(s->dim, k);
-    float *row = mem_alloc(s->dim * sizeof *row);
+    float *row = memory_alloc(s->dim * sizeof *row);
 
     p->value_bytes = row_bytes * s->keys_per_request;
-    p->values = mem_alloc(p->value_bytes);
+    p->values = memory_alloc(p->value_bytes);
     for (i = 0; i < s->keys_per_request; i++) {
         for (j = 0; j < s->dim; j++)
             row[j] = (hash_unit(hash_mix2(s->seed + i, j)) - 0.5f) * 1e-3f;
@@ -130,7 +130,7 @@ static void make_values(struct psbench_pool *p, const struct psbench_settings *s
 
 static int make_sets(struct psbench_pool *p, struct source *src, struct err *err)
 {
-    uint64_t *keys = mem_alloc(2 * (size_t)p->n_keys * sizeof *keys);
+    uint64_t *keys = memory_alloc(2 * (size_t)p->n_keys * sizeof *keys);
     int status = 0;
     uint8_t *dst;
     uint32_t i;
@@ -138,13 +138,13 @@ static int make_sets(struct psbench_pool *p, struct source *src, struct err *err
 
     for (i = 0; i < p->n_sets && !status; i++) {
         make_set(src, keys, keys + p->n_keys);
-        dst = buf_reserve(&p->bytes, (size_t)p->n_keys * KEYS_BYTES_MAX);
+        dst = bytes_reserve(&p->bytes, (size_t)p->n_keys * KEY_CODEC_BYTES_MAX);
         if (!dst) {
             status = err_set(err, -ENOMEM, "no memory for the requests");
             break;
         }
-        n = keys_encode(keys, p->n_keys, dst);
-        buf_commit(&p->bytes, n);
+        n = key_codec_encode(keys, p->n_keys, dst);
+        bytes_commit(&p->bytes, n);
         p->starts[i + 1] = p->starts[i] + n;
     }
     free(keys);
@@ -160,7 +160,7 @@ static int pool_init(struct psbench_pool *p, const struct psbench_settings *s, u
     if (!status) {
         p->n_keys = s->keys_per_request;
         p->n_sets = n_sets_of(&src);
-        p->starts = mem_alloc(((size_t)p->n_sets + 1) * sizeof *p->starts);
+        p->starts = memory_alloc(((size_t)p->n_sets + 1) * sizeof *p->starts);
         status = make_sets(p, &src, err);
     }
     if (!status)
@@ -180,7 +180,7 @@ int psbench_pools_init(struct psbench_pools *p, const struct psbench_settings *s
                    ? 0
                    : err_set(err, -EINVAL, "the cluster had %u shards, now %u", p->n, n_shards);
     p->n = n_shards;
-    p->items = mem_alloc(n_shards * sizeof *p->items);
+    p->items = memory_alloc(n_shards * sizeof *p->items);
     for (i = 0; i < n_shards && (s->local || i < s->connections); i++) {
         status = pool_init(&p->items[i], s, i, n_shards, err);
         if (status)
@@ -192,7 +192,7 @@ int psbench_pools_init(struct psbench_pools *p, const struct psbench_settings *s
 void psbench_pools_deinit(struct psbench_pools *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
-        buf_deinit(&p->items[i].bytes);
+        bytes_deinit(&p->items[i].bytes);
         free(p->items[i].starts);
         free(p->items[i].values);
     }
@@ -203,12 +203,12 @@ void psbench_pools_deinit(struct psbench_pools *p)
 const uint8_t *psbench_pool_set(const struct psbench_pool *p, uint32_t i, size_t *ret_bytes)
 {
     *ret_bytes = p->starts[i + 1] - p->starts[i];
-    return buf_front(&p->bytes) + p->starts[i];
+    return bytes_front(&p->bytes) + p->starts[i];
 }
 
 uint64_t *psbench_pool_decode(const struct psbench_pool *p)
 {
-    uint64_t *keys = mem_try_alloc((size_t)p->n_sets * p->n_keys * sizeof *keys);
+    uint64_t *keys = memory_try_alloc((size_t)p->n_sets * p->n_keys * sizeof *keys);
     size_t n_bytes;
     uint32_t i;
     int status;
@@ -216,7 +216,7 @@ uint64_t *psbench_pool_decode(const struct psbench_pool *p)
     for (i = 0; keys && i < p->n_sets; i++) {
         const uint8_t *bytes = psbench_pool_set(p, i, &n_bytes);
 
-        status = keys_decode(bytes, n_bytes, p->n_keys, keys + (size_t)i * p->n_keys);
+        status = key_codec_decode(bytes, n_bytes, p->n_keys, keys + (size_t)i * p->n_keys);
         assert(!status);
     }
     return keys;

@@ -11,12 +11,12 @@
 #ifndef TESTS_BENCH_PSBENCH_POOL_H
 #define TESTS_BENCH_PSBENCH_POOL_H
 
-#include "common/buf.h"
+#include "common/bytes.h"
 #include "tests/bench/psbench_types.h"
 
 struct psbench_pool {
     uint32_t n_sets, n_keys; /* keys in a set */
-    struct buf bytes;        /* owned: one set's encoded keys behind the other */
+    struct bytes bytes;      /* owned: one set's encoded keys behind the other */
     size_t *starts;          /* owned, n_sets + 1 */
     uint8_t *values;         /* owned: n_keys encoded gradients, the same for all sets */
     size_t value_bytes;

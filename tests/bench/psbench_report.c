@@ -62,8 +62,9 @@ static void print_head(const struct psbench_settings *s, const struct psbench_co
 {
     fprintf(out, "%s, %u keys a request, dim %u (%s, %s), %llu rows, ",
             psbench_report_load_name(s->load), s->keys_per_request, s->dim,
-            spec_storage_name((enum spec_storage)s->storage),
-            spec_optim_name((enum spec_optim)s->optimizer), (unsigned long long)s->rows);
+            table_spec_storage_name((enum table_spec_storage)s->storage),
+            table_spec_optim_name((enum table_spec_optim)s->optimizer),
+            (unsigned long long)s->rows);
     if (s->zipf > 0)
         fprintf(out, "zipf %g", (double)s->zipf);
     else

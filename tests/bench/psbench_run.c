@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/bench/psbench_conn.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_greet.h"
-#include "worker/client/seek.h"
+#include "worker/client/discovery.h"
 
 #define TICK_MS 10u
 #define CONNECT_MS 10000u
@@ -25,14 +25,14 @@ struct run {
     struct psbench_counts *counts;
     struct psbench_pools *pools;
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
     uv_timer_t timer;
     /* While it is active, the loop does not sleep. Open loop: what is due is looked for all the
      * time, as a timer knows milliseconds only. Closed loop: the server does not pay for waking
      * us with its answers. */
     uv_idle_t spin;
     enum stage stage;
-    struct seek *seek;           /* owned; NULL once found */
+    struct discovery *seek;      /* owned; NULL once found */
     struct psbench_conn **conns; /* owned, n_conns */
     uint32_t n_shards, n_conns, n_waiting;
     struct psbench_window window;
@@ -164,7 +164,7 @@ static void open_conn(struct run *r, uint32_t i, const struct address *found,
                       const struct hello_reply *m)
 {
     uint32_t shard = i % r->n_shards, n = r->settings->connections;
-    struct psbench_conn_config config = { .hub = &r->hub,
+    struct psbench_conn_config config = { .channels = &r->channels,
                                           .settings = &r->each,
                                           .counts = r->counts,
                                           .pool = &r->pools->items[shard],
@@ -206,14 +206,14 @@ static void on_found(void *owner, const struct address *address, const struct he
         end(r, status, err.text);
         return;
     }
-    r->conns = mem_alloc(n * sizeof(struct psbench_conn *));
+    r->conns = memory_alloc(n * sizeof(struct psbench_conn *));
     set_stage(r, PREPARING);
     r->n_waiting = n;
     for (i = 0; i < n && r->stage == PREPARING; i++)
         open_conn(r, i, address, m);
 }
 
-static const struct seek_events seek_events = { on_found, on_notice, on_not_found };
+static const struct discovery_events discovery_events = { on_found, on_notice, on_not_found };
 
 static bool is_over(const struct run *r, float seconds)
 {
@@ -226,7 +226,7 @@ static void on_tick(uv_timer_t *timer)
     uint64_t now_ms = uv_now(&r->loop);
 
     if (r->stage == SEEKING) {
-        seek_tick(r->seek, now_ms);
+        discovery_tick(r->seek, now_ms);
     } else if (r->stage == WARMING && is_over(r, r->settings->warmup_seconds)) {
         start_measuring(r);
     } else if (r->stage == MEASURING && r->settings->load != PSBENCH_GROW &&
@@ -250,11 +250,11 @@ static void clean_up(struct run *r)
 
     for (i = 0; i < r->n_conns; i++)
         psbench_conn_free(r->conns[i]);
-    seek_free(r->seek);
-    channel_hub_close(&r->hub);
+    discovery_free(r->seek);
+    channel_loop_close(&r->channels);
     uv_run(&r->loop, UV_RUN_DEFAULT);
     uv_loop_close(&r->loop);
-    channel_hub_deinit(&r->hub);
+    channel_loop_deinit(&r->channels);
     free(r->conns);
 }
 
@@ -264,10 +264,11 @@ int psbench_run(const struct psbench_settings *settings, struct psbench_pools *p
     struct run r = {
         .settings = settings, .each = *settings, .counts = counts, .pools = pools, .err = err
     };
-    struct address servers[SEEK_SERVERS_MAX];
+    struct address servers[DISCOVERY_SERVERS_MAX];
     struct hello hello;
     uint32_t n_servers;
-    int status = address_list(settings->server, SEEK_SERVERS_MAX, servers, &n_servers, err);
+    int status =
+        address_list(settings->server, DISCOVERY_SERVERS_MAX, servers, &n_servers, err);
 
     if (status)
         return status;
@@ -276,8 +277,9 @@ int psbench_run(const struct psbench_settings *settings, struct psbench_pools *p
     if (status)
         return err_set(err, status, "no event loop: %s", status_text(status));
     psbench_greet_hello(settings, &hello);
-    channel_hub_init(&r.hub, &r.loop);
-    r.seek = seek_new(&r.hub, servers, n_servers, &hello, CONNECT_MS, &seek_events, &r);
+    channel_loop_init(&r.channels, &r.loop);
+    r.seek = discovery_new(&r.channels, servers, n_servers, &hello, CONNECT_MS,
+                           &discovery_events, &r);
     uv_idle_init(&r.loop, &r.spin);
     uv_timer_init(&r.loop, &r.timer);
     uv_timer_start(&r.timer, on_tick, 0, TICK_MS);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <uv.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "server/core/shard.h"
 #include "tests/bench/psbench_cpu.h"
@@ -79,11 +79,11 @@ static int make_shard(struct psbench_shard *s) ON_SHARD
                                    .lease_ms = UINT32_MAX,
                                    .join_ms = UINT32_MAX,
                                    .park_ms = 1000 };
-    struct roster_join join = { .job = "psbench",
-                                .n_workers = 1,
-                                .incarnation = 1,
-                                .mode = SPEC_MODE_ASYNC,
-                                .name = "psbench" };
+    struct membership_join join = { .job = "psbench",
+                                    .n_workers = 1,
+                                    .incarnation = 1,
+                                    .mode = TABLE_SPEC_MODE_ASYNC,
+                                    .name = "psbench" };
     struct table_request request;
     uint32_t id = 0;
     int status;
@@ -92,7 +92,7 @@ static int make_shard(struct psbench_shard *s) ON_SHARD
     s->shard = shard_new(&config);
     status = shard_table_ask(s->shard, &request.spec, false, &id, &s->err);
     if (!status)
-        status = roster_join(shard_roster(s->shard), &join, 0, &s->worker, &s->err);
+        status = membership_join(shard_membership(s->shard), &join, 0, &s->worker, &s->err);
     s->push.sections[0].table_id = s->pull.sections[0].table_id = id;
     return status;
 }
@@ -113,7 +113,8 @@ static void make_messages(struct psbench_shard *s)
     push->values = pool->values;
     push->value_bytes = pool->value_bytes;
     pull->codec = codec->feedback ? CODEC_FP32 : codec->id;
-    s->answer = mem_alloc(codec_by_id(pull->codec)->row_bytes(settings->dim, 0) * pool->n_keys);
+    s->answer =
+        memory_alloc(codec_by_id(pull->codec)->row_bytes(settings->dim, 0) * pool->n_keys);
 }
 
 static bool is_pull_next(struct psbench_shard *s)
@@ -205,7 +206,7 @@ static void *on_thread(void *shard)
 int psbench_shard_start(const struct psbench_shard_config *config, struct psbench_shard **ret,
                         struct err *err)
 {
-    struct psbench_shard *s = mem_alloc(sizeof *s);
+    struct psbench_shard *s = memory_alloc(sizeof *s);
 
     s->config = *config;
     pthread_mutex_init(&s->lock, NULL);

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 void psbench_slots_init(struct psbench_slots *s, uint32_t depth)
 {
-    *s = (struct psbench_slots){ .items = mem_alloc(depth * sizeof *s->items),
-                                 .free = mem_alloc(depth * sizeof *s->free),
+    *s = (struct psbench_slots){ .items = memory_alloc(depth * sizeof *s->items),
+                                 .free = memory_alloc(depth * sizeof *s->free),
                                  .n_free = depth,
                                  .depth = depth };
     for (uint32_t i = 0; i < depth; i++)

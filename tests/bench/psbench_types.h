@@ -8,7 +8,7 @@
 
 #include "common/histogram.h"
 #include "common/settings.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
 #define PSBENCH_WORST_MAX 8u
 #define PSBENCH_ROUNDS_MAX 99u
@@ -40,7 +40,7 @@ struct psbench_settings {
     enum psbench_load load;
     int codec; /* enum codec_id */
     uint32_t keys_per_request, depth;
-    char table[SPEC_NAME_MAX]; /* its name */
+    char table[TABLE_SPEC_NAME_MAX]; /* its name */
 };
 
 enum psbench_arrivals { PSBENCH_POISSON, PSBENCH_FIXED };

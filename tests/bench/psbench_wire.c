@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/bench/psbench_bare.h"
 #include "tests/bench/psbench_cpu.h"
 
@@ -257,15 +257,16 @@ static int run_both(struct server *s, struct client *c, uv_buf_t client_room)
 int psbench_wire_run(const struct psbench_wire_config *cfg, struct psbench_wire_result *ret,
                      struct err *err)
 {
-    uint8_t *bytes = mem_alloc(longest(cfg)), *rooms = mem_alloc(2 * (size_t)cfg->read_bytes);
+    uint8_t *bytes = memory_alloc(longest(cfg)),
+            *rooms = memory_alloc(2 * (size_t)cfg->read_bytes);
     struct server s = { .config = cfg,
                         .bytes = bytes,
                         .room = uv_buf_init((char *)rooms, cfg->read_bytes),
-                        .ends = mem_alloc(cfg->connections * sizeof *s.ends) };
+                        .ends = memory_alloc(cfg->connections * sizeof *s.ends) };
     struct client c = { .config = cfg,
                         .bytes = bytes,
-                        .ends = mem_alloc(cfg->connections * sizeof *c.ends),
-                        .connects = mem_alloc(cfg->connections * sizeof *c.connects) };
+                        .ends = memory_alloc(cfg->connections * sizeof *c.ends),
+                        .connects = memory_alloc(cfg->connections * sizeof *c.connects) };
     int status;
 
     uv_loop_init(&s.loop);

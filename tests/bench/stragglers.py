@@ -123,6 +123,7 @@ class Race:
                 end = self.wait(processes, "the end of the first worker's share", lambda: max(map(samples_of, processes)) >= share,
                                 rig.RUN_S)
                 after, cpu_after = [samples_of(p) for p in processes], [cpu_s(p) for p in processes]
+                stopped_s = list(brake.stopped_s)  # a stop that ends after `end` is none of it
             finally:
                 if brake.is_alive():
                     brake.release()
@@ -130,7 +131,7 @@ class Race:
             test = self.rig.psworker("eval", ["--data", self.test, "--servers", address])
         trained = [b - a for a, b in zip(before, after)]
         return {"samples_per_s": sum(trained) / (end - start), "seconds": end - start, "samples_by_rank": trained,
-                "stopped_share_by_rank": [s / (end - start) for s in brake.stopped_s],
+                "stopped_share_by_rank": [s / (end - start) for s in stopped_s],
                 "cores_by_rank": [(b - a) / (end - start) for a, b in zip(cpu_before, cpu_after)], "auc": test["auc"],
                 "logloss": test["logloss"], "staleness_max": max(r["staleness_max"] for r in results),
                 "samples": sum(r["samples"] for r in results), "rejoins": sum(r["rejoins"] for r in results)}

@@ -66,7 +66,7 @@ void disk_fill(struct crash_files *disk, const char *dir, struct harness_bytes *
     must(disk->ops.sync_dir(disk->ops.state, dir));
 }
 
-void disk_dump(const struct crash_files *disk, const char *dir, struct buf *out)
+void disk_dump(const struct crash_files *disk, const char *dir, struct bytes *out)
 {
     size_t n_dir = strlen(dir);
 

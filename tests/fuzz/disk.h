@@ -17,6 +17,6 @@
 void disk_fill(struct crash_files *disk, const char *dir, struct harness_bytes *in);
 
 /* Appends the folder's files. */
-void disk_dump(const struct crash_files *disk, const char *dir, struct buf *out);
+void disk_dump(const struct crash_files *disk, const char *dir, struct bytes *out);
 
 #endif

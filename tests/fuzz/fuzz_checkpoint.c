@@ -2,9 +2,9 @@
  * A checkpoint: u8 shards | the folder of its files (disk.h). One that is found whole can be loaded onto any
  * number of shards; saved by these, and loaded onto others, it is the same.
  */
-#include "tests/unit/store/fixture.h"
+#include "tests/unit/checkpoint/fixture.h"
 
-#include "server/durable/loader.h"
+#include "server/checkpoint/loader.h"
 #include "tests/fuzz/disk.h"
 
 #define DIR DATA_DIR "/checkpoints/00000000000000000007"
@@ -26,7 +26,7 @@ static int load(const struct file_ops *files, const struct checkpoint *c, struct
     enter_shard();
     fixture_new(shards, n, 0, 0);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = loader_deal(&config, shards[i], &facts, &err);
+        status = loader_reshard(&config, shards[i], &facts, &err);
     assert(!status == !err.text[0]);
     return status;
 }
@@ -69,7 +69,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     crash_files_deinit(&disk);
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     struct shard *shards[N_SHARDS_MAX];
     const uint32_t n_rows[] = { 0, 3, 40 };

@@ -176,7 +176,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     free(row);
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     const uint32_t dims[] = { 1, 16, 300 };
     const struct codec *codec = codec_by_id(i / COUNT_OF(dims));

@@ -106,7 +106,7 @@ static struct found find_plainly(const uint8_t *at, size_t n_bytes)
 
 struct end {
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
     uv_pipe_t pipe;
     struct channel *channel; /* owned; on the heap, so that a touch after its end is seen */
     struct found found;
@@ -119,7 +119,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
                     const uint8_t *body)
 {
     struct end *e = owner;
-    struct buf reply = { 0 };
+    struct bytes reply = { 0 };
     int status;
 
     assert(!e->n_closed && !e->held);
@@ -158,7 +158,7 @@ static void turn(struct end *e)
 }
 
 /* Sends the stream, and then that it has ended; reads what is replied. */
-static void feed(struct end *e, int fd, const uint8_t *at, size_t n_bytes, size_t piece)
+static void loader(struct end *e, int fd, const uint8_t *at, size_t n_bytes, size_t piece)
 {
     uint8_t sink[1 << 12];
 
@@ -198,18 +198,19 @@ static void run_channel(const struct found *want, const uint8_t *at, size_t n_by
     assert(e);
     e->how = how;
     must(uv_loop_init(&e->loop));
-    channel_hub_init(&e->hub, &e->loop);
+    channel_loop_init(&e->channels, &e->loop);
     e->channel = malloc(sizeof *e->channel);
     must(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, UV_NONBLOCK_PIPE));
     must(uv_pipe_init(&e->loop, &e->pipe, 0));
     must(uv_pipe_open(&e->pipe, ends[0]));
-    must(channel_start(e->channel, (uv_stream_t *)&e->pipe, &e->hub, FRAME_MAX, &events, e));
-    feed(e, ends[1], at, n_bytes, piece);
+    must(channel_start(e->channel, (uv_stream_t *)&e->pipe, &e->channels, FRAME_MAX, &events,
+                       e));
+    loader(e, ends[1], at, n_bytes, piece);
     close(ends[1]);
-    channel_hub_close(&e->hub);
+    channel_loop_close(&e->channels);
     uv_run(&e->loop, UV_RUN_DEFAULT);
     must(uv_loop_close(&e->loop));
-    channel_hub_deinit(&e->hub);
+    channel_loop_deinit(&e->channels);
     check_end(want, e);
     free(e);
 }
@@ -228,7 +229,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     free(stream);
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     const uint8_t pieces[] = { 0, 3, 255 };
     struct admin admin = { .command = "checkpoint", .argument = "now" };

@@ -48,7 +48,7 @@ static struct endpoint *endpoint(void)
 }
 
 /* libFuzzer's clock ticks with a signal that interrupts what waits. */
-static int dial(const struct endpoint *e, uint32_t patience_ms)
+static int connector(const struct endpoint *e, uint32_t patience_ms)
 {
     /* A reset instead of a wait in the kernel: there are millions of these. */
     const struct linger now = { .l_onoff = 1 };
@@ -89,7 +89,7 @@ static size_t ask(const struct endpoint *e, uint32_t patience_ms, const uint8_t 
                   size_t n_bytes, char *answer, size_t n_max)
 {
     size_t n_answer = 0;
-    int fd = dial(e, patience_ms);
+    int fd = connector(e, patience_ms);
     ssize_t n = 0;
 
     while (n_bytes && (n = send(fd, bytes, n_bytes, MSG_NOSIGNAL)) > 0) {
@@ -133,7 +133,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     }
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     static const char *const requests[] = {
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -1,7 +1,7 @@
 /* A checkpoint's manifest. What is accepted is written, read and written again as the same bytes. */
-#include "tests/unit/store/fixture.h"
+#include "tests/unit/checkpoint/fixture.h"
 
-#include "server/store/manifest.h"
+#include "server/checkpoint/manifest.h"
 #include "tests/fuzz/disk.h"
 
 static const struct crash_inode *rewrite(struct crash_files *disk, const char *from,
@@ -46,7 +46,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     crash_files_deinit(&disk);
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     struct shard *shards[N_SHARDS_MAX];
     const struct crash_inode *inode;

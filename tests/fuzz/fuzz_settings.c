@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/conf.h"
+#include "common/ini_file.h"
 #include "server/settings.h"
 #include "tests/fuzz/text.h"
 #include "tests/unit/common/settings_example.h"
@@ -23,7 +23,7 @@ struct entries {
     FILE *again; /* they are written to, or NULL */
 };
 
-static int on_entry(void *arg, const struct conf_entry *entry, struct err *err)
+static int on_entry(void *arg, const struct ini_file_entry *entry, struct err *err)
 {
     struct entries *e = arg;
 
@@ -33,7 +33,7 @@ static int on_entry(void *arg, const struct conf_entry *entry, struct err *err)
     harness_digest(&e->digest, entry->value, strlen(entry->value));
     e->n++;
     if (e->again)
-        conf_write(e->again, entry->name, entry->value);
+        ini_file_write(e->again, entry->name, entry->value);
     return 0;
 }
 
@@ -50,13 +50,13 @@ static void check_entries(const char *path)
     assert(first.again);
     fputs("#\n",
           first.again); /* a name may begin with a byte order mark, but not in the first line */
-    status = conf_read(path, on_entry, &first, &err);
+    status = ini_file_read(path, on_entry, &first, &err);
     fclose(first.again);
     if (status) {
         assert(status == PS_ESETTING && err.text[0]);
     } else {
         text_new(&file, bytes, n_bytes);
-        status = conf_read(file.path, on_entry, &second, &err);
+        status = ini_file_read(file.path, on_entry, &second, &err);
         assert(status == 0 && first.n == second.n && first.digest == second.digest);
         text_free(&file);
     }
@@ -120,7 +120,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     text_free(&file);
 }
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     static const char *const texts[] = {
         "# a comment\n[network]\nlisten = 127.0.0.1:7070\nservers = a:1, b:2\nservers = c:3\n",

@@ -3,12 +3,12 @@
  * come, or well, with values that come.
  *
  * Whatever it accepts, its clipped tables stay finite, its versions and clocks grow, a refusal changes no
- * version, and a shard that is made again from its journal, or from a walk and the journal behind it, is
+ * version, and a shard that is made again from its event log, or from a scan and the event log behind it, is
  * the same, bit for bit.
  */
 #include <errno.h>
 
-#include "tests/unit/core/journal_fixture.h"
+#include "tests/unit/core/events_fixture.h"
 
 #include "tests/fuzz/harness.h"
 
@@ -20,10 +20,10 @@ struct world {
     struct harness_bytes in;
     struct shard_config config;
     struct shard *s;
-    struct kept_journal *journal;
-    struct kept_walk walk;
+    struct event_log *event_log;
+    struct kept_scan scan;
     uint64_t now_ms, incarnations, version;
-    enum spec_mode mode;
+    enum table_spec_mode mode;
 };
 
 static uint64_t number(struct world *w, unsigned n_bytes)
@@ -35,23 +35,24 @@ static uint64_t number(struct world *w, unsigned n_bytes)
 
 static struct table_spec spec_of(const struct world *w, uint32_t id, bool limits)
 {
-    static const enum spec_optim optims[N_TABLES] = { SPEC_ADAGRAD, SPEC_SGD, SPEC_FTRL,
-                                                      SPEC_ROWWISE_ADAGRAD };
+    static const enum table_spec_optim optims[N_TABLES] = { TABLE_SPEC_ADAGRAD, TABLE_SPEC_SGD,
+                                                            TABLE_SPEC_FTRL,
+                                                            TABLE_SPEC_ROWWISE_ADAGRAD };
     static const char *const names[N_TABLES] = { "a", "b", "c", "d" };
     struct table_spec spec = sparse_spec(names[id], dims[id], optims[id]);
 
     if (id == 2)
-        spec = dense_spec(names[id], dims[id], 30, SPEC_ADAM);
-    spec.storage = (enum spec_storage)(id % SPEC_STORAGE_END);
-    spec.mode = id == 1 ? w->mode : SPEC_MODE_JOB;
+        spec = dense_spec(names[id], dims[id], 30, TABLE_SPEC_ADAM);
+    spec.storage = (enum table_spec_storage)(id % TABLE_SPEC_STORAGE_END);
+    spec.mode = id == 1 ? w->mode : TABLE_SPEC_MODE_JOB;
     spec.clip_norm = id < 3 ? 1 : 0;
     if (limits && id == 0)
-        spec.limits = (struct spec_limits){ .admit_touches = 2, .admit_clocks = 9 };
+        spec.limits = (struct table_spec_limits){ .admit_touches = 2, .admit_clocks = 9 };
     if (limits && id == 1)
-        spec.limits = (struct spec_limits){ .rare_touches = 2, .rare_clocks = 3 };
+        spec.limits = (struct table_spec_limits){ .rare_touches = 2, .rare_clocks = 3 };
     if (limits && id == 3)
-        spec.limits =
-            (struct spec_limits){ .victims = SPEC_VICTIMS_OLDEST, .max_bytes = 20 << 10 };
+        spec.limits = (struct table_spec_limits){ .victims = TABLE_SPEC_VICTIMS_OLDEST,
+                                                  .max_bytes = 20 << 10 };
     return spec;
 }
 
@@ -59,17 +60,17 @@ static void begin(struct world *w)
 {
     uint64_t setting = number(w, 1);
 
-    w->mode = (enum spec_mode)(SPEC_MODE_ASYNC + setting % 3);
+    w->mode = (enum table_spec_mode)(TABLE_SPEC_MODE_ASYNC + setting % 3);
     w->config = (struct shard_config){ .n_shards = 1,
                                        .memory_max_bytes = setting & 8 ? 64 << 10 : 0,
                                        .lease_ms = LEASE_MS,
                                        .join_ms = JOIN_MS,
                                        .park_ms = 1000,
-                                       .meet_steps = 3 };
-    w->journal = journal_new();
+                                       .sync_steps = 3 };
+    w->event_log = event_log_new();
     enter_shard();
     w->s = shard_new(&w->config);
-    shard_listen(w->s, &w->journal->journal);
+    shard_set_events(w->s, &w->event_log->sink);
     for (uint32_t id = 0; id < N_TABLES; id++) {
         struct table_spec spec = spec_of(w, id, setting & 4);
 
@@ -80,7 +81,7 @@ static void begin(struct world *w)
 static struct worker *worker_of(struct world *w, uint32_t rank)
 {
     enter_shard();
-    return roster_worker(shard_roster(w->s), "job", rank);
+    return membership_worker(shard_membership(w->s), "job", rank);
 }
 
 /* --- requests --- */
@@ -88,13 +89,13 @@ static struct worker *worker_of(struct world *w, uint32_t rank)
 static void join_one(struct world *w)
 {
     uint64_t dice = number(w, 1);
-    struct roster_join ask = { .job = "job",
-                               .rank = (uint32_t)(dice % N_WORKERS),
-                               .n_workers = N_WORKERS,
-                               .mode = w->mode,
-                               .bound = w->mode == SPEC_MODE_SSP ? 2 : 0,
-                               .clock = dice >> 4,
-                               .name = "tester" };
+    struct membership_join ask = { .job = "job",
+                                   .rank = (uint32_t)(dice % N_WORKERS),
+                                   .n_workers = N_WORKERS,
+                                   .mode = w->mode,
+                                   .bound = w->mode == TABLE_SPEC_MODE_SSP ? 2 : 0,
+                                   .clock = dice >> 4,
+                                   .name = "tester" };
     const struct worker *old = worker_of(w, ask.rank);
     struct worker *worker;
     struct err err = { 0 };
@@ -102,7 +103,7 @@ static void join_one(struct world *w)
     ask.incarnation = old && dice & 8 ? old->incarnation : ++w->incarnations;
     ask.last_acked = old && dice & 8 ? old->last_seq : 0;
     enter_shard();
-    if (roster_join(shard_roster(w->s), &ask, w->now_ms, &worker, &err) == 0)
+    if (membership_join(shard_membership(w->s), &ask, w->now_ms, &worker, &err) == 0)
         assert(worker->state == WORKER_LIVE && worker->rank == ask.rank);
     else
         assert(err.status);
@@ -227,7 +228,7 @@ static void leave_one(struct world *w)
 
     enter_shard();
     if (worker)
-        roster_leave(shard_roster(w->s), worker);
+        membership_leave(shard_membership(w->s), worker);
     (void)shard_advance(w->s, w->now_ms);
 }
 
@@ -238,13 +239,13 @@ static void time_passes(struct world *w)
     (void)shard_advance(w->s, w->now_ms);
 }
 
-static void walk_some(struct world *w)
+static void scan_some(struct world *w)
 {
     enter_shard();
-    if (w->walk.mode != SHARD_WALK_DELTA && !w->walk.walk && !w->walk.n_slices)
-        assert(try_walk_begin(w->s, SHARD_WALK_FULL, w->journal->n, &w->walk) == 0);
-    else if (w->walk.walk && walk_on(w->s, &w->walk, 2000 + number(w, 1) * 8))
-        walk_end(w->s, &w->walk, SHARD_WALK_KEPT);
+    if (w->scan.mode != SNAPSHOT_SCAN_DELTA && !w->scan.scan && !w->scan.n_slices)
+        assert(try_scan_begin(w->s, SNAPSHOT_SCAN_FULL, w->event_log->n, &w->scan) == 0);
+    else if (w->scan.scan && scan_on(w->s, &w->scan, 2000 + number(w, 1) * 8))
+        scan_end(w->s, &w->scan, SNAPSHOT_SCAN_KEPT);
 }
 
 static void request(struct world *w)
@@ -263,7 +264,7 @@ static void request(struct world *w)
         time_passes(w);
         break;
     case 4:
-        walk_some(w);
+        scan_some(w);
         break;
     default:
         push_one(w);
@@ -309,11 +310,11 @@ static void check_versions(struct world *w)
     }
 }
 
-static void check_replay(struct world *w, size_t n_walks)
+static void check_replay(struct world *w, size_t n_scans)
 {
     struct shard *again;
 
-    assert(try_restore(&w->config, &w->walk, n_walks, w->journal, w->journal->n, w->now_ms,
+    assert(try_restore(&w->config, &w->scan, n_scans, w->event_log, w->event_log->n, w->now_ms,
                        &again) == 0);
     assert_same_shard(w->s, again);
     shard_free(again);
@@ -324,13 +325,13 @@ static void end(struct world *w)
     enter_shard();
     check_finite(w);
     check_replay(w, 0);
-    if (w->walk.n_slices && !w->walk.walk)
+    if (w->scan.n_slices && !w->scan.scan)
         check_replay(w, 1);
-    if (w->walk.walk)
-        walk_end(w->s, &w->walk, SHARD_WALK_DROPPED);
-    kept_walk_free(&w->walk);
+    if (w->scan.scan)
+        scan_end(w->s, &w->scan, SNAPSHOT_SCAN_DROPPED);
+    kept_scan_free(&w->scan);
     shard_free(w->s);
-    journal_free(w->journal);
+    event_log_free(w->event_log);
 }
 
 void harness_one(const uint8_t *bytes, size_t n_bytes)
@@ -347,7 +348,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
 
 /* --- seeds: three workers, and pushes of all kinds --- */
 
-bool harness_seed(uint32_t i, struct buf *out)
+bool harness_seed(uint32_t i, struct bytes *out)
 {
     if (i >= 16)
         return false;

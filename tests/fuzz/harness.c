@@ -28,23 +28,23 @@ uint8_t *harness_take(struct harness_bytes *in, size_t n_bytes, size_t *ret_n_by
     return copy;
 }
 
-void harness_put(struct buf *out, const void *bytes, size_t n_bytes)
+void harness_put(struct bytes *out, const void *bytes, size_t n_bytes)
 {
-    uint8_t *room = buf_reserve(out, n_bytes + 1);
+    uint8_t *room = bytes_reserve(out, n_bytes + 1);
 
     assert(room);
     if (n_bytes)
         memcpy(room, bytes, n_bytes);
-    buf_commit(out, n_bytes);
+    bytes_commit(out, n_bytes);
 }
 
-void harness_put_number(struct buf *out, uint64_t value, unsigned n_bytes)
+void harness_put_number(struct bytes *out, uint64_t value, unsigned n_bytes)
 {
     for (unsigned i = 0; i < n_bytes; i++)
         harness_put(out, &(uint8_t){ (uint8_t)(value >> 8 * i) }, 1);
 }
 
-void harness_put_text(struct buf *out, const char *text)
+void harness_put_text(struct bytes *out, const char *text)
 {
     harness_put(out, text, strlen(text));
 }
@@ -54,14 +54,14 @@ void harness_digest(uint64_t *digest, const void *bytes, size_t n_bytes)
     *digest = XXH3_64bits_withSeed(bytes, n_bytes, *digest + n_bytes);
 }
 
-static void write_seed(const char *dir, uint32_t i, const struct buf *seed)
+static void write_seed(const char *dir, uint32_t i, const struct bytes *seed)
 {
     char path[1024];
     FILE *file;
 
     snprintf(path, sizeof path, "%s/seed-%03u", dir, i);
     file = fopen(path, "w");
-    if (!file || fwrite(buf_front(seed), 1, buf_len(seed), file) != buf_len(seed) ||
+    if (!file || fwrite(bytes_front(seed), 1, bytes_len(seed), file) != bytes_len(seed) ||
         fclose(file) != 0) {
         perror(path);
         exit(1);
@@ -71,16 +71,16 @@ static void write_seed(const char *dir, uint32_t i, const struct buf *seed)
 /* --seeds DIR: writes the seeds, and that was all. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    struct buf seed = { 0 };
+    struct bytes seed = { 0 };
 
     if (*argc != 3 || strcmp((*argv)[1], "--seeds") != 0)
         return 0;
     (void)!mkdir((*argv)[2], 0777);
     for (uint32_t i = 0; harness_seed(i, &seed); i++) {
         write_seed((*argv)[2], i, &seed);
-        buf_consume(&seed, buf_len(&seed));
+        bytes_consume(&seed, bytes_len(&seed));
     }
-    buf_deinit(&seed);
+    bytes_deinit(&seed);
     exit(0);
 }
 

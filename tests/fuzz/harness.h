@@ -5,10 +5,10 @@
  *     fuzz_X.c      a target: harness_one(), harness_seed()
  *     harness.c     the same two as libFuzzer knows them, and --seeds DIR
  *     replay.c      main() where there is no libFuzzer: runs files once
- *     crc.c         stands in for common/crc.c
+ *     crc32c.c         stands in for common/crc32c.c
  *     disk.h        folders of files as bytes
  *
- * Every checksum is 0 here (crc.c): bytes that a mutation has changed get as far as bytes that a
+ * Every checksum is 0 here (crc32c.c): bytes that a mutation has changed get as far as bytes that a
  * writer has written, and a writer's bytes are still what a reader expects.
  */
 #ifndef TESTS_FUZZ_HARNESS_H
@@ -17,14 +17,14 @@
 #include <assert.h>
 #include <stdbool.h>
 
-#include "common/buf.h"
+#include "common/bytes.h"
 
 /* Runs the target on these bytes; what does not hold is an assertion that fails. */
 void harness_one(const uint8_t *bytes, size_t n_bytes);
 
 /* Appends seed i, an input of which much is accepted, to *out, which is empty; false: there are only i of
  * them. */
-bool harness_seed(uint32_t i, struct buf *out) MUST_CHECK;
+bool harness_seed(uint32_t i, struct bytes *out) MUST_CHECK;
 
 /* libFuzzer's names of it. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -48,9 +48,9 @@ uint64_t harness_number(struct harness_bytes *in, unsigned n_bytes);
 uint8_t *harness_take(struct harness_bytes *in, size_t n_bytes, size_t *ret_n_bytes);
 
 /* For seeds. */
-void harness_put(struct buf *out, const void *bytes, size_t n_bytes);
-void harness_put_number(struct buf *out, uint64_t value, unsigned n_bytes);
-void harness_put_text(struct buf *out, const char *text);
+void harness_put(struct bytes *out, const void *bytes, size_t n_bytes);
+void harness_put_number(struct bytes *out, uint64_t value, unsigned n_bytes);
+void harness_put_text(struct bytes *out, const char *text);
 
 /* Digests of what was accepted: equal for equal bytes in an equal order. */
 void harness_digest(uint64_t *digest, const void *bytes, size_t n_bytes);

@@ -9,7 +9,7 @@
 
 static void run_file(const char *path)
 {
-    struct buf bytes = { 0 };
+    struct bytes bytes = { 0 };
     FILE *file = fopen(path, "r");
     size_t n = file ? 1 : 0;
 
@@ -18,16 +18,16 @@ static void run_file(const char *path)
         exit(1);
     }
     while (n) {
-        uint8_t *room = buf_reserve(&bytes, 1 << 16);
+        uint8_t *room = bytes_reserve(&bytes, 1 << 16);
 
         assert(room);
         n = fread(room, 1, 1 << 16, file);
-        buf_commit(&bytes, n);
+        bytes_commit(&bytes, n);
     }
     fclose(file);
     fprintf(stderr, "%s\n", path);
-    LLVMFuzzerTestOneInput(buf_front(&bytes), buf_len(&bytes));
-    buf_deinit(&bytes);
+    LLVMFuzzerTestOneInput(bytes_front(&bytes), bytes_len(&bytes));
+    bytes_deinit(&bytes);
 }
 
 static unsigned run_folder(const char *path, DIR *dir)

@@ -2,7 +2,8 @@
 # Fuzzes: tests/fuzz/run.sh SECONDS [TARGET...], each target for so long, as many at a time as there are cores. It
 # starts from the inputs that are kept (corpus/), from seeds that the project's own writers make, and from what runs
 # before it have found. Without clang's libFuzzer those inputs are run once, under gcc's sanitizers; in CI that is a
-# failure. A line for each target. --keep [TARGET...] adds to corpus/ what runs have found and it does not cover.
+# failure. A line for each target. --replay [TARGET...] runs the kept inputs and the seeds once under gcc's sanitizers;
+# --keep [TARGET...] adds to corpus/ what runs have found and it does not cover.
 cd "$(dirname "$0")/../.." || exit 2
 run=build/fuzz/run # corpus/, seeds/ and log of each target; found/: inputs that fail
 corpus_bytes_max=100000
@@ -59,13 +60,15 @@ if [ "$1" = --one ]; then
 fi
 seconds=$1
 shift
-[ "$seconds" = --keep ] || [ "$seconds" -gt 0 ] 2>/dev/null ||
-    { echo "usage: tests/fuzz/run.sh SECONDS [TARGET...] | --keep [TARGET...]" >&2; exit 2; }
+[ "$seconds" = --keep ] || [ "$seconds" = --replay ] || [ "$seconds" -gt 0 ] 2>/dev/null ||
+    { echo "usage: tests/fuzz/run.sh SECONDS [TARGET...] | --replay [TARGET...] | --keep [TARGET...]" >&2; exit 2; }
 [ $# -gt 0 ] || set -- $(ls tests/fuzz/fuzz_*.c | sed 's|.*/fuzz_||; s|\.c$||')
 
 mkdir -p "$run"
 probe='int LLVMFuzzerTestOneInput(const unsigned char *, unsigned long); int LLVMFuzzerTestOneInput(const unsigned char *a, unsigned long n) { return a && n ? 0 : 0; }'
-if echo "$probe" | clang -fsanitize=fuzzer,address -x c - -o "$run/probe" >"$run/probe.log" 2>&1; then
+if [ "$seconds" = --replay ]; then
+    variant=asan cc=${CC:-cc} seconds=replay
+elif echo "$probe" | clang -fsanitize=fuzzer,address -x c - -o "$run/probe" >"$run/probe.log" 2>&1; then
     variant=fuzz cc=clang
 elif [ -n "${CI:-}" ]; then
     echo "clang with libFuzzer is missing (packages clang, libclang-rt-dev)" >&2
@@ -74,7 +77,7 @@ else
     echo "clang with libFuzzer is missing: the kept inputs are run once"
     variant=asan cc=${CC:-cc} seconds=replay
 fi
-make --no-print-directory -j"$(nproc)" CC=$cc VARIANT=$variant fuzz-targets >"$run/build.log" 2>&1 ||
+make --no-print-directory -j"$(nproc)" CC="$cc" VARIANT=$variant fuzz-targets >"$run/build.log" 2>&1 ||
     { tail -n 40 "$run/build.log"; exit 1; }
 
 if [ "$seconds" = --keep ]; then

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 static void must(int status, const struct err *err, const char *what)
 {
@@ -25,14 +25,14 @@ static void open_store(struct harness *h, struct err *err)
                                   .name = "golden",
                                   .job = h->s.job,
                                   .n_workers = 1,
-                                  .mode = SPEC_MODE_BSP,
+                                  .mode = TABLE_SPEC_MODE_BSP,
                                   .connect_ms = 20000,
                                   .give_up_ms = 20000,
                                   .pull_ms = 60000,
                                   .window_bytes = 64u << 20 };
 
-    must(servers ? store_remote_open(&options, &h->store, err)
-                 : store_local_open(h->s.job, NULL, &h->store, err),
+    must(servers ? param_store_remote_open(&options, &h->store, err)
+                 : param_store_local_open(h->s.job, NULL, &h->store, err),
          err, "store");
 }
 
@@ -60,9 +60,10 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
          &err, "top");
     must(dlrm_new(&config, &h->model, &err), &err, "model");
     open_store(h, &err);
-    must(tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err, "tables");
+    must(model_tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err,
+         "tables");
     must(batch_init(&h->batch, h->s.batch, n_numeric, n_fields), &err, "batch");
-    must(tables_slot_init(h->tables, &h->slot, &err), &err, "slot");
+    must(model_tables_step_init(h->tables, &h->slot, &err), &err, "slot");
     h->slot.batch = &h->batch;
 }
 
@@ -71,9 +72,9 @@ void harness_close(struct harness *h)
     struct err err = { 0 };
 
     must(h->store->ops->leave(h->store, &err), &err, "leave");
-    tables_slot_deinit(h->tables, &h->slot);
+    model_tables_step_deinit(h->tables, &h->slot);
     batch_deinit(&h->batch);
-    tables_free(h->tables);
+    model_tables_free(h->tables);
     h->store->ops->close(h->store);
     dlrm_free(h->model);
     settings_free(&settings_worker, &h->s);
@@ -93,7 +94,7 @@ static uint32_t find(struct harness *h, const char *name, struct table_spec *ret
 
 static uint64_t *block_keys(const struct table_spec *spec)
 {
-    uint64_t n = spec_n_blocks(spec), *keys = mem_alloc(n * sizeof *keys);
+    uint64_t n = table_spec_n_blocks(spec), *keys = memory_alloc(n * sizeof *keys);
 
     for (uint64_t i = 0; i < n; i++)
         keys[i] = i;
@@ -132,11 +133,11 @@ void harness_assign_dense(struct harness *h, const char *name, const float *valu
     struct table_spec spec;
     uint32_t id = find(h, name, &spec);
     uint64_t *keys = block_keys(&spec);
-    float *padded = mem_alloc(spec_n_blocks(&spec) * spec.dim * sizeof *padded);
+    float *padded = memory_alloc(table_spec_n_blocks(&spec) * spec.dim * sizeof *padded);
 
     assert_int_equal(spec.n_floats, n_floats);
     memcpy(padded, values, n_floats * sizeof *values);
-    assign(h, id, keys, (uint32_t)spec_n_blocks(&spec), padded);
+    assign(h, id, keys, (uint32_t)table_spec_n_blocks(&spec), padded);
     free(padded);
     free(keys);
 }
@@ -156,10 +157,10 @@ void harness_read_dense(struct harness *h, const char *name, float *ret_values,
     struct table_spec spec;
     uint32_t id = find(h, name, &spec);
     uint64_t *keys = block_keys(&spec);
-    float *padded = mem_alloc(spec_n_blocks(&spec) * spec.dim * sizeof *padded);
+    float *padded = memory_alloc(table_spec_n_blocks(&spec) * spec.dim * sizeof *padded);
 
     assert_int_equal(spec.n_floats, n_floats);
-    read_rows(h, id, keys, (uint32_t)spec_n_blocks(&spec), padded);
+    read_rows(h, id, keys, (uint32_t)table_spec_n_blocks(&spec), padded);
     memcpy(ret_values, padded, n_floats * sizeof *ret_values);
     free(padded);
     free(keys);
@@ -180,8 +181,8 @@ static void pull(struct harness *h)
 
     must(batch_dedup(&h->batch), &err, "dedup");
     h->slot.clock = h->clock;
-    must(tables_pull(h->tables, &h->slot, TABLES_ALL, &err), &err, "pull");
-    tables_use(h->tables, &h->slot);
+    must(model_tables_pull(h->tables, &h->slot, MODEL_TABLES_ALL, &err), &err, "pull");
+    model_tables_use(h->tables, &h->slot);
 }
 
 void harness_forward(struct harness *h)
@@ -207,7 +208,7 @@ double harness_step(struct harness *h)
                                         .number = h->clock },
                    &loss),
          &err, "step");
-    must(tables_push(h->tables, &h->slot, &err), &err, "push");
+    must(model_tables_push(h->tables, &h->slot, &err), &err, "push");
     h->clock++;
     return loss;
 }

@@ -6,15 +6,15 @@
 #ifndef TESTS_GOLDEN_HARNESS_H
 #define TESTS_GOLDEN_HARNESS_H
 
-#include "worker/tables.h"
+#include "worker/model_tables.h"
 
 struct harness {
     struct settings s;
     struct dlrm *model;
-    struct store *store;
-    struct tables *tables;
+    struct param_store *store;
+    struct model_tables *tables;
     struct batch batch;
-    struct slot slot; /* of that batch */
+    struct step_buffers slot; /* of that batch */
     uint64_t clock;
 };
 

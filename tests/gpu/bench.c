@@ -22,7 +22,7 @@ enum {
     CODECS_DIM = 128
 }; /* of models that are also measured with gradients that leave encoded */
 
-static const enum compute_products kinds[] = { COMPUTE_TF32, COMPUTE_BF16 };
+static const enum device_products kinds[] = { DEVICE_TF32, DEVICE_BF16 };
 
 /* A second. */
 struct rates {
@@ -68,9 +68,9 @@ static struct rates read_rates(const char *path)
                            1e9 * fact(facts, "h2d_gb_s"), 1e9 * fact(facts, "d2h_gb_s") };
 }
 
-static double flop_rate(const struct rates *r, enum compute_products products)
+static double flop_rate(const struct rates *r, enum device_products products)
 {
-    return products == COMPUTE_BF16 ? r->bf16_flop : r->tf32_flop;
+    return products == DEVICE_BF16 ? r->bf16_flop : r->tf32_flop;
 }
 
 /* ---- what is measured ---- */
@@ -182,7 +182,7 @@ static void put_us(FILE *out, const char *name, double s)
 }
 
 static void put_head(FILE *out, const char *kind, const struct bench_model *x,
-                     enum compute_products products)
+                     enum device_products products)
 {
     fprintf(out, "{\"kind\":\"%s\",\"batch\":%u,\"dim\":%u,\"products\":\"%s\",\"n_rows\":%u",
             kind, x->batch->n, x->dim, bench_products_name(products), x->batch->n_unique);
@@ -198,7 +198,7 @@ static void put_floors(FILE *out, const struct cost *floor, double took_s)
 
 /* Its floors are added to the step's. */
 static void put_op(FILE *out, const struct rates *r, const struct bench_model *x,
-                   enum compute_products products, const struct watch_op *op, struct cost *step)
+                   enum device_products products, const struct watch_op *op, struct cost *step)
 {
     struct cost floor = { .by_bytes_s = op->bytes / r->copy_bytes,
                           .by_flop_s = op->n_flop / flop_rate(r, products) };
@@ -218,7 +218,7 @@ static void put_op(FILE *out, const struct rates *r, const struct bench_model *x
 }
 
 static void put_step(FILE *out, const struct rates *r, const struct bench_model *x,
-                     enum compute_products products, const struct cost *graph,
+                     enum device_products products, const struct cost *graph,
                      const struct cost *eager, const struct cost *floor)
 {
     put_head(out, "step", x, products);
@@ -239,7 +239,7 @@ static void put_step(FILE *out, const struct rates *r, const struct bench_model 
 
 /* After all else of a model. */
 static void run_codecs(FILE *out, const struct rates *r, struct bench_model *x, struct watch *w,
-                       enum compute_products products)
+                       enum device_products products)
 {
     static const enum codec_id codecs[] = { CODEC_BF16, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK };
 
@@ -264,7 +264,7 @@ static void run_codecs(FILE *out, const struct rates *r, struct bench_model *x, 
 }
 
 static void run_one(FILE *out, const struct rates *r, const struct batch *batch, uint32_t dim,
-                    enum compute_products products)
+                    enum device_products products)
 {
     struct cost graph, eager, floor = { 0 };
     struct bench_model x;
@@ -278,7 +278,7 @@ static void run_one(FILE *out, const struct rates *r, const struct batch *batch,
     graph = measure_step(&x, &w, true);
     eager = measure_step(&x, &w, false);
     put_step(out, r, &x, products, &graph, &eager, &floor);
-    if (products == COMPUTE_TF32 && dim == CODECS_DIM)
+    if (products == DEVICE_TF32 && dim == CODECS_DIM)
         run_codecs(out, r, &x, &w, products);
     bench_model_deinit(&x);
 }
@@ -361,14 +361,14 @@ static uint64_t digest_of(struct bench_model *x, struct watch *w, bool records)
 
 static int digest(uint32_t n)
 {
-    static const enum compute_products all[] = { COMPUTE_FP32, COMPUTE_TF32, COMPUTE_BF16 };
+    static const enum device_products all[] = { DEVICE_FP32, DEVICE_TF32, DEVICE_BF16 };
     static const uint32_t dims[] = { 16, 128 };
     struct batch batch;
     int n_wrong = 0;
 
     bench_batch_fill(&batch, n);
     for (size_t k = 0; k < COUNT_OF(all) * COUNT_OF(dims); k++) {
-        const enum compute_products products = all[k / COUNT_OF(dims)];
+        const enum device_products products = all[k / COUNT_OF(dims)];
         const uint32_t dim = dims[k % COUNT_OF(dims)];
         struct bench_model x;
         struct watch w;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
 
 static void must(int status, const char *what, const struct err *err)
@@ -17,9 +17,9 @@ static void must(int status, const char *what, const struct err *err)
     exit(1);
 }
 
-const char *bench_products_name(enum compute_products products)
+const char *bench_products_name(enum device_products products)
 {
-    return products == COMPUTE_TF32 ? "tf32" : products == COMPUTE_BF16 ? "bf16" : "fp32";
+    return products == DEVICE_TF32 ? "tf32" : products == DEVICE_BF16 ? "bf16" : "fp32";
 }
 
 static float random_float(uint64_t i, float scale)
@@ -97,7 +97,7 @@ static void pin_batch(struct bench_model *x)
 }
 
 void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
-                      uint32_t dim, enum compute_products products)
+                      uint32_t dim, enum device_products products)
 {
     const struct dlrm_config config = { .batch_max = batch->n,
                                         .n_numeric = BENCH_NUMERIC,
@@ -125,16 +125,16 @@ void bench_model_init(struct bench_model *x, struct watch *w, const struct batch
         x->rows[i] = random_float(i, 0.1f);
 }
 
-/* Rows of a flow, and how wide they are. */
-static uint32_t flow_rows(struct bench_model *x, uint32_t flow, uint32_t *ret_width)
+/* Rows of a gradient, and how wide they are. */
+static uint32_t flow_rows(struct bench_model *x, uint32_t gradient, uint32_t *ret_width)
 {
     uint32_t n_floats;
 
     *ret_width = x->dim;
-    if (flow < DLRM_DENSE)
-        return flow == DLRM_ROWS ? x->batch->n_unique : 0;
-    n_floats = dlrm_tensor(x->m, flow - DLRM_DENSE)->n_floats;
-    *ret_width = n_floats < SPEC_DENSE_BLOCK ? n_floats : SPEC_DENSE_BLOCK;
+    if (gradient < DLRM_DENSE)
+        return gradient == DLRM_ROWS ? x->batch->n_unique : 0;
+    n_floats = dlrm_tensor(x->m, gradient - DLRM_DENSE)->n_floats;
+    *ret_width = n_floats < TABLE_SPEC_DENSE_BLOCK ? n_floats : TABLE_SPEC_DENSE_BLOCK;
     return (n_floats + *ret_width - 1) / *ret_width;
 }
 
@@ -144,14 +144,14 @@ static size_t flows_bytes(struct bench_model *x)
     uint32_t width;
     size_t n = 0;
 
-    for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++)
+    for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
         n += 6 * (size_t)flow_rows(x, i, &width) * width;
     return n;
 }
 
 static size_t places_bytes(const struct bench_model *x)
 {
-    return (x->batch->n_unique + dlrm_dense_floats(x->m) / SPEC_DENSE_BLOCK + 1) *
+    return (x->batch->n_unique + dlrm_dense_floats(x->m) / TABLE_SPEC_DENSE_BLOCK + 1) *
            sizeof *x->places;
 }
 
@@ -162,10 +162,10 @@ static void make_flows(struct bench_model *x)
     x->places = pinned(x, places_bytes(x));
     for (uint32_t i = 0; i < places_bytes(x) / sizeof *x->places; i++)
         x->places[i] = i;
-    for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++)
-        must(dlrm_owed_reserve(x->m, i, flow_rows(x, i, &width)), "what is owed", NULL);
+    for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
+        must(dlrm_residual_reserve(x->m, i, flow_rows(x, i, &width)), "what is owed", NULL);
     for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
-        x->flows[slot] = mem_alloc(dlrm_n_flows(x->m) * sizeof *x->flows[slot]);
+        x->gradients[slot] = memory_alloc(dlrm_n_gradients(x->m) * sizeof *x->gradients[slot]);
         x->bytes[slot] = pinned(x, flows_bytes(x));
     }
 }
@@ -179,14 +179,14 @@ void bench_model_encode(struct bench_model *x, enum codec_id codec)
     for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
         uint8_t *bytes = x->bytes[slot];
 
-        for (uint32_t i = 0; i < dlrm_n_flows(x->m); i++) {
+        for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++) {
             uint32_t width;
             const uint32_t n = flow_rows(x, i, &width);
             const uint32_t k = codec == CODEC_TOPK ? (width + 9) / 10 : 0;
 
-            x->flows[slot][i] =
-                (struct dlrm_travel){ codec, k, n, NULL, c->feedback && n ? x->places : NULL,
-                                      bytes };
+            x->gradients[slot][i] =
+                (struct dlrm_encoded){ codec, k, n, NULL, c->feedback && n ? x->places : NULL,
+                                       bytes };
             bytes += n * c->row_bytes(width, k);
         }
     }
@@ -199,7 +199,7 @@ static void free_flows(struct bench_model *x)
     dlrm_host_free(x->m, x->places, places_bytes(x));
     for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
         dlrm_host_free(x->m, x->bytes[slot], flows_bytes(x));
-        free(x->flows[slot]);
+        free(x->gradients[slot]);
     }
 }
 
@@ -226,7 +226,7 @@ void bench_model_begin(struct bench_model *x, uint32_t slot)
     const struct dlrm_step step = { .batch = &x->pinned,
                                     .rows = x->rows,
                                     .row_grads = x->row_grads[slot],
-                                    .travel = x->flows[slot] };
+                                    .encoded = x->gradients[slot] };
 
     must_device(x, dlrm_step_begin(x->m, slot, &step));
 }

@@ -17,18 +17,18 @@ struct bench_model {
     float *rows, *row_grads[DLRM_SLOTS];
 
     /* Where gradients leave encoded (bench_model_encode()): */
-    struct dlrm_travel *flows[DLRM_SLOTS]; /* owned; NULL: as they are */
-    uint32_t *places;                      /* i at i, for the longest flow */
+    struct dlrm_encoded *gradients[DLRM_SLOTS]; /* owned; NULL: as they are */
+    uint32_t *places;                           /* i at i, for the longest gradient */
     uint8_t *bytes[DLRM_SLOTS];
 };
 
-const char *bench_products_name(enum compute_products products);
+const char *bench_products_name(enum device_products products);
 
 /* Keys: in each field a few are frequent and many are rare, as in click logs. Free it with batch_deinit(). */
 void bench_batch_fill(struct batch *b, uint32_t n);
 
 void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
-                      uint32_t dim, enum compute_products products);
+                      uint32_t dim, enum device_products products);
 void bench_model_deinit(struct bench_model *x);
 
 /* From here on gradients leave by this codec, those of rows and of tensors, and what it owes stays on the device. */

@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include "proto/codec_catalog.h"
-#include "worker/cuda/compute_cuda.h"
+#include "worker/cuda/device_cuda.h"
 
 enum { CALLS = 10, WARM = 3, RUNS = 15 };
 
-static const struct compute_ops *const gpu = &compute_cuda;
+static const struct device_ops *const gpu = &device_cuda;
 
 /* A program for measurements: the only file-scope state. */
 static struct watch *watch;
@@ -113,7 +113,7 @@ static struct timing timing_of(const char *name, uint32_t in, uint32_t out, doub
     return (struct timing){ .op = { name, in, out, 0, 0, 4 * floats, n_flop } };
 }
 
-static void linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+static void linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                            float *y, uint32_t ldy)
 {
     const double n = l->n, in = l->in, out = l->out;
@@ -208,19 +208,19 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
         gpu->add_rows(c, n, width, a, lda, b, ldb, mask, sum);
 }
 
-static double owed_floats(const struct compute_encode *e)
+static double owed_floats(const struct device_encode *e)
 {
-    return e->owed ? 2 * (double)e->dim : 0;
+    return e->residual ? 2 * (double)e->dim : 0;
 }
 
 /* What is owed moves on with each call, so what goes out then is not what a step would send. */
-static void encode(struct compute *c, const struct compute_encode *e)
+static void encode(struct compute *c, const struct device_encode *e)
 {
     const struct codec *codec = codec_by_id(e->codec);
     /* There is room for more rows than a batch has. */
     const double n = e->n_max < watch->n_rows ? e->n_max : watch->n_rows;
     struct timing t = timing_of("encode", 0, 0,
-                                n * (e->dim + owed_floats(e) + (e->owed_at ? 1 : 0) +
+                                n * (e->dim + owed_floats(e) + (e->residual_at ? 1 : 0) +
                                      (double)codec->row_bytes(e->dim, e->k) / 4),
                                 0);
 
@@ -253,12 +253,12 @@ static void download(struct compute *c, uint32_t slot, void *host, const void *d
 }
 
 /* The ops of a plain DLRM; others are the GPU's own. */
-const struct compute_ops *watch_ops(struct watch *w)
+const struct device_ops *watch_ops(struct watch *w)
 {
-    static struct compute_ops ops;
+    static struct device_ops ops;
 
     watch = w;
-    ops = compute_cuda;
+    ops = device_cuda;
     ops.begin = begin;
     ops.upload = upload;
     ops.download = download;

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 #define WATCH_OPS_MAX 64u
 #define WATCH_RUNS_MAX 512u
@@ -41,6 +41,6 @@ double watch_now_s(void);
 double watch_median(double *values, uint32_t n);
 
 /* One at a time: a table of ops has no argument. *w is borrowed while a model lives. */
-const struct compute_ops *watch_ops(struct watch *w);
+const struct device_ops *watch_ops(struct watch *w);
 
 #endif

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 2
 said=$(mktemp -d) || exit 2
 trap 'rm -rf "$said"' EXIT
 check='
-    name=$(basename "$1" .sh)
+    name=$(basename "${1%.*}")
     if "$1" "$2" >"$3/$name.said" 2>&1; then
         echo "ok      ${name#check_}"
     else
@@ -14,6 +14,6 @@ check='
         cat "$3/$name.failed"
     fi'
 # Those that take long first.
-printf '%s\n' tests/lint/check_clang.sh tests/lint/check_*.sh | awk '!seen[$0]++' |
+printf '%s\n' tests/lint/check_clang.sh tests/lint/check_*.sh tests/lint/check_*.py | awk '!seen[$0]++' |
     xargs -P "$(nproc)" -I CHECK sh -c "$check" sh CHECK "$1" "$said"
 ! ls "$said"/*.failed >/dev/null 2>&1

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/core/shard_cut.h"
+#include "server/core/sync_point.h"
+#include "tests/sim/node.h"
 #include "tests/sim/optim.h"
+#include "tests/sim/os.h"
 
 /* --- the same? --- */
 
@@ -83,7 +85,7 @@ void check_same(const struct world *w, const struct check_place *at, struct shar
     for (uint32_t i = 0; i < model->n_tables; i++)
         check_table(w, at, core, model, i, when);
     for (uint32_t i = 0; model->run && i < w->plan.n_workers; i++) {
-        const struct worker *is = roster_worker(shard_roster(core), "job", i);
+        const struct worker *is = membership_worker(shard_membership(core), "job", i);
 
         if (!is)
             world_fail(w, "shard %u, %s: rank %u is not known", at->shard, when, i);
@@ -99,15 +101,16 @@ static void on_report(void *arg, const char *sentence)
 }
 
 int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
-                  const struct rebuild_at *to, struct shard **ret,
-                  struct rebuild_facts *ret_facts, struct err *err)
+                  const struct recover_shard_at *to, struct shard **ret,
+                  struct recover_shard_facts *ret_facts, struct err *err)
 {
-    struct rebuild_config config = {
+    char data_dir[32];
+    struct recover_shard_config config = {
         .files = &disk->ops,
-        .data_dir = CHECK_DATA_DIR,
+        .data_dir = data_dir,
         .shard_index = at->local,
         .who = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
-        .at = to ? *to : (struct rebuild_at){ 0 },
+        .at = to ? *to : (struct recover_shard_at){ 0 },
         .report = on_report,
         .arg = (void *)(uintptr_t)w
     };
@@ -116,9 +119,11 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
                                                            .lease_ms = w->plan.lease_ms,
                                                            .join_ms = 3 * w->plan.lease_ms,
                                                            .park_ms = 60000,
-                                                           .meet_steps = w->plan.meet_steps });
-    int status = rebuild_shard(&config, core, world_ms(w), ret_facts, err);
+                                                           .sync_steps = w->plan.meet_steps });
+    int status;
 
+    snprintf(data_dir, sizeof data_dir, OS_DATA_DIR "%u", w->nodes[at->node].number);
+    status = recover_shard_run(&config, core, world_ms(w), ret_facts, err);
     *ret = core;
     if (!status)
         return 0;
@@ -134,7 +139,7 @@ uint64_t check_floor(const struct world *w, uint32_t shard, bool is_cut)
 
     if (book->lost && book->lost <= floor)
         floor = book->lost - 1;
-    if (w->plan.durability == LOG_FSYNC && book->promised > floor)
+    if (w->plan.durability == WAL_FSYNC && book->promised > floor)
         floor = book->promised;
     return floor;
 }
@@ -147,7 +152,7 @@ static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
         const struct fact *fact = &h->facts[i];
 
         if (fact->type == SHARD_EVENT_PUSH && fact->push->is_acked &&
-            w->plan.durability == LOG_FSYNC)
+            w->plan.durability == WAL_FSYNC)
             world_fail(w, "shard %u: push %llu of rank %u was acknowledged, and is lost", shard,
                        (unsigned long long)fact->push->seq, fact->rank);
     }
@@ -162,7 +167,7 @@ void check_promise(const struct world *w, const struct check_place *at, uint64_t
         world_fail(w, "shard %u: %llu records are there, %llu were told", at->shard,
                    (unsigned long long)last, (unsigned long long)w->books[at->shard].history.n);
     check_acked(w, at->shard, last);
-    /* Rows that are told for a push which is not there are no part of the log (recovery.h). */
+    /* Rows that are told for a push which is not there are no part of the log (wal_replay.h). */
     while (floor > last &&
            w->books[at->shard].history.facts[floor - 1].type == SHARD_EVENT_ROWS)
         floor--;
@@ -171,9 +176,10 @@ void check_promise(const struct world *w, const struct check_place *at, uint64_t
                    (unsigned long long)floor, (unsigned long long)last);
 }
 
-static void fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret)
+void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret)
 {
     model_init(ret, &w->plan);
+    model_copy(&w->books[shard].base, ret);
     for (uint64_t i = 0; i < last; i++) {
         const char *wrong = model_apply(ret, &w->books[shard].history.facts[i]);
 
@@ -185,19 +191,19 @@ static void fold(const struct world *w, uint32_t shard, uint64_t last, struct mo
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
                      bool is_cut)
 {
-    struct rebuild_facts facts;
+    struct recover_shard_facts facts;
     struct err err = { 0 };
     struct model model;
     struct shard *core;
     struct disk copy;
 
-    disk_clone(disk, dice_of(w->plan.seed, 1000 + w->events.n_run), &copy);
+    disk_clone(disk, dice_of(w->plan.seed, 1000 + machine.events.n_run), &copy);
     if (is_cut)
         disk_power_cut(&copy);
     if (check_rebuild(w, at, &copy, NULL, &core, &facts, &err) != 0)
         world_fail(w, "shard %u: if it died now it could not start: %s", at->shard, err.text);
     check_promise(w, at, facts.end.last, is_cut);
-    fold(w, at->shard, facts.end.last, &model);
+    check_fold(w, at->shard, facts.end.last, &model);
     check_same(w, at, core, &model, "if it died now");
     model_deinit(&model);
     shard_free(core);
@@ -206,21 +212,25 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
 
 /* --- the interval --- */
 
-/* Told so long ago, a record is on the disk: the interval, one thing that the disk is at when it is over, and the sync. */
+/* Told so long ago, a record is on the disk, but for the time that the disk has taken meanwhile. */
 static uint64_t interval_us(const struct plan *p)
 {
-    return 1000 * ((uint64_t)p->interval_ms + 3) + 2 * plan_disk_us_max(p);
+    return 1000 * ((uint64_t)p->interval_ms + 3);
 }
 
 void check_interval(struct world *w, uint32_t shard)
 {
     struct shard_book *book = &w->books[shard];
-    uint64_t bound_us = interval_us(&w->plan), now_us = w->events.now_us;
+    uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), spent_us;
     const struct history *h = &book->history;
 
-    if (w->plan.durability != LOG_ASYNC || now_us < book->troubled_us + bound_us)
+    if (w->plan.durability != WAL_ASYNC || !book->life.log_fiber ||
+        now_us < book->troubled_us + 10 * bound_us)
         return;
-    while (book->due < h->n && h->facts[book->due].told_us + bound_us < now_us)
+    spent_us = book->life.log_fiber->disk_us;
+    while (book->due < h->n && h->facts[book->due].told_us + bound_us + spent_us -
+                                       h->facts[book->due].told_disk_us <
+                                   now_us)
         book->due++;
     if (book->due > book->safe && (!book->lost || book->due < book->lost))
         world_fail(w,
@@ -273,9 +283,9 @@ void calm_step(struct calm *c)
             if (!sum_clock(p, c->n_steps - 1, table, key, sum))
                 continue;
             if (!(c->is_there[table] >> key & 1))
-                optim_begin(&spec, row);
+                optimizer_begin(&spec, row);
             c->is_there[table] |= UINT64_C(1) << key;
-            optim_step(&spec, c->n_steps, sum, row);
+            optimizer_step(&spec, c->n_steps, sum, row);
         }
     }
 }
@@ -327,8 +337,8 @@ uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record)
 void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
                const struct calm *calm, bool is_kept)
 {
-    const struct rebuild_at to = { .job = "job", .clock = calm->n_steps };
-    struct rebuild_facts facts;
+    const struct recover_shard_at to = { .job = "job", .clock = calm->n_steps };
+    struct recover_shard_facts facts;
     struct err err = { 0 };
     struct shard *core;
     struct disk copy;
@@ -353,7 +363,7 @@ uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
     struct model model;
     uint64_t min_clock;
 
-    fold(w, shard, record, &model);
+    check_fold(w, shard, record, &model);
     min_clock = model_min_clock(&model);
     model_deinit(&model);
     return min_clock;
@@ -387,8 +397,8 @@ static void check_pushes(const struct world *w, const struct check_place *at, ui
 bool check_meeting(const struct world *w, const struct check_place *at, const struct disk *disk,
                    uint64_t met, bool is_kept)
 {
-    const struct rebuild_at to = { .job = "job", .clock = met };
-    struct rebuild_facts facts;
+    const struct recover_shard_at to = { .job = "job", .clock = met };
+    struct recover_shard_facts facts;
     struct err err = { 0 };
     struct model model;
     struct shard *core;
@@ -403,11 +413,11 @@ bool check_meeting(const struct world *w, const struct check_place *at, const st
                    err.text);
     if (status)
         return false;
-    if (facts.has_later || shard_cut_of(core, "job", met - 1) != SHARD_CUT_EXACT)
+    if (facts.has_later || sync_point_of(core, "job", met - 1) != SYNC_POINT_EXACT)
         world_fail(w, "shard %u: meeting at %llu is not exact", at->shard,
                    (unsigned long long)met);
     check_pushes(w, at, met, facts.end.last);
-    fold(w, at->shard, facts.end.last, &model);
+    check_fold(w, at->shard, facts.end.last, &model);
     check_same(w, at, core, &model, "at a meeting");
     model_deinit(&model);
     shard_free(core);
@@ -418,14 +428,14 @@ void check_end(const struct world *w, const struct check_place *at, struct shard
                const struct calm *calm)
 {
     const struct history *h = &w->books[at->shard].history;
-    const struct worker *any = roster_worker(shard_roster(core), "job", 0);
+    const struct worker *any = membership_worker(shard_membership(core), "job", 0);
     uint64_t n_acked = 0, n_in = 0;
 
     for (const struct sent_push *p = w->ledger.first; p; p = p->next)
         n_acked += p->shard == at->shard && p->is_acked;
     for (uint64_t i = 0; i < h->n; i++)
         n_in += h->facts[i].type == SHARD_EVENT_PUSH && h->facts[i].push->is_acked;
-    if (w->plan.durability == LOG_FSYNC && n_in != n_acked)
+    if (w->plan.durability == WAL_FSYNC && n_in != n_acked)
         world_fail(w, "shard %u: of %llu acknowledged pushes %llu are in it", at->shard,
                    (unsigned long long)n_acked, (unsigned long long)n_in);
     if (any && any->job->staleness_violations)

@@ -4,25 +4,33 @@
 #ifndef TESTS_SIM_CHECK_H
 #define TESTS_SIM_CHECK_H
 
-#include "server/durable/rebuild.h"
+#include "server/recovery/recover_shard.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/world.h"
-
-#define CHECK_DATA_DIR "data"
 
 /* Where one of a node's shards stands. */
 struct check_place {
     uint32_t node, local, shard; /* shard: of the cluster */
 };
 
+static inline struct check_place check_place_of(const struct world *w, uint32_t shard)
+{
+    uint32_t n = w->plan.shards_per_node;
+
+    return (struct check_place){ shard / n, shard % n, shard };
+}
+
 /* The shard is the twin, bit for bit: rows, versions, counts, who takes part. */
 void check_same(const struct world *w, const struct check_place *at, struct shard *core,
                 struct model *model, const char *when) ON_SHARD;
 
+/* The twin behind that record. `ret`: model_deinit() it. */
+void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret);
+
 /* A new shard, as the disk gives it back. Not 0: *ret is NULL. */
 int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
-                  const struct rebuild_at *to, struct shard **ret,
-                  struct rebuild_facts *ret_facts, struct err *err) ON_SHARD MUST_CHECK;
+                  const struct recover_shard_at *to, struct shard **ret,
+                  struct recover_shard_facts *ret_facts, struct err *err) ON_SHARD MUST_CHECK;
 
 /* What a process that dies now, or a machine without power, would have to give back: all records up to
  * here. `is_cut`: of power. */

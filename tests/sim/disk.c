@@ -9,19 +9,21 @@
 #define NO_INODE UINT32_MAX
 #define NO_NAME UINT32_MAX
 #define CLOSED UINT32_MAX
+#define ROOT 0u /* inode of the directory in which data directories stand */
 
 struct disk_inode {
     uint8_t *bytes; /* owned */
     size_t n_bytes, cap, n_synced;
-    bool is_gated; /* no sync helps any more */
+    bool is_gated;       /* no sync helps any more */
+    bool is_dir, stands; /* stands: a directory to which a path leads */
 };
 
 struct disk_name {
     uint64_t hash;
-    char path[DISK_PATH_MAX];
-    uint32_t parent, start; /* start: where the last part of the path begins */
-    uint32_t live, durable; /* inodes; a directory's is 0 */
-    bool is_dir;
+    char part[DISK_PART_MAX]; /* of a path */
+    uint32_t dir;             /* inode of the directory that it is in */
+    uint32_t live, durable;   /* inodes */
+    uint32_t next;            /* of its bucket */
 };
 
 /* Names lead elsewhere: one, or with a rename two. */
@@ -64,66 +66,84 @@ static void *grow(void *items, uint32_t *cap, uint32_t n, size_t item_bytes)
     return items;
 }
 
-static uint64_t hash_of(const char *path, size_t n)
+static uint64_t hash_of(uint32_t dir, const char *part, size_t n)
 {
-    uint64_t h = n;
+    uint64_t h = dir;
 
     for (size_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
+        h = (h ^ (uint8_t)part[i]) * UINT64_C(0x100000001b3);
     return hash_mix(h);
 }
 
-static uint32_t find_part(const struct disk *d, const char *path, size_t n)
+static uint32_t find_in(const struct disk *d, uint32_t dir, const char *part, size_t n)
 {
-    uint64_t hash = hash_of(path, n);
+    uint64_t hash = hash_of(dir, part, n);
+    uint32_t i = d->buckets[hash % DISK_N_BUCKETS];
 
-    for (uint32_t i = 0; i < d->n_names; i++)
-        if (d->names[i].hash == hash && strncmp(d->names[i].path, path, n) == 0 &&
-            !d->names[i].path[n])
-            return i;
-    return NO_NAME;
+    while (i != NO_NAME && (d->names[i].hash != hash || d->names[i].dir != dir ||
+                            strncmp(d->names[i].part, part, n) != 0 || d->names[i].part[n]))
+        i = d->names[i].next;
+    return i;
 }
 
-static uint32_t find(const struct disk *d, const char *path)
+/* The directory that the path's last part is in; false: it does not stand. */
+static bool walk(const struct disk *d, const char *path, uint32_t *ret_dir,
+                 const char **ret_part)
 {
-    return find_part(d, path, strlen(path));
+    const char *slash;
+    uint32_t name;
+
+    *ret_dir = ROOT;
+    for (; (slash = strchr(path, '/')) != NULL; path = slash + 1) {
+        name = find_in(d, *ret_dir, path, (size_t)(slash - path));
+        if (name == NO_NAME || d->names[name].live == NO_INODE)
+            return false;
+        *ret_dir = d->names[name].live;
+    }
+    *ret_part = path;
+    return true;
 }
 
 static uint32_t find_live(const struct disk *d, const char *path)
 {
-    uint32_t i = find(d, path);
+    const char *part;
+    uint32_t dir, name;
 
-    return i != NO_NAME && d->names[i].live != NO_INODE ? i : NO_NAME;
+    if (!walk(d, path, &dir, &part))
+        return NO_NAME;
+    name = find_in(d, dir, part, strlen(part));
+    return name != NO_NAME && d->names[name].live != NO_INODE ? name : NO_NAME;
 }
 
 /* -ENOENT without its directory. */
-static int name_at(struct disk *d, const char *path, bool is_dir, uint32_t *ret)
+static int name_at(struct disk *d, const char *path, uint32_t *ret)
 {
-    const char *slash = strrchr(path, '/');
-    uint32_t parent = slash ? find_part(d, path, (size_t)(slash - path)) : NO_NAME;
+    const char *part;
+    uint32_t dir, *bucket;
 
-    assert(strlen(path) < DISK_PATH_MAX);
-    if (slash && (parent == NO_NAME || d->names[parent].live == NO_INODE))
+    if (!walk(d, path, &dir, &part))
         return -ENOENT;
-    *ret = find(d, path);
-    if (*ret == NO_NAME) {
-        d->names = grow(d->names, &d->cap_names, d->n_names, sizeof *d->names);
-        *ret = d->n_names++;
-        d->names[*ret] = (struct disk_name){ .hash = hash_of(path, strlen(path)),
-                                             .parent = parent,
-                                             .start = slash ? (uint32_t)(slash - path) + 1 : 0,
-                                             .live = NO_INODE,
-                                             .durable = NO_INODE };
-        memcpy(d->names[*ret].path, path, strlen(path) + 1);
-    }
-    d->names[*ret].is_dir = is_dir;
+    *ret = find_in(d, dir, part, strlen(part));
+    if (*ret != NO_NAME)
+        return 0;
+    assert(strlen(part) < DISK_PART_MAX);
+    d->names = grow(d->names, &d->cap_names, d->n_names, sizeof *d->names);
+    *ret = d->n_names++;
+    d->names[*ret] = (struct disk_name){ .hash = hash_of(dir, part, strlen(part)),
+                                         .dir = dir,
+                                         .live = NO_INODE,
+                                         .durable = NO_INODE };
+    memcpy(d->names[*ret].part, part, strlen(part) + 1);
+    bucket = &d->buckets[d->names[*ret].hash % DISK_N_BUCKETS];
+    d->names[*ret].next = *bucket;
+    *bucket = *ret;
     return 0;
 }
 
 static void change(struct disk *d, uint32_t name, uint32_t inode, struct disk_change *c)
 {
     d->names[name].live = inode;
-    c->dir = d->names[name].parent;
+    c->dir = d->names[name].dir;
     c->names[c->n] = name;
     c->inodes[c->n++] = inode;
 }
@@ -170,11 +190,11 @@ static int reach(struct disk *d, const char *path, uint32_t *ret_name)
 }
 
 /* An operation that takes room. */
-static int make_name(struct disk *d, const char *path, bool is_dir, uint32_t *ret_name)
+static int make_name(struct disk *d, const char *path, uint32_t *ret_name)
 {
     int status = fails(d);
 
-    return status ? status : name_at(d, path, is_dir, ret_name);
+    return status ? status : name_at(d, path, ret_name);
 }
 
 static void drop(struct disk *d, uint32_t name)
@@ -201,7 +221,7 @@ static int disk_create(void *state, const char *path, int *ret_fd)
     struct disk *d = state;
     struct disk_change c = { 0 };
     uint32_t name;
-    int status = make_name(d, path, false, &name);
+    int status = make_name(d, path, &name);
 
     if (status)
         return status;
@@ -284,10 +304,10 @@ static int disk_rename(void *state, const char *from, const char *to)
     int status = reach(d, from, &old);
 
     if (!status)
-        status = name_at(d, to, false, &new);
+        status = name_at(d, to, &new);
     if (status)
         return status;
-    assert(!d->names[old].is_dir && d->names[old].parent == d->names[new].parent);
+    assert(d->names[old].dir == d->names[new].dir);
     change(d, new, d->names[old].live, &c);
     change(d, old, NO_INODE, &c);
     note(d, &c);
@@ -309,14 +329,16 @@ static int disk_mkdir(void *state, const char *path)
 {
     struct disk *d = state;
     struct disk_change c = { 0 };
-    uint32_t name;
-    int status = make_name(d, path, true, &name);
+    uint32_t name, inode;
+    int status = make_name(d, path, &name);
 
     if (status || d->names[name].live != NO_INODE)
         return status;
-    change(d, name, 0, &c);
-    if (c.dir == NO_NAME)
-        d->names[name].durable = 0; /* what stands at the top was there before */
+    inode = new_inode(d);
+    d->inodes[inode].is_dir = true;
+    change(d, name, inode, &c);
+    if (c.dir == ROOT)
+        d->names[name].durable = inode; /* what stands at the top was there before */
     else
         note(d, &c);
     return 0;
@@ -331,7 +353,7 @@ static int disk_rmdir(void *state, const char *path)
     if (status)
         return status;
     for (uint32_t i = 0; i < d->n_names; i++)
-        if (d->names[i].parent == name && d->names[i].live != NO_INODE)
+        if (d->names[i].dir == d->names[name].live && d->names[i].live != NO_INODE)
             return -ENOTEMPTY;
     drop(d, name);
     return 0;
@@ -345,6 +367,7 @@ static int disk_sync_dir(void *state, const char *path)
 
     if (status)
         return status;
+    dir = d->names[dir].live;
     if (d->sync_fails || d->ill) {
         d->n_faults++;
         return -EIO;
@@ -362,14 +385,19 @@ static int disk_list(void *state, const char *path, int (*each)(void *, const ch
                      void *arg)
 {
     struct disk *d = state;
+    char part[DISK_PART_MAX];
     uint32_t dir;
     int status = reach(d, path, &dir);
 
     if (status)
         return status;
+    dir = d->names[dir].live;
     for (uint32_t i = 0; i < d->n_names && !status; i++)
-        if (d->names[i].live != NO_INODE && d->names[i].parent == dir)
-            status = each(arg, d->names[i].path + d->names[i].start);
+        if (d->names[i].live != NO_INODE && d->names[i].dir == dir) {
+            memcpy(part, d->names[i].part,
+                   sizeof part); /* names may move: each() may make one */
+            status = each(arg, part);
+        }
     return status;
 }
 
@@ -392,7 +420,9 @@ void disk_init(struct disk *d, struct dice dice)
                                  .rmdir = disk_rmdir,
                                  .sync_dir = disk_sync_dir,
                                  .list = disk_list } };
-    (void)new_inode(d); /* of all directories */
+    memset(d->buckets, 0xff, sizeof d->buckets); /* NO_NAME */
+    (void)new_inode(d);
+    d->inodes[ROOT].is_dir = d->inodes[ROOT].stands = true;
 }
 
 void disk_deinit(struct disk *d)
@@ -431,10 +461,30 @@ static void tear(struct disk *d, struct disk_inode *inode)
     inode->n_synced = inode->n_bytes = inode->n_synced + kept;
 }
 
+/* What stands in a directory to which no path leads is gone with it. */
+static void settle_dirs(struct disk *d)
+{
+    bool goes_on = true;
+
+    for (uint32_t i = 1; i < d->n_inodes; i++)
+        d->inodes[i].stands = false;
+    while (goes_on) {
+        goes_on = false;
+        for (uint32_t i = 0; i < d->n_names; i++) {
+            struct disk_name *name = &d->names[i];
+
+            if (name->durable == NO_INODE || !d->inodes[name->dir].stands ||
+                !d->inodes[name->durable].is_dir || d->inodes[name->durable].stands)
+                continue;
+            d->inodes[name->durable].stands = goes_on = true;
+        }
+    }
+}
+
 /* Of each directory's changes a beginning happened. */
 static void settle_names(struct disk *d)
 {
-    bool *stopped = calloc(d->n_names + 1, sizeof *stopped);
+    bool *stopped = calloc(d->n_inodes, sizeof *stopped);
 
     assert(stopped);
     for (uint32_t i = 0; i < d->n_changes; i++) {
@@ -446,22 +496,30 @@ static void settle_names(struct disk *d)
     }
     free(stopped);
     d->n_changes = 0;
+    settle_dirs(d);
     for (uint32_t i = 0; i < d->n_names; i++) {
         struct disk_name *name = &d->names[i];
-        bool is_lost = name->parent != NO_NAME && d->names[name->parent].live == NO_INODE;
 
-        /* A directory stands before what is in it. */
-        name->live = name->durable = is_lost ? NO_INODE : name->durable;
+        if (!d->inodes[name->dir].stands)
+            name->durable = NO_INODE;
+        name->live = name->durable;
     }
 }
 
 void disk_power_cut(struct disk *d)
 {
     for (uint32_t i = 1; i < d->n_inodes; i++)
-        tear(d, &d->inodes[i]);
+        if (!d->inodes[i].is_dir)
+            tear(d, &d->inodes[i]);
     settle_names(d);
     d->is_gated = false;
     disk_kill(d);
+}
+
+void disk_heal(struct disk *d)
+{
+    d->full = d->ill = d->sync_fails = false;
+    d->die_at = DISK_NEVER;
 }
 
 static void *copy(const void *src, size_t n_bytes)
@@ -489,6 +547,7 @@ void disk_clone(const struct disk *d, struct dice dice, struct disk *ret)
     }
     c.names = copy(d->names, d->n_names * sizeof *d->names);
     c.n_names = c.cap_names = d->n_names;
+    memcpy(c.buckets, d->buckets, sizeof c.buckets);
     c.changes = copy(d->changes, d->n_changes * sizeof *d->changes);
     c.n_changes = c.cap_changes = d->n_changes;
     c.is_gated = d->is_gated;

@@ -9,7 +9,7 @@
  *     power cut       of each file what was not synced is there in part: none, all, a beginning, with
  *                     zeros in it; of each directory's changes since its last sync a beginning
  *
- * Files are appended to only, and directories are not renamed: psd does nothing else.
+ * Files are appended to only, and nothing is renamed into another directory: psd does neither.
  */
 #ifndef TESTS_SIM_DISK_H
 #define TESTS_SIM_DISK_H
@@ -17,7 +17,8 @@
 #include "common/file.h"
 #include "tests/sim/dice.h"
 
-#define DISK_PATH_MAX 120u
+#define DISK_PART_MAX 48u /* of a path between two slashes */
+#define DISK_N_BUCKETS 128u
 #define DISK_NEVER UINT64_MAX
 
 struct disk_inode;
@@ -33,11 +34,12 @@ struct disk {
     bool dead;     /* the process has died in an operation */
     bool is_gated; /* a sync has failed: until the power is cut nobody knows what is safe */
 
-    struct disk_inode *inodes;   /* owned */
-    struct disk_name *names;     /* owned */
-    struct disk_change *changes; /* owned: of directories, not synced */
-    uint32_t *opens;             /* owned: the inode, and where in it, of each open file */
-    uint64_t *offsets;           /* owned */
+    struct disk_inode *inodes;        /* owned */
+    struct disk_name *names;          /* owned */
+    uint32_t buckets[DISK_N_BUCKETS]; /* of names */
+    struct disk_change *changes;      /* owned: of directories, not synced */
+    uint32_t *opens;                  /* owned: the inode, and where in it, of each open file */
+    uint64_t *offsets;                /* owned */
     uint32_t n_inodes, n_names, n_changes, n_opens, cap_inodes, cap_names, cap_changes,
         cap_opens;
 };
@@ -48,6 +50,8 @@ void disk_deinit(struct disk *d);
 /* The process is gone; what it wrote stays. Faults that were its own are over. */
 void disk_kill(struct disk *d);
 void disk_power_cut(struct disk *d);
+/* Nothing is to go wrong with it any more. */
+void disk_heal(struct disk *d);
 
 /* *ret: another disk of the same content, with no faults. */
 void disk_clone(const struct disk *d, struct dice dice, struct disk *ret);

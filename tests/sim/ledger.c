@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/keys.h"
+#include "proto/key_codec.h"
 
 void ledger_deinit(struct ledger *l)
 {
@@ -29,10 +29,10 @@ static void fill_section(const struct plan *p, const struct sent_push *push, uin
 
     for (uint32_t i = 0; i < s->n_keys; i++)
         keys[i] = plan_key(s->keys[i]);
-    s->encoded = malloc(s->n_keys * (size_t)KEYS_BYTES_MAX + 1);
+    s->encoded = malloc(s->n_keys * (size_t)KEY_CODEC_BYTES_MAX + 1);
     s->values = malloc((size_t)s->n_keys * dim * sizeof *s->values + 1);
     assert(s->encoded && s->values);
-    s->key_bytes = keys_encode(keys, s->n_keys, s->encoded);
+    s->key_bytes = key_codec_encode(keys, s->n_keys, s->encoded);
     for (uint32_t i = 0; i < s->n_keys; i++)
         for (uint32_t k = 0; k < dim; k++)
             s->values[(size_t)i * dim + k] =

@@ -12,7 +12,7 @@ struct sent_section {
     uint32_t n_keys;
     uint8_t keys[PLAN_N_KEYS_MAX]; /* by their numbers */
     size_t key_bytes;
-    uint8_t *encoded; /* owned: keys.h */
+    uint8_t *encoded; /* owned: key_codec.h */
     float *values;    /* owned: n_keys x dim */
 };
 

@@ -101,6 +101,37 @@ void model_deinit(struct model *m)
     *m = (struct model){ 0 };
 }
 
+static float *row_of(struct model *m, uint32_t table, uint32_t key);
+
+void model_copy(const struct model *m, struct model *ret)
+{
+    for (uint32_t i = 0; i < m->plan->n_tables; i++)
+        memcpy(ret->values[i], m->values[i],
+               (size_t)m->plan->n_keys * m->plan->widths[i] * sizeof(float));
+    memcpy(ret->rows, m->rows, sizeof ret->rows);
+    memcpy(ret->n_pushes, m->n_pushes, sizeof ret->n_pushes);
+    ret->n_tables = m->n_tables;
+    ret->version = m->version;
+}
+
+void model_deal(struct model *m, const struct model *from, uint32_t shard)
+{
+    for (uint32_t i = 0; i < from->n_tables; i++) {
+        size_t width = m->plan->widths[i];
+
+        for (uint32_t key = 0; key < m->plan->n_keys; key++) {
+            if (!from->rows[i][key].is_there || plan_shard_of(m->plan, key) != shard)
+                continue;
+            m->rows[i][key] = from->rows[i][key];
+            memcpy(row_of(m, i, key), from->values[i] + key * width, width * sizeof(float));
+        }
+        if (from->n_pushes[i] > m->n_pushes[i])
+            m->n_pushes[i] = from->n_pushes[i];
+    }
+    m->n_tables = from->n_tables > m->n_tables ? from->n_tables : m->n_tables;
+    m->version = from->version > m->version ? from->version : m->version;
+}
+
 static float *row_of(struct model *m, uint32_t table, uint32_t key)
 {
     return m->values[table] + (size_t)key * m->plan->widths[table];
@@ -122,10 +153,10 @@ static void step(struct model *m, uint32_t table, uint32_t key, const float *gra
         if (m->left[table] >> key & 1)
             return;
         *row = (struct model_row){ .is_there = true, .made = m->version };
-        optim_begin(spec, values);
+        optimizer_begin(spec, values);
     }
     row->version = m->version;
-    optim_step(spec, m->n_pushes[table], gradient, values);
+    optimizer_step(spec, m->n_pushes[table], gradient, values);
 }
 
 static void step_section(struct model *m, const struct sent_push *push, uint32_t table)
@@ -202,13 +233,21 @@ static const char *apply_join(struct model *m, const struct fact *fact)
     struct model_worker *w = &m->workers[fact->rank];
     uint64_t min_clock;
 
+    /* It had left, and asks again on a connection that was cut before: what it has done stays. */
+    if (w->state == WORKER_LEFT && w->incarnation == fact->incarnation &&
+        w->last_seq > fact->last_acked) {
+        min_clock = model_min_clock(m);
+        w->state = WORKER_LIVE;
+        w->clock = w->clock > min_clock ? w->clock : min_clock;
+        return NULL;
+    }
     if (!is_alive(m) && (!m->run || !fact->clock)) {
         memset(m->workers, 0, sizeof m->workers); /* EXPECTED */
         m->run++;
     }
     min_clock = model_min_clock(m);
     if (w->state == WORKER_LIVE && w->incarnation == fact->incarnation) {
-        if (fact->last_acked > w->last_seq && m->plan->durability == LOG_FSYNC)
+        if (fact->last_acked > w->last_seq && m->plan->durability == WAL_FSYNC)
             return "a push that was acknowledged is lost: its worker comes back and knows of "
                    "it";
         if (fact->last_acked <= w->last_seq)
@@ -218,12 +257,13 @@ static const char *apply_join(struct model *m, const struct fact *fact)
             w->clock = fact->clock;
         return NULL;
     }
-    if (fact->last_acked && m->plan->durability == LOG_FSYNC)
+    if (fact->last_acked && m->plan->durability == WAL_FSYNC)
         return "a worker that comes back is not known, and has acknowledged pushes";
     *w = (struct model_worker){ .state = WORKER_LIVE,
                                 .incarnation = fact->incarnation,
                                 .clock = fact->clock > min_clock ? fact->clock : min_clock,
                                 .last_seq = fact->last_acked };
+    w->joined_clock = w->clock;
     return NULL;
 }
 
@@ -316,10 +356,14 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (is_early(m, push))
         return "a push is applied before all have come to the meeting in front of it";
     w->last_seq = push->seq;
+    /* What nobody had synced is lost, and the others have gone on meanwhile. */
+    if (fact->status && m->plan->mode == TABLE_SPEC_MODE_BSP && push->clock < w->clock &&
+        m->plan->durability != WAL_FSYNC)
+        return NULL;
     if (fact->status)
         return "a push that is right was refused";
     m->n_applied++;
-    wrong = m->plan->mode == SPEC_MODE_BSP ? hold(m, push) : apply_now(m, push);
+    wrong = m->plan->mode == TABLE_SPEC_MODE_BSP ? hold(m, push) : apply_now(m, push);
     tick(m, push);
     return wrong ? wrong : fact->version != m->version ? "a push has another version" : NULL;
 }
@@ -417,7 +461,7 @@ static void combine_key(struct model *m, const struct complete *c, uint32_t tabl
 
 static void combine(struct model *m, const struct complete *c)
 {
-    float *sum = malloc(SPEC_DIM_MAX * sizeof *sum);
+    float *sum = malloc(TABLE_SPEC_DIM_MAX * sizeof *sum);
 
     assert(sum);
     begin_version(m);

@@ -8,8 +8,8 @@
 #ifndef TESTS_SIM_MODEL_H
 #define TESTS_SIM_MODEL_H
 
-#include "server/core/roster.h"
-#include "server/core/shard_journal.h"
+#include "server/core/membership.h"
+#include "server/core/shard_events.h"
 #include "tests/sim/ledger.h"
 
 /* One event, without anything borrowed but the push. */
@@ -25,8 +25,8 @@ struct fact {
     uint64_t run;               /* of a combined clock */
     uint32_t table;             /* made; of rows */
     enum shard_rows_op op;
-    uint64_t keys; /* a bit for each */
-    uint64_t told_us;
+    uint64_t keys;                  /* a bit for each */
+    uint64_t told_us, told_disk_us; /* when; what its log's thread had spent on files by then */
 };
 
 struct history {
@@ -37,6 +37,8 @@ struct history {
 struct model_worker {
     enum worker_state state;
     uint64_t incarnation, clock, last_seq;
+    uint64_t
+        joined_clock; /* at which it stood when it came: of older ones nothing is waited for */
 };
 
 struct model_row {
@@ -76,6 +78,13 @@ struct fact fact_of(const struct shard_event *event, const struct ledger *ledger
 
 void model_init(struct model *m, const struct plan *plan);
 void model_deinit(struct model *m);
+
+/* Another one, of the same rows and versions and with no job. `ret`: new. */
+void model_copy(const struct model *m, struct model *ret);
+
+/* Takes the rows of `from` whose keys are those of shard `shard`, as they are dealt out to another layout, and the greatest
+ * counts. */
+void model_deal(struct model *m, const struct model *from, uint32_t shard);
 
 /* NULL, or the rule that was broken. */
 const char *model_apply(struct model *m, const struct fact *fact);

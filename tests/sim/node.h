@@ -1,43 +1,66 @@
 /*
- * One psd: a disk, its shards, its checkpoints. It starts, dies of what the schedule wants, or of a disk in the middle of an
- * operation, and starts again, from what the disk gives back.
+ * The nodes: each a process that runs the product's node_run() with settings of its plan, on a disk of its own; how it dies,
+ * stops and starts again; and what has to be true of it.
  */
 #ifndef TESTS_SIM_NODE_H
 #define TESTS_SIM_NODE_H
 
 #include "tests/sim/disk.h"
-#include "tests/sim/keeper.h"
-#include "tests/sim/server.h"
+#include "tests/sim/world.h"
 
-struct node {
-    struct world *world; /* borrowed */
-    uint32_t index;
-    struct disk disk;
-    struct server servers[PLAN_N_SHARDS_MAX];
-    struct keeper keeper;
-    uint64_t life, n_lives;      /* life 0: down */
-    bool was_cut;                /* its last death was a power cut */
-    bool is_due;                 /* a start is under way */
-    uint64_t n_recovered, n_met; /* n_met: meetings that the disk gave back at the end */
+/* A checkpoint that was taken, or may have been: its commit failed, or the process died in it. */
+struct node_save {
+    bool is_sure;
+    uint64_t through[PLAN_N_SHARDS_MAX];
 };
 
-void node_init(struct node *n, struct world *world, uint32_t index);
+struct node {
+    struct world *world;    /* borrowed */
+    uint32_t index, number; /* in its cluster; of its data directory */
+    struct disk disk;
+    struct process *process; /* NULL: it is down */
+    uint64_t n_lives, n_recovered;
+    uint64_t n_faults; /* of its disk, when the process began */
+    bool was_cut;      /* its last death took the power with it */
+    bool is_due;       /* to start again */
+    bool is_stopping;  /* it was told to */
+    bool is_held;      /* it does not start again by itself */
+    bool is_open;      /* all shards have a log */
+    uint64_t n_saves, n_done;
+    uint64_t n_done_before; /* it was told to stop */
+    struct node_save
+        saves[PLAN_N_KEPT_MAX]; /* the newest; number n stands at n % PLAN_N_KEPT_MAX */
+    uint64_t n_met;
+};
+
+void node_init(struct node *n, struct world *world, uint32_t index, uint32_t number);
 void node_deinit(struct node *n);
 
-/* Starts after a while, and again and again until it succeeds. */
+/* The process starts after a while. */
 void node_start(struct node *n);
-
-/* Dies at once, and starts again later. */
 void node_kill(struct node *n, bool is_power_cut);
+/* As SIGTERM does it; it starts again when it has ended, unless it is held. */
+void node_stop(struct node *n);
+/* An operator asks for a checkpoint. */
+void node_ask_checkpoint(struct node *n);
 
-/* Has all that was told reached the disk, and all that waited for its clock the rows? */
+/* Are all its shards there, is nothing under way in them, and all that they were told on the disk? */
 bool node_is_safe(const struct node *n);
 
-/* After every event: what has happened to a shard has happened to its twin, and what is due is on the disk. */
-void node_check_step(struct node *n);
-
-/* If it died now; at the end of the schedule. */
+/* If it died now. */
 void node_check_crash(struct node *n, bool is_cut);
+/* All is done. */
 void node_check_end(struct node *n);
+
+/* --- for taps.c and os.c --- */
+
+struct disk *cluster_disk(struct world *w, uint32_t number);
+uint32_t cluster_number(const struct world *w, const struct disk *d);
+/* The process has died in an operation of its disk: does not return. */
+void cluster_died(struct world *w, struct process *p);
+/* A shard was made again from the disk, with records up to `last`. */
+void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct shard *core,
+                    uint64_t last);
+struct node_save *cluster_note_save(struct node *n);
 
 #endif

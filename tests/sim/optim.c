@@ -3,18 +3,18 @@
 #include <assert.h>
 #include <math.h>
 
-uint32_t optim_state_floats(enum spec_optim optim, uint32_t dim)
+uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim)
 {
-    return optim == SPEC_ADAM ? 2 * dim : optim == SPEC_ROWWISE_ADAGRAD ? 1 : 0;
+    return optim == TABLE_SPEC_ADAM ? 2 * dim : optim == TABLE_SPEC_ROWWISE_ADAGRAD ? 1 : 0;
 }
 
-void optim_begin(const struct table_spec *spec, float *row)
+void optimizer_begin(const struct table_spec *spec, float *row)
 {
-    uint32_t n = optim_state_floats(spec->optim, spec->dim);
+    uint32_t n = optimizer_state_floats(spec->optim, spec->dim);
 
     for (uint32_t i = 0; i < n; i++)
         row[spec->dim + i] =
-            spec->optim == SPEC_ROWWISE_ADAGRAD ? spec->params.initial_accumulator : 0;
+            spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD ? spec->params.initial_accumulator : 0;
 }
 
 /* Of up to 4 floats, in the order in which lanes are folded: where somebody is missing in a clock, weights are thirds, and
@@ -53,13 +53,14 @@ static void step_adam(const struct table_spec *spec, uint64_t t, const float *g,
     }
 }
 
-void optim_step(const struct table_spec *spec, uint64_t t, const float *gradient, float *row)
+void optimizer_step(const struct table_spec *spec, uint64_t t, const float *gradient,
+                    float *row)
 {
     switch (spec->optim) {
-    case SPEC_ADAM:
+    case TABLE_SPEC_ADAM:
         step_adam(spec, t, gradient, row);
         break;
-    case SPEC_ROWWISE_ADAGRAD:
+    case TABLE_SPEC_ROWWISE_ADAGRAD:
         step_adagrad(spec, gradient, row);
         break;
     default:

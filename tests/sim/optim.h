@@ -5,12 +5,13 @@
 #ifndef TESTS_SIM_OPTIM_H
 #define TESTS_SIM_OPTIM_H
 
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
-uint32_t optim_state_floats(enum spec_optim optim, uint32_t dim);
+uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim);
 
 /* row: dim weights, then the state. The state of a new one; and step number t, from 1, of its table. */
-void optim_begin(const struct table_spec *spec, float *row);
-void optim_step(const struct table_spec *spec, uint64_t t, const float *gradient, float *row);
+void optimizer_begin(const struct table_spec *spec, float *row);
+void optimizer_step(const struct table_spec *spec, uint64_t t, const float *gradient,
+                    float *row);
 
 #endif

@@ -1,6 +1,6 @@
 #include "tests/sim/plan.h"
 
-#include "proto/route.h"
+#include "proto/placement.h"
 #include "tests/sim/optim.h"
 
 static void make_cluster(struct plan *p, struct dice *d)
@@ -11,24 +11,25 @@ static void make_cluster(struct plan *p, struct dice *d)
     p->n_nodes = nodes[i];
     p->shards_per_node = shards[i];
     p->n_shards = p->n_nodes * p->shards_per_node;
-    p->durability = durability < 6 ? LOG_FSYNC : durability < 9 ? LOG_ASYNC : LOG_NONE;
+    p->durability = durability < 6 ? WAL_FSYNC : durability < 9 ? WAL_ASYNC : WAL_NONE;
     p->block_bytes = (size_t)1 << dice_from(d, 10, 13);
     p->queue_bytes = p->block_bytes << dice_from(d, 1, 5);
     p->segment_bytes = 1u << dice_from(d, 10, 15);
     p->interval_ms = (uint32_t)dice_from(d, 8, 60);
-    p->checkpoint_every_us = dice_once_in(d, 5) ? 0 : (uint32_t)dice_from(d, 3000, 40000);
+    p->checkpoint_every_us = dice_once_in(d, 3) ? 0 : (uint32_t)dice_from(d, 30000, 400000);
     p->n_deltas_max = (uint32_t)dice_roll(d, 4);
     p->keep = (uint32_t)dice_from(d, 1, PLAN_N_KEPT_MAX);
 }
 
 /* Half of the tables have state; wide ones take long enough without. */
-static enum spec_optim draw_optim(struct dice *d, uint32_t dim)
+static enum table_spec_optim draw_optim(struct dice *d, uint32_t dim)
 {
-    static const enum spec_optim optims[] = { SPEC_SGD, SPEC_SGD, SPEC_ROWWISE_ADAGRAD,
-                                              SPEC_ADAM };
+    static const enum table_spec_optim optims[] = { TABLE_SPEC_SGD, TABLE_SPEC_SGD,
+                                                    TABLE_SPEC_ROWWISE_ADAGRAD,
+                                                    TABLE_SPEC_ADAM };
     uint64_t i = dice_roll(d, COUNT_OF(optims));
 
-    return dim > PLAN_DIM_MAX ? SPEC_SGD : optims[i];
+    return dim > PLAN_DIM_MAX ? TABLE_SPEC_SGD : optims[i];
 }
 
 static void make_tables(struct plan *p, struct dice *d)
@@ -42,20 +43,20 @@ static void make_tables(struct plan *p, struct dice *d)
         struct table_spec *spec = &p->specs[i];
 
         p->dims[i] = is_wide && i == 0 ? 12288 : (uint32_t)dice_from(d, 1, PLAN_DIM_MAX);
-        *spec = (struct table_spec){ .kind = SPEC_SPARSE,
+        *spec = (struct table_spec){ .kind = TABLE_SPEC_SPARSE,
                                      .dim = p->dims[i],
                                      .seed = 7,
-                                     .init = SPEC_INIT_ZERO,
+                                     .init = TABLE_SPEC_INIT_ZERO,
                                      .optim = draw_optim(d, p->dims[i]),
-                                     .mode = SPEC_MODE_JOB };
+                                     .mode = TABLE_SPEC_MODE_JOB };
         snprintf(spec->name, sizeof spec->name, "t%u", i);
-        spec->params = spec_optim_defaults(spec->optim);
+        spec->params = table_spec_optim_defaults(spec->optim);
         spec->params.learning_rate = 1;
-        p->widths[i] = p->dims[i] + optim_state_floats(spec->optim, p->dims[i]);
+        p->widths[i] = p->dims[i] + optimizer_state_floats(spec->optim, p->dims[i]);
         if (p->has_limits && i == 0)
-            spec->limits = (struct spec_limits){ .admit_touches = 2,
-                                                 .admit_clocks = 100,
-                                                 .idle_clocks = 3 };
+            spec->limits = (struct table_spec_limits){ .admit_touches = 2,
+                                                       .admit_clocks = 100,
+                                                       .idle_clocks = 3 };
     }
 }
 
@@ -69,9 +70,11 @@ static void make_job(struct plan *p, struct dice *d)
     p->n_workers = (uint32_t)dice_from(d, 1, PLAN_N_WORKERS_MAX);
     for (uint32_t i = 0; i < p->n_workers; i++)
         p->n_samples[i] = samples[p->n_workers - 1][i]; /* weights are exact in fp32 */
-    p->mode = mode < 5 ? SPEC_MODE_BSP : mode < 8 ? SPEC_MODE_SSP : SPEC_MODE_ASYNC;
-    p->bound = p->mode == SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
-    p->ahead = p->mode == SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
+    p->mode = mode < 5   ? TABLE_SPEC_MODE_BSP
+              : mode < 8 ? TABLE_SPEC_MODE_SSP
+                         : TABLE_SPEC_MODE_ASYNC;
+    p->bound = p->mode == TABLE_SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
+    p->ahead = p->mode == TABLE_SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
     p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, 10);
 }
 
@@ -87,27 +90,51 @@ static void make_trouble(struct plan *p, struct dice *d)
 
     p->network_us = (uint32_t)dice_from(d, 100, 3000);
     p->disk_us = dice_once_in(d, 6) ? 20000 : (uint32_t)dice_from(d, 50, 2000);
-    p->compute_us = (uint32_t)dice_from(d, 100, 4000);
-    p->span_us = p->n_steps * (4 * p->network_us + p->compute_us);
+    p->compute_us = (uint32_t)dice_from(d, 400, 30000);
+    p->span_us = 100000 + p->n_steps * (4 * p->network_us + p->compute_us);
     p->n_cuts = some(d, 5);
     p->n_kills = some(d, 4);
     p->n_power_cuts = some(d, 3);
     p->n_disk_faults = some(d, 3);
+    p->n_stops = dice_once_in(d, 3) ? (uint32_t)dice_from(d, 1, 2) : 0;
+    p->n_checkpoints = some(d, 4);
     p->lease_ms = PLAN_LEASE_MS;
     if (!leases_end)
         return;
     p->lease_ms = (uint32_t)dice_from(d, 100, 400);
     p->n_worker_crashes = some(d, 3);
     p->n_freezes = some(d, 2);
+    p->n_replaced = some(d, 2);
 }
 
 /* By dice of its own, so that a seed's schedule is otherwise what it was. */
 static void make_meetings(struct plan *p, struct dice d)
 {
-    if (p->mode != SPEC_MODE_SSP)
+    if (p->mode != TABLE_SPEC_MODE_SSP)
         return;
     p->meet_steps = dice_once_in(&d, 5) ? 0 : (uint32_t)dice_from(&d, 1, 5);
     p->asks_seldom = dice_once_in(&d, 3);
+}
+
+/* The same. */
+static void make_layout(struct plan *p, struct dice d)
+{
+    static const uint32_t nodes[] = { 1, 1, 1, 2, 2, 3 }, shards[] = { 1, 2, 3, 1, 2, 1 };
+    uint64_t i = dice_roll(&d, COUNT_OF(nodes));
+
+    if (!dice_once_in(&d, 5) || (nodes[i] == p->n_nodes && shards[i] == p->shards_per_node))
+        return;
+    p->n_next_nodes = nodes[i];
+    p->next_shards_per_node = shards[i];
+}
+
+void plan_go_on(struct plan *p)
+{
+    p->is_again = true;
+    p->n_nodes = p->n_next_nodes;
+    p->shards_per_node = p->next_shards_per_node;
+    p->n_shards = p->n_nodes * p->shards_per_node;
+    p->n_next_nodes = 0;
 }
 
 void plan_make(struct plan *p, uint64_t seed)
@@ -120,6 +147,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_job(p, &d);
     make_trouble(p, &d);
     make_meetings(p, dice_of(seed, 5));
+    make_layout(p, dice_of(seed, 8));
 }
 
 uint64_t plan_met(const struct plan *p, uint64_t clock)
@@ -134,8 +162,8 @@ bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock)
 
 bool plan_is_exact(const struct plan *p)
 {
-    return p->mode == SPEC_MODE_BSP && p->durability == LOG_FSYNC &&
-           p->lease_ms == PLAN_LEASE_MS && !p->has_limits;
+    return p->mode == TABLE_SPEC_MODE_BSP && p->durability == WAL_FSYNC &&
+           p->lease_ms == PLAN_LEASE_MS && !p->has_limits && !p->is_again;
 }
 
 uint64_t plan_key(uint32_t key)
@@ -145,7 +173,7 @@ uint64_t plan_key(uint32_t key)
 
 uint32_t plan_shard_of(const struct plan *p, uint32_t key)
 {
-    return route_shard(plan_key(key), 0, p->n_shards);
+    return placement_shard(plan_key(key), 0, p->n_shards);
 }
 
 static uint64_t draw(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
@@ -184,14 +212,18 @@ void plan_print(const struct plan *p, FILE *to)
         "steps, "
         "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
         "lease %u ms; "
-        "%u cuts, %u kills, %u power cuts, %u disk faults, %u workers crash, %u freeze\n",
+        "then %u nodes of %u; "
+        "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
+        "%u workers crash, %u freeze, %u are replaced\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, spec_mode_name(p->mode), p->bound, p->ahead, p->meet_steps,
+        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->meet_steps,
         p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
-        spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
-        p->n_tables > 1 ? spec_optim_name(p->specs[1].optim) : "", p->n_tables > 2 ? ", " : "",
-        p->n_tables > 2 ? spec_optim_name(p->specs[2].optim) : "", p->n_keys,
+        table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
+        p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",
+        p->n_tables > 2 ? ", " : "",
+        p->n_tables > 2 ? table_spec_optim_name(p->specs[2].optim) : "", p->n_keys,
         p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
-        p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_cuts, p->n_kills,
-        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes);
+        p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
+        p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_cuts, p->n_kills,
+        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced);
 }

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-#include "proto/spec.h"
-#include "server/log/log_queue.h"
+#include "proto/table_spec.h"
+#include "server/wal/wal_queue.h"
 #include "tests/sim/dice.h"
 
 #define PLAN_N_SHARDS_MAX 4u
@@ -23,7 +23,7 @@ struct plan {
     uint64_t seed;
 
     uint32_t n_nodes, shards_per_node, n_shards;
-    enum log_durability durability;
+    enum wal_durability durability;
     size_t block_bytes, queue_bytes;
     uint32_t segment_bytes, interval_ms;
     uint32_t checkpoint_every_us, n_deltas_max, keep;
@@ -36,7 +36,7 @@ struct plan {
     struct table_spec specs[PLAN_N_TABLES_MAX];
 
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
-    enum spec_mode mode;
+    enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_steps;
     uint32_t meet_steps; /* bounded staleness: all meet every so many steps; 0: never */
@@ -45,9 +45,19 @@ struct plan {
     uint32_t network_us, disk_us, compute_us; /* the longest that one thing takes, mostly */
     uint32_t span_us;                         /* faults begin within */
     uint32_t n_cuts, n_kills, n_power_cuts, n_worker_crashes, n_freezes, n_disk_faults;
+    /* Behind the job's end the cluster starts again in another layout, and the job once more; n_next_nodes 0: it does not. */
+    uint32_t n_next_nodes, next_shards_per_node;
+    bool is_again; /* it has */
+    uint32_t
+        n_replaced; /* a worker stands still, and somebody starts another one of its rank */
+    uint32_t n_stops,
+        n_checkpoints; /* a node is told to stop; an operator asks for a checkpoint */
 };
 
 void plan_make(struct plan *p, uint64_t seed);
+
+/* From here on in the other layout. */
+void plan_go_on(struct plan *p);
 
 /* Does membership stay as it is, so that lock step has one right result? */
 bool plan_is_exact(const struct plan *p);

@@ -1,118 +1,96 @@
 #include "tests/sim/schedule.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "tests/sim/check.h"
+#include "tests/sim/client.h"
 #include "tests/sim/node.h"
-#include "tests/sim/worker.h"
+#include "tests/sim/os.h"
+#include "tests/sim/taps.h"
+#include "tests/sim/uv_state.h"
 
-#define PATIENCE_US UINT64_C(30000000)
+#define PATIENCE_US UINT64_C(60000000)
 
 struct schedule {
     struct world world;
     const struct schedule_config *config; /* borrowed */
-    struct node nodes[PLAN_N_SHARDS_MAX];
-    struct trainer trainers[PLAN_N_WORKERS_MAX];
+    struct node nodes[PLAN_N_SHARDS_MAX], next_nodes[PLAN_N_SHARDS_MAX];
+    struct client clients[PLAN_N_WORKERS_MAX];
     struct dice dice; /* of faults */
 };
-
-/* --- the network's ends --- */
-
-static struct node *node_of(struct schedule *s, uint32_t shard)
-{
-    return &s->nodes[shard / s->world.plan.shards_per_node];
-}
-
-static struct server *server_of(struct schedule *s, uint32_t shard)
-{
-    return &node_of(s, shard)->servers[shard % s->world.plan.shards_per_node];
-}
-
-static uint64_t life(void *owner, uint32_t shard)
-{
-    return node_of(owner, shard)->life;
-}
-
-static void on_request(void *owner, struct net_connection *c, const struct message *m)
-{
-    server_request(server_of(owner, c->shard), c, m);
-}
-
-static void on_reply(void *owner, struct net_connection *c, const struct message *m)
-{
-    struct schedule *s = owner;
-
-    trainer_reply(&s->trainers[c->worker], c, m);
-}
-
-static void on_shard_closed(void *owner, struct net_connection *c)
-{
-    server_closed(server_of(owner, c->shard), c);
-}
-
-static void on_worker_closed(void *owner, struct net_connection *c)
-{
-    struct schedule *s = owner;
-
-    trainer_closed(&s->trainers[c->worker], c);
-}
-
-static const struct net_events net_events = { life, on_request, on_reply, on_shard_closed,
-                                              on_worker_closed };
 
 /* --- trouble --- */
 
 static struct node *any_node(struct schedule *s)
 {
-    return &s->nodes[dice_roll(&s->dice, s->world.plan.n_nodes)];
+    return &s->world.nodes[dice_roll(&s->dice, s->world.plan.n_nodes)];
 }
 
-static struct trainer *any_trainer(struct schedule *s)
+static struct client *any_client(struct schedule *s)
 {
-    return &s->trainers[dice_roll(&s->dice, s->world.plan.n_workers)];
+    return &s->clients[dice_roll(&s->dice, s->world.plan.n_workers)];
 }
 
-static void on_cut(void *owner, uint64_t number, void *data)
+/* Half of the cuts wait for a moment at which something is on its way: what is not judged yet is sent again then. */
+static void cut_one(void *owner, uint64_t n_tries, void *data)
 {
     struct schedule *s = owner;
-    const struct trainer *t = any_trainer(s);
-    const struct link *l = &t->links[dice_roll(&s->dice, s->world.plan.n_shards)];
+    struct client *c = any_client(s);
 
-    (void)number;
     (void)data;
-    if (l->connection)
-        net_cut(&s->world.net, l->connection);
+    if (c->process && net_cut_one(c->process, n_tries > 0, &s->dice))
+        world_tell(&s->world, "a connection of rank %u is cut", c->rank);
+    else if (n_tries > 1)
+        events_in(&machine.events, 300, cut_one, s, n_tries - 1, NULL);
 }
 
-/* Between two events, or in the middle of some file operation soon. */
-static void on_kill(void *owner, uint64_t is_power_cut, void *data)
+static void on_cut(struct schedule *s)
 {
-    struct schedule *s = owner;
+    cut_one(s, dice_once_in(&s->dice, 2) ? 0 : 200, NULL);
+}
+
+/* Between two instructions, or in the middle of some file operation soon. */
+static void kill_one(struct schedule *s, bool is_power_cut)
+{
     struct node *n = any_node(s);
 
-    (void)data;
-    if (s->config->die_at == SCHEDULE_NEVER && dice_once_in(&s->dice, 2))
+    if (s->config->die_at == SCHEDULE_NEVER && n->process && dice_once_in(&s->dice, 2))
         n->disk.die_at = n->disk.n_ops + dice_roll(&s->dice, 40);
     else
         node_kill(n, is_power_cut);
 }
 
+static void on_kill(struct schedule *s)
+{
+    kill_one(s, false);
+}
+
+static void on_power_cut(struct schedule *s)
+{
+    kill_one(s, true);
+}
+
+static void on_stop(struct schedule *s)
+{
+    node_stop(any_node(s));
+}
+
 static void on_disk_well(void *owner, uint64_t node, void *data)
 {
     struct schedule *s = owner;
-    struct disk *d = &s->nodes[node].disk;
+    struct disk *d = &s->world.nodes[node].disk;
 
     (void)data;
     d->full = d->ill = d->sync_fails = false;
 }
 
-static void on_disk_fault(void *owner, uint64_t number, void *data)
+static void on_disk_fault(struct schedule *s)
 {
-    struct schedule *s = owner;
     struct node *n = any_node(s);
 
-    (void)number;
-    (void)data;
     switch (dice_roll(&s->dice, 3)) {
     case 0:
         n->disk.full = true;
@@ -128,77 +106,100 @@ static void on_disk_fault(void *owner, uint64_t number, void *data)
                n->disk.full  ? "is full"
                : n->disk.ill ? "fails"
                              : "cannot sync");
-    events_in(&s->world.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index,
+    events_in(&machine.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index,
               NULL);
 }
 
-static void on_worker_crash(void *owner, uint64_t number, void *data)
+static void on_client_crash(struct schedule *s)
 {
-    (void)number;
-    (void)data;
-    trainer_crash(any_trainer(owner));
+    client_crash(any_client(s));
 }
 
-static void on_freeze(void *owner, uint64_t number, void *data)
+static void on_freeze(struct schedule *s)
 {
-    struct schedule *s = owner;
-
-    (void)number;
-    (void)data;
-    trainer_freeze(any_trainer(s),
-                   dice_from(&s->dice, 1000, 2500 * (uint64_t)s->world.plan.lease_ms));
+    client_freeze(any_client(s),
+                  dice_from(&s->dice, 1000, 2500 * (uint64_t)s->world.plan.lease_ms));
 }
 
-static void on_look(void *owner, uint64_t number, void *data)
+static void on_replace(struct schedule *s)
 {
-    struct schedule *s = owner;
+    client_replace(any_client(s), dice_from(&s->dice, 600 * (uint64_t)s->world.plan.lease_ms,
+                                            2500 * (uint64_t)s->world.plan.lease_ms));
+}
 
-    (void)number;
-    (void)data;
+static void on_checkpoint(struct schedule *s)
+{
+    node_ask_checkpoint(any_node(s));
+}
+
+static void on_look(struct schedule *s)
+{
     node_check_crash(any_node(s), dice_once_in(&s->dice, 2));
 }
 
-static void plan_trouble(struct schedule *s, uint32_t n, event_fn run, uint64_t number)
+/* What is to go wrong, in one of the two layouts. */
+struct trouble {
+    void (*run)(struct schedule *s);
+    bool is_again;
+};
+
+static void on_trouble(void *owner, uint64_t number, void *data)
 {
-    for (uint32_t i = 0; i < n; i++)
-        events_in(&s->world.events, dice_roll(&s->dice, s->world.plan.span_us), run, s, number,
-                  NULL);
+    struct schedule *s = owner;
+    const struct trouble *t = data;
+
+    (void)number;
+    if (t->is_again == s->world.plan.is_again)
+        t->run(s);
+}
+
+static void plan_trouble(struct schedule *s, uint32_t n, void (*run)(struct schedule *s))
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct trouble *t = malloc(sizeof *t);
+
+        assert(t);
+        *t = (struct trouble){ run, s->world.plan.is_again };
+        events_in(&machine.events, dice_roll(&s->dice, s->world.plan.span_us), on_trouble, s, 0,
+                  t);
+    }
+}
+
+static void on_calm(void *owner, uint64_t number, void *data)
+{
+    struct schedule *s = owner;
+
+    (void)number;
+    (void)data;
+    s->world.is_calm = machine.is_calm = true;
 }
 
 static void plan_all_trouble(struct schedule *s)
 {
     const struct plan *p = &s->world.plan;
 
-    plan_trouble(s, p->n_cuts, on_cut, 0);
-    plan_trouble(s, p->n_kills, on_kill, false);
-    plan_trouble(s, p->n_power_cuts, on_kill, true);
-    plan_trouble(s, p->n_disk_faults, on_disk_fault, 0);
-    plan_trouble(s, p->n_worker_crashes, on_worker_crash, 0);
-    plan_trouble(s, p->n_freezes, on_freeze, 0);
-    plan_trouble(s, 2, on_look, 0);
+    plan_trouble(s, p->n_cuts, on_cut);
+    plan_trouble(s, p->n_kills, on_kill);
+    plan_trouble(s, p->n_power_cuts, on_power_cut);
+    plan_trouble(s, p->n_stops, on_stop);
+    plan_trouble(s, p->n_disk_faults, on_disk_fault);
+    plan_trouble(s, p->n_worker_crashes, on_client_crash);
+    plan_trouble(s, p->n_freezes, on_freeze);
+    plan_trouble(s, p->n_replaced, on_replace);
+    plan_trouble(s, p->n_checkpoints, on_checkpoint);
+    plan_trouble(s, 2, on_look);
+    events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 
 /* --- running --- */
 
-/* Whose disk has died in an operation has died itself. */
-static void bury(struct schedule *s)
-{
-    for (uint32_t i = 0; i < s->world.plan.n_nodes; i++) {
-        struct node *n = &s->nodes[i];
-
-        if (n->disk.dead)
-            node_kill(n, s->config->die_at == SCHEDULE_NEVER ? dice_once_in(&s->dice, 2)
-                                                             : s->config->die_is_cut);
-    }
-}
-
 static bool is_over(const struct schedule *s)
 {
     for (uint32_t i = 0; i < s->world.plan.n_workers; i++)
-        if (!s->trainers[i].is_done)
+        if (!s->clients[i].is_done)
             return false;
     for (uint32_t i = 0; i < s->world.plan.n_nodes; i++)
-        if (!node_is_safe(&s->nodes[i]))
+        if (!node_is_safe(&s->world.nodes[i]))
             return false;
     return true;
 }
@@ -210,38 +211,36 @@ static _Noreturn void fail_late(const struct schedule *s)
     int n = 0;
 
     for (uint32_t i = 0; i < s->world.plan.n_workers && n < 150; i++)
-        if (!s->trainers[i].is_done)
+        if (!s->clients[i].is_done)
             n += snprintf(text + n, sizeof text - (size_t)n, "; rank %u is at clock %llu", i,
-                          (unsigned long long)s->trainers[i].clock);
+                          (unsigned long long)s->clients[i].clock);
     for (uint32_t i = 0; i < s->world.plan.n_nodes && n < 150; i++)
-        if (!node_is_safe(&s->nodes[i]))
+        if (!node_is_safe(&s->world.nodes[i]))
             n += snprintf(text + n, sizeof text - (size_t)n, "; node %u is %s", i,
-                          s->nodes[i].life ? "not safe" : "down");
+                          s->world.nodes[i].is_open ? "not safe" : "down");
     world_fail(&s->world, "not all is done, and nothing has gone wrong for long%s", text);
 }
 
 static void run(struct schedule *s)
 {
     const struct plan *p = &s->world.plan;
-    uint64_t limit_us = p->span_us + PATIENCE_US + 4000 * (uint64_t)p->lease_ms;
+    uint64_t limit_us =
+        machine_now_us() + p->span_us + PATIENCE_US + 4000 * (uint64_t)p->lease_ms;
 
     while (!is_over(s)) {
-        if (!events_run_next(&s->world.events))
+        if (!machine_step())
             world_fail(&s->world, "nothing happens any more, and not all is done");
-        if (s->world.events.now_us > limit_us)
+        if (machine_now_us() > limit_us)
             fail_late(s);
-        bury(s);
-        for (uint32_t i = 0; i < p->n_nodes; i++)
-            node_check_step(&s->nodes[i]);
     }
 }
 
 static void check(struct schedule *s)
 {
     for (uint32_t i = 0; i < s->world.plan.n_nodes; i++) {
-        node_check_crash(&s->nodes[i], false);
-        node_check_crash(&s->nodes[i], true);
-        node_check_end(&s->nodes[i]);
+        node_check_crash(&s->world.nodes[i], false);
+        node_check_crash(&s->world.nodes[i], true);
+        node_check_end(&s->world.nodes[i]);
     }
 }
 
@@ -249,18 +248,145 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
 {
     const struct world *w = &s->world;
 
-    *ret = (struct schedule_facts){ .n_events = w->events.n_run,
-                                    .simulated_us = w->events.now_us,
+    *ret = (struct schedule_facts){ .n_events = machine.events.n_run,
+                                    .n_switches = machine.n_switches,
+                                    .simulated_us = machine_now_us(),
                                     .n_pushes = w->ledger.n,
                                     .n_nodes = w->plan.n_nodes };
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
-        ret->n_recovered += s->nodes[i].n_recovered - 1;
-        ret->n_checkpoints += s->nodes[i].keeper.n_done;
-        ret->n_met += s->nodes[i].n_met;
-        ret->n_ops[i] = s->nodes[i].disk.n_ops;
+        ret->n_recovered += s->world.nodes[i].n_recovered - 1;
+        ret->n_checkpoints += s->world.nodes[i].n_done;
+        ret->n_met += s->world.nodes[i].n_met;
+        ret->n_ops[i] = s->world.nodes[i].disk.n_ops;
     }
-    for (uint32_t i = 0; i < w->plan.n_shards; i++)
+    enter_shard();
+    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
+        const struct shard_counters *c = shard_counters(w->books[i].life.core);
+
         ret->n_records += w->books[i].history.n;
+        ret->n_repeated += c->pushes_repeated;
+        ret->n_fenced += c->pushes_fenced;
+    }
+}
+
+static void begin_book(struct shard_book *book, const struct plan *p)
+{
+    model_init(&book->model, p);
+    model_init(&book->base, p);
+    book->answers = malloc(sizeof *book->answers * PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS);
+    assert(book->answers);
+    for (uint32_t i = 0; i < PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS; i++)
+        book->answers[i].n_facts = UINT64_MAX;
+}
+
+static void end_book(struct shard_book *book)
+{
+    history_deinit(&book->history);
+    model_deinit(&book->model);
+    model_deinit(&book->base);
+    free(book->answers);
+    *book = (struct shard_book){ 0 };
+}
+
+/* --- another layout --- */
+
+/* All nodes end, one way or the other; nobody asks them for anything any more. */
+static void stop_all(struct schedule *s)
+{
+    struct world *w = &s->world;
+    /* What nobody has synced might be gone before the next layout has read it. */
+    bool in_order = dice_once_in(&s->dice, 2) || w->plan.durability == WAL_NONE;
+
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
+        w->nodes[i].is_held = true;
+        disk_heal(&w->nodes[i].disk);
+        if (in_order || w->nodes[i].disk.is_gated) /* whose power would go with it */
+            node_stop(&w->nodes[i]);
+        else
+            node_kill(&w->nodes[i], false);
+    }
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+        while (w->nodes[i].process)
+            if (!machine_step())
+                world_fail(w, "node %u does not stop", i);
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+        disk_heal(&w->nodes[i].disk); /* some trouble may have come meanwhile */
+}
+
+/* What each shard of the next layout is to begin with. */
+static void deal_books(struct world *w, struct shard_book *from, uint32_t n_from)
+{
+    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
+        struct shard_book *book = &w->books[i];
+
+        begin_book(book, &w->plan);
+        for (uint32_t k = 0; k < n_from; k++)
+            model_deal(&book->base, &from[k].model, i);
+        model_copy(&book->base, &book->model);
+    }
+}
+
+static void begin_nodes(struct schedule *s)
+{
+    struct world *w = &s->world;
+
+    if (w->plan.n_nodes == 1 &&
+        w->n_old_nodes == 1) { /* on its own directory: nothing is to be named */
+        w->n_old_nodes = 0;
+        w->nodes[0].n_saves = w->nodes[0].n_done = 0;
+        w->nodes[0].is_held = false;
+    } else {
+        w->old_nodes = w->nodes;
+        w->nodes = s->next_nodes;
+        for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+            node_init(&w->nodes[i], w, i, w->n_old_nodes + i);
+    }
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+        node_start(&w->nodes[i]);
+}
+
+/* Where a disk has lost what nobody had synced, shards may be of different steps, and psd refuses to deal them out. */
+static bool may_go_on(const struct schedule *s)
+{
+    const struct world *w = &s->world;
+
+    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
+        const struct model *m = &w->books[i].model, *first = &w->books[0].model;
+
+        if (m->run != first->run || model_min_clock(m) != model_min_clock(first) ||
+            m->n_tables != first->n_tables)
+            return false;
+    }
+    return w->plan.n_next_nodes > 0;
+}
+
+/* The cluster goes on in the plan's other layout, and the job begins once more. */
+static void go_on(struct schedule *s)
+{
+    struct world *w = &s->world;
+    struct shard_book old[PLAN_N_SHARDS_MAX];
+    uint32_t n_old = w->plan.n_shards;
+
+    world_tell(w, "the layout changes: %u nodes of %u shards", w->plan.n_next_nodes,
+               w->plan.next_shards_per_node);
+    stop_all(s);
+    for (struct process *p = machine.processes; p; p = p->next)
+        process_kill(p); /* workers that were replaced, operators */
+    memcpy(old, w->books, sizeof old);
+    memset(w->books, 0, sizeof w->books);
+    w->n_old_nodes = w->plan.n_nodes;
+    plan_go_on(&w->plan);
+    deal_books(w, old, n_old);
+    for (uint32_t i = 0; i < n_old; i++)
+        end_book(&old[i]);
+    ledger_deinit(&w->ledger);
+    begin_nodes(s);
+    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
+        client_init(&s->clients[i], w, i);
+        client_start(&s->clients[i]);
+    }
+    w->is_calm = machine.is_calm = false;
+    plan_all_trouble(s);
 }
 
 static void begin(struct schedule *s, const struct schedule_config *config)
@@ -269,44 +395,50 @@ static void begin(struct schedule *s, const struct schedule_config *config)
 
     s->config = config;
     w->is_told = config->is_told;
+    w->nodes = s->nodes;
+    w->clients = s->clients;
+    w->die_is_cut = -1;
     plan_make(&w->plan, config->seed);
-    if (config->die_at != SCHEDULE_NEVER)
+    machine_begin(config->seed, w->plan.network_us);
+    /* A large push over a slow connection takes longer than a lease, and its worker is declared dead. */
+    machine.window_bytes = w->plan.dims[0] > PLAN_DIM_MAX ? 65536 : 64;
+    os_begin(w);
+    taps_begin(w);
+    if (config->die_at != SCHEDULE_NEVER) {
         snprintf(w->what, sizeof w->what, " --node %u --die-at %llu%s", config->die_node,
                  (unsigned long long)config->die_at, config->die_is_cut ? " --cut" : "");
+        w->die_is_cut = config->die_is_cut;
+    }
     w->dice = dice_of(config->seed, 2);
     s->dice = dice_of(config->seed, 3);
-    net_init(&w->net, &w->events, &net_events, s, dice_of(config->seed, 4), w->plan.network_us);
-    for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        model_init(&w->books[i].model, &w->plan);
-    for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
-        node_init(&s->nodes[i], w, i);
-        node_start(&s->nodes[i]);
-    }
-    if (config->die_at != SCHEDULE_NEVER)
-        s->nodes[config->die_node].disk.die_at = config->die_at;
-    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
-        trainer_init(&s->trainers[i], w, i);
-        trainer_start(&s->trainers[i]);
-    }
-    plan_all_trouble(s);
     if (w->is_told)
         plan_print(&w->plan, stdout);
+    for (uint32_t i = 0; i < w->plan.n_shards; i++)
+        begin_book(&w->books[i], &w->plan);
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
+        node_init(&w->nodes[i], w, i, i);
+        node_start(&w->nodes[i]);
+    }
+    if (config->die_at != SCHEDULE_NEVER)
+        s->world.nodes[config->die_node].disk.die_at = config->die_at;
+    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
+        client_init(&s->clients[i], w, i);
+        client_start(&s->clients[i]);
+    }
+    plan_all_trouble(s);
 }
 
 static void end(struct schedule *s)
 {
     struct world *w = &s->world;
 
+    machine_end();
     for (uint32_t i = 0; i < w->plan.n_nodes; i++)
-        node_deinit(&s->nodes[i]);
-    for (uint32_t i = 0; i < w->plan.n_workers; i++)
-        trainer_deinit(&s->trainers[i]);
-    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        history_deinit(&w->books[i].history);
-        model_deinit(&w->books[i].model);
-    }
-    events_deinit(&w->events);
-    net_deinit(&w->net);
+        node_deinit(&w->nodes[i]);
+    for (uint32_t i = 0; i < w->n_old_nodes; i++)
+        node_deinit(&w->old_nodes[i]);
+    for (uint32_t i = 0; i < w->plan.n_shards; i++)
+        end_book(&w->books[i]);
     ledger_deinit(&w->ledger);
 }
 
@@ -319,6 +451,16 @@ void schedule_run(const struct schedule_config *config, struct schedule_facts *r
     run(s);
     check(s);
     count(s, ret);
+    while (s->world.plan.n_next_nodes && !s->world.is_calm && machine_step())
+        ; /* who is stopped serves: it takes a last checkpoint then */
+    run(s);
+    if (may_go_on(s)) {
+        go_on(s);
+        run(s);
+        check(s);
+        ret->n_layouts = 1;
+    }
+    ret->digest = machine.digest;
     end(s);
     free(s);
 }

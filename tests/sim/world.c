@@ -10,7 +10,7 @@ void world_fail(const struct world *w, const char *fmt, ...)
     va_list args;
 
     printf("seed %llu%s, at %.3f ms, event %llu: ", seed, w->what,
-           (double)w->events.now_us / 1000, (unsigned long long)w->events.n_run);
+           (double)machine_now_us() / 1000, (unsigned long long)machine.events.n_run);
     va_start(args, fmt);
     vprintf(fmt, args);
     va_end(args);
@@ -27,7 +27,7 @@ void world_tell(const struct world *w, const char *fmt, ...)
 
     if (!w->is_told)
         return;
-    printf("%10.3f  ", (double)w->events.now_us / 1000);
+    printf("%10.3f  ", (double)machine_now_us() / 1000);
     va_start(args, fmt);
     vprintf(fmt, args);
     va_end(args);

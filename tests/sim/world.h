@@ -1,18 +1,41 @@
 /*
- * What all parts of one schedule share: its plan, time, network, every push, what each shard's log was told,
+ * What all parts of one schedule share: its plan, every push, what each shard's log was told, what is known of the processes,
  * and how a broken promise is told.
  */
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
 
-#include "tests/sim/events.h"
+#include "server/core/shard.h"
+#include "server/wal/wal_queue.h"
+#include "server/wal/wal_writer.h"
+#include "tests/sim/machine.h"
 #include "tests/sim/model.h"
-#include "tests/sim/net.h"
+
+/* An answer to a pull, as the shard should give it: the weights of that moment. */
+struct shard_answer {
+    uint64_t clock, n_facts; /* n_facts: UINT64_MAX: there is none */
+    bool is_mixed;           /* rows have changed while it was read */
+    float rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX][PLAN_DIM_MAX];
+};
+
+#define WORLD_N_ANSWERS 32u /* kept, of each worker */
+
+/* The process that has the shard now. */
+struct shard_life {
+    struct process *process; /* NULL: none, or it has not come so far */
+    struct fiber *fiber;     /* the shard's thread */
+    struct fiber *log_fiber; /* the log's */
+    struct shard *core;
+    struct wal_queue *queue;
+    struct wal_writer *writer;
+};
 
 /* What is known of a shard, whatever process runs it. */
 struct shard_book {
     struct history history;
     struct model model;
+    struct model base; /* from which the history begins: what was dealt out, or nothing */
+    struct shard_life life;
     uint64_t promised;    /* the greatest record that a reply which was sent relied on */
     uint64_t safe;        /* ... that is on the disk, as the log says; ... */
     uint64_t written;     /* ... or in its files */
@@ -22,15 +45,24 @@ struct shard_book {
     uint64_t n_seen;      /* records after which the living shard was held to the twin */
     uint64_t
         lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
+    struct shard_answer *
+        answers; /* owned: for each rank the newest; its number n stands at n % WORLD_N_ANSWERS */
+    uint64_t n_answers[PLAN_N_WORKERS_MAX];
 };
+
+struct node;
+struct client;
 
 struct world {
     struct plan plan;
-    struct events events;
-    struct net net;
     struct ledger ledger;
     struct dice dice;
     struct shard_book books[PLAN_N_SHARDS_MAX];
+    struct node *nodes;     /* borrowed, as these */
+    struct node *old_nodes; /* of the layout before, whose disks are there still */
+    uint32_t n_old_nodes;
+    struct client *clients;
+    int die_is_cut; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
     bool is_calm;  /* nothing goes wrong any more */
     bool is_told;  /* every step is shown */
     char what[80]; /* the kind of schedule, for who reads of a failure */
@@ -41,9 +73,16 @@ _Noreturn void world_fail(const struct world *w, const char *fmt, ...) PRINTF_LI
 
 void world_tell(const struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+static inline uint64_t world_now_us(const struct world *w)
+{
+    (void)w;
+    return machine_now_us();
+}
+
 static inline uint64_t world_ms(const struct world *w)
 {
-    return 1000 + w->events.now_us / 1000;
+    (void)w;
+    return machine_ms();
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/far_host.h"
 #include "tests/support/far_ops.h"
 #include "tests/support/far_rows.h"
@@ -55,7 +55,7 @@ struct compute {
     size_t region_used;
     struct block blocks[BLOCKS_MAX];
     struct far_host host;
-    struct slot slots[COMPUTE_SLOTS];
+    struct slot slots[DEVICE_SLOTS];
     struct slot *open; /* between begin and end */
     uint64_t n_begins;
     struct record records[RECORDS_MAX];
@@ -64,7 +64,7 @@ struct compute {
 
 /* A table of ops has no argument. */
 static struct {
-    const struct compute_ops *cpu;
+    const struct device_ops *cpu;
     const struct far_device_plan *plan;
     struct far_device_counts counts;
     _Atomic uint64_t n_host_allocs; /* any thread's */
@@ -103,7 +103,7 @@ static void *far_memory_alloc(struct compute *c, size_t n_bytes)
     while (b->real)
         if (++b == c->blocks + BLOCKS_MAX)
             far_stop("more than %d blocks", BLOCKS_MAX);
-    b->real = mem_try_alloc(n_bytes);
+    b->real = memory_try_alloc(n_bytes);
     if (!b->real)
         return NULL;
     if (REGION_BYTES - c->region_used < n_bytes + 2 * GAP_BYTES)
@@ -151,7 +151,7 @@ static void count_pageable(struct compute *c, const void *host, size_t n_bytes)
 
 static struct slot *slot_at(struct compute *c, uint32_t slot)
 {
-    if (slot >= COMPUTE_SLOTS)
+    if (slot >= DEVICE_SLOTS)
         far_stop("there is no slot %u", slot);
     return &c->slots[slot];
 }
@@ -179,7 +179,7 @@ static void run_rows(struct compute *c, const struct row_upload *asked)
     u.kept = real_of(c, u.kept);
     the.cpu->upload_rows(c->cpu, 0, &u);
     for (uint32_t i = 0; i < u.n; i++)
-        the.counts.upload_bytes += u.how[i] & COMPUTE_ROW_THERE ? 0 : row_bytes;
+        the.counts.upload_bytes += u.how[i] & DEVICE_ROW_KEPT ? 0 : row_bytes;
 }
 
 static void run_uploads(struct compute *c, struct slot *s)
@@ -276,7 +276,7 @@ static void count_under_way(const struct compute *c)
 {
     uint64_t n = 0;
 
-    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
+    for (uint32_t i = 0; i < DEVICE_SLOTS; i++)
         n += c->slots[i].state != IDLE;
     if (n > the.counts.most_under_way)
         the.counts.most_under_way = n;
@@ -355,7 +355,7 @@ static void run_up_to(struct compute *c, uint64_t order)
     for (;;) {
         struct slot *next = NULL;
 
-        for (uint32_t i = 0; i < COMPUTE_SLOTS; i++) {
+        for (uint32_t i = 0; i < DEVICE_SLOTS; i++) {
             struct slot *s = &c->slots[i];
 
             if (s->state == ENDED && s->ops.n && s->order <= order &&
@@ -408,7 +408,7 @@ static void far_close(struct compute *c)
     left = far_host_deinit(&c->host);
     if (left)
         far_stop("%zu bytes of the host were not freed", left);
-    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
+    for (uint32_t i = 0; i < DEVICE_SLOTS; i++)
         far_ops_clear(&c->slots[i].ops);
     for (uint32_t i = 0; i < c->n_records; i++)
         far_ops_clear(&c->records[i].ops);
@@ -417,7 +417,7 @@ static void far_close(struct compute *c)
     free(c);
 }
 
-static int far_open(const struct compute_options *options, struct compute **ret_c,
+static int far_open(const struct device_options *options, struct compute **ret_c,
                     struct err *err)
 {
     struct compute *c;
@@ -425,7 +425,7 @@ static int far_open(const struct compute_options *options, struct compute **ret_
 
     if (the.plan->refuses)
         return err_set(err, PS_EDEVICE, "far: it does not want to");
-    c = mem_alloc(sizeof *c);
+    c = memory_alloc(sizeof *c);
     c->seat = (struct far_seat){ open_list, real_of };
     status = the.cpu->open(options, &c->cpu, err);
     if (status) {
@@ -458,33 +458,33 @@ static int far_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t 
     return the.cpu->reserve(c->cpu, n_max, in, out);
 }
 
-const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
-                                         const struct far_device_plan *plan)
+const struct device_ops *far_device_ops(const struct device_ops *cpu,
+                                        const struct far_device_plan *plan)
 {
-    static struct compute_ops ops;
+    static struct device_ops ops;
 
     the.cpu = cpu;
     the.plan = plan;
     the.counts = (struct far_device_counts){ 0 };
     atomic_store(&the.n_host_allocs, 0);
-    ops = (struct compute_ops){ .name = "far",
-                                .wants_uses = true,
-                                .open = far_open,
-                                .close = far_close,
-                                .describe = far_describe,
-                                .reserve = far_reserve,
-                                .memory_alloc = far_memory_alloc,
-                                .memory_free = far_memory_free,
-                                .host_alloc = far_host_memory,
-                                .host_free = far_host_memory_free,
-                                .upload = far_upload,
-                                .upload_again = far_upload_again,
-                                .upload_rows = far_upload_rows,
-                                .download = far_download,
-                                .begin = far_begin,
-                                .end = far_end,
-                                .wait = far_wait,
-                                .failure = far_failure };
+    ops = (struct device_ops){ .name = "far",
+                               .wants_transpose = true,
+                               .open = far_open,
+                               .close = far_close,
+                               .describe = far_describe,
+                               .reserve = far_reserve,
+                               .memory_alloc = far_memory_alloc,
+                               .memory_free = far_memory_free,
+                               .host_alloc = far_host_memory,
+                               .host_free = far_host_memory_free,
+                               .upload = far_upload,
+                               .upload_from_device = far_upload_again,
+                               .upload_rows = far_upload_rows,
+                               .download = far_download,
+                               .begin = far_begin,
+                               .end = far_end,
+                               .wait = far_wait,
+                               .failure = far_failure };
     far_ops_table(&ops);
     return &ops;
 }

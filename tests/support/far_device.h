@@ -1,7 +1,7 @@
 /*
  * A device for tests whose memory is not the host's: the ops of another table, the CPU's, behind
  * addresses that nobody can read or write. It does what a device may do, and stops the test with a
- * sentence where its user does what none allows (compute.h):
+ * sentence where its user does what none allows (device.h):
  *
  *     memory    an address of the device that the host touches is a fault; one of the host's that an op
  *               is given is told, and so is memory that has been freed, or never is
@@ -17,7 +17,7 @@
 #ifndef TESTS_SUPPORT_FAR_DEVICE_H
 #define TESTS_SUPPORT_FAR_DEVICE_H
 
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 struct far_device_plan {
     bool late;         /* else everything is done when it is asked for */
@@ -35,8 +35,8 @@ struct far_device_counts {
 };
 
 /* One table for the process, and one open device of it at a time; the plan is borrowed. */
-const struct compute_ops *far_device_ops(const struct compute_ops *cpu,
-                                         const struct far_device_plan *plan);
+const struct device_ops *far_device_ops(const struct device_ops *cpu,
+                                        const struct far_device_plan *plan);
 
 /* Since far_device_ops(). */
 struct far_device_counts far_device_counts(void);

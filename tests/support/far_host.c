@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 void far_host_init(struct far_host *h)
 {
@@ -34,7 +34,7 @@ static struct far_host_block *find(struct far_host *h, const void *host, size_t 
 
 void *far_host_alloc(struct far_host *h, size_t n_bytes)
 {
-    uint8_t *memory = mem_try_alloc(n_bytes);
+    uint8_t *memory = memory_try_alloc(n_bytes);
     uint32_t i = 0;
 
     if (!memory)

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 struct far_run {
     struct compute *far;
-    const struct compute_ops *cpu;
+    const struct device_ops *cpu;
     struct compute *c;
 };
 
@@ -25,7 +25,7 @@ void far_ops_clear(struct far_ops *list)
 void far_ops_copy(struct far_ops *to, const struct far_ops *from)
 {
     far_ops_clear(to);
-    to->ops = mem_alloc(from->n * sizeof *to->ops + 1);
+    to->ops = memory_alloc(from->n * sizeof *to->ops + 1);
     if (from->n)
         memcpy(to->ops, from->ops, from->n * sizeof *to->ops);
     to->n = to->cap = from->n;
@@ -40,7 +40,7 @@ int far_ops_compare(const struct far_ops *a, const struct far_ops *b)
     return a->n == b->n ? -1 : (int)(a->n < b->n ? a->n : b->n);
 }
 
-void far_ops_run(struct far_ops *list, struct compute *far, const struct compute_ops *cpu,
+void far_ops_run(struct far_ops *list, struct compute *far, const struct device_ops *cpu,
                  struct compute *cpu_c)
 {
     const struct far_run r = { far, cpu, cpu_c };
@@ -137,10 +137,10 @@ static void run_linear_forward(const struct far_run *r, const uint64_t *a)
 {
     const struct linear l = to_linear(r, a);
 
-    r->cpu->linear_forward(r->c, &l, (enum compute_act)a[6], at(r, a[7]), (uint32_t)a[8]);
+    r->cpu->linear_forward(r->c, &l, (enum device_act)a[6], at(r, a[7]), (uint32_t)a[8]);
 }
 
-static void linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+static void linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                            float *y, uint32_t ldy)
 {
     ADD(c, run_linear_forward, LINEAR(l), act, of_pointer(y), ldy);
@@ -204,11 +204,11 @@ static void run_norm_apply(const struct far_run *r, const uint64_t *a)
 {
     const struct norm nm = to_norm(r, a);
 
-    r->cpu->norm_apply(r->c, &nm, (enum compute_act)a[9], at(r, a[10]), at(r, a[11]),
+    r->cpu->norm_apply(r->c, &nm, (enum device_act)a[9], at(r, a[10]), at(r, a[11]),
                        (uint32_t)a[12]);
 }
 
-static void norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
+static void norm_apply(struct compute *c, const struct norm *nm, enum device_act act,
                        const float *x, float *y, uint32_t ldy)
 {
     ADD(c, run_norm_apply, NORM(nm), act, of_pointer(x), of_pointer(y), ldy);
@@ -250,28 +250,29 @@ static void dropout(struct compute *c, const struct dropout *d, float *y)
 /* ---- bags ---- */
 
 /* Out of eleven. The number of rows is the one in the device's memory. */
-static struct bags to_bags(const struct far_run *r, const uint64_t *a, struct bag_uses *uses)
+static struct bags to_bags(const struct far_run *r, const uint64_t *a,
+                           struct bag_transpose *transpose)
 {
-    *uses = (struct bag_uses){ (uint32_t)a[5], (uint32_t)a[6], at(r, a[7]),
-                               at(r, a[8]),    at(r, a[9]),    at(r, a[10]) };
+    *transpose = (struct bag_transpose){ (uint32_t)a[5], (uint32_t)a[6], at(r, a[7]),
+                                         at(r, a[8]),    at(r, a[9]),    at(r, a[10]) };
     return (struct bags){ .n = (uint32_t)a[0],
                           .n_fields = (uint32_t)a[1],
                           .dim = (uint32_t)a[2],
                           .starts = at(r, a[3]),
                           .row_of = at(r, a[4]),
-                          .uses = uses };
+                          .transpose = transpose };
 }
 
 #define BAGS(b)                                                                        \
     (b)->n, (b)->n_fields, (b)->dim, of_pointer((b)->starts), of_pointer((b)->row_of), \
-        (b)->uses->n_rows_max, (b)->uses->n_spans_max, of_pointer((b)->uses->counts),  \
-        of_pointer((b)->uses->bags), of_pointer((b)->uses->spans),                     \
-        of_pointer((b)->uses->first)
+        (b)->transpose->n_rows_max, (b)->transpose->n_spans_max,                       \
+        of_pointer((b)->transpose->counts), of_pointer((b)->transpose->bags),          \
+        of_pointer((b)->transpose->spans), of_pointer((b)->transpose->first)
 
 static void run_bag_sum(const struct far_run *r, const uint64_t *a)
 {
-    struct bag_uses uses;
-    const struct bags b = to_bags(r, a, &uses);
+    struct bag_transpose transpose;
+    const struct bags b = to_bags(r, a, &transpose);
 
     r->cpu->bag_sum(r->c, &b, at(r, a[11]), at(r, a[12]), (uint32_t)a[13]);
 }
@@ -283,7 +284,7 @@ static void bag_sum(struct compute *c, const struct bags *b, const float *rows, 
 }
 
 /* The uses of row r in order, and nothing else: to[row][d] += from[bag's place][d]. */
-static void sum_uses(const struct bag_uses *u, uint32_t dim, const float *from,
+static void sum_uses(const struct bag_transpose *u, uint32_t dim, const float *from,
                      size_t (*place)(const struct bags *b, uint32_t bag, uint32_t ld),
                      const struct bags *b, uint32_t ld, float *to)
 {
@@ -313,10 +314,10 @@ static size_t place_of_sample(const struct bags *b, uint32_t bag, uint32_t ld)
 
 static void run_bag_grad(const struct far_run *r, const uint64_t *a)
 {
-    struct bag_uses uses;
-    const struct bags b = to_bags(r, a, &uses);
+    struct bag_transpose transpose;
+    const struct bags b = to_bags(r, a, &transpose);
 
-    sum_uses(&uses, b.dim, at(r, a[11]), place_of_bag, &b, (uint32_t)a[12], at(r, a[13]));
+    sum_uses(&transpose, b.dim, at(r, a[11]), place_of_bag, &b, (uint32_t)a[12], at(r, a[13]));
 }
 
 static void bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
@@ -327,8 +328,8 @@ static void bag_grad(struct compute *c, const struct bags *b, const float *dsums
 
 static void run_wide_sum(const struct far_run *r, const uint64_t *a)
 {
-    struct bag_uses uses;
-    const struct bags b = to_bags(r, a, &uses);
+    struct bag_transpose transpose;
+    const struct bags b = to_bags(r, a, &transpose);
 
     r->cpu->wide_sum(r->c, &b, at(r, a[11]), at(r, a[12]));
 }
@@ -340,10 +341,10 @@ static void wide_sum(struct compute *c, const struct bags *b, const float *weigh
 
 static void run_wide_grad(const struct far_run *r, const uint64_t *a)
 {
-    struct bag_uses uses;
-    const struct bags b = to_bags(r, a, &uses);
+    struct bag_transpose transpose;
+    const struct bags b = to_bags(r, a, &transpose);
 
-    sum_uses(&uses, 1, at(r, a[11]), place_of_sample, &b, 0, at(r, a[12]));
+    sum_uses(&transpose, 1, at(r, a[11]), place_of_sample, &b, 0, at(r, a[12]));
 }
 
 static void wide_grad(struct compute *c, const struct bags *b, const float *dz, float *dweights)
@@ -434,23 +435,27 @@ static void axpy(struct compute *c, size_t n, float a, const float *x, float *y)
     ADD(c, run_axpy, n, of_float(a), of_pointer(x), of_pointer(y));
 }
 
+/* Without rows the arrays may be empty, too, and then have no address in any memory. */
 static void run_encode(const struct far_run *r, const uint64_t *a)
 {
-    const struct compute_encode e = { (enum codec_id)a[0], (uint32_t)a[1], (uint32_t)a[2],
-                                      (uint32_t)a[3],      at(r, a[4]),    at(r, a[5]),
-                                      at(r, a[6]),         at(r, a[7]),    at(r, a[8]),
-                                      at(r, a[9]) };
+    const uint32_t *n = at(r, a[4]);
 
-    r->cpu->encode(r->c, &e);
+    if (*n == 0)
+        return;
+    r->cpu->encode(r->c,
+                   &(struct device_encode){ (enum codec_id)a[0], (uint32_t)a[1], (uint32_t)a[2],
+                                            (uint32_t)a[3], n, at(r, a[5]), at(r, a[6]),
+                                            at(r, a[7]), at(r, a[8]), at(r, a[9]) });
 }
 
-static void encode(struct compute *c, const struct compute_encode *e)
+static void encode(struct compute *c, const struct device_encode *e)
 {
     ADD(c, run_encode, e->codec, e->dim, e->k, e->n_max, of_pointer(e->n), of_pointer(e->rows),
-        of_pointer(e->from), of_pointer(e->owed), of_pointer(e->owed_at), of_pointer(e->bytes));
+        of_pointer(e->from), of_pointer(e->residual), of_pointer(e->residual_at),
+        of_pointer(e->bytes));
 }
 
-void far_ops_table(struct compute_ops *ops)
+void far_ops_table(struct device_ops *ops)
 {
     ops->linear_forward = linear_forward;
     ops->linear_backward = linear_backward;

@@ -5,7 +5,7 @@
 #ifndef TESTS_SUPPORT_FAR_OPS_H
 #define TESTS_SUPPORT_FAR_OPS_H
 
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 #define FAR_ARGS_MAX 20u
 
@@ -34,10 +34,10 @@ void far_ops_copy(struct far_ops *to, const struct far_ops *from);
 int far_ops_compare(const struct far_ops *a, const struct far_ops *b);
 
 /* Runs all, by the table beneath, on the seat's memory; the list is empty then. */
-void far_ops_run(struct far_ops *list, struct compute *far, const struct compute_ops *cpu,
+void far_ops_run(struct far_ops *list, struct compute *far, const struct device_ops *cpu,
                  struct compute *cpu_c);
 
 /* Ops that add themselves to the seat's list. */
-void far_ops_table(struct compute_ops *ops);
+void far_ops_table(struct device_ops *ops);
 
 #endif

@@ -104,7 +104,7 @@ static int locked_sync_dir(void *state, const char *path)
     return unlock(l, l->files->sync_dir(l->files->state, path));
 }
 
-/* Names go while they are listed (shelf.h, epochs.h): the lock may be taken again in `each`. */
+/* Names go while they are listed (directory.h, timeline.h): the lock may be taken again in `each`. */
 static int locked_list(void *state, const char *path, int (*each)(void *arg, const char *name),
                        void *arg)
 {

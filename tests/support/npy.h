@@ -61,8 +61,9 @@ static inline void npy_need(void)
 
     if (access(npy_root(), F_OK) == 0 || (ci && ci[0]))
         return;
-    print_message("%s is not there: `make golden` unpacks it, or PS_GOLDEN says where it is\n",
-                  npy_root());
+    print_message(
+        "skipped: %s is not there: `make golden` unpacks it, or PS_GOLDEN says where it is\n",
+        npy_root());
     skip();
 }
 

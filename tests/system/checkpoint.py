@@ -1,4 +1,4 @@
-"""Reads checkpoints as server/store/README.md describes them, independently of the C code."""
+"""Reads checkpoints as server/checkpoint/README.md describes them, independently of the C code."""
 import json
 import pathlib
 import struct

@@ -44,7 +44,7 @@ def test_lock_step_reaches_pytorchs_auc_and_the_other_modes_and_int8_follow(psds
     seeds = (1, 2, 3)
     auc, logloss = mean([baseline(psds, bsp, s) for s in seeds])
     assert abs(auc - AUC) < 0.003 and abs(logloss - LOGLOSS) < 0.004, (auc, logloss)
-    # Without the warm-up that is there by default a run now and then (one in twenty) learns 0.04 less: worker/README.md has figures.
+    # Without the warm-up that is there by default a run now and then (one in twenty) learns 0.04 less: deploy/docs/benchmarks.md has figures.
     for mode, flags in (("async", ()), ("ssp", ("--staleness", 4))):
         got = statistics.mean(run(psds, s, *flags, workers=2, mode=mode)[0] for s in seeds)
         assert abs(got - auc) < 0.003, (mode, got, auc)

@@ -1,6 +1,7 @@
 """Installation, units and samples."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -33,6 +34,32 @@ def test_install_puts_everything_below_destdir(install):
     unit = (root / "opt/psd/lib/systemd/system/psd.service").read_text()
     assert "ExecStart=/opt/psd/bin/psd --config /etc/psd/psd.conf\n" in unit
     assert {p.name for p in root.iterdir()} == {"opt", "etc"}
+
+
+PAGES = ["psd.1", "psworker.1", "psctl.1", "psbench.1", "psd.conf.5", "psworker.conf.5", "psd-concepts.7"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_man_page_is_installed_and_groff_has_nothing_to_say(install, page):
+    path = install() / f"usr/share/man/man{page[-1]}" / page
+    if page == "psbench.1" and not (BIN / "psbench").exists():
+        pytest.skip("psbench is not built in this folder")
+    text = path.read_text()
+    assert not [line for line in text.splitlines() if line.startswith("@")], "a part that man.sh has not replaced"
+    assert shutil.which("groff"), "groff is missing: apt-get install groff-base"
+    got = run("groff", "-ww", "-man", "-Tutf8", path)
+    assert (got.returncode, got.stderr) == (0, "")
+    heads = [line[4:] for line in text.splitlines() if line.startswith(".SH ")]
+    wanted = {"1": ["OPTIONS", "EXAMPLES", "EXIT STATUS"], "5": ["SETTINGS", "EXAMPLES", "FILES", "EXIT STATUS"], "7": []}
+    assert [head for head in ["NAME", *wanted[page[-1]], "SEE ALSO"] if head not in heads] == []
+
+
+@pytest.mark.parametrize("program", ["psd", "psworker", "psctl"])
+def test_a_man_page_has_every_option(install, program):
+    text = (install() / f"usr/share/man/man1/{program}.1").read_text()
+    options = set(re.findall(r"^  --([a-z0-9-]+)", run(BIN / program, "--help").stdout, re.M))
+    assert len(options) > 10
+    assert options - set(re.findall(r"^\.B --([a-z0-9-]+)", text.replace("\\-", "-"), re.M)) == set()
 
 
 def test_the_plug_in_for_gpus_is_installed_where_it_was_built(install, tmp_path):

@@ -15,12 +15,12 @@ int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 """
 PLUGIN = """#include <stdlib.h>
 #include "tests/support/far_device.h"
-EXTERN_C const struct compute_ops *psworker_cuda(uint32_t abi) __attribute__((visibility("default")));
-const struct compute_ops *psworker_cuda(uint32_t abi)
+EXTERN_C const struct device_ops *psworker_cuda(uint32_t abi) __attribute__((visibility("default")));
+const struct device_ops *psworker_cuda(uint32_t abi)
 {
     static struct far_device_plan plan = { .late = true, .replays = true };
     plan.refuses = getenv("FAR_REFUSES") != NULL;
-    return abi == COMPUTE_ABI ? far_device_ops(&compute_cpu, &plan) : NULL;
+    return abi == DEVICE_ABI ? far_device_ops(&device_cpu, &plan) : NULL;
 }
 """
 OTHER = "const void *psworker_cuda(unsigned abi) { (void)abi; return 0; }"
@@ -41,7 +41,7 @@ def plugin(path):
     """The far device as psworker_cuda.so."""
     openblas = subprocess.run(["pkg-config", "--cflags", "--libs", "openblas"], check=True, capture_output=True, text=True)
     sources = [*(ROOT / "worker/compute").glob("*.c"), *(ROOT / "tests/support").glob("far_*.c"), *(ROOT / "proto").glob("codec*.c"),
-               *(ROOT / f"common/{name}.c" for name in ("mem", "status", "err", "pages"))]
+               *(ROOT / f"common/{name}.c" for name in ("memory", "status"))]
     return compile_so(path, PLUGIN, "-fvisibility=hidden", *sources, *openblas.stdout.split(), "-lpthread", "-lm")
 
 

@@ -15,7 +15,7 @@ from training import Psd, finish, free_ports, in_time, psds, psworker, synth, wa
 KILLS = int(os.environ.get("PS_KILLS", "6"))
 SEED = int(os.environ.get("PS_SEED", random.SystemRandom().randrange(1 << 32)))
 N_WORKERS, N_NODES, N_SHARDS = 2, 2, 2
-IN_FIRST_PUSH = 192 + 16  # its number (worker/client/spool_format.h)
+IN_FIRST_PUSH = 192 + 16  # its number (worker/client/push_journal_format.h)
 MODEL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", "32", "--seed", "7", "--format", "criteo")
 
 

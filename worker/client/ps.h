@@ -1,6 +1,6 @@
 /*
- * libps: what a training job says to psd. Row values in, row values out; which shard, how it
- * travels, and what happens when a connection breaks is the library's business.
+ * libps: the client library. Row values in, row values out; it chooses the shard, encodes,
+ * reconnects and resends.
  *
  * A client owns one network thread with a libuv loop and one link to each shard of the cluster.
  * Every wait has a deadline;
@@ -29,7 +29,7 @@ struct ps_client;
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
     MUST_CHECK;
 
-/* Drops everything; does not wait (ps_flush() and ps_leave() do). NULL is fine. */
+/* Drops all requests; does not wait (ps_flush() and ps_leave() do). NULL is fine. */
 void ps_close(struct ps_client *c);
 
 /* Makes the table on all shards, or finds it there with the same specification. */
@@ -41,18 +41,17 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
                   struct err *err) MUST_CHECK;
 
 /* One round trip: all sections, all shards. `clock`: the step that the rows are for, which may
- * be ahead of the pushes (as many steps as the job's bound allows): the shards are told how many
- * steps are unfinished. `start` returns at once, `wait` fills the dsts; at most one pull is under
+ * be ahead of the pushes (as many steps as the job's bound allows): the pull carries the number of
+ * unfinished steps. `start` returns at once, `wait` fills the dsts; at most one pull is under
  * way at a time, and its sections stay borrowed until wait returns.
  *
- * What went wrong with an earlier push is told by the next of the calls from here to
- * ps_leave(), which then has done nothing else:
+ * The next call from here to ps_leave() reports an error of an earlier push, and does nothing else:
  *
  *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the
  *                   pull and the pushes that were under way are dropped. All calls say so until
- *                   ps_resume(), which tells the clock at which to go on.
+ *                   ps_resume(), which returns the clock to continue at.
  *     another       a push was refused (PS_ENAN ...), err says by which shard and why; later
- *                   pushes are not touched by it. Told once.
+ *                   pushes are not touched by it. Reported once.
  *
  * A shard that stays away is final: every call then returns the same sentence. */
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
@@ -92,10 +91,10 @@ void ps_set_tap(struct ps_client *c, const struct ps_tap *tap);
 
 void ps_stats(const struct ps_client *c, struct ps_stats *ret);
 
-/* What turns pushes into bytes and keeps residuals (encode.h); the client's. To be touched only
- * by the thread that pushes, between two pushes. */
-struct encoder;
-struct encoder *ps_encoder(const struct ps_client *c);
+/* The encoder, with the residuals (push_encoder.h); owned by the client. For the thread that pushes,
+ * between two pushes. */
+struct push_encoder;
+struct push_encoder *ps_encoder(const struct ps_client *c);
 
 /* Operator's question to one node: "status", "tables", "workers", "why", "checkpoint". JSON
  * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */

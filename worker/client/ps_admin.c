@@ -8,22 +8,22 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/mem.h"
-#include "worker/client/dial.h"
+#include "common/memory.h"
+#include "worker/client/connector.h"
 #include "worker/client/ps.h"
 
 #define HELLO_ID 1u
 #define COMMAND_ID 2u
 #define BEAT_ID 3u
 
-/* All questions of one call, on a loop that lives as long as they do. */
+/* All queries of one call, on a loop of their own. */
 struct asking {
     const struct ps_admin_plan *plan;
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
     struct hello hello;
     struct admin command, beat;
-    struct hello_reply *cluster; /* what is wanted is the greeting; else NULL */
+    struct hello_reply *cluster; /* the query is the greeting; else NULL */
     uint32_t n_open;
 };
 
@@ -32,7 +32,7 @@ struct question {
     struct ps_admin_node *node;
     uint32_t index;
     uv_timer_t silence, beat;
-    struct dial *dial; /* owned; NULL once over */
+    struct connector *connector; /* owned; NULL once over */
     struct address address;
     bool greeted, beat_is_out, over;
 };
@@ -47,29 +47,29 @@ static void end(struct question *q, int status, const char *text)
     q->node->err.status = 0;
     if (status)
         err_set(&q->node->err, status, "psd at %s: %s", q->address.text, text);
-    dial_drop(q->dial);
-    q->dial = NULL;
+    connector_drop(q->connector);
+    q->connector = NULL;
     uv_close((uv_handle_t *)&q->silence, NULL);
     uv_close((uv_handle_t *)&q->beat, NULL);
     if (--a->n_open == 0)
-        channel_hub_close(&a->hub);
+        channel_loop_close(&a->channels);
 }
 
-/* --- what is sent --- */
+/* --- requests --- */
 
-static void send_frame(struct question *q, int status, struct buf *frame)
+static void send_frame(struct question *q, int status, struct bytes *frame)
 {
     if (!status)
-        status = dial_send(q->dial, frame);
-    buf_deinit(frame);
+        status = connector_send(q->connector, frame);
+    bytes_deinit(frame);
     if (status)
-        end(q, status, dial_why(status));
+        end(q, status, connector_why(status));
 }
 
 static void on_connected(void *owner)
 {
     struct question *q = owner;
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     int status = message_write_hello(&frame, HELLO_ID, &q->asking->hello);
 
     send_frame(q, status, &frame);
@@ -77,13 +77,13 @@ static void on_connected(void *owner)
 
 static void send_command(struct question *q, uint64_t id, const struct admin *command)
 {
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     int status = message_write_admin(&frame, id, command);
 
     send_frame(q, status, &frame);
 }
 
-/* One at a time: a node that does not answer is not asked again. */
+/* One query at a time; a node that does not answer gets no further one. */
 static void on_beat(uv_timer_t *timer)
 {
     struct question *q = CONTAINER_OF(timer, struct question, beat);
@@ -94,7 +94,7 @@ static void on_beat(uv_timer_t *timer)
     send_command(q, BEAT_ID, &q->asking->beat);
 }
 
-/* --- what comes --- */
+/* --- replies --- */
 
 static void start_command(struct question *q)
 {
@@ -106,9 +106,9 @@ static void start_command(struct question *q)
         uv_timer_start(&q->beat, on_beat, plan->beat_ms, plan->beat_ms);
 }
 
-static int take_hello(struct question *q, const struct frame_header *h, const uint8_t *head)
+static int receive_hello(struct question *q, const struct frame_header *h, const uint8_t *head)
 {
-    struct hello_reply *r = mem_alloc(sizeof *r);
+    struct hello_reply *r = memory_alloc(sizeof *r);
     int status = message_read_hello_reply(h, head, r);
 
     if (!status && r->status) {
@@ -126,14 +126,14 @@ static int take_hello(struct question *q, const struct frame_header *h, const ui
 /* The text of an answer; NULL: no memory. */
 static char *copy_text(const uint8_t *body, size_t n_bytes)
 {
-    char *text = mem_try_alloc(n_bytes + 1);
+    char *text = memory_try_alloc(n_bytes + 1);
 
     if (text && n_bytes)
         memcpy(text, body, n_bytes);
     return text;
 }
 
-static void take_answer(struct question *q, const struct status_reply *r, char *text)
+static void receive_answer(struct question *q, const struct status_reply *r, char *text)
 {
     if (r->status) {
         end(q, r->status, r->text[0] ? r->text : status_text(r->status));
@@ -144,8 +144,8 @@ static void take_answer(struct question *q, const struct status_reply *r, char *
     end(q, text ? 0 : -ENOMEM, status_text(-ENOMEM));
 }
 
-/* A beat that was refused shows life, too. */
-static void take_beat(struct question *q, const struct status_reply *r, char *text)
+/* A refused heartbeat also proves that the node lives. */
+static void receive_beat(struct question *q, const struct status_reply *r, char *text)
 {
     const struct ps_admin_plan *plan = q->asking->plan;
 
@@ -155,22 +155,22 @@ static void take_beat(struct question *q, const struct status_reply *r, char *te
     free(text);
 }
 
-static int take_admin(struct question *q, const struct frame_header *h, const uint8_t *head,
-                      const uint8_t *body)
+static int receive_admin(struct question *q, const struct frame_header *h, const uint8_t *head,
+                         const uint8_t *body)
 {
-    struct buf scratch = { 0 };
+    struct bytes scratch = { 0 };
     struct status_reply r;
     size_t n_bytes = 0;
     int status = message_read_status_reply(h, head, &r);
 
     if (!status)
-        status = message_body(&q->asking->hub.zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &scratch,
-                              &body, &n_bytes);
+        status = message_body(&q->asking->channels.zstd, h, body, FRAME_MAX_BYTES_DEFAULT,
+                              &scratch, &body, &n_bytes);
     if (!status && h->request_id == BEAT_ID)
-        take_beat(q, &r, copy_text(body, n_bytes));
+        receive_beat(q, &r, copy_text(body, n_bytes));
     else if (!status)
-        take_answer(q, &r, copy_text(body, n_bytes));
-    buf_deinit(&scratch);
+        receive_answer(q, &r, copy_text(body, n_bytes));
+    bytes_deinit(&scratch);
     return status;
 }
 
@@ -182,9 +182,9 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
 
     uv_timer_again(&q->silence);
     if (header->type == FRAME_HELLO_REPLY && !q->greeted)
-        status = take_hello(q, header, head);
+        status = receive_hello(q, header, head);
     else if (header->type == FRAME_ADMIN_REPLY && q->greeted)
-        status = take_admin(q, header, head, body);
+        status = receive_admin(q, header, head, body);
     if (status)
         end(q, status, status_text(status));
     return 0;
@@ -194,8 +194,8 @@ static void on_closed(void *owner, int why)
 {
     struct question *q = owner;
 
-    q->dial = NULL;
-    end(q, why, dial_why(why));
+    q->connector = NULL;
+    end(q, why, connector_why(why));
 }
 
 static void on_silence(uv_timer_t *timer)
@@ -207,9 +207,9 @@ static void on_silence(uv_timer_t *timer)
     end(q, PS_EDEADLINE, text);
 }
 
-static const struct dial_events dial_events = { on_connected, on_frame, on_closed };
+static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
 
-/* --- asking --- */
+/* --- the call --- */
 
 static void start(struct question *q, struct asking *a, struct ps_admin_node *node, uint32_t i)
 {
@@ -226,9 +226,9 @@ static void start(struct question *q, struct asking *a, struct ps_admin_node *no
     uv_timer_init(&a->loop, &q->silence);
     uv_timer_init(&a->loop, &q->beat);
     uv_timer_start(&q->silence, on_silence, timeout_ms, timeout_ms);
-    status = dial_new(&a->hub, &q->address, &dial_events, q, &q->dial);
+    status = connector_new(&a->channels, &q->address, &connector_events, q, &q->connector);
     if (status)
-        end(q, status, dial_why(status));
+        end(q, status, connector_why(status));
 }
 
 static void fail_all(struct ps_admin_node *nodes, uint32_t n, int status, const char *text)
@@ -239,7 +239,7 @@ static void fail_all(struct ps_admin_node *nodes, uint32_t n, int status, const 
 
 static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
 {
-    struct question *all = mem_alloc(n * sizeof *all);
+    struct question *all = memory_alloc(n * sizeof *all);
     int status = uv_loop_init(&a->loop);
 
     if (status) {
@@ -247,19 +247,19 @@ static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
         free(all);
         return;
     }
-    channel_hub_init(&a->hub, &a->loop);
-    a->n_open = 1; /* not all are over before all have begun */
+    channel_loop_init(&a->channels, &a->loop);
+    a->n_open = 1; /* keeps the loop until all have begun */
     for (uint32_t i = 0; i < n; i++)
         start(&all[i], a, &nodes[i], i);
     if (--a->n_open == 0)
-        channel_hub_close(&a->hub);
+        channel_loop_close(&a->channels);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     uv_loop_close(&a->loop);
-    channel_hub_deinit(&a->hub);
+    channel_loop_deinit(&a->channels);
     free(all);
 }
 
-/* Writing to a socket that the server has closed is to fail, not to kill the program. */
+/* A write to a socket that the server has closed fails, and does not kill the program. */
 static void ask_without_sigpipe(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
 {
     const struct timespec now = { 0 };
@@ -285,17 +285,17 @@ static bool set_text(char *dst, size_t n_bytes, const char *src)
     return true;
 }
 
-/* cluster NULL: the plan's command is asked. */
+/* cluster NULL: sends the plan's command. */
 static void run(const struct ps_admin_plan *plan, struct hello_reply *cluster,
                 struct ps_admin_node *nodes, uint32_t n)
 {
-    struct asking *a = mem_alloc(sizeof *a);
+    struct asking *a = memory_alloc(sizeof *a);
 
     a->plan = plan;
     a->cluster = cluster;
     a->hello.version_min = PROTO_VERSION_MIN;
     a->hello.version_max = PROTO_VERSION_MAX;
-    a->hello.shard = MESSAGE_SHARD_DOOR;
+    a->hello.shard = MESSAGE_SHARD_LISTENER;
     set_text(a->hello.role, sizeof a->hello.role, "operator");
     if (set_text(a->hello.token, sizeof a->hello.token, plan->token) &&
         set_text(a->command.command, sizeof a->command.command, plan->command) &&

@@ -31,7 +31,7 @@ struct ps_admin_plan {
 /* Returns when each of the nodes has answered or failed: each has its own err. */
 void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes, uint32_t n);
 
-/* The cluster, as this node's greeting tells it. */
+/* The cluster, from this node's greeting. */
 int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
                      struct hello_reply *ret, struct err *err) MUST_CHECK;
 

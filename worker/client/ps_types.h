@@ -10,21 +10,21 @@
 #include "common/status.h"
 #include "proto/codec.h"
 #include "proto/section.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
 #define PS_TABLES_MAX 256u
 
-struct spool;
+struct push_journal;
 
-/* As whom a worker joins: its incarnation, and, if it goes on where another process stood (spool.h),
- * which of its pushes a shard may not have judged. */
+/* The identity of a worker: its incarnation and, after a restart with a journal (push_journal.h), the pushes that a
+ * shard may not have acknowledged. */
 struct ps_origin {
     uint64_t incarnation;
-    uint64_t acked_seq, last_seq; /* those behind the one, up to the other */
+    uint64_t acked_seq, last_seq; /* may be unacknowledged: acked_seq + 1 .. last_seq */
     uint64_t clock;               /* of the first of them */
     uint64_t next_clock;          /* steps finished with the last of them */
     uint64_t map_id;
-    uint32_t n_shards; /* they were for this cluster; 0: there are none */
+    uint32_t n_shards; /* of the cluster of these pushes; 0: there are none */
 };
 
 struct ps_options {
@@ -34,38 +34,38 @@ struct ps_options {
     bool reader;         /* reads only (eval, predict): no job, no clock, never parked */
     const char *job;
     uint32_t rank, n_workers;
-    enum spec_mode mode;   /* SPEC_MODE_ASYNC, _SSP, _BSP */
-    uint32_t bound;        /* of SSP, clocks */
-    uint32_t connect_ms;   /* wait for servers at the start, in any order; default 60000 */
-    uint32_t give_up_ms;   /* a shard away for longer ends the job; default 60000 */
-    uint32_t pull_ms;      /* deadline of one pull, parked time included; default 600000 */
+    enum table_spec_mode mode; /* TABLE_SPEC_MODE_ASYNC, _SSP, _BSP */
+    uint32_t bound;            /* of SSP, clocks */
+    uint32_t connect_ms;       /* wait for servers at the start, in any order; default 60000 */
+    uint32_t give_up_ms;       /* a shard away for longer ends the job; default 60000 */
+    uint32_t pull_ms;          /* deadline of one pull, parked time included; default 600000 */
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
-    uint32_t answer_ms; /* of silence, until a shard is told of and asked anew; default 20000 */
-    bool compress;      /* zstd where it pays */
-    struct spool *spool; /* keeps pushes for the next process; borrowed; NULL: nobody does */
-    struct ps_origin origin; /* ps_open() takes it from the spool */
+    uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
+    bool compress;         /* zstd where it pays */
+    struct push_journal *journal; /* keeps pushes for the next process; borrowed; may be NULL */
+    struct ps_origin origin;      /* ps_open() takes it from the journal */
     /* From any thread; may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg;
 };
 
 struct ps_pull_section;
-struct push;
+struct request;
 
 /* Takes rows with their optimizer's state (section.h), as one shard has sent them: those of the
- * section's keys numbers[0 .. n), ascending. The bytes are borrowed, and a peer's. What take()
- * returns ends the pull. */
+ * section's keys numbers[0 .. n), ascending. The bytes are borrowed and not trusted. A status of take()
+ * ends the pull. */
 struct ps_state_sink {
     int (*take)(void *arg, const struct ps_pull_section *s, uint32_t shard,
                 const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes);
     void *arg;
 };
 
-/* Is shown every push that goes out, as each shard will get it, before it is sent; sections carry
- * the client's numbers of tables, seq is not set. Returns by how much the push raises the version
- * of a shard to which nobody else pushes. */
+/* Called with every push before it is sent, once for each shard: its request, whose sections carry the
+ * client's numbers of tables and whose seq is not set. Returns the growth of the shard's version by
+ * this push alone. */
 struct ps_tap {
-    uint64_t (*push)(void *arg, uint32_t shard, const struct push *push);
+    uint64_t (*push)(void *arg, uint32_t shard, const struct request *push);
     void *arg;
 };
 
@@ -79,14 +79,14 @@ struct ps_pull_section {
     float *dst;
     const struct ps_state_sink *sink; /* borrowed; may be NULL */
 
-    /* [n_keys] each, or NULL: filled by a store that tells places (worker/store.h). */
+    /* [n_keys] each, or NULL: filled by a store that knows places (worker/param_store.h). */
     uint64_t *versions;
     uint32_t *places;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
- * writes them, by somebody who keeps what is owed himself (owed.h): then nobody looks at values, nor at what
- * the table owes here. */
+ * writes them, whose residuals the caller keeps (error_feedback_index.h): then values and the encoder's residuals are
+ * not used. */
 struct ps_push_section {
     uint32_t table;
     enum section_op op;
@@ -107,16 +107,16 @@ struct ps_stats {
     uint64_t pulled_clock;  /* the same of the last pull that was answered */
     uint64_t staleness_max; /* clocks: the most that an answered pull was ahead of min clock */
     uint64_t park_ns;       /* time that ps_pull_wait() spent waiting for answers */
-    uint64_t room_ns;       /* time that ps_push() spent waiting for room in the window */
+    uint64_t window_ns;     /* time that ps_push() spent waiting for the window */
     uint64_t
         waiting_ns;  /* how long the longest of the two waits under way has lasted; 0: none */
     uint64_t net_ns; /* CPU time of the network thread */
     uint64_t residual_rows,
-        residual_bytes; /* what codecs with feedback have lost and owe, here in the worker */
-    uint64_t residual_settled; /* rows sent in full to make room for others' residuals */
+        residual_bytes;        /* residuals of codecs with feedback, in this process */
+    uint64_t residual_flushed; /* rows sent in full so that other residuals fit */
     uint64_t
-        foreign; /* answers to pushes whose version told of somebody else's (struct ps_tap) */
-    /* What the cache of rows did (worker/store_mirror.c); zeroes without one. Rows asked for, those
+        foreign; /* answers to pushes whose version includes another worker's (struct ps_tap) */
+    /* Counters of the row cache (worker/param_store_exact_cache.c); zeroes without one. Rows asked for, those
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
     uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/simd.h"
-#include "worker/compute/cpu.h"
+#include "worker/compute/cpu_internal.h"
 
 enum {
     AHEAD = 24,      /* positions whose rows are on their way to the cache */
@@ -160,7 +160,7 @@ void cpu_bag_grad(struct compute *c, const struct bags *b, const float *dsums, u
                        .dsums = dsums,
                        .ld = ld,
                        .drows = drows,
-                       .n_ranges = cpu_pool_n_threads(c->pool) };
+                       .n_ranges = thread_pool_n_threads(c->pool) };
 
     cpu_run(c, b->n_rows ? job.n_ranges : 0, grad_task, &job);
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "worker/compute/cpu.h"
+#include "worker/compute/cpu_internal.h"
 
 CPU_CLONES static void add_bias(uint32_t n, uint32_t width, const float *x, uint32_t ldx,
                                 const float *b, float *y, uint32_t ldy)
@@ -25,9 +25,9 @@ CPU_CLONES static void add_bias_relu(uint32_t n, uint32_t width, const float *x,
 }
 
 void cpu_epilogue_bias(uint32_t n, uint32_t width, const float *x, uint32_t ldx, const float *b,
-                       enum compute_act act, float *y, uint32_t ldy)
+                       enum device_act act, float *y, uint32_t ldy)
 {
-    if (act == COMPUTE_RELU)
+    if (act == DEVICE_RELU)
         add_bias_relu(n, width, x, ldx, b, y, ldy);
     else
         add_bias(n, width, x, ldx, b, y, ldy);

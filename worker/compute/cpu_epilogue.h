@@ -3,11 +3,11 @@
 #ifndef WORKER_COMPUTE_CPU_EPILOGUE_H
 #define WORKER_COMPUTE_CPU_EPILOGUE_H
 
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 /* y [n][width] = act(x [n][width] + b); y may be x */
 void cpu_epilogue_bias(uint32_t n, uint32_t width, const float *x, uint32_t ldx, const float *b,
-                       enum compute_act act, float *y, uint32_t ldy);
+                       enum device_act act, float *y, uint32_t ldy);
 
 /* d [n][width] = x through mask (NULL: as it is), whose first row is that of d; d may be x */
 void cpu_epilogue_mask(uint32_t n, uint32_t width, const float *x, uint32_t ldx,

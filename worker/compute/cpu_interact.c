@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/simd.h"
-#include "worker/compute/cpu.h"
+#include "worker/compute/cpu_internal.h"
 
 enum { TILES = 4, TILE_DEPTH = 64 };
 

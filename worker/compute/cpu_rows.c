@@ -1,10 +1,21 @@
-/* What is left: element by element over rows. */
+/*
+ * Ops over rows and columns of arrays: rows from the host, dropout, sums, axpy, batch normalisation, encoding.
+ *
+ * Norms take columns CPU_LANES at a time, with sums over samples, ascending, in double; past the last column lanes hold 0.
+ * The encoder is the op's definition, by the codecs themselves, one row after the other: on the CPU psworker encodes where
+ * it pushes (worker/client), so nothing in it is in a hurry.
+ */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/hash.h"
-#include "worker/compute/cpu.h"
+#include "common/memory.h"
+#include "proto/codec_catalog.h"
 #include "worker/compute/cpu_epilogue.h"
+#include "worker/compute/cpu_internal.h"
+
+/* ---- element by element ---- */
 
 /* Floats of a task of an op that knows no samples. */
 enum { FLOATS = 1 << 14 };
@@ -17,16 +28,16 @@ void cpu_rows_upload(struct compute *c, uint32_t slot, const struct row_upload *
     (void)c, (void)slot;
     for (size_t r = 0; r < u->n; r++) {
         float *row = u->rows + r * u->dim;
-        float *kept = u->kept + (size_t)(u->how[r] & ~COMPUTE_ROW_THERE) * u->dim;
-        const bool is_there = u->how[r] & COMPUTE_ROW_THERE;
+        float *kept = u->kept + (size_t)(u->how[r] & ~DEVICE_ROW_KEPT) * u->dim;
+        const bool is_there = u->how[r] & DEVICE_ROW_KEPT;
 
         memcpy(row, is_there ? kept : u->host + r * u->dim, n_bytes);
-        if (!is_there && u->how[r] != COMPUTE_ROW_NOWHERE)
+        if (!is_there && u->how[r] != DEVICE_ROW_NEW)
             memcpy(kept, row, n_bytes);
     }
 }
 
-struct drop {
+struct drop_job {
     const struct dropout *d;
     float *y;
 };
@@ -46,7 +57,7 @@ CPU_CLONES static void drop(const struct dropout *d, float *restrict y, size_t f
 
 static void drop_samples(void *job, uint32_t task, uint32_t thread)
 {
-    const struct drop *j = job;
+    const struct drop_job *j = job;
     const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->d->n);
 
     (void)thread;
@@ -55,12 +66,12 @@ static void drop_samples(void *job, uint32_t task, uint32_t thread)
 
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y)
 {
-    struct drop job = { d, y };
+    struct drop_job job = { d, y };
 
     cpu_run(c, cpu_ceil_div(d->n, CPU_SAMPLES), drop_samples, &job);
 }
 
-struct add {
+struct add_job {
     uint32_t n, width, lda, ldb;
     const float *a, *b;
     const struct relu_mask *mask;
@@ -69,7 +80,7 @@ struct add {
 
 static void add_samples(void *job, uint32_t task, uint32_t thread)
 {
-    const struct add *j = job;
+    const struct add_job *j = job;
     const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->n);
     float *sum = j->sum + (size_t)r.first * j->width;
     const struct relu_mask mask = cpu_mask_at(j->mask, r.first);
@@ -90,12 +101,12 @@ static void add_samples(void *job, uint32_t task, uint32_t thread)
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,
                   const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum)
 {
-    struct add job = { n, width, lda, ldb, a, b, mask, sum };
+    struct add_job job = { n, width, lda, ldb, a, b, mask, sum };
 
     cpu_run(c, cpu_ceil_div(n, CPU_SAMPLES), add_samples, &job);
 }
 
-struct axpy {
+struct axpy_job {
     size_t n;
     float a;
     const float *x;
@@ -108,9 +119,9 @@ CPU_CLONES static void axpy(size_t n, float a, const float *restrict x, float *r
         y[i] += a * x[i];
 }
 
-static void axpy_part(void *job, uint32_t task, uint32_t thread)
+static void axpy_chunk(void *job, uint32_t task, uint32_t thread)
 {
-    const struct axpy *j = job;
+    const struct axpy_job *j = job;
     const size_t first = (size_t)task * FLOATS, left = j->n - first;
 
     (void)thread;
@@ -119,7 +130,284 @@ static void axpy_part(void *job, uint32_t task, uint32_t thread)
 
 void cpu_rows_axpy(struct compute *c, size_t n, float a, const float *x, float *y)
 {
-    struct axpy job = { n, a, x, y };
+    struct axpy_job job = { n, a, x, y };
 
-    cpu_run(c, (uint32_t)((n + FLOATS - 1) / FLOATS), axpy_part, &job);
+    cpu_run(c, (uint32_t)((n + FLOATS - 1) / FLOATS), axpy_chunk, &job);
+}
+
+/* ---- batch normalisation ---- */
+
+typedef double double_lanes
+    __attribute__((vector_size(CPU_LANES * sizeof(double)), aligned(8)));
+
+static inline uint32_t lanes_of(uint32_t width, uint32_t column)
+{
+    return width - column < CPU_LANES ? width - column : CPU_LANES;
+}
+
+static inline void load_lanes(cpu_lanes *to, const float *x, uint32_t n_lanes)
+{
+    if (n_lanes == CPU_LANES)
+        *to = *(const cpu_lanes *)x;
+    else
+        memcpy(to, x, n_lanes * sizeof *x);
+}
+
+static inline void store_lanes(float *to, const cpu_lanes *x, uint32_t n_lanes)
+{
+    if (n_lanes == CPU_LANES)
+        *(cpu_lanes *)to = *x;
+    else
+        memcpy(to, x, n_lanes * sizeof *to);
+}
+
+static float inverse_std(float var)
+{
+    return (float)(1 / sqrt((double)var + (double)DEVICE_NORM_EPSILON));
+}
+
+/* Mean and variance of one group of columns. Two walks, mean first: the difference of two large
+ * sums would lose the variance. */
+CPU_CLONES static void batch_columns(const float *x, uint32_t n, uint32_t width,
+                                     uint32_t n_lanes, float *mean, float *var)
+{
+    double_lanes sum = { 0 }, squares = { 0 };
+    cpu_lanes v = { 0 };
+
+    for (size_t s = 0; s < n; s++) {
+        load_lanes(&v, x + s * width, n_lanes);
+        sum += __builtin_convertvector(v, double_lanes);
+    }
+    sum /= (double)(n ? n : 1);
+    for (size_t s = 0; s < n; s++) {
+        double_lanes d;
+
+        load_lanes(&v, x + s * width, n_lanes);
+        d = __builtin_convertvector(v, double_lanes) - sum;
+        squares += d * d;
+    }
+    for (uint32_t k = 0; k < n_lanes; k++) {
+        mean[k] = (float)sum[k];
+        var[k] = (float)(squares[k] / (n ? n : 1));
+    }
+}
+
+struct norm_job {
+    const struct norm *nm;
+    const float *x;
+    float *y, *dy;
+    uint32_t ldy;
+    float least; /* of y */
+    const struct relu_mask *mask;
+    const struct norm_grads *grads;
+};
+
+static void batch_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct norm_job *j = job;
+    const struct norm *nm = j->nm;
+    const uint32_t o = task * CPU_LANES;
+
+    (void)thread;
+    batch_columns(j->x + o, nm->n, nm->width, lanes_of(nm->width, o), nm->mean + o,
+                  nm->var + o);
+}
+
+void cpu_rows_norm_batch(struct compute *c, const struct norm *nm, const float *x)
+{
+    struct norm_job job = { .nm = nm, .x = x };
+
+    cpu_run(c, cpu_ceil_div(nm->width, CPU_LANES), batch_task, &job);
+    for (uint32_t o = 0; o < nm->width; o++)
+        nm->inv_std[o] = inverse_std(nm->var[o]);
+}
+
+void cpu_rows_norm_running(struct compute *c, const struct norm *nm)
+{
+    (void)c;
+    for (uint32_t o = 0; o < nm->width; o++) {
+        const float var = 1 + nm->running_var[o];
+
+        nm->mean[o] = nm->running_mean[o];
+        nm->var[o] = var > 0 ? var : 0; /* lossy pushes may leave a tiny variance below 0 */
+        nm->inv_std[o] = inverse_std(nm->var[o]);
+    }
+}
+
+/* least: 0 for ReLU, else -infinity; a NaN stays one. */
+CPU_CLONES static void apply_row(const struct norm *nm, float least, const float *restrict x,
+                                 float *restrict y)
+{
+    const float *restrict gamma = nm->gamma, *restrict beta = nm->beta,
+                          *restrict mean = nm->mean;
+    const float *restrict inv_std = nm->inv_std;
+
+    for (uint32_t o = 0; o < nm->width; o++) {
+        const float v = (1 + gamma[o]) * ((x[o] - mean[o]) * inv_std[o]) + beta[o];
+
+        y[o] = least > v ? least : v;
+    }
+}
+
+static void apply_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct norm_job *j = job;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->nm->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        apply_row(j->nm, j->least, j->x + s * j->nm->width, j->y + s * j->ldy);
+}
+
+void cpu_rows_norm_apply(struct compute *c, const struct norm *nm, enum device_act act,
+                         const float *x, float *y, uint32_t ldy)
+{
+    struct norm_job job = {
+        .nm = nm, .x = x, .y = y, .ldy = ldy, .least = act == DEVICE_RELU ? 0.0f : -INFINITY
+    };
+
+    cpu_run(c, cpu_ceil_div(nm->n, CPU_SAMPLES), apply_task, &job);
+}
+
+static void mask_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct norm_job *j = job;
+    const uint32_t width = j->nm->width;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->nm->n);
+    const struct relu_mask mask = cpu_mask_at(j->mask, r.first);
+    float *dy = j->dy + (size_t)r.first * width;
+
+    (void)thread;
+    cpu_epilogue_mask(r.end - r.first, width, dy, width, &mask, dy, width);
+}
+
+/* Of columns o ..:  dx = (1 + gamma) inv_std (dy - (sum dy + xhat sum(dy xhat)) / n) */
+CPU_CLONES static void backward_columns(const struct norm *nm, const float *x, uint32_t o,
+                                        float *dy, const struct norm_grads *grads)
+{
+    const uint32_t width = nm->width, n_lanes = lanes_of(width, o);
+    cpu_lanes mean = { 0 }, inv_std = { 0 }, gamma = { 0 }, v = { 0 }, d = { 0 };
+    double_lanes sum = { 0 }, dot = { 0 };
+
+    load_lanes(&mean, nm->mean + o, n_lanes);
+    load_lanes(&inv_std, nm->inv_std + o, n_lanes);
+    load_lanes(&gamma, nm->gamma + o, n_lanes);
+    for (size_t s = 0; s < nm->n; s++) {
+        load_lanes(&v, x + s * width + o, n_lanes);
+        load_lanes(&d, dy + s * width + o, n_lanes);
+        sum += __builtin_convertvector(d, double_lanes);
+        dot += __builtin_convertvector(d, double_lanes) *
+               __builtin_convertvector((v - mean) * inv_std, double_lanes);
+    }
+    for (uint32_t k = 0; k < n_lanes; k++) {
+        grads->gamma[o + k] = (float)dot[k];
+        grads->beta[o + k] = (float)sum[k];
+    }
+    sum /= (double)(nm->n ? nm->n : 1);
+    dot /= (double)(nm->n ? nm->n : 1);
+    for (size_t s = 0; s < nm->n; s++) {
+        load_lanes(&v, x + s * width + o, n_lanes);
+        load_lanes(&d, dy + s * width + o, n_lanes);
+        d -= __builtin_convertvector(
+            sum + __builtin_convertvector((v - mean) * inv_std, double_lanes) * dot, cpu_lanes);
+        d *= (1 + gamma) * inv_std;
+        store_lanes(dy + s * width + o, &d, n_lanes);
+    }
+}
+
+static void backward_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct norm_job *j = job;
+
+    (void)thread;
+    backward_columns(j->nm, j->x, task * CPU_LANES, j->dy, j->grads);
+}
+
+void cpu_rows_norm_backward(struct compute *c, const struct norm *nm,
+                            const struct relu_mask *mask, const float *x, float *dy,
+                            const struct norm_grads *grads)
+{
+    const float unbias = nm->n > 1 ? (float)nm->n / (float)(nm->n - 1) : 1.0f;
+    struct norm_job job = { .nm = nm, .x = x, .dy = dy, .mask = mask, .grads = grads };
+
+    if (mask)
+        cpu_run(c, cpu_ceil_div(nm->n, CPU_SAMPLES), mask_task, &job);
+    cpu_run(c, cpu_ceil_div(nm->width, CPU_LANES), backward_task, &job);
+    for (uint32_t o = 0; o < nm->width; o++) {
+        grads->running_mean[o] =
+            nm->n ? DEVICE_NORM_MOMENTUM * (nm->running_mean[o] - nm->mean[o]) : 0;
+        grads->running_var[o] =
+            nm->n ? DEVICE_NORM_MOMENTUM * (1 + nm->running_var[o] - nm->var[o] * unbias) : 0;
+    }
+}
+
+/* ---- rows as a codec has them ---- */
+
+/* NULL: there is none. */
+static float *row_of(float *rows, const uint32_t *at, uint32_t i, uint32_t dim)
+{
+    const uint32_t row = at ? at[i] : i;
+
+    return !rows || row == DEVICE_NONE ? NULL : rows + (size_t)row * dim;
+}
+
+static bool all_finite(const float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+static void fill(float *x, uint32_t n, float value)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = value;
+}
+
+/* A codec that keeps nothing: what is residual goes too, from when another one kept it. */
+static void put_plain(const struct codec *codec, const struct device_encode *e, float *v,
+                      float *residual, uint8_t *bytes)
+{
+    for (uint32_t d = 0; residual && d < e->dim; d++)
+        v[d] = isnan(v[d]) ? v[d] : v[d] + residual[d];
+    codec->encode(v, e->dim, e->k, bytes);
+    if (residual)
+        fill(residual, e->dim, 0);
+}
+
+static void put_row(const struct codec *codec, const struct device_encode *e, uint32_t i,
+                    float *scratch)
+{
+    const float *row = row_of((float *)e->rows, e->from, i, e->dim);
+    float *residual = row_of(e->residual, e->residual_at, i, e->dim),
+          *v = scratch + 2 * (size_t)e->dim;
+    uint8_t *bytes = e->bytes + i * codec->row_bytes(e->dim, e->k);
+
+    if (row)
+        memcpy(v, row, e->dim * sizeof *v);
+    else
+        fill(v, e->dim, 0);
+    if (!codec->feedback) {
+        put_plain(codec, e, v, residual, bytes);
+        return;
+    }
+    if (all_finite(v, e->dim) && residual) {
+        codec_encode_feedback(codec, v, residual, e->dim, e->k, scratch, bytes);
+        return;
+    }
+    if (!all_finite(v, e->dim))
+        fill(v, e->dim, NAN);
+    codec->encode(v, e->dim, e->k, bytes);
+}
+
+void cpu_rows_encode(struct compute *c, const struct device_encode *e)
+{
+    const struct codec *codec = codec_by_id(e->codec);
+    float *scratch = memory_alloc(3 * (size_t)e->dim * sizeof *scratch);
+
+    (void)c;
+    for (uint32_t i = 0; i < *e->n; i++)
+        put_row(codec, e, i, scratch);
+    free(scratch);
 }

@@ -4,25 +4,26 @@
  *
  * Gradients go by row, over the row's uses: those of a row with one span are summed at once. A row that has more is
  * used by thousands of bags of a large batch: its spans are summed side by side, then their sums, ascending.
- * All spans of a row but its last have COMPUTE_SPAN uses.
+ * All spans of a row but its last have BAG_TRANSPOSE_SPAN uses.
  */
-#include "worker/cuda/dev.h"
+#include "worker/cuda/cuda_compat.h"
 #include "worker/cuda/kernels.h"
 
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     bag_sum(struct bags b, const float *rows, float *sums, uint32_t ld)
 {
-    const uint32_t bag = (uint32_t)dev_row(), s = bag / b.n_fields, f = bag % b.n_fields;
-    const uint32_t d = dev_column() * N;
-    struct dev_floats<N> sum = {}, row;
+    const uint32_t bag = (uint32_t)cuda_compat_row(), s = bag / b.n_fields,
+                   f = bag % b.n_fields;
+    const uint32_t d = cuda_compat_column() * N;
+    struct cuda_compat_floats<N> sum = {}, row;
     uint32_t first, end;
 
     if (s >= b.n || d >= b.dim)
         return;
     first = b.starts[bag];
     end = b.starts[bag + 1];
-    DEV_UNROLL_4
+    CUDA_COMPAT_UNROLL_4
     for (uint32_t k = first; k < end; k++) {
         row = dev_load<N>(rows + (size_t)b.row_of[k] * b.dim + d);
         for (int i = 0; i < N; i++)
@@ -37,26 +38,28 @@ cudaError_t kernels_bag_sum(cudaStream_t stream, const struct bags *b, const flo
     const size_t n_bags = (size_t)b->n * b->n_fields;
 
     if (dev_by_fours(rows, b->dim) && dev_by_fours(sums, ld))
-        return dev_launch(bag_sum<4>, dev_grid(n_bags, b->dim / 4), stream, *b, rows, sums, ld);
-    return dev_launch(bag_sum<1>, dev_grid(n_bags, b->dim), stream, *b, rows, sums, ld);
+        return cuda_compat_launch(bag_sum<4>, cuda_compat_grid(n_bags, b->dim / 4), stream, *b,
+                                  rows, sums, ld);
+    return cuda_compat_launch(bag_sum<1>, cuda_compat_grid(n_bags, b->dim), stream, *b, rows,
+                              sums, ld);
 }
 
 /* Where the gradient of a bag stands: `sums` + its sample * ld + its field * step. */
 struct places {
-    struct bag_uses uses;
+    struct bag_transpose transpose;
     const float *sums;
     uint32_t n_fields, dim, ld, step;
 };
 
 /* Of uses first .. end - 1, ascending. */
 template <int N>
-static __forceinline__ __device__ struct dev_floats<N>
+static __forceinline__ __device__ struct cuda_compat_floats<N>
 sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
-    struct dev_floats<N> sum = {}, more;
+    struct cuda_compat_floats<N> sum = {}, more;
 
-    DEV_UNROLL_4
+    CUDA_COMPAT_UNROLL_4
     for (uint32_t i = first; i < end; i++) {
-        const uint32_t bag = p.uses.bags[i], s = bag / p.n_fields, f = bag % p.n_fields;
+        const uint32_t bag = p.transpose.bags[i], s = bag / p.n_fields, f = bag % p.n_fields;
 
         more = dev_load<N>(p.sums + (size_t)s * p.ld + (size_t)f * p.step + d);
         for (uint32_t k = 0; k < N; k++)
@@ -66,41 +69,42 @@ sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
 }
 
 /* Of each span that shares its row with others: it is full, or the one before it is. (A row of exactly
- * COMPUTE_SPAN uses is taken for one of them, and the row after it: nobody reads those.) */
+ * BAG_TRANSPOSE_SPAN uses is taken for one of them, and the row after it: nobody reads those.) */
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS) sum_spans(struct places p, float *parts)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    sum_spans(struct places p, float *parts)
 {
-    const size_t span = dev_row();
-    const uint32_t d = dev_column() * N;
+    const size_t span = cuda_compat_row();
+    const uint32_t d = cuda_compat_column() * N;
     uint32_t first, end;
 
-    if (span >= p.uses.counts[1] || d >= p.dim)
+    if (span >= p.transpose.counts[1] || d >= p.dim)
         return;
-    first = p.uses.spans[span];
-    end = p.uses.spans[span + 1];
-    if (end - first < COMPUTE_SPAN &&
-        (span == 0 || first - p.uses.spans[span - 1] < COMPUTE_SPAN))
+    first = p.transpose.spans[span];
+    end = p.transpose.spans[span + 1];
+    if (end - first < BAG_TRANSPOSE_SPAN &&
+        (span == 0 || first - p.transpose.spans[span - 1] < BAG_TRANSPOSE_SPAN))
         return;
     dev_store(parts + span * p.dim + d, sum_uses<N>(p, first, end, d));
 }
 
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     sum_rows(struct places p, const float *parts, float *drows)
 {
-    const size_t r = dev_row();
-    const uint32_t d = dev_column() * N;
-    struct dev_floats<N> sum = {}, more;
+    const size_t r = cuda_compat_row();
+    const uint32_t d = cuda_compat_column() * N;
+    struct cuda_compat_floats<N> sum = {}, more;
     uint32_t first, end;
 
-    if (r >= p.uses.counts[0] || d >= p.dim)
+    if (r >= p.transpose.counts[0] || d >= p.dim)
         return;
-    first = p.uses.first[r];
-    end = p.uses.first[r + 1];
+    first = p.transpose.first[r];
+    end = p.transpose.first[r + 1];
     if (end - first == 1) {
-        sum = sum_uses<N>(p, p.uses.spans[first], p.uses.spans[end], d);
+        sum = sum_uses<N>(p, p.transpose.spans[first], p.transpose.spans[end], d);
     } else {
-        DEV_UNROLL_8
+        CUDA_COMPAT_UNROLL_8
         for (uint32_t i = first; i < end; i++) {
             more = dev_load<N>(parts + (size_t)i * p.dim + d);
             for (uint32_t k = 0; k < N; k++)
@@ -115,12 +119,13 @@ static cudaError_t sum_all(cudaStream_t stream, const struct places &p, float *d
                            float *parts)
 {
     const uint32_t columns = p.dim / N;
-    cudaError_t error =
-        dev_launch(sum_spans<N>, dev_grid(p.uses.n_spans_max, columns), stream, p, parts);
+    cudaError_t error = cuda_compat_launch(
+        sum_spans<N>, cuda_compat_grid(p.transpose.n_spans_max, columns), stream, p, parts);
 
     return error ? error
-                 : dev_launch(sum_rows<N>, dev_grid(p.uses.n_rows_max, columns), stream, p,
-                              (const float *)parts, drows);
+                 : cuda_compat_launch(sum_rows<N>,
+                                      cuda_compat_grid(p.transpose.n_rows_max, columns), stream,
+                                      p, (const float *)parts, drows);
 }
 
 size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim)
@@ -131,7 +136,7 @@ size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim)
 cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b, const float *dsums,
                              uint32_t ld, float *drows, void *scratch)
 {
-    const struct places p = { *b->uses, dsums, b->n_fields, b->dim, ld, b->dim };
+    const struct places p = { *b->transpose, dsums, b->n_fields, b->dim, ld, b->dim };
 
     if (dev_by_fours(dsums, ld) && dev_by_fours(drows, b->dim))
         return sum_all<4>(stream, p, drows, (float *)scratch);
@@ -141,15 +146,15 @@ cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b, const fl
 cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b, const float *dz,
                               float *dweights, void *scratch)
 {
-    const struct places p = { *b->uses, dz, b->n_fields, 1, 1, 0 };
+    const struct places p = { *b->transpose, dz, b->n_fields, 1, 1, 0 };
 
     return sum_all<1>(stream, p, dweights, (float *)scratch);
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     wide_sum(struct bags b, const float *weights, float *z)
 {
-    const size_t s = dev_index();
+    const size_t s = cuda_compat_index();
     uint32_t first, end;
     float sum = 0;
 
@@ -157,7 +162,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         return;
     first = b.starts[s * b.n_fields];
     end = b.starts[(s + 1) * b.n_fields];
-    DEV_UNROLL_4
+    CUDA_COMPAT_UNROLL_4
     for (uint32_t k = first; k < end; k++)
         sum += weights[b.row_of[k]];
     z[s] += sum;
@@ -166,5 +171,5 @@ static __global__ void __launch_bounds__(DEV_THREADS)
 cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b, const float *weights,
                              float *z)
 {
-    return dev_launch(wide_sum, dev_flat(b->n), stream, *b, weights, z);
+    return cuda_compat_launch(wide_sum, cuda_compat_flat(b->n), stream, *b, weights, z);
 }

@@ -1,5 +1,5 @@
 /*
- * What a compute on CUDA holds; private to compute_cuda.c and cuda_ops.c.
+ * What a compute on CUDA holds; and what device_cuda.c and cuda_ops.c share.
  *
  *     in        copies ─► done[in] ─┐
  *     compute                       └─ ops, or a graph ─► done[compute] ─┐
@@ -11,11 +11,11 @@
 #ifndef WORKER_CUDA_CUDA_H
 #define WORKER_CUDA_CUDA_H
 
-#include "worker/compute/compute.h"
-#include "worker/cuda/fault.h"
+#include "worker/compute/device.h"
+#include "worker/cuda/cuda_error.h"
+#include "worker/cuda/gemm.h"
 #include "worker/cuda/graphs.h"
 #include "worker/cuda/kernels.h"
-#include "worker/cuda/products.h"
 #include "worker/cuda/scratch.h"
 
 enum cuda_stream { CUDA_IN, CUDA_COMPUTE, CUDA_OUT, CUDA_STREAMS };
@@ -23,22 +23,22 @@ enum cuda_stream { CUDA_IN, CUDA_COMPUTE, CUDA_OUT, CUDA_STREAMS };
 struct cuda_slot {
     cudaEvent_t done[CUDA_STREAMS]; /* owned: all of the slot's work on a stream */
     bool queued[CUDA_STREAMS];      /* there is work that no later work of the slot waits for */
-    struct fault fault;             /* the first since the last wait */
+    struct cuda_error fault;        /* the first since the last wait */
 };
 
 /* Where an op goes, and who is told if it does not. */
 struct cuda_target {
     cudaStream_t stream;
-    struct fault *fault;
+    struct cuda_error *fault;
 };
 
 struct compute {
     cudaStream_t streams[CUDA_STREAMS]; /* owned */
     cudaStream_t record;                /* owned: nothing runs there, it is captured */
-    struct cuda_slot slots[COMPUTE_SLOTS];
+    struct cuda_slot slots[DEVICE_SLOTS];
     struct cuda_slot *out; /* whose copies out have no mark behind them yet; NULL: all have */
     struct graphs graphs;
-    struct products *products; /* owned */
+    struct gemm *products; /* owned */
     enum kernels_math math;
     struct scratch scratch; /* of kernels */
 
@@ -46,22 +46,28 @@ struct compute {
     struct cuda_target targets[2];
     uint32_t n_targets;
     struct graph *recording; /* of graphs; NULL: none is made */
-    struct fault record_fault;
+    struct cuda_error record_fault;
 
-    struct fault failure; /* of the last wait() that failed */
+    struct cuda_error failure; /* of the last wait() that failed */
     char text[192];
 };
 
-/* Kernels' scratch, grown if need be; NULL with `f` set. */
-void *cuda_scratch(struct compute *c, size_t n_bytes, struct fault *f);
+/* Waits for all streams, whatever failed. */
+void cuda_synchronize(struct compute *c);
 
-void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+/* Before memory moves that graphs know by its address: waits for all streams and releases every graph. */
+void cuda_release_graphs(struct compute *c);
+
+/* Kernels' scratch of at least n_bytes; it grows where it is too small. NULL with `f` set. */
+void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f);
+
+void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                              float *y, uint32_t ldy);
 void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
                               float *dx, const struct relu_mask *mask, float *dw, float *db);
 void cuda_ops_norm_batch(struct compute *c, const struct norm *nm, const float *x);
 void cuda_ops_norm_running(struct compute *c, const struct norm *nm);
-void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
+void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum device_act act,
                          const float *x, float *y, uint32_t ldy);
 void cuda_ops_norm_backward(struct compute *c, const struct norm *nm,
                             const struct relu_mask *mask, const float *x, float *dy,
@@ -85,6 +91,6 @@ void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const floa
                        uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                        float *sum);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
-void cuda_ops_encode(struct compute *c, const struct compute_encode *e);
+void cuda_ops_encode(struct compute *c, const struct device_encode *e);
 
 #endif

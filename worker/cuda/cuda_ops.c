@@ -1,4 +1,4 @@
-/* The ops of compute.h: each goes to the compute stream, and while a record is made to that, too. */
+/* The ops of device.h: each goes to the compute stream, and while a record is made to that, too. */
 #include <assert.h>
 
 #include "worker/cuda/cuda.h"
@@ -12,10 +12,10 @@ static uint32_t n_targets(const struct compute *c)
 
 static bool check(const struct cuda_target *t, const char *what, cudaError_t e)
 {
-    return fault_check(t->fault, what, e);
+    return cuda_error_check(t->fault, what, e);
 }
 
-void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum compute_act act,
+void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                              float *y, uint32_t ldy)
 {
     for (uint32_t i = 0; i < n_targets(c) && l->n; i++) {
@@ -24,7 +24,7 @@ void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum com
         if (l->out == 1)
             (void)check(t, "linear_forward", kernels_head_forward(t->stream, l, act, y, ldy));
         else
-            (void)products_forward(c->products, t->stream, l, act, y, ldy, t->fault);
+            (void)gemm_forward(c->products, t->stream, l, act, y, ldy, t->fault);
     }
 }
 
@@ -56,8 +56,8 @@ void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const f
             (void)check(t, "linear_backward",
                         kernels_head_backward(t->stream, l, dy, dx, mask, dw, db, scratch));
         else
-            (void)products_backward(c->products, t->stream, l, dy, dx, mask, dw, db, scratch,
-                                    t->fault);
+            (void)gemm_backward(c->products, t->stream, l, dy, dx, mask, dw, db, scratch,
+                                t->fault);
     }
 }
 
@@ -79,7 +79,7 @@ void cuda_ops_norm_running(struct compute *c, const struct norm *nm)
                     kernels_norm_running(c->targets[i].stream, nm));
 }
 
-void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum compute_act act,
+void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum device_act act,
                          const float *x, float *y, uint32_t ldy)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
@@ -118,11 +118,11 @@ void cuda_ops_bag_sum(struct compute *c, const struct bags *b, const float *rows
 void cuda_ops_bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
                        float *drows)
 {
-    assert(b->uses);
+    assert(b->transpose);
     for (uint32_t i = 0; i < n_targets(c); i++) {
         const struct cuda_target *t = &c->targets[i];
-        void *scratch =
-            cuda_scratch(c, kernels_bag_grad_bytes(b->uses->n_spans_max, b->dim), t->fault);
+        void *scratch = cuda_scratch(
+            c, kernels_bag_grad_bytes(b->transpose->n_spans_max, b->dim), t->fault);
 
         if (scratch)
             (void)check(t, "bag_grad",
@@ -140,11 +140,11 @@ void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *wei
 void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz,
                         float *dweights)
 {
-    assert(b->uses);
+    assert(b->transpose);
     for (uint32_t i = 0; i < n_targets(c); i++) {
         const struct cuda_target *t = &c->targets[i];
         void *scratch =
-            cuda_scratch(c, kernels_bag_grad_bytes(b->uses->n_spans_max, 1), t->fault);
+            cuda_scratch(c, kernels_bag_grad_bytes(b->transpose->n_spans_max, 1), t->fault);
 
         if (scratch)
             (void)check(t, "wide_grad", kernels_wide_grad(t->stream, b, dz, dweights, scratch));
@@ -201,7 +201,7 @@ void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *
         (void)check(&c->targets[i], "axpy", kernels_axpy(c->targets[i].stream, n, a, x, y));
 }
 
-void cuda_ops_encode(struct compute *c, const struct compute_encode *e)
+void cuda_ops_encode(struct compute *c, const struct device_encode *e)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
         (void)check(&c->targets[i], "encode", kernels_encode(c->targets[i].stream, e));

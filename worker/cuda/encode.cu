@@ -1,5 +1,5 @@
 /*
- * Rows as they travel, byte for byte as proto/codec_*.c. A warp takes a row, lane l its floats l, l + 32 ...; of topk, which walks a row
+ * Rows encoded for the wire, byte for byte as proto/codec_*.c. A warp takes a row, lane l its floats l, l + 32 ...; of topk, which walks a row
  * many times, a block does.
  */
 #include <math.h>
@@ -11,10 +11,10 @@
 /* ---- fp32, bf16, fp16: element by element */
 
 template <int CODEC>
-static __global__ void __launch_bounds__(DEV_THREADS) floats(struct compute_encode e)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) floats(struct device_encode e)
 {
-    const size_t r = dev_row();
-    const uint32_t i = dev_column();
+    const size_t r = cuda_compat_row();
+    const uint32_t i = cuda_compat_column();
     uint32_t bits;
     struct encode_row row;
 
@@ -22,8 +22,8 @@ static __global__ void __launch_bounds__(DEV_THREADS) floats(struct compute_enco
         return;
     row = encode_row_at(e, r);
     bits = codec_bytes_of_float(row.want(i));
-    if (row.owed)
-        row.owed[i] = 0;
+    if (row.residual)
+        row.residual[i] = 0;
     if (CODEC == CODEC_FP32)
         encode_put_f32(e.bytes + 4 * (r * e.dim + i), codec_bytes_to_float(bits));
     else
@@ -33,16 +33,16 @@ static __global__ void __launch_bounds__(DEV_THREADS) floats(struct compute_enco
 }
 
 template <int CODEC>
-static cudaError_t launch_floats(cudaStream_t stream, const struct compute_encode *e)
+static cudaError_t launch_floats(cudaStream_t stream, const struct device_encode *e)
 {
-    return dev_launch(floats<CODEC>, dev_grid(e->n_max, e->dim), stream, *e);
+    return cuda_compat_launch(floats<CODEC>, cuda_compat_grid(e->n_max, e->dim), stream, *e);
 }
 
 /* ---- int8: scale, then q[dim] */
 
-static __global__ void __launch_bounds__(DEV_THREADS) int8(struct compute_encode e)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) int8(struct device_encode e)
 {
-    const size_t r = dev_row();
+    const size_t r = cuda_compat_row();
     uint8_t *bytes = e.bytes + r * (4 + (size_t)e.dim);
     uint32_t max = 0;
     struct encode_row row;
@@ -51,26 +51,26 @@ static __global__ void __launch_bounds__(DEV_THREADS) int8(struct compute_encode
     if (r >= *e.n)
         return;
     row = encode_row_at(e, r);
-    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP)
+    for (uint32_t i = threadIdx.x; i < e.dim; i += CUDA_COMPAT_WARP)
         max = row.magnitude(i) > max ? row.magnitude(i) : max;
-    for (int by = DEV_WARP / 2; by; by /= 2) {
-        const uint32_t other = __shfl_xor_sync(DEV_ALL_LANES, max, by);
+    for (int by = CUDA_COMPAT_WARP / 2; by; by /= 2) {
+        const uint32_t other = __shfl_xor_sync(CUDA_COMPAT_ALL_LANES, max, by);
 
         max = other > max ? other : max;
     }
-    scale = codec_rules_int8_scale(max);
+    scale = codec_scalar_int8_scale(max);
     if (threadIdx.x == 0)
         encode_put_f32(bytes, scale);
-    for (uint32_t i = threadIdx.x; i < e.dim; i += DEV_WARP) {
-        bytes[4 + i] = scale == 0 ? 0 : codec_rules_int8_q(row.want(i), scale);
-        if (row.owed)
-            row.owed[i] = 0;
+    for (uint32_t i = threadIdx.x; i < e.dim; i += CUDA_COMPAT_WARP) {
+        bytes[4 + i] = scale == 0 ? 0 : codec_scalar_int8_q(row.want(i), scale);
+        if (row.residual)
+            row.residual[i] = 0;
     }
 }
 
 /* ---- onebit: scales of blocks of 256, then signs */
 
-static constexpr uint32_t LANES = CODEC_RULES_ONEBIT_LANES, BLOCK = CODEC_RULES_ONEBIT_BLOCK;
+static constexpr uint32_t LANES = CODEC_SCALAR_ONEBIT_LANES, BLOCK = CODEC_SCALAR_ONEBIT_BLOCK;
 
 /* Half a warp takes a block: a lane is one of the codec's sums, and they are folded as the codec does it. */
 static __forceinline__ __device__ float onebit_scale(const struct encode_row &row, uint32_t at,
@@ -82,9 +82,9 @@ static __forceinline__ __device__ float onebit_scale(const struct encode_row &ro
     for (uint32_t i = lane; i < n; i += LANES)
         sum += (double)fabsf(row.want(at + i));
     for (uint32_t width = LANES / 2; width; width /= 2)
-        sum += __shfl_down_sync(DEV_ALL_LANES, sum, width, LANES);
-    sum = __shfl_sync(DEV_ALL_LANES, sum, (int)(threadIdx.x - lane));
-    return codec_rules_onebit_scale(sum, n);
+        sum += __shfl_down_sync(CUDA_COMPAT_ALL_LANES, sum, width, LANES);
+    sum = __shfl_sync(CUDA_COMPAT_ALL_LANES, sum, (int)(threadIdx.x - lane));
+    return codec_scalar_onebit_scale(sum, n);
 }
 
 /* Signs and what is lost of 16 floats from `at`, of which there are n (0 too). */
@@ -93,26 +93,28 @@ static __forceinline__ __device__ void onebit_signs(const struct encode_row &row
 {
     const uint32_t lane = threadIdx.x % LANES;
     const float want = lane < n ? row.want(at + lane) : -1;
-    const uint32_t both = __ballot_sync(DEV_ALL_LANES, want >= 0);
+    const uint32_t both = __ballot_sync(CUDA_COMPAT_ALL_LANES, want >= 0);
     const uint32_t mine = both >> (threadIdx.x - lane) & 0xffffu;
 
-    if (lane < n && row.owed)
-        row.owed[at + lane] = codec_rules_owed(want, codec_rules_onebit_got(scale, want >= 0));
+    if (lane < n && row.residual)
+        row.residual[at + lane] =
+            codec_scalar_residual(want, codec_scalar_onebit_got(scale, want >= 0));
     if (lane < (n + 7) / 8)
         signs[at / 8 + lane] = (uint8_t)(mine >> (8 * lane));
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct compute_encode e)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) onebit(struct device_encode e)
 {
-    const size_t r = dev_row();
-    const uint32_t n_blocks = dev_ceil_div(e.dim, BLOCK);
-    uint8_t *bytes = e.bytes + r * (4 * (size_t)n_blocks + dev_ceil_div(e.dim, 8));
+    const size_t r = cuda_compat_row();
+    const uint32_t n_blocks = cuda_compat_ceil_div(e.dim, BLOCK);
+    uint8_t *bytes = e.bytes + r * (4 * (size_t)n_blocks + cuda_compat_ceil_div(e.dim, 8));
     struct encode_row row;
 
     if (r >= *e.n)
         return;
     row = encode_row_at(e, r);
-    if (__ballot_sync(DEV_ALL_LANES, !row.is_finite(threadIdx.x, e.dim, DEV_WARP)))
+    if (__ballot_sync(CUDA_COMPAT_ALL_LANES,
+                      !row.is_finite(threadIdx.x, e.dim, CUDA_COMPAT_WARP)))
         row.poison();
     /* All lanes go round as often, so that they meet; a half beyond the row has n = 0. */
     for (uint32_t b = threadIdx.x / LANES; b - threadIdx.x / LANES < n_blocks; b += 2) {
@@ -131,7 +133,7 @@ static __global__ void __launch_bounds__(DEV_THREADS) onebit(struct compute_enco
     }
 }
 
-cudaError_t kernels_encode(cudaStream_t stream, const struct compute_encode *e)
+cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e)
 {
     switch (e->codec) {
     case CODEC_FP32:
@@ -141,9 +143,9 @@ cudaError_t kernels_encode(cudaStream_t stream, const struct compute_encode *e)
     case CODEC_FP16:
         return launch_floats<CODEC_FP16>(stream, e);
     case CODEC_INT8:
-        return dev_launch(int8, dev_warps(e->n_max), stream, *e);
+        return cuda_compat_launch(int8, cuda_compat_warps(e->n_max), stream, *e);
     case CODEC_ONEBIT:
-        return dev_launch(onebit, dev_warps(e->n_max), stream, *e);
+        return cuda_compat_launch(onebit, cuda_compat_warps(e->n_max), stream, *e);
     case CODEC_TOPK:
         return kernels_encode_topk(stream, e);
     case CODEC_ID_END:

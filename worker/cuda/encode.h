@@ -1,11 +1,11 @@
 /*
- * What the encoders share: a row that is to travel, and bytes at any alignment.
+ * What the encoders share: a row to be encoded, and bytes at any alignment.
  */
 #ifndef WORKER_CUDA_ENCODE_H
 #define WORKER_CUDA_ENCODE_H
 
-#include "proto/codec_rules.h"
-#include "worker/cuda/dev.h"
+#include "proto/codec_scalar.h"
+#include "worker/cuda/cuda_compat.h"
 #include "worker/cuda/kernels.h"
 
 static __forceinline__ __device__ void encode_put_u16(uint8_t *at, uint32_t value)
@@ -30,18 +30,18 @@ static __forceinline__ __device__ void encode_put_f32(uint8_t *at, float value)
     encode_put_u16(at + 2, bits >> 16);
 }
 
-/* A row: what is to be sent of it, and what is owed. */
+/* A row: what is to be sent of it, and what is residual. */
 struct encode_row {
     const float *values; /* NULL: `instead`, all over */
     float instead;
-    float *owed; /* NULL: nothing is added or kept */
+    float *residual; /* NULL: nothing is added or kept */
 
     /* A NaN stays as it is: which one an addition makes is the device's choice. */
     __forceinline__ __device__ float want(uint32_t i) const
     {
         const float value = values ? values[i] : instead;
 
-        return owed && value == value ? value + owed[i] : value;
+        return residual && value == value ? value + residual[i] : value;
     }
 
     __forceinline__ __device__ uint32_t magnitude(uint32_t i) const
@@ -59,23 +59,23 @@ struct encode_row {
         return finite;
     }
 
-    /* As a row that is not finite goes: NaN all over, and what is owed stays. */
+    /* As a row that is not finite goes: NaN all over, and what is residual stays. */
     __forceinline__ __device__ void poison(void)
     {
         values = nullptr;
         instead = codec_bytes_to_float(0x7fc00000u);
-        owed = nullptr;
+        residual = nullptr;
     }
 };
 
-static __forceinline__ __device__ struct encode_row
-encode_row_at(const struct compute_encode &e, size_t r)
+static __forceinline__ __device__ struct encode_row encode_row_at(const struct device_encode &e,
+                                                                  size_t r)
 {
     const uint32_t from = e.from ? e.from[r] : (uint32_t)r,
-                   at = e.owed_at ? e.owed_at[r] : (uint32_t)r;
+                   at = e.residual_at ? e.residual_at[r] : (uint32_t)r;
 
-    return { from == COMPUTE_NONE ? nullptr : e.rows + (size_t)from * e.dim, 0,
-             !e.owed || at == COMPUTE_NONE ? nullptr : e.owed + (size_t)at * e.dim };
+    return { from == DEVICE_NONE ? nullptr : e.rows + (size_t)from * e.dim, 0,
+             !e.residual || at == DEVICE_NONE ? nullptr : e.residual + (size_t)at * e.dim };
 }
 
 #endif

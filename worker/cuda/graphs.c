@@ -33,11 +33,11 @@ struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key)
     return oldest;
 }
 
-void graphs_end_capture(struct graph *g, cudaStream_t record, bool amiss)
+void graphs_end_capture(struct graph *g, cudaStream_t record, bool failed)
 {
     cudaGraph_t captured = NULL;
 
-    g->is_refused = cudaStreamEndCapture(record, &captured) != cudaSuccess || amiss ||
+    g->is_refused = cudaStreamEndCapture(record, &captured) != cudaSuccess || failed ||
                     cudaGraphInstantiate(&g->exec, captured, 0) != cudaSuccess;
     if (g->is_refused)
         g->exec = NULL;

@@ -1,12 +1,12 @@
 /*
- * The records of a compute: for each slot and key a graph, in three steps.
+ * CUDA graphs of a device: one for each slot and key, in three steps.
  *
- *     first time     the ops run, so that everything that they need is made: plans, scratch
+ *     first time     the ops run, and allocate plans and scratch
  *     second time    they run, and are captured on a stream of their own
  *     from then on   the graph is launched
  *
- * So a capture that fails costs nothing: the step has been made, and its key is never tried again. The GRAPHS_MAX keys that
- * were used last are kept.
+ * A capture that fails costs nothing: the step has run, and its key is not captured again. The GRAPHS_MAX most
+ * recently used keys are kept.
  */
 #ifndef WORKER_CUDA_GRAPHS_H
 #define WORKER_CUDA_GRAPHS_H
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "common/base.h"
-#include "worker/cuda/rt.h"
+#include "worker/cuda/cuda_runtime.h"
 
 #define GRAPHS_MAX 32u
 
@@ -32,13 +32,13 @@ struct graphs {
     struct graph at[GRAPHS_MAX];
 };
 
-/* That of slot and key; new ones take the place of the one that was used longest ago. */
+/* Finds or adds the graph of slot and key; evicts the least recently used one. */
 struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key);
 
-/* What has been captured on `record` becomes the graph; or it is refused, as it is if something was `amiss` with it. */
-void graphs_end_capture(struct graph *g, cudaStream_t record, bool amiss);
+/* Makes the capture on `record` the graph. If `failed`, or if that fails, the graph is refused. */
+void graphs_end_capture(struct graph *g, cudaStream_t record, bool failed);
 
-/* Forgets all: what they were captured with has moved. */
+/* Frees all graphs: their memory has moved. */
 void graphs_clear(struct graphs *g);
 
 #endif

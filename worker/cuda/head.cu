@@ -2,19 +2,19 @@
  * Layers of one output, and bias gradients.
  *
  *     y    sixteen sums side by side, input i in sum i % 16; then those, ascending; + b: half a warp a sample
- *     dw   in blocks of samples, as db (columns.h)
+ *     dw   in blocks of samples, as db (column_sums.h)
  */
 #include <math.h>
 
-#include "worker/cuda/columns.h"
+#include "worker/cuda/column_sums.h"
 #include "worker/cuda/kernels.h"
 
 enum { LANES = 16 };
 
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     forward(struct linear l, float least, float *y, uint32_t ldy)
 {
-    const size_t s = dev_row();
+    const size_t s = cuda_compat_row();
     const uint32_t lane = threadIdx.x;
     const float *x = l.x + s * l.in;
     float sum = 0, total = 0;
@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(DEV_THREADS)
         for (uint32_t i = lane; i < l.in; i += LANES)
             sum += x[i] * l.w[i];
     for (int i = 0; i < LANES; i++)
-        total += __shfl_sync(DEV_ALL_LANES, sum, (int)((threadIdx.y * LANES) & 16) + i);
+        total += __shfl_sync(CUDA_COMPAT_ALL_LANES, sum, (int)((threadIdx.y * LANES) & 16) + i);
     if (s >= l.n || lane)
         return;
     total += l.b[0];
@@ -31,20 +31,21 @@ static __global__ void __launch_bounds__(DEV_THREADS)
 }
 
 cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
-                                 enum compute_act act, float *y, uint32_t ldy)
+                                 enum device_act act, float *y, uint32_t ldy)
 {
-    const float least = act == COMPUTE_RELU ? 0.0f : -INFINITY;
+    const float least = act == DEVICE_RELU ? 0.0f : -INFINITY;
 
-    return dev_launch(forward, dev_grid(l->n, LANES), stream, *l, least, y, ldy);
+    return cuda_compat_launch(forward, cuda_compat_grid(l->n, LANES), stream, *l, least, y,
+                              ldy);
 }
 
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     slope_of_x(struct linear l, const float *dy, struct relu_mask mask, float *dx)
 {
-    const size_t s = dev_row();
-    const uint32_t i = dev_column() * N;
-    struct dev_floats<N> d, y;
+    const size_t s = cuda_compat_row();
+    const uint32_t i = cuda_compat_column() * N;
+    struct cuda_compat_floats<N> d, y;
 
     if (s >= l.n || i >= l.in)
         return;
@@ -63,8 +64,10 @@ static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l
                                      const float *dy, const struct relu_mask &mask, float *dx)
 {
     if (dev_by_fours(l->w, l->in) && dev_by_fours(mask.y, mask.ldy) && dev_by_fours(dx, l->in))
-        return dev_launch(slope_of_x<4>, dev_grid(l->n, l->in / 4), stream, *l, dy, mask, dx);
-    return dev_launch(slope_of_x<1>, dev_grid(l->n, l->in), stream, *l, dy, mask, dx);
+        return cuda_compat_launch(slope_of_x<4>, cuda_compat_grid(l->n, l->in / 4), stream, *l,
+                                  dy, mask, dx);
+    return cuda_compat_launch(slope_of_x<1>, cuda_compat_grid(l->n, l->in), stream, *l, dy,
+                              mask, dx);
 }
 
 /* Columns 0 .. in - 1 are dw, column `in` is db. */
@@ -99,7 +102,7 @@ cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, c
     cudaError_t error = cudaSuccess;
 
     if (dw)
-        error = columns_sum(stream, term, finish, l->n, l->in + 1, scratch);
+        error = column_sums_sum(stream, term, finish, l->n, l->in + 1, scratch);
     if (error || !dx)
         return error;
     return launch_slope_of_x(stream, l, dy, mask ? *mask : none, dx);
@@ -131,5 +134,5 @@ cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width, c
     const struct head_bias term = { dy, width };
     const struct head_bias_finish finish = { db };
 
-    return columns_sum(stream, term, finish, n, width, scratch);
+    return column_sums_sum(stream, term, finish, n, width, scratch);
 }

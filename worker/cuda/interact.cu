@@ -33,7 +33,7 @@ struct vectors {
 static __forceinline__ __device__ struct vectors stage(const struct interact &it,
                                                        const float *t, bool staged)
 {
-    float *to = dev_shared<float>();
+    float *to = cuda_compat_shared<float>();
     const uint32_t ld = it.dim | 1;
 
     if (!staged)
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static struct dev_shape shape_of(const struct interact *it)
+static struct cuda_compat_shape shape_of(const struct interact *it)
 {
     const size_t n_floats = (size_t)it->n_vectors * (it->dim | 1);
 
@@ -100,20 +100,20 @@ static struct dev_shape shape_of(const struct interact *it)
 cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math,
                                      const struct interact *it, const float *t, float *r)
 {
-    const struct dev_shape shape = shape_of(it);
+    const struct cuda_compat_shape shape = shape_of(it);
 
     if (math == KERNELS_TF32 && interact_tf32_fits(it, t, NULL))
         return interact_tf32_forward(stream, it, t, r);
-    return dev_launch(forward, shape, stream, *it, shape.n_shared > 0, t, r);
+    return cuda_compat_launch(forward, shape, stream, *it, shape.n_shared > 0, t, r);
 }
 
 cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels_math math,
                                       const struct interact *it, const float *t,
                                       const float *dr, float *dt)
 {
-    const struct dev_shape shape = shape_of(it);
+    const struct cuda_compat_shape shape = shape_of(it);
 
     if (math == KERNELS_TF32 && interact_tf32_fits(it, t, dt))
         return interact_tf32_backward(stream, it, t, dr, dt);
-    return dev_launch(backward, shape, stream, *it, shape.n_shared > 0, t, dr, dt);
+    return cuda_compat_launch(backward, shape, stream, *it, shape.n_shared > 0, t, dr, dt);
 }

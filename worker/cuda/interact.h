@@ -4,8 +4,8 @@
 #ifndef WORKER_CUDA_INTERACT_H
 #define WORKER_CUDA_INTERACT_H
 
-#include "worker/compute/compute.h"
-#include "worker/cuda/dev.h"
+#include "worker/compute/device.h"
+#include "worker/cuda/cuda_compat.h"
 
 /* Where row i of the pairs begins: those of i with j < i, or j <= i with `self`. */
 static __forceinline__ __host__ __device__ uint32_t interact_row(uint32_t i, uint32_t self)

@@ -29,11 +29,11 @@ typedef wmma::fragment<wmma::matrix_b, TILE, TILE, DEPTH, wmma::precision::tf32,
     tile_right;
 
 /* Arrays are indexed by fours where fours are stored: so nvcc knows that they lie at multiples of 16 bytes. */
-typedef struct dev_floats<4> quad;
+typedef struct cuda_compat_floats<4> quad;
 
 /* Floats of shared memory of a warp: X; then, in the way back, G or a column of tiles of dX. Forward, Z
  * takes X's place. */
-template <int DIM, int ROWS> struct room {
+template <int DIM, int ROWS> struct warp_layout {
     enum {
         X_LD = DIM + SKEW,
         Z_LD = ROWS + SKEW,
@@ -48,24 +48,27 @@ template <int DIM, int ROWS> struct room {
 template <int DIM, int ROWS>
 static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors, float *x)
 {
-    constexpr uint32_t LOADS = ROWS * DIM / 4 / DEV_WARP, TOGETHER = LOADS < 8 ? LOADS : 8;
+    constexpr uint32_t LOADS = ROWS * DIM / 4 / CUDA_COMPAT_WARP,
+                       TOGETHER = LOADS < 8 ? LOADS : 8;
     const quad *from = (const quad *)t;
     quad *to = (quad *)x, v[TOGETHER];
 
     for (uint32_t first = 0; first < LOADS; first += TOGETHER) {
         for (uint32_t k = 0; k < TOGETHER; k++) {
-            const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
+            const uint32_t i = (first + k) * CUDA_COMPAT_WARP + threadIdx.x,
+                           row = i / (DIM / 4);
 
             v[k] = {};
             if (row < n_vectors)
                 v[k] = from[i];
         }
         for (uint32_t k = 0; k < TOGETHER; k++) {
-            const uint32_t i = (first + k) * DEV_WARP + threadIdx.x, row = i / (DIM / 4);
+            const uint32_t i = (first + k) * CUDA_COMPAT_WARP + threadIdx.x,
+                           row = i / (DIM / 4);
 
             for (float &f : v[k].at)
                 f = wmma::__float_to_tf32(f);
-            to[row * (room<DIM, ROWS>::X_LD / 4) + i % (DIM / 4)] = v[k];
+            to[row * (warp_layout<DIM, ROWS>::X_LD / 4) + i % (DIM / 4)] = v[k];
         }
     }
     __syncwarp();
@@ -74,7 +77,11 @@ static __forceinline__ __device__ void stage(const float *t, uint32_t n_vectors,
 /* Z into shared memory, over X. */
 template <int DIM, int ROWS> static __forceinline__ __device__ void products(float *x)
 {
-    enum { TILES = ROWS / TILE, X_LD = room<DIM, ROWS>::X_LD, Z_LD = room<DIM, ROWS>::Z_LD };
+    enum {
+        TILES = ROWS / TILE,
+        X_LD = warp_layout<DIM, ROWS>::X_LD,
+        Z_LD = warp_layout<DIM, ROWS>::Z_LD
+    };
     tile_sum z[TILES][TILES];
     tile_left left[TILES];
     tile_turned turned[TILES];
@@ -100,25 +107,25 @@ template <int DIM, int ROWS> static __forceinline__ __device__ void products(flo
 }
 
 template <int DIM, int ROWS>
-static __global__ void __launch_bounds__(WARPS *DEV_WARP)
+static __global__ void __launch_bounds__(WARPS *CUDA_COMPAT_WARP)
     forward(struct interact it, const float *t, float *r)
 {
-    const size_t s = dev_row();
+    const size_t s = cuda_compat_row();
     const uint32_t lane = threadIdx.x;
-    float *x = dev_shared<float>() + threadIdx.y * room<DIM, ROWS>::FORWARD;
+    float *x = cuda_compat_shared<float>() + threadIdx.y * warp_layout<DIM, ROWS>::FORWARD;
 
     if (s >= it.n)
         return;
     t += s * it.n_vectors * DIM;
     r += s * (it.direct + interact_row(it.n_vectors, it.self));
     stage<DIM, ROWS>(t, it.n_vectors, x);
-    for (uint32_t d = lane; d < it.direct; d += DEV_WARP)
+    for (uint32_t d = lane; d < it.direct; d += CUDA_COMPAT_WARP)
         r[d] = t[d];
     products<DIM, ROWS>(x);
     for (uint32_t i = 0; i < it.n_vectors; i++)
         if (lane < i + it.self)
             r[it.direct + interact_row(i, it.self) + lane] =
-                x[i * room<DIM, ROWS>::Z_LD + lane];
+                x[i * warp_layout<DIM, ROWS>::Z_LD + lane];
 }
 
 /* G, rounded: pairs are read as they stand, and written on both sides of the diagonal. */
@@ -128,7 +135,7 @@ static __forceinline__ __device__ void stage_slopes(const struct interact &it, c
 {
     const uint32_t lane = threadIdx.x, ld = ROWS + SKEW;
 
-    DEV_UNROLL_4
+    CUDA_COMPAT_UNROLL_4
     for (uint32_t i = 0; i < ROWS; i++) {
         float slope = 0;
 
@@ -148,7 +155,7 @@ static __forceinline__ __device__ void
 column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x, uint32_t d,
                 float *to)
 {
-    enum { TILES = ROWS / TILE, X_LD = room<DIM, ROWS>::X_LD };
+    enum { TILES = ROWS / TILE, X_LD = warp_layout<DIM, ROWS>::X_LD };
     tile_sum sum[TILES];
     tile_right right;
 
@@ -166,12 +173,12 @@ column_of_tiles(const tile_left (&g)[ROWS / TILE][ROWS / DEPTH], const float *x,
 }
 
 template <int DIM, int ROWS>
-static __global__ void __launch_bounds__(WARPS *DEV_WARP)
+static __global__ void __launch_bounds__(WARPS *CUDA_COMPAT_WARP)
     backward(struct interact it, const float *t, const float *dr, float *dt)
 {
-    const size_t s = dev_row();
-    float *x = dev_shared<float>() + threadIdx.y * room<DIM, ROWS>::BACKWARD;
-    float *g = x + room<DIM, ROWS>::X;
+    const size_t s = cuda_compat_row();
+    float *x = cuda_compat_shared<float>() + threadIdx.y * warp_layout<DIM, ROWS>::BACKWARD;
+    float *g = x + warp_layout<DIM, ROWS>::X;
     tile_left slopes[ROWS / TILE][ROWS / DEPTH];
 
     if (s >= it.n)
@@ -188,7 +195,7 @@ static __global__ void __launch_bounds__(WARPS *DEV_WARP)
     __syncwarp();
     for (uint32_t d = 0; d < DIM; d += TILE) {
         column_of_tiles<DIM, ROWS>(slopes, x, d, g);
-        for (uint32_t i = threadIdx.x; i < it.n_vectors * (TILE / 4); i += DEV_WARP) {
+        for (uint32_t i = threadIdx.x; i < it.n_vectors * (TILE / 4); i += CUDA_COMPAT_WARP) {
             const uint32_t row = i / (TILE / 4), k = i % (TILE / 4);
 
             ((quad *)dt)[row * (DIM / 4) + d / 4 + k] =
@@ -206,9 +213,9 @@ bool interact_tf32_fits(const struct interact *it, const float *t, const float *
            dev_by_fours(t, dim) && dev_by_fours(dt, dim);
 }
 
-static struct dev_shape shape_of(const struct interact *it, size_t n_floats)
+static struct cuda_compat_shape shape_of(const struct interact *it, size_t n_floats)
 {
-    return { dim3(dev_ceil_div(it->n, WARPS)), dim3(DEV_WARP, WARPS),
+    return { dim3(cuda_compat_ceil_div(it->n, WARPS)), dim3(CUDA_COMPAT_WARP, WARPS),
              WARPS * n_floats * sizeof(float) };
 }
 
@@ -216,16 +223,17 @@ template <int DIM, int ROWS>
 static cudaError_t launch_forward(cudaStream_t stream, const struct interact *it,
                                   const float *t, float *r)
 {
-    return dev_launch(forward<DIM, ROWS>, shape_of(it, room<DIM, ROWS>::FORWARD), stream, *it,
-                      t, r);
+    return cuda_compat_launch(forward<DIM, ROWS>, shape_of(it, warp_layout<DIM, ROWS>::FORWARD),
+                              stream, *it, t, r);
 }
 
 template <int DIM, int ROWS>
 static cudaError_t launch_backward(cudaStream_t stream, const struct interact *it,
                                    const float *t, const float *dr, float *dt)
 {
-    return dev_launch(backward<DIM, ROWS>, shape_of(it, room<DIM, ROWS>::BACKWARD), stream, *it,
-                      t, dr, dt);
+    return cuda_compat_launch(backward<DIM, ROWS>,
+                              shape_of(it, warp_layout<DIM, ROWS>::BACKWARD), stream, *it, t,
+                              dr, dt);
 }
 
 cudaError_t interact_tf32_forward(cudaStream_t stream, const struct interact *it,

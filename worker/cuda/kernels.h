@@ -1,23 +1,23 @@
 /*
- * Every op of compute.h that is no matrix product, and the wire's encoders, as launches of kernels.
+ * Every op of device.h that is no matrix product, and the wire's encoders, as launches of kernels.
  *
  * A launch takes the stream first, allocates nothing, waits for nothing, and says what the launch said; what a
  * kernel does wrong later is told by the runtime. All may be captured into a graph: grids depend on the shapes
- * alone, and what differs from step to step is read from device memory (compute_encode.n, bag_uses.counts).
+ * alone, and what differs from step to step is read from device memory (device_encode.n, bag_uses.counts).
  *
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
- * Bits: the same in every run. As compute_cpu's, bit for bit: bag_sum, wide_sum, interactions in
+ * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in
  * KERNELS_FP32, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad
- * and wide_grad of rows with at most COMPUTE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have
+ * and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have
  * an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
 
-#include "worker/compute/compute.h"
-#include "worker/cuda/rt.h"
+#include "worker/compute/device.h"
+#include "worker/cuda/cuda_runtime.h"
 
 /* How interactions multiply: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from
  * zero) on tensor cores, where the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
@@ -36,7 +36,7 @@ EXTERN_C size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim);
  *     mask        d through mask, in place; n x width without gaps
  *     bias_grad   db[width] = sum of dy[n][width] over samples */
 EXTERN_C cudaError_t kernels_bias(cudaStream_t stream, uint32_t n, uint32_t width,
-                                  const float *b, enum compute_act act, float *y, uint32_t ldy);
+                                  const float *b, enum device_act act, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t width,
                                   const struct relu_mask *mask, float *d);
 EXTERN_C cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
@@ -51,7 +51,7 @@ EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t w
 
 /* linear_forward and linear_backward of a layer of one output. */
 EXTERN_C cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
-                                          enum compute_act act, float *y, uint32_t ldy);
+                                          enum device_act act, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l,
                                            const float *dy, float *dx,
                                            const struct relu_mask *mask, float *dw, float *db,
@@ -61,7 +61,7 @@ EXTERN_C cudaError_t kernels_norm_batch(cudaStream_t stream, const struct norm *
                                         const float *x, void *scratch);
 EXTERN_C cudaError_t kernels_norm_running(cudaStream_t stream, const struct norm *nm);
 EXTERN_C cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm,
-                                        enum compute_act act, const float *x, float *y,
+                                        enum device_act act, const float *x, float *y,
                                         uint32_t ldy);
 EXTERN_C cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
                                            const struct relu_mask *mask, const float *x,
@@ -98,12 +98,12 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 
-/* compute_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find room
+/* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find room
  * beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
-/* Rows as they travel; topk's, of a block for each, stand in a file of their own. */
-EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct compute_encode *e);
-EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct compute_encode *e);
+/* Rows encoded for the wire; topk's, of a block for each, stand in a file of their own. */
+EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);
+EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct device_encode *e);
 
 #endif

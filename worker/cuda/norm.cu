@@ -1,22 +1,22 @@
 /* Batch normalisation. Sums over samples are in double. */
 #include <math.h>
 
-#include "worker/cuda/columns.h"
+#include "worker/cuda/column_sums.h"
 #include "worker/cuda/kernels.h"
 
 static __forceinline__ __device__ float inverse_std(float var)
 {
-    return (float)(1 / sqrt((double)var + (double)COMPUTE_NORM_EPSILON));
+    return (float)(1 / sqrt((double)var + (double)DEVICE_NORM_EPSILON));
 }
 
 /* Mean and variance in one walk, of the differences from the first sample: a sample is at most sqrt(n) standard deviations from the
  * mean, so the variance keeps all but log10(n) of a double's 16 digits. */
 struct norm_spread {
-    typedef struct columns_pair sum;
+    typedef struct column_sums_pair sum;
     const float *x;
     uint32_t width;
 
-    __device__ void add(struct columns_pair &to, size_t s, uint32_t o) const
+    __device__ void add(struct column_sums_pair &to, size_t s, uint32_t o) const
     {
         const double d = (double)x[s * width + o] - (double)x[o];
 
@@ -29,7 +29,7 @@ struct norm_spread_finish {
     struct norm nm;
     const float *x;
 
-    __device__ void put(uint32_t o, const struct columns_pair &total) const
+    __device__ void put(uint32_t o, const struct column_sums_pair &total) const
     {
         const double n = nm.n ? nm.n : 1, mean = total.a / n;
         const double var = total.b / n - mean * mean;
@@ -46,12 +46,12 @@ cudaError_t kernels_norm_batch(cudaStream_t stream, const struct norm *nm, const
     const struct norm_spread term = { x, nm->width };
     const struct norm_spread_finish finish = { *nm, x };
 
-    return columns_sum(stream, term, finish, nm->n, nm->width, scratch);
+    return column_sums_sum(stream, term, finish, nm->n, nm->width, scratch);
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS) running(struct norm nm)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) running(struct norm nm)
 {
-    const size_t o = dev_index();
+    const size_t o = cuda_compat_index();
     float var;
 
     if (o >= nm.width)
@@ -64,17 +64,17 @@ static __global__ void __launch_bounds__(DEV_THREADS) running(struct norm nm)
 
 cudaError_t kernels_norm_running(cudaStream_t stream, const struct norm *nm)
 {
-    return dev_launch(running, dev_flat(nm->width), stream, *nm);
+    return cuda_compat_launch(running, cuda_compat_flat(nm->width), stream, *nm);
 }
 
 /* least: 0 for ReLU, else -infinity; a NaN stays one. */
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     apply(struct norm nm, float least, const float *x, float *y, uint32_t ldy)
 {
-    const size_t s = dev_row();
-    const uint32_t o = dev_column() * N;
-    struct dev_floats<N> v;
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column() * N;
+    struct cuda_compat_floats<N> v;
 
     if (s >= nm.n || o >= nm.width)
         return;
@@ -87,15 +87,16 @@ static __global__ void __launch_bounds__(DEV_THREADS)
     dev_store(y + s * ldy + o, v);
 }
 
-cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm, enum compute_act act,
+cudaError_t kernels_norm_apply(cudaStream_t stream, const struct norm *nm, enum device_act act,
                                const float *x, float *y, uint32_t ldy)
 {
-    const float least = act == COMPUTE_RELU ? 0.0f : -INFINITY;
+    const float least = act == DEVICE_RELU ? 0.0f : -INFINITY;
 
     if (dev_by_fours(x, nm->width) && dev_by_fours(y, ldy))
-        return dev_launch(apply<4>, dev_grid(nm->n, nm->width / 4), stream, *nm, least, x, y,
-                          ldy);
-    return dev_launch(apply<1>, dev_grid(nm->n, nm->width), stream, *nm, least, x, y, ldy);
+        return cuda_compat_launch(apply<4>, cuda_compat_grid(nm->n, nm->width / 4), stream, *nm,
+                                  least, x, y, ldy);
+    return cuda_compat_launch(apply<1>, cuda_compat_grid(nm->n, nm->width), stream, *nm, least,
+                              x, y, ldy);
 }
 
 /* What the way back reads of N columns of a sample. */
@@ -106,8 +107,8 @@ struct norm_back {
     float *dy;
 
     template <int N>
-    __forceinline__ __device__ struct dev_floats<N> xhat(size_t s, uint32_t o) const {
-        struct dev_floats<N> v = dev_load<N>(x + s * nm.width + o);
+    __forceinline__ __device__ struct cuda_compat_floats<N> xhat(size_t s, uint32_t o) const {
+        struct cuda_compat_floats<N> v = dev_load<N>(x + s * nm.width + o);
 
         for (uint32_t k = 0; k < N; k++)
             v.at[k] = (v.at[k] - nm.mean[o + k]) * nm.inv_std[o + k];
@@ -115,8 +116,8 @@ struct norm_back {
     }
 
     template <int N>
-    __forceinline__ __device__ struct dev_floats<N> masked(size_t s, uint32_t o) const {
-        struct dev_floats<N> d = dev_load<N>(dy + s * nm.width + o), y;
+    __forceinline__ __device__ struct cuda_compat_floats<N> masked(size_t s, uint32_t o) const {
+        struct cuda_compat_floats<N> d = dev_load<N>(dy + s * nm.width + o), y;
 
         if (mask.y) {
             y = dev_load<N>(mask.y + s * mask.ldy + o);
@@ -128,10 +129,10 @@ struct norm_back {
 };
 
 struct norm_slopes {
-    typedef struct columns_pair sum;
+    typedef struct column_sums_pair sum;
     struct norm_back w;
 
-    __device__ void add(struct columns_pair &to, size_t s, uint32_t o) const
+    __device__ void add(struct column_sums_pair &to, size_t s, uint32_t o) const
     {
         const double d = (double)w.masked<1>(s, o).at[0];
 
@@ -143,9 +144,9 @@ struct norm_slopes {
 struct norm_slopes_finish {
     struct norm nm;
     struct norm_grads grads;
-    struct columns_pair *means; /* [width]: of dy, of dy xhat */
+    struct column_sums_pair *means; /* [width]: of dy, of dy xhat */
 
-    __device__ void put(uint32_t o, const struct columns_pair &total) const
+    __device__ void put(uint32_t o, const struct column_sums_pair &total) const
     {
         const float unbias = nm.n > 1 ? (float)nm.n / (float)(nm.n - 1) : 1.0f;
         const double n = nm.n ? nm.n : 1;
@@ -155,20 +156,20 @@ struct norm_slopes_finish {
         means[o].a = total.a / n;
         means[o].b = total.b / n;
         grads.running_mean[o] =
-            nm.n ? COMPUTE_NORM_MOMENTUM * (nm.running_mean[o] - nm.mean[o]) : 0;
+            nm.n ? DEVICE_NORM_MOMENTUM * (nm.running_mean[o] - nm.mean[o]) : 0;
         grads.running_var[o] =
-            nm.n ? COMPUTE_NORM_MOMENTUM * (1 + nm.running_var[o] - nm.var[o] * unbias) : 0;
+            nm.n ? DEVICE_NORM_MOMENTUM * (1 + nm.running_var[o] - nm.var[o] * unbias) : 0;
     }
 };
 
 /* dx = (1 + gamma) inv_std (dy - (mean of dy + xhat mean of dy xhat)) */
 template <int N>
-static __global__ void __launch_bounds__(DEV_THREADS)
-    slope_of_x(struct norm_back w, const struct columns_pair *means)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    slope_of_x(struct norm_back w, const struct column_sums_pair *means)
 {
-    const size_t s = dev_row();
-    const uint32_t o = dev_column() * N;
-    struct dev_floats<N> d, xhat;
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column() * N;
+    struct cuda_compat_floats<N> d, xhat;
 
     if (s >= w.nm.n || o >= w.nm.width)
         return;
@@ -182,14 +183,15 @@ static __global__ void __launch_bounds__(DEV_THREADS)
 }
 
 static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct norm_back &w,
-                                     const struct columns_pair *means)
+                                     const struct column_sums_pair *means)
 {
     const uint32_t n = w.nm.n, width = w.nm.width;
 
     if (dev_by_fours(w.x, width) && dev_by_fours(w.dy, width) &&
         dev_by_fours(w.mask.y, w.mask.ldy))
-        return dev_launch(slope_of_x<4>, dev_grid(n, width / 4), stream, w, means);
-    return dev_launch(slope_of_x<1>, dev_grid(n, width), stream, w, means);
+        return cuda_compat_launch(slope_of_x<4>, cuda_compat_grid(n, width / 4), stream, w,
+                                  means);
+    return cuda_compat_launch(slope_of_x<1>, cuda_compat_grid(n, width), stream, w, means);
 }
 
 cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
@@ -198,16 +200,17 @@ cudaError_t kernels_norm_backward(cudaStream_t stream, const struct norm *nm,
 {
     const struct relu_mask none = {};
     const struct norm_back w = { *nm, mask ? *mask : none, x, dy };
-    struct columns_pair *means = (struct columns_pair *)scratch, *parts = means + nm->width;
+    struct column_sums_pair *means = (struct column_sums_pair *)scratch,
+                            *parts = means + nm->width;
     const struct norm_slopes_finish finish = { *nm, *grads, means };
     const struct norm_slopes term = { w };
-    cudaError_t error = columns_sum(stream, term, finish, nm->n, nm->width, parts);
+    cudaError_t error = column_sums_sum(stream, term, finish, nm->n, nm->width, parts);
 
     return error ? error : launch_slope_of_x(stream, w, means);
 }
 
 size_t kernels_sums_bytes(uint32_t n, uint32_t width)
 {
-    return ((size_t)columns_n_parts_max(n) + 1) * ((size_t)width + 1) *
-           sizeof(struct columns_pair);
+    return ((size_t)column_sums_n_parts_max(n) + 1) * ((size_t)width + 1) *
+           sizeof(struct column_sums_pair);
 }

@@ -2,7 +2,7 @@
 #ifndef WORKER_CUDA_SCRATCH_H
 #define WORKER_CUDA_SCRATCH_H
 
-#include "worker/cuda/rt.h"
+#include "worker/cuda/cuda_runtime.h"
 
 struct scratch {
     void *memory; /* owned */

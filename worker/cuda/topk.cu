@@ -7,9 +7,9 @@
  */
 #include "worker/cuda/encode.h"
 
-enum { DIGITS = 256, WARPS_MAX = DEV_THREADS / DEV_WARP };
+enum { DIGITS = 256, WARPS_MAX = CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP };
 
-struct room {
+struct workspace {
     uint32_t n_of[DIGITS];      /* floats with this digit, among those still looked at */
     uint32_t n_kept[WARPS_MAX]; /* of the floats at hand, by each warp */
     uint32_t n_ties[WARPS_MAX]; /* likewise */
@@ -18,34 +18,34 @@ struct room {
 };
 
 /* Which digit the k-th largest has, by the first thread. */
-static __forceinline__ __device__ void choose_digit(struct room *room, uint32_t shift)
+static __forceinline__ __device__ void choose_digit(struct workspace *workspace, uint32_t shift)
 {
     uint32_t digit = DIGITS - 1;
 
-    for (; room->n_of[digit] < room->k; digit--)
-        room->k -= room->n_of[digit];
-    room->known |= digit << shift;
+    for (; workspace->n_of[digit] < workspace->k; digit--)
+        workspace->k -= workspace->n_of[digit];
+    workspace->known |= digit << shift;
 }
 
-/* The threshold into room->known; room->k: how many of those that are equal to it go. */
+/* The threshold into workspace->known; workspace->k: how many of those that are equal to it go. */
 static __forceinline__ __device__ void find_threshold(const struct encode_row &row,
-                                                      uint32_t dim, struct room *room)
+                                                      uint32_t dim, struct workspace *workspace)
 {
     for (int shift = 24; shift >= 0; shift -= 8) {
         const uint32_t above = shift == 24 ? 0 : ~0u << (shift + 8);
 
         for (uint32_t i = threadIdx.x; i < DIGITS; i += blockDim.x)
-            room->n_of[i] = 0;
+            workspace->n_of[i] = 0;
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
             const uint32_t magnitude = row.magnitude(i);
 
-            if ((magnitude & above) == room->known)
-                atomicAdd(&room->n_of[magnitude >> shift & (DIGITS - 1)], 1u);
+            if ((magnitude & above) == workspace->known)
+                atomicAdd(&workspace->n_of[magnitude >> shift & (DIGITS - 1)], 1u);
         }
         __syncthreads();
         if (threadIdx.x == 0)
-            choose_digit(room, (uint32_t)shift);
+            choose_digit(workspace, (uint32_t)shift);
         __syncthreads();
     }
 }
@@ -58,14 +58,14 @@ struct rank {
 
 static __forceinline__ __device__ struct rank rank_of(bool says, uint32_t *n_by_warp)
 {
-    const uint32_t lane = threadIdx.x % DEV_WARP, warp = threadIdx.x / DEV_WARP;
-    const uint32_t ballot = __ballot_sync(DEV_ALL_LANES, says);
+    const uint32_t lane = threadIdx.x % CUDA_COMPAT_WARP, warp = threadIdx.x / CUDA_COMPAT_WARP;
+    const uint32_t ballot = __ballot_sync(CUDA_COMPAT_ALL_LANES, says);
     struct rank rank = { (uint32_t)__popc(ballot & ((1u << lane) - 1)), 0 };
 
     if (lane == 0)
         n_by_warp[warp] = (uint32_t)__popc(ballot);
     __syncthreads();
-    for (uint32_t i = 0; i < blockDim.x / DEV_WARP; i++) {
+    for (uint32_t i = 0; i < blockDim.x / CUDA_COMPAT_WARP; i++) {
         rank.before += i < warp ? n_by_warp[i] : 0;
         rank.all += n_by_warp[i];
     }
@@ -74,9 +74,10 @@ static __forceinline__ __device__ struct rank rank_of(bool says, uint32_t *n_by_
 
 /* Writes those that go, and owes the rest. */
 static __forceinline__ __device__ void put_row(const struct encode_row &row, uint32_t dim,
-                                               uint32_t k, uint8_t *bytes, struct room *room)
+                                               uint32_t k, uint8_t *bytes,
+                                               struct workspace *workspace)
 {
-    const uint32_t least = room->known, n_ties_max = room->k;
+    const uint32_t least = workspace->known, n_ties_max = workspace->k;
     uint32_t n_ties = 0, n = 0;
 
     for (uint32_t first = 0; first < dim; first += blockDim.x) {
@@ -84,25 +85,25 @@ static __forceinline__ __device__ void put_row(const struct encode_row &row, uin
         const float want = i < dim ? row.want(i) : 0;
         const uint32_t magnitude = codec_bytes_of_float(want) & 0x7fffffffu;
         const bool tie = i < dim && magnitude == least;
-        const struct rank ties = rank_of(tie, room->n_ties);
+        const struct rank ties = rank_of(tie, workspace->n_ties);
         const bool goes =
             i < dim && (magnitude > least || (tie && n_ties + ties.before < n_ties_max));
-        const struct rank kept = rank_of(goes, room->n_kept);
+        const struct rank kept = rank_of(goes, workspace->n_kept);
 
         if (goes) {
             encode_put_u16(bytes + 2 * (size_t)(n + kept.before), i);
             encode_put_f32(bytes + 2 * (size_t)k + 4 * (size_t)(n + kept.before), want);
         }
-        if (i < dim && row.owed)
-            row.owed[i] = codec_rules_owed(want, goes ? want : 0);
+        if (i < dim && row.residual)
+            row.residual[i] = codec_scalar_residual(want, goes ? want : 0);
         n_ties += ties.all;
         n += kept.all;
     }
 }
 
-static __global__ void __launch_bounds__(DEV_THREADS) topk(struct compute_encode e)
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) topk(struct device_encode e)
 {
-    struct room *room = dev_shared<struct room>();
+    struct workspace *workspace = cuda_compat_shared<struct workspace>();
     const size_t r = blockIdx.x;
     struct encode_row row;
 
@@ -110,23 +111,24 @@ static __global__ void __launch_bounds__(DEV_THREADS) topk(struct compute_encode
         return;
     row = encode_row_at(e, r);
     if (threadIdx.x == 0) {
-        room->known = 0;
-        room->k = e.k;
-        room->n_bad = 0;
+        workspace->known = 0;
+        workspace->k = e.k;
+        workspace->n_bad = 0;
     }
     __syncthreads();
     if (!row.is_finite(threadIdx.x, e.dim, blockDim.x))
-        atomicAdd(&room->n_bad, 1u);
+        atomicAdd(&workspace->n_bad, 1u);
     __syncthreads();
-    if (room->n_bad)
+    if (workspace->n_bad)
         row.poison();
-    find_threshold(row, e.dim, room);
-    put_row(row, e.dim, e.k, e.bytes + r * 6 * e.k, room);
+    find_threshold(row, e.dim, workspace);
+    put_row(row, e.dim, e.k, e.bytes + r * 6 * e.k, workspace);
 }
 
-cudaError_t kernels_encode_topk(cudaStream_t stream, const struct compute_encode *e)
+cudaError_t kernels_encode_topk(cudaStream_t stream, const struct device_encode *e)
 {
-    const uint32_t threads = e->dim <= 32 ? 32 : e->dim <= 128 ? 128 : DEV_THREADS;
+    const uint32_t threads = e->dim <= 32 ? 32 : e->dim <= 128 ? 128 : CUDA_COMPAT_THREADS;
 
-    return dev_launch(topk, { dim3(e->n_max), dim3(threads), sizeof(struct room) }, stream, *e);
+    return cuda_compat_launch(topk, { dim3(e->n_max), dim3(threads), sizeof(struct workspace) },
+                              stream, *e);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 
 #define N_DIGITS 8u
 #define N_DIGIT_VALUES 256u
@@ -42,7 +42,7 @@ struct scratch {
 
 static int resize(void **block, size_t n, size_t item_bytes)
 {
-    void *moved = mem_try_realloc(*block, n * item_bytes);
+    void *moved = memory_try_realloc(*block, n * item_bytes);
 
     if (!moved)
         return -ENOMEM;
@@ -52,7 +52,7 @@ static int resize(void **block, size_t n, size_t item_bytes)
 
 static void *take(const struct batch *b, size_t n_bytes)
 {
-    return b->memory ? b->memory->alloc(b->memory->arg, n_bytes) : mem_try_alloc(n_bytes);
+    return b->memory ? b->memory->alloc(b->memory->arg, n_bytes) : memory_try_alloc(n_bytes);
 }
 
 static void give(const struct batch *b, void *memory, size_t n_bytes)
@@ -83,7 +83,7 @@ int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_f
     return batch_init_in(b, NULL, n_max, n_numeric, n_fields);
 }
 
-int batch_init_in(struct batch *b, const struct batch_memory *memory, uint32_t n_max,
+int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
                   uint32_t n_numeric, uint32_t n_fields)
 {
     uint64_t n_bags = (uint64_t)n_max * n_fields;

@@ -25,7 +25,7 @@
 #include "common/base.h"
 
 /* Where the arrays come from that a device copies. Any thread. */
-struct batch_memory {
+struct batch_allocator {
     void *(*alloc)(void *arg, size_t n_bytes); /* NULL: there is none left */
     void (*free)(void *arg, void *memory, size_t n_bytes);
     void *arg; /* borrowed */
@@ -46,7 +46,7 @@ struct batch {
     uint64_t number; /* of the batch in its pass, from 0 */
     void *scratch;   /* owned: batch_dedup's */
     size_t scratch_bytes;
-    const struct batch_memory *memory; /* borrowed; NULL: plain */
+    const struct batch_allocator *memory; /* borrowed; NULL: plain */
 };
 
 /* Buffers for n_max samples; -ENOMEM. keys grow as bags need. */
@@ -54,7 +54,7 @@ int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_f
     MUST_CHECK;
 
 /* The same with what a device copies in such memory, borrowed until batch_deinit(); NULL: plain memory. */
-int batch_init_in(struct batch *b, const struct batch_memory *memory, uint32_t n_max,
+int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
                   uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
-#include "worker/data/reader.h"
+#include "common/memory.h"
+#include "worker/data/line_parser_simd.h"
+#include "worker/data/line_reader.h"
 
 /* Knuth, The Art of Computer Programming 2, 4.2.2, (15) and (16). */
 struct moment {
@@ -14,7 +15,8 @@ struct moment {
 };
 
 struct measure {
-    struct row_plan plan;   /* the schema's, but with numbers as they stand, NaN if missing */
+    struct line_parser_plan
+        plan;               /* the schema's, but with numbers as they stand, NaN if missing */
     struct moment *moments; /* owned, [n_numeric] */
     struct batch batch;     /* one row */
     uint64_t rows_left;
@@ -34,19 +36,20 @@ static void add_row(struct measure *m)
     }
 }
 
-static int read_rows(struct measure *m, struct reader *reader, struct err *err)
+static int read_rows(struct measure *m, struct line_reader *reader, struct err *err)
 {
-    struct reader_line line;
+    struct line_reader_line line;
     int status;
 
     while (m->rows_left > 0) {
-        status = reader_next(reader, &line, err);
+        status = line_reader_next(reader, &line, err);
         if (status || !line.bytes)
             return status;
         m->rows_left--;
         batch_clear(&m->batch);
-        status = line.too_long ? PS_EDATA
-                               : row_parse(&m->plan, line.bytes, line.len, &m->batch, NULL);
+        status = line.too_long
+                     ? PS_EDATA
+                     : line_parser_simd_parse(&m->plan, line.bytes, line.len, &m->batch, NULL);
         if (status == -ENOMEM)
             return err_set(err, status, "no memory for a row");
         if (!status)
@@ -58,17 +61,17 @@ static int read_rows(struct measure *m, struct reader *reader, struct err *err)
 static int read_file(struct measure *m, const char *path, const struct schema *schema,
                      struct err *err)
 {
-    struct reader_line header;
-    struct reader *reader;
-    int status = reader_open(path, &reader, err);
+    struct line_reader_line header;
+    struct line_reader *reader;
+    int status = line_reader_open(path, &reader, err);
 
     if (status)
         return status;
     if (schema_has_header(schema))
-        status = reader_next(reader, &header, err);
+        status = line_reader_next(reader, &header, err);
     if (!status)
         status = read_rows(m, reader, err);
-    reader_close(reader);
+    line_reader_close(reader);
     return status;
 }
 
@@ -78,9 +81,9 @@ int moments_measure(const struct schema *schema, char *const *files, uint32_t n_
     struct measure m = { .plan = *schema_plan(schema), .rows_left = n_rows_max };
     int status;
 
-    m.plan.numeric_as = ROW_RAW;
+    m.plan.numeric_as = LINE_PARSER_RAW;
     m.plan.numeric_missing = NAN;
-    m.moments = mem_try_alloc((m.plan.n_numeric + 1) * sizeof *m.moments);
+    m.moments = memory_try_alloc((m.plan.n_numeric + 1) * sizeof *m.moments);
     status = m.moments ? batch_init(&m.batch, 1, m.plan.n_numeric, m.plan.n_fields) : -ENOMEM;
     if (status)
         err_set(err, status, "no memory to measure %u columns", m.plan.n_numeric);

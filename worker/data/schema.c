@@ -7,31 +7,268 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
-#include "worker/data/columns.h"
-#include "worker/data/reader.h"
-#include "worker/data/row_quick.h"
+#include "common/memory.h"
+#include "worker/data/line_parser_simd.h"
+#include "worker/data/line_reader.h"
+
+/* ---- columns: the name of each, and the list that claims it ---- */
+
+#define COLUMNS_MAX LINE_PARSER_COLUMNS_MAX
+#define COLUMNS_NAME_MAX SCHEMA_NAME_MAX
+
+enum columns_kind {
+    COLUMNS_UNCLAIMED,
+    COLUMNS_LABEL,
+    COLUMNS_NUMERIC,
+    COLUMNS_CATEGORICAL,
+    COLUMNS_BUCKET,
+    COLUMNS_IGNORED,
+};
+
+struct columns {
+    uint32_t n;
+    bool named;             /* else all names are "" */
+    bool preset;            /* a preset made the claims so far: `ignored` may override them */
+    enum columns_kind rest; /* the kind of "*", if a list has it */
+    char (*names)[COLUMNS_NAME_MAX]; /* owned, [n] */
+    enum columns_kind kinds[COLUMNS_MAX];
+};
+
+/* n columns without a name; PS_ESETTING for none or more than COLUMNS_MAX, -ENOMEM. */
+static int columns_init(struct columns *c, uint32_t n, struct err *err)
+{
+    *c = (struct columns){ 0 };
+    if (n == 0 || n > COLUMNS_MAX)
+        return err_set(err, PS_ESETTING, "a line has %u columns; 1 to %u can be read", n,
+                       COLUMNS_MAX);
+    c->names = memory_try_alloc(n * sizeof *c->names);
+    if (!c->names)
+        return err_set(err, -ENOMEM, "no memory for the names of %u columns", n);
+    c->n = n;
+    return 0;
+}
+
+static void columns_deinit(struct columns *c)
+{
+    free(c->names);
+    *c = (struct columns){ 0 };
+}
+
+/* PS_ESETTING when longer than COLUMNS_NAME_MAX - 1. */
+static int columns_set_name(struct columns *c, uint32_t i, const char *name, size_t len,
+                            struct err *err)
+{
+    if (len >= COLUMNS_NAME_MAX)
+        return err_set(err, PS_ESETTING,
+                       "the name of column %u, '%.32s...', is longer than %u bytes", i, name,
+                       COLUMNS_NAME_MAX - 1);
+    memcpy(c->names[i], name, len);
+    c->names[i][len] = '\0';
+    c->named = true;
+    return 0;
+}
+
+/* The next item of a comma-separated text, without the spaces around it; moves *cursor. NULL after the
+ * last one. */
+static const char *columns_next_item(const char **cursor, size_t *ret_len)
+{
+    const char *begin = *cursor, *end;
+
+    if (!begin)
+        return NULL;
+    end = strchr(begin, ',');
+    *cursor = end ? end + 1 : NULL;
+    if (!end)
+        end = begin + strlen(begin);
+    while (begin < end && *begin == ' ')
+        begin++;
+    while (end > begin && end[-1] == ' ')
+        end--;
+    *ret_len = (size_t)(end - begin);
+    return begin;
+}
+
+/* "3" or "3-7". */
+static bool parse_range(const char *item, size_t len, uint64_t *ret_first, uint64_t *ret_last)
+{
+    uint64_t value[2] = { 0, 0 };
+    unsigned n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (item[i] == '-' && n == 0 && i > 0 && i + 1 < len)
+            n = 1;
+        else if (item[i] >= '0' && item[i] <= '9' && value[n] < 1000000)
+            value[n] = value[n] * 10 + (uint64_t)(item[i] - '0');
+        else
+            return false;
+    }
+    *ret_first = value[0];
+    *ret_last = n ? value[1] : value[0];
+    return len > 0;
+}
+
+/* The names that are there, as many as fit a sentence. */
+static const char *list_names(const struct columns *c, char room[160])
+{
+    size_t at = 0;
+
+    room[0] = '\0';
+    for (uint32_t i = 0; i < c->n; i++) {
+        size_t len = strlen(c->names[i]);
+
+        if (at + len + 2 > 160 - sizeof ", ...") {
+            memcpy(room + at, ", ...", sizeof ", ...");
+            break;
+        }
+        at += (size_t)sprintf(room + at, "%s%s", i ? ", " : "", c->names[i]);
+    }
+    return room;
+}
+
+static int find_name(const struct columns *c, const char *setting, const char *item, size_t len,
+                     uint32_t *ret, struct err *err)
+{
+    char room[160];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        if (strlen(c->names[i]) == len && memcmp(c->names[i], item, len) == 0 && n++ == 0)
+            *ret = i;
+    if (n == 1)
+        return 0;
+    if (n > 1)
+        return err_set(err, PS_ESETTING, "%s: %u columns are called '%.*s'", setting, n,
+                       (int)len, item);
+    if (!c->named)
+        return err_set(
+            err, PS_ESETTING,
+            "%s: '%.*s' is a name, but the columns have none: give positions, or header "
+            "= yes, or names with columns = ...",
+            setting, (int)len, item);
+    return err_set(err, PS_ESETTING, "%s: no column is called '%.*s'; there are %s", setting,
+                   (int)(len < 32 ? len : 32), item, list_names(c, room));
+}
+
+static const char *kind_text(enum columns_kind kind)
+{
+    switch (kind) {
+    case COLUMNS_LABEL:
+        return "the label";
+    case COLUMNS_NUMERIC:
+        return "numeric";
+    case COLUMNS_CATEGORICAL:
+        return "categorical";
+    case COLUMNS_BUCKET:
+        return "bucketised";
+    case COLUMNS_IGNORED:
+        return "ignored";
+    case COLUMNS_UNCLAIMED:
+        break;
+    }
+    return "unclaimed";
+}
+
+static int claim(struct columns *c, const char *setting, uint32_t i, enum columns_kind kind,
+                 struct err *err)
+{
+    enum columns_kind held = c->kinds[i];
+    bool moves = (kind == COLUMNS_BUCKET && held == COLUMNS_NUMERIC) ||
+                 (kind == COLUMNS_IGNORED && c->preset && held != COLUMNS_LABEL);
+
+    if (held != COLUMNS_UNCLAIMED && !moves)
+        return err_set(err, PS_ESETTING, "%s: column %u%s%s is %s already", setting, i,
+                       c->names[i][0] ? " " : "", c->names[i], kind_text(held));
+    c->kinds[i] = kind;
+    return 0;
+}
+
+static int claim_range(struct columns *c, const char *setting, uint64_t first, uint64_t last,
+                       enum columns_kind kind, struct err *err)
+{
+    int status = 0;
+
+    if (first > last)
+        return err_set(err, PS_ESETTING, "%s: the range %u-%u runs backwards", setting,
+                       (unsigned)first, (unsigned)last);
+    if (last >= c->n)
+        return err_set(err, PS_ESETTING, "%s: no column %u; there are %u, 0 to %u", setting,
+                       (unsigned)last, c->n, c->n - 1);
+    for (uint64_t i = first; i <= last && !status; i++)
+        status = claim(c, setting, (uint32_t)i, kind, err);
+    return status;
+}
+
+static int claim_rest_later(struct columns *c, const char *setting, enum columns_kind kind,
+                            struct err *err)
+{
+    if (c->rest != COLUMNS_UNCLAIMED)
+        return err_set(err, PS_ESETTING, "%s: the other columns ('*') are %s already", setting,
+                       kind_text(c->rest));
+    c->rest = kind;
+    return 0;
+}
+
+/* A column whose name looks like a position is found by name. */
+static bool has_name(const struct columns *c, const char *item, size_t len)
+{
+    for (uint32_t i = 0; c->named && i < c->n; i++)
+        if (strlen(c->names[i]) == len && memcmp(c->names[i], item, len) == 0)
+            return true;
+    return false;
+}
+
+/* A list is positions ("0,3-7"), names ("age,C14") or both, or "*". PS_ESETTING for a column that is not
+ * there (the sentence lists those that are) or that another list has claimed. `setting` is the list's
+ * name. */
+static int columns_claim(struct columns *c, const char *setting, const char *list,
+                         enum columns_kind kind, struct err *err)
+{
+    const char *cursor = list[0] ? list : NULL, *item;
+    uint64_t first, last;
+    uint32_t at = 0;
+    size_t len = 0;
+    int status = 0;
+
+    while (!status && (item = columns_next_item(&cursor, &len)) != NULL) {
+        if (len == 0)
+            status = err_set(err, PS_ESETTING, "%s: an empty item in '%.100s'", setting, list);
+        else if (len == 1 && *item == '*')
+            status = claim_rest_later(c, setting, kind, err);
+        else if (!has_name(c, item, len) && parse_range(item, len, &first, &last))
+            status = claim_range(c, setting, first, last, kind, err);
+        else if ((status = find_name(c, setting, item, len, &at, err)) == 0)
+            status = claim(c, setting, at, kind, err);
+    }
+    return status;
+}
+
+/* After all lists: gives the unclaimed columns to "*", or ignores them. */
+static void columns_claim_rest(struct columns *c)
+{
+    enum columns_kind rest = c->rest == COLUMNS_UNCLAIMED ? COLUMNS_IGNORED : c->rest;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->kinds[i] == COLUMNS_UNCLAIMED)
+            c->kinds[i] = rest;
+}
 
 #define DELIMITER_MAX 16u /* bytes, with NUL */
 #define CRITEO_N_NUMERIC 13u
 #define CRITEO_N_CATEGORICAL 26u
 #define PRESETS "criteo, criteo-unlabelled"
 
-static_assert(COLUMNS_MAX == ROW_COLUMNS_MAX, "a schema holds what a row may hold");
-static_assert(COLUMNS_NAME_MAX == SCHEMA_NAME_MAX, "names fit");
-
 struct schema {
-    struct row_plan plan, unlabelled;
+    struct line_parser_plan plan, unlabelled;
     struct columns columns; /* owned */
     const char **names,
         **unlabelled_names; /* owned, into columns; unlabelled: without the label's */
     bool has_header;
     char delimiter[DELIMITER_MAX];
     char *missing, *inner_separator, *label_positive; /* owned */
-    struct row_span *positive;                        /* owned, into label_positive */
+    struct line_parser_span *positive;                /* owned, into label_positive */
     float *mean, *std;                                /* owned */
     float *log1p_table;                               /* owned */
-    struct row_quick *quick;                          /* owned; NULL where it does not fit */
+    struct line_parser_simd *simd; /* owned; NULL where the plan does not fit */
 };
 
 static const char *or_empty(const char *text)
@@ -75,7 +312,7 @@ static int copy_text(char **ret, const char *text, struct err *err)
 {
     size_t n_bytes = strlen(or_empty(text)) + 1;
 
-    *ret = mem_try_alloc(n_bytes);
+    *ret = memory_try_alloc(n_bytes);
     if (!*ret)
         return no_memory(err);
     memcpy(*ret, or_empty(text), n_bytes);
@@ -104,7 +341,7 @@ static int set_positive(struct schema *s, struct err *err)
 
     for (const char *at = s->label_positive; *at; at++)
         n_max += *at == ',';
-    s->positive = mem_try_alloc(n_max * sizeof *s->positive);
+    s->positive = memory_try_alloc(n_max * sizeof *s->positive);
     if (!s->positive)
         return no_memory(err);
     while ((item = columns_next_item(&cursor, &len)) != NULL) {
@@ -112,7 +349,7 @@ static int set_positive(struct schema *s, struct err *err)
             return err_set(err, PS_ESETTING, "label-positive: an empty token in '%.100s'",
                            s->label_positive);
         s->positive[s->plan.n_positive++] =
-            (struct row_span){ s->label_positive + (item - s->label_positive), len };
+            (struct line_parser_span){ s->label_positive + (item - s->label_positive), len };
     }
     s->plan.positive = s->positive;
     return 0;
@@ -202,14 +439,15 @@ static int use_name_list(struct schema *s, const char *list, struct err *err)
 /* The number of columns, and with a header their names, as the first line has them. */
 static int use_first_line(struct schema *s, const char *first_line, struct err *err)
 {
-    struct row_span spans[ROW_COLUMNS_MAX + 1];
+    struct line_parser_span spans[LINE_PARSER_COLUMNS_MAX + 1];
     uint32_t n;
     char *line;
     int status = copy_text(&line, first_line, err);
 
     if (status)
         return status;
-    n = row_split(s->delimiter, s->plan.quote, line, strlen(line), spans, ROW_COLUMNS_MAX + 1);
+    n = line_parser_split(s->delimiter, s->plan.quote, line, strlen(line), spans,
+                          LINE_PARSER_COLUMNS_MAX + 1);
     if (n == 0)
         status = err_set(err, PS_EDATA, "the first line: a quote is not closed");
     else
@@ -271,7 +509,7 @@ static int claim_columns(struct schema *s, const struct schema_text *text, struc
 
 static void add_numerics(struct schema *s, enum schema_numeric numeric_as)
 {
-    struct row_plan *p = &s->plan;
+    struct line_parser_plan *p = &s->plan;
 
     for (uint32_t i = 0; i < s->columns.n; i++) {
         if (s->columns.kinds[i] != COLUMNS_NUMERIC)
@@ -285,21 +523,21 @@ static void add_numerics(struct schema *s, enum schema_numeric numeric_as)
 
 static void add_fields(struct schema *s, enum columns_kind kind)
 {
-    struct row_plan *p = &s->plan;
+    struct line_parser_plan *p = &s->plan;
 
     for (uint32_t i = 0; i < s->columns.n; i++)
         if (s->columns.kinds[i] == kind)
             p->fields[p->n_fields++] =
-                (struct row_field){ .column = (uint16_t)i,
-                                    .is_bucket = kind == COLUMNS_BUCKET };
+                (struct line_parser_field){ .column = (uint16_t)i,
+                                            .is_bucket = kind == COLUMNS_BUCKET };
 }
 
 static int plan_columns(struct schema *s, enum schema_numeric numeric_as, struct err *err)
 {
-    struct row_plan *p = &s->plan;
+    struct line_parser_plan *p = &s->plan;
 
     p->n_columns = s->columns.n;
-    p->label_column = ROW_NO_LABEL;
+    p->label_column = LINE_PARSER_NO_LABEL;
     for (uint32_t i = 0; i < s->columns.n; i++)
         if (s->columns.kinds[i] == COLUMNS_LABEL)
             p->label_column = (uint16_t)i;
@@ -315,38 +553,38 @@ static int plan_columns(struct schema *s, enum schema_numeric numeric_as, struct
 
 static int plan_numbers(struct schema *s, enum schema_numeric numeric_as, struct err *err)
 {
-    struct row_plan *p = &s->plan;
+    struct line_parser_plan *p = &s->plan;
 
-    p->numeric_as = numeric_as == SCHEMA_LOG1P         ? ROW_LOG1P
-                    : numeric_as == SCHEMA_STANDARDISE ? ROW_STANDARDISE
-                                                       : ROW_RAW;
-    s->mean = mem_try_alloc((p->n_numeric + 1) * sizeof *s->mean);
-    s->std = mem_try_alloc((p->n_numeric + 1) * sizeof *s->std);
-    s->log1p_table = mem_try_alloc(ROW_LOG1P_TABLE * sizeof *s->log1p_table);
+    p->numeric_as = numeric_as == SCHEMA_LOG1P         ? LINE_PARSER_LOG1P
+                    : numeric_as == SCHEMA_STANDARDISE ? LINE_PARSER_STANDARDISE
+                                                       : LINE_PARSER_RAW;
+    s->mean = memory_try_alloc((p->n_numeric + 1) * sizeof *s->mean);
+    s->std = memory_try_alloc((p->n_numeric + 1) * sizeof *s->std);
+    s->log1p_table = memory_try_alloc(LINE_PARSER_LOG1P_TABLE * sizeof *s->log1p_table);
     if (!s->mean || !s->std || !s->log1p_table)
         return no_memory(err);
     for (uint32_t i = 0; i < p->n_numeric; i++)
         s->std[i] = 1;
-    for (uint32_t i = 0; i < ROW_LOG1P_TABLE; i++)
+    for (uint32_t i = 0; i < LINE_PARSER_LOG1P_TABLE; i++)
         s->log1p_table[i] = (float)log1p(i);
     p->mean = s->mean;
     p->std = s->std;
     p->log1p_table = s->log1p_table;
-    if (row_quick_fits(p) && !(s->quick = row_quick_new(p, simd_best())))
+    if (line_parser_simd_fits(p) && !(s->simd = line_parser_simd_new(p, simd_best())))
         return no_memory(err);
-    p->quick = s->quick;
+    p->simd = s->simd;
     return 0;
 }
 
 /* The plan's twin, with every column behind the label's one place to the left. */
 static int plan_unlabelled(struct schema *s, struct err *err)
 {
-    struct row_plan *p = &s->unlabelled;
+    struct line_parser_plan *p = &s->unlabelled;
     uint16_t label = s->plan.label_column;
     uint32_t n = 0;
 
-    s->names = mem_try_alloc(s->columns.n * sizeof *s->names);
-    s->unlabelled_names = mem_try_alloc(s->columns.n * sizeof *s->unlabelled_names);
+    s->names = memory_try_alloc(s->columns.n * sizeof *s->names);
+    s->unlabelled_names = memory_try_alloc(s->columns.n * sizeof *s->unlabelled_names);
     if (!s->names || !s->unlabelled_names)
         return no_memory(err);
     for (uint32_t i = 0; i < s->columns.n; i++) {
@@ -357,10 +595,10 @@ static int plan_unlabelled(struct schema *s, struct err *err)
     s->plan.names = s->names;
     *p = s->plan;
     p->names = s->unlabelled_names;
-    if (label == ROW_NO_LABEL)
+    if (label == LINE_PARSER_NO_LABEL)
         return 0;
     p->n_columns--;
-    p->label_column = ROW_NO_LABEL;
+    p->label_column = LINE_PARSER_NO_LABEL;
     for (uint32_t i = 0; i < p->n_numeric; i++)
         if (p->numeric_columns[i] > label)
             p->numeric_columns[i]--;
@@ -373,7 +611,7 @@ static int plan_unlabelled(struct schema *s, struct err *err)
 int schema_new(const struct schema_text *text, const char *first_line,
                struct schema **ret_schema, struct err *err)
 {
-    struct schema *s = mem_try_alloc(sizeof *s);
+    struct schema *s = memory_try_alloc(sizeof *s);
     int status;
 
     if (!s)
@@ -402,7 +640,7 @@ int schema_open(const struct schema_text *text, const char *path, struct schema 
 {
     bool known = or_empty(text->preset)[0] || or_empty(text->columns)[0];
     char *first_line = NULL;
-    int status = known ? 0 : reader_first_line(path, &first_line, err);
+    int status = known ? 0 : line_reader_first_line(path, &first_line, err);
 
     if (!status)
         status = schema_new(text, first_line, ret_schema, err);
@@ -424,7 +662,7 @@ void schema_free(struct schema *s)
     free(s->mean);
     free(s->std);
     free(s->log1p_table);
-    free(s->quick);
+    free(s->simd);
     free(s);
 }
 
@@ -445,7 +683,7 @@ bool schema_has_header(const struct schema *s)
 
 bool schema_has_label(const struct schema *s)
 {
-    return s->plan.label_column != ROW_NO_LABEL;
+    return s->plan.label_column != LINE_PARSER_NO_LABEL;
 }
 
 uint32_t schema_numeric_column(const struct schema *s, uint32_t i)
@@ -470,19 +708,19 @@ const char *schema_field_name(const struct schema *s, uint32_t i)
     return s->columns.names[schema_field_column(s, i)];
 }
 
-const struct row_plan *schema_plan(const struct schema *s)
+const struct line_parser_plan *schema_plan(const struct schema *s)
 {
     return &s->plan;
 }
 
-const struct row_plan *schema_plan_unlabelled(const struct schema *s)
+const struct line_parser_plan *schema_plan_unlabelled(const struct schema *s)
 {
     return &s->unlabelled;
 }
 
 bool schema_needs_moments(const struct schema *s)
 {
-    return s->plan.numeric_as == ROW_STANDARDISE && s->plan.n_numeric > 0;
+    return s->plan.numeric_as == LINE_PARSER_STANDARDISE && s->plan.n_numeric > 0;
 }
 
 void schema_set_moments(struct schema *s, const float *mean, const float *std)

@@ -17,9 +17,9 @@
 #include <stdbool.h>
 
 #include "common/status.h"
-#include "worker/data/row.h"
+#include "worker/data/line_parser.h"
 
-#define SCHEMA_COLUMNS_MAX ROW_COLUMNS_MAX
+#define SCHEMA_COLUMNS_MAX LINE_PARSER_COLUMNS_MAX
 #define SCHEMA_NAME_MAX 64u /* bytes of a column's name, with NUL */
 
 enum schema_numeric { SCHEMA_LOG1P, SCHEMA_STANDARDISE, SCHEMA_RAW, SCHEMA_BUCKET };
@@ -82,9 +82,9 @@ const char *schema_field_name(const struct schema *s, uint32_t i);
 uint32_t schema_numeric_column(const struct schema *s, uint32_t i);
 uint32_t schema_field_column(const struct schema *s, uint32_t i);
 
-/* What row_parse() follows, borrowed; and the same for files that lack the label's column. */
-const struct row_plan *schema_plan(const struct schema *s);
-const struct row_plan *schema_plan_unlabelled(const struct schema *s);
+/* What line_parser_parse() follows, borrowed; and the same for files that lack the label's column. */
+const struct line_parser_plan *schema_plan(const struct schema *s);
+const struct line_parser_plan *schema_plan_unlabelled(const struct schema *s);
 
 /* Standardisation, [n_numeric] each, copied; until set, mean 0 and std 1. A std of 0, or one
  * that is not finite, counts as 1. */

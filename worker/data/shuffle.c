@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 #define BLOCK_LINE_MAX 4096u /* bytes */
 
@@ -29,7 +28,7 @@ struct shuffle {
 
 int shuffle_new(uint32_t n_max, uint64_t seed, struct shuffle **ret_shuffle)
 {
-    struct shuffle *s = mem_try_alloc(sizeof *s + n_max * sizeof *s->slots);
+    struct shuffle *s = memory_try_alloc(sizeof *s + n_max * sizeof *s->slots);
 
     assert(n_max > 0);
     if (!s)
@@ -60,7 +59,7 @@ void shuffle_free(struct shuffle *s)
     if (is_owned(s, &s->out))
         free(s->out.line.bytes);
     if (s->block)
-        pages_free(s->block, block_bytes(s));
+        memory_unmap(s->block, block_bytes(s));
     free(s);
 }
 
@@ -77,7 +76,7 @@ static void make_block(struct shuffle *s, size_t len)
 {
     s->room_bytes = (len + 63) / 64 * 64;
     if (s->room_bytes <= BLOCK_LINE_MAX && s->room_bytes > 0)
-        s->block = pages_alloc(block_bytes(s));
+        s->block = memory_map(block_bytes(s));
 }
 
 /* More room than there is. What was there is lost. */
@@ -94,7 +93,7 @@ static int make_room(struct shuffle *s, struct slot *to, size_t len)
         return 0;
     }
     cap = cap > s->room_bytes ? cap : s->room_bytes + 1;
-    bytes = mem_try_realloc(is_owned(s, to) ? to->line.bytes : NULL, cap);
+    bytes = memory_try_realloc(is_owned(s, to) ? to->line.bytes : NULL, cap);
     if (!bytes)
         return -ENOMEM;
     to->line.bytes = bytes;

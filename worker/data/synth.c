@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
-#include "worker/data/sink.h"
+#include "common/memory.h"
+#include "worker/data/output_stream.h"
 
 #define PILOT_ROWS 4096u /* rows that the bias is fitted on */
 #define SPREAD 1.5       /* of the logits */
@@ -111,7 +111,7 @@ static double sigmoid(double z)
  * it. */
 static int fit_bias(struct synth *s, struct err *err)
 {
-    double *logits = mem_try_alloc(PILOT_ROWS * sizeof *logits), low = -50, high = 50;
+    double *logits = memory_try_alloc(PILOT_ROWS * sizeof *logits), low = -50, high = 50;
 
     if (!logits)
         return err_set(err, -ENOMEM, "no memory to make up data");
@@ -136,7 +136,8 @@ static int fit_bias(struct synth *s, struct err *err)
     return 0;
 }
 
-static int write_row(const struct synth *s, uint64_t row, struct sink *sink, struct err *err)
+static int write_row(const struct synth *s, uint64_t row, struct output_stream *sink,
+                     struct err *err)
 {
     const struct synth_options *o = s->options;
     struct stream random = { .base = hash_of(s, OF_ROW, 0, row) };
@@ -150,7 +151,7 @@ static int write_row(const struct synth *s, uint64_t row, struct sink *sink, str
     *to++ = '\n';
     if (o->on_row)
         o->on_row(o->arg, probability, label);
-    return sink_write(sink, s->line, (size_t)(to - s->line), err);
+    return output_stream_write(sink, s->line, (size_t)(to - s->line), err);
 }
 
 static int check_options(const struct synth_options *o, struct err *err)
@@ -175,13 +176,13 @@ static int init(struct synth *s, const struct synth_options *o, struct err *err)
     uint32_t n = o->n_numeric + o->n_categorical;
 
     *s = (struct synth){ .options = o, .weight_spread = SPREAD / sqrt((double)n) };
-    s->line = mem_try_alloc((n + 1) * FIELD_TEXT_MAX);
+    s->line = memory_try_alloc((n + 1) * FIELD_TEXT_MAX);
     return s->line ? fit_bias(s, err) : err_set(err, -ENOMEM, "no memory to make up data");
 }
 
 int synth_write(const struct synth_options *options, const char *path, struct err *err)
 {
-    struct sink *sink;
+    struct output_stream *sink;
     struct synth s;
     int status = check_options(options, err);
 
@@ -189,11 +190,11 @@ int synth_write(const struct synth_options *options, const char *path, struct er
         return status;
     status = init(&s, options, err);
     if (!status)
-        status = sink_open(path, &sink, err);
+        status = output_stream_open(path, &sink, err);
     if (!status) {
         for (uint64_t i = 0; i < options->rows && !status; i++)
             status = write_row(&s, options->first_row + i, sink, err);
-        status = sink_close(sink, status, err);
+        status = output_stream_close(sink, status, err);
     }
     free(s.line);
     return status;

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
-#include "worker/model/dlrm_state.h"
+#include "common/memory.h"
+#include "worker/model/dlrm_internal.h"
 
 #define LINE_FLOATS 16u
 
@@ -25,7 +25,7 @@ static void plan(struct dlrm *m)
                                      .out = cfg->dim,
                                      .n_hidden = cfg->n_bottom,
                                      .hidden = cfg->bottom,
-                                     .last = COMPUTE_RELU,
+                                     .last = DEVICE_RELU,
                                      .norm = cfg->batch_norm },
                  m->tensors, &m->n_tensors);
     mlp_init(&m->top,
@@ -34,7 +34,7 @@ static void plan(struct dlrm *m)
                                  .out = 1,
                                  .n_hidden = cfg->n_top,
                                  .hidden = cfg->top,
-                                 .last = COMPUTE_LINEAR,
+                                 .last = DEVICE_LINEAR,
                                  .norm = cfg->batch_norm,
                                  .dropout = cfg->dropout },
              m->tensors, &m->n_tensors);
@@ -45,7 +45,8 @@ static void plan(struct dlrm *m)
 /* With its last block full. */
 static size_t padded(size_t n_floats)
 {
-    const size_t unit = n_floats < SPEC_DENSE_BLOCK ? LINE_FLOATS : SPEC_DENSE_BLOCK;
+    const size_t unit =
+        n_floats < TABLE_SPEC_DENSE_BLOCK ? LINE_FLOATS : TABLE_SPEC_DENSE_BLOCK;
 
     return (n_floats + unit - 1) / unit * unit;
 }
@@ -73,12 +74,12 @@ static size_t t_bytes(const struct dlrm *m)
     return sample_bytes(m, (size_t)m->n_vectors * m->config.dim);
 }
 
-static float *take(const struct dlrm *m, size_t n_bytes)
+static float *device_memory_alloc(const struct dlrm *m, size_t n_bytes)
 {
     return m->ops->memory_alloc(m->c, n_bytes);
 }
 
-static void give(const struct dlrm *m, float *memory, size_t n_bytes)
+static void device_memory_free(const struct dlrm *m, float *memory, size_t n_bytes)
 {
     if (memory)
         m->ops->memory_free(m->c, memory, n_bytes);
@@ -86,26 +87,26 @@ static void give(const struct dlrm *m, float *memory, size_t n_bytes)
 
 static int alloc_vectors(struct dlrm *m)
 {
-    m->t = take(m, t_bytes(m));
+    m->t = device_memory_alloc(m, t_bytes(m));
     if (!m->t)
         return -ENOMEM;
-    m->dt = take(m, t_bytes(m));
+    m->dt = device_memory_alloc(m, t_bytes(m));
     if (!m->dt)
         return -ENOMEM;
     if (!m->pairs)
         return 0;
-    m->r = take(m, sample_bytes(m, m->r_width));
+    m->r = device_memory_alloc(m, sample_bytes(m, m->r_width));
     if (!m->r)
         return -ENOMEM;
-    m->dr = take(m, sample_bytes(m, m->r_width));
+    m->dr = device_memory_alloc(m, sample_bytes(m, m->r_width));
     return m->dr ? 0 : -ENOMEM;
 }
 
 static int alloc_all(struct dlrm *m)
 {
-    int status = dlrm_place_init(&m->place, m->ops, m->c, &m->config, lay_out(m));
+    int status = device_buffers_init(&m->buffers, m->ops, m->c, &m->config, lay_out(m));
 
-    dlrm_flows_init(&m->flows, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
+    device_push_encode_init(&m->encoder, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
     if (!status)
         status = alloc_vectors(m);
     if (!status && m->config.n_numeric) {
@@ -121,20 +122,20 @@ static int alloc_all(struct dlrm *m)
 
 int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct err *err)
 {
-    return dlrm_new_on(&compute_cpu, config, ret_model, err);
+    return dlrm_new_on(&device_cpu, config, ret_model, err);
 }
 
-int dlrm_new_on(const struct compute_ops *ops, const struct dlrm_config *config,
+int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
                 struct dlrm **ret_model, struct err *err)
 {
-    const struct compute_options options = { config->n_threads ? config->n_threads : 1,
-                                             config->products };
+    const struct device_options options = { config->n_threads ? config->n_threads : 1,
+                                            config->products };
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 
     if (status)
         return status;
-    m = mem_alloc(sizeof *m);
+    m = memory_alloc(sizeof *m);
     m->config = *config;
     m->ops = ops;
     status = m->ops->open(&options, &m->c, err);
@@ -161,13 +162,12 @@ void dlrm_free(struct dlrm *m)
         return;
     mlp_deinit(&m->bottom);
     mlp_deinit(&m->top);
-    dlrm_flows_deinit(&m->flows);
-    dlrm_place_deinit(&m->place);
-    give(m, m->t, t_bytes(m));
-    give(m, m->dt, t_bytes(m));
-    give(m, m->r, sample_bytes(m, m->r_width));
-    give(m, m->dr, sample_bytes(m, m->r_width));
-    free(m->peeked);
+    device_push_encode_deinit(&m->encoder);
+    device_buffers_deinit(&m->buffers);
+    device_memory_free(m, m->t, t_bytes(m));
+    device_memory_free(m, m->dt, t_bytes(m));
+    device_memory_free(m, m->r, sample_bytes(m, m->r_width));
+    device_memory_free(m, m->dr, sample_bytes(m, m->r_width));
     m->ops->close(m->c);
     free(m);
 }
@@ -198,22 +198,22 @@ struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i)
 
 size_t dlrm_dense_floats(const struct dlrm *m)
 {
-    return m->place.dense_floats;
+    return m->buffers.dense_floats;
 }
 
 float *dlrm_dense(const struct dlrm *m)
 {
-    return m->place.host_values;
+    return m->buffers.host_values;
 }
 
 void dlrm_use(struct dlrm *m, float *values, float *grads)
 {
-    dlrm_place_use(&m->place, values, grads);
+    device_buffers_use(&m->buffers, values, grads);
     for (uint32_t i = 0; i < m->n_tensors; i++) {
         struct dlrm_tensor *t = &m->tensors[i];
 
-        t->values = m->place.host_values + t->at;
-        t->grads = m->place.host_grads + t->at;
+        t->values = m->buffers.host_values + t->at;
+        t->grads = m->buffers.host_grads + t->at;
     }
 }
 
@@ -230,17 +230,17 @@ void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes)
 
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
 {
-    return dlrm_rows_keep(&m->place.rows, n_bytes);
+    return device_row_cache_keep(&m->buffers.rows, n_bytes);
 }
 
 bool dlrm_keeps_rows(const struct dlrm *m)
 {
-    return m->place.rows.n_places > 0;
+    return m->buffers.rows.n_places > 0;
 }
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
 {
-    return (struct dlrm_row_counts){ m->place.rows.n_copied, m->place.rows.n_kept };
+    return (struct dlrm_row_counts){ m->buffers.rows.n_copied, m->buffers.rows.n_kept };
 }
 
 bool dlrm_encodes(const struct dlrm *m)
@@ -248,42 +248,43 @@ bool dlrm_encodes(const struct dlrm *m)
     return !m->ops->shares_memory;
 }
 
-uint32_t dlrm_n_flows(const struct dlrm *m)
+uint32_t dlrm_n_gradients(const struct dlrm *m)
 {
-    return m->flows.n;
+    return m->encoder.n;
 }
 
 static bool is_at_rest(const struct dlrm *m)
 {
     for (uint32_t i = 0; i < DLRM_SLOTS; i++)
-        if (m->place.slots[i].busy)
+        if (m->buffers.slots[i].busy)
             return false;
     return true;
 }
 
-int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows)
+int dlrm_residual_reserve(struct dlrm *m, uint32_t gradient, uint32_t n_rows)
 {
     assert(is_at_rest(m) && dlrm_encodes(m));
-    return dlrm_flows_owe(&m->flows, flow, n_rows);
+    return device_push_encode_reserve_residual(&m->encoder, gradient, n_rows);
 }
 
-void dlrm_owed_release(struct dlrm *m)
+void dlrm_residual_release(struct dlrm *m)
 {
     assert(is_at_rest(m));
-    dlrm_flows_release(&m->flows);
+    device_push_encode_release_residuals(&m->encoder);
 }
 
-int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,
-                  const float *rows)
+int dlrm_residual_put(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,
+                      const float *rows)
 {
     assert(is_at_rest(m) && dlrm_encodes(m));
-    return dlrm_flows_put(&m->flows, flow, at, n, rows);
+    return device_push_encode_put_residual(&m->encoder, gradient, at, n, rows);
 }
 
-int dlrm_owed_get(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n, float *rows)
+int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,
+                      float *rows)
 {
     assert(is_at_rest(m) && dlrm_encodes(m));
-    return dlrm_flows_get(&m->flows, flow, at, n, rows);
+    return device_push_encode_get_residual(&m->encoder, gradient, at, n, rows);
 }
 
 /* Floats of D in front of the bags. */
@@ -376,11 +377,11 @@ static void backward(struct dlrm *m, const struct dlrm_io *io)
     backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, const struct dlrm_io *io, enum dlrm_place_way way)
+static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_pass pass)
 {
     const struct mlp_layer *head = mlp_last(&m->top);
 
-    if (way == PLACE_PREDICT) {
+    if (pass == DEVICE_BUFFERS_PREDICT) {
         forward(m, io, MLP_EVAL);
         m->ops->prob(m->c, io->n, head->y, io->probs);
         return;
@@ -394,30 +395,30 @@ static void make(struct dlrm *m, const struct dlrm_io *io, enum dlrm_place_way w
 
 /* Everything of a step but the wait for it. */
 static int begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step,
-                 enum dlrm_place_way way)
+                 enum device_buffers_pass pass)
 {
-    const struct dlrm_travel *travel = way == PLACE_TRAIN ? step->travel : NULL;
+    const struct dlrm_encoded *encoded = pass == DEVICE_BUFFERS_TRAIN ? step->encoded : NULL;
     struct dlrm_io io;
     int status;
 
     assert(step->batch->n <= m->config.batch_max && !step->wide == !m->config.wide);
     assert(step->batch->n_numeric == m->config.n_numeric &&
            step->batch->n_fields == m->config.n_fields);
-    status = travel ? dlrm_flows_make_room(&m->flows, slot, travel) : 0;
+    status = encoded ? device_push_encode_reserve(&m->encoder, slot, encoded) : 0;
     if (!status)
-        status = dlrm_place_in(&m->place, slot, step, way, &io);
+        status = device_buffers_in(&m->buffers, slot, step, pass, &io);
     if (status)
         return status;
-    if (travel)
-        dlrm_flows_in(&m->flows, slot, travel, &io);
+    if (encoded)
+        device_push_encode_in(&m->encoder, slot, encoded, &io);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, slot, io.key))
-        make(m, &io, way);
+        make(m, &io, pass);
     m->ops->end(m->c, slot);
-    dlrm_place_out(&m->place, slot, step, way);
-    if (travel)
-        dlrm_flows_out(&m->flows, slot, travel);
+    device_buffers_out(&m->buffers, slot, step, pass);
+    if (encoded)
+        device_push_encode_out(&m->encoder, slot, encoded);
     return 0;
 }
 
@@ -428,13 +429,13 @@ uint32_t dlrm_n_slots(const struct dlrm *m)
 
 int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step)
 {
-    assert(step->travel ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
-    return begin(m, slot, step, PLACE_TRAIN);
+    assert(step->encoded ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
+    return begin(m, slot, step, DEVICE_BUFFERS_TRAIN);
 }
 
 int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss)
 {
-    return dlrm_place_wait(&m->place, slot, ret_loss);
+    return device_buffers_wait(&m->buffers, slot, ret_loss);
 }
 
 int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss)
@@ -447,12 +448,12 @@ int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss)
 int dlrm_predict(struct dlrm *m, const struct dlrm_step *step)
 {
     double none;
-    int status = begin(m, 0, step, PLACE_PREDICT);
+    int status = begin(m, 0, step, DEVICE_BUFFERS_PREDICT);
 
-    return status ? status : dlrm_place_wait(&m->place, 0, &none);
+    return status ? status : device_buffers_wait(&m->buffers, 0, &none);
 }
 
 const float *dlrm_probs(const struct dlrm *m)
 {
-    return m->place.probs;
+    return m->buffers.probs;
 }

@@ -24,11 +24,10 @@
 #include <stdbool.h>
 
 #include "common/status.h"
-#include "proto/spec.h"
-#include "worker/compute/compute.h"
+#include "proto/table_spec.h"
+#include "worker/compute/device.h"
 #include "worker/model/dlrm_config.h"
-#include "worker/model/dlrm_step.h"
-#include "worker/model/dlrm_tensor.h"
+#include "worker/model/dlrm_types.h"
 
 struct dlrm;
 
@@ -37,7 +36,7 @@ int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct e
     MUST_CHECK;
 
 /* The same on a device of the caller's choice. ops are borrowed for life. */
-int dlrm_new_on(const struct compute_ops *ops, const struct dlrm_config *config,
+int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
                 struct dlrm **ret_model, struct err *err) MUST_CHECK;
 void dlrm_free(struct dlrm *m);
 
@@ -60,52 +59,52 @@ size_t dlrm_dense_floats(const struct dlrm *m);
 float *dlrm_dense(const struct dlrm *m);
 void dlrm_use(struct dlrm *m, float *values, float *grads);
 
-/* Of the host, zeroed: what a step is given and fills is copied fastest from and to there. NULL: there is
- * none left. Any thread, also while another one makes steps. */
+/* Zeroed host memory from which the device's copies are fastest: for the arrays of steps. NULL: out of
+ * memory. Any thread, also during steps. */
 void *dlrm_host_alloc(struct dlrm *m, size_t n_bytes) MUST_CHECK;
 void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes); /* NULL is fine */
 
-/* On a device that has memory of its own: rows stay there in up to n_bytes of it, so that those that steps know again
- * (dlrm_step.versions) are not copied again. At most once, before the first step; steps are then ended in the order of their
- * begins, and a failure of one is that of all that are under way. Nothing on other devices, or without room for a row.
- * -ENOMEM: no row stays. */
+/* On a device with memory of its own: caches rows in up to n_bytes of it, so that rows with known versions
+ * (dlrm_step.versions) are not copied again. At most once, before the first step. Steps then end in the order of their
+ * begins, and a failure of one fails all in flight. Does nothing on other devices, or if no row fits. -ENOMEM: no
+ * cache. */
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes) MUST_CHECK;
 
-/* Do rows stay there? */
+/* True if the device caches rows. */
 bool dlrm_keeps_rows(const struct dlrm *m);
 
-/* Rows of training steps that were copied to a device's memory, and that had stayed there. */
+/* Rows of training steps: copied to the device's memory, and found in its cache. */
 struct dlrm_row_counts {
     uint64_t n_copied, n_kept;
 };
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m);
 
-/* Can gradients leave encoded (dlrm_travel.h)? On a device that has memory of its own. */
+/* True if the device encodes gradients (dlrm_types.h): it has memory of its own. */
 bool dlrm_encodes(const struct dlrm *m);
 
-/* Flows of a step's gradients: DLRM_DENSE, and one for each tensor. */
-uint32_t dlrm_n_flows(const struct dlrm *m);
+/* Arrays of gradients of a step: DLRM_DENSE, and one for each tensor. */
+uint32_t dlrm_n_gradients(const struct dlrm *m);
 
-/* Room for n_rows owed rows of a flow, all 0 at first; once for each flow, no step under way. -ENOMEM. */
-int dlrm_owed_reserve(struct dlrm *m, uint32_t flow, uint32_t n_rows) MUST_CHECK;
+/* Reserves n_rows residual rows for one of them, all 0; once for each, no step in flight. -ENOMEM. */
+int dlrm_residual_reserve(struct dlrm *m, uint32_t gradient, uint32_t n_rows) MUST_CHECK;
 
-/* That of all flows is the device's again, and may be reserved anew. No step is under way. */
-void dlrm_owed_release(struct dlrm *m);
+/* Frees all residual rows; they may be reserved anew. No step is in flight. */
+void dlrm_residual_release(struct dlrm *m);
 
-/* Owed rows at[0 .. n) of a flow, from or to rows [n][width] of the host. No step is under way. -ENOMEM, or the
- * device's errors. */
-int dlrm_owed_put(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n,
-                  const float *rows) MUST_CHECK;
-int dlrm_owed_get(struct dlrm *m, uint32_t flow, const uint32_t *at, uint32_t n, float *rows)
-    MUST_CHECK;
+/* Copies residual rows at[0 .. n) from or to rows [n][width] of the host. No step is in flight. -ENOMEM, or the device's
+ * errors. */
+int dlrm_residual_put(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,
+                      const float *rows) MUST_CHECK;
+int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,
+                      float *rows) MUST_CHECK;
 
 /*
  * One training step: gradients of the mean loss in every tensor's grads, in step->row_grads and
  * step->wide_grads. *ret_loss: the mean loss over the batch (without L2), in double, sums in blocks
- * (compute.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
+ * (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
  *
- * In two halves, up to dlrm_n_slots() steps may be under way, each in a slot of its own, so that the
+ * In two halves, up to dlrm_n_slots() steps may be in flight, each in a slot of its own, so that the
  * copies of one run beside the ops of another: their ops run in the order of the begins, and the
  * dense arrays are those in use at the begin. After a begin that failed no end is due; after any
  * other the arrays of the step stay as they are until its end.
@@ -116,19 +115,8 @@ int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step)
 int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss) MUST_CHECK;
 
 /* Probabilities of the batch's samples, as evaluation has them: running statistics, no dropout. No step
- * is under way. They stay until the next prediction. */
+ * is in flight. They stay until the next prediction. */
 int dlrm_predict(struct dlrm *m, const struct dlrm_step *step) MUST_CHECK;
 const float *dlrm_probs(const struct dlrm *m);
-
-/*
- * Intermediates of the last step, for tests:
- *
- *     bot_I_pre bot_I_out bag_F T Zflat R top_I_pre top_I_out logit prob
- *
- * and d_ before each but prob. They are looked up or computed anew, nothing is kept for them.
- * Valid until the next call on m. NULL for a name that is unknown or does not exist in this
- * model; NULL without memory.
- */
-const float *dlrm_peek(struct dlrm *m, const char *name, uint32_t *ret_n);
 
 #endif

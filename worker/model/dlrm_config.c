@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
 {
@@ -80,7 +80,7 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
     int status = check_range("batch", config->batch_max, 1, DLRM_BATCH_MAX, err);
 
     if (!status)
-        status = check_range("dim", config->dim, 1, SPEC_DIM_MAX, err);
+        status = check_range("dim", config->dim, 1, TABLE_SPEC_DIM_MAX, err);
     if (!status)
         status = check_range("the number of numeric columns", config->n_numeric, 0,
                              DLRM_WIDTH_MAX, err);

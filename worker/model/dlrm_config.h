@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_BATCH_MAX (1u << 20)
@@ -28,7 +28,7 @@ struct dlrm_config {
 
     uint32_t
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
-    enum compute_products products;
+    enum device_products products;
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was

@@ -12,7 +12,7 @@ static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_t
 
     assert(*n_tensors < DLRM_TENSORS_MAX);
     (*n_tensors)++;
-    *t = (struct dlrm_tensor){ .init = SPEC_INIT_ZERO };
+    *t = (struct dlrm_tensor){ .init = TABLE_SPEC_INIT_ZERO };
     snprintf(t->name, sizeof t->name, "%s.%u.%s", mlp, layer, what);
     return t;
 }
@@ -23,11 +23,11 @@ static void add_product(struct mlp_layer *l, const char *mlp, uint32_t i,
 {
     l->w = add_tensor(tensors, n_tensors, mlp, i, "W");
     l->w->n_floats = l->in * l->out;
-    l->w->init = SPEC_INIT_NORMAL;
+    l->w->init = TABLE_SPEC_INIT_NORMAL;
     l->w->init_scale = (float)sqrt(2 / ((double)l->in + (double)l->out));
     l->b = add_tensor(tensors, n_tensors, mlp, i, "b");
     l->b->n_floats = l->out;
-    l->b->init = SPEC_INIT_NORMAL;
+    l->b->init = TABLE_SPEC_INIT_NORMAL;
     l->b->init_scale = (float)sqrt(1 / (double)l->out);
 }
 
@@ -53,11 +53,11 @@ void mlp_init(struct mlp *mlp, const struct mlp_plan *plan, struct dlrm_tensor *
         const bool hidden = i < plan->n_hidden;
 
         *l = (struct mlp_layer){ .in = in, .out = hidden ? plan->hidden[i] : plan->out };
-        l->act = hidden ? COMPUTE_RELU : plan->last;
+        l->act = hidden ? DEVICE_RELU : plan->last;
         l->dropout = hidden ? plan->dropout : 0;
         l->ldy = in = l->out;
         add_product(l, plan->name, i, tensors, n_tensors);
-        if (plan->norm && l->act == COMPUTE_RELU)
+        if (plan->norm && l->act == DEVICE_RELU)
             add_norm(l, plan->name, i, tensors, n_tensors);
     }
 }
@@ -84,12 +84,12 @@ static size_t stats_bytes(const struct mlp_layer *l)
     return 3 * (size_t)l->out * sizeof(float);
 }
 
-static float *take(const struct mlp *mlp, size_t n_bytes)
+static float *device_memory_alloc(const struct mlp *mlp, size_t n_bytes)
 {
     return mlp->ops->memory_alloc(mlp->c, n_bytes);
 }
 
-static void give(const struct mlp *mlp, float *memory, size_t n_bytes)
+static void device_memory_free(const struct mlp *mlp, float *memory, size_t n_bytes)
 {
     if (memory)
         mlp->ops->memory_free(mlp->c, memory, n_bytes);
@@ -98,18 +98,18 @@ static void give(const struct mlp *mlp, float *memory, size_t n_bytes)
 static int alloc_layer(const struct mlp *mlp, struct mlp_layer *l)
 {
     if (!l->y)
-        l->y = l->own_y = take(mlp, layer_bytes(mlp, l));
+        l->y = l->own_y = device_memory_alloc(mlp, layer_bytes(mlp, l));
     if (!l->y)
         return -ENOMEM;
-    l->dy = take(mlp, layer_bytes(mlp, l));
+    l->dy = device_memory_alloc(mlp, layer_bytes(mlp, l));
     if (!l->dy)
         return -ENOMEM;
     if (!l->gamma)
         return 0;
-    l->pre = take(mlp, layer_bytes(mlp, l));
+    l->pre = device_memory_alloc(mlp, layer_bytes(mlp, l));
     if (!l->pre)
         return -ENOMEM;
-    l->stats = take(mlp, stats_bytes(l));
+    l->stats = device_memory_alloc(mlp, stats_bytes(l));
     return l->stats ? 0 : -ENOMEM;
 }
 
@@ -133,10 +133,10 @@ void mlp_deinit(struct mlp *mlp)
     for (uint32_t i = 0; i < mlp->n_layers; i++) {
         const struct mlp_layer *l = &mlp->layers[i];
 
-        give(mlp, l->own_y, layer_bytes(mlp, l));
-        give(mlp, l->dy, layer_bytes(mlp, l));
-        give(mlp, l->pre, layer_bytes(mlp, l));
-        give(mlp, l->stats, stats_bytes(l));
+        device_memory_free(mlp, l->own_y, layer_bytes(mlp, l));
+        device_memory_free(mlp, l->dy, layer_bytes(mlp, l));
+        device_memory_free(mlp, l->pre, layer_bytes(mlp, l));
+        device_memory_free(mlp, l->stats, stats_bytes(l));
     }
     *mlp = (struct mlp){ 0 };
 }
@@ -186,7 +186,7 @@ void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass
         l->x = x;
         linear = linear_of(l, n);
         if (l->gamma) {
-            mlp->ops->linear_forward(mlp->c, &linear, COMPUTE_LINEAR, l->pre, l->out);
+            mlp->ops->linear_forward(mlp->c, &linear, DEVICE_LINEAR, l->pre, l->out);
             forward_norm(mlp, l, n, pass);
         } else {
             mlp->ops->linear_forward(mlp->c, &linear, l->act, l->y, l->ldy);
@@ -200,10 +200,10 @@ void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass
 
 static bool has_relu(const struct mlp_layer *l)
 {
-    return l->act == COMPUTE_RELU;
+    return l->act == DEVICE_RELU;
 }
 
-/* With a norm in between, ReLU's way back is the norm's business. */
+/* With a norm in between, the norm applies ReLU's mask. */
 const struct relu_mask *mlp_mask(const struct mlp_layer *l, struct relu_mask *mask)
 {
     *mask = (struct relu_mask){ l->y, l->ldy, keep_scale(l) };

@@ -14,8 +14,8 @@
 #ifndef WORKER_MODEL_MLP_H
 #define WORKER_MODEL_MLP_H
 
-#include "worker/compute/compute.h"
-#include "worker/model/dlrm_tensor.h"
+#include "worker/compute/device.h"
+#include "worker/model/dlrm_types.h"
 
 #define MLP_LAYERS_MAX 9u
 
@@ -23,7 +23,7 @@ enum mlp_pass { MLP_EVAL, MLP_TRAIN };
 
 struct mlp_layer {
     uint32_t in, out;
-    enum compute_act act;
+    enum device_act act;
     float dropout;                                 /* 0: none */
     struct dlrm_tensor *w, *b;                     /* borrowed */
     struct dlrm_tensor *gamma, *beta, *mean, *var; /* borrowed; NULL without norm */
@@ -36,7 +36,7 @@ struct mlp_layer {
 };
 
 struct mlp {
-    const struct compute_ops *ops;
+    const struct device_ops *ops;
     struct compute *c; /* borrowed */
     uint32_t n_layers, n_max;
     struct mlp_layer layers[MLP_LAYERS_MAX];
@@ -47,7 +47,7 @@ struct mlp_plan {
     uint32_t in, out;
     uint32_t n_hidden;
     const uint32_t *hidden; /* widths */
-    enum compute_act last;
+    enum device_act last;
     bool norm;     /* of each layer with ReLU */
     float dropout; /* of each hidden layer */
 };
@@ -72,8 +72,8 @@ struct mlp_layer *mlp_last(struct mlp *mlp);
 void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass,
                  const uint64_t *drop_keys);
 
-/* What a gradient of l's y must go through to become l's dy: who writes it applies it on the
- * way. *mask holds the answer; NULL: nothing. */
+/* The mask that turns a gradient of l's y into l's dy; the op that writes the gradient applies it. Returns mask, or NULL: there
+ * is none. */
 const struct relu_mask *mlp_mask(const struct mlp_layer *l, struct relu_mask *mask);
 
 /* After a training forward. The last layer's dy is filled. Fills the tensors' grads, and dx

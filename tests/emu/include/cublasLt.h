@@ -2,8 +2,8 @@
  * The calls of cublasLt that the worker makes, with cublasLt's names and numbers, for machines that have none: they are done by
  * tests/emu/lt.c, in double.
  */
-#ifndef EMU_CUBLASLT_H
-#define EMU_CUBLASLT_H
+#ifndef TESTS_EMU_INCLUDE_CUBLASLT_H
+#define TESTS_EMU_INCLUDE_CUBLASLT_H
 
 #include <stdint.h>
 

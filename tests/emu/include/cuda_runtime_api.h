@@ -2,8 +2,8 @@
  * The calls of CUDA's runtime that the worker makes, with CUDA's names and numbers, for machines that have no CUDA: they are
  * done by tests/emu/rt.c. -idirafter finds this one only where the real one is not.
  */
-#ifndef EMU_CUDA_RUNTIME_API_H
-#define EMU_CUDA_RUNTIME_API_H
+#ifndef TESTS_EMU_INCLUDE_CUDA_RUNTIME_API_H
+#define TESTS_EMU_INCLUDE_CUDA_RUNTIME_API_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
  * As much of cmocka as the tests use that run on a GPU, for machines without cmocka. A test that fails says where, and
  * the next one runs.
  */
-#ifndef TESTS_GPU_CMOCKA_H
-#define TESTS_GPU_CMOCKA_H
+#ifndef TESTS_GPU_INCLUDE_CMOCKA_H
+#define TESTS_GPU_INCLUDE_CMOCKA_H
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -58,6 +58,12 @@ static jmp_buf cmocka_out;
     do {                                                                        \
         if (memcmp(a, b, n) != 0)                                               \
             fail_msg("%s and %s differ within %zu bytes", #a, #b, (size_t)(n)); \
+    } while (0)
+
+#define assert_memory_not_equal(a, b, n)                                       \
+    do {                                                                       \
+        if (memcmp(a, b, n) == 0)                                              \
+            fail_msg("%s and %s are the same %zu bytes", #a, #b, (size_t)(n)); \
     } while (0)
 
 #define cmocka_run_group_tests(tests, open, close) \

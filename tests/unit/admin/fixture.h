@@ -10,23 +10,23 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "server/admin/report.h"
+#include "common/memory.h"
+#include "server/admin/stats.h"
 
 #define NASTY "a\"b\\c\nd\x01\xff<script>"
 
 struct fixture {
     struct node_report node;
     const struct shard_report *shards[3];
-    struct report_wait waits[1];
+    struct stats_wait waits[1];
 };
 
 static inline void fixture_job(struct shard_report *r, uint32_t s)
 {
     r->n_jobs = 1;
-    r->jobs = mem_alloc(sizeof *r->jobs);
+    r->jobs = memory_alloc(sizeof *r->jobs);
     snprintf(r->jobs[0].name, sizeof r->jobs[0].name, "criteo");
-    r->jobs[0].mode = SPEC_MODE_SSP;
+    r->jobs[0].mode = TABLE_SPEC_MODE_SSP;
     r->jobs[0].bound = 4;
     r->jobs[0].n_workers = 2;
     r->jobs[0].min_clock = 7 + s;
@@ -35,9 +35,9 @@ static inline void fixture_job(struct shard_report *r, uint32_t s)
     for (uint32_t i = 0; i < 17; i++) /* ten of 0, five of 3, two of 40 */
         histogram_record(&r->jobs[0].staleness, i < 10 ? 0 : i < 15 ? 3 : 40);
     r->n_workers = 2;
-    r->workers = mem_alloc(2 * sizeof *r->workers);
+    r->workers = memory_alloc(2 * sizeof *r->workers);
     for (uint32_t i = 0; i < 2; i++) {
-        struct report_worker *w = &r->workers[i];
+        struct stats_worker *w = &r->workers[i];
 
         snprintf(w->job, sizeof w->job, "criteo");
         snprintf(w->name, sizeof w->name, i ? NASTY : "psworker host:12");
@@ -51,7 +51,7 @@ static inline void fixture_job(struct shard_report *r, uint32_t s)
 
 static inline struct shard_report *fixture_shard(uint32_t s)
 {
-    struct shard_report *r = mem_alloc(sizeof *r);
+    struct shard_report *r = memory_alloc(sizeof *r);
 
     r->made_mono_ms = 10000 - 100;
     r->shard = 2 + s;
@@ -71,19 +71,19 @@ static inline struct shard_report *fixture_shard(uint32_t s)
     for (uint64_t i = 1; i <= 100; i++)
         histogram_record(&r->requests[FRAME_PULL].latency_ns, i * 10000);
     r->n_tables = 2;
-    r->tables = mem_alloc(2 * sizeof *r->tables);
-    snprintf(r->tables[0].spec.name, SPEC_NAME_MAX, "emb");
+    r->tables = memory_alloc(2 * sizeof *r->tables);
+    snprintf(r->tables[0].spec.name, TABLE_SPEC_NAME_MAX, "emb");
     r->tables[0].spec.dim = 16;
-    r->tables[0].spec.optim = SPEC_ADAGRAD;
+    r->tables[0].spec.optim = TABLE_SPEC_ADAGRAD;
     r->tables[0].spec.params.learning_rate = 0.01f;
-    r->tables[0].spec.storage = SPEC_BF16;
-    r->tables[0].spec.limits = (struct spec_limits){ .idle_clocks = 70,
-                                                     .victims = SPEC_VICTIMS_OLDEST,
-                                                     .max_bytes = 8 };
+    r->tables[0].spec.storage = TABLE_SPEC_BF16;
+    r->tables[0].spec.limits = (struct table_spec_limits){ .idle_clocks = 70,
+                                                           .victims = TABLE_SPEC_VICTIMS_OLDEST,
+                                                           .max_bytes = 8 };
     r->tables[0].n_rows = 500;
     r->tables[0].slab_bytes = 500 * 120;
     r->tables[0].index_bytes = 500 * 8;
-    r->tables[0].sketch_bytes = 64;
+    r->tables[0].count_min_bytes = 64;
     r->tables[0].payload_bytes = 104;
     r->tables[0].row_bytes = 120;
     r->tables[0].bytes_max = 4;
@@ -94,11 +94,11 @@ static inline struct shard_report *fixture_shard(uint32_t s)
     r->tables[0].rows_rare = 0;
     r->tables[0].rows_unadmitted = 77;
     r->tables[0].n_pushes = 30 + s;
-    snprintf(r->tables[1].spec.name, SPEC_NAME_MAX, "top\\w\"");
+    snprintf(r->tables[1].spec.name, TABLE_SPEC_NAME_MAX, "top\\w\"");
     r->tables[1].n_rows = 3;
     fixture_job(r, s);
     r->n_waits = 1;
-    r->waits = mem_alloc(sizeof *r->waits);
+    r->waits = memory_alloc(sizeof *r->waits);
     snprintf(r->waits[0].what, sizeof r->waits[0].what, "parked pull");
     snprintf(r->waits[0].who, sizeof r->waits[0].who, "job criteo, worker 0 (" NASTY ")");
     snprintf(r->waits[0].why, sizeof r->waits[0].why,
@@ -122,12 +122,12 @@ static inline void fixture_init(struct fixture *f)
                                     .n_shards = 2,
                                     .shards_per_node = 2,
                                     .started_unix_ms = 1700000000123,
-                                    .now_unix_ms = 1700000060123,
-                                    .now_mono_ms = 10000,
+                                    .clock_unix_ms = 1700000060123,
+                                    .clock_mono_ms = 10000,
                                     .pid = 77,
                                     .rss_bytes = 1 << 20,
                                     .ready = true,
-                                    .door = { .refused_greetings = 3 },
+                                    .listener = { .refused_greetings = 3 },
                                     .n_waits = 1,
                                     .waits = f->waits,
                                     .shards = f->shards };

@@ -15,7 +15,7 @@ static void with_report(void *node, void (*use)(void *arg, const struct node_rep
     use(arg, node);
 }
 
-static int dial(const char *address)
+static int connector(const char *address)
 {
     struct sockaddr_in to = { .sin_family = AF_INET };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -31,7 +31,7 @@ static int dial(const char *address)
 static size_t send_bytes(const char *address, const void *request, size_t request_bytes,
                          char *dst, size_t n_bytes)
 {
-    int fd = dial(address);
+    int fd = connector(address);
     size_t done = 0;
     ssize_t n;
 
@@ -165,13 +165,13 @@ static void rubbish_and_endless_headers_end_their_connection_only(void **state)
     (void)state;
     memset(request, 'a', sizeof request - 1);
     memcpy(request, "GET / HTTP/1.1\r\nX: ", 19);
-    fd = dial(http_address(h));
+    fd = connector(http_address(h));
     (void)!send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
     while (recv(fd, answer, sizeof answer, 0) > 0)
         ;
     close(fd);
     talk(http_address(h), "\x01\x02 PSD1 \r\n\r\n", answer, sizeof answer);
-    fd = dial(http_address(h)); /* says nothing, and is still there */
+    fd = connector(http_address(h)); /* says nothing, and is still there */
     assert_answer(h, "GET /healthz", "200", "ok");
     http_stop(h);
     close(fd);
@@ -182,18 +182,18 @@ static void rubbish_and_endless_headers_end_their_connection_only(void **state)
 static void a_greeting_that_was_meant_for_the_other_port_is_answered(void **state)
 {
     const struct hello hello = { .version_min = 1, .version_max = 1, .role = "worker" };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     char answer[1 << 12];
     struct fixture f;
     struct http *h = started(&f);
 
     (void)state;
     assert_int_equal(message_write_hello(&frame, 1, &hello), 0);
-    send_bytes(http_address(h), buf_front(&frame), buf_len(&frame), answer, sizeof answer);
+    send_bytes(http_address(h), bytes_front(&frame), bytes_len(&frame), answer, sizeof answer);
     assert_int_equal(strncmp(answer, "HTTP/1.1 400 ", 13), 0);
     assert_non_null(strstr(answer, "this is the stats port"));
     assert_answer(h, "GET /healthz", "200", "ok");
-    buf_deinit(&frame);
+    bytes_deinit(&frame);
     http_stop(h);
     fixture_deinit(&f);
 }
@@ -250,8 +250,10 @@ static void an_ipv6_address_works(void **state)
     fixture_init(&f);
     status = http_start("[::1]:0", with_report, &f.node, &h, &err);
     fixture_deinit(&f);
-    if (status)
-        skip(); /* a machine without IPv6 */
+    if (status) {
+        print_message("skipped: this machine has no IPv6: %s\n", err.text);
+        skip();
+    }
     assert_int_equal(strncmp(http_address(h), "[::1]:", 6), 0);
     http_stop(h);
 }

@@ -72,7 +72,7 @@ struct fake {
     int port;
     uv_thread_t thread;
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
     uv_tcp_t listener;
     uv_async_t stop;
     uv_sem_t started;
@@ -89,7 +89,7 @@ struct fake_conn {
     struct channel channel;
     struct fake *fake;
     struct fake_conn *next;
-    uint32_t shard; /* or MESSAGE_SHARD_DOOR */
+    uint32_t shard; /* or MESSAGE_SHARD_LISTENER */
     uint64_t incarnation;
     long n_frames;
 };

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "proto/route.h"
+#include "proto/placement.h"
 #include "tests/unit/client/fake_shard.h"
 #include "worker/client/ps.h"
 
@@ -22,9 +22,9 @@
 
 static inline struct table_spec make_spec(const char *name)
 {
-    struct table_spec spec = { .kind = SPEC_SPARSE,
+    struct table_spec spec = { .kind = TABLE_SPEC_SPARSE,
                                .dim = FAKE_DIM,
-                               .params = spec_optim_defaults(SPEC_SGD) };
+                               .params = table_spec_optim_defaults(TABLE_SPEC_SGD) };
 
     snprintf(spec.name, sizeof spec.name, "%s", name);
     return spec;
@@ -32,9 +32,11 @@ static inline struct table_spec make_spec(const char *name)
 
 static inline struct ps_options make_options(const char *servers)
 {
-    return (struct ps_options){
-        .servers = servers, .name = "test", .job = "j", .n_workers = 1, .mode = SPEC_MODE_ASYNC
-    };
+    return (struct ps_options){ .servers = servers,
+                                .name = "test",
+                                .job = "j",
+                                .n_workers = 1,
+                                .mode = TABLE_SPEC_MODE_ASYNC };
 }
 
 static const uint64_t keys[N_KEYS] = { 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, UINT64_MAX };
@@ -120,7 +122,8 @@ static inline void check_applied_once(struct fake *f)
     }
     for (i = 0; i < N_KEYS; i++)
         assert_memory_equal(
-            fake_row(&f->shards[route_shard(keys[i], 0, f->plan.n_shards)], keys[i])->values,
+            fake_row(&f->shards[placement_shard(keys[i], 0, f->plan.n_shards)], keys[i])
+                ->values,
             want + i * FAKE_DIM, FAKE_DIM * sizeof(float));
 }
 

@@ -292,15 +292,15 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
     pull.table = rig.table;
     for (clock = 0; clock < N_STEPS; clock++) {
         for (k = 0, status = -1; status; k++, n_failed += status != 0) {
-            mem_fail_after(k);
+            memory_fail_after(k);
             status = push_step(rig.c, rig.table, clock, &err);
-            mem_fail_after(-1);
+            memory_fail_after(-1);
             assert_true(status == 0 || (status == -ENOMEM && clock == 0));
         }
         for (k = 0, status = -1; status; k++, n_failed += status != 0) {
-            mem_fail_after(k);
+            memory_fail_after(k);
             status = ps_pull_start(rig.c, clock + 1, &pull, 1, &err);
-            mem_fail_after(-1);
+            memory_fail_after(-1);
             assert_true(status == 0 || status == -ENOMEM);
         }
         assert_int_equal(ps_pull_wait(rig.c, &err), 0);

@@ -390,7 +390,7 @@ static void on_notice(void *arg, const char *sentence)
         uv_sem_post(&f->joins_again);
 }
 
-static uint64_t on_push(void *arg, uint32_t shard, const struct push *push)
+static uint64_t on_push(void *arg, uint32_t shard, const struct request *push)
 {
     struct fenced_push *f = arg;
     struct err err;

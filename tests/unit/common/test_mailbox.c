@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/mailbox.h"
-#include "common/mem.h"
+#include "common/memory.h"
 
 #define N_POSTERS 4
 #define N_MAILS 5000
@@ -45,7 +45,7 @@ static void on_letter(struct mail *mail, void *owner)
 
 static struct mail *letter_new(struct office *office, uint32_t poster, uint32_t number)
 {
-    struct letter *letter = mem_alloc(sizeof *letter);
+    struct letter *letter = memory_alloc(sizeof *letter);
 
     letter->mail.run = on_letter;
     letter->office = office;

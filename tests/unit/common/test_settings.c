@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/unit/common/settings_example.h"
 
 static struct example_settings s;
@@ -325,9 +325,9 @@ static void without_memory_for_the_kth_item_loading_fails_and_leaves_nothing(voi
 
     (void)state;
     for (k = 2; status != 0; k++) { /* the fallbacks take two */
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = EXAMPLE_LOAD(&s, &action, &err, "--servers", "a,b,c,d", "--data=x");
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         if (status != 0) {
             assert_int_equal(status, PS_ESETTING);
             assert_non_null(strstr(err.text, "does not fit into memory"));

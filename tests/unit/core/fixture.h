@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
-#include "proto/keys.h"
-#include "proto/route.h"
-#include "server/core/optim_catalog.h"
+#include "proto/key_codec.h"
+#include "proto/placement.h"
+#include "server/core/optimizer.h"
 #include "server/core/shard.h"
 #include "tests/support/seed.h"
 
@@ -46,27 +46,27 @@ static inline struct dice dice_of_this_run(const char *test)
 }
 
 static inline struct table_spec sparse_spec(const char *name, uint32_t dim,
-                                            enum spec_optim optim)
+                                            enum table_spec_optim optim)
 {
-    struct table_spec spec = { .kind = SPEC_SPARSE,
+    struct table_spec spec = { .kind = TABLE_SPEC_SPARSE,
                                .dim = dim,
                                .seed = 7,
-                               .init = SPEC_INIT_UNIFORM,
+                               .init = TABLE_SPEC_INIT_UNIFORM,
                                .init_scale = 0.5f,
                                .optim = optim,
-                               .mode = SPEC_MODE_JOB };
+                               .mode = TABLE_SPEC_MODE_JOB };
 
     snprintf(spec.name, sizeof spec.name, "%s", name);
-    spec.params = spec_optim_defaults(optim);
+    spec.params = table_spec_optim_defaults(optim);
     return spec;
 }
 
 static inline struct table_spec dense_spec(const char *name, uint32_t dim, uint64_t n_floats,
-                                           enum spec_optim optim)
+                                           enum table_spec_optim optim)
 {
     struct table_spec spec = sparse_spec(name, dim, optim);
 
-    spec.kind = SPEC_DENSE;
+    spec.kind = TABLE_SPEC_DENSE;
     spec.n_floats = n_floats;
     return spec;
 }
@@ -94,7 +94,7 @@ static inline uint32_t make_table(struct shard *s, const struct table_spec *spec
     return id;
 }
 
-static inline struct worker *join_at(struct shard *s, enum spec_mode mode, uint32_t bound,
+static inline struct worker *join_at(struct shard *s, enum table_spec_mode mode, uint32_t bound,
                                      uint32_t rank, uint32_t n_workers, uint64_t incarnation,
                                      uint64_t now_ms)
 {
@@ -102,20 +102,20 @@ static inline struct worker *join_at(struct shard *s, enum spec_mode mode, uint3
     struct err err = { 0 };
 
     enter_shard();
-    if (roster_join(shard_roster(s),
-                    &(struct roster_join){ .job = "job",
-                                           .rank = rank,
-                                           .n_workers = n_workers,
-                                           .incarnation = incarnation,
-                                           .mode = mode,
-                                           .bound = bound,
-                                           .name = "tester" },
-                    now_ms, &w, &err) != 0)
+    if (membership_join(shard_membership(s),
+                        &(struct membership_join){ .job = "job",
+                                                   .rank = rank,
+                                                   .n_workers = n_workers,
+                                                   .incarnation = incarnation,
+                                                   .mode = mode,
+                                                   .bound = bound,
+                                                   .name = "tester" },
+                        now_ms, &w, &err) != 0)
         fail_msg("%s", err.text);
     return w;
 }
 
-static inline struct worker *join(struct shard *s, enum spec_mode mode, uint32_t bound,
+static inline struct worker *join(struct shard *s, enum table_spec_mode mode, uint32_t bound,
                                   uint32_t rank, uint32_t n_workers)
 {
     return join_at(s, mode, bound, rank, n_workers, 1, 0);
@@ -124,11 +124,11 @@ static inline struct worker *join(struct shard *s, enum spec_mode mode, uint32_t
 /* Messages own their sections' bytes here; free_push() and free_pull() let go of them. */
 static inline void encode_keys(struct section *section, const uint64_t *keys, uint32_t n_keys)
 {
-    uint8_t *bytes = malloc((size_t)n_keys * KEYS_BYTES_MAX + 1);
+    uint8_t *bytes = malloc((size_t)n_keys * KEY_CODEC_BYTES_MAX + 1);
 
     assert_non_null(bytes);
     section->n_keys = n_keys;
-    section->key_bytes = keys_encode(keys, n_keys, bytes);
+    section->key_bytes = key_codec_encode(keys, n_keys, bytes);
     section->keys = bytes;
 }
 
@@ -182,7 +182,7 @@ static inline void free_push(struct push *push)
 /* The worker's next push, without sections. Zeroed memory; free_push(). */
 static inline struct push *next_push(const struct worker *w, uint64_t clock)
 {
-    struct push *push = mem_alloc(sizeof *push);
+    struct push *push = memory_alloc(sizeof *push);
 
     push->seq = w->last_seq + 1;
     push->clock = clock;
@@ -194,7 +194,7 @@ static inline struct push *next_push(const struct worker *w, uint64_t clock)
 static inline struct pull *make_pull(uint64_t clock, uint32_t table, const uint64_t *keys,
                                      uint32_t n_keys)
 {
-    struct pull *pull = mem_alloc(sizeof *pull);
+    struct pull *pull = memory_alloc(sizeof *pull);
 
     pull->clock = clock;
     pull->n_sections = 1;

@@ -14,25 +14,25 @@
 
 struct golden_case {
     const char *name;
-    enum spec_optim optim;
+    enum table_spec_optim optim;
     const char *states[2]; /* arrays of the case, in the order in which they stand in a row */
 };
 
 static const struct golden_case golden_cases[] = {
-    { "opt_sgd_dense", SPEC_SGD, { 0 } },
-    { "opt_sgd_sparse", SPEC_SGD, { 0 } },
-    { "opt_sgd_momentum_dense", SPEC_MOMENTUM, { "state_momentum_buffer" } },
-    { "opt_sgd_nesterov_wd_dense", SPEC_MOMENTUM, { "state_momentum_buffer" } },
-    { "opt_adagrad_dense", SPEC_ADAGRAD, { "state_sum" } },
-    { "opt_adagrad_sparse", SPEC_ADAGRAD, { "state_sum" } },
-    { "opt_adagrad_acc_dense", SPEC_ADAGRAD, { "state_sum" } },
-    { "opt_adagrad_acc_sparse", SPEC_ADAGRAD, { "state_sum" } },
-    { "opt_rowwise_adagrad_sparse", SPEC_ROWWISE_ADAGRAD, { "state_momentum" } },
-    { "opt_adam_dense", SPEC_ADAM, { "state_exp_avg", "state_exp_avg_sq" } },
-    { "opt_sparse_adam", SPEC_ADAM, { "state_exp_avg", "state_exp_avg_sq" } },
-    { "opt_ftrl_dense", SPEC_FTRL, { "state_z", "state_n" } },
-    { "opt_ftrl_sparse", SPEC_FTRL, { "state_z", "state_n" } },
-    { "opt_ftrl_init_sparse", SPEC_FTRL, { "state_z", "state_n" } },
+    { "opt_sgd_dense", TABLE_SPEC_SGD, { 0 } },
+    { "opt_sgd_sparse", TABLE_SPEC_SGD, { 0 } },
+    { "opt_sgd_momentum_dense", TABLE_SPEC_MOMENTUM, { "state_momentum_buffer" } },
+    { "opt_sgd_nesterov_wd_dense", TABLE_SPEC_MOMENTUM, { "state_momentum_buffer" } },
+    { "opt_adagrad_dense", TABLE_SPEC_ADAGRAD, { "state_sum" } },
+    { "opt_adagrad_sparse", TABLE_SPEC_ADAGRAD, { "state_sum" } },
+    { "opt_adagrad_acc_dense", TABLE_SPEC_ADAGRAD, { "state_sum" } },
+    { "opt_adagrad_acc_sparse", TABLE_SPEC_ADAGRAD, { "state_sum" } },
+    { "opt_rowwise_adagrad_sparse", TABLE_SPEC_ROWWISE_ADAGRAD, { "state_momentum" } },
+    { "opt_adam_dense", TABLE_SPEC_ADAM, { "state_exp_avg", "state_exp_avg_sq" } },
+    { "opt_sparse_adam", TABLE_SPEC_ADAM, { "state_exp_avg", "state_exp_avg_sq" } },
+    { "opt_ftrl_dense", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
+    { "opt_ftrl_sparse", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
+    { "opt_ftrl_init_sparse", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
 };
 
 static inline void golden_param(const char *name, const char *param, float *field)
@@ -44,13 +44,13 @@ static inline void golden_param(const char *name, const char *param, float *fiel
 static inline struct table_spec golden_spec(const struct golden_case *c)
 {
     struct table_spec spec = sparse_spec("golden", GOLDEN_COLS, c->optim);
-    struct optim_params *p = &spec.params;
+    struct optimizer_params *p = &spec.params;
     char kind[16];
 
     npy_param_text(c->name, "kind", kind, sizeof kind);
     if (strcmp(kind, "dense") == 0)
         spec = dense_spec("golden", GOLDEN_COLS, GOLDEN_FLOATS, c->optim);
-    spec.init = SPEC_INIT_ZERO;
+    spec.init = TABLE_SPEC_INIT_ZERO;
     golden_param(c->name, "lr", &p->learning_rate);
     golden_param(c->name, "alpha", &p->learning_rate);
     golden_param(c->name, "eps", &p->epsilon);
@@ -121,7 +121,7 @@ static inline void golden_check(const struct golden_case *c, uint32_t step, cons
     uint32_t at = 0;
 
     for (uint32_t a = 0; a < 3 && names[a]; a++) {
-        uint32_t width = a > 0 && c->optim == SPEC_ROWWISE_ADAGRAD ? 1 : GOLDEN_COLS;
+        uint32_t width = a > 0 && c->optim == TABLE_SPEC_ROWWISE_ADAGRAD ? 1 : GOLDEN_COLS;
 
         for (uint32_t r = 0; r < GOLDEN_ROWS; r++)
             memcpy(got + r * width, rows + r * row_floats + at, width * sizeof *got);

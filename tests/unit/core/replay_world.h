@@ -1,12 +1,12 @@
-/* A shard to which all sorts of things happen, a journal of it, and walks of it now and then. */
+/* A shard to which all sorts of things happen, a event log of it, and scans of it now and then. */
 #ifndef TESTS_UNIT_CORE_REPLAY_WORLD_H
 #define TESTS_UNIT_CORE_REPLAY_WORLD_H
 
 #include <errno.h>
 #include <math.h>
 
-#include "journal_fixture.h"
-#include "server/core/shard_run.h"
+#include "events_fixture.h"
+#include "server/core/push.h"
 
 enum { N_TABLES = 8, N_JOBS = 3, N_WORKERS = 3, KEYS_MAX = 3000, DIM_MAX = 64 };
 
@@ -22,12 +22,12 @@ struct world {
     const struct shape *shape;
     struct shard_config config;
     struct shard *s;
-    struct kept_journal *journal;
+    struct event_log *event_log;
     uint64_t now_ms, incarnations;
     struct push *under_way; /* the large one, or NULL */
 
-    struct kept_walk walks[WALKS_MAX], going; /* finished: a full one and deltas */
-    size_t n_walks;
+    struct kept_scan scans[SCANS_MAX], going; /* finished: a full one and deltas */
+    size_t n_scans;
     uint64_t n_checks, n_full, n_deltas, n_large, n_overtaken, n_crashes, n_half_done;
 };
 
@@ -35,18 +35,19 @@ static inline struct table_spec spec_of(const struct world *w, uint32_t id)
 {
     static const struct {
         uint32_t dim;
-        enum spec_optim optim;
-        enum spec_storage storage;
-        enum spec_mode mode;
+        enum table_spec_optim optim;
+        enum table_spec_storage storage;
+        enum table_spec_mode mode;
     } kinds[N_TABLES] = {
-        { 64, SPEC_ADAGRAD, SPEC_FP32, SPEC_MODE_JOB },
-        { 33, SPEC_ADAM, SPEC_BF16, SPEC_MODE_JOB },     /* admission, idle */
-        { 16, SPEC_FTRL, SPEC_FP16, SPEC_MODE_JOB },     /* budget, oldest */
-        { 32, SPEC_MOMENTUM, SPEC_FP32, SPEC_MODE_JOB }, /* dense */
-        { 17, SPEC_ROWWISE_ADAGRAD, SPEC_BF16, SPEC_MODE_BSP },
-        { 24, SPEC_SGD, SPEC_BF16, SPEC_MODE_JOB },      /* budget, rarest */
-        { 8, SPEC_ADAGRAD, SPEC_FP16, SPEC_MODE_ASYNC }, /* rare rows */
-        { 20, SPEC_ADAGRAD, SPEC_FP32, SPEC_MODE_BSP },  /* budget of lock step, ttl */
+        { 64, TABLE_SPEC_ADAGRAD, TABLE_SPEC_FP32, TABLE_SPEC_MODE_JOB },
+        { 33, TABLE_SPEC_ADAM, TABLE_SPEC_BF16, TABLE_SPEC_MODE_JOB },     /* admission, idle */
+        { 16, TABLE_SPEC_FTRL, TABLE_SPEC_FP16, TABLE_SPEC_MODE_JOB },     /* budget, oldest */
+        { 32, TABLE_SPEC_MOMENTUM, TABLE_SPEC_FP32, TABLE_SPEC_MODE_JOB }, /* dense */
+        { 17, TABLE_SPEC_ROWWISE_ADAGRAD, TABLE_SPEC_BF16, TABLE_SPEC_MODE_BSP },
+        { 24, TABLE_SPEC_SGD, TABLE_SPEC_BF16, TABLE_SPEC_MODE_JOB },      /* budget, rarest */
+        { 8, TABLE_SPEC_ADAGRAD, TABLE_SPEC_FP16, TABLE_SPEC_MODE_ASYNC }, /* rare rows */
+        { 20, TABLE_SPEC_ADAGRAD, TABLE_SPEC_FP32,
+          TABLE_SPEC_MODE_BSP }, /* budget of lock step, ttl */
     };
     char name[16];
     struct table_spec spec;
@@ -60,20 +61,21 @@ static inline struct table_spec spec_of(const struct world *w, uint32_t id)
     if (!w->shape->limits)
         return spec;
     if (id == 1)
-        spec.limits =
-            (struct spec_limits){ .admit_touches = 2, .admit_clocks = 30, .idle_clocks = 12 };
+        spec.limits = (struct table_spec_limits){ .admit_touches = 2,
+                                                  .admit_clocks = 30,
+                                                  .idle_clocks = 12 };
     if (id == 2)
-        spec.limits =
-            (struct spec_limits){ .victims = SPEC_VICTIMS_OLDEST, .max_bytes = 96 << 10 };
+        spec.limits = (struct table_spec_limits){ .victims = TABLE_SPEC_VICTIMS_OLDEST,
+                                                  .max_bytes = 96 << 10 };
     if (id == 5)
-        spec.limits =
-            (struct spec_limits){ .victims = SPEC_VICTIMS_RAREST, .max_bytes = 40 << 10 };
+        spec.limits = (struct table_spec_limits){ .victims = TABLE_SPEC_VICTIMS_RAREST,
+                                                  .max_bytes = 40 << 10 };
     if (id == 6)
-        spec.limits = (struct spec_limits){ .rare_touches = 2, .rare_clocks = 5 };
+        spec.limits = (struct table_spec_limits){ .rare_touches = 2, .rare_clocks = 5 };
     if (id == 7)
-        spec.limits = (struct spec_limits){ .victims = SPEC_VICTIMS_OLDEST,
-                                            .max_bytes = 64 << 10,
-                                            .ttl_s = 20 };
+        spec.limits = (struct table_spec_limits){ .victims = TABLE_SPEC_VICTIMS_OLDEST,
+                                                  .max_bytes = 64 << 10,
+                                                  .ttl_s = 20 };
     return spec;
 }
 
@@ -87,7 +89,7 @@ static inline const char *job_name(uint32_t job)
 static inline struct worker *worker_of(struct world *w, uint32_t job, uint32_t rank)
 {
     enter_shard();
-    return roster_worker(shard_roster(w->s), job_name(job), rank);
+    return membership_worker(shard_membership(w->s), job_name(job), rank);
 }
 
 /* --- what may happen --- */
@@ -100,9 +102,9 @@ static inline void settle(struct world *w)
     if (!w->under_way)
         return;
     enter_shard();
-    shard_settle(w->s);
+    shard_finish_push(w->s);
     (void)!shard_push_more(w->s, w->now_ms, &result, &state);
-    assert_int_equal(state, SHARD_PUSH_JUDGED);
+    assert_int_equal(state, SHARD_PUSH_DONE);
     free_push(w->under_way);
     w->under_way = NULL;
 }
@@ -112,15 +114,15 @@ static inline void join_one(struct world *w)
     uint32_t job = (uint32_t)roll(&w->dice, N_JOBS), rank = (uint32_t)roll(&w->dice, N_WORKERS);
     const struct worker *old = worker_of(w, job, rank);
     bool again = old && old->state == WORKER_LIVE && roll(&w->dice, 2);
-    struct roster_join join = { .job = job_name(job),
-                                .rank = rank,
-                                .n_workers = N_WORKERS,
-                                .incarnation = again ? old->incarnation : ++w->incarnations,
-                                .mode = (enum spec_mode)(SPEC_MODE_ASYNC + job),
-                                .bound = job == 1 ? 2 : 0,
-                                .clock = old ? old->clock : 0,
-                                .last_acked = again ? old->last_seq : 0,
-                                .name = again ? "reconnected" : "tester" };
+    struct membership_join join = { .job = job_name(job),
+                                    .rank = rank,
+                                    .n_workers = N_WORKERS,
+                                    .incarnation = again ? old->incarnation : ++w->incarnations,
+                                    .mode = (enum table_spec_mode)(TABLE_SPEC_MODE_ASYNC + job),
+                                    .bound = job == 1 ? 2 : 0,
+                                    .clock = old ? old->clock : 0,
+                                    .last_acked = again ? old->last_seq : 0,
+                                    .name = again ? "reconnected" : "tester" };
     struct worker *worker;
     struct err err;
 
@@ -128,7 +130,7 @@ static inline void join_one(struct world *w)
         join.clock = 0;
     enter_shard();
     settle(w);
-    (void)!roster_join(shard_roster(w->s), &join, w->now_ms, &worker, &err);
+    (void)!membership_join(shard_membership(w->s), &join, w->now_ms, &worker, &err);
 }
 
 static inline void leave_one(struct world *w)
@@ -139,7 +141,7 @@ static inline void leave_one(struct world *w)
     enter_shard();
     settle(w);
     if (worker)
-        roster_leave(shard_roster(w->s), worker);
+        membership_leave(shard_membership(w->s), worker);
     (void)shard_advance(w->s, w->now_ms);
 }
 
@@ -158,7 +160,7 @@ static inline void reach_one(struct world *w)
     if (!worker || worker->state != WORKER_LIVE)
         return;
     enter_shard();
-    if (roster_reach(worker, worker->clock + roll(&w->dice, 2)))
+    if (membership_advance_clock(worker, worker->clock + roll(&w->dice, 2)))
         (void)shard_advance(w->s, w->now_ms);
 }
 
@@ -230,12 +232,12 @@ static inline void push_one(struct world *w)
         add_random(w, push, (first + i) % shard_n_tables(w->s),
                    large ? w->shape->n_large : (uint32_t)roll(&w->dice, 40));
     (void)!shard_push_begin(w->s, worker, push, w->now_ms, &result, &state);
-    if (state == SHARD_PUSH_UNDER_WAY) {
+    if (state == SHARD_PUSH_RUNNING) {
         w->under_way = push;
         w->n_large++;
         return;
     }
-    w->n_overtaken += w->under_way && w->s->large.phase == SHARD_APPLY;
+    w->n_overtaken += w->under_way && w->s->large.phase == PUSH_APPLY;
     free_push(push);
 }
 
@@ -248,7 +250,7 @@ static inline void go_on(struct world *w)
         return;
     enter_shard();
     (void)!shard_push_more(w->s, w->now_ms, &result, &state);
-    if (state != SHARD_PUSH_JUDGED)
+    if (state != SHARD_PUSH_DONE)
         return;
     free_push(w->under_way);
     w->under_way = NULL;
@@ -268,26 +270,26 @@ static inline void table_one(struct world *w)
     }
 }
 
-/* --- walks --- */
+/* --- scans --- */
 
-static inline void drop_walks(struct world *w)
+static inline void drop_scans(struct world *w)
 {
-    for (size_t i = 0; i < w->n_walks; i++)
-        kept_walk_free(&w->walks[i]);
-    w->n_walks = 0;
+    for (size_t i = 0; i < w->n_scans; i++)
+        kept_scan_free(&w->scans[i]);
+    w->n_scans = 0;
 }
 
-static inline void end_walk(struct world *w)
+static inline void end_scan(struct world *w)
 {
-    if (w->going.mode == SHARD_WALK_FULL) {
-        drop_walks(w);
+    if (w->going.mode == SNAPSHOT_SCAN_FULL) {
+        drop_scans(w);
         w->n_full++;
     } else {
         w->n_deltas++;
     }
-    walk_end(w->s, &w->going, SHARD_WALK_KEPT);
-    w->walks[w->n_walks++] = w->going;
-    w->going = (struct kept_walk){ 0 };
+    scan_end(w->s, &w->going, SNAPSHOT_SCAN_KEPT);
+    w->scans[w->n_scans++] = w->going;
+    w->going = (struct kept_scan){ 0 };
 }
 
 /* So that rows come and go in the middle of a table. */
@@ -298,27 +300,27 @@ static inline size_t slice_bytes(struct world *w)
     return 600 + roll(&w->dice, most);
 }
 
-static inline void walk_some(struct world *w)
+static inline void scan_some(struct world *w)
 {
     bool delta;
 
     enter_shard();
-    if (w->going.walk) {
+    if (w->going.scan) {
         if (roll(&w->dice, 60) == 0) {
-            walk_end(w->s, &w->going, SHARD_WALK_DROPPED);
-            kept_walk_free(&w->going);
-            assert_false(shard_walk_may_be_delta(w->s));
+            scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);
+            kept_scan_free(&w->going);
+            assert_false(snapshot_scan_may_be_delta(w->s));
             return;
         }
-        for (uint64_t n = 1 + roll(&w->dice, 9); n && w->going.walk; n--)
-            if (walk_on(w->s, &w->going, slice_bytes(w)))
-                end_walk(w);
+        for (uint64_t n = 1 + roll(&w->dice, 9); n && w->going.scan; n--)
+            if (scan_on(w->s, &w->going, slice_bytes(w)))
+                end_scan(w);
         return;
     }
-    delta = shard_walk_may_be_delta(w->s) && w->n_walks < WALKS_MAX && roll(&w->dice, 4);
-    if (try_walk_begin(w->s, delta ? SHARD_WALK_DELTA : SHARD_WALK_FULL, w->journal->n,
+    delta = snapshot_scan_may_be_delta(w->s) && w->n_scans < SCANS_MAX && roll(&w->dice, 4);
+    if (try_scan_begin(w->s, delta ? SNAPSHOT_SCAN_DELTA : SNAPSHOT_SCAN_FULL, w->event_log->n,
                        &w->going) != 0)
-        assert_int_equal(w->s->large.phase, SHARD_APPLY);
+        assert_int_equal(w->s->large.phase, PUSH_APPLY);
 }
 
 /* --- the crash --- */
@@ -327,8 +329,8 @@ static inline struct shard *restore(struct world *w)
 {
     struct shard *again;
 
-    assert_int_equal(try_restore(&w->config, w->walks, w->n_walks, w->journal, w->journal->n,
-                                 w->now_ms, &again),
+    assert_int_equal(try_restore(&w->config, w->scans, w->n_scans, w->event_log,
+                                 w->event_log->n, w->now_ms, &again),
                      0);
     return again;
 }
@@ -339,7 +341,7 @@ static inline bool check(struct world *w)
     struct shard *again;
 
     enter_shard();
-    if (w->s->large.phase == SHARD_APPLY) {
+    if (w->s->large.phase == PUSH_APPLY) {
         w->n_half_done++;
         again = restore(w);
         shard_free(again);
@@ -360,20 +362,20 @@ static inline void crash(struct world *w)
     struct shard *again;
 
     enter_shard();
-    if (w->going.walk) {
-        walk_end(w->s, &w->going, SHARD_WALK_DROPPED);
-        kept_walk_free(&w->going);
+    if (w->going.scan) {
+        scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);
+        kept_scan_free(&w->going);
     }
     again = restore(w);
-    shard_listen(w->s, NULL);
+    shard_set_events(w->s, NULL);
     if (w->under_way) {
-        shard_settle(w->s);
+        shard_finish_push(w->s);
         free_push(w->under_way);
         w->under_way = NULL;
     }
     shard_free(w->s);
     w->s = again;
-    shard_listen(w->s, &w->journal->journal);
+    shard_set_events(w->s, &w->event_log->sink);
     w->n_crashes++;
 }
 
@@ -396,7 +398,7 @@ static inline void step(struct world *w)
     else if (dice < 164)
         table_one(w);
     else if (dice < 199)
-        walk_some(w);
+        scan_some(w);
     else
         crash(w);
 }
@@ -411,12 +413,12 @@ static inline struct world begin_world_of(struct dice dice, const struct shape *
                                    .lease_ms = LEASE_MS,
                                    .join_ms = JOIN_MS,
                                    .park_ms = 1000 },
-                       .journal = journal_new() };
+                       .event_log = event_log_new() };
 
     w.dice.seed = hash_mix2(w.dice.seed, round);
     enter_shard();
     w.s = shard_new(&w.config);
-    shard_listen(w.s, &w.journal->journal);
+    shard_set_events(w.s, &w.event_log->sink);
     for (uint32_t i = 0; i < 3; i++)
         table_one(&w);
     for (uint32_t i = 0; i < 4 * N_WORKERS; i++)
@@ -435,12 +437,12 @@ static inline void end_world(struct world *w)
     enter_shard();
     settle(w);
     assert_true(check(w));
-    if (w->going.walk)
-        walk_end(w->s, &w->going, SHARD_WALK_DROPPED);
-    kept_walk_free(&w->going);
-    drop_walks(w);
+    if (w->going.scan)
+        scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);
+    kept_scan_free(&w->going);
+    drop_scans(w);
     shard_free(w->s);
-    journal_free(w->journal);
+    event_log_free(w->event_log);
 }
 
 #endif

@@ -17,7 +17,7 @@ static inline struct row *find(const struct table *t, uint64_t key)
 }
 
 static inline struct table *make_rows(uint32_t payload_bytes, uint64_t max_bytes,
-                                      struct budget *parent)
+                                      struct memory_budget *parent)
 {
     struct table *t = NULL;
 

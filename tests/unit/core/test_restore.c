@@ -1,10 +1,10 @@
 /* Rows of a checkpoint come back in batches: as one by one; into an index that was made ready, or was not. */
 #include <errno.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "fixture.h"
-#include "proto/route.h"
-#include "server/core/shard_state.h"
+#include "proto/placement.h"
+#include "server/core/shard_internal.h"
 
 enum { DIM = 3, N = 1000 };
 
@@ -72,7 +72,7 @@ static void an_index_that_was_made_ready_does_not_split_on_the_way(void **state)
 
 static void a_table_with_rows_or_without_room_expects_nothing_and_works(void **state)
 {
-    struct budget small = { .max = 200 << 10 };
+    struct memory_budget small = { .max = 200 << 10 };
     struct table_facts before, after;
     struct table *t;
     struct row *row;
@@ -95,7 +95,7 @@ static void a_table_with_rows_or_without_room_expects_nothing_and_works(void **s
     assert_int_equal(small.used, 0);
 }
 
-/* Rows as a walk writes them. */
+/* Rows as a scan writes them. */
 static size_t make_rows(uint8_t *dst, uint32_t n, uint64_t first_key, uint64_t version)
 {
     float payload[2 * DIM];
@@ -117,7 +117,7 @@ static size_t make_rows(uint8_t *dst, uint32_t n, uint64_t first_key, uint64_t v
 static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void **state)
 {
     static uint8_t bytes[N * (16 + 8 * DIM)];
-    struct table_spec spec = sparse_spec("t", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_ADAGRAD);
     size_t row_bytes = make_rows(bytes, N, 0, 5);
 
     (void)state;
@@ -129,16 +129,15 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
         enter_shard();
         id = make_table(s, &spec);
         (void)make_table(twin, &spec);
-        shard_restore_expect(s, id, N);
-        assert_int_equal(shard_restore_rows(s, id, bytes, N, &n_ours), 0);
+        restore_expect(s, id, N);
+        assert_int_equal(restore_rows(s, id, bytes, N, &n_ours), 0);
         for (uint32_t r = 0; r < N; r++) {
             uint64_t key, stamp;
 
             memcpy(&key, bytes + r * row_bytes, 8);
             memcpy(&stamp, bytes + r * row_bytes + 8, 8);
-            assert_int_equal(
-                shard_restore_row(twin, id, key, stamp, bytes + r * row_bytes + 16), 0);
-            n_want += route_shard(key, spec_salt(&spec), 3) == i;
+            assert_int_equal(restore_row(twin, id, key, stamp, bytes + r * row_bytes + 16), 0);
+            n_want += placement_shard(key, table_spec_salt(&spec), 3) == i;
         }
         assert_int_equal(n_ours, n_want);
         assert_int_equal(table_n_rows(shard_table(s, id)->rows), n_want);
@@ -150,11 +149,11 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
         }
         for (uint64_t k = 0; k < COUNT_OF(keys); k++)
             keys[k] = 2 * k;
-        assert_int_equal(
-            shard_restore_gone(s, id, (const uint8_t *)keys, COUNT_OF(keys), &n_gone), 0);
+        assert_int_equal(restore_gone(s, id, (const uint8_t *)keys, COUNT_OF(keys), &n_gone),
+                         0);
         assert_int_equal(table_n_rows(shard_table(s, id)->rows), n_ours - n_gone);
-        assert_int_equal(
-            shard_restore_gone(s, id, (const uint8_t *)keys, COUNT_OF(keys), &n_gone), 0);
+        assert_int_equal(restore_gone(s, id, (const uint8_t *)keys, COUNT_OF(keys), &n_gone),
+                         0);
         assert_int_equal(table_n_rows(shard_table(s, id)->rows), n_ours - n_gone);
         shard_free(s);
         shard_free(twin);
@@ -165,7 +164,7 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
 static void of_a_row_that_is_there_twice_the_last_one_counts(void **state)
 {
     static uint8_t bytes[302 * (16 + 8 * DIM)];
-    struct table_spec spec = sparse_spec("t", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_ADAGRAD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t id = make_table(s, &spec), n_ours;
     size_t row_bytes = make_rows(bytes, 301, 0, 5);
@@ -174,7 +173,7 @@ static void of_a_row_that_is_there_twice_the_last_one_counts(void **state)
     (void)make_rows(bytes + row_bytes, 1, 0, 6);
     (void)make_rows(bytes + 301 * row_bytes, 1, 7, 8);
     enter_shard();
-    assert_int_equal(shard_restore_rows(s, id, bytes, 302, &n_ours), PS_OK);
+    assert_int_equal(restore_rows(s, id, bytes, 302, &n_ours), PS_OK);
     assert_int_equal(n_ours, 302);
     assert_int_equal(row_version(find_row(s, id, 0)), 6);
     assert_int_equal(row_version(find_row(s, id, 7)), 8);
@@ -185,21 +184,21 @@ static void of_a_row_that_is_there_twice_the_last_one_counts(void **state)
 static void rows_of_no_table_and_blocks_that_are_not_there_are_refused(void **state)
 {
     static uint8_t bytes[20 * (16 + 8 * DIM)];
-    struct table_spec spec = dense_spec("d", DIM, 10 * DIM, SPEC_ADAGRAD);
+    struct table_spec spec = dense_spec("d", DIM, 10 * DIM, TABLE_SPEC_ADAGRAD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t id = make_table(s, &spec), n_ours;
 
     (void)state;
     enter_shard();
     (void)make_rows(bytes, 11, 0, 1);
-    assert_int_equal(shard_restore_rows(s, id + 1, bytes, 1, &n_ours), PS_ENOTABLE);
-    assert_int_equal(shard_restore_gone(s, id + 1, bytes, 1, &n_ours), PS_ENOTABLE);
-    assert_int_equal(shard_restore_rows(s, id, bytes, 10, &n_ours), 0);
+    assert_int_equal(restore_rows(s, id + 1, bytes, 1, &n_ours), PS_ENOTABLE);
+    assert_int_equal(restore_gone(s, id + 1, bytes, 1, &n_ours), PS_ENOTABLE);
+    assert_int_equal(restore_rows(s, id, bytes, 10, &n_ours), 0);
     assert_int_equal(n_ours, 10);
-    assert_int_equal(shard_restore_rows(s, id, bytes, 11, &n_ours), PS_ECORRUPT);
-    assert_int_equal(shard_restore_gone(s, id, (const uint8_t *)&(uint64_t){ 10 }, 1, &n_ours),
+    assert_int_equal(restore_rows(s, id, bytes, 11, &n_ours), PS_ECORRUPT);
+    assert_int_equal(restore_gone(s, id, (const uint8_t *)&(uint64_t){ 10 }, 1, &n_ours),
                      PS_ECORRUPT);
-    assert_int_equal(shard_restore_rows(s, id, bytes, 0, &n_ours), 0);
+    assert_int_equal(restore_rows(s, id, bytes, 0, &n_ours), 0);
     assert_int_equal(n_ours, 0);
     shard_free(s);
 }
@@ -208,7 +207,7 @@ static void rows_of_no_table_and_blocks_that_are_not_there_are_refused(void **st
 static void without_memory_at_any_point_it_says_so(void **state)
 {
     static uint8_t bytes[N * (16 + 8 * DIM)];
-    struct table_spec spec = sparse_spec("t", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_ADAGRAD);
     int status = -ENOMEM;
 
     (void)state;
@@ -219,10 +218,10 @@ static void without_memory_at_any_point_it_says_so(void **state)
 
         assert_true(k < 100);
         enter_shard();
-        mem_fail_after(k);
-        shard_restore_expect(s, id, N);
-        status = shard_restore_rows(s, id, bytes, N, &n_ours);
-        mem_fail_after(-1);
+        memory_fail_after(k);
+        restore_expect(s, id, N);
+        status = restore_rows(s, id, bytes, N, &n_ours);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         shard_free(s);
     }

@@ -1,6 +1,6 @@
 /* One shard: tables, pull, push. What it refuses: test_shard_refusals.c; budget
  * and memory: test_shard_memory.c; clocks: test_shard_modes.c,
- * test_shard_lockstep.c, test_shard_waiting.c. */
+ * test_bsp.c, test_shard_waiting.c. */
 #include "server/core/shard.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 static void a_table_is_made_once_and_found_again(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAM), other = spec;
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM), other = spec;
     struct shard *s = make_shard(0, 1, 0);
     uint32_t a = 9, b = 9;
     struct err err = { 0 };
@@ -42,7 +42,7 @@ static void a_table_is_made_once_and_found_again(void **state)
 
 static void the_number_of_tables_has_an_end(void **state)
 {
-    struct table_spec spec = sparse_spec("", 1, SPEC_SGD);
+    struct table_spec spec = sparse_spec("", 1, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t id;
     struct err err;
@@ -66,7 +66,7 @@ static void run_golden(const struct golden_case *c)
     struct npy p0 = npy_load(c->name, "p0");
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec), row_floats;
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0);
     float *rows;
     const float *g;
@@ -78,7 +78,7 @@ static void run_golden(const struct golden_case *c)
     push->tick = false;
     must_push(s, w, push);
     row_floats = shard_table(s, table)->payload_bytes / (uint32_t)sizeof(float);
-    rows = mem_alloc(GOLDEN_ROWS * row_floats * sizeof *rows);
+    rows = memory_alloc(GOLDEN_ROWS * row_floats * sizeof *rows);
     for (uint32_t t = 0; t < GOLDEN_STEPS; t++) {
         uint32_t n = golden_step(&grads, t, &g);
 
@@ -108,10 +108,10 @@ static void golden_numbers_come_out_of_encoded_pushes(void **state)
 static void a_key_without_a_row_reads_as_it_will_start(void **state)
 {
     static const uint64_t keys[] = { 0, 5, UINT64_MAX };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     const float zeros[3 * DIM] = { 0 };
     float before[3 * DIM], after[3 * DIM];
     struct push *push = next_push(w, 0);
@@ -140,10 +140,10 @@ static void every_codec_travels_both_ways(void **state)
     enter_shard();
     for (unsigned id = 0; id < CODEC_ID_END; id++) {
         const struct codec *codec = codec_by_id(id);
-        struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+        struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
         struct shard *s = make_shard(0, 1, 0);
         uint32_t table, k = id == CODEC_TOPK ? DIM / 2 : 0;
-        struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+        struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         size_t row_bytes = codec->row_bytes(DIM, k), n_bytes;
         struct push *push = next_push(w, 0);
         struct pull *pull;
@@ -151,7 +151,7 @@ static void every_codec_travels_both_ways(void **state)
         uint64_t min_clock, version;
         float decoded[DIM];
 
-        spec.init = SPEC_INIT_ZERO;
+        spec.init = TABLE_SPEC_INIT_ZERO;
         spec.params.learning_rate = 1;
         table = make_table(s, &spec);
         add_section(push, table, SECTION_GRADIENT, (enum codec_id)id, DIM, keys, 2, g);
@@ -183,7 +183,7 @@ static void every_codec_travels_both_ways(void **state)
 static struct push *random_push(uint64_t seed, uint64_t i, uint32_t table)
 {
     struct dice dice = { .seed = hash_mix2(seed, i) };
-    struct push *push = mem_alloc(sizeof *push);
+    struct push *push = memory_alloc(sizeof *push);
     float g[20 * DIM];
     uint64_t keys[20];
 
@@ -203,11 +203,11 @@ static void a_push_is_applied_once_whatever_the_link_does(void **state)
 {
     enum { N_PUSHES = 100, N_KEYS = 101 };
     struct dice dice = dice_of_this_run("sequence");
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAM);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM);
     struct shard *s = make_shard(0, 1, 0), *twin = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec), next = 0;
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1),
-                  *twin_w = join(twin, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1),
+                  *twin_w = join(twin, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     uint64_t keys[N_KEYS], n_repeated = 0;
     float got[N_KEYS * DIM], want[N_KEYS * DIM];
     struct shard_push_result result;
@@ -245,11 +245,11 @@ static void the_step_count_is_the_tables_and_an_empty_push_counts(void **state)
 {
     static const uint64_t key = 3;
     const float g[DIM] = { 1, 1, 1, 1 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAM),
-                      other = sparse_spec("other", DIM, SPEC_ADAM);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM),
+                      other = sparse_spec("other", DIM, TABLE_SPEC_ADAM);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t a = make_table(s, &spec), b = make_table(s, &other);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0);
 
     (void)state;
@@ -274,10 +274,10 @@ static void rows_know_the_push_that_changed_them_last(void **state)
 {
     static const uint64_t keys[] = { 1, 2 };
     const float g[2 * DIM] = { 0 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 10);
 
     (void)state;
@@ -299,15 +299,15 @@ static void a_long_gradient_is_cut_to_the_norm_before_the_optimizer(void **state
     const float g[3 * DIM] = { 3, 0, 4, 0, 0.3f, 0, 0.4f, 0, huge, huge, huge, huge };
     const float want[3 * DIM] = { -0.6f, 0, -0.8f, 0,     -0.3f, 0,
                                   -0.4f, 0, -0.5f, -0.5f, -0.5f, -0.5f };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0);
     uint32_t table;
     float got[3 * DIM];
 
     (void)state;
-    spec.init = SPEC_INIT_ZERO;
+    spec.init = TABLE_SPEC_INIT_ZERO;
     spec.params.learning_rate = 1;
     spec.clip_norm = 1;
     table = make_table(s, &spec);
@@ -323,15 +323,15 @@ static void the_rate_is_that_of_the_pushs_clock(void **state)
 {
     static const uint64_t key = 1;
     const float g[DIM] = { 1, 1, 1, 1 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 1);
     uint32_t table;
     float got[DIM];
 
     (void)state;
-    spec.init = SPEC_INIT_ZERO;
+    spec.init = TABLE_SPEC_INIT_ZERO;
     spec.params.learning_rate = 1;
     spec.schedule.warmup_clocks = 4;
     table = make_table(s, &spec);
@@ -346,9 +346,9 @@ static void an_assignment_starts_the_state_anew(void **state)
 {
     static const uint64_t key = 1;
     const float g[DIM] = { 1, 2, 3, 4 }, w0[DIM] = { 5, 6, 7, 8 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAGRAD);
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0);
     uint32_t table;
 

@@ -1,9 +1,9 @@
 /* A dense table is all there or not at all, however little memory there is. */
 #include <errno.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "fixture.h"
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 
 #define DIM 256u
 #define N_BLOCKS 300u /* more than a chunk; 300 KiB */
@@ -14,10 +14,10 @@ struct lab {
     uint32_t emb, top;
 };
 
-static struct lab lab_new(enum spec_mode mode, uint64_t memory_max_bytes)
+static struct lab lab_new(enum table_spec_mode mode, uint64_t memory_max_bytes)
 {
-    struct table_spec emb = sparse_spec("emb", 4, SPEC_SGD),
-                      top = dense_spec("top", DIM, N_BLOCKS * DIM, SPEC_SGD);
+    struct table_spec emb = sparse_spec("emb", 4, TABLE_SPEC_SGD),
+                      top = dense_spec("top", DIM, N_BLOCKS * DIM, TABLE_SPEC_SGD);
     struct lab l = { .s = make_shard(0, 1, memory_max_bytes) };
 
     emb.mode = top.mode = mode;
@@ -58,7 +58,7 @@ static void assert_no_blocks_are_marked(const struct lab *l)
     }
 }
 
-static void refuse_without_room(enum spec_mode mode, enum section_op op)
+static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
 {
     struct lab l = lab_new(mode, 200 << 10);
     struct shard_push_result result = try_push(l.s, l.w, push_of(&l, op, 0, N_BLOCKS));
@@ -89,15 +89,16 @@ static void refuse_without_room(enum spec_mode mode, enum section_op op)
 static void a_push_without_room_for_its_blocks_is_refused_whole(void **state)
 {
     (void)state;
-    refuse_without_room(SPEC_MODE_ASYNC, SECTION_ASSIGN);
-    refuse_without_room(SPEC_MODE_ASYNC, SECTION_GRADIENT);
-    refuse_without_room(SPEC_MODE_BSP, SECTION_ASSIGN);
-    refuse_without_room(SPEC_MODE_BSP, SECTION_GRADIENT); /* told now, not when its clock is */
+    refuse_without_room(TABLE_SPEC_MODE_ASYNC, SECTION_ASSIGN);
+    refuse_without_room(TABLE_SPEC_MODE_ASYNC, SECTION_GRADIENT);
+    refuse_without_room(TABLE_SPEC_MODE_BSP, SECTION_ASSIGN);
+    refuse_without_room(TABLE_SPEC_MODE_BSP,
+                        SECTION_GRADIENT); /* told now, not when its clock is */
 }
 
 static void sparse_rows_take_nothing_from_blocks_that_are_there(void **state)
 {
-    struct lab l = lab_new(SPEC_MODE_ASYNC, 1 << 20);
+    struct lab l = lab_new(TABLE_SPEC_MODE_ASYNC, 1 << 20);
     static const float ones[1000 * 4] = { 1 };
     uint64_t keys[1000];
 
@@ -119,7 +120,7 @@ static void sparse_rows_take_nothing_from_blocks_that_are_there(void **state)
 }
 
 #ifdef PS_FAULTS
-static void fail_each_allocation(enum spec_mode mode)
+static void fail_each_allocation(enum table_spec_mode mode)
 {
     int status = -ENOMEM;
     long n_failed = 0;
@@ -132,14 +133,14 @@ static void fail_each_allocation(enum spec_mode mode)
 
         enter_shard();
         push->tick = false; /* in lock step it waits */
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = shard_push(l.s, l.w, push, 0, &result);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         n_failed += strstr(result.text, "dense table top: no memory for 300 blocks") != NULL;
-        n_now = mode == SPEC_MODE_BSP ? 0 : N_BLOCKS;
+        n_now = mode == TABLE_SPEC_MODE_BSP ? 0 : N_BLOCKS;
         assert_int_equal(n_rows(&l, l.top), status ? 0 : n_now);
-        assert_true(!status == (l.s->held_bytes > 0) || mode != SPEC_MODE_BSP);
+        assert_true(!status == (l.s->held_bytes > 0) || mode != TABLE_SPEC_MODE_BSP);
         assert_int_equal(l.w->last_seq, status ? 0 : 1);
         if (status)
             assert_int_equal(shard_push(l.s, l.w, push, 0, &result), 0);
@@ -154,8 +155,8 @@ static void fail_each_allocation(enum spec_mode mode)
 static void without_memory_it_is_not_judged_and_comes_again(void **state)
 {
     (void)state;
-    fail_each_allocation(SPEC_MODE_ASYNC);
-    fail_each_allocation(SPEC_MODE_BSP);
+    fail_each_allocation(TABLE_SPEC_MODE_ASYNC);
+    fail_each_allocation(TABLE_SPEC_MODE_BSP);
 }
 #endif
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "fixture.h"
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 
 #define DIM 64u /* where nothing else is said */
 #define DIM_MAX 256u
@@ -20,7 +20,7 @@ static struct load load_new(const struct table_spec *spec, uint64_t memory_max_b
     struct load l = { .s = make_shard(0, 1, memory_max_bytes) };
 
     l.table = make_table(l.s, spec);
-    l.w = join(l.s, SPEC_MODE_ASYNC, 0, 0, 1);
+    l.w = join(l.s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     return l;
 }
 
@@ -60,7 +60,7 @@ static void assert_within(const struct shard *s)
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < s->n_tables; i++) {
-        const struct budget *b = &s->tables[i]->budget;
+        const struct memory_budget *b = &s->tables[i]->budget;
 
         assert_true(b->max == 0 || b->used <= b->max);
         sum += b->used;
@@ -95,9 +95,10 @@ static void assert_whole(struct load *l)
     assert_within(l->s);
 }
 
-static struct table_spec spec_of(uint32_t dim, enum spec_victims victims, uint64_t max_bytes)
+static struct table_spec spec_of(uint32_t dim, enum table_spec_victims victims,
+                                 uint64_t max_bytes)
 {
-    struct table_spec spec = sparse_spec("emb", dim, SPEC_ROWWISE_ADAGRAD);
+    struct table_spec spec = sparse_spec("emb", dim, TABLE_SPEC_ROWWISE_ADAGRAD);
 
     spec.limits.victims = victims;
     spec.limits.max_bytes = max_bytes;
@@ -131,9 +132,9 @@ static void the_budget_is_never_passed_and_well_used(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(budgets); i++)
-        for (int victims = 0; victims < SPEC_VICTIMS_END; victims++) {
+        for (int victims = 0; victims < TABLE_SPEC_VICTIMS_END; victims++) {
             bool whole = (i + (size_t)victims) % 2; /* the shard's budget, or the table's own */
-            struct table_spec spec = spec_of(budgets[i].dim, (enum spec_victims)victims,
+            struct table_spec spec = spec_of(budgets[i].dim, (enum table_spec_victims)victims,
                                              whole ? 0 : budgets[i].bytes);
             struct load l = load_new(&spec, whole ? budgets[i].bytes : 0);
             double used;
@@ -143,12 +144,12 @@ static void the_budget_is_never_passed_and_well_used(void **state)
             used = (double)shard_bytes(l.s) / (double)budgets[i].bytes;
             print_message("%5llu KiB, %s: %.3f used by %llu rows; %llu evicted, %llu refused\n",
                           (unsigned long long)budgets[i].bytes >> 10,
-                          spec_victims_name((enum spec_victims)victims), used,
+                          table_spec_victims_name((enum table_spec_victims)victims), used,
                           (unsigned long long)n_rows(&l),
                           (unsigned long long)shard_counters(l.s)->rows_evicted,
                           (unsigned long long)shard_counters(l.s)->rows_refused);
             assert_true(used >= budgets[i].least);
-            if (victims == SPEC_VICTIMS_NONE)
+            if (victims == TABLE_SPEC_VICTIMS_NONE)
                 assert_true(shard_counters(l.s)->rows_evicted == 0);
             else
                 assert_true(shard_counters(l.s)->rows_refused == 0 ||
@@ -160,7 +161,7 @@ static void the_budget_is_never_passed_and_well_used(void **state)
 /* Rows of 8 bytes of payload: now the index wants as much as they do. */
 static void rows_make_room_for_the_index_too(void **state)
 {
-    struct table_spec spec = spec_of(1, SPEC_VICTIMS_OLDEST, 2 << 20);
+    struct table_spec spec = spec_of(1, TABLE_SPEC_VICTIMS_OLDEST, 2 << 20);
     struct load l = load_new(&spec, 0);
 
     (void)state;
@@ -210,7 +211,7 @@ static double rank_statistic(struct place *places, uint32_t n,
 
 /* Pushes keys that `draw` deals until each has lost its row several times, and says who has
  * one. */
-static double ranked(enum spec_victims victims, uint32_t (*draw)(uint64_t i),
+static double ranked(enum table_spec_victims victims, uint32_t (*draw)(uint64_t i),
                      int (*order)(const void *, const void *))
 {
     struct table_spec spec = spec_of(DIM, victims, 6 << 20); /* about 20,000 rows */
@@ -259,11 +260,11 @@ static uint32_t skewed(uint64_t i)
 
 static void oldest_keeps_the_newest_rows_and_rarest_the_most_pushed(void **state)
 {
-    const double newest_uniform = ranked(SPEC_VICTIMS_OLDEST, uniform, by_last);
-    const double newest_in_turn = ranked(SPEC_VICTIMS_OLDEST, in_turn, by_last);
-    const double newest_skewed = ranked(SPEC_VICTIMS_OLDEST, skewed, by_last);
-    const double most_pushed = ranked(SPEC_VICTIMS_RAREST, skewed, by_n);
-    const double most_by_age = ranked(SPEC_VICTIMS_OLDEST, skewed, by_n);
+    const double newest_uniform = ranked(TABLE_SPEC_VICTIMS_OLDEST, uniform, by_last);
+    const double newest_in_turn = ranked(TABLE_SPEC_VICTIMS_OLDEST, in_turn, by_last);
+    const double newest_skewed = ranked(TABLE_SPEC_VICTIMS_OLDEST, skewed, by_last);
+    const double most_pushed = ranked(TABLE_SPEC_VICTIMS_RAREST, skewed, by_n);
+    const double most_by_age = ranked(TABLE_SPEC_VICTIMS_OLDEST, skewed, by_n);
 
     (void)state;
     print_message(
@@ -279,7 +280,7 @@ static void oldest_keeps_the_newest_rows_and_rarest_the_most_pushed(void **state
 /* One push that is larger than the budget: its own rows are no victims. */
 static void a_push_does_not_evict_its_own_rows(void **state)
 {
-    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 64 << 10);
+    struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_OLDEST, 64 << 10);
     struct load l = load_new(&spec, 0);
     uint64_t keys[BATCH], n_there = 0, n_refused;
 
@@ -304,7 +305,7 @@ static void a_push_does_not_evict_its_own_rows(void **state)
 /* The oldest rows are those that the push comes to last. */
 static void rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_ones(void **state)
 {
-    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 64 << 10);
+    struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_OLDEST, 64 << 10);
     struct load l = load_new(&spec, 0);
     uint64_t keys[BATCH], n_old = 0;
 
@@ -332,8 +333,8 @@ static void rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_on
 
 static void blocks_of_a_dense_table_stay_when_the_shard_is_full(void **state)
 {
-    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 0),
-                      top = dense_spec("top", DIM, 100 * DIM, SPEC_SGD);
+    struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_OLDEST, 0),
+                      top = dense_spec("top", DIM, 100 * DIM, TABLE_SPEC_SGD);
     struct load l = load_new(&spec, 4 << 20), d = l;
     uint64_t keys[100];
 
@@ -352,7 +353,7 @@ static void blocks_of_a_dense_table_stay_when_the_shard_is_full(void **state)
 /* Each table makes room among its own rows: memory that another has is not given up. */
 static void a_table_that_comes_late_gets_what_is_left(void **state)
 {
-    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_OLDEST, 0), late = spec;
+    struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_OLDEST, 0), late = spec;
     struct load l = load_new(&spec, 4 << 20), second = l;
     uint64_t keys[BATCH];
 
@@ -378,7 +379,7 @@ static void a_table_that_comes_late_gets_what_is_left(void **state)
 #ifdef PS_FAULTS
 static void a_failed_allocation_under_eviction_leaves_a_whole_shard(void **state)
 {
-    struct table_spec spec = spec_of(DIM, SPEC_VICTIMS_RAREST, 1 << 20);
+    struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_RAREST, 1 << 20);
     uint64_t keys[BATCH];
     bool all_worked = false;
 
@@ -389,13 +390,13 @@ static void a_failed_allocation_under_eviction_leaves_a_whole_shard(void **state
         struct load l = load_new(&spec, 0);
         int status = 0;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         for (uint64_t i = 0; i < 12000 && !status; i += BATCH) {
             for (uint32_t n = 0; n < BATCH; n++)
                 keys[n] = hash_mix((i + n) / (2 * BATCH) * BATCH + n);
             status = load_push(&l, keys, BATCH);
         }
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         all_worked = status == 0;
         assert_true(status == 0 || status == -ENOMEM);
         assert_whole(&l);

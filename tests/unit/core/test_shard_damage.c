@@ -1,7 +1,7 @@
 /* What a replay makes of bytes and events that cannot be right: a status and never a crash; and of a
- * journal that ends anywhere. */
+ * event log that ends anywhere. */
 #include "replay_world.h"
-#include "server/core/shard_held_bytes.h"
+#include "server/core/snapshot_meta.h"
 
 static const struct shape small = {
     .n_keys = 40, .n_large = 30, .n_steps = 200, .limits = true
@@ -24,12 +24,12 @@ static struct world held_world(const char *test, uint64_t round)
 static void free_world(struct world *w)
 {
     enter_shard();
-    if (w->going.walk)
-        walk_end(w->s, &w->going, SHARD_WALK_DROPPED);
-    kept_walk_free(&w->going);
-    drop_walks(w);
+    if (w->going.scan)
+        scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);
+    kept_scan_free(&w->going);
+    drop_scans(w);
     shard_free(w->s);
-    journal_free(w->journal);
+    event_log_free(w->event_log);
 }
 
 /* --- the state's bytes --- */
@@ -41,32 +41,30 @@ struct state {
 
 static struct state state_of(const struct shard *s)
 {
-    struct buf head = { 0 };
-    struct state_writer writer = { .dst = &head };
+    struct bytes head = { 0 };
     struct state state;
     size_t n_bytes;
 
-    shard_held_encode(s, &writer);
-    assert_false(writer.no_memory);
-    state.n_bytes = buf_len(&head);
-    for (const struct shard_queue *q = s->queues; q; q = q->next)
-        for (const struct shard_held *h = q->first; h; h = h->next) {
-            (void)shard_held_payload(h, &n_bytes);
+    assert_int_equal(snapshot_meta_encode(s, &head), 0);
+    state.n_bytes = bytes_len(&head);
+    for (const struct bsp_queue *q = s->queues; q; q = q->next)
+        for (const struct bsp_held *h = q->first; h; h = h->next) {
+            (void)snapshot_meta_payload(h, &n_bytes);
             state.n_bytes += n_bytes;
         }
     state.bytes = malloc(state.n_bytes);
     assert_non_null(state.bytes);
-    memcpy(state.bytes, buf_front(&head), buf_len(&head));
-    n_bytes = buf_len(&head);
-    for (const struct shard_queue *q = s->queues; q; q = q->next)
-        for (const struct shard_held *h = q->first; h; h = h->next) {
+    memcpy(state.bytes, bytes_front(&head), bytes_len(&head));
+    n_bytes = bytes_len(&head);
+    for (const struct bsp_queue *q = s->queues; q; q = q->next)
+        for (const struct bsp_held *h = q->first; h; h = h->next) {
             size_t n_payload;
-            const uint8_t *payload = shard_held_payload(h, &n_payload);
+            const uint8_t *payload = snapshot_meta_payload(h, &n_payload);
 
             memcpy(state.bytes + n_bytes, payload, n_payload);
             n_bytes += n_payload;
         }
-    buf_deinit(&head);
+    bytes_deinit(&head);
     return state;
 }
 
@@ -79,11 +77,11 @@ static int try_state(struct world *w, const uint8_t *bytes, size_t n_bytes)
     int status;
 
     enter_shard();
-    shard_replay_begin(s);
+    replay_begin(s);
     for (uint32_t i = 0; i < shard_n_tables(w->s); i++)
         (void)make_table(s, &shard_table(w->s, i)->spec);
-    status = shard_replay_state(s, copy, n_bytes, 0);
-    shard_replay_end(s, 0);
+    status = replay_state(s, copy, n_bytes, 0);
+    replay_end(s, 0);
     if (!status) {
         for (uint64_t ms = 0; ms < 3 * JOIN_MS; ms += JOIN_MS)
             (void)shard_advance(s, ms + JOIN_MS); /* all end, and what is held is combined */
@@ -133,20 +131,20 @@ static void a_state_may_end_anywhere(void **state)
 
 /* --- events --- */
 
-static void every_beginning_of_a_journal_is_a_shard(void **state)
+static void every_beginning_of_an_event_log_is_a_shard(void **state)
 {
     (void)state;
     for (uint64_t round = 0; round < 4; round++) {
         struct world w = held_world("beginnings", round);
         struct shard *again;
 
-        for (size_t n = 0; n <= w.journal->n; n++) {
-            assert_int_equal(try_restore(&w.config, NULL, 0, w.journal, n, w.now_ms, &again),
+        for (size_t n = 0; n <= w.event_log->n; n++) {
+            assert_int_equal(try_restore(&w.config, NULL, 0, w.event_log, n, w.now_ms, &again),
                              0);
             shard_free(again);
         }
         assert_int_equal(
-            try_restore(&w.config, NULL, 0, w.journal, w.journal->n, w.now_ms, &again), 0);
+            try_restore(&w.config, NULL, 0, w.event_log, w.event_log->n, w.now_ms, &again), 0);
         assert_same_shard(w.s, again);
         shard_free(again);
         free_world(&w);
@@ -261,7 +259,7 @@ static void damage_join(struct dice *d, struct kept_event *k)
         k->join.incarnation = some_number(d, k->join.incarnation);
         break;
     case 3:
-        k->join.mode = (enum spec_mode)roll(d, SPEC_MODE_END + 1);
+        k->join.mode = (enum table_spec_mode)roll(d, TABLE_SPEC_MODE_END + 1);
         break;
     case 4:
         k->join.clock = some_number(d, k->join.clock);
@@ -325,19 +323,19 @@ static void events_may_be_anything(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 3000; i++) {
-        size_t at = (size_t)roll(&w.dice, w.journal->n),
-               other = (size_t)roll(&w.dice, w.journal->n);
-        struct kept_event *was = w.journal->events[at], *k = keep_event(&was->e);
+        size_t at = (size_t)roll(&w.dice, w.event_log->n),
+               other = (size_t)roll(&w.dice, w.event_log->n);
+        struct kept_event *was = w.event_log->events[at], *k = keep_event(&was->e);
         struct shard *again;
         int status;
 
         damage(&w.dice, k);
-        w.journal->events[at] = roll(&w.dice, 5) ? k : w.journal->events[other];
-        status = try_restore(&w.config, NULL, 0, w.journal, w.journal->n, w.now_ms, &again);
+        w.event_log->events[at] = roll(&w.dice, 5) ? k : w.event_log->events[other];
+        status = try_restore(&w.config, NULL, 0, w.event_log, w.event_log->n, w.now_ms, &again);
         assert_true(status == 0 || status == PS_ECORRUPT || status == -ENOMEM);
         n_refused += status != 0;
         shard_free(again);
-        w.journal->events[at] = was;
+        w.event_log->events[at] = was;
         free_event(k);
     }
     print_message("%llu of 3000 were refused\n", (unsigned long long)n_refused);
@@ -355,10 +353,10 @@ static void without_memory_a_replay_says_so(void **state)
 
     (void)state;
     for (; status; k += 1 + k / 50) {
-        mem_fail_after(k);
-        status = try_restore(&w.config, w.walks, w.n_walks, w.journal, w.journal->n, w.now_ms,
-                             &again);
-        mem_fail_after(-1);
+        memory_fail_after(k);
+        status = try_restore(&w.config, w.scans, w.n_scans, w.event_log, w.event_log->n,
+                             w.now_ms, &again);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         if (!status)
             assert_same_shard(w.s, again);
@@ -374,7 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_of_a_state_may_be_wrong),
         cmocka_unit_test(a_state_may_end_anywhere),
-        cmocka_unit_test(every_beginning_of_a_journal_is_a_shard),
+        cmocka_unit_test(every_beginning_of_an_event_log_is_a_shard),
         cmocka_unit_test(events_may_be_anything),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_a_replay_says_so),

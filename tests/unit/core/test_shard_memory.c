@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "fixture.h"
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 
 #define DIM 4u
 
@@ -14,17 +14,17 @@ static void new_rows_beyond_the_budget_are_left_out_and_old_ones_still_learn(voi
     enum { N = 3000 };
     static uint64_t keys[N];
     static float g[N * DIM], weights[N * DIM];
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 100000), *again = make_shard(0, 1, 100000);
     uint32_t table;
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1),
-                  *w2 = join(again, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1),
+                  *w2 = join(again, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct shard_push_result result;
     uint64_t n_rows;
 
     (void)state;
     enter_shard();
-    spec.init = SPEC_INIT_ZERO;
+    spec.init = TABLE_SPEC_INIT_ZERO;
     spec.params.learning_rate = 1;
     table = make_table(s, &spec);
     make_table(again, &spec);
@@ -56,8 +56,8 @@ static void new_rows_beyond_the_budget_are_left_out_and_old_ones_still_learn(voi
 static void a_row_from_a_checkpoint_reads_as_it_was(void **state)
 {
     const float floats[2 * DIM] = { 1, 2, 3, 4, 5, 6, 7, 8 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD),
-                      top = dense_spec("top", DIM, 8, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAGRAD),
+                      top = dense_spec("top", DIM, 8, TABLE_SPEC_SGD);
     struct shard *s = make_shard(1, 2, 100000);
     uint32_t table = make_table(s, &spec), dense = make_table(s, &top);
     uint64_t n = 0;
@@ -66,11 +66,11 @@ static void a_row_from_a_checkpoint_reads_as_it_was(void **state)
     (void)state;
     enter_shard();
     for (uint64_t key = 0; key < 100; key++)
-        assert_int_equal(shard_restore_row(s, table, key, row_stamp(9, 3, 0), floats), 0);
+        assert_int_equal(restore_row(s, table, key, row_stamp(9, 3, 0), floats), 0);
     for (uint64_t key = 0; key < 100; key++) {
         const struct row *row = find_row(s, table, key);
 
-        assert_int_equal(row != NULL, route_shard(key, 0, 2) == 1);
+        assert_int_equal(row != NULL, placement_shard(key, 0, 2) == 1);
         if (!row)
             continue;
         assert_floats_equal(row->floats, floats, 2 * DIM);
@@ -79,14 +79,14 @@ static void a_row_from_a_checkpoint_reads_as_it_was(void **state)
         n++;
     }
     assert_int_equal(table_n_rows(shard_table(s, table)->rows), n);
-    shard_restore_counts(s, table, 77, 9);
-    shard_restore_counts(s, table, 70, 5); /* another shard's file, which knew less */
+    restore_counts(s, table, 77, 9);
+    restore_counts(s, table, 70, 5); /* another shard's file, which knew less */
     assert_int_equal(shard_table(s, table)->n_pushes, 77);
     assert_int_equal(shard_version(s), 9);
-    assert_int_equal(shard_restore_row(s, 2, 0, 0, floats), PS_ENOTABLE);
-    assert_int_equal(shard_restore_row(s, dense, 2, 0, floats), PS_ECORRUPT);
+    assert_int_equal(restore_row(s, 2, 0, 0, floats), PS_ENOTABLE);
+    assert_int_equal(restore_row(s, dense, 2, 0, floats), PS_ECORRUPT);
     for (uint64_t key = 0; !status; key++)
-        status = shard_restore_row(s, table, key, row_stamp(9, 3, 0), floats);
+        status = restore_row(s, table, key, row_stamp(9, 3, 0), floats);
     assert_int_equal(status, PS_EBUDGET);
     assert_true(shard_bytes(s) <= 100000);
     shard_free(s);
@@ -111,10 +111,10 @@ static size_t scratch_bytes(const struct shard *s)
 
 static void a_push_whose_lengths_do_not_fit_reserves_nothing(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0);
     uint64_t *keys = many_keys();
     float *values = calloc(N_MANY, DIM * sizeof *values);
@@ -131,10 +131,10 @@ static void a_push_whose_lengths_do_not_fit_reserves_nothing(void **state)
 
 static void a_large_message_leaves_no_large_scratch_behind(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", 1, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", 1, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 0), *small;
     uint64_t *keys = many_keys();
     float *values = calloc(N_MANY, sizeof *values);
@@ -167,14 +167,14 @@ struct two_tables {
 
 static void begin_two_tables(struct two_tables *t)
 {
-    struct table_spec spec = sparse_spec("a", DIM, SPEC_SGD),
-                      other = sparse_spec("b", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("a", DIM, TABLE_SPEC_SGD),
+                      other = sparse_spec("b", DIM, TABLE_SPEC_SGD);
 
     spec.params.learning_rate = other.params.learning_rate = 1;
     t->s = make_shard(0, 1, 0);
     t->a = make_table(t->s, &spec);
     t->b = make_table(t->s, &other);
-    t->w = join(t->s, SPEC_MODE_ASYNC, 0, 0, 1);
+    t->w = join(t->s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     for (uint32_t i = 0; i < N_PUSHED; i++)
         t->keys[i] = 7 * i;
     for (uint32_t i = 0; i < N_PUSHED * DIM; i++)
@@ -230,9 +230,9 @@ static void without_memory_a_push_is_not_judged_or_lacks_rows_that_are_counted(v
         push = next_push(t.w, 0);
         add_gradient(push, t.a, DIM, t.keys, N_PUSHED, t.gradients);
         add_gradient(push, t.b, DIM, t.keys, N_PUSHED, t.gradients);
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = shard_push(t.s, t.w, push, 0, &result);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_int_equal(result.status, status);
         if (status) {
             assert_int_equal(status, -ENOMEM);
@@ -253,7 +253,7 @@ static void without_memory_a_push_is_not_judged_or_lacks_rows_that_are_counted(v
 static void a_table_or_a_pull_without_memory_is_refused(void **state)
 {
     static const uint64_t key = 4;
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     struct pull *pull = make_pull(0, 0, &key, 1);
     uint64_t min_clock, version;
@@ -265,16 +265,16 @@ static void a_table_or_a_pull_without_memory_is_refused(void **state)
     (void)state;
     enter_shard();
     for (long k = 0; status != 0; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = shard_table_ask(s, &spec, false, &id, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || (status == -ENOMEM && shard_n_tables(s) == 0));
     }
     status = -1;
     for (long k = 0; status != 0; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = shard_pull(s, NULL, pull, dst, &min_clock, &version, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
     }
     assert_int_equal(shard_counters(s)->pulls, 1);

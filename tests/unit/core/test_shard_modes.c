@@ -1,4 +1,4 @@
-/* Clocks: when a pull may be answered. Lock step: test_shard_lockstep.c. */
+/* Clocks: when a pull may be answered. Lock step: test_bsp.c. */
 #include "server/core/shard.h"
 
 #include "fixture.h"
@@ -21,20 +21,20 @@ static void answer(struct shard *s, struct worker *w, uint64_t clock, uint32_t t
 static void a_pull_waits_for_the_strictest_of_its_tables(void **state)
 {
     static const uint64_t key = 1;
-    struct table_spec job = sparse_spec("job", DIM, SPEC_SGD),
-                      async = sparse_spec("async", DIM, SPEC_SGD);
-    struct table_spec ssp = sparse_spec("ssp", DIM, SPEC_SGD),
-                      bsp = sparse_spec("bsp", DIM, SPEC_SGD);
+    struct table_spec job = sparse_spec("job", DIM, TABLE_SPEC_SGD),
+                      async = sparse_spec("async", DIM, TABLE_SPEC_SGD);
+    struct table_spec ssp = sparse_spec("ssp", DIM, TABLE_SPEC_SGD),
+                      bsp = sparse_spec("bsp", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t ids[4];
-    struct worker *w = join(s, SPEC_MODE_SSP, 3, 0, 2);
+    struct worker *w = join(s, TABLE_SPEC_MODE_SSP, 3, 0, 2);
     struct pull *pull = make_pull(4, 0, &key, 1);
 
     (void)state;
-    async.mode = SPEC_MODE_ASYNC;
-    ssp.mode = SPEC_MODE_SSP;
+    async.mode = TABLE_SPEC_MODE_ASYNC;
+    ssp.mode = TABLE_SPEC_MODE_SSP;
     ssp.bound = 1;
-    bsp.mode = SPEC_MODE_BSP;
+    bsp.mode = TABLE_SPEC_MODE_BSP;
     ids[0] = make_table(s, &job);
     ids[1] = make_table(s, &async);
     ids[2] = make_table(s, &ssp);
@@ -69,7 +69,7 @@ static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(voi
 {
     enum { N = 4, N_EVENTS = 4000 };
     struct dice dice = dice_of_this_run("ssp");
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
 
     (void)state;
     enter_shard();
@@ -81,7 +81,7 @@ static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(voi
         bool counted[N];
 
         for (uint32_t i = 0; i < N; i++) {
-            w[i] = join(s, SPEC_MODE_SSP, bound, i, N);
+            w[i] = join(s, TABLE_SPEC_MODE_SSP, bound, i, N);
             counted[i] = true;
         }
         for (uint32_t e = 0; e < N_EVENTS; e++) {
@@ -104,13 +104,13 @@ static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(voi
                 answer(s, w[i], asked, table);
                 must_push(s, w[i], next_push(w[i], clocks[i]++));
             } else if (what == 0 && counted[i] && i > 0) { /* rank 0 stays, and the job */
-                roster_leave(shard_roster(s), w[i]);
+                membership_leave(shard_membership(s), w[i]);
                 counted[i] = false;
                 assert_true(shard_advance(s, now_ms));
                 assert_false(shard_advance(s, now_ms));
             } else if (what == 1 && !counted[i]) {
-                assert_ptr_equal(join_at(s, SPEC_MODE_SSP, bound, i, N, ++incarnation, now_ms),
-                                 w[i]);
+                assert_ptr_equal(
+                    join_at(s, TABLE_SPEC_MODE_SSP, bound, i, N, ++incarnation, now_ms), w[i]);
                 counted[i] = true;
                 clocks[i] = least;
             }
@@ -124,10 +124,10 @@ static void a_pull_is_answered_exactly_when_the_slowest_living_worker_allows(voi
 
 static void staleness_is_that_of_the_answer_and_a_violation_is_counted(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_SSP, 3, 0, 2);
+    struct worker *w = join(s, TABLE_SPEC_MODE_SSP, 3, 0, 2);
     struct job *job = w->job;
 
     (void)state;
@@ -144,7 +144,7 @@ static void staleness_is_that_of_the_answer_and_a_violation_is_counted(void **st
     assert_int_equal(job->staleness.max, 4);
     assert_int_equal(histogram_count_le(&job->staleness, 0), 1);
     assert_int_equal(histogram_count_le(&job->staleness, 2), 2);
-    join_at(s, SPEC_MODE_SSP, 3, 1, 2, 1, 0)->clock = 9;
+    join_at(s, TABLE_SPEC_MODE_SSP, 3, 1, 2, 1, 0)->clock = 9;
     w->clock = 9;
     answer(s, w, 4, table); /* behind min clock is not stale */
     assert_int_equal(histogram_count_le(&job->staleness, 0), 2);

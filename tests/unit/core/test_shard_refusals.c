@@ -127,11 +127,11 @@ static void a_bad_push_is_refused_whole_and_uses_up_its_number(void **state)
 {
     static const uint64_t keys[] = { 5, 6, 700 }, blocks[] = { 0, 5 };
     const float ones[3 * DIM] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-    struct table_spec emb = sparse_spec("emb", DIM, SPEC_ADAGRAD),
-                      top = dense_spec("top", DIM, 22, SPEC_SGD);
+    struct table_spec emb = sparse_spec("emb", DIM, TABLE_SPEC_ADAGRAD),
+                      top = dense_spec("top", DIM, 22, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t a = make_table(s, &emb), b = make_table(s, &top);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     float before[2][3 * DIM], after[2][3 * DIM];
     uint64_t clock = 0;
     struct push *push;
@@ -181,10 +181,10 @@ static void a_nan_is_kept_aside_with_all_that_is_known_of_it(void **state)
 {
     static const uint64_t keys[] = { 5, 6 };
     const float g[2 * DIM] = { 0, 0, 0, 0, 0, 0, NAN, 0 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAGRAD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push = next_push(w, 42);
     const struct shard_refusal *refusal;
 
@@ -203,7 +203,7 @@ static void a_nan_is_kept_aside_with_all_that_is_known_of_it(void **state)
 
 static void a_key_of_another_shard_is_refused_by_pull_and_push(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     const float zeros[DIM] = { 0 };
 
     (void)state;
@@ -211,12 +211,12 @@ static void a_key_of_another_shard_is_refused_by_pull_and_push(void **state)
     for (uint32_t shard = 0; shard < 3; shard++) {
         struct shard *s = make_shard(shard, 3, 0);
         uint32_t table = make_table(s, &spec);
-        struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+        struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         uint64_t min_clock, version;
         uint8_t dst[64];
 
         for (uint64_t key = 0; key < 20; key++) {
-            int want = route_shard(key, 0, 3) == shard ? 0 : PS_ESHARD;
+            int want = placement_shard(key, 0, 3) == shard ? 0 : PS_ESHARD;
             struct push *push = next_push(w, 0);
             struct pull *pull = make_pull(0, table, &key, 1);
             struct err err;
@@ -233,8 +233,8 @@ static void a_key_of_another_shard_is_refused_by_pull_and_push(void **state)
 static void a_bad_pull_is_refused_with_a_sentence(void **state)
 {
     static const uint64_t keys[] = { 1, 2, 3 };
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD),
-                      dense = dense_spec("top", DIM, 8, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD),
+                      dense = dense_spec("top", DIM, 8, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec), top = make_table(s, &dense);
     struct pull *pull = make_pull(0, table, keys, 3);
@@ -273,7 +273,7 @@ static void a_bad_pull_is_refused_with_a_sentence(void **state)
 static void a_push_needs_a_living_worker_and_its_turn(void **state)
 {
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct push *push;
 
     (void)state;
@@ -295,7 +295,7 @@ static void a_push_needs_a_living_worker_and_its_turn(void **state)
     push = next_push(w, 1);
     assert_int_equal(push->seq, 0);
     assert_int_equal(try_push(s, w, push).status, PS_ESEQ);
-    roster_leave(shard_roster(s), w);
+    membership_leave(shard_membership(s), w);
     w->last_seq = 1;
     assert_int_equal(try_push(s, w, next_push(w, 1)).status, PS_EFENCED);
     assert_int_equal(shard_counters(s)->pushes_fenced, 1);
@@ -308,9 +308,9 @@ static void a_refusal_is_told_again_to_who_missed_it(void **state)
     const float values[DIM] = { 0, NAN, 0, 0 };
     const uint64_t key = 7;
     struct shard *s = make_shard(0, 1, 0);
-    const struct table_spec spec = sparse_spec("t", DIM, SPEC_SGD);
+    const struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_SGD);
     uint32_t table = make_table(s, &spec);
-    struct worker *w = join(s, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     struct shard_push_result result;
     struct push *push;
 
@@ -332,9 +332,9 @@ static void a_refusal_is_told_again_to_who_missed_it(void **state)
     }
     assert_int_equal(shard_counters(s)->pushes_refused, 1);
     assert_int_equal(shard_counters(s)->pushes_repeated, 3);
-    assert_ptr_equal(join(s, SPEC_MODE_ASYNC, 0, 0, 1), w); /* a reconnect */
+    assert_ptr_equal(join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1), w); /* a reconnect */
     assert_int_equal(w->refused_status, PS_ENAN);
-    join_at(s, SPEC_MODE_ASYNC, 0, 0, 1, 2, 0); /* somebody new, who counts from 1 */
+    join_at(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1, 2, 0); /* somebody new, who counts from 1 */
     assert_int_equal(w->refused_seq, 0);
     shard_free(s);
 }

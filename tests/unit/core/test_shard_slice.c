@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "fixture.h"
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 
 #define DIM 64u
 enum { N = 6000 };
@@ -16,16 +16,16 @@ struct lone {
     struct push *push;
 };
 
-static struct lone lone_push_of(uint64_t memory_max_bytes, enum spec_victims victims)
+static struct lone lone_push_of(uint64_t memory_max_bytes, enum table_spec_victims victims)
 {
     static uint64_t keys[N];
     static float values[N * DIM];
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAGRAD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAGRAD);
     struct lone l = { .s = make_shard(0, 1, memory_max_bytes) };
 
     spec.limits.victims = victims;
     l.table = make_table(l.s, &spec);
-    l.w = join(l.s, SPEC_MODE_ASYNC, 0, 0, 2);
+    l.w = join(l.s, TABLE_SPEC_MODE_ASYNC, 0, 0, 2);
     for (uint32_t i = 0; i < N; i++)
         keys[i] = 3 * (uint64_t)i;
     for (uint32_t i = 0; i < N * DIM; i++)
@@ -37,7 +37,7 @@ static struct lone lone_push_of(uint64_t memory_max_bytes, enum spec_victims vic
 
 static struct lone lone_push(void)
 {
-    return lone_push_of(0, SPEC_VICTIMS_NONE);
+    return lone_push_of(0, TABLE_SPEC_VICTIMS_NONE);
 }
 
 static void end_lone(struct lone *l)
@@ -55,7 +55,7 @@ static uint32_t push_in_slices(struct lone *l, int *ret_status, struct shard_pus
 
     enter_shard();
     *ret_status = shard_push_begin(l->s, l->w, l->push, 0, ret, &state);
-    for (; state != SHARD_PUSH_JUDGED; n++)
+    for (; state != SHARD_PUSH_DONE; n++)
         *ret_status = shard_push_more(l->s, 0, ret, &state);
     return n;
 }
@@ -98,7 +98,7 @@ static void who_comes_while_a_push_applies_sees_all_of_it(void **state)
     enter_shard();
     read_weights(l.s, l.table, &last, 1, before);
     assert_int_equal(shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state), 0);
-    while (l.s->large.phase != SHARD_APPLY) {
+    while (l.s->large.phase != PUSH_APPLY) {
         read_weights(l.s, l.table, &last, 1, after);
         assert_floats_equal(after, before, DIM);
         assert_int_equal(l.w->last_seq, 0);
@@ -110,11 +110,11 @@ static void who_comes_while_a_push_applies_sees_all_of_it(void **state)
     read_weights(l.s, l.table, &last, 1, after);
     assert_true(after[0] != before[0]);
     assert_int_equal(row_version(find_row(l.s, l.table, last)), 1);
-    shard_settle(l.s);
+    shard_finish_push(l.s);
     read_weights(l.s, l.table, &last, 1, before);
     assert_floats_equal(after, before, DIM); /* and not twice */
     assert_int_equal(shard_push_more(l.s, 0, &result, &push_state), 0);
-    assert_int_equal(push_state, SHARD_PUSH_JUDGED);
+    assert_int_equal(push_state, SHARD_PUSH_DONE);
     assert_int_equal(result.version, 1);
     end_lone(&l);
 }
@@ -124,16 +124,16 @@ static void whose_push_is_under_way_does_not_die(void **state)
     struct lone l = lone_push();
     struct shard_push_result result;
     enum shard_push_state push_state;
-    struct worker *other = join(l.s, SPEC_MODE_ASYNC, 0, 1, 2);
+    struct worker *other = join(l.s, TABLE_SPEC_MODE_ASYNC, 0, 1, 2);
 
     (void)state;
     enter_shard();
     assert_int_equal(shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state), 0);
-    assert_int_equal(push_state, SHARD_PUSH_UNDER_WAY);
+    assert_int_equal(push_state, SHARD_PUSH_RUNNING);
     assert_true(shard_advance(l.s, 10 * LEASE_MS));
     assert_int_equal(l.w->state, WORKER_LIVE);
     assert_int_equal(other->state, WORKER_DEAD);
-    shard_settle(l.s);
+    shard_finish_push(l.s);
     assert_int_equal(shard_push_more(l.s, 10 * LEASE_MS, &result, &push_state), 0);
     assert_int_equal(result.status, 0);
     shard_advance(l.s, 20 * LEASE_MS + 1);
@@ -152,15 +152,15 @@ static void who_is_replaced_before_it_takes_effect_changes_nothing(void **state)
         enum shard_push_state push_state;
         int status = shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state);
 
-        for (uint32_t i = 0; i < n_slices && l.s->large.phase < SHARD_APPLY; i++)
+        for (uint32_t i = 0; i < n_slices && l.s->large.phase < PUSH_APPLY; i++)
             status = shard_push_more(l.s, 0, &result, &push_state);
-        if (l.s->large.phase >= SHARD_APPLY) {
+        if (l.s->large.phase >= PUSH_APPLY) {
             assert_true(n_slices > 3);
             end_lone(&l);
             return;
         }
-        roster_leave(shard_roster(l.s), l.w);
-        shard_settle(l.s);
+        membership_leave(shard_membership(l.s), l.w);
+        shard_finish_push(l.s);
         status = shard_push_more(l.s, 0, &result, &push_state);
         assert_int_equal(status, PS_EFENCED);
         assert_int_equal(result.status, PS_EFENCED);
@@ -179,7 +179,7 @@ static void assert_nothing_awaited(const struct lone *l)
 
 static void what_has_no_place_is_left_out_in_slices_too(void **state)
 {
-    struct lone l = lone_push_of(2000000, SPEC_VICTIMS_NONE);
+    struct lone l = lone_push_of(2000000, TABLE_SPEC_VICTIMS_NONE);
     struct shard_push_result result;
     uint64_t n_rows;
     int status;
@@ -201,14 +201,14 @@ static void what_has_no_place_is_left_out_in_slices_too(void **state)
  * how many. `rows` remembers them from slice to slice; NULL: not there, or changed. */
 static uint64_t assert_awaited_rows_stay(const struct lone *l, const struct row **rows)
 {
-    const struct shard_run *run = &l->s->large;
-    const struct shard_rows *b = &run->parts[0].rows;
+    const struct push_op *run = &l->s->large;
+    const struct pending_rows *b = &run->sections[0].rows;
     uint64_t n = 0;
 
-    for (uint32_t i = 0; i < N && run->phase == SHARD_APPLY; i++) {
+    for (uint32_t i = 0; i < N && run->phase == PUSH_APPLY; i++) {
         const struct row *row = find_row(l->s, l->table, b->keys[i]);
 
-        if (i < b->n_done || shard_mark_is_set(b, i))
+        if (i < b->n_done || pending_rows_mark_is_set(b, i))
             rows[i] = NULL;
         else if (rows[i])
             assert_ptr_equal(row, rows[i]);
@@ -239,8 +239,8 @@ static void rows_that_a_push_has_still_to_change_do_not_make_room_for_others(voi
     enum { N_OTHERS = 400 };
     static uint64_t keys[N_OTHERS];
     static float values[N_OTHERS * DIM];
-    struct lone l = lone_push_of(4000000, SPEC_VICTIMS_OLDEST);
-    struct worker *other = join(l.s, SPEC_MODE_ASYNC, 0, 1, 2);
+    struct lone l = lone_push_of(4000000, TABLE_SPEC_VICTIMS_OLDEST);
+    struct worker *other = join(l.s, TABLE_SPEC_MODE_ASYNC, 0, 1, 2);
     struct shard_push_result result;
     enum shard_push_state push_state, other_state;
     static const struct row *rows[N];
@@ -251,14 +251,14 @@ static void rows_that_a_push_has_still_to_change_do_not_make_room_for_others(voi
     enter_shard();
     push_last_rows(&l, other);
     status = shard_push_begin(l.s, l.w, l.push, 0, &result, &push_state);
-    for (uint64_t clock = 1; push_state != SHARD_PUSH_JUDGED; clock++) {
+    for (uint64_t clock = 1; push_state != SHARD_PUSH_DONE; clock++) {
         struct push *push = next_push(other, clock);
 
         for (uint32_t i = 0; i < N_OTHERS; i++) /* new ones, and some of the large push's */
             keys[i] = i < 100 ? 3 * (100 * clock + i) : 1000000 * (clock + 1) + i;
         add_gradient(push, l.table, DIM, keys, N_OTHERS, values);
         assert_int_equal(shard_push_begin(l.s, other, push, 0, &result, &other_state), 0);
-        assert_true(other_state == SHARD_PUSH_JUDGED && result.status == 0);
+        assert_true(other_state == SHARD_PUSH_DONE && result.status == 0);
         free_push(push);
         n_awaited += assert_awaited_rows_stay(&l, rows);
         status = shard_push_more(l.s, 0, &result, &push_state);
@@ -283,9 +283,9 @@ without_memory_a_push_in_slices_is_not_judged_or_lacks_rows_that_are_counted(voi
         struct shard_push_result result;
         int status;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         push_in_slices(&l, &status, &result);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_int_equal(result.status, status);
         if (status) {
             assert_int_equal(status, -ENOMEM);

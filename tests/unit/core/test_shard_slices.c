@@ -3,24 +3,24 @@
 #include <math.h>
 
 #include "fixture.h"
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 
 enum { N_TABLES = 6, N_WORKERS = 4, N_KEYS_MAX = 9000, DIM_MAX = 512, N_PULLS = 2 };
 
 /* What is asked of a table: a large push or pull is one of n_large keys below n_keys. */
 static const struct {
     uint32_t dim, n_keys, n_large;
-    enum spec_optim optim;
-    enum spec_storage storage;
-    enum spec_mode mode;
+    enum table_spec_optim optim;
+    enum table_spec_storage storage;
+    enum table_spec_mode mode;
     float clip_norm;
 } kinds[N_TABLES] = {
-    { 4, 12000, 9000, SPEC_ADAGRAD, SPEC_FP32, SPEC_MODE_JOB, 0 },
-    { 300, 900, 600, SPEC_ADAM, SPEC_BF16, SPEC_MODE_JOB, 0 },
-    { 512, 1200, 800, SPEC_ROWWISE_ADAGRAD, SPEC_FP16, SPEC_MODE_JOB, 0 },
-    { 64, 9000, 4000, SPEC_FTRL, SPEC_FP32, SPEC_MODE_JOB, 0.5f },
-    { 256, 800, 700, SPEC_MOMENTUM, SPEC_FP32, SPEC_MODE_JOB, 0 }, /* dense */
-    { 33, 5000, 4500, SPEC_SGD, SPEC_BF16, SPEC_MODE_BSP, 0 },
+    { 4, 12000, 9000, TABLE_SPEC_ADAGRAD, TABLE_SPEC_FP32, TABLE_SPEC_MODE_JOB, 0 },
+    { 300, 900, 600, TABLE_SPEC_ADAM, TABLE_SPEC_BF16, TABLE_SPEC_MODE_JOB, 0 },
+    { 512, 1200, 800, TABLE_SPEC_ROWWISE_ADAGRAD, TABLE_SPEC_FP16, TABLE_SPEC_MODE_JOB, 0 },
+    { 64, 9000, 4000, TABLE_SPEC_FTRL, TABLE_SPEC_FP32, TABLE_SPEC_MODE_JOB, 0.5f },
+    { 256, 800, 700, TABLE_SPEC_MOMENTUM, TABLE_SPEC_FP32, TABLE_SPEC_MODE_JOB, 0 }, /* dense */
+    { 33, 5000, 4500, TABLE_SPEC_SGD, TABLE_SPEC_BF16, TABLE_SPEC_MODE_BSP, 0 },
 };
 
 /* A push of a worker that has not been answered. */
@@ -33,7 +33,7 @@ struct asked {
 
 struct reading {
     struct pull *pull; /* NULL: none */
-    struct shard_pull_run run;
+    struct shard_pull_op run;
     uint32_t table;
     uint64_t *keys;
     uint8_t *bytes;
@@ -110,7 +110,7 @@ static void assert_told(const struct shard_push_result *got,
     assert_int_equal(got->rows_refused, want->rows_refused);
 }
 
-static void mirror(struct pair *p, uint32_t rank)
+static void cache(struct pair *p, uint32_t rank)
 {
     struct asked *a = &p->asked[rank];
 
@@ -122,8 +122,8 @@ static void mirror(struct pair *p, uint32_t rank)
 static void follow(struct pair *p)
 {
     if (p->under_way < N_WORKERS && !p->asked[p->under_way].mirrored &&
-        p->s->large.phase >= SHARD_APPLY)
-        mirror(p, p->under_way);
+        p->s->large.phase >= PUSH_APPLY)
+        cache(p, p->under_way);
 }
 
 static void told(struct pair *p, uint32_t rank, int status, const struct shard_push_result *got)
@@ -131,7 +131,7 @@ static void told(struct pair *p, uint32_t rank, int status, const struct shard_p
     struct asked *a = &p->asked[rank];
 
     if (!a->mirrored)
-        mirror(p, rank);
+        cache(p, rank);
     assert_int_equal(status, a->want_status);
     assert_told(got, &a->want);
     p->n_refused += got->status != 0;
@@ -152,11 +152,11 @@ static void begin(struct pair *p, uint32_t rank)
         a->push = random_push(p, rank);
     status = shard_push_begin(p->s, p->workers[rank], a->push, 0, &result, &state);
     follow(p);
-    p->n_overtaken += state == SHARD_PUSH_JUDGED && p->under_way < N_WORKERS;
-    p->n_later += state == SHARD_PUSH_LATER;
-    if (state == SHARD_PUSH_JUDGED)
+    p->n_overtaken += state == SHARD_PUSH_DONE && p->under_way < N_WORKERS;
+    p->n_later += state == SHARD_PUSH_BUSY;
+    if (state == SHARD_PUSH_DONE)
         told(p, rank, status, &result);
-    if (state != SHARD_PUSH_UNDER_WAY)
+    if (state != SHARD_PUSH_RUNNING)
         return;
     p->under_way = rank;
     p->n_large++;
@@ -173,10 +173,10 @@ static void go_on(struct pair *p)
     if (rank == N_WORKERS)
         return;
     status = shard_push_more(p->s, 0, &result, &state);
-    if (state == SHARD_PUSH_JUDGED)
+    if (state == SHARD_PUSH_DONE)
         p->under_way = N_WORKERS;
     follow(p);
-    if (state == SHARD_PUSH_JUDGED)
+    if (state == SHARD_PUSH_DONE)
         told(p, rank, status, &result);
 }
 
@@ -232,9 +232,9 @@ static void read_on(struct pair *p, struct reading *r)
 
     if (!r->pull)
         begin_reading(p, r);
-    from = r->run.is_open ? r->pull->sections[0].n_keys - r->run.keys.n_left : 0;
+    from = r->run.is_open ? r->pull->sections[0].n_keys - r->run.section.keys.n_left : 0;
     assert_int_equal(shard_pull_more(p->s, &r->run, &err), 0);
-    assert_read(p, r, from, r->pull->sections[0].n_keys - r->run.keys.n_left);
+    assert_read(p, r, from, r->pull->sections[0].n_keys - r->run.section.keys.n_left);
     if (r->run.done)
         end_reading(p, r);
 }
@@ -262,7 +262,7 @@ static void assert_same_rows(struct pair *p, uint32_t table)
 
 static void assert_same(struct pair *p)
 {
-    shard_settle(p->s);
+    shard_finish_push(p->s);
     follow(p);
     for (uint32_t i = 0; i < p->n_tables; i++)
         assert_same_rows(p, i);
@@ -301,8 +301,8 @@ static void set_up(struct pair *p, uint32_t n_tables, struct dice dice)
         assert_int_equal(make_table(p->twin, &spec), i);
     }
     for (uint32_t rank = 0; rank < N_WORKERS; rank++) {
-        p->workers[rank] = join(p->s, SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
-        p->twins[rank] = join(p->twin, SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
+        p->workers[rank] = join(p->s, TABLE_SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
+        p->twins[rank] = join(p->twin, TABLE_SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
     }
 }
 

@@ -9,9 +9,9 @@
 
 static struct table_spec unit_spec(void)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
 
-    spec.init = SPEC_INIT_ZERO;
+    spec.init = TABLE_SPEC_INIT_ZERO;
     spec.params.learning_rate = 1;
     return spec;
 }
@@ -48,10 +48,10 @@ static float weight_of(struct shard *s, uint64_t key)
 
 static void one_worker_in_lock_step_is_one_worker(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, SPEC_ADAM);
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM);
     struct shard *a = make_shard(0, 1, 0), *b = make_shard(0, 1, 0);
-    struct worker *wa = join(a, SPEC_MODE_BSP, 0, 0, 1),
-                  *wb = join(b, SPEC_MODE_ASYNC, 0, 0, 1);
+    struct worker *wa = join(a, TABLE_SPEC_MODE_BSP, 0, 0, 1),
+                  *wb = join(b, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     float got[DIM], want[DIM];
     struct dice dice = dice_of_this_run("one worker");
 
@@ -76,7 +76,8 @@ static void one_worker_in_lock_step_is_one_worker(void **state)
 static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
     struct push *push;
     uint64_t n_bytes;
 
@@ -105,8 +106,8 @@ static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
 static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2),
-                  *found;
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2), *found;
     struct push *push = unit_push(b, 1, 1, 100);
 
     (void)state;
@@ -119,7 +120,7 @@ static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
     assert_true(weight_of(s, 1) == -3);
     must_push(s, a, unit_push(a, 1, 1, 4));
     assert_false(ready(s, a, 2, 0));
-    assert_int_equal(roster_find(shard_roster(s), "job", 0, 1, LEASE_MS, &found), 0);
+    assert_int_equal(membership_find(shard_membership(s), "job", 0, 1, LEASE_MS, &found), 0);
     assert_false(shard_advance(s, LEASE_MS));
     assert_true(shard_advance(s, LEASE_MS + 1));
     assert_true(ready(s, a, 2, 0));
@@ -131,15 +132,16 @@ static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
 static void who_leaves_counts_for_what_it_finished(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 3), *b = join(s, SPEC_MODE_BSP, 0, 1, 3);
-    struct worker *c = join(s, SPEC_MODE_BSP, 0, 2, 3);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 3),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 3);
+    struct worker *c = join(s, TABLE_SPEC_MODE_BSP, 0, 2, 3);
 
     (void)state;
     enter_shard();
     must_push(s, b, unit_push(b, 0, 1, 2));
-    roster_leave(shard_roster(s), b);
+    membership_leave(shard_membership(s), b);
     must_push(s, a, unit_push(a, 0, 1, 4));
-    roster_leave(shard_roster(s), c);
+    membership_leave(shard_membership(s), c);
     /* Complete, but not yet combined: nobody may look. */
     assert_true(ready(s, a, 0, 0) == false);
     assert_true(shard_advance(s, 0));
@@ -151,13 +153,14 @@ static void who_leaves_counts_for_what_it_finished(void **state)
 static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
 
     (void)state;
     enter_shard();
     must_push(s, b, unit_push(b, 0, 1, 100));
     /* It crashed behind its push, and starts at min clock 0. */
-    b = join_at(s, SPEC_MODE_BSP, 0, 1, 2, 2, 0);
+    b = join_at(s, TABLE_SPEC_MODE_BSP, 0, 1, 2, 2, 0);
     assert_int_equal(b->clock, 0);
     must_push(s, b, unit_push(b, 0, 1, 2));
     must_push(s, a, unit_push(a, 0, 1, 4));
@@ -169,7 +172,8 @@ static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **
 static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
     struct push *push = unit_push(b, 0, 1, 2);
 
     (void)state;
@@ -178,8 +182,8 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
     must_push(s, b, push);
     must_push(s, a, unit_push(a, 0, 1, 4));
     assert_true(weight_of(s, 1) == 0);
-    assert_true(roster_reach(b, 1));
-    assert_false(roster_reach(b, 1));
+    assert_true(membership_advance_clock(b, 1));
+    assert_false(membership_advance_clock(b, 1));
     assert_true(shard_advance(s, 0));
     assert_true(weight_of(s, 1) == -3);
     assert_int_equal(shard_counters(s)->pushes_dropped, 0);
@@ -189,7 +193,8 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
 static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
     struct push *push = unit_push(b, 0, 1, 2);
 
     (void)state;
@@ -197,17 +202,18 @@ static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **stat
     must_push(s, a, unit_push(a, 0, 1, 4));
     push->seq++; /* as if the one before had found no memory */
     assert_int_equal(try_push(s, b, push).status, PS_ESEQ);
-    assert_false(roster_reach(b, 1)); /* what a pull behind it says */
+    assert_false(membership_advance_clock(b, 1)); /* what a pull behind it says */
     must_push(s, b, unit_push(b, 0, 1, 2));
     assert_true(weight_of(s, 1) == -3);
-    assert_true(roster_reach(b, 2));
+    assert_true(membership_advance_clock(b, 2));
     shard_free(s);
 }
 
 static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2), *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
     struct push *push;
 
     (void)state;
@@ -216,9 +222,10 @@ static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
     push = unit_push(a, 1, 1, 100);
     push->tick = false;
     must_push(s, a, push);
-    roster_leave(shard_roster(s), a);
-    roster_leave(shard_roster(s), b);
-    a = join_at(s, SPEC_MODE_BSP, 0, 0, 1, 5, 0); /* before anybody called shard_advance() */
+    membership_leave(shard_membership(s), a);
+    membership_leave(shard_membership(s), b);
+    a = join_at(s, TABLE_SPEC_MODE_BSP, 0, 0, 1, 5,
+                0); /* before anybody called shard_advance() */
     assert_int_equal(a->clock, 0);
     must_push(s, a, unit_push(a, 0, 1, 1));
     assert_true(weight_of(s, 1) == -5);
@@ -231,7 +238,7 @@ static void a_gradient_for_a_clock_that_is_over_is_refused(void **state)
 {
     struct table_spec spec = unit_spec(), async = unit_spec();
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 1);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 1);
     struct shard_push_result result;
     struct push *push;
 
@@ -239,7 +246,7 @@ static void a_gradient_for_a_clock_that_is_over_is_refused(void **state)
     enter_shard();
     make_table(s, &spec);
     snprintf(async.name, sizeof async.name, "async");
-    async.mode = SPEC_MODE_ASYNC;
+    async.mode = TABLE_SPEC_MODE_ASYNC;
     make_table(s, &async);
     must_push(s, a, unit_push(a, 5, 1, 1));
     assert_int_equal(a->clock, 6);
@@ -262,15 +269,15 @@ static void a_table_may_be_in_lock_step_in_an_asynchronous_job(void **state)
     static const uint64_t key = 1;
     struct table_spec bsp = unit_spec(), async = unit_spec();
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *a = join(s, SPEC_MODE_ASYNC, 0, 0, 2),
-                  *b = join(s, SPEC_MODE_ASYNC, 0, 1, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 2),
+                  *b = join(s, TABLE_SPEC_MODE_ASYNC, 0, 1, 2);
     const float g[DIM] = { 8, 8, 8, 8, 8 };
     struct push *push = unit_push(a, 0, 3, 4);
     float row[DIM];
 
     (void)state;
     enter_shard();
-    bsp.mode = SPEC_MODE_BSP;
+    bsp.mode = TABLE_SPEC_MODE_BSP;
     make_table(s, &bsp);
     snprintf(async.name, sizeof async.name, "async");
     make_table(s, &async);
@@ -293,7 +300,7 @@ static void an_assignment_does_not_wait(void **state)
     static const uint64_t key = 1;
     const float w0[DIM] = { 7, 7, 7, 7, 7 };
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2);
     struct push *push = next_push(a, 0);
 
     (void)state;
@@ -308,7 +315,7 @@ static void an_assignment_does_not_wait(void **state)
 static void what_one_worker_may_leave_waiting_has_an_end(void **state)
 {
     struct shard *s = unit_shard();
-    struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2);
+    struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2);
     struct shard_push_result result;
     struct push *push;
 
@@ -340,7 +347,7 @@ static struct push *wide_push(const struct worker *w, uint64_t clock)
 /* A budget for rows does not count against what waits, but bounds it too: here to 64 MiB. */
 static void what_waits_does_not_fill_the_memory(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", WIDE, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", WIDE, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 100000);
     struct worker *w[5];
     uint64_t held_bytes;
@@ -349,7 +356,7 @@ static void what_waits_does_not_fill_the_memory(void **state)
     enter_shard();
     make_table(s, &spec);
     for (uint32_t rank = 0; rank < 5; rank++)
-        w[rank] = join(s, SPEC_MODE_BSP, 0, rank, 5);
+        w[rank] = join(s, TABLE_SPEC_MODE_BSP, 0, rank, 5);
     for (uint32_t rank = 0; rank < 3; rank++)
         must_push(s, w[rank], wide_push(w[rank], 0));
     held_bytes = shard_bytes(s);
@@ -383,14 +390,14 @@ static void who_is_ahead_comes_again_when_the_others_have_caught_up(void **state
     static const struct {
         uint64_t memory_max_bytes, held_bytes_max;
     } cases[] = { { 100000, UINT64_C(64) << 20 }, { 0, UINT64_C(1) << 30 } };
-    struct table_spec spec = sparse_spec("emb", WIDE, SPEC_SGD);
+    struct table_spec spec = sparse_spec("emb", WIDE, TABLE_SPEC_SGD);
 
     (void)state;
     enter_shard();
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct shard *s = make_shard(0, 1, cases[i].memory_max_bytes);
-        struct worker *a = join(s, SPEC_MODE_BSP, 0, 0, 2),
-                      *b = join(s, SPEC_MODE_BSP, 0, 1, 2);
+        struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
+                      *b = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
         uint64_t n_bytes, clock;
 
         make_table(s, &spec);
@@ -411,9 +418,9 @@ static void
 gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row(void **state)
 {
     const float huge[DIM] = { 3e38f, -3e38f, 1 };
-    struct table_spec spec = sparse_spec("clipped", DIM, SPEC_SGD);
+    struct table_spec spec = sparse_spec("clipped", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
-    struct worker *w = join(s, SPEC_MODE_BSP, 0, 0, 1);
+    struct worker *w = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 1);
     const uint64_t key = 7;
     float row[DIM];
 

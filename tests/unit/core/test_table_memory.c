@@ -4,7 +4,7 @@
 static void takes_from_every_budget_just_what_it_holds(void **state)
 {
     enum { N = 60000 };
-    struct budget shard = { .max = UINT64_C(1) << 30 };
+    struct memory_budget shard = { .max = UINT64_C(1) << 30 };
     struct table *a = make_rows(68, 0, &shard), *b = make_rows(700, UINT64_C(1) << 29, &shard);
     struct table_facts facts;
 
@@ -47,7 +47,7 @@ static void is_left_as_it_was_by_a_full_budget(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * COUNT_OF(budgets); i++) {
         uint64_t n, max = budgets[i / 2];
-        struct budget shard = { .max = i % 2 ? max : 0 };
+        struct memory_budget shard = { .max = i % 2 ? max : 0 };
         struct table *t = NULL;
         int status = table_new(&t, 20, i % 2 ? 0 : max, &shard);
 
@@ -100,7 +100,7 @@ static void a_row_near_by_makes_room_when_the_budget_is_full(void **state)
 /* 512 lines have 6144 places, of which 24 are kept free: the last ones are far to find. */
 static void the_index_is_filled_before_a_key_is_refused(void **state)
 {
-    struct budget shard = { 0 };
+    struct memory_budget shard = { 0 };
     struct table *t = make_rows(0, 0, &shard);
     struct table_facts facts;
     struct row *row;
@@ -151,7 +151,7 @@ static void a_search_ends_where_every_line_was_passed(void **state)
 
 static void rows_that_could_never_be_held_are_refused(void **state)
 {
-    struct budget shard = { .max = 1 << 20 };
+    struct memory_budget shard = { .max = 1 << 20 };
     struct table *t = make_rows(UINT32_MAX - 100, 0, &shard);
     struct row *row;
 
@@ -166,7 +166,7 @@ static void rows_that_could_never_be_held_are_refused(void **state)
 /* What is named lies ahead, once, and costs nothing until it is used. */
 static void memory_ahead_is_named_once_and_within_the_budget(void **state)
 {
-    struct budget shard = { 0 };
+    struct memory_budget shard = { 0 };
     struct table *t = make_rows(1000, 0, &shard);
     uint64_t n = 0, before, named = 0;
     size_t n_bytes;
@@ -215,9 +215,9 @@ static void is_left_as_it_was_by_every_failed_allocation(void **state)
     table_free(t);
     status = -1;
     for (long k = 0; status != 0; k++) {
-        struct budget shard = { 0 };
+        struct memory_budget shard = { 0 };
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = table_new(&t, 4, 0, &shard);
         if (status) {
             assert_int_equal(status, -ENOMEM);
@@ -225,7 +225,7 @@ static void is_left_as_it_was_by_every_failed_allocation(void **state)
             continue;
         }
         n = fill(t, N, &status);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == (n == N ? 0 : -ENOMEM));
         assert_int_equal(shard.used, table_bytes(t));
         for (uint64_t i = 0; i < n + 100; i++)
@@ -238,7 +238,7 @@ static void is_left_as_it_was_by_every_failed_allocation(void **state)
         table_free(t);
         assert_int_equal(shard.used, 0);
     }
-    mem_fail_after(-1);
+    memory_fail_after(-1);
 }
 #endif
 

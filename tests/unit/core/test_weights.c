@@ -17,13 +17,13 @@
 #define N_NOISES 2000u
 
 struct format {
-    enum spec_storage storage;
+    enum table_spec_storage storage;
     enum codec_id codec;
     uint32_t n_finite; /* codes 0 to n_finite - 1 are the finite ones of +, ascending */
 };
 
-static const struct format formats[] = { { SPEC_BF16, CODEC_BF16, 0x7f80 },
-                                         { SPEC_FP16, CODEC_FP16, 0x7c00 } };
+static const struct format formats[] = { { TABLE_SPEC_BF16, CODEC_BF16, 0x7f80 },
+                                         { TABLE_SPEC_FP16, CODEC_FP16, 0x7c00 } };
 
 static float of_code(const struct format *f, uint32_t code)
 {
@@ -54,9 +54,9 @@ static void a_payload_is_a_multiple_of_four_bytes(void **state)
 {
     (void)state;
     for (uint32_t dim = 1; dim < 300; dim++) {
-        assert_int_equal(weights_bytes(SPEC_FP32, dim), 4 * dim);
-        assert_int_equal(weights_bytes(SPEC_BF16, dim), (2 * dim + 3) / 4 * 4);
-        assert_int_equal(weights_bytes(SPEC_FP16, dim), (2 * dim + 3) / 4 * 4);
+        assert_int_equal(weights_bytes(TABLE_SPEC_FP32, dim), 4 * dim);
+        assert_int_equal(weights_bytes(TABLE_SPEC_BF16, dim), (2 * dim + 3) / 4 * 4);
+        assert_int_equal(weights_bytes(TABLE_SPEC_FP16, dim), (2 * dim + 3) / 4 * 4);
     }
 }
 
@@ -66,11 +66,11 @@ static void fp32_is_kept_bit_for_bit(void **state)
     float kept[5], back[5];
 
     (void)state;
-    weights_store(SPEC_FP32, x, 5, 77, kept);
-    weights_load(SPEC_FP32, kept, 5, back);
+    weights_store(TABLE_SPEC_FP32, x, 5, 77, kept);
+    weights_load(TABLE_SPEC_FP32, kept, 5, back);
     assert_memory_equal(back, x, sizeof x);
     memset(kept, 1, sizeof kept);
-    weights_set(SPEC_FP32, x, 5, kept);
+    weights_set(TABLE_SPEC_FP32, x, 5, kept);
     assert_memory_equal(kept, x, sizeof x);
 }
 
@@ -233,7 +233,7 @@ static void roundings_do_not_go_together(void **state)
         double n_alike_in_place = 0, n_alike_in_time = 0, rows = 0;
 
         for (uint64_t noise = 0; noise < N_NOISES; noise++, rows++) {
-            weights_store(SPEC_FP16, row, ROW, noise * distance, now);
+            weights_store(TABLE_SPEC_FP16, row, ROW, noise * distance, now);
             for (uint32_t i = 0; i + 1 < ROW; i++) {
                 n_alike_in_place += now[i] == now[(i + distance) % ROW];
                 n_alike_in_time += now[i] == last[i];
@@ -260,7 +260,7 @@ static float odd_value(uint64_t h)
     return value;
 }
 
-static void compare_build(enum spec_storage storage, enum simd build, uint32_t dim)
+static void compare_build(enum table_spec_storage storage, enum simd build, uint32_t dim)
 {
     const struct weights_ops *plain = weights_ops(storage, SIMD_PLAIN),
                              *ops = weights_ops(storage, build);
@@ -294,11 +294,11 @@ static void compare_build(enum spec_storage storage, enum simd build, uint32_t d
 static void every_build_leaves_the_plain_bits(void **state)
 {
     (void)state;
-    for (unsigned storage = 0; storage < SPEC_STORAGE_END; storage++)
+    for (unsigned storage = 0; storage < TABLE_SPEC_STORAGE_END; storage++)
         for (unsigned build = SIMD_PLAIN; build < SIMD_END; build++)
             for (uint32_t dim = 1; dim <= 1100 && simd_runs((enum simd)build);
                  dim += dim < 130 ? 1 : 323)
-                compare_build((enum spec_storage)storage, (enum simd)build, dim);
+                compare_build((enum table_spec_storage)storage, (enum simd)build, dim);
 }
 
 int main(void)

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "tests/unit/cuda/lab_device.h"
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 #include "worker/cuda/kernels.h"
 
 enum { LAB_OWNED_MAX = 256, LAB_OUTS_MAX = 8, LAB_ORDERS = 4 };
@@ -33,7 +33,7 @@ static inline uint64_t lab_seed(void)
 
 static inline int lab_open(void **state)
 {
-    struct lab *lab = mem_alloc(sizeof *lab);
+    struct lab *lab = memory_alloc(sizeof *lab);
     struct err err;
 
     lab->rng.seed = lab_seed();
@@ -41,7 +41,7 @@ static inline int lab_open(void **state)
     for (int i = 2; i < LAB_ORDERS; i++)
         lab->orders[i] = hash_mix2(lab->rng.seed, (uint64_t)i) | 2;
     *state = lab;
-    return compute_cpu.open(&(struct compute_options){ 1, COMPUTE_BLAS }, &lab->cpu, &err);
+    return device_cpu.open(&(struct device_options){ 1, DEVICE_BLAS }, &lab->cpu, &err);
 }
 
 /* Frees all that was handed out. */
@@ -56,7 +56,7 @@ static inline int lab_close(void **state)
     struct lab *lab = *state;
 
     lab_sweep(lab);
-    compute_cpu.close(lab->cpu);
+    device_cpu.close(lab->cpu);
     free(lab);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* compute_cuda on the emulated device, for tests that take the worker's own way: memory, copies, slots. */
+/* device_cuda on the emulated device, for tests that take the worker's own way: memory, copies, slots. */
 #ifndef TESTS_UNIT_CUDA_RIG_H
 #define TESTS_UNIT_CUDA_RIG_H
 
@@ -7,9 +7,9 @@
 #include "tests/emu/lt.h"
 #include "tests/emu/rt.h"
 #include "tests/unit/model/fixture.h"
-#include "worker/cuda/compute_cuda.h"
+#include "worker/cuda/device_cuda.h"
 
-static const struct compute_ops *const ops = &compute_cuda;
+static const struct device_ops *const ops = &device_cuda;
 
 enum { RIG_OWNED_MAX = 64 };
 
@@ -35,18 +35,20 @@ static inline uint64_t rig_seed(void)
 /* First thing in a test of what no real GPU can be made to do, or be asked. */
 static inline void rig_needs_emulation(void)
 {
-    if (emu_rt_is_real())
-        skip();
+    if (!emu_rt_is_real())
+        return;
+    print_message("skipped: only the emulated device can be asked this\n");
+    skip();
 }
 
 /* The scheduler's order and the inputs come from `seed`. */
-static inline struct rig rig_open(uint64_t seed, enum compute_products products)
+static inline struct rig rig_open(uint64_t seed, enum device_products products)
 {
     struct rig r = { .rng = { seed, 0 } };
     struct err err;
 
     emu_rt_seed(seed);
-    if (ops->open(&(struct compute_options){ 1, products }, &r.c, &err))
+    if (ops->open(&(struct device_options){ 1, products }, &r.c, &err))
         fail_msg("%s", err.text);
     return r;
 }
@@ -99,7 +101,7 @@ static inline void rig_get(struct rig *r, float *x, const float *memory, size_t 
 /* In [-1, 1), of the host; free(). */
 static inline float *rig_random(struct rig *r, size_t n)
 {
-    float *x = mem_alloc(n * sizeof *x + 1);
+    float *x = memory_alloc(n * sizeof *x + 1);
 
     fixture_fill(&r->rng, x, n, 1);
     return x;

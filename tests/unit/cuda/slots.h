@@ -2,18 +2,18 @@
 #ifndef TESTS_UNIT_CUDA_SLOTS_H
 #define TESTS_UNIT_CUDA_SLOTS_H
 
-#include "tests/unit/cuda/step.h"
+#include "tests/unit/cuda/step_ops.h"
 
 struct slots {
     struct rig rig;
-    struct step host[COMPUTE_SLOTS], device[COMPUTE_SLOTS];
+    struct step host[DEVICE_SLOTS], device[DEVICE_SLOTS];
 };
 
-static inline void slots_open(struct slots *s, uint64_t seed, enum compute_products products)
+static inline void slots_open(struct slots *s, uint64_t seed, enum device_products products)
 {
     s->rig = rig_open(seed, products);
     assert_int_equal(step_reserve(ops, s->rig.c), 0);
-    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++) {
+    for (uint32_t i = 0; i < DEVICE_SLOTS; i++) {
         float *host = ops->host_alloc(s->rig.c, step_bytes());
 
         assert_non_null(host);
@@ -24,7 +24,7 @@ static inline void slots_open(struct slots *s, uint64_t seed, enum compute_produ
 
 static inline void slots_close(struct slots *s)
 {
-    for (uint32_t i = 0; i < COMPUTE_SLOTS; i++)
+    for (uint32_t i = 0; i < DEVICE_SLOTS; i++)
         ops->host_free(s->rig.c, s->host[i].at[0], step_bytes());
     rig_close(&s->rig);
 }
@@ -67,7 +67,7 @@ static inline bool slots_start(struct slots *s, uint32_t slot, uint64_t key)
 /* A copy of the host's side, with memory of its own: free(copy.at[0]). */
 static inline struct step slots_copy(const struct step *host)
 {
-    struct step copy = step_in(mem_alloc(step_bytes()));
+    struct step copy = step_in(memory_alloc(step_bytes()));
 
     memcpy(copy.at[0], host->at[0], step_bytes());
     copy.n_rows = host->n_rows;
@@ -75,10 +75,10 @@ static inline struct step slots_copy(const struct step *host)
 }
 
 /* Steps 0 .. n - 1, one after the other, without records: what all others are held to. */
-static inline struct step *slots_one_by_one(uint64_t seed, enum compute_products products,
+static inline struct step *slots_one_by_one(uint64_t seed, enum device_products products,
                                             enum slots_bags bags, uint32_t n)
 {
-    struct step *done = mem_alloc(n * sizeof *done);
+    struct step *done = memory_alloc(n * sizeof *done);
     struct slots s;
 
     slots_open(&s, seed, products);
@@ -105,12 +105,12 @@ static inline uint32_t slots_at_once(struct slots *s, uint64_t seed, uint64_t ke
 {
     uint32_t n_wrong = 0;
 
-    for (uint32_t i = 0; i < n + COMPUTE_SLOTS; i++) {
-        const uint32_t slot = i % COMPUTE_SLOTS;
+    for (uint32_t i = 0; i < n + DEVICE_SLOTS; i++) {
+        const uint32_t slot = i % DEVICE_SLOTS;
 
-        if (i >= COMPUTE_SLOTS) {
+        if (i >= DEVICE_SLOTS) {
             assert_int_equal(ops->wait(s->rig.c, slot), 0);
-            n_wrong += step_difference(&s->host[slot], &want[i - COMPUTE_SLOTS]) != NULL;
+            n_wrong += step_difference(&s->host[slot], &want[i - DEVICE_SLOTS]) != NULL;
         }
         if (i < n) {
             slots_draw(&s->host[slot], seed, i, bags);

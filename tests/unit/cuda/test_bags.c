@@ -3,7 +3,7 @@
 
 struct job {
     struct bags b;
-    struct bag_uses uses;
+    struct bag_transpose transpose;
     uint32_t ld;
     const float *rows, *dsums, *weights, *dz;
     float *sums, *drows, *z, *dweights;
@@ -41,7 +41,7 @@ static void find_uses(struct lab *lab, struct job *j)
         for (uint32_t bag = 0; bag < n_bags; bag++)
             for (uint32_t k = b->starts[bag]; k < b->starts[bag + 1]; k++)
                 if (b->row_of[k] == r) {
-                    if ((n - begin) % COMPUTE_SPAN == 0)
+                    if ((n - begin) % BAG_TRANSPOSE_SPAN == 0)
                         spans[n_spans++] = n;
                     bags[n++] = bag;
                 }
@@ -50,10 +50,10 @@ static void find_uses(struct lab *lab, struct job *j)
     first[b->n_rows] = n_spans;
     counts[0] = b->n_rows;
     counts[1] = n_spans;
-    j->uses = (struct bag_uses){
+    j->transpose = (struct bag_transpose){
         b->n_rows + lab_below(lab, 9), n_keys + 3, counts, bags, spans, first
     };
-    j->b.uses = &j->uses;
+    j->b.transpose = &j->transpose;
 }
 
 /* Of `dim` floats. The rows and sums lie at a multiple of 16 bytes without `shift`. */
@@ -73,27 +73,28 @@ static void run(struct lab *lab, struct job *j, uint32_t pad, size_t shift)
     j->drows = lab_blank(lab, n_rows * dim * sizeof(float), shift * sizeof(float));
     j->z = lab_blank(lab, n * sizeof(float), 0);
     j->dweights = lab_blank(lab, n_rows * sizeof(float), 0);
-    j->scratch = lab_blank(lab, kernels_bag_grad_bytes(j->uses.n_spans_max, j->b.dim), 0);
+    j->scratch = lab_blank(lab, kernels_bag_grad_bytes(j->transpose.n_spans_max, j->b.dim), 0);
     lab_each_order(lab, run_all, j,
                    (struct lab_out[]){ { j->sums, n * j->ld * sizeof(float), NULL },
                                        { j->drows, n_rows * dim * sizeof(float), NULL },
                                        { j->z, n * sizeof(float), z },
                                        { j->dweights, n_rows * sizeof(float), NULL },
                                        { 0 } });
-    compute_cpu.wide_sum(lab->cpu, &j->b, j->weights, z);
+    device_cpu.wide_sum(lab->cpu, &j->b, j->weights, z);
     lab_same(j->z, z, n);
 }
 
 static uint32_t n_uses(const struct job *j, uint32_t r)
 {
-    return j->uses.spans[j->uses.first[r + 1]] - j->uses.spans[j->uses.first[r]];
+    return j->transpose.spans[j->transpose.first[r + 1]] -
+           j->transpose.spans[j->transpose.first[r]];
 }
 
 static void check_sums(struct lab *lab, const struct job *j)
 {
     float *sums = lab_blank(lab, (size_t)j->b.n * j->ld * sizeof *sums, 0);
 
-    compute_cpu.bag_sum(lab->cpu, &j->b, j->rows, sums, j->ld);
+    device_cpu.bag_sum(lab->cpu, &j->b, j->rows, sums, j->ld);
     lab_same(j->sums, sums, (size_t)j->b.n * j->ld);
 }
 
@@ -104,10 +105,10 @@ static void check_few(struct lab *lab, const struct job *j)
     float *drows = lab_blank(lab, (size_t)b->n_rows * b->dim * sizeof *drows, 0),
           *dweights = lab_blank(lab, b->n_rows * sizeof *dweights, 0);
 
-    compute_cpu.bag_grad(lab->cpu, b, j->dsums, j->ld, drows);
-    compute_cpu.wide_grad(lab->cpu, b, j->dz, dweights);
+    device_cpu.bag_grad(lab->cpu, b, j->dsums, j->ld, drows);
+    device_cpu.wide_grad(lab->cpu, b, j->dz, dweights);
     for (uint32_t r = 0; r < b->n_rows; r++)
-        if (n_uses(j, r) <= COMPUTE_SPAN) {
+        if (n_uses(j, r) <= BAG_TRANSPOSE_SPAN) {
             lab_same(j->drows + r * b->dim, drows + r * b->dim, b->dim);
             lab_same(j->dweights + r, dweights + r, 1);
         }

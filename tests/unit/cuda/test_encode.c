@@ -1,4 +1,4 @@
-/* Encoders: the CPU's bytes, and what is owed, bit for bit. */
+/* Encoders: the CPU's bytes, and what is residual, bit for bit. */
 #include "proto/codec_catalog.h"
 #include "tests/unit/cuda/lab.h"
 
@@ -34,7 +34,7 @@ static uint32_t dim_of(struct lab *lab, uint32_t i)
     return i < COUNT_OF(dims) ? dims[i] : 1 + lab_below(lab, 300);
 }
 
-/* Rows that travel: from where, and what they are owed. */
+/* Rows that travel: from where, and what they are residual. */
 enum { N_MAX = 8, ROWS = 11 };
 
 /* n of ROWS, each at most once, some of them none. */
@@ -48,55 +48,55 @@ static uint32_t *draw_places(struct lab *lab, uint32_t n)
         const uint32_t other = i + lab_below(lab, ROWS - i), row = all[other];
 
         all[other] = all[i];
-        at[i] = lab_below(lab, 4) ? row : COMPUTE_NONE;
+        at[i] = lab_below(lab, 4) ? row : DEVICE_NONE;
     }
     return at;
 }
 
-/* Rows in order or from anywhere; nothing owed, to all, or to some. */
-enum owed { NOTHING_OWED, ALL_OWED, SOME_OWED, OWED_END };
+/* Rows in order or from anywhere; nothing residual, to all, or to some. */
+enum error_feedback_index { NOTHING_OWED, ALL_OWED, SOME_OWED, OWED_END };
 
-static struct compute_encode draw_encode(struct lab *lab, enum codec_id codec, uint32_t dim,
-                                         uint32_t kind, enum owed owed)
+static struct device_encode draw_encode(struct lab *lab, enum codec_id codec, uint32_t dim,
+                                        uint32_t kind, enum error_feedback_index residual)
 {
     uint32_t *n = lab_blank(lab, sizeof *n, 0);
     float *rows = lab_floats(lab, (size_t)ROWS * dim, 0);
-    struct compute_encode e = { .codec = codec,
-                                .dim = dim,
-                                .k = 1 + lab_below(lab, dim),
-                                .n_max = N_MAX,
-                                .n = n,
-                                .rows = rows };
+    struct device_encode e = { .codec = codec,
+                               .dim = dim,
+                               .k = 1 + lab_below(lab, dim),
+                               .n_max = N_MAX,
+                               .n = n,
+                               .rows = rows };
 
     *n = lab_below(lab, N_MAX + 1);
     spoil(lab, rows, (size_t)ROWS * dim, kind);
     e.from = lab_below(lab, 2) ? draw_places(lab, *n) : NULL;
-    e.owed_at = owed == SOME_OWED ? draw_places(lab, *n) : NULL;
+    e.residual_at = residual == SOME_OWED ? draw_places(lab, *n) : NULL;
     e.bytes = lab_blank(lab, *n * codec_by_id(codec)->row_bytes(dim, e.k), lab_below(lab, 4));
-    e.owed =
-        owed != NOTHING_OWED ? lab_blank(lab, (size_t)ROWS * dim * sizeof(float), 0) : NULL;
+    e.residual =
+        residual != NOTHING_OWED ? lab_blank(lab, (size_t)ROWS * dim * sizeof(float), 0) : NULL;
     return e;
 }
 
 /* Runs it in each order, and on the CPU. */
-static void check_encode(struct lab *lab, const struct compute_encode *e, const float *start)
+static void check_encode(struct lab *lab, const struct device_encode *e, const float *start)
 {
     const size_t n_bytes = *e->n * codec_by_id(e->codec)->row_bytes(e->dim, e->k),
-                 n_owed = e->owed ? (size_t)ROWS * e->dim : 0;
-    struct compute_encode device = *e, cpu = *e;
+                 n_owed = e->residual ? (size_t)ROWS * e->dim : 0;
+    struct device_encode device = *e, cpu = *e;
 
     cpu.bytes = lab_blank(lab, n_bytes, 0);
     if (n_owed) {
-        cpu.owed = lab_blank(lab, n_owed * sizeof(float), 0);
-        memcpy(cpu.owed, start, n_owed * sizeof(float));
+        cpu.residual = lab_blank(lab, n_owed * sizeof(float), 0);
+        memcpy(cpu.residual, start, n_owed * sizeof(float));
     }
     lab_each_order(lab, run_encode, &device,
                    (struct lab_out[]){ { e->bytes, n_bytes, NULL },
-                                       { e->owed, n_owed * sizeof(float), start },
+                                       { e->residual, n_owed * sizeof(float), start },
                                        { 0 } });
-    compute_cpu.encode(lab->cpu, &cpu);
+    device_cpu.encode(lab->cpu, &cpu);
     assert_memory_equal(e->bytes, cpu.bytes, n_bytes);
-    lab_same(e->owed, cpu.owed, n_owed);
+    lab_same(e->residual, cpu.residual, n_owed);
 }
 
 static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
@@ -106,8 +106,8 @@ static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
     for (enum codec_id codec = 0; codec < CODEC_ID_END; codec++)
         for (uint32_t i = 0; i < 60; i++) {
             const uint32_t dim = dim_of(lab, i / 3);
-            const struct compute_encode e =
-                draw_encode(lab, codec, dim, lab_below(lab, 5), (enum owed)(i % OWED_END));
+            const struct device_encode e = draw_encode(
+                lab, codec, dim, lab_below(lab, 5), (enum error_feedback_index)(i % OWED_END));
             float *start = lab_floats(lab, (size_t)ROWS * dim, 0);
 
             spoil(lab, start, (size_t)ROWS * dim, (uint32_t[]){ 0, 1, 3, 4 }[i % 4]);
@@ -116,7 +116,7 @@ static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
         }
 }
 
-/* One bad float in a row, wherever it is: the servers see it, and what is owed is as it was. */
+/* One bad float in a row, wherever it is: the servers see it, and what is residual is as it was. */
 static void what_is_not_finite_is_sent_and_not_owed(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -125,31 +125,31 @@ static void what_is_not_finite_is_sent_and_not_owed(void **state)
 
     for (enum codec_id codec = CODEC_ONEBIT; codec <= CODEC_TOPK; codec++)
         for (uint32_t at = 0; at < dim; at += 13) {
-            float *rows = lab_floats(lab, dim, 0), *owed = lab_floats(lab, dim, 0),
+            float *rows = lab_floats(lab, dim, 0), *residual = lab_floats(lab, dim, 0),
                   *before = lab_blank(lab, dim * sizeof *before, 0);
             uint32_t *n = lab_blank(lab, sizeof *n, 0);
-            const struct compute_encode e = { .codec = codec,
-                                              .dim = dim,
-                                              .k = k,
-                                              .n_max = 1,
-                                              .n = n,
-                                              .rows = rows,
-                                              .owed = owed,
-                                              .bytes = lab_blank(lab, 4 * dim, 0) };
+            const struct device_encode e = { .codec = codec,
+                                             .dim = dim,
+                                             .k = k,
+                                             .n_max = 1,
+                                             .n = n,
+                                             .rows = rows,
+                                             .residual = residual,
+                                             .bytes = lab_blank(lab, 4 * dim, 0) };
 
             *n = 1;
             rows[at] = bad[at % COUNT_OF(bad)];
-            memcpy(before, owed, dim * sizeof *before);
+            memcpy(before, residual, dim * sizeof *before);
             lab_ran(kernels_encode(NULL, &e));
             assert_int_equal(codec_by_id(codec)->check(e.bytes, dim, k), PS_ENAN);
-            lab_same(owed, before, dim);
+            lab_same(residual, before, dim);
             lab_sweep(lab);
         }
 }
 
 static void a_codec_that_there_is_not_is_no_launch(void **state)
 {
-    const struct compute_encode e = { .codec = CODEC_ID_END };
+    const struct device_encode e = { .codec = CODEC_ID_END };
 
     (void)state;
     assert_int_equal(kernels_encode(NULL, &e), cudaErrorInvalidValue);

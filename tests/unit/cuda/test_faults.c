@@ -3,8 +3,8 @@
 #include <errno.h>
 
 #include "tests/unit/cuda/slots.h"
-#include "tests/unit/model/kept_world.h"
-#include "tests/unit/model/travel.h"
+#include "tests/unit/model/encoded.h"
+#include "tests/unit/model/row_cache_world.h"
 
 enum { STEPS = 3 }; /* called, recorded, run from the record */
 
@@ -14,10 +14,10 @@ struct trial {
     bool told;
 };
 
-static void open_all(struct trial *t, enum compute_products products)
+static void open_all(struct trial *t, enum device_products products)
 {
     struct err err = { 0 };
-    const int status = ops->open(&(struct compute_options){ 1, products }, &t->c, &err);
+    const int status = ops->open(&(struct device_options){ 1, products }, &t->c, &err);
 
     t->told = true;
     if (status) {
@@ -62,7 +62,7 @@ static void check(const struct step *got, const struct step *want)
 /* Nothing is under way after a wait, also if that failed: what the host's side holds stays. */
 static void check_settled(const struct trial *t)
 {
-    float *before = mem_alloc(step_bytes());
+    float *before = memory_alloc(step_bytes());
 
     memcpy(before, t->host, step_bytes());
     emu_rt_run_all();
@@ -95,7 +95,7 @@ static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
 }
 
 /* Of one fault: that of a moment, or one after which nothing works. Returns how many k there are. */
-static long fail_each(uint64_t seed, enum compute_products products, enum emu_rt_fault fault,
+static long fail_each(uint64_t seed, enum device_products products, enum emu_rt_fault fault,
                       const struct step *want)
 {
     for (long k = 0;; k++) {
@@ -122,13 +122,13 @@ static long fail_each(uint64_t seed, enum compute_products products, enum emu_rt
 static void each_call_that_fails_is_told_or_costs_nothing(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, COMPUTE_BF16, SLOTS_SAME_BAGS, STEPS);
-    const long n_calls = fail_each(seed, COMPUTE_BF16, EMU_RT_ONCE, want);
+    struct step *want = slots_one_by_one(seed, DEVICE_BF16, SLOTS_SAME_BAGS, STEPS);
+    const long n_calls = fail_each(seed, DEVICE_BF16, EMU_RT_ONCE, want);
 
     (void)state;
     print_message("%ld calls\n", n_calls);
     assert_true(n_calls > 200);
-    assert_int_equal(fail_each(seed, COMPUTE_BF16, EMU_RT_EVER, want), n_calls);
+    assert_int_equal(fail_each(seed, DEVICE_BF16, EMU_RT_EVER, want), n_calls);
     slots_free(want, STEPS);
 }
 
@@ -148,13 +148,13 @@ static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state
 
     (void)state;
     for (; failed; k++) {
-        struct travel t;
+        struct encoded_run t;
         struct dlrm_step step;
         int status;
 
         emu_rt_seed(3);
-        travel_open(&t, &compute_cuda, &compute_cuda, &config, 9);
-        step = travel_prepare(&t, 0, 0);
+        encoded_open(&t, &device_cuda, &device_cuda, &config, 9);
+        step = encoded_prepare(&t, 0, 0);
         emu_rt_fail(k, EMU_RT_ONCE);
         status = dlrm_step(t.m, &step, &t.steps[0].f.loss);
         failed = emu_rt_has_failed();
@@ -163,8 +163,8 @@ static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state
             assert_true(failed && (status == PS_EDEVICE || status == -ENOMEM));
         else if (!failed)
             assert_memory_equal(t.steps[0].bytes, t.steps[0].want, t.steps[0].n_bytes);
-        travel_free_step(&t, &t.steps[0]);
-        travel_close(&t);
+        encoded_free_step(&t, &t.steps[0]);
+        encoded_close(&t);
         assert_int_equal(emu_rt_alive(), 0);
     }
     print_message("%ld calls\n", k - 1);
@@ -175,11 +175,11 @@ static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state
 static void a_failure_is_its_slots_alone_and_told_once(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, COMPUTE_FP32, SLOTS_OWN_BAGS, 2);
+    struct step *want = slots_one_by_one(seed, DEVICE_FP32, SLOTS_OWN_BAGS, 2);
     struct slots s;
 
     (void)state;
-    slots_open(&s, seed, COMPUTE_FP32);
+    slots_open(&s, seed, DEVICE_FP32);
     for (uint32_t slot = 0; slot < 2; slot++) {
         slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
         if (slot == 0)
@@ -201,7 +201,7 @@ static bool is_never_recorded(uint64_t seed, long k)
     struct slots s;
     bool recorded;
 
-    slots_open(&s, seed, COMPUTE_FP32);
+    slots_open(&s, seed, DEVICE_FP32);
     for (int i = 0; i < 4; i++) {
         slots_draw(&s.host[0], seed, 0, SLOTS_OWN_BAGS);
         emu_rt_fail(i == 1 ? k : -1, EMU_RT_ONCE);
@@ -282,7 +282,7 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
 
 static void memory_that_there_is_not_is_no_memory(void **state)
 {
-    struct rig r = rig_open(rig_seed(), COMPUTE_TF32);
+    struct rig r = rig_open(rig_seed(), DEVICE_TF32);
 
     (void)state;
     emu_rt_fail(0, EMU_RT_EVER);
@@ -301,7 +301,7 @@ static void a_machine_without_a_gpu_is_told_so(void **state)
     (void)state;
     emu_rt_seed(1);
     emu_rt_fail(0, EMU_RT_EVER);
-    assert_int_equal(ops->open(&(struct compute_options){ 1, COMPUTE_FP32 }, &c, &err),
+    assert_int_equal(ops->open(&(struct device_options){ 1, DEVICE_FP32 }, &c, &err),
                      PS_EDEVICE);
     assert_string_equal(err.text,
                         "cuda: looking for a GPU: cudaErrorInsufficientDriver: "

@@ -50,8 +50,8 @@ static void check_cpu(struct lab *lab, const struct job *j)
     float *r = lab_blank(lab, n_r * sizeof(float), 0),
           *dt = lab_blank(lab, n_t * sizeof(float), 0);
 
-    compute_cpu.interact_forward(lab->cpu, &j->it, j->t, r);
-    compute_cpu.interact_backward(lab->cpu, &j->it, j->t, j->dr, dt);
+    device_cpu.interact_forward(lab->cpu, &j->it, j->t, r);
+    device_cpu.interact_backward(lab->cpu, &j->it, j->t, j->dr, dt);
     lab_same(j->r, r, n_r);
     lab_same(j->dt, dt, n_t);
 }

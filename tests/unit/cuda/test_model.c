@@ -4,7 +4,7 @@
 
 #include "tests/emu/rt.h"
 #include "tests/unit/model/fixture.h"
-#include "worker/cuda/compute_cuda.h"
+#include "worker/cuda/device_cuda.h"
 
 static uint64_t test_seed(void)
 {
@@ -65,7 +65,7 @@ static void init(struct fixture *gpu, struct fixture *cpu, const struct dlrm_con
     struct fixture_rng a = { seed, 0 }, b = { seed, 0 };
 
     emu_rt_seed(seed);
-    fixture_init_on(gpu, &compute_cuda, config, config->batch_max, &a);
+    fixture_init_on(gpu, &device_cuda, config, config->batch_max, &a);
     fixture_init(cpu, config, config->batch_max, &b);
 }
 
@@ -153,7 +153,7 @@ static void run_init(struct run *r, const struct dlrm_config *config, uint64_t s
     struct fixture_rng rng = { seed, 0 };
 
     *r = (struct run){ .refresh = refresh };
-    fixture_init_on(&r->f, &compute_cuda, config, config->batch_max, &rng);
+    fixture_init_on(&r->f, &device_cuda, config, config->batch_max, &rng);
     r->n_dense = dlrm_dense_floats(r->f.m);
     r->n_rows = (size_t)r->f.batch.n_unique * config->dim;
     for (uint32_t i = 0; i < N_STEPS; i++) {
@@ -255,9 +255,9 @@ static double train(struct fixture *f, uint32_t n_steps)
 static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(void **state)
 {
     static const struct {
-        enum compute_products products;
+        enum device_products products;
         double tolerance;
-    } kinds[] = { { COMPUTE_FP32, 1e-4 }, { COMPUTE_TF32, 1e-2 }, { COMPUTE_BF16, 3e-2 } };
+    } kinds[] = { { DEVICE_FP32, 1e-4 }, { DEVICE_TF32, 1e-2 }, { DEVICE_BF16, 3e-2 } };
     struct dlrm_config config = { .batch_max = 48,
                                   .n_numeric = 13,
                                   .n_fields = 4,
@@ -274,11 +274,11 @@ static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(vo
         struct fixture gpu, cpu;
         double loss, want, start;
 
-        config.products = COMPUTE_FP32;
+        config.products = DEVICE_FP32;
         init(&gpu, &cpu, &config, seed);
         fixture_deinit(&gpu);
         config.products = kinds[i].products;
-        fixture_init_on(&gpu, &compute_cuda, &config, config.batch_max,
+        fixture_init_on(&gpu, &device_cuda, &config, config.batch_max,
                         &(struct fixture_rng){ seed, 0 });
         start = train(&cpu, 1);
         want = train(&cpu, 30);

@@ -14,19 +14,19 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "worker/cuda/dev.h"
+#include "worker/cuda/cuda_compat.h"
 
 using namespace nvcuda;
 
-static struct dev_shape shape(unsigned blocks, unsigned threads, size_t n_shared)
+static struct cuda_compat_shape shape(unsigned blocks, unsigned threads, size_t n_shared)
 {
     return { dim3(blocks), dim3(threads), n_shared };
 }
 
 /* The kernel ends its process, and says so. */
 template <typename... P, typename... A>
-static void assert_aborts(const char *why, const struct dev_shape &s, void (*kernel)(P...),
-                          A... args)
+static void assert_aborts(const char *why, const struct cuda_compat_shape &s,
+                          void (*kernel)(P...), A... args)
 {
     char said[512] = "";
     int ends[2], status;
@@ -39,7 +39,7 @@ static void assert_aborts(const char *why, const struct dev_shape &s, void (*ker
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         dup2(ends[1], STDERR_FILENO);
-        dev_launch(kernel, s, (cudaStream_t) nullptr, args...);
+        cuda_compat_launch(kernel, s, (cudaStream_t) nullptr, args...);
         _exit(0);
     }
     close(ends[1]);
@@ -61,7 +61,7 @@ static void assert_aborts(const char *why, const struct dev_shape &s, void (*ker
 
 static __global__ void who_is_first(unsigned *ticket, unsigned *tickets)
 {
-    tickets[dev_index()] = atomicAdd(ticket, 1u);
+    tickets[cuda_compat_index()] = atomicAdd(ticket, 1u);
 }
 
 static void each_order_takes_all_threads_and_blocks_once(void **state)
@@ -75,8 +75,9 @@ static void each_order_takes_all_threads_and_blocks_once(void **state)
         bool seen[96] = {};
 
         emu_order(orders[o]);
-        assert_int_equal(dev_launch(who_is_first, shape(3, 32, 0), (cudaStream_t) nullptr,
-                                    &ticket, (unsigned *)tickets[o]),
+        assert_int_equal(cuda_compat_launch(who_is_first, shape(3, 32, 0),
+                                            (cudaStream_t) nullptr, &ticket,
+                                            (unsigned *)tickets[o]),
                          cudaSuccess);
         for (unsigned t : tickets[o]) {
             assert_true(t < 96 && !seen[t]);
@@ -93,7 +94,7 @@ static void each_order_takes_all_threads_and_blocks_once(void **state)
 
 template <bool HAS_BARRIER> static __global__ void reverse(const float *x, float *y)
 {
-    float *room = dev_shared<float>();
+    float *room = cuda_compat_shared<float>();
 
     room[threadIdx.x] = x[threadIdx.x];
     if (HAS_BARRIER)
@@ -112,10 +113,11 @@ static void a_missing_barrier_shows_as_nan_in_some_order(void **state)
         int n_nan = 0;
 
         emu_order(order);
-        dev_launch(reverse<true>, shape(1, 64, sizeof x), (cudaStream_t) nullptr, x, y);
+        cuda_compat_launch(reverse<true>, shape(1, 64, sizeof x), (cudaStream_t) nullptr, x, y);
         for (int i = 0; i < 64; i++)
             assert_true(y[i] == (float)(63 - i));
-        dev_launch(reverse<false>, shape(1, 64, sizeof x), (cudaStream_t) nullptr, x, y);
+        cuda_compat_launch(reverse<false>, shape(1, 64, sizeof x), (cudaStream_t) nullptr, x,
+                           y);
         for (float v : y)
             n_nan += v != v;
         assert_true(n_nan > 0);
@@ -179,10 +181,10 @@ static __global__ void talk(unsigned *xored, unsigned *down, unsigned *half, uns
 {
     const unsigned i = threadIdx.x;
 
-    xored[i] = __shfl_xor_sync(DEV_ALL_LANES, i, 5);
-    down[i] = __shfl_down_sync(DEV_ALL_LANES, i, 3u);
-    half[i] = __shfl_down_sync(DEV_ALL_LANES, i, 3u, 16);
-    ballot[i] = __ballot_sync(DEV_ALL_LANES, i % 3 == 0);
+    xored[i] = __shfl_xor_sync(CUDA_COMPAT_ALL_LANES, i, 5);
+    down[i] = __shfl_down_sync(CUDA_COMPAT_ALL_LANES, i, 3u);
+    half[i] = __shfl_down_sync(CUDA_COMPAT_ALL_LANES, i, 3u, 16);
+    ballot[i] = __ballot_sync(CUDA_COMPAT_ALL_LANES, i % 3 == 0);
 }
 
 static void lanes_talk_as_cuda_says(void **state)
@@ -192,8 +194,8 @@ static void lanes_talk_as_cuda_says(void **state)
     (void)state;
     for (uint64_t order = 0; order < 4; order++) {
         emu_order(order);
-        dev_launch(talk, shape(1, 64, 0), (cudaStream_t) nullptr, (unsigned *)xored,
-                   (unsigned *)down, (unsigned *)half, (unsigned *)ballot);
+        cuda_compat_launch(talk, shape(1, 64, 0), (cudaStream_t) nullptr, (unsigned *)xored,
+                           (unsigned *)down, (unsigned *)half, (unsigned *)ballot);
         for (unsigned i = 0; i < 64; i++) {
             unsigned votes = 0;
 
@@ -238,8 +240,8 @@ static void a_product_of_tiles_is_one_whoever_holds_what(void **state)
     }
     for (uint64_t order = 0; order < 4; order++) {
         emu_order(order);
-        dev_launch(multiply<true>, shape(1, 32, 0), (cudaStream_t) nullptr, (const float *)a,
-                   (const float *)b, (float *)c);
+        cuda_compat_launch(multiply<true>, shape(1, 32, 0), (cudaStream_t) nullptr,
+                           (const float *)a, (const float *)b, (float *)c);
         for (int i = 0; i < 256; i++) {
             float want = 1;
 
@@ -271,7 +273,7 @@ static __global__ void nothing(void) {}
 
 static void what_cuda_does_not_launch_is_refused(void **state)
 {
-    const struct dev_shape wrong[] = {
+    const struct cuda_compat_shape wrong[] = {
         shape(1, 0, 0),
         shape(1, 1025, 0),
         shape(1, 32, 48 * 1024 + 1),
@@ -280,9 +282,11 @@ static void what_cuda_does_not_launch_is_refused(void **state)
     };
 
     (void)state;
-    for (const struct dev_shape &s : wrong)
-        assert_int_equal(dev_launch(nothing, s, (cudaStream_t) nullptr), cudaErrorInvalidValue);
-    assert_int_equal(dev_launch(nothing, shape(0, 32, 0), (cudaStream_t) nullptr), cudaSuccess);
+    for (const struct cuda_compat_shape &s : wrong)
+        assert_int_equal(cuda_compat_launch(nothing, s, (cudaStream_t) nullptr),
+                         cudaErrorInvalidValue);
+    assert_int_equal(cuda_compat_launch(nothing, shape(0, 32, 0), (cudaStream_t) nullptr),
+                     cudaSuccess);
 }
 
 int main(void)

@@ -50,9 +50,9 @@ static void check_against_cpu(const struct step *got, double tolerance)
 static void a_step_is_the_cpus_in_each_kind_of_products(void **state)
 {
     static const struct {
-        enum compute_products products;
+        enum device_products products;
         double tolerance;
-    } kinds[] = { { COMPUTE_FP32, 1e-5 }, { COMPUTE_TF32, 0.1 }, { COMPUTE_BF16, 0.5 } };
+    } kinds[] = { { DEVICE_FP32, 1e-5 }, { DEVICE_TF32, 0.1 }, { DEVICE_BF16, 0.5 } };
     const uint64_t seed = rig_seed();
 
     (void)state;
@@ -70,7 +70,7 @@ static void steps_in_flight_end_in_the_bits_of_steps_one_by_one(void **state)
 
     (void)state;
     for (uint64_t seed = first; seed < first + SEEDS; seed++) {
-        const enum compute_products products = seed % 3 ? COMPUTE_TF32 : COMPUTE_BF16;
+        const enum device_products products = seed % 3 ? DEVICE_TF32 : DEVICE_BF16;
         struct step *want = slots_one_by_one(seed, products, SLOTS_OWN_BAGS, STEPS);
         struct slots s;
 
@@ -88,7 +88,7 @@ static bool is_left_under_way(uint64_t seed)
     struct slots s;
     bool is_left;
 
-    slots_open(&s, seed, COMPUTE_FP32);
+    slots_open(&s, seed, DEVICE_FP32);
     p = s.host[1].at[STEP_P];
     for (uint32_t slot = 0; slot < 2; slot++)
         slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
@@ -123,10 +123,10 @@ static uint32_t wrong_without(int stream, uint64_t first)
     uint32_t n_wrong = 0;
 
     for (uint64_t seed = first; seed < first + 4; seed++) {
-        struct step *want = slots_one_by_one(seed, COMPUTE_FP32, SLOTS_SAME_BAGS, STEPS);
+        struct step *want = slots_one_by_one(seed, DEVICE_FP32, SLOTS_SAME_BAGS, STEPS);
         struct slots s;
 
-        slots_open(&s, seed, COMPUTE_FP32);
+        slots_open(&s, seed, DEVICE_FP32);
         emu_rt_forget(stream);
         n_wrong += slots_at_once(&s, seed, seed % 2, SLOTS_SAME_BAGS, want, STEPS);
         emu_rt_run_all(); /* before memory is freed that is still copied to */
@@ -153,11 +153,11 @@ static void each_dependency_that_is_lost_is_seen(void **state)
 static void three_runs_end_in_the_same_bits(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *first = slots_one_by_one(seed, COMPUTE_TF32, SLOTS_OWN_BAGS, STEPS);
+    struct step *first = slots_one_by_one(seed, DEVICE_TF32, SLOTS_OWN_BAGS, STEPS);
 
     (void)state;
     for (int run = 0; run < 2; run++) {
-        struct step *again = slots_one_by_one(seed, COMPUTE_TF32, SLOTS_OWN_BAGS, STEPS);
+        struct step *again = slots_one_by_one(seed, DEVICE_TF32, SLOTS_OWN_BAGS, STEPS);
 
         for (uint32_t i = 0; i < STEPS; i++)
             assert_null(step_difference(&again[i], &first[i]));
@@ -181,7 +181,7 @@ static void ops_are_called_twice_and_then_recorded(void **state)
     struct slots s;
 
     (void)state;
-    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    slots_open(&s, rig_seed(), DEVICE_FP32);
     for (uint32_t slot = 0; slot < 2; slot++) {
         assert_false(start_and_wait(&s, slot, 5));
         assert_false(start_and_wait(&s, slot, 5));
@@ -200,7 +200,7 @@ static void the_records_that_were_run_last_are_kept(void **state)
     struct slots s;
 
     (void)state;
-    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    slots_open(&s, rig_seed(), DEVICE_FP32);
     for (int i = 0; i < 3; i++)
         assert_int_equal(start_and_wait(&s, 0, 1), i == 2);
     for (uint64_t key = 2; key <= KEPT; key++)
@@ -218,11 +218,11 @@ static void the_records_that_were_run_last_are_kept(void **state)
 static void records_are_made_anew_when_scratch_grows(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, COMPUTE_BF16, SLOTS_OWN_BAGS, STEPS);
+    struct step *want = slots_one_by_one(seed, DEVICE_BF16, SLOTS_OWN_BAGS, STEPS);
     struct slots s;
 
     (void)state;
-    slots_open(&s, seed, COMPUTE_BF16);
+    slots_open(&s, seed, DEVICE_BF16);
     assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
     assert_int_equal(ops->reserve(s.rig.c, 1000, 200, 300), 0);
     assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
@@ -248,7 +248,7 @@ static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **stat
     void *got;
 
     (void)state;
-    slots_open(&s, rig_seed(), COMPUTE_FP32);
+    slots_open(&s, rig_seed(), DEVICE_FP32);
     assert_false(start_and_wait(&s, 0, 5));
     assert_false(ops->begin(s.rig.c, 0, 5));
     step_ops(ops, s.rig.c, &s.device[0]);
@@ -263,7 +263,7 @@ static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **stat
 
 static void memory_is_zero_and_pinned_memory_too(void **state)
 {
-    struct rig r = rig_open(rig_seed(), COMPUTE_FP32);
+    struct rig r = rig_open(rig_seed(), DEVICE_FP32);
     float got[100], *host = ops->host_alloc(r.c, sizeof got);
 
     (void)state;
@@ -280,7 +280,7 @@ static void the_device_says_what_it_is(void **state)
 
     (void)state;
     rig_needs_emulation();
-    r = rig_open(rig_seed(), COMPUTE_TF32);
+    r = rig_open(rig_seed(), DEVICE_TF32);
     assert_string_equal(ops->describe(r.c),
                         "cuda: emulated device, 1 GiB, TF32 products by cublasLt 13.1.0");
     rig_close(&r);

@@ -23,7 +23,7 @@ struct norm_job {
     const float *x;
     float *outs[N_OUTS], *y, *dy;
     uint32_t ldy;
-    enum compute_act act;
+    enum device_act act;
     void *scratch;
 };
 
@@ -90,17 +90,17 @@ static void check_norm(struct lab *lab, const struct norm_job *j, const float *s
     nm.mean = outs[MEAN];
     nm.var = outs[VAR];
     nm.inv_std = outs[INV_STD];
-    compute_cpu.norm_batch(lab->cpu, &nm, j->x);
+    device_cpu.norm_batch(lab->cpu, &nm, j->x);
     near_cpu(j->outs[MEAN], outs[MEAN], width, 0);
     near_cpu(j->outs[VAR], outs[VAR], width, 0);
     near_cpu(j->outs[INV_STD], outs[INV_STD], width, 0);
 
     /* From here on by the kernel's statistics: then each element is exact. */
-    compute_cpu.norm_apply(lab->cpu, &j->nm, j->act, j->x, y, j->ldy);
+    device_cpu.norm_apply(lab->cpu, &j->nm, j->act, j->x, y, j->ldy);
     lab_same(j->y, y, (size_t)n * j->ldy);
     if (n)
         memcpy(dy, start, (size_t)n * width * sizeof *dy);
-    compute_cpu.norm_backward(
+    device_cpu.norm_backward(
         lab->cpu, &j->nm, j->is_masked ? &j->mask : NULL, j->x, dy,
         &(struct norm_grads){ outs[GAMMA], outs[BETA], outs[RUNNING_MEAN], outs[RUNNING_VAR] });
     near_cpu(j->outs[GAMMA], outs[GAMMA], width, 1);
@@ -123,7 +123,7 @@ static void norms_are_the_cpus_forward_and_backward(void **state)
         };
 
         j.is_masked = i % 2;
-        j.act = i % 4 < 2 ? COMPUTE_RELU : COMPUTE_LINEAR;
+        j.act = i % 4 < 2 ? DEVICE_RELU : DEVICE_LINEAR;
         outs[0] = (struct lab_out){ j.dy, (size_t)n * width * sizeof(float), start };
         outs[1] = (struct lab_out){ j.y, (size_t)n * j.ldy * sizeof(float), NULL };
         for (int k = 0; k < 4; k++)
@@ -167,7 +167,7 @@ static void running_statistics_are_the_cpus(void **state)
     k.nm.running_mean = j.nm.running_mean;
     k.nm.running_var = j.nm.running_var;
     lab_ran(kernels_norm_running(NULL, &j.nm));
-    compute_cpu.norm_running(lab->cpu, &k.nm);
+    device_cpu.norm_running(lab->cpu, &k.nm);
     lab_same(j.nm.mean, k.nm.mean, 300);
     lab_same(j.nm.var, k.nm.var, 300);
     lab_same(j.nm.inv_std, k.nm.inv_std, 300);
@@ -178,7 +178,7 @@ static void running_statistics_are_the_cpus(void **state)
 
 struct head_job {
     struct linear l;
-    enum compute_act act;
+    enum device_act act;
     const struct relu_mask *mask;
     const float *dy;
     float *y, *dx, *dw, *db;
@@ -205,9 +205,9 @@ static void check_head(struct lab *lab, const struct head_job *j)
     double *want = lab_blank(lab, (in + 1) * sizeof *want, 0),
            *magnitude = lab_blank(lab, (in + 1) * sizeof *want, 0);
 
-    assert_int_equal(compute_cpu.reserve(lab->cpu, n, in, 1), 0);
-    compute_cpu.linear_forward(lab->cpu, &j->l, j->act, y, j->ldy);
-    compute_cpu.linear_backward(lab->cpu, &j->l, j->dy, dx, j->mask, dw, db);
+    assert_int_equal(device_cpu.reserve(lab->cpu, n, in, 1), 0);
+    device_cpu.linear_forward(lab->cpu, &j->l, j->act, y, j->ldy);
+    device_cpu.linear_backward(lab->cpu, &j->l, j->dy, dx, j->mask, dw, db);
     lab_same(j->y, y, (size_t)n * j->ldy);
     lab_same(j->dx, dx, (size_t)n * in);
     for (uint32_t i = 0; i <= in; i++) {
@@ -234,7 +234,7 @@ static void a_layer_of_one_output_is_the_cpus(void **state)
         struct head_job j = {
             .l = { n, in, 1, lab_floats(lab, (size_t)n * in, 0), lab_floats(lab, in, 0),
                    lab_floats(lab, 1, 0) },
-            .act = i % 2 ? COMPUTE_RELU : COMPUTE_LINEAR,
+            .act = i % 2 ? DEVICE_RELU : DEVICE_LINEAR,
             .mask = i % 3 ? &mask : NULL,
             .dy = lab_floats(lab, n, 0),
             .ldy = 1 + lab_below(lab, 3),
@@ -363,10 +363,10 @@ static void probabilities_and_loss_are_the_cpus(void **state)
                                            { j.dz, n * sizeof(float), NULL },
                                            { j.loss, sizeof(double), NULL },
                                            { 0 } });
-        compute_cpu.prob(lab->cpu, n, z, want);
+        device_cpu.prob(lab->cpu, n, z, want);
         near_cpu(j.p, want, n, 0); /* exp() is the device's */
-        assert_int_equal(compute_cpu.reserve(lab->cpu, n, 1, 1), 0);
-        compute_cpu.loss(lab->cpu, n, z, y, want, &loss);
+        assert_int_equal(device_cpu.reserve(lab->cpu, n, 1, 1), 0);
+        device_cpu.loss(lab->cpu, n, z, y, want, &loss);
         near_cpu(j.dz, want, n, 1.0 / n);
         assert_true(fabs(*j.loss - loss) <= 1e-13 * fabs(loss));
         lab_sweep(lab);

@@ -1,8 +1,8 @@
 /* Whole models on the emulated GPU whose gradients leave encoded: the bytes, and what is owed, of the same steps whose floats
  * the CPU encodes. Both models are the GPU's, so the floats are the same. */
 #include "tests/emu/rt.h"
-#include "tests/unit/model/travel.h"
-#include "worker/cuda/compute_cuda.h"
+#include "tests/unit/model/encoded.h"
+#include "worker/cuda/device_cuda.h"
 
 static uint64_t test_seed(void)
 {
@@ -21,15 +21,15 @@ static void any_step_leaves_as_the_cpu_encodes_its_floats(void **state)
     (void)state;
     for (uint64_t i = 0; i < 12; i++) {
         struct fixture_rng rng = { hash_mix2(seed, i), 0 };
-        const struct dlrm_config config = travel_config(&rng);
-        struct travel t;
+        const struct dlrm_config config = encoded_config(&rng);
+        struct encoded_run t;
 
         if (dlrm_config_check(&config, NULL))
             continue;
         emu_rt_seed(rng.seed);
-        travel_open(&t, &compute_cuda, &compute_cuda, &config, rng.seed);
-        travel_run(&t, TRAVEL_STEPS);
-        travel_close(&t);
+        encoded_open(&t, &device_cuda, &device_cuda, &config, rng.seed);
+        encoded_run(&t, ENCODED_STEPS);
+        encoded_close(&t);
         assert_int_equal(emu_rt_alive(), 0);
         n_checked++;
     }

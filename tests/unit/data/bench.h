@@ -5,7 +5,7 @@
 #include <xxhash.h>
 
 #include "tests/unit/data/fixture.h"
-#include "worker/data/row.h"
+#include "worker/data/line_parser_simd.h"
 
 struct bench {
     struct schema *schema;
@@ -36,7 +36,7 @@ static inline int bench_parse_bytes(struct bench *b, const char *bytes, size_t l
 
     assert_non_null(line);
     memcpy(line, bytes, len);
-    status = row_parse(schema_plan(b->schema), line, len, &b->batch, &b->why);
+    status = line_parser_simd_parse(schema_plan(b->schema), line, len, &b->batch, &b->why);
     free(line);
     return status;
 }

@@ -15,8 +15,8 @@
 #include <xxhash.h>
 
 #include "tests/support/crash_files.h"
-#include "worker/data/feed.h"
-#include "worker/data/pass.h"
+#include "worker/data/data_loader.h"
+#include "worker/data/loader_pass.h"
 
 struct bench {
     struct fixture_folder folder;
@@ -24,7 +24,7 @@ struct bench {
     struct crash_files disk;
     char names[2][FIXTURE_PATH_MAX];
     char *paths[2];
-    struct feed_options options;
+    struct data_loader_options options;
     uint32_t n_notices;
     char notice[400]; /* the last */
 };
@@ -48,7 +48,7 @@ static inline void on_notice(void *arg, const char *sentence)
 static inline void write_log(struct bench *b, uint32_t file, uint32_t n, uint32_t bad,
                              const char *salt)
 {
-    char *text = mem_alloc(n * 80 + 100), name[16];
+    char *text = memory_alloc(n * 80 + 100), name[16];
     size_t at = (size_t)sprintf(text, "y,a,b,c,d\n");
 
     for (uint32_t i = 0; i < n; i++) {
@@ -82,20 +82,20 @@ static inline void bench_new(struct bench *b, const char *inner_separator, uint3
     b->schema = fixture_schema(&text, "y,a,b,c,d");
     write_log(b, 0, 70, bad, "");
     write_log(b, 1, 50, bad, "");
-    b->options = (struct feed_options){ .schema = b->schema,
-                                        .paths = b->paths,
-                                        .n_paths = 2,
-                                        .n_ranks = 1,
-                                        .by_rows = true,
-                                        .batch = 8,
-                                        .queue = 1,
-                                        .labelled = true,
-                                        .seed = 3,
-                                        .bad_rows_max = 1000,
-                                        .data_cache = "cache",
-                                        .cache_files = &b->disk.ops,
-                                        .on_notice = on_notice,
-                                        .notice_arg = b };
+    b->options = (struct data_loader_options){ .schema = b->schema,
+                                               .paths = b->paths,
+                                               .n_paths = 2,
+                                               .n_ranks = 1,
+                                               .by_rows = true,
+                                               .batch = 8,
+                                               .queue = 1,
+                                               .labelled = true,
+                                               .seed = 3,
+                                               .bad_rows_max = 1000,
+                                               .data_cache = "cache",
+                                               .cache_files = &b->disk.ops,
+                                               .on_notice = on_notice,
+                                               .notice_arg = b };
 }
 
 static inline void bench_free(struct bench *b)
@@ -122,42 +122,42 @@ static inline void add_batch(uint64_t *digest, const struct batch *b)
     add(digest, b->row_of, b->n_keys * sizeof *b->row_of);
 }
 
-static inline struct outcome run(const struct feed_options *options)
+static inline struct outcome run(const struct data_loader_options *options)
 {
     struct err err = { 0 };
     struct outcome out = { 0 };
-    struct feed_counts counts;
+    struct data_loader_counts counts;
     struct batch batch;
-    struct pass *p = NULL;
+    struct loader_pass *p = NULL;
 
     out.status = batch_init(&batch, options->batch, 2, 2);
     if (!out.status)
-        out.status = pass_new(options, NULL, &p, &err);
+        out.status = loader_pass_new(options, NULL, &p, &err);
     while (!out.status) {
-        out.status = pass_fill(p, &batch, &err);
+        out.status = loader_pass_fill(p, &batch, &err);
         if (out.status || batch.n == 0)
             break;
         add_batch(&out.digest, &batch);
-        pass_counts(p, &counts);
+        loader_pass_counts(p, &counts);
         add(&out.digest, &counts.bytes, sizeof counts.bytes);
         add(&out.digest, &counts.bad_rows, sizeof counts.bad_rows);
     }
     if (p) {
-        pass_counts(p, &counts);
+        loader_pass_counts(p, &counts);
         out.rows = counts.rows;
         out.bad_rows = counts.bad_rows;
         out.bytes = counts.bytes;
         out.cached = counts.cached;
     }
     snprintf(out.text, sizeof out.text, "%s", err.text);
-    pass_free(p);
+    loader_pass_free(p);
     batch_deinit(&batch);
     return out;
 }
 
 static inline struct outcome run_plain(const struct bench *b)
 {
-    struct feed_options options = b->options;
+    struct data_loader_options options = b->options;
 
     options.data_cache = NULL;
     return run(&options);

@@ -19,7 +19,7 @@
 #include <zstd.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/seed.h"
 #include "worker/data/schema.h"
 
@@ -86,7 +86,7 @@ static inline void fixture_write_text(const struct fixture_folder *f, const char
 static inline void *fixture_zstd(const void *bytes, size_t n_bytes, size_t *ret_n_bytes)
 {
     size_t cap = ZSTD_compressBound(n_bytes);
-    void *packed = mem_alloc(cap);
+    void *packed = memory_alloc(cap);
 
     *ret_n_bytes = ZSTD_compress(packed, cap, bytes, n_bytes, 1);
     assert_false(ZSTD_isError(*ret_n_bytes));
@@ -97,7 +97,7 @@ static inline void *fixture_zstd(const void *bytes, size_t n_bytes, size_t *ret_
 static inline void *fixture_gzip(const void *bytes, size_t n_bytes, size_t *ret_n_bytes)
 {
     size_t cap = n_bytes + n_bytes / 10 + 100;
-    uint8_t *packed = mem_alloc(cap);
+    uint8_t *packed = memory_alloc(cap);
     z_stream z = { 0 };
 
     assert_int_equal(deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);

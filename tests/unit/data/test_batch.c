@@ -6,7 +6,7 @@
 
 /* Memory that a caller gives: never zeroed, and all of it is to come back as it went. */
 struct vault {
-    struct batch_memory memory;
+    struct batch_allocator memory;
     size_t n_out, bytes_out;
     uint32_t n_taken;
 };
@@ -14,7 +14,7 @@ struct vault {
 static void *vault_alloc(void *arg, size_t n_bytes)
 {
     struct vault *v = arg;
-    void *block = mem_try_alloc(n_bytes);
+    void *block = memory_try_alloc(n_bytes);
 
     if (!block)
         return NULL;
@@ -62,7 +62,7 @@ static void put_key(struct batch *b, uint64_t key)
 /* What batch_dedup() must give, the slow way. */
 static void check_against_twin(const struct batch *b)
 {
-    uint64_t *sorted = mem_alloc((b->n_keys + 1) * sizeof *sorted);
+    uint64_t *sorted = memory_alloc((b->n_keys + 1) * sizeof *sorted);
     uint32_t n = 0;
 
     memcpy(sorted, b->keys, b->n_keys * sizeof *sorted);
@@ -190,9 +190,9 @@ static void the_same_size_again_allocates_nothing(void **state)
             put_key(&b, hash_mix2(round, i));
         assert_int_equal(batch_dedup(&b), 0);
         check_against_twin(&b);
-        mem_fail_after(0);
+        memory_fail_after(0);
     }
-    mem_fail_after(-1);
+    memory_fail_after(-1);
     batch_deinit(&b);
 }
 
@@ -206,18 +206,18 @@ static int fill(struct batch *b)
     return batch_dedup(b);
 }
 
-static void every_failed_allocation_leaves_the_keys(const struct batch_memory *memory)
+static void every_failed_allocation_leaves_the_keys(const struct batch_allocator *memory)
 {
     int status = -1;
 
     for (long k = 0; status != 0; k++) {
         struct batch b;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = batch_init_in(&b, memory, 8, 1, 2);
         if (!status)
             status = fill(&b);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         for (uint32_t i = 0; i < b.n_keys; i++)
             assert_true(b.keys[i] == hash_mix(i % 1000));

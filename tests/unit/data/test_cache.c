@@ -121,16 +121,16 @@ static void a_pass_that_is_given_up_leaves_no_cache(void **state)
 {
     struct batch batch;
     struct bench b;
-    struct pass *p;
+    struct loader_pass *p;
     struct err err;
 
     (void)state;
     bench_new(&b, "", 0);
     assert_int_equal(batch_init(&batch, 8, 2, 2), 0);
-    assert_int_equal(pass_new(&b.options, NULL, &p, &err), 0);
-    assert_int_equal(pass_fill(p, &batch, &err), 0);
+    assert_int_equal(loader_pass_new(&b.options, NULL, &p, &err), 0);
+    assert_int_equal(loader_pass_fill(p, &batch, &err), 0);
     assert_int_equal(n_files(&b), 1);
-    pass_free(p);
+    loader_pass_free(p);
     assert_int_equal(n_files(&b), 0);
     batch_deinit(&batch);
     bench_free(&b);
@@ -208,18 +208,18 @@ static void a_feed_tells_its_notices_to_its_caller(void **state)
 {
     struct batch *batch;
     struct bench b;
-    struct feed *f;
+    struct data_loader *f;
     struct err err;
 
     (void)state;
     bench_new(&b, "", 0);
     run_same(&b);
     crash_files_at(&b.disk, cache_of(&b, 0))->bytes[100] ^= 1;
-    assert_int_equal(feed_open(&b.options, &f, &err), 0);
+    assert_int_equal(data_loader_open(&b.options, &f, &err), 0);
     do
-        assert_int_equal(feed_next(f, &batch, &err), 0);
+        assert_int_equal(data_loader_next(f, &batch, &err), 0);
     while (batch);
-    feed_close(f);
+    data_loader_close(f);
     assert_int_equal(b.n_notices, 1);
     assert_non_null(strstr(b.notice, "the checksum is wrong"));
     bench_free(&b);

@@ -109,9 +109,9 @@ static void every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cac
             if (again)
                 run_same(&b);
             b.options.shuffle_rows = 10;
-            mem_fail_after(k);
+            memory_fail_after(k);
             out = run(&b.options);
-            mem_fail_after(-1);
+            memory_fail_after(-1);
             status = out.status;
             assert_true(status == 0 || status == -ENOMEM);
             run_same(&b);

@@ -43,7 +43,7 @@ static void large_values_keep_their_spread(void **state)
 {
     struct schema *s = fixture_schema(&two_numbers, "y,a,b");
     struct fixture_folder folder;
-    char path[FIXTURE_PATH_MAX], *paths[] = { path }, *text = mem_alloc(1000000);
+    char path[FIXTURE_PATH_MAX], *paths[] = { path }, *text = memory_alloc(1000000);
     size_t at = (size_t)sprintf(text, "y,a,b\n");
     float mean[2], std[2];
     struct err err;
@@ -76,9 +76,9 @@ static void every_failed_allocation_is_reported(void **state)
     for (long k = 0; status != 0; k++) {
         struct err err;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = moments_measure(s, paths, 1, 10, mean, std, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
     }
     schema_free(s);

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "tests/unit/data/fixture.h"
-#include "worker/data/pass.h"
+#include "worker/data/loader_pass.h"
 
 #define N_ROWS 203u
 #define BATCH 10u
@@ -20,13 +20,13 @@ struct bench {
     struct schema *schema;
     char path[FIXTURE_PATH_MAX];
     char *paths[1];
-    struct feed_options options;
+    struct data_loader_options options;
 };
 
 /* Every 13th row is malformed. */
 static void bench_new(struct bench *b, uint32_t shuffle, uint32_t n_ranks)
 {
-    char *rows = mem_alloc(N_ROWS * 40);
+    char *rows = memory_alloc(N_ROWS * 40);
     size_t at = 0;
 
     memset(b, 0, sizeof *b);
@@ -37,17 +37,17 @@ static void bench_new(struct bench *b, uint32_t shuffle, uint32_t n_ranks)
     fixture_write(&b->folder, "part", rows, at, b->path);
     free(rows);
     b->paths[0] = b->path;
-    b->options = (struct feed_options){ .schema = b->schema,
-                                        .paths = b->paths,
-                                        .n_paths = 1,
-                                        .n_ranks = n_ranks,
-                                        .by_rows = true,
-                                        .batch = BATCH,
-                                        .queue = 1,
-                                        .shuffle_rows = shuffle,
-                                        .seed = 5,
-                                        .bad_rows_max = N_ROWS,
-                                        .labelled = true };
+    b->options = (struct data_loader_options){ .schema = b->schema,
+                                               .paths = b->paths,
+                                               .n_paths = 1,
+                                               .n_ranks = n_ranks,
+                                               .by_rows = true,
+                                               .batch = BATCH,
+                                               .queue = 1,
+                                               .shuffle_rows = shuffle,
+                                               .seed = 5,
+                                               .bad_rows_max = N_ROWS,
+                                               .labelled = true };
 }
 
 static void bench_free(struct bench *b)
@@ -61,21 +61,21 @@ struct seen {
     uint64_t first_number;
     uint32_t n, sizes[N_BATCHES_MAX];
     float rows[N_BATCHES_MAX][BATCH];
-    struct feed_counts counts;
+    struct data_loader_counts counts;
 };
 
 static void run(struct bench *b, uint64_t skip, struct seen *ret)
 {
     struct batch batch;
-    struct pass *p;
+    struct loader_pass *p;
     struct err err;
 
     memset(ret, 0, sizeof *ret);
     b->options.skip = skip;
     assert_int_equal(batch_init(&batch, BATCH, 1, 1), 0);
-    assert_int_equal(pass_new(&b->options, NULL, &p, &err), 0);
+    assert_int_equal(loader_pass_new(&b->options, NULL, &p, &err), 0);
     for (;;) {
-        if (pass_fill(p, &batch, &err))
+        if (loader_pass_fill(p, &batch, &err))
             fail_msg("%s", err.text);
         if (!batch.n)
             break;
@@ -84,8 +84,8 @@ static void run(struct bench *b, uint64_t skip, struct seen *ret)
         memcpy(ret->rows[ret->n], batch.numeric, batch.n * sizeof(float));
         ret->sizes[ret->n++] = batch.n;
     }
-    pass_counts(p, &ret->counts);
-    pass_free(p);
+    loader_pass_counts(p, &ret->counts);
+    loader_pass_free(p);
     batch_deinit(&batch);
 }
 

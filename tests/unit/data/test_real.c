@@ -2,7 +2,6 @@
  * The click logs that the project is measured on, where they are at hand: under
  * $PS_SHARED/data, else ../shared/data. Without them these tests are skipped, but not in CI.
  * The census set stands in the tree.
- * A skip jumps out of its test: shared() comes before anything that has to be freed.
  */
 #include "tests/unit/data/fixture.h"
 
@@ -10,7 +9,7 @@
 #include <math.h>
 #include <xxhash.h>
 
-#include "worker/data/feed.h"
+#include "worker/data/data_loader.h"
 #include "worker/data/moments.h"
 
 #define ADULT_COLUMNS                                                                      \
@@ -24,18 +23,18 @@ struct total {
     uint64_t seconds_ns;
 };
 
-static const char *shared(const char *name, char path[FIXTURE_PATH_MAX])
+/* First thing in a test: one that is skipped does not come back to free what it has. */
+static void shared(const char *name, char path[FIXTURE_PATH_MAX])
 {
     const char *root = getenv("PS_SHARED"), *ci = getenv("CI");
 
     snprintf(path, FIXTURE_PATH_MAX, "%s/data/%s", root ? root : "../shared", name);
     if (access(path, R_OK) == 0)
-        return path;
+        return;
     if (ci && strcmp(ci, "true") == 0)
         fail_msg("%s is not there", path);
     print_message("skipped: %s is not there\n", path);
     skip();
-    return NULL;
 }
 
 static uint64_t now_ns(void)
@@ -56,40 +55,40 @@ static void add_batch(struct total *t, const struct batch *b)
         t->dense += (double)b->numeric[i];
 }
 
-static void read_whole(const struct schema *s, char *path, struct feed_range range,
+static void read_whole(const struct schema *s, char *path, struct data_loader_range range,
                        bool labelled, struct total *ret)
 {
-    struct feed_options options = { .schema = s,
-                                    .paths = &path,
-                                    .n_paths = 1,
-                                    .range = range,
-                                    .n_ranks = 1,
-                                    .by_rows = true,
-                                    .batch = 128,
-                                    .queue = 8,
-                                    .labelled = labelled };
+    struct data_loader_options options = { .schema = s,
+                                           .paths = &path,
+                                           .n_paths = 1,
+                                           .range = range,
+                                           .n_ranks = 1,
+                                           .by_rows = true,
+                                           .batch = 128,
+                                           .queue = 8,
+                                           .labelled = labelled };
     uint64_t start = now_ns();
-    struct feed_counts counts;
+    struct data_loader_counts counts;
     struct batch *batch;
-    struct feed *f = NULL;
+    struct data_loader *f = NULL;
     struct err err;
 
     *ret = (struct total){ 0 };
-    if (feed_open(&options, &f, &err))
+    if (data_loader_open(&options, &f, &err))
         fail_msg("%s", err.text);
     for (;;) {
-        if (feed_next(f, &batch, &err))
+        if (data_loader_next(f, &batch, &err))
             fail_msg("%s", err.text);
         if (!batch)
             break;
         add_batch(ret, batch);
     }
-    feed_counts(f, &counts);
+    data_loader_counts(f, &counts);
     ret->bad_rows = counts.bad_rows;
     ret->bytes = counts.bytes;
     ret->seconds_ns = now_ns() - start;
     assert_int_equal(counts.rows, ret->rows);
-    feed_close(f);
+    data_loader_close(f);
 }
 
 static void criteo_has_the_fingerprint_of_the_golden_trace(void **state)
@@ -101,12 +100,12 @@ static void criteo_has_the_fingerprint_of_the_golden_trace(void **state)
     (void)state;
     shared("criteo/criteo_dev_110000.tsv.zst", path);
     s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
-    read_whole(s, path, (struct feed_range){ 0 }, true, &all);
+    read_whole(s, path, (struct data_loader_range){ 0 }, true, &all);
     assert_int_equal(all.rows, 110000);
     assert_int_equal(all.positive, 28243);
     assert_int_equal(all.keys, 110000 * 26);
     assert_true(fabs(all.dense - 2732569.133366) < 1e-6);
-    read_whole(s, path, (struct feed_range){ 99000, 0 }, true, &tail);
+    read_whole(s, path, (struct data_loader_range){ 99000, 0 }, true, &tail);
     assert_int_equal(tail.rows, 11000);
     print_message("criteo, zstd, batches of 128 with unique keys: %.0f MB/s of text\n",
                   (double)all.bytes / ((double)all.seconds_ns * 1e-3));
@@ -119,17 +118,18 @@ static void add_bits(uint64_t *digest, const void *bytes, size_t n_bytes)
 }
 
 /* Of every bit of every batch of a pass. */
-static uint64_t digest_of(const struct feed_options *options, struct feed_counts *counts)
+static uint64_t digest_of(const struct data_loader_options *options,
+                          struct data_loader_counts *counts)
 {
     uint64_t digest = 0;
     struct batch *b;
-    struct feed *f;
+    struct data_loader *f;
     struct err err;
 
-    if (feed_open(options, &f, &err))
+    if (data_loader_open(options, &f, &err))
         fail_msg("%s", err.text);
     for (;;) {
-        if (feed_next(f, &b, &err))
+        if (data_loader_next(f, &b, &err))
             fail_msg("%s", err.text);
         if (!b)
             break;
@@ -140,8 +140,8 @@ static uint64_t digest_of(const struct feed_options *options, struct feed_counts
         add_bits(&digest, b->unique, b->n_unique * sizeof *b->unique);
         add_bits(&digest, b->row_of, b->n_keys * sizeof *b->row_of);
     }
-    feed_counts(f, counts);
-    feed_close(f);
+    data_loader_counts(f, counts);
+    data_loader_close(f);
     return digest;
 }
 
@@ -158,24 +158,24 @@ static void criteo_ends_in_the_same_bits_by_every_way(void **state)
     struct schema *s;
     struct fixture_folder folder;
     char path[FIXTURE_PATH_MAX];
-    struct feed_counts counts;
+    struct data_loader_counts counts;
 
     (void)state;
     shared("criteo/criteo_dev_110000.tsv.zst", path);
     s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
     fixture_folder_new(&folder);
     for (size_t i = 0; i < COUNT_OF(passes); i++) {
-        struct feed_options options = { .schema = s,
-                                        .paths = (char *[]){ path },
-                                        .n_paths = 1,
-                                        .n_ranks = passes[i].n_ranks,
-                                        .rank = passes[i].n_ranks / 2,
-                                        .by_rows = true,
-                                        .batch = passes[i].batch,
-                                        .shuffle_rows = passes[i].window,
-                                        .seed = 7,
-                                        .queue = 4,
-                                        .labelled = true };
+        struct data_loader_options options = { .schema = s,
+                                               .paths = (char *[]){ path },
+                                               .n_paths = 1,
+                                               .n_ranks = passes[i].n_ranks,
+                                               .rank = passes[i].n_ranks / 2,
+                                               .by_rows = true,
+                                               .batch = passes[i].batch,
+                                               .shuffle_rows = passes[i].window,
+                                               .seed = 7,
+                                               .queue = 4,
+                                               .labelled = true };
 
         assert_true(digest_of(&options, &counts) == passes[i].digest);
         assert_int_equal(counts.cached, 0);
@@ -201,7 +201,7 @@ static void criteo_without_labels_is_read_by_either_preset(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct schema *s = fixture_schema(&(struct schema_text){ .preset = presets[i] }, NULL);
 
-        read_whole(s, path, (struct feed_range){ 0 }, false, &totals[i]);
+        read_whole(s, path, (struct data_loader_range){ 0 }, false, &totals[i]);
         assert_int_equal(totals[i].rows, 18181);
         assert_int_equal(totals[i].positive, 0);
         assert_int_equal(totals[i].bad_rows, 0);
@@ -219,7 +219,7 @@ static void the_terabyte_logs_are_read_by_the_same_preset(void **state)
     (void)state;
     shared("criteo_1tb_head/criteo_1tb_day0_10k.tsv.zst", path);
     s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
-    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    read_whole(s, path, (struct data_loader_range){ 0 }, true, &total);
     assert_int_equal(total.rows, 10000);
     assert_int_equal(total.positive, 265);
     assert_int_equal(total.bad_rows, 0);
@@ -243,7 +243,7 @@ static void avazu_has_names_and_no_numeric_column(void **state)
     assert_int_equal(schema_n_numeric(s), 0);
     assert_int_equal(schema_n_fields(s), 22);
     assert_string_equal(schema_field_name(s, 0), "hour");
-    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    read_whole(s, path, (struct data_loader_range){ 0 }, true, &total);
     assert_int_equal(total.rows, 20000);
     assert_int_equal(total.bad_rows, 0);
     assert_true(fabs((double)total.positive / 20000 - 0.166) < 0.0005);
@@ -259,11 +259,11 @@ static void read_adult(const struct schema *s, const char *name, uint64_t rows,
     struct err err;
 
     snprintf(path, sizeof path, "tests/data/%s", name);
-    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    read_whole(s, path, (struct data_loader_range){ 0 }, true, &total);
     assert_int_equal(total.rows, rows);
     assert_int_equal(total.positive, positive);
     assert_int_equal(total.bad_rows, 0);
-    assert_int_equal(feed_count_rows((char *[]){ path }, 1, s, &n_rows, &err), 0);
+    assert_int_equal(data_loader_count_rows((char *[]){ path }, 1, s, &n_rows, &err), 0);
     assert_int_equal(n_rows, rows);
 }
 
@@ -292,7 +292,7 @@ static void the_census_is_read_as_it_was_published(void **state)
     assert_int_equal(moments_measure(s, &path, 1, UINT64_MAX, mean, std, &err), 0);
     assert_true(fabsf(mean[0] - 38.58165f) < 1e-4f); /* the mean age of adult.data */
     schema_set_moments(s, mean, std);
-    read_whole(s, path, (struct feed_range){ 0 }, true, &total);
+    read_whole(s, path, (struct data_loader_range){ 0 }, true, &total);
     assert_true(fabs(total.dense) < 1);
     schema_free(s);
 }

@@ -115,13 +115,15 @@ static void a_header_must_name_the_columns_in_order(void **state)
 
     (void)state;
     bench_new(&b, &bench_small, NULL);
-    assert_int_equal(row_check_header(schema_plan(b.schema), good, strlen(good), &b.why), 0);
+    assert_int_equal(
+        line_parser_check_header(schema_plan(b.schema), good, strlen(good), &b.why), 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char line[64];
 
         strcpy(line, cases[i].line);
-        assert_int_equal(row_check_header(schema_plan(b.schema), line, strlen(line), &b.why),
-                         PS_EDATA);
+        assert_int_equal(
+            line_parser_check_header(schema_plan(b.schema), line, strlen(line), &b.why),
+            PS_EDATA);
         fixture_assert_says(&b.why, cases[i].says);
     }
     bench_free(&b);
@@ -143,9 +145,9 @@ static void a_bag_without_memory_leaves_the_batch_as_it_was(void **state)
     for (long k = 0; status != 0; k++) {
         bench_new(&b, &text, NULL);
         bench_parse_well(&b, "1,2,3,x,y");
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = bench_parse(&b, line);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         assert_int_equal(b.batch.n, status ? 1 : 2);
         assert_true(status == 0 || b.batch.n_keys == 2);

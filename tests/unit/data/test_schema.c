@@ -25,7 +25,7 @@ static void the_unlabelled_preset_gives_the_same_keys(void **state)
     struct schema *a = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
     struct schema *b =
         fixture_schema(&(struct schema_text){ .preset = "criteo-unlabelled" }, NULL);
-    const struct row_plan *p = schema_plan_unlabelled(a), *q = schema_plan(b);
+    const struct line_parser_plan *p = schema_plan_unlabelled(a), *q = schema_plan(b);
 
     (void)state;
     assert_false(schema_has_label(b));
@@ -328,9 +328,9 @@ static void every_failed_allocation_is_reported(void **state)
         struct schema *s = NULL;
         struct err err;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = schema_new(&text, "y,a,b", &s, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         assert_true((status == 0) == (s != NULL));
         schema_free(s);

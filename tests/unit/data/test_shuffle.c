@@ -102,9 +102,9 @@ static void every_failed_allocation_is_reported(void **state)
 
     (void)state;
     for (long k = 0; status != 0; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = run(100, 10, 3, order);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
     }
 }

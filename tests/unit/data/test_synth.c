@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "worker/data/feed.h"
+#include "worker/data/data_loader.h"
 #include "worker/data/synth.h"
 
 static const struct synth_options standard = {
@@ -25,7 +25,7 @@ static char *slurp(const char *path, size_t *ret_n)
     fseek(file, 0, SEEK_END);
     *ret_n = (size_t)ftell(file);
     rewind(file);
-    bytes = mem_alloc(*ret_n + 1);
+    bytes = memory_alloc(*ret_n + 1);
     assert_int_equal(fread(bytes, 1, *ret_n, file), *ret_n);
     fclose(file);
     return bytes;
@@ -127,7 +127,7 @@ static void the_planted_model_can_be_learned_and_meets_the_rate(void **state)
     for (size_t i = 0; i < COUNT_OF(rates); i++) {
         struct synth_options options = standard;
         struct fixture_folder folder;
-        struct tally *tally = mem_alloc(sizeof *tally);
+        struct tally *tally = memory_alloc(sizeof *tally);
         size_t n;
         double auc;
 
@@ -154,25 +154,25 @@ static void the_planted_model_can_be_learned_and_meets_the_rate(void **state)
 static uint64_t read_log(char *path, uint64_t *ret_rows, double *ret_positive)
 {
     struct schema *s = fixture_schema(&(struct schema_text){ .preset = "criteo" }, NULL);
-    struct feed_options options = { .schema = s,
-                                    .paths = &path,
-                                    .n_paths = 1,
-                                    .n_ranks = 1,
-                                    .by_rows = true,
-                                    .batch = 100,
-                                    .queue = 2,
-                                    .labelled = true };
+    struct data_loader_options options = { .schema = s,
+                                           .paths = &path,
+                                           .n_paths = 1,
+                                           .n_ranks = 1,
+                                           .by_rows = true,
+                                           .batch = 100,
+                                           .queue = 2,
+                                           .labelled = true };
     uint64_t digest = 0;
     struct batch *batch;
-    struct feed *f = NULL;
+    struct data_loader *f = NULL;
     struct err err;
 
     *ret_rows = 0;
     *ret_positive = 0;
-    if (feed_open(&options, &f, &err))
+    if (data_loader_open(&options, &f, &err))
         fail_msg("%s", err.text);
     for (;;) {
-        if (feed_next(f, &batch, &err))
+        if (data_loader_next(f, &batch, &err))
             fail_msg("%s", err.text);
         if (!batch)
             break;
@@ -182,7 +182,7 @@ static uint64_t read_log(char *path, uint64_t *ret_rows, double *ret_positive)
         for (uint32_t i = 0; i < batch->n_keys; i++)
             digest = hash_mix2(digest, batch->keys[i]);
     }
-    feed_close(f);
+    data_loader_close(f);
     schema_free(s);
     return digest;
 }
@@ -305,9 +305,9 @@ static void every_failed_allocation_is_reported_and_leaves_no_file(void **state)
     for (long k = 0; status != 0; k++) {
         struct err err;
 
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = synth_write(&options, path, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         assert_true((access(path, F_OK) == 0) == (status == 0));
     }

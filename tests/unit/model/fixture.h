@@ -14,8 +14,9 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/seed.h"
+#include "tests/unit/model/debug_read.h"
 #include "worker/model/dlrm.h"
 
 struct fixture {
@@ -54,14 +55,14 @@ static inline void fixture_batch_init(struct batch *b, uint32_t n_max, uint32_t 
     *b = (struct batch){
         .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields, .keys_cap = n_keys
     };
-    b->label = mem_alloc(n_max * sizeof(float) + 1);
-    b->numeric = mem_alloc((size_t)n_max * n_numeric * sizeof(float) + 1);
-    b->starts = mem_alloc(((size_t)n_max * n_fields + 1) * sizeof(uint32_t));
-    b->keys = mem_alloc(n_keys * sizeof(uint64_t) + 1);
-    b->row_of = mem_alloc(n_keys * sizeof(uint32_t) + 1);
-    b->unique = mem_alloc(n_keys * sizeof(uint64_t) + 1);
-    b->order = mem_alloc(n_keys * sizeof(uint32_t) + 1);
-    b->order_starts = mem_alloc((n_keys + 1) * sizeof(uint32_t));
+    b->label = memory_alloc(n_max * sizeof(float) + 1);
+    b->numeric = memory_alloc((size_t)n_max * n_numeric * sizeof(float) + 1);
+    b->starts = memory_alloc(((size_t)n_max * n_fields + 1) * sizeof(uint32_t));
+    b->keys = memory_alloc(n_keys * sizeof(uint64_t) + 1);
+    b->row_of = memory_alloc(n_keys * sizeof(uint32_t) + 1);
+    b->unique = memory_alloc(n_keys * sizeof(uint64_t) + 1);
+    b->order = memory_alloc(n_keys * sizeof(uint32_t) + 1);
+    b->order_starts = memory_alloc((n_keys + 1) * sizeof(uint32_t));
 }
 
 static inline void fixture_batch_deinit(struct batch *b)
@@ -181,7 +182,7 @@ static inline struct dlrm_config fixture_config(struct fixture_rng *rng,
 }
 
 /* A model with random parameters on the device of these ops, and a random batch of n samples. */
-static inline void fixture_init_on(struct fixture *f, const struct compute_ops *ops,
+static inline void fixture_init_on(struct fixture *f, const struct device_ops *ops,
                                    const struct dlrm_config *config, uint32_t n,
                                    struct fixture_rng *rng)
 {
@@ -195,18 +196,18 @@ static inline void fixture_init_on(struct fixture *f, const struct compute_ops *
         struct dlrm_tensor *t = dlrm_tensor(f->m, i);
 
         fixture_fill(rng, t->values, t->n_floats,
-                     t->init == SPEC_INIT_NORMAL ? 2 * t->init_scale : 0.5f);
+                     t->init == TABLE_SPEC_INIT_NORMAL ? 2 * t->init_scale : 0.5f);
     }
     fixture_batch_init(&f->batch, config->batch_max, config->n_numeric, config->n_fields,
                        3 * config->batch_max * config->n_fields);
     fixture_batch_fill(&f->batch, n, rng);
     n_rows = f->batch.n_unique;
-    f->rows = mem_alloc(n_rows * config->dim * sizeof(float) + 1);
-    f->row_grads = mem_alloc(n_rows * config->dim * sizeof(float) + 1);
+    f->rows = memory_alloc(n_rows * config->dim * sizeof(float) + 1);
+    f->row_grads = memory_alloc(n_rows * config->dim * sizeof(float) + 1);
     fixture_fill(rng, f->rows, n_rows * config->dim, 0.7f);
     if (config->wide) {
-        f->wide = mem_alloc(n_rows * sizeof(float) + 1);
-        f->wide_grads = mem_alloc(n_rows * sizeof(float) + 1);
+        f->wide = memory_alloc(n_rows * sizeof(float) + 1);
+        f->wide_grads = memory_alloc(n_rows * sizeof(float) + 1);
         fixture_fill(rng, f->wide, n_rows, 0.7f);
     }
 }
@@ -214,7 +215,7 @@ static inline void fixture_init_on(struct fixture *f, const struct compute_ops *
 static inline void fixture_init(struct fixture *f, const struct dlrm_config *config, uint32_t n,
                                 struct fixture_rng *rng)
 {
-    fixture_init_on(f, &compute_cpu, config, n, rng);
+    fixture_init_on(f, &device_cpu, config, n, rng);
 }
 
 static inline void fixture_deinit(struct fixture *f)
@@ -252,10 +253,10 @@ static inline void fixture_predict(struct fixture *f)
 }
 
 /* Of the last step or prediction. */
-static inline const float *fixture_peek(struct fixture *f, const char *name)
+static inline const float *fixture_read(struct fixture *f, const char *name)
 {
     uint32_t n;
-    const float *x = dlrm_peek(f->m, name, &n);
+    const float *x = debug_read(f->m, name, &n);
 
     assert_non_null(x);
     return x;

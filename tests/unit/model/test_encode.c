@@ -1,4 +1,4 @@
-/* The op that encodes, on the CPU: what the client writes of the same rows, codec by codec (worker/client/row_format.c). */
+/* The op that encodes, on the CPU: what the client writes of the same rows, codec by codec (worker/client/push_encoder.c). */
 #include <math.h>
 
 #include "proto/codec_catalog.h"
@@ -6,48 +6,48 @@
 
 enum { DIM = 300, K = 5, N = 4, ROWS = 6, BYTES_MAX = 4 * DIM };
 
-/* Row i of N is row FROM[i], owed OWED_AT[i]. */
-static const uint32_t from[N] = { 4, COMPUTE_NONE, 0, 2 },
-                      owed_at[N] = { 1, 5, COMPUTE_NONE, 0 };
+/* Row i of N is row FROM[i], residual OWED_AT[i]. */
+static const uint32_t from[N] = { 4, DEVICE_NONE, 0, 2 },
+                      residual_at[N] = { 1, 5, DEVICE_NONE, 0 };
 
 struct bench {
     struct compute *c;
-    float rows[ROWS * DIM], owed[ROWS * DIM], before[ROWS * DIM];
+    float rows[ROWS * DIM], residual[ROWS * DIM], before[ROWS * DIM];
     uint8_t bytes[N * BYTES_MAX];
 };
 
 static struct bench *bench_new(void)
 {
-    struct bench *b = mem_alloc(sizeof *b);
+    struct bench *b = memory_alloc(sizeof *b);
     struct fixture_rng rng = { 77, 0 };
 
-    assert_int_equal(
-        compute_cpu.open(&(struct compute_options){ 1, COMPUTE_BLAS }, &b->c, NULL), 0);
+    assert_int_equal(device_cpu.open(&(struct device_options){ 1, DEVICE_BLAS }, &b->c, NULL),
+                     0);
     fixture_fill(&rng, b->rows, ROWS * DIM, 1);
-    fixture_fill(&rng, b->owed, ROWS * DIM, 0.3f);
-    memcpy(b->before, b->owed, sizeof b->before);
+    fixture_fill(&rng, b->residual, ROWS * DIM, 0.3f);
+    memcpy(b->before, b->residual, sizeof b->before);
     return b;
 }
 
 static void bench_free(struct bench *b)
 {
-    compute_cpu.close(b->c);
+    device_cpu.close(b->c);
     free(b);
 }
 
 static void run(struct bench *b, enum codec_id codec, uint32_t n, const uint32_t *rows_from,
-                float *owed, const uint32_t *at)
+                float *residual, const uint32_t *at)
 {
-    compute_cpu.encode(b->c, &(struct compute_encode){ .codec = codec,
-                                                       .dim = DIM,
-                                                       .k = K,
-                                                       .n_max = N,
-                                                       .n = &n,
-                                                       .rows = b->rows,
-                                                       .from = rows_from,
-                                                       .owed = owed,
-                                                       .owed_at = at,
-                                                       .bytes = b->bytes });
+    device_cpu.encode(b->c, &(struct device_encode){ .codec = codec,
+                                                     .dim = DIM,
+                                                     .k = K,
+                                                     .n_max = N,
+                                                     .n = &n,
+                                                     .rows = b->rows,
+                                                     .from = rows_from,
+                                                     .residual = residual,
+                                                     .residual_at = at,
+                                                     .bytes = b->bytes });
 }
 
 /* What row i came to, and that `v` was written. */
@@ -78,13 +78,13 @@ static void rows_go_as_the_codec_writes_them(void **state)
 static void add_up(const struct bench *b, uint32_t i, float *v)
 {
     for (uint32_t d = 0; d < DIM; d++) {
-        v[d] = from[i] == COMPUTE_NONE ? 0 : b->rows[from[i] * DIM + d];
-        if (owed_at[i] != COMPUTE_NONE)
-            v[d] += b->before[owed_at[i] * DIM + d];
+        v[d] = from[i] == DEVICE_NONE ? 0 : b->rows[from[i] * DIM + d];
+        if (residual_at[i] != DEVICE_NONE)
+            v[d] += b->before[residual_at[i] * DIM + d];
     }
 }
 
-/* A codec that keeps nothing brings what another one kept, and it is owed no more; what no row named stays. */
+/* A codec that keeps nothing brings what another one kept, and it is residual no more; what no row named stays. */
 static void what_is_owed_goes_along_and_is_paid_or_kept(void **state)
 {
     (void)state;
@@ -94,16 +94,16 @@ static void what_is_owed_goes_along_and_is_paid_or_kept(void **state)
         float want[ROWS * DIM], v[DIM], got[DIM];
 
         memcpy(want, b->before, sizeof want);
-        run(b, codec->id, N, from, b->owed, owed_at);
+        run(b, codec->id, N, from, b->residual, residual_at);
         for (uint32_t i = 0; i < N; i++) {
             add_up(b, i, v);
             check_row(b, codec, i, v);
             assert_int_equal(
                 codec->decode(b->bytes + i * codec->row_bytes(DIM, K), DIM, K, got), 0);
-            for (uint32_t d = 0; d < DIM && owed_at[i] != COMPUTE_NONE; d++)
-                want[owed_at[i] * DIM + d] = codec->feedback ? v[d] - got[d] : 0;
+            for (uint32_t d = 0; d < DIM && residual_at[i] != DEVICE_NONE; d++)
+                want[residual_at[i] * DIM + d] = codec->feedback ? v[d] - got[d] : 0;
         }
-        assert_memory_equal(b->owed, want, sizeof want);
+        assert_memory_equal(b->residual, want, sizeof want);
         bench_free(b);
     }
 }
@@ -115,17 +115,17 @@ static void without_places_row_i_is_owed_row_i(void **state)
     uint8_t want[BYTES_MAX];
 
     (void)state;
-    run(b, CODEC_TOPK, N, NULL, b->owed, NULL);
+    run(b, CODEC_TOPK, N, NULL, b->residual, NULL);
     for (uint32_t i = 0; i < N; i++) {
         codec_encode_feedback(codec_by_id(CODEC_TOPK), b->rows + i * DIM, b->before + i * DIM,
                               DIM, K, scratch, want);
         assert_memory_equal(b->bytes + i * 6 * K, want, 6 * K);
     }
-    assert_memory_equal(b->owed, b->before, sizeof b->before);
+    assert_memory_equal(b->residual, b->before, sizeof b->before);
     bench_free(b);
 }
 
-/* As row_format.c's put_poison() and put_plain(). */
+/* As push_encoder.c's put_poison() and put_plain(). */
 static void what_is_not_finite_is_told_and_owed_nothing_of(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -138,14 +138,14 @@ static void what_is_not_finite_is_told_and_owed_nothing_of(void **state)
             float v[DIM];
 
             b->rows[17] = bad[i];
-            run(b, codec->id, 1, NULL, b->owed, NULL);
+            run(b, codec->id, 1, NULL, b->residual, NULL);
             for (uint32_t d = 0; d < DIM; d++)
                 v[d] = codec->feedback || d == 17 ? (codec->feedback ? NAN : bad[i])
                                                   : b->rows[d] + b->before[d];
             check_row(b, codec, 0, v);
             assert_int_equal(codec->check(b->bytes, DIM, K), PS_ENAN);
             for (uint32_t d = 0; d < DIM; d++)
-                assert_true(b->owed[d] == (codec->feedback ? b->before[d] : 0));
+                assert_true(b->residual[d] == (codec->feedback ? b->before[d] : 0));
             bench_free(b);
         }
 }

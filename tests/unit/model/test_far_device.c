@@ -10,7 +10,7 @@ static const struct far_device_plan plan = { .late = true, .replays = true };
 static const struct far_device_plan again = { .late = true, .replays = false };
 
 struct bench {
-    const struct compute_ops *ops;
+    const struct device_ops *ops;
     struct compute *c;
     float *x, *y, *host; /* two of the device, one of the host: N floats */
 };
@@ -19,10 +19,10 @@ enum { N = 4 };
 
 static struct bench bench_new(const struct far_device_plan *p)
 {
-    struct bench b = { .ops = far_device_ops(&compute_cpu, p),
-                       .host = mem_alloc(N * sizeof(float)) };
+    struct bench b = { .ops = far_device_ops(&device_cpu, p),
+                       .host = memory_alloc(N * sizeof(float)) };
 
-    assert_int_equal(b.ops->open(&(struct compute_options){ .n_threads = 1 }, &b.c, NULL), 0);
+    assert_int_equal(b.ops->open(&(struct device_options){ .n_threads = 1 }, &b.c, NULL), 0);
     b.x = b.ops->memory_alloc(b.c, N * sizeof(float));
     b.y = b.ops->memory_alloc(b.c, N * sizeof(float));
     return b;
@@ -165,14 +165,14 @@ static void rows_are_not_pinned(void)
     struct bench b = bench_new(&plan);
     const float mine[2 * N] = { 0 };
 
-    upload_rows(&b, mine, COMPUTE_ROW_NOWHERE, COMPUTE_ROW_NOWHERE);
+    upload_rows(&b, mine, DEVICE_ROW_NEW, DEVICE_ROW_NEW);
 }
 
 static void two_rows_have_one_place(void)
 {
     struct bench b = bench_new(&plan);
 
-    upload_rows(&b, b.ops->host_alloc(b.c, 2 * N * sizeof(float)), 0, 0 | COMPUTE_ROW_THERE);
+    upload_rows(&b, b.ops->host_alloc(b.c, 2 * N * sizeof(float)), 0, 0 | DEVICE_ROW_KEPT);
 }
 
 static void a_row_has_a_place_beyond_the_memory(void)

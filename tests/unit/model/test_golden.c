@@ -5,11 +5,11 @@
  */
 #include <math.h>
 
-#include "server/core/optim_catalog.h"
+#include "server/core/optimizer.h"
 #include "tests/support/far_device.h"
 #include "tests/support/npy.h"
 #include "tests/unit/model/fixture.h"
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
 enum { N_TABLES = 5 };
 
@@ -58,12 +58,12 @@ static void read_optimizer(struct golden *g)
     char name[32];
 
     npy_param_text(g->name, "optimizer", name, sizeof name);
-    g->dense.kind = SPEC_DENSE;
-    g->dense.optim = g->sparse.optim = SPEC_SGD;
+    g->dense.kind = TABLE_SPEC_DENSE;
+    g->dense.optim = g->sparse.optim = TABLE_SPEC_SGD;
     if (!strcmp(name, "adagrad") || !strcmp(name, "rwsadagrad"))
-        g->dense.optim = g->sparse.optim = SPEC_ADAGRAD;
+        g->dense.optim = g->sparse.optim = TABLE_SPEC_ADAGRAD;
     if (!strcmp(name, "rwsadagrad"))
-        g->sparse.optim = SPEC_ROWWISE_ADAGRAD;
+        g->sparse.optim = TABLE_SPEC_ROWWISE_ADAGRAD;
     g->dense.params.learning_rate = (float)npy_param(g->name, "lr");
     g->dense.params.epsilon = 1e-10f;
     g->sparse.params = g->dense.params;
@@ -81,17 +81,17 @@ static void read_parameters(struct golden *g)
 
         assert_int_equal(w.n, t->n_floats);
         memcpy(t->values, w.f, t->n_floats * sizeof(float));
-        g->state[i] = mem_alloc(t->n_floats * sizeof(float));
+        g->state[i] = memory_alloc(t->n_floats * sizeof(float));
         npy_free(&w);
     }
     for (uint32_t k = 0; k < N_TABLES; k++) {
         snprintf(name, sizeof name, "emb_%u", k);
         g->emb[k] = npy_load(g->name, name);
-        g->row_state[k] = mem_alloc((size_t)g->emb[k].n * sizeof(float));
+        g->row_state[k] = memory_alloc((size_t)g->emb[k].n * sizeof(float));
     }
 }
 
-static void golden_init(struct golden *g, const struct compute_ops *ops, const char *name)
+static void golden_init(struct golden *g, const struct device_ops *ops, const char *name)
 {
     struct err err = { 0 };
 
@@ -108,8 +108,8 @@ static void golden_init(struct golden *g, const struct compute_ops *ops, const c
     read_parameters(g);
     fixture_batch_init(&g->batch, g->config.batch_max, g->config.n_numeric, N_TABLES,
                        (uint32_t)g->indices.n);
-    g->rows = mem_alloc((size_t)g->indices.n * g->config.dim * sizeof(float));
-    g->row_grads = mem_alloc((size_t)g->indices.n * g->config.dim * sizeof(float));
+    g->rows = memory_alloc((size_t)g->indices.n * g->config.dim * sizeof(float));
+    g->row_grads = memory_alloc((size_t)g->indices.n * g->config.dim * sizeof(float));
 }
 
 static void golden_deinit(struct golden *g)
@@ -169,10 +169,12 @@ static void pull_rows(struct golden *g)
 
 static void push(struct golden *g, uint32_t step)
 {
-    const struct optim *dense = optim_find(g->dense.optim),
-                       *sparse = optim_find(g->sparse.optim);
-    const struct optim_step dense_step = optim_step_at(dense, &g->dense, step, step + 1);
-    const struct optim_step sparse_step = optim_step_at(sparse, &g->sparse, step, step + 1);
+    const struct optimizer *dense = optimizer_find(g->dense.optim),
+                           *sparse = optimizer_find(g->sparse.optim);
+    const struct optimizer_step dense_step =
+        optimizer_step_at(dense, &g->dense, step, step + 1);
+    const struct optimizer_step sparse_step =
+        optimizer_step_at(sparse, &g->sparse, step, step + 1);
     const uint32_t dim = g->config.dim;
 
     for (uint32_t i = 0; i < dlrm_n_tensors(g->m); i++) {
@@ -192,11 +194,11 @@ static void push(struct golden *g, uint32_t step)
 static void check_peek(struct golden *g, const char *name)
 {
     uint32_t n = 0;
-    const float *got = dlrm_peek(g->m, name, &n);
+    const float *got = debug_read(g->m, name, &n);
     struct npy want = npy_load(g->name, name);
 
     if (!got)
-        fail_msg("dlrm_peek knows no %s", name);
+        fail_msg("debug_read knows no %s", name);
     assert_int_equal(n, want.n);
     npy_check(g->name, name, got, 0, -1);
     npy_free(&want);
@@ -204,7 +206,7 @@ static void check_peek(struct golden *g, const char *name)
 
 static void check_row_grads(struct golden *g)
 {
-    int64_t *ids = mem_alloc(g->batch.n_unique * sizeof *ids);
+    int64_t *ids = memory_alloc(g->batch.n_unique * sizeof *ids);
     char name[32];
 
     for (uint32_t k = 0, i = 0; k < N_TABLES; k++) {
@@ -228,9 +230,8 @@ static struct compute *cpu(void)
 {
     struct compute *c;
 
-    assert_int_equal(compute_cpu.open(&(struct compute_options){ .n_threads = 1 }, &c, NULL),
-                     0);
-    assert_int_equal(compute_cpu.reserve(c, 64, 1, 1), 0);
+    assert_int_equal(device_cpu.open(&(struct device_options){ .n_threads = 1 }, &c, NULL), 0);
+    assert_int_equal(device_cpu.reserve(c, 64, 1, 1), 0);
     return c;
 }
 
@@ -238,18 +239,18 @@ static void check_sample_losses(struct golden *g)
 {
     struct compute *c = cpu();
     uint32_t n;
-    const float *logits = dlrm_peek(g->m, "logit", &n);
+    const float *logits = debug_read(g->m, "logit", &n);
     float losses[64], dz;
 
     assert_true(g->batch.n <= COUNT_OF(losses));
     for (uint32_t s = 0; s < g->batch.n; s++) {
         double loss = 0;
 
-        compute_cpu.loss(c, 1, logits + s, g->batch.label + s, &dz, &loss);
+        device_cpu.loss(c, 1, logits + s, g->batch.label + s, &dz, &loss);
         losses[s] = (float)loss;
     }
     npy_check(g->name, "sample_loss", losses, 0, -1);
-    compute_cpu.close(c);
+    device_cpu.close(c);
 }
 
 /* Z and d_Z of the files are R's pairs once more, as full squares: Zflat stands for them. */
@@ -307,7 +308,7 @@ static uint64_t hash_of(const struct golden *g)
 }
 
 /* Ends in what PyTorch ends in, to within the golden numbers' tolerance; the bits it ends in. */
-static uint64_t run_on(const struct compute_ops *ops, const char *name)
+static uint64_t run_on(const struct device_ops *ops, const char *name)
 {
     struct golden g;
     uint32_t n_steps;
@@ -318,7 +319,7 @@ static uint64_t run_on(const struct compute_ops *ops, const char *name)
 
     golden_init(&g, ops, name);
     n_steps = (uint32_t)npy_param(name, "steps");
-    losses = mem_alloc(n_steps * sizeof *losses);
+    losses = memory_alloc(n_steps * sizeof *losses);
     for (uint32_t step = 0; step < n_steps; step++) {
         read_batch(&g, step);
         pull_rows(&g);
@@ -346,9 +347,9 @@ static uint64_t run_on(const struct compute_ops *ops, const char *name)
 static void run(const char *name)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
-    const uint64_t want = run_on(&compute_cpu, name);
+    const uint64_t want = run_on(&device_cpu, name);
 
-    assert_true(run_on(far_device_ops(&compute_cpu, &plan), name) == want);
+    assert_true(run_on(far_device_ops(&device_cpu, &plan), name) == want);
 }
 
 static void one_id_a_field_trains_as_in_pytorch(void **state)
@@ -388,28 +389,28 @@ static void the_loss_neither_overflows_nor_saturates_at_its_edges(void **state)
     const char *name = "loss_edge";
     struct npy z = npy_load(name, "z"), y = npy_load(name, "y");
     const uint32_t n = (uint32_t)z.n;
-    float *out = mem_alloc(n * sizeof *out), *dz = mem_alloc(n * sizeof *dz);
+    float *out = memory_alloc(n * sizeof *out), *dz = memory_alloc(n * sizeof *dz);
     struct compute *c = cpu();
     double loss, part = 0, sum = 0, mean;
 
     (void)state;
-    compute_cpu.prob(c, n, z.f, out);
+    device_cpu.prob(c, n, z.f, out);
     npy_check(name, "prob", out, 0, -1);
     for (uint32_t i = 0; i < n; i++) {
-        compute_cpu.loss(c, 1, z.f + i, y.f + i, dz + i, &loss);
+        device_cpu.loss(c, 1, z.f + i, y.f + i, dz + i, &loss);
         assert_true(isfinite(dz[i]));
         out[i] = (float)loss;
         part += loss;
-        if ((i + 1) % compute_block(n) == 0 || i + 1 == n) {
+        if ((i + 1) % device_block(n) == 0 || i + 1 == n) {
             sum += part;
             part = 0;
         }
     }
     npy_check(name, "d_bce_logits", dz, 0, -1);
     npy_check(name, "bce_logits", out, 0, -1);
-    compute_cpu.loss(c, n, z.f, y.f, dz, &mean);
+    device_cpu.loss(c, n, z.f, y.f, dz, &mean);
     assert_true(mean == sum / n);
-    compute_cpu.close(c);
+    device_cpu.close(c);
     npy_free(&z);
     npy_free(&y);
     free(out);

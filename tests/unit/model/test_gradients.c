@@ -22,7 +22,7 @@ static double slope(struct twin *t, double *parameter)
 static void check_array(struct twin *t, const char *name, double *parameters,
                         const float *grads, size_t n)
 {
-    double *want = mem_alloc(n * sizeof *want + 1), largest = 0;
+    double *want = memory_alloc(n * sizeof *want + 1), largest = 0;
 
     for (size_t i = 0; i < n; i++) {
         want[i] = slope(t, parameters + i);
@@ -37,7 +37,7 @@ static void check_array(struct twin *t, const char *name, double *parameters,
 
 static void check_logits(struct fixture *f, struct twin *t)
 {
-    const float *logits = fixture_peek(f, "logit");
+    const float *logits = fixture_read(f, "logit");
 
     for (uint32_t s = 0; s < f->batch.n; s++)
         if (!(fabs((double)logits[s] - t->logits[s]) < 1e-5 * (1 + fabs(t->logits[s]))))

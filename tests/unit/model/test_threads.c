@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 
 #include "tests/unit/model/fixture.h"
-#include "worker/compute/compute.h"
+#include "worker/compute/device.h"
 
-static const struct compute_ops *const ops = &compute_cpu;
+static const struct device_ops *const ops = &device_cpu;
 
 static const struct dlrm_config plain = { .batch_max = 700,
                                           .n_numeric = 5,
@@ -26,7 +26,7 @@ struct outcome {
 
 static void append(struct outcome *o, const float *x, size_t n)
 {
-    o->x = mem_try_realloc(o->x, (o->n + n + 1) * sizeof *x);
+    o->x = memory_try_realloc(o->x, (o->n + n + 1) * sizeof *x);
     assert_non_null(o->x);
     if (n)
         memcpy(o->x + o->n, x, n * sizeof *x);
@@ -43,12 +43,12 @@ static struct outcome step(const struct dlrm_config *config, uint32_t n, uint32_
     float loss;
 
     c.n_threads = n_threads;
-    c.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
+    c.products = bf16 ? DEVICE_BF16 : DEVICE_FP32;
     fixture_init(&f, &c, n, &rng);
     fixture_step(&f, 5);
     loss = (float)f.loss;
     append(&o, &loss, 1);
-    append(&o, fixture_peek(&f, "prob"), n);
+    append(&o, fixture_read(&f, "prob"), n);
     append(&o, f.row_grads, (size_t)f.batch.n_unique * c.dim);
     if (c.wide)
         append(&o, f.wide_grads, f.batch.n_unique);
@@ -132,7 +132,7 @@ struct layer {
 
 static float *floats(struct fixture_rng *rng, size_t n)
 {
-    float *x = mem_alloc(n * sizeof *x + 1);
+    float *x = memory_alloc(n * sizeof *x + 1);
 
     fixture_fill(rng, x, n, 1);
     return x;
@@ -161,11 +161,11 @@ static void layer_free(struct layer *a)
     free(a->y), free(a->dx), free(a->dw), free(a->db);
 }
 
-static struct compute *opened(uint32_t n_threads, enum compute_products products)
+static struct compute *opened(uint32_t n_threads, enum device_products products)
 {
     struct compute *c;
 
-    assert_int_equal(ops->open(&(struct compute_options){ n_threads, products }, &c, NULL), 0);
+    assert_int_equal(ops->open(&(struct device_options){ n_threads, products }, &c, NULL), 0);
     return c;
 }
 
@@ -173,12 +173,12 @@ static struct compute *opened(uint32_t n_threads, enum compute_products products
 static void check_fused(struct compute *c, struct layer *a)
 {
     const size_t n_y = (size_t)a->l.n * a->l.out, n_x = (size_t)a->l.n * a->l.in;
-    float *y = mem_alloc(n_y * sizeof *y + 1), *dx = mem_alloc(n_x * sizeof *dx + 1);
-    float *none = mem_alloc(a->l.out * sizeof *none);
+    float *y = memory_alloc(n_y * sizeof *y + 1), *dx = memory_alloc(n_x * sizeof *dx + 1);
+    float *none = memory_alloc(a->l.out * sizeof *none);
     const struct linear without = { a->l.n, a->l.in, a->l.out, a->x, a->w, none };
 
-    ops->linear_forward(c, &without, COMPUTE_LINEAR, y, a->l.out);
-    ops->linear_forward(c, &a->l, COMPUTE_RELU, a->y, a->l.out);
+    ops->linear_forward(c, &without, DEVICE_LINEAR, y, a->l.out);
+    ops->linear_forward(c, &a->l, DEVICE_RELU, a->y, a->l.out);
     for (size_t i = 0; i < n_y; i++) {
         const float v = y[i] + a->b[i % a->l.out];
 
@@ -196,8 +196,8 @@ static void fused_ops_are_the_plain_ones_in_a_row(void **state)
     struct fixture_rng rng = { 22, 0 };
 
     (void)state;
-    for (int products = COMPUTE_FP32; products <= COMPUTE_BLAS; products++) {
-        struct compute *c = opened(2, (enum compute_products)products);
+    for (int products = DEVICE_FP32; products <= DEVICE_BLAS; products++) {
+        struct compute *c = opened(2, (enum device_products)products);
 
         for (uint32_t width = 1; width <= 40; width++) {
             struct layer a =
@@ -214,7 +214,7 @@ static void fused_ops_are_the_plain_ones_in_a_row(void **state)
 static void nor_does_it_change_openblas(void **state)
 {
     struct fixture_rng rng = { 26, 0 };
-    struct compute *one = opened(1, COMPUTE_BLAS), *two = opened(2, COMPUTE_BLAS);
+    struct compute *one = opened(1, DEVICE_BLAS), *two = opened(2, DEVICE_BLAS);
 
     (void)state;
     assert_non_null(strstr(ops->describe(two), "OpenBLAS"));
@@ -227,8 +227,8 @@ static void nor_does_it_change_openblas(void **state)
 
         assert_int_equal(ops->reserve(one, a.l.n, a.l.in, a.l.out), 0);
         assert_int_equal(ops->reserve(two, a.l.n, a.l.in, a.l.out), 0);
-        ops->linear_forward(one, &a.l, COMPUTE_RELU, a.y, a.l.out);
-        ops->linear_forward(two, &a.l, COMPUTE_RELU, b.y, a.l.out);
+        ops->linear_forward(one, &a.l, DEVICE_RELU, a.y, a.l.out);
+        ops->linear_forward(two, &a.l, DEVICE_RELU, b.y, a.l.out);
         ops->linear_backward(one, &a.l, a.dy, a.dx, &a.mask, a.dw, a.db);
         ops->linear_backward(two, &a.l, a.dy, b.dx, &a.mask, b.dw, b.db);
         assert_memory_equal(a.y, b.y, n_y * sizeof *a.y);
@@ -286,7 +286,7 @@ static void check_rounded(const struct layer *a)
 static void a_layer_in_bf16_is_its_formula_to_within_the_rounding(void **state)
 {
     struct fixture_rng rng = { 23, 0 };
-    struct compute *c = opened(2, COMPUTE_BF16);
+    struct compute *c = opened(2, DEVICE_BF16);
 
     (void)state;
     for (uint32_t width = 1; width <= 40; width++) {
@@ -294,7 +294,7 @@ static void a_layer_in_bf16_is_its_formula_to_within_the_rounding(void **state)
             layer_new(&rng, fixture_below(&rng, 150), width, 1 + fixture_below(&rng, 100));
 
         assert_int_equal(ops->reserve(c, a.l.n, a.l.in, a.l.out), 0);
-        ops->linear_forward(c, &a.l, COMPUTE_LINEAR, a.y, a.l.out);
+        ops->linear_forward(c, &a.l, DEVICE_LINEAR, a.y, a.l.out);
         ops->linear_backward(c, &a.l, a.dy, a.dx, NULL, a.dw, a.db);
         check_rounded(&a);
         layer_free(&a);
@@ -312,17 +312,17 @@ static void what_is_no_number_is_seen_in_the_outcome(void **state)
         struct fixture f;
 
         config.n_threads = 2;
-        config.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
+        config.products = bf16 ? DEVICE_BF16 : DEVICE_FP32;
         fixture_init(&f, &config, 100, &rng);
         f.batch.numeric[7 * 5] = NAN;
         fixture_step(&f, 0);
-        probs = fixture_peek(&f, "prob");
+        probs = fixture_read(&f, "prob");
         assert_true(isnan(probs[7]) && !isnan(probs[8]));
         assert_true(isnan(f.loss));
         assert_true(isnan(dlrm_tensor(f.m, dlrm_n_tensors(f.m) - 1)->grads[0]));
         f.batch.numeric[7 * 5] = INFINITY;
         fixture_step(&f, 0);
-        probs = fixture_peek(&f, "prob");
+        probs = fixture_read(&f, "prob");
         assert_true(!isfinite(probs[7]) || probs[7] == 0 || probs[7] == 1);
         fixture_deinit(&f);
     }
@@ -359,7 +359,7 @@ static void a_step_asks_for_no_memory(void **state)
         unsigned before = n_mallocs;
 
         config.n_threads = 2;
-        config.products = bf16 ? COMPUTE_BF16 : COMPUTE_FP32;
+        config.products = bf16 ? DEVICE_BF16 : DEVICE_FP32;
         config.batch_norm = config.wide = true;
         config.dropout = 0.2f;
         fixture_init(&f, &config, 600, &rng);
@@ -378,7 +378,8 @@ static void a_step_asks_for_no_memory(void **state)
 static void a_step_asks_for_no_memory(void **state)
 {
     (void)state;
-    skip(); /* who asks is heard under the sanitizers */
+    print_message("skipped: only a sanitizer hears of every allocation\n");
+    skip();
 }
 
 #endif

@@ -21,7 +21,7 @@ struct twin {
 
 static inline double *twin_copy(const float *x, size_t n, double offset)
 {
-    double *to = mem_alloc(n * sizeof *to + 1);
+    double *to = memory_alloc(n * sizeof *to + 1);
 
     for (size_t i = 0; i < n; i++)
         to[i] = (double)x[i] + offset;
@@ -41,7 +41,7 @@ static inline void twin_init(struct twin *t, struct fixture *f, bool training, u
     }
     t->rows = twin_copy(f->rows, n_rows * f->config.dim, 0);
     t->wide = f->wide ? twin_copy(f->wide, n_rows, 0) : NULL;
-    t->logits = mem_alloc(f->batch.n * sizeof *t->logits + 1);
+    t->logits = memory_alloc(f->batch.n * sizeof *t->logits + 1);
 }
 
 static inline void twin_deinit(struct twin *t)
@@ -91,7 +91,7 @@ static inline double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp,
         const uint32_t out = i < mlp->n_hidden ? mlp->hidden[i] : mlp->out;
         const bool relu = i < mlp->n_hidden || mlp->relu_last;
         const double *w = t->tensors[(*tensor)++], *b = t->tensors[(*tensor)++];
-        double *y = mem_alloc((size_t)n * out * sizeof *y + 1);
+        double *y = memory_alloc((size_t)n * out * sizeof *y + 1);
 
         for (uint32_t s = 0; s < n; s++)
             for (uint32_t o = 0; o < out; o++) {
@@ -125,7 +125,7 @@ static inline double *twin_vectors(const struct twin *t, uint32_t *tensor)
     const struct batch *b = &t->f->batch;
     const uint32_t dim = cfg->dim, first = cfg->n_numeric ? 1 : 0,
                    n_vectors = first + cfg->n_fields;
-    double *T = mem_alloc((size_t)b->n * n_vectors * dim * sizeof *T + 1);
+    double *T = memory_alloc((size_t)b->n * n_vectors * dim * sizeof *T + 1);
 
     if (first) {
         const struct twin_mlp mlp = {
@@ -164,7 +164,7 @@ static inline double *twin_interact(const struct twin *t, double *T, uint32_t r_
 
     if (cfg->concat || !cfg->n_fields)
         return T;
-    r = R = mem_alloc((size_t)t->f->batch.n * r_width * sizeof *R + 1);
+    r = R = memory_alloc((size_t)t->f->batch.n * r_width * sizeof *R + 1);
     for (uint32_t s = 0; s < t->f->batch.n; s++) {
         const double *v = T + (size_t)s * n_vectors * dim;
 

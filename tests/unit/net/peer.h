@@ -14,14 +14,14 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "common/buf.h"
+#include "common/bytes.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 
 struct peer {
     int fd;
     uv_loop_t *loop;
-    struct buf in; /* owned */
+    struct bytes in; /* owned */
     struct frame_header header;
     const uint8_t *head,
         *body; /* of the frame that peer_receive() found; good until the next call */
@@ -53,10 +53,10 @@ static inline void peer_send_bytes(struct peer *p, const uint8_t *bytes, size_t 
 }
 
 /* Sends what message_write_*() made, and frees it. */
-static inline void peer_send(struct peer *p, struct buf *frame)
+static inline void peer_send(struct peer *p, struct bytes *frame)
 {
-    peer_send_bytes(p, buf_front(frame), buf_len(frame));
-    buf_deinit(frame);
+    peer_send_bytes(p, bytes_front(frame), bytes_len(frame));
+    bytes_deinit(frame);
 }
 
 /* Looks for a whole frame in what has come. */
@@ -64,16 +64,16 @@ static inline bool peer_find_frame(struct peer *p)
 {
     int status;
 
-    if (buf_len(&p->in) < FRAME_HEADER_BYTES)
+    if (bytes_len(&p->in) < FRAME_HEADER_BYTES)
         return false;
-    status = frame_decode(buf_front(&p->in), FRAME_MAX_BYTES_DEFAULT, &p->header);
+    status = frame_decode(bytes_front(&p->in), FRAME_MAX_BYTES_DEFAULT, &p->header);
     assert(status == 0);
     p->frame_bytes = frame_bytes(&p->header);
-    if (buf_len(&p->in) < p->frame_bytes)
+    if (bytes_len(&p->in) < p->frame_bytes)
         return false;
-    status = frame_verify(buf_front(&p->in), &p->header);
+    status = frame_verify(bytes_front(&p->in), &p->header);
     assert(status == 0);
-    p->head = buf_front(&p->in) + FRAME_HEADER_BYTES;
+    p->head = bytes_front(&p->in) + FRAME_HEADER_BYTES;
     p->body = p->head + p->header.head_bytes;
     return true;
 }
@@ -83,10 +83,10 @@ static inline bool peer_receive(struct peer *p)
 {
     ssize_t n;
 
-    buf_consume(&p->in, p->frame_bytes);
+    bytes_consume(&p->in, p->frame_bytes);
     p->frame_bytes = 0;
     while (!peer_find_frame(p)) {
-        uint8_t *room = buf_reserve(&p->in, 1 << 16);
+        uint8_t *room = bytes_reserve(&p->in, 1 << 16);
 
         assert(room);
         peer_turn(p);
@@ -95,7 +95,7 @@ static inline bool peer_receive(struct peer *p)
             return false;
         assert(n > 0 || errno == EAGAIN);
         if (n > 0)
-            buf_commit(&p->in, (size_t)n);
+            bytes_commit(&p->in, (size_t)n);
     }
     return true;
 }
@@ -103,7 +103,7 @@ static inline bool peer_receive(struct peer *p)
 static inline void peer_close(struct peer *p)
 {
     close(p->fd);
-    buf_deinit(&p->in);
+    bytes_deinit(&p->in);
 }
 
 #endif

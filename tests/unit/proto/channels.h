@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "common/crc.h"
+#include "common/crc32c.h"
 #include "common/status.h"
 #include "proto/channel.h"
 #include "proto/message.h"
@@ -35,7 +35,7 @@ enum channels_what {
 
 struct channels_loop {
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
 };
 
 /* A channel on one end of a socket pair; the test holds the other end's fd. */
@@ -58,19 +58,19 @@ struct channels {
     const uint8_t *head, *body; /* of the held frame, else NULL */
 };
 
-static inline struct buf channels_beat(uint64_t clock)
+static inline struct bytes channels_beat(uint64_t clock)
 {
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
 
     assert_int_equal(message_write_beat(&b, 1, clock), 0);
     return b;
 }
 
-static inline struct buf channels_big_frame(size_t n_bytes)
+static inline struct bytes channels_big_frame(size_t n_bytes)
 {
     struct status_reply r = { 0 };
     char *json = calloc(1, n_bytes);
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
 
     assert_int_equal(message_write_admin_reply(&b, 1, &r, json, n_bytes), 0);
     free(json);
@@ -79,7 +79,7 @@ static inline struct buf channels_big_frame(size_t n_bytes)
 
 static inline void channels_reply(struct channels *f, size_t n_bytes)
 {
-    struct buf b = n_bytes ? channels_big_frame(n_bytes) : channels_beat(7);
+    struct bytes b = n_bytes ? channels_big_frame(n_bytes) : channels_beat(7);
 
     assert_int_equal(channel_send(f->channel, &b), 0);
     assert_null(b.bytes);
@@ -98,12 +98,12 @@ static inline int channels_on_frame(void *owner, const struct frame_header *head
 
     assert_int_equal(f->n_closed, 0);
     assert_true(f->part_bytes <= header->body_bytes);
-    assert_int_equal(crc_extend(0, body, f->part_bytes), f->part_crc); /* and still there */
+    assert_int_equal(crc32c_extend(0, body, f->part_bytes), f->part_crc); /* and still there */
     f->part_bytes = f->part_crc = 0;
     f->n_frames++;
     assert_false(channel_mid_frame(f->channel));
     f->body_bytes += header->body_bytes;
-    f->body_crc = crc_extend(f->body_crc, body, header->body_bytes);
+    f->body_crc = crc32c_extend(f->body_crc, body, header->body_bytes);
     if (header->type == FRAME_BEAT)
         assert_int_equal(message_read_beat(header, head, &f->last_clock), 0);
     if (f->what == REPLY || f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE ||
@@ -134,7 +134,7 @@ static inline void channels_on_part(void *owner, const struct frame_header *head
                 n_bytes < header->body_bytes + (header->flags & FRAME_SUM_BEHIND ? 1u : 0u));
     f->n_parts++;
     f->part_bytes = n_bytes;
-    f->part_crc = crc_extend(0, body, n_bytes);
+    f->part_crc = crc32c_extend(0, body, n_bytes);
 }
 
 static inline void channels_on_closed(void *owner, int why)
@@ -156,15 +156,15 @@ static const struct channel_events channels_events = { .frame = channels_on_fram
 static inline void channels_loop_init(struct channels_loop *on)
 {
     assert_int_equal(uv_loop_init(&on->loop), 0);
-    channel_hub_init(&on->hub, &on->loop);
+    channel_loop_init(&on->channels, &on->loop);
 }
 
 static inline void channels_loop_deinit(struct channels_loop *on)
 {
-    channel_hub_close(&on->hub);
+    channel_loop_close(&on->channels);
     uv_run(&on->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&on->loop), 0);
-    channel_hub_deinit(&on->hub);
+    channel_loop_deinit(&on->channels);
 }
 
 /* On the first of two ends, both of them taken. */
@@ -176,8 +176,8 @@ static inline void channels_open_on(struct channels *f, struct channels_loop *on
     f->channel = malloc(sizeof *f->channel);
     assert_int_equal(uv_pipe_init(&on->loop, &f->pipe, 0), 0);
     assert_int_equal(uv_pipe_open(&f->pipe, ends[0]), 0);
-    assert_int_equal(channel_start(f->channel, (uv_stream_t *)&f->pipe, &on->hub, FRAME_MAX,
-                                   &channels_events, f),
+    assert_int_equal(channel_start(f->channel, (uv_stream_t *)&f->pipe, &on->channels,
+                                   FRAME_MAX, &channels_events, f),
                      0);
     f->peer = ends[1];
 }

@@ -24,31 +24,31 @@ struct messages_frame {
     struct frame_header header;
     const uint8_t *head, *body; /* borrowed: body from the frame or from scratch */
     size_t body_bytes;
-    struct buf scratch;
+    struct bytes scratch;
 };
 
 /* What all tests of a program compress with. */
 static struct message_zstd messages_zstd;
 
-static inline struct messages_frame messages_open(const struct buf *b)
+static inline struct messages_frame messages_open(const struct bytes *b)
 {
     struct messages_frame f = { 0 };
 
-    assert_int_equal(frame_decode(buf_front(b), UINT32_MAX, &f.header), 0);
+    assert_int_equal(frame_decode(bytes_front(b), UINT32_MAX, &f.header), 0);
     assert_int_equal(FRAME_HEADER_BYTES + f.header.head_bytes + f.header.body_bytes,
-                     buf_len(b));
-    assert_int_equal(frame_verify(buf_front(b), &f.header), 0);
-    f.head = buf_front(b) + FRAME_HEADER_BYTES;
+                     bytes_len(b));
+    assert_int_equal(frame_verify(bytes_front(b), &f.header), 0);
+    f.head = bytes_front(b) + FRAME_HEADER_BYTES;
     assert_int_equal(message_body(&messages_zstd, &f.header, f.head + f.header.head_bytes,
                                   FRAME_MAX, &f.scratch, &f.body, &f.body_bytes),
                      0);
     return f;
 }
 
-static inline void messages_close(struct messages_frame *f, struct buf *b)
+static inline void messages_close(struct messages_frame *f, struct bytes *b)
 {
-    buf_deinit(&f->scratch);
-    buf_deinit(b);
+    bytes_deinit(&f->scratch);
+    bytes_deinit(b);
 }
 
 static inline void messages_text(char *dst, size_t cap)
@@ -61,27 +61,27 @@ static inline void messages_text(char *dst, size_t cap)
 static inline struct table_spec messages_spec(void)
 {
     struct table_spec s = {
-        .kind = SPEC_DENSE,
+        .kind = TABLE_SPEC_DENSE,
         .dim = UINT32_MAX,
         .n_floats = UINT64_MAX,
         .seed = UINT64_MAX - 1,
-        .init = SPEC_INIT_NORMAL,
+        .init = TABLE_SPEC_INIT_NORMAL,
         .init_scale = -1.5e-42f,
-        .optim = SPEC_FTRL,
+        .optim = TABLE_SPEC_FTRL,
         .params = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -12e30f },
-        .schedule = { UINT32_MAX, SPEC_DECAY_INV_SQRT, UINT64_MAX - 3, UINT64_MAX - 4, 0.25f,
-                      0.5f },
+        .schedule = { UINT32_MAX, TABLE_SPEC_DECAY_INV_SQRT, UINT64_MAX - 3, UINT64_MAX - 4,
+                      0.25f, 0.5f },
         .clip_norm = 3e38f,
-        .mode = SPEC_MODE_BSP,
+        .mode = TABLE_SPEC_MODE_BSP,
         .bound = UINT32_MAX - 5,
-        .storage = SPEC_FP16,
+        .storage = TABLE_SPEC_FP16,
         .limits = { .admit_touches = UINT32_MAX - 6,
                     .rare_touches = UINT32_MAX - 7,
                     .admit_clocks = UINT64_MAX - 8,
                     .idle_clocks = UINT64_MAX - 9,
                     .rare_clocks = UINT64_MAX - 10,
                     .ttl_s = UINT32_MAX - 11,
-                    .victims = SPEC_VICTIMS_RAREST,
+                    .victims = TABLE_SPEC_VICTIMS_RAREST,
                     .max_bytes = UINT64_MAX - 12 },
     };
 

@@ -2,90 +2,90 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "common/status.h"
 #include "tests/unit/proto/channels.h"
 
 static void delivers_a_frame_that_comes_one_byte_at_a_time(void **state)
 {
-    struct buf b = channels_beat(300);
+    struct bytes b = channels_beat(300);
     struct channels f;
 
     (void)state;
     channels_set_up(&f, KEEP);
-    for (size_t i = 0; i < buf_len(&b); i++) {
+    for (size_t i = 0; i < bytes_len(&b); i++) {
         assert_int_equal(f.n_frames, 0);
         assert_int_equal(channel_mid_frame(f.channel), i > 0);
-        channels_write(&f, buf_front(&b) + i, 1);
+        channels_write(&f, bytes_front(&b) + i, 1);
     }
     assert_int_equal(f.n_frames, 1);
     assert_true(f.last_clock == 300);
     assert_false(channel_mid_frame(f.channel));
-    assert_int_equal(f.channel->bytes_in, buf_len(&b));
+    assert_int_equal(f.channel->bytes_in, bytes_len(&b));
     channels_tear_down(&f);
     assert_int_equal(f.why, UV_EOF);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void delivers_many_frames_that_come_at_once(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
 
     (void)state;
     channels_set_up(&f, KEEP);
     for (uint64_t i = 0; i < 5000; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    channels_write_all(&f, buf_front(&all), buf_len(&all));
+    channels_write_all(&f, bytes_front(&all), bytes_len(&all));
     while (f.channel->waiter.go)
         channels_turn(&f);
     assert_int_equal(f.n_frames, 5000);
     assert_true(f.last_clock == 4999);
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void delivers_the_largest_frame_and_keeps_nothing_of_it(void **state)
 {
-    struct buf b = channels_big_frame(FRAME_MAX);
+    struct bytes b = channels_big_frame(FRAME_MAX);
     struct channels f;
 
     (void)state;
     channels_set_up(&f, KEEP);
-    channels_write_all(&f, buf_front(&b), buf_len(&b));
+    channels_write_all(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.n_frames, 1);
     assert_null(f.channel->in.buf.bytes);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void a_header_alone_reserves_no_room_for_what_it_promises(void **state)
 {
-    struct buf b = channels_big_frame(FRAME_MAX);
+    struct bytes b = channels_big_frame(FRAME_MAX);
     struct channels f;
 
     (void)state;
     channels_set_up(&f, KEEP);
-    channels_write(&f, buf_front(&b), FRAME_HEADER_BYTES);
-    channels_write(&f, buf_front(&b) + FRAME_HEADER_BYTES, 10);
+    channels_write(&f, bytes_front(&b), FRAME_HEADER_BYTES);
+    channels_write(&f, bytes_front(&b) + FRAME_HEADER_BYTES, 10);
     assert_true(channel_mid_frame(f.channel));
     assert_true(f.channel->in.buf.cap_bytes <= 16u << 10);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 /* Sends a beat with byte `at` changed; the reason for which the channel closed. */
 static int why_after_change(size_t at, uint8_t mask)
 {
-    struct buf b = channels_beat(300);
+    struct bytes b = channels_beat(300);
     struct channels f;
 
     channels_set_up(&f, KEEP);
     b.bytes[b.start + at] ^= mask;
-    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
     channels_tear_down(&f);
     assert_int_equal(f.n_frames, 0);
-    buf_deinit(&b);
+    bytes_deinit(&b);
     return f.why;
 }
 
@@ -115,51 +115,51 @@ static void closes_on_http_before_a_whole_header_has_come(void **state)
 
 static void closes_for_the_reason_that_the_owner_gives(void **state)
 {
-    struct buf b = channels_beat(1);
+    struct bytes b = channels_beat(1);
     struct channels f;
 
     (void)state;
     channels_set_up(&f, REFUSE);
-    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.why, PS_EGREETING);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void may_be_closed_by_its_owner_inside_a_frame(void **state)
 {
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct channels f;
 
     (void)state;
     channels_set_up(&f, CLOSE);
     assert_int_equal(message_write_beat(&b, 1, 1), 0);
     assert_int_equal(message_write_beat(&b, 2, 2), 0);
-    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.n_frames, 1);
     channels_tear_down(&f);
     assert_int_equal(f.why, 0);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void a_reply_reaches_the_peer_before_the_close(void **state)
 {
-    struct buf b = channels_beat(1);
+    struct bytes b = channels_beat(1);
 
     (void)state;
     for (int refuse = 0; refuse < 2; refuse++) {
         struct channels f;
 
         channels_set_up(&f, refuse ? REPLY_AND_REFUSE : REPLY_AND_CLOSE);
-        channels_write(&f, buf_front(&b), buf_len(&b));
-        channels_write(&f, buf_front(&b), buf_len(&b)); /* not waited for, and dropped */
+        channels_write(&f, bytes_front(&b), bytes_len(&b));
+        channels_write(&f, bytes_front(&b), bytes_len(&b)); /* not waited for, and dropped */
         assert_int_equal(f.n_closed, 0);
         assert_int_equal(channels_read(&f), FRAME_HEADER_BYTES + 2);
         assert_int_equal(f.n_frames, 1);
         channels_tear_down(&f);
         assert_int_equal(f.why, refuse ? PS_EGREETING : 0);
     }
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void a_large_reply_still_leaves_after_the_close(void **state)
@@ -216,7 +216,7 @@ static void a_close_with_nothing_to_write_waits_for_nobody(void **state)
 
 static void send_takes_the_frame_even_when_it_is_closing(void **state)
 {
-    struct buf b = channels_beat(1);
+    struct bytes b = channels_beat(1);
     struct channels f;
 
     (void)state;
@@ -242,7 +242,7 @@ static void a_peer_that_hangs_up_is_told_by_a_failed_write(void **state)
 
 static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
     int seen;
 
@@ -251,7 +251,7 @@ static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **st
     f.big_bytes = 1u << 20;
     for (uint64_t i = 0; i < 40; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    channels_write(&f, buf_front(&all), buf_len(&all)); /* one read has them all */
+    channels_write(&f, bytes_front(&all), bytes_len(&all)); /* one read has them all */
     while (f.channel->state == CHANNEL_OPEN)
         channels_turn(&f);
     seen = f.n_frames;
@@ -266,7 +266,7 @@ static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **st
     assert_int_equal(f.channel->state, CHANNEL_OPEN);
     assert_true(f.channel->bytes_out == 40ull * (FRAME_HEADER_BYTES + (1u << 20)));
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 /* Two ends of a connection over loopback. */
@@ -275,18 +275,18 @@ static void connect_ends(uv_os_sock_t ends[2])
     struct sockaddr_in at = { .sin_family = AF_INET,
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t at_bytes = sizeof at;
-    int door = socket(AF_INET, SOCK_STREAM, 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
 
     ends[1] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(door, 1), 0);
-    assert_int_equal(getsockname(door, (struct sockaddr *)&at, &at_bytes), 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &at_bytes), 0);
     assert_int_equal(connect(ends[1], (struct sockaddr *)&at, sizeof at), 0);
-    ends[0] = accept4(door, NULL, NULL, SOCK_NONBLOCK);
+    ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
     assert_true(ends[0] >= 0);
     assert_int_equal(setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)),
                      0);
-    close(door);
+    close(listener);
 }
 
 static bool acknowledges_at_once(int fd)
@@ -301,7 +301,7 @@ static bool acknowledges_at_once(int fd)
 /* What has come of a frame is acknowledged without the kernel's delay, a whole one with its answer. */
 static void the_beginning_of_a_frame_is_acknowledged_at_once(void **state)
 {
-    struct buf b = channels_beat(7);
+    struct bytes b = channels_beat(7);
     struct channels f = { 0 };
     uv_os_sock_t ends[2];
 
@@ -311,31 +311,31 @@ static void the_beginning_of_a_frame_is_acknowledged_at_once(void **state)
     channels_open_on(&f, &f.own, ends, KEEP);
     assert_int_equal(setsockopt(ends[0], IPPROTO_TCP, TCP_QUICKACK, &(int){ 0 }, sizeof(int)),
                      0);
-    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.n_frames, 1);
     assert_false(acknowledges_at_once(ends[0]));
-    channels_write(&f, buf_front(&b), buf_len(&b) - 1);
+    channels_write(&f, bytes_front(&b), bytes_len(&b) - 1);
     assert_true(acknowledges_at_once(ends[0]));
-    channels_write(&f, buf_front(&b) + buf_len(&b) - 1, 1);
+    channels_write(&f, bytes_front(&b) + bytes_len(&b) - 1, 1);
     assert_int_equal(f.n_frames, 2);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 #ifdef PS_FAULTS
 static void without_memory_for_what_comes_it_closes(void **state)
 {
-    struct buf b = channels_beat(1);
+    struct bytes b = channels_beat(1);
     struct channels f;
 
     (void)state;
     channels_set_up(&f, KEEP);
-    mem_fail_after(0);
-    channels_write(&f, buf_front(&b), buf_len(&b));
-    mem_fail_after(-1);
+    memory_fail_after(0);
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
+    memory_fail_after(-1);
     assert_int_equal(f.why, UV_ENOBUFS);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 #endif
 

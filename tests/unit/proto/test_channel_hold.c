@@ -1,15 +1,15 @@
 /* A frame that its owner keeps, and what goes on around it. */
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/unit/proto/channels.h"
 
 static void send_beats(struct channels *f, uint64_t first, uint64_t n)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
 
     for (uint64_t i = first; i < first + n; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    channels_write(f, buf_front(&all), buf_len(&all));
-    buf_deinit(&all);
+    channels_write(f, bytes_front(&all), bytes_len(&all));
+    bytes_deinit(&all);
 }
 
 static void assert_holds(struct channels *f, uint64_t clock)
@@ -48,31 +48,31 @@ static void a_held_frame_stands_and_no_other_comes_until_it_is_released(void **s
 
 static void while_a_frame_is_held_the_peers_bytes_wait_in_the_socket(void **state)
 {
-    struct buf b = channels_beat(1);
+    struct bytes b = channels_beat(1);
     struct channels f;
     int n_sent = 1;
 
     (void)state;
     channels_set_up(&f, HOLD);
-    channels_write(&f, buf_front(&b), buf_len(&b));
+    channels_write(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.n_frames, 1);
-    while (send(f.peer, buf_front(&b), buf_len(&b), MSG_DONTWAIT) > 0) {
+    while (send(f.peer, bytes_front(&b), bytes_len(&b), MSG_DONTWAIT) > 0) {
         n_sent++;
         uv_run(&f.on->loop, UV_RUN_NOWAIT);
     }
     assert_int_equal(f.n_frames, 1);
-    assert_true(f.channel->bytes_in == buf_len(&b));
+    assert_true(f.channel->bytes_in == bytes_len(&b));
     f.what = KEEP;
     channels_release(&f);
     while (f.n_frames < n_sent)
         uv_run(&f.on->loop, UV_RUN_NOWAIT);
     channels_tear_down(&f);
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 static void other_channels_do_not_write_over_a_held_frame(void **state)
 {
-    struct buf big = channels_big_frame(700000);
+    struct bytes big = channels_big_frame(700000);
     struct channels f, other;
 
     (void)state;
@@ -80,7 +80,7 @@ static void other_channels_do_not_write_over_a_held_frame(void **state)
     channels_join(&other, &f, KEEP);
     send_beats(&f, 300, 2);
     for (int i = 0; i < 5; i++) {
-        channels_write_all(&other, buf_front(&big), buf_len(&big));
+        channels_write_all(&other, bytes_front(&big), bytes_len(&big));
         send_beats(&other, 1, 1000);
     }
     while (other.n_frames < 5005)
@@ -92,36 +92,36 @@ static void other_channels_do_not_write_over_a_held_frame(void **state)
     channels_release(&f);
     channels_tear_down(&other);
     channels_tear_down(&f);
-    buf_deinit(&big);
+    bytes_deinit(&big);
 }
 
 static void a_large_held_frame_stands_too(void **state)
 {
-    struct buf big = channels_big_frame(900000), all = { 0 };
+    struct bytes big = channels_big_frame(900000), all = { 0 };
     struct channels f;
 
     (void)state;
-    memcpy(buf_reserve(&all, 2 * buf_len(&big)), buf_front(&big), buf_len(&big));
-    buf_commit(&all, buf_len(&big));
-    memcpy(buf_reserve(&all, buf_len(&big)), buf_front(&big), buf_len(&big));
-    buf_commit(&all, buf_len(&big));
+    memcpy(bytes_reserve(&all, 2 * bytes_len(&big)), bytes_front(&big), bytes_len(&big));
+    bytes_commit(&all, bytes_len(&big));
+    memcpy(bytes_reserve(&all, bytes_len(&big)), bytes_front(&big), bytes_len(&big));
+    bytes_commit(&all, bytes_len(&big));
     channels_set_up(&f, HOLD);
-    for (size_t at = 0; at < buf_len(&all) || !f.head; f.what = HOLD) {
-        ssize_t n = send(f.peer, buf_front(&all) + at, buf_len(&all) - at, MSG_DONTWAIT);
+    for (size_t at = 0; at < bytes_len(&all) || !f.head; f.what = HOLD) {
+        ssize_t n = send(f.peer, bytes_front(&all) + at, bytes_len(&all) - at, MSG_DONTWAIT);
 
         at += n > 0 ? (size_t)n : 0;
         channels_turn(&f);
         if (!f.head)
             continue;
-        assert_memory_equal(f.body, buf_front(&big) + buf_len(&big) - 900000, 900000);
+        assert_memory_equal(f.body, bytes_front(&big) + bytes_len(&big) - 900000, 900000);
         if (f.n_frames == 2)
             break;
         channels_release(&f);
     }
     assert_int_equal(f.n_frames, 2);
     channels_tear_down(&f); /* held to the end */
-    buf_deinit(&big);
-    buf_deinit(&all);
+    bytes_deinit(&big);
+    bytes_deinit(&all);
 }
 
 static void

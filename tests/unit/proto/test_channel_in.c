@@ -1,10 +1,10 @@
 /* How bytes become frames: whatever the pieces, whatever the sizes. */
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/unit/proto/channels.h"
 
 /* Appends a frame with n_bytes of body made from `dice`: an odd one's sum stands behind it. */
-static void add_frame(struct buf *all, uint64_t dice, size_t n_bytes)
+static void add_frame(struct bytes *all, uint64_t dice, size_t n_bytes)
 {
     struct frame_header header = { .type = FRAME_PUSH,
                                    .flags = dice % 2 ? FRAME_SUM_BEHIND : 0,
@@ -12,7 +12,8 @@ static void add_frame(struct buf *all, uint64_t dice, size_t n_bytes)
                                    .head_bytes = (uint16_t)(dice % 7),
                                    .body_bytes = (uint32_t)n_bytes };
     size_t whole = FRAME_HEADER_BYTES + header.head_bytes + n_bytes;
-    uint8_t *dst = buf_reserve(all, whole + FRAME_SUM_BYTES), *head = dst + FRAME_HEADER_BYTES;
+    uint8_t *dst = bytes_reserve(all, whole + FRAME_SUM_BYTES),
+            *head = dst + FRAME_HEADER_BYTES;
     struct frame_crc crc = { 0 };
 
     assert_non_null(dst);
@@ -21,7 +22,7 @@ static void add_frame(struct buf *all, uint64_t dice, size_t n_bytes)
     frame_encode(dst, &header, head, head + header.head_bytes);
     frame_crc_extend(&crc, dst, whole);
     frame_put_sum(dst + whole, &crc);
-    buf_commit(all, frame_bytes(&header));
+    bytes_commit(all, frame_bytes(&header));
 }
 
 static void wait_for(struct channels *f, int n_frames)
@@ -33,7 +34,7 @@ static void wait_for(struct channels *f, int n_frames)
 
 static void delivers_frames_that_are_split_at_any_byte(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
     uint32_t crc = 0;
 
@@ -42,12 +43,12 @@ static void delivers_frames_that_are_split_at_any_byte(void **state)
     add_frame(&all, 6, 0);
     add_frame(&all, 7, 60);
     channels_set_up(&f, KEEP);
-    for (size_t at = 0; at <= buf_len(&all); at++) {
+    for (size_t at = 0; at <= bytes_len(&all); at++) {
         f.body_crc = 0;
         if (at)
-            channels_write(&f, buf_front(&all), at);
-        if (at < buf_len(&all))
-            channels_write(&f, buf_front(&all) + at, buf_len(&all) - at);
+            channels_write(&f, bytes_front(&all), at);
+        if (at < bytes_len(&all))
+            channels_write(&f, bytes_front(&all) + at, bytes_len(&all) - at);
         assert_int_equal(f.n_frames, 3 * (at + 1));
         if (at == 0)
             crc = f.body_crc;
@@ -56,13 +57,13 @@ static void delivers_frames_that_are_split_at_any_byte(void **state)
         assert_null(f.channel->in.buf.bytes);
     }
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 /* Frames of all sizes in pieces of all sizes; what comes out is held against what went in. */
 static void random_run(uint64_t seed)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
     uint32_t crc = 0;
     uint64_t n_bytes = 0, dice = 0;
@@ -70,26 +71,26 @@ static void random_run(uint64_t seed)
 
     channels_set_up(&f, KEEP);
     for (; n_bytes < 6u << 20; n_frames++) {
-        size_t one, at = buf_len(&all);
+        size_t one, at = bytes_len(&all);
 
         dice = hash_mix2(seed, (uint64_t)n_frames);
         one = (dice >> 8) % ((size_t)1 << (dice % 20));
         add_frame(&all, dice, one);
-        crc = crc_extend(crc, buf_front(&all) + at + FRAME_HEADER_BYTES + dice % 7, one);
+        crc = crc32c_extend(crc, bytes_front(&all) + at + FRAME_HEADER_BYTES + dice % 7, one);
         n_bytes += one;
     }
-    for (size_t at = 0, n; at < buf_len(&all); at += n) {
+    for (size_t at = 0, n; at < bytes_len(&all); at += n) {
         dice = hash_mix2(dice, at);
         n = 1 + (dice >> 8) % ((size_t)1 << (dice % 18));
-        n = n < buf_len(&all) - at ? n : buf_len(&all) - at;
-        channels_write_all(&f, buf_front(&all) + at, n);
+        n = n < bytes_len(&all) - at ? n : bytes_len(&all) - at;
+        channels_write_all(&f, bytes_front(&all) + at, n);
     }
     wait_for(&f, n_frames);
     assert_true(f.body_bytes == n_bytes && f.n_parts > 0);
     assert_int_equal(f.body_crc, crc);
-    assert_true(f.channel->bytes_in == buf_len(&all));
+    assert_true(f.channel->bytes_in == bytes_len(&all));
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void a_random_stream_in_random_pieces_comes_out_as_it_went_in(void **state)
@@ -106,29 +107,29 @@ static void a_changed_byte_of_a_large_frame_is_found_however_it_comes(void **sta
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         size_t n_bytes = (size_t)1 << (8 + seed % 12), at;
-        struct buf all = { 0 };
+        struct bytes all = { 0 };
         struct channels f;
 
         channels_set_up(&f, KEEP);
         add_frame(&all, seed, 10);
         add_frame(&all, seed, n_bytes);
-        at = buf_len(&all) - 1 - hash_mix2(seed, 1) % n_bytes;
+        at = bytes_len(&all) - 1 - hash_mix2(seed, 1) % n_bytes;
         all.bytes[at] ^= (uint8_t)(1 + seed % 255);
-        channels_write(&f, buf_front(&all), hash_mix2(seed, 2) % 200);
-        channels_write_all(&f, buf_front(&all) + hash_mix2(seed, 2) % 200,
-                           buf_len(&all) - hash_mix2(seed, 2) % 200);
+        channels_write(&f, bytes_front(&all), hash_mix2(seed, 2) % 200);
+        channels_write_all(&f, bytes_front(&all) + hash_mix2(seed, 2) % 200,
+                           bytes_len(&all) - hash_mix2(seed, 2) % 200);
         channels_turn(&f);
         channels_tear_down(&f);
         assert_int_equal(f.n_frames, 1);
         assert_int_equal(f.why, PS_ECORRUPT);
-        buf_deinit(&all);
+        bytes_deinit(&all);
     }
 }
 
 static void a_steady_stream_allocates_nothing(void **state)
 {
     static const size_t sizes[] = { 20000, 65000, 257000, 900000, 10 };
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
     uint64_t n_made = 0;
 
@@ -138,58 +139,58 @@ static void a_steady_stream_allocates_nothing(void **state)
         for (uint64_t k = 0; k < 4; k++)
             add_frame(&all, k, sizes[i]);
     for (int round = 0; round < 10; round++) {
-        channels_write_all(&f, buf_front(&all), buf_len(&all));
+        channels_write_all(&f, bytes_front(&all), bytes_len(&all));
         wait_for(&f, (round + 1) * 4 * (int)COUNT_OF(sizes));
         if (round == 2)
-            n_made = f.on->hub.pool.n_made;
+            n_made = f.on->channels.pool.n_made;
     }
-    assert_true(f.on->hub.pool.n_made == n_made);
+    assert_true(f.on->channels.pool.n_made == n_made);
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 /* Room for a frame that the header promises, once that much was sent before: in one piece. */
 static void a_peer_that_has_sent_large_frames_is_given_room_for_the_next_at_once(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
 
     (void)state;
     add_frame(&all, 1, 900000);
     channels_set_up(&f, KEEP);
-    channels_write(&f, buf_front(&all), 100);
+    channels_write(&f, bytes_front(&all), 100);
     assert_true(f.channel->in.buf.cap_bytes <= 16u << 10);
-    channels_write_all(&f, buf_front(&all) + 100, buf_len(&all) - 100);
+    channels_write_all(&f, bytes_front(&all) + 100, bytes_len(&all) - 100);
     wait_for(&f, 1);
-    channels_write(&f, buf_front(&all), 100);
-    assert_true(f.channel->in.buf.cap_bytes >= buf_len(&all));
+    channels_write(&f, bytes_front(&all), 100);
+    assert_true(f.channel->in.buf.cap_bytes >= bytes_len(&all));
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void what_is_unfinished_is_told_from_what_is_idle(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
 
     (void)state;
     add_frame(&all, 1, 1000);
     channels_set_up(&f, KEEP);
     assert_false(channel_mid_frame(f.channel));
-    channels_write(&f, buf_front(&all), 1);
+    channels_write(&f, bytes_front(&all), 1);
     assert_true(channel_mid_frame(f.channel));
-    channels_write(&f, buf_front(&all) + 1, 1000);
+    channels_write(&f, bytes_front(&all) + 1, 1000);
     assert_true(channel_mid_frame(f.channel));
-    channels_write(&f, buf_front(&all) + 1001, buf_len(&all) - 1001);
+    channels_write(&f, bytes_front(&all) + 1001, bytes_len(&all) - 1001);
     assert_false(channel_mid_frame(f.channel));
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 #ifdef PS_FAULTS
 static void whichever_allocation_fails_the_channel_closes_and_nothing_leaks(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     bool done = false;
 
     (void)state;
@@ -202,20 +203,20 @@ static void whichever_allocation_fails_the_channel_closes_and_nothing_leaks(void
         ssize_t n;
 
         channels_set_up(&f, KEEP);
-        mem_fail_after(k);
+        memory_fail_after(k);
         while (!f.n_closed && f.n_frames < 3) {
-            n = send(f.peer, buf_front(&all) + at, buf_len(&all) - at,
+            n = send(f.peer, bytes_front(&all) + at, bytes_len(&all) - at,
                      MSG_DONTWAIT | MSG_NOSIGNAL);
             at += n > 0 ? (size_t)n : 0;
             channels_turn(&f);
         }
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         done = f.n_frames == 3;
         channels_tear_down(&f);
         assert_true(done || f.why == UV_ENOBUFS || f.why == -ENOMEM);
         assert_true(!done || k > 2); /* something did fail before */
     }
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 #endif
 

@@ -1,5 +1,5 @@
 /* Frames that leave in parts: what they are at the other end, and what is sent meanwhile. */
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/unit/proto/channels.h"
 
 enum { N_PARTS = 5, PART_BYTES = 300000, BODY_BYTES = N_PARTS * PART_BYTES };
@@ -16,37 +16,37 @@ static uint8_t byte_at(int part, size_t i)
     return (uint8_t)(i * 31 + (size_t)part * 7 + (i >> 11));
 }
 
-static struct buf next_part(struct parts *p)
+static struct bytes next_part(struct parts *p)
 {
     const struct frame_header header = { .type = FRAME_PULL_REPLY,
                                          .flags = FRAME_SUM_BEHIND,
                                          .body_bytes = BODY_BYTES,
                                          .request_id = 3 };
-    struct buf b = { 0 };
-    uint8_t *dst = buf_reserve(&b, FRAME_HEADER_BYTES + PART_BYTES + FRAME_SUM_BYTES);
+    struct bytes b = { 0 };
+    uint8_t *dst = bytes_reserve(&b, FRAME_HEADER_BYTES + PART_BYTES + FRAME_SUM_BYTES);
 
     assert_non_null(dst);
     if (!p->n_sent) {
         frame_encode(dst, &header, NULL, NULL);
         frame_crc_extend(&p->crc, dst, FRAME_HEADER_BYTES);
-        buf_commit(&b, FRAME_HEADER_BYTES);
+        bytes_commit(&b, FRAME_HEADER_BYTES);
         dst += FRAME_HEADER_BYTES;
     }
     for (size_t i = 0; i < PART_BYTES; i++)
         dst[i] = byte_at(p->n_sent, i);
     frame_crc_follow(&p->crc, dst, PART_BYTES);
-    p->body_crc = crc_extend(p->body_crc, dst, PART_BYTES);
-    buf_commit(&b, PART_BYTES);
+    p->body_crc = crc32c_extend(p->body_crc, dst, PART_BYTES);
+    bytes_commit(&b, PART_BYTES);
     if (++p->n_sent == N_PARTS) {
         frame_put_sum(dst + PART_BYTES, &p->crc);
-        buf_commit(&b, FRAME_SUM_BYTES);
+        bytes_commit(&b, FRAME_SUM_BYTES);
     }
     return b;
 }
 
 static int send_next(struct channels *f, struct parts *p)
 {
-    struct buf b = next_part(p);
+    struct bytes b = next_part(p);
     int status = p->n_sent == N_PARTS ? channel_send_last_part(f->channel, &b)
                                       : channel_send_part(f->channel, &b);
 
@@ -116,7 +116,7 @@ static void frames_sent_meanwhile_come_behind_it_in_their_order(void **state)
     (void)state;
     set_up(&p);
     for (uint64_t i = 1; parts.n_sent < N_PARTS; i++) {
-        struct buf beat = channels_beat(i);
+        struct bytes beat = channels_beat(i);
 
         assert_int_equal(send_next(&p.from, &parts), 0);
         assert_int_equal(channel_send(p.from.channel, &beat), 0);
@@ -189,7 +189,7 @@ static void a_channel_may_close_in_the_middle(void **state)
 static void a_damaged_length_is_found_before_the_body(void **state)
 {
     struct parts parts = { 0 };
-    struct buf b = next_part(&parts);
+    struct bytes b = next_part(&parts);
 
     (void)state;
     for (size_t i = 8; i < 10; i++) {
@@ -198,12 +198,12 @@ static void a_damaged_length_is_found_before_the_body(void **state)
         channels_set_up(&f, KEEP);
         f.channel->frame_max_bytes = 2 * BODY_BYTES;
         b.bytes[i] ^= 1;
-        channels_write(&f, buf_front(&b), FRAME_HEADER_BYTES);
+        channels_write(&f, bytes_front(&b), FRAME_HEADER_BYTES);
         b.bytes[i] ^= 1;
         channels_tear_down(&f);
         assert_int_equal(f.why, PS_ECORRUPT);
     }
-    buf_deinit(&b);
+    bytes_deinit(&b);
 }
 
 #ifdef PS_FAULTS
@@ -220,11 +220,11 @@ static void whichever_allocation_fails_what_waits_is_sent_or_the_channel_ends(vo
         channels_set_up(&f, KEEP);
         assert_int_equal(send_next(&f, &parts), 0);
         for (uint64_t i = 0; i < 20 && !status; i++) {
-            struct buf beat = channels_beat(i);
+            struct bytes beat = channels_beat(i);
 
-            mem_fail_after(i == (uint64_t)k ? 0 : -1);
+            memory_fail_after(i == (uint64_t)k ? 0 : -1);
             status = channel_send(f.channel, &beat);
-            mem_fail_after(-1);
+            memory_fail_after(-1);
             assert_null(beat.bytes);
         }
         n_failed += status != 0;

@@ -10,13 +10,13 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
-#include "proto/channel_hub.h"
+#include "common/memory.h"
+#include "proto/channel_loop.h"
 
 static void a_buffer_given_back_is_the_next_one_taken(void **state)
 {
     struct channel_pool p = { 0 };
-    struct buf a = { 0 }, b = { 0 };
+    struct bytes a = { 0 }, b = { 0 };
     uint8_t *bytes;
 
     (void)state;
@@ -27,7 +27,7 @@ static void a_buffer_given_back_is_the_next_one_taken(void **state)
     assert_int_equal(a.cap_bytes, 0);
     assert_int_equal(channel_pool_take(&p, 60000, &b), 0);
     assert_ptr_equal(b.bytes, bytes);
-    assert_int_equal(buf_len(&b), 0);
+    assert_int_equal(bytes_len(&b), 0);
     assert_true(p.n_made == 1);
     channel_pool_give(&p, &b);
     channel_pool_deinit(&p);
@@ -36,7 +36,7 @@ static void a_buffer_given_back_is_the_next_one_taken(void **state)
 static void a_buffer_far_too_large_is_left_for_others(void **state)
 {
     struct channel_pool p = { 0 };
-    struct buf a = { 0 }, b = { 0 };
+    struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
     assert_int_equal(channel_pool_take(&p, 1u << 20, &a), 0);
@@ -50,16 +50,16 @@ static void a_buffer_far_too_large_is_left_for_others(void **state)
 static void keeps_no_more_buffers_than_it_has_lent(void **state)
 {
     struct channel_pool p = { 0 };
-    struct buf a = { 0 }, foreign = { 0 }, none = { 0 };
+    struct bytes a = { 0 }, foreign = { 0 }, none = { 0 };
 
     (void)state;
-    assert_non_null(buf_reserve(&foreign, 8192));
+    assert_non_null(bytes_reserve(&foreign, 8192));
     channel_pool_give(&p, &foreign);
     assert_null(foreign.bytes);
     channel_pool_give(&p, &none);
     assert_true(p.kept_bytes == 0);
     assert_int_equal(channel_pool_take(&p, 8192, &a), 0);
-    assert_non_null(buf_reserve(&foreign, 8192));
+    assert_non_null(bytes_reserve(&foreign, 8192));
     channel_pool_give(&p, &foreign); /* one is as good as another */
     assert_true(p.kept_bytes == 8192);
     channel_pool_give(&p, &a);
@@ -72,7 +72,7 @@ static void never_keeps_more_than_its_bound(void **state)
 {
     enum { N = 12 };
     struct channel_pool p = { 0 };
-    struct buf bufs[N] = { 0 }, huge = { 0 };
+    struct bytes bufs[N] = { 0 }, huge = { 0 };
 
     (void)state;
     for (int i = 0; i < N; i++)
@@ -93,7 +93,7 @@ static void never_keeps_more_than_its_bound(void **state)
 static void a_sweep_frees_what_nobody_has_needed_since_the_last(void **state)
 {
     struct channel_pool p = { 0 };
-    struct buf a = { 0 }, b = { 0 };
+    struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
     assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
@@ -115,13 +115,13 @@ static void a_random_run_gives_room_and_keeps_its_books(void **state)
     enum { N = 64 };
     uint64_t seed = 20261120, dice;
     struct channel_pool p = { 0 };
-    struct buf bufs[N] = { 0 };
+    struct bytes bufs[N] = { 0 };
     size_t asked;
 
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < 20000; round++) {
-        struct buf *b;
+        struct bytes *b;
 
         dice = hash_mix2(seed, round);
         b = &bufs[dice % N];
@@ -150,15 +150,15 @@ static void a_random_run_gives_room_and_keeps_its_books(void **state)
 static void without_memory_it_says_so_and_still_lends_what_it_has(void **state)
 {
     struct channel_pool p = { 0 };
-    struct buf a = { 0 }, b = { 0 };
+    struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
     assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
     channel_pool_give(&p, &a);
-    mem_fail_after(0);
+    memory_fail_after(0);
     assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
     assert_int_equal(channel_pool_take(&p, 65536, &b), -ENOMEM);
-    mem_fail_after(-1);
+    memory_fail_after(-1);
     assert_null(b.bytes);
     channel_pool_give(&p, &a);
     channel_pool_deinit(&p);

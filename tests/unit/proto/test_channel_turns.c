@@ -23,28 +23,28 @@ static void open_tcp(struct channels *f, struct channels_loop *on, uv_tcp_t *tcp
     assert_int_equal(connect(f->peer, (struct sockaddr *)&address, n), 0);
     assert_int_equal(uv_tcp_init(&on->loop, tcp), 0);
     assert_int_equal(uv_tcp_open(tcp, accept(listener, NULL, NULL)), 0);
-    assert_int_equal(
-        channel_start(f->channel, (uv_stream_t *)tcp, &on->hub, FRAME_MAX, &channels_events, f),
-        0);
+    assert_int_equal(channel_start(f->channel, (uv_stream_t *)tcp, &on->channels, FRAME_MAX,
+                                   &channels_events, f),
+                     0);
     close(listener);
 }
 
 /* As much of the endless repetition of `b` as the socket takes, from *at on. */
-static void flood(struct channels *f, const struct buf *b, size_t *at)
+static void flood(struct channels *f, const struct bytes *b, size_t *at)
 {
     ssize_t n;
 
     do {
-        n = send(f->peer, buf_front(b) + *at, buf_len(b) - *at, MSG_DONTWAIT);
+        n = send(f->peer, bytes_front(b) + *at, bytes_len(b) - *at, MSG_DONTWAIT);
         if (n > 0)
-            *at = (*at + (size_t)n) % buf_len(b);
+            *at = (*at + (size_t)n) % bytes_len(b);
     } while (n > 0);
 }
 
 /* One channel floods with large frames: how many bytes of it come before another's small one? */
 static void a_small_frame_waits_for_no_more_than_a_turn_of_a_flood(void **state)
 {
-    struct buf big = channels_big_frame(257000), small = channels_beat(1);
+    struct bytes big = channels_big_frame(257000), small = channels_beat(1);
     struct channels other, f;
     uint64_t before, turn;
     uv_tcp_t tcp;
@@ -56,26 +56,26 @@ static void a_small_frame_waits_for_no_more_than_a_turn_of_a_flood(void **state)
     for (int round = 1; f.channel->bytes_in < FLOOD_BYTES; round++) {
         flood(&f, &big, &at);
         before = f.channel->bytes_in;
-        turn = other.on->hub.turn;
-        assert_int_equal(write(other.peer, buf_front(&small), buf_len(&small)),
-                         buf_len(&small));
+        turn = other.on->channels.turn;
+        assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
+                         bytes_len(&small));
         while (other.n_frames < round)
             uv_run(&other.on->loop, UV_RUN_NOWAIT);
-        assert_true(other.on->hub.turn - turn <= 2);
+        assert_true(other.on->channels.turn - turn <= 2);
         assert_true(f.channel->bytes_in - before <= 2 * (CHANNEL_TURN_BYTES + 257000 + 100));
     }
     assert_true(f.channel->n_turns_ended > 10);
     channels_tear_down(&f);
     channels_tear_down(&other);
-    buf_deinit(&big);
-    buf_deinit(&small);
+    bytes_deinit(&big);
+    bytes_deinit(&small);
 }
 
 /* The same with thousands of tiny frames, which one read brings. */
 static void a_flood_of_tiny_frames_is_delivered_turn_by_turn(void **state)
 {
     enum { N = 4000 };
-    struct buf all = { 0 }, small = channels_beat(1);
+    struct bytes all = { 0 }, small = channels_beat(1);
     struct channels other, f;
 
     (void)state;
@@ -83,8 +83,9 @@ static void a_flood_of_tiny_frames_is_delivered_turn_by_turn(void **state)
     channels_join(&other, &f, KEEP);
     for (uint64_t i = 0; i < N; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    assert_int_equal(write(f.peer, buf_front(&all), buf_len(&all)), buf_len(&all));
-    assert_int_equal(write(other.peer, buf_front(&small), buf_len(&small)), buf_len(&small));
+    assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
+    assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
+                     bytes_len(&small));
     for (int seen = 0; f.n_frames < N; seen = f.n_frames) {
         uv_run(&f.on->loop, UV_RUN_NOWAIT);
         assert_true(f.n_frames > seen && f.n_frames - seen <= 600);
@@ -93,14 +94,14 @@ static void a_flood_of_tiny_frames_is_delivered_turn_by_turn(void **state)
     assert_true(f.last_clock == N - 1);
     channels_tear_down(&other);
     channels_tear_down(&f);
-    buf_deinit(&all);
-    buf_deinit(&small);
+    bytes_deinit(&all);
+    bytes_deinit(&small);
 }
 
 /* Small requests with large replies use up a turn by what they send. */
 static void replies_count_too(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
 
     (void)state;
@@ -108,7 +109,7 @@ static void replies_count_too(void **state)
     f.big_bytes = 200000;
     for (uint64_t i = 0; i < 12; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    assert_int_equal(write(f.peer, buf_front(&all), buf_len(&all)), buf_len(&all));
+    assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
     uv_run(&f.on->loop, UV_RUN_NOWAIT);
     assert_int_equal(f.n_frames, 3);
     uv_run(&f.on->loop, UV_RUN_NOWAIT);
@@ -116,12 +117,12 @@ static void replies_count_too(void **state)
     channels_turn(&f);
     assert_int_equal(f.n_frames, 12);
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void the_loop_does_not_sleep_while_somebody_waits_nor_spin_when_nobody_does(void **state)
 {
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f;
     bool waited = false;
 
@@ -129,7 +130,7 @@ static void the_loop_does_not_sleep_while_somebody_waits_nor_spin_when_nobody_do
     channels_set_up(&f, KEEP);
     for (uint64_t i = 0; i < 2000; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    assert_int_equal(write(f.peer, buf_front(&all), buf_len(&all)), buf_len(&all));
+    assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
     while (f.n_frames < 2000) {
         uv_run(&f.on->loop, UV_RUN_ONCE);
         if (f.n_frames < 2000) {
@@ -141,13 +142,13 @@ static void the_loop_does_not_sleep_while_somebody_waits_nor_spin_when_nobody_do
     uv_run(&f.on->loop, UV_RUN_NOWAIT);
     assert_true(uv_backend_timeout(&f.on->loop) != 0);
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void one_that_closes_while_it_waits_leaves_the_line(void **state)
 {
     struct channels fs[3];
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
 
     (void)state;
     for (uint64_t i = 0; i < 2000; i++)
@@ -156,17 +157,18 @@ static void one_that_closes_while_it_waits_leaves_the_line(void **state)
     channels_join(&fs[1], &fs[0], KEEP);
     channels_join(&fs[2], &fs[0], KEEP);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(write(fs[i].peer, buf_front(&all), buf_len(&all)), buf_len(&all));
+        assert_int_equal(write(fs[i].peer, bytes_front(&all), bytes_len(&all)),
+                         bytes_len(&all));
     uv_run(&fs[0].on->loop, UV_RUN_NOWAIT);
-    assert_int_equal(fs[0].on->hub.n_waiting, 3);
+    assert_int_equal(fs[0].on->channels.n_waiting, 3);
     channel_close(fs[1].channel);
-    assert_int_equal(fs[0].on->hub.n_waiting, 2);
+    assert_int_equal(fs[0].on->channels.n_waiting, 2);
     while (fs[0].n_frames < 2000 || fs[2].n_frames < 2000)
         uv_run(&fs[0].on->loop, UV_RUN_NOWAIT);
     assert_true(fs[1].n_frames < 2000);
     for (int i = 2; i >= 0; i--)
         channels_tear_down(&fs[i]);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 /* Each write to such a socket pair is a packet of its own, so that writes can be counted. */
@@ -174,7 +176,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
 {
     enum { N = 100 };
     static uint8_t packet[1 << 16];
-    struct buf all = { 0 };
+    struct bytes all = { 0 };
     struct channels f = { 0 };
     size_t n_bytes = 0, at = 0;
     uint64_t clock;
@@ -186,7 +188,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
     channels_open(&f, &f.own, SOCK_SEQPACKET, REPLY);
     for (uint64_t i = 0; i < N; i++)
         assert_int_equal(message_write_beat(&all, i, i), 0);
-    channels_write(&f, buf_front(&all), buf_len(&all));
+    channels_write(&f, bytes_front(&all), bytes_len(&all));
     assert_int_equal(f.n_frames, N);
     for (; (n = read(f.peer, packet + n_bytes, sizeof packet - n_bytes)) > 0; n_packets++)
         n_bytes += (size_t)n;
@@ -202,7 +204,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
     }
     assert_int_equal(at, n_bytes);
     channels_tear_down(&f);
-    buf_deinit(&all);
+    bytes_deinit(&all);
 }
 
 static void what_is_sent_goes_back_to_the_pool(void **state)
@@ -213,21 +215,21 @@ static void what_is_sent_goes_back_to_the_pool(void **state)
     (void)state;
     channels_set_up(&f, KEEP);
     for (int i = 0; i < 20; i++) {
-        struct buf b = { 0 }, made = channels_big_frame(500000);
+        struct bytes b = { 0 }, made = channels_big_frame(500000);
 
-        assert_int_equal(channel_hub_take(&f.on->hub, buf_len(&made), &b), 0);
-        memcpy(buf_reserve(&b, buf_len(&made)), buf_front(&made), buf_len(&made));
-        buf_commit(&b, buf_len(&made));
-        buf_deinit(&made);
+        assert_int_equal(channel_loop_take(&f.on->channels, bytes_len(&made), &b), 0);
+        memcpy(bytes_reserve(&b, bytes_len(&made)), bytes_front(&made), bytes_len(&made));
+        bytes_commit(&b, bytes_len(&made));
+        bytes_deinit(&made);
         assert_int_equal(channel_send(f.channel, &b), 0);
         for (size_t n = 0; n < 500000 + FRAME_HEADER_BYTES;) {
             n += channels_read(&f);
             channels_turn(&f);
         }
         if (i == 2)
-            n_made = f.on->hub.pool.n_made;
+            n_made = f.on->channels.pool.n_made;
     }
-    assert_true(f.on->hub.pool.n_made == n_made);
+    assert_true(f.on->channels.pool.n_made == n_made);
     channels_tear_down(&f);
 }
 

@@ -4,7 +4,7 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "proto/codec_catalog.h"
-#include "proto/spec.h"
+#include "proto/table_spec.h"
 #include "tests/support/npy.h"
 
 #define DIM_MAX 5000u
@@ -415,7 +415,7 @@ static void any_bytes_are_decoded_or_refused(void **state)
 static void rows_have_the_sizes_of_the_table_in_codec_h(void **state)
 {
     (void)state;
-    for (uint32_t dim = 1; dim <= SPEC_DIM_MAX; dim += dim < 600 ? 1 : 997) {
+    for (uint32_t dim = 1; dim <= TABLE_SPEC_DIM_MAX; dim += dim < 600 ? 1 : 997) {
         assert_int_equal(codec_fp32.row_bytes(dim, 0), 4 * dim);
         assert_int_equal(codec_bf16.row_bytes(dim, 0), 2 * dim);
         assert_int_equal(codec_fp16.row_bytes(dim, 0), 2 * dim);

@@ -3,10 +3,10 @@
 
 static void hello_comes_back(void **state)
 {
-    struct hello m = { 1,          UINT32_MAX, "worker",  "", MESSAGE_SHARD_DOOR,
+    struct hello m = { 1,          UINT32_MAX, "worker",  "", MESSAGE_SHARD_LISTENER,
                        UINT64_MAX, "",         UINT32_MAX },
                  got;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -18,7 +18,7 @@ static void hello_comes_back(void **state)
     assert_true(f.header.request_id == UINT64_MAX);
     assert_int_equal(message_read_hello(&f.header, f.head, &got), 0);
     assert_true(got.version_min == 1 && got.version_max == UINT32_MAX);
-    assert_true(got.shard == MESSAGE_SHARD_DOOR && got.map_id == UINT64_MAX);
+    assert_true(got.shard == MESSAGE_SHARD_LISTENER && got.map_id == UINT64_MAX);
     assert_true(got.frame_flags == UINT32_MAX);
     assert_string_equal(got.role, m.role);
     assert_string_equal(got.token, m.token);
@@ -29,7 +29,7 @@ static void hello_comes_back(void **state)
 static void hello_reply_comes_back(void **state)
 {
     struct hello_reply *m = messages_hello_reply(), *got = calloc(1, sizeof *got);
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -51,7 +51,7 @@ static void hello_reply_comes_back(void **state)
 static int hello_reply_status(const struct hello_reply *m)
 {
     struct hello_reply *got = calloc(1, sizeof *got);
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
     int status;
 
@@ -91,7 +91,7 @@ static void table_and_its_reply_come_back(void **state)
 {
     struct table_request m = { .spec = messages_spec(), .must_exist = true }, got;
     struct table_reply r = { 0, "made", UINT32_MAX, messages_spec() }, got_reply;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -99,13 +99,13 @@ static void table_and_its_reply_come_back(void **state)
     f = messages_open(&b);
     assert_int_equal(message_read_table(&f.header, f.head, &got), 0);
     assert_true(got.must_exist);
-    assert_int_equal(spec_same(&m.spec, &got.spec, NULL), 0);
+    assert_int_equal(table_spec_same(&m.spec, &got.spec, NULL), 0);
     messages_close(&f, &b);
 
     assert_int_equal(message_write_table_reply(&b, 2, &r), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_table_reply(&f.header, f.head, &got_reply), 0);
-    assert_int_equal(spec_same(&r.spec, &got_reply.spec, NULL), 0);
+    assert_int_equal(table_spec_same(&r.spec, &got_reply.spec, NULL), 0);
     assert_true(got_reply.table_id == UINT32_MAX && got_reply.status == 0);
     assert_string_equal(got_reply.text, "made");
     messages_close(&f, &b);
@@ -124,23 +124,23 @@ static void enums_out_of_range_are_refused(void **state)
     (void)state;
     for (int which = 0; which < 7; which++) {
         struct table_request m = { .spec = messages_spec() }, got;
-        struct buf b = { 0 };
+        struct bytes b = { 0 };
         struct messages_frame f;
 
         if (which == 0)
-            m.spec.kind = (enum spec_kind)SPEC_KIND_END;
+            m.spec.kind = (enum table_spec_kind)TABLE_SPEC_KIND_END;
         if (which == 1)
-            m.spec.init = (enum spec_init)UINT32_MAX;
+            m.spec.init = (enum table_spec_init)UINT32_MAX;
         if (which == 2)
-            m.spec.optim = SPEC_OPTIM_END;
+            m.spec.optim = TABLE_SPEC_OPTIM_END;
         if (which == 3)
-            m.spec.schedule.decay = SPEC_DECAY_END;
+            m.spec.schedule.decay = TABLE_SPEC_DECAY_END;
         if (which == 4)
-            m.spec.mode = SPEC_MODE_END;
+            m.spec.mode = TABLE_SPEC_MODE_END;
         if (which == 5)
-            m.spec.storage = SPEC_STORAGE_END;
+            m.spec.storage = TABLE_SPEC_STORAGE_END;
         if (which == 6)
-            m.spec.limits.victims = (enum spec_victims)UINT32_MAX;
+            m.spec.limits.victims = (enum table_spec_victims)UINT32_MAX;
         assert_int_equal(message_write_table(&b, 2, &m), 0);
         f = messages_open(&b);
         assert_int_equal(message_read_table(&f.header, f.head, &got), PS_EPROTO);
@@ -150,15 +150,14 @@ static void enums_out_of_range_are_refused(void **state)
 
 static void join_and_its_reply_come_back(void **state)
 {
-    struct join m = {
-        "", UINT32_MAX, 2, UINT64_MAX, SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77, "w"
-    };
+    struct join m = { "", UINT32_MAX,     2,  UINT64_MAX, TABLE_SPEC_MODE_SSP,
+                      4,  UINT64_MAX - 1, 77, "w" };
     struct join got;
     struct join_reply r = { PS_EJOB,        "",         UINT64_MAX, 5,
                             UINT64_MAX - 9, UINT32_MAX, true,       UINT64_MAX - 2,
                             UINT64_MAX - 3, PS_ENAN },
                       got_reply;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -169,11 +168,11 @@ static void join_and_its_reply_come_back(void **state)
     assert_int_equal(message_read_join(&f.header, f.head, &got), 0);
     assert_string_equal(got.job, m.job);
     assert_true(got.rank == UINT32_MAX && got.n_workers == 2 && got.incarnation == UINT64_MAX);
-    assert_true(got.mode == SPEC_MODE_SSP && got.bound == 4 && got.last_acked == 77);
+    assert_true(got.mode == TABLE_SPEC_MODE_SSP && got.bound == 4 && got.last_acked == 77);
     assert_true(got.clock == UINT64_MAX - 1);
     messages_close(&f, &b);
 
-    m.mode = SPEC_MODE_JOB; /* of a table only */
+    m.mode = TABLE_SPEC_MODE_JOB; /* of a table only */
     assert_int_equal(message_write_join(&b, 3, &m), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_join(&f.header, f.head, &got), PS_EPROTO);
@@ -201,7 +200,7 @@ static void join_and_its_reply_come_back(void **state)
 static void clocks_and_status_replies_come_back(void **state)
 {
     struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX }, got;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
     uint64_t clock;
 
@@ -234,7 +233,7 @@ static void admin_and_its_json_come_back(void **state)
 {
     struct admin m = { "checkpoint", "now" }, got;
     struct status_reply r = { 0, "", 0 }, got_reply;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -261,7 +260,7 @@ static void sentences_are_cleaned_and_names_are_not(void **state)
 {
     struct status_reply m = { 0, "two\nlines\x1b[31m", 0 }, got;
     struct admin bad = { "a\nb", "" }, got_bad;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -305,7 +304,7 @@ static void strings_that_do_not_fit_are_refused_and_sentences_are_cut(void **sta
 
 static void several_frames_stand_in_one_buffer(void **state)
 {
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct frame_header h;
     uint64_t clock;
 
@@ -313,14 +312,15 @@ static void several_frames_stand_in_one_buffer(void **state)
     for (uint64_t i = 0; i < 1000; i++)
         assert_int_equal(message_write_beat(&b, i, i * i), 0);
     for (uint64_t i = 0; i < 1000; i++) {
-        assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
-        assert_int_equal(frame_verify(buf_front(&b), &h), 0);
-        assert_int_equal(message_read_beat(&h, buf_front(&b) + FRAME_HEADER_BYTES, &clock), 0);
+        assert_int_equal(frame_decode(bytes_front(&b), FRAME_MAX, &h), 0);
+        assert_int_equal(frame_verify(bytes_front(&b), &h), 0);
+        assert_int_equal(message_read_beat(&h, bytes_front(&b) + FRAME_HEADER_BYTES, &clock),
+                         0);
         assert_true(h.request_id == i && clock == i * i);
-        buf_consume(&b, FRAME_HEADER_BYTES + h.head_bytes + h.body_bytes);
+        bytes_consume(&b, FRAME_HEADER_BYTES + h.head_bytes + h.body_bytes);
     }
-    assert_int_equal(buf_len(&b), 0);
-    buf_deinit(&b);
+    assert_int_equal(bytes_len(&b), 0);
+    bytes_deinit(&b);
 }
 
 int main(void)

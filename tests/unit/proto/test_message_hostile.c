@@ -60,7 +60,7 @@ static int read_any(const struct frame_header *h, const uint8_t *head, const uin
     }
 }
 
-static int write_rows(struct buf *b, unsigned type)
+static int write_rows(struct bytes *b, unsigned type)
 {
     static struct push push;
     static struct pull pull;
@@ -90,11 +90,11 @@ static int write_rows(struct buf *b, unsigned type)
     return status;
 }
 
-static int write_request(struct buf *b, unsigned type)
+static int write_request(struct bytes *b, unsigned type)
 {
     struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
     struct table_request table = { messages_spec(), true };
-    struct join join = { "job", 1, 2, 3, SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
     struct admin admin = { "a", "b" };
 
     switch (type) {
@@ -116,7 +116,7 @@ static int write_request(struct buf *b, unsigned type)
 }
 
 /* One frame of type `type`, with all fields in use. */
-static int write_any(struct buf *b, unsigned type)
+static int write_any(struct bytes *b, unsigned type)
 {
     struct hello_reply *hello_reply = messages_hello_reply();
     struct table_reply table_reply = { 0, "t", 3, messages_spec() };
@@ -155,7 +155,7 @@ static void no_corrupted_head_does_harm(void **state)
 {
     (void)state;
     for (unsigned type = FRAME_HELLO; type < FRAME_TYPE_END; type++) {
-        struct buf b = { 0 };
+        struct bytes b = { 0 };
         struct messages_frame f;
         uint8_t *head;
 

@@ -1,6 +1,6 @@
 #include <errno.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "common/status.h"
 #include "tests/unit/proto/messages.h"
 
@@ -28,7 +28,7 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
 
     (void)state;
     for (uint32_t n = 0; n <= SECTIONS_MAX; n += n < 8 ? 1 : 62) {
-        struct buf b = { 0 };
+        struct bytes b = { 0 };
         struct messages_frame f;
 
         push = (struct push){ UINT64_MAX, UINT64_MAX - 1, UINT32_MAX, true, n, { { 0 } } };
@@ -66,7 +66,7 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
 static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **state)
 {
     static struct pull pull = { .clock = 3, .unfinished = 4 }, got;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -80,7 +80,7 @@ static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **st
 static void push_reply_comes_back(void **state)
 {
     struct push_reply m = { PS_ENAN, "NaN in key 7", UINT64_MAX, 3, 4, 5, true }, got;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -100,7 +100,7 @@ static void pull_reply_is_filled_in_place(void **state)
 
     (void)state;
     for (unsigned compress = 0; compress < 2; compress++) {
-        struct buf b = { 0 };
+        struct bytes b = { 0 };
         struct frame_crc crc = { 0 };
         struct messages_frame f;
         uint8_t *values, *at;
@@ -142,7 +142,7 @@ static void pull_reply_is_filled_in_place(void **state)
 static void a_refused_pull_has_no_sections(void **state)
 {
     static struct pull_reply m, got;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
     uint8_t *values;
 
@@ -163,7 +163,7 @@ static int push_status(uint32_t n_keys, uint32_t key_bytes, uint32_t value_bytes
 {
     static struct push push, got;
     uint8_t *bytes = messages_bytes(64, 100), *body = malloc(body_bytes + 1);
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
     int status;
 
@@ -205,14 +205,14 @@ static void counts_that_lie_are_refused(void **state)
     assert_int_equal(push_status(3, 4, 36, CODEC_TOPK, 2, 40), 0);
     assert_int_equal(push_status(3, 4, 36, CODEC_TOPK, 3, 40), PS_ECOUNT);
     assert_int_equal(push_status(3, 4, 36, CODEC_TOPK, 0, 40), PS_ECODEC);
-    assert_int_equal(push_status(3, 4, 36, CODEC_TOPK, SPEC_DIM_MAX + 1, 40), PS_ECODEC);
+    assert_int_equal(push_status(3, 4, 36, CODEC_TOPK, TABLE_SPEC_DIM_MAX + 1, 40), PS_ECODEC);
 }
 
 static void a_pull_with_values_is_refused(void **state)
 {
     static struct pull pull, got;
     uint8_t bytes[8] = { 1 };
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     struct messages_frame f;
 
     (void)state;
@@ -259,7 +259,7 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
 {
     static struct push push;
     uint8_t *bytes = messages_bytes(100000, 3);
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     long k;
     int status = -ENOMEM;
 
@@ -270,21 +270,21 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
     };
     for (k = 0; status; k++) {
         message_zstd_deinit(&messages_zstd);
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = message_write_push(&b, 1, &push, &messages_zstd);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
-        assert_true(status == 0 || buf_len(&b) == 0);
+        assert_true(status == 0 || bytes_len(&b) == 0);
     }
     assert_true(k >= 2);
-    buf_deinit(&b);
+    bytes_deinit(&b);
     /* Without the memory to compress, the push goes as it is. */
     message_zstd_deinit(&messages_zstd);
-    mem_fail_after(1);
+    memory_fail_after(1);
     assert_int_equal(message_write_push(&b, 1, &push, &messages_zstd), 0);
-    mem_fail_after(-1);
-    assert_int_equal(buf_front(&b)[5], 0);
-    buf_deinit(&b);
+    memory_fail_after(-1);
+    assert_int_equal(bytes_front(&b)[5], 0);
+    bytes_deinit(&b);
     free(bytes);
 }
 
@@ -300,9 +300,9 @@ static void every_failing_allocation_of_a_read_is_told_as_such(void **state)
     for (size_t i = 0; i < 4000; i += 2)
         head[i] = 0x2a; /* 2000 sections: more than the stack has room for */
     for (k = 0; status == -ENOMEM; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = message_read_push(&h, head, NULL, 0, &push);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
     }
     assert_int_equal(status, PS_ECOUNT);
     assert_true(k > 10);
@@ -312,24 +312,24 @@ static void every_failing_allocation_of_a_read_is_told_as_such(void **state)
 static void every_failing_allocation_of_a_pull_reply_leaves_nothing(void **state)
 {
     static struct pull_reply m;
-    struct buf b = { 0 };
+    struct bytes b = { 0 };
     uint8_t *values;
 
     (void)state;
     m = (struct pull_reply){ .n_sections = 1 };
     m.sections[0].value_bytes = 100000;
-    mem_fail_after(0);
+    memory_fail_after(0);
     assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), -ENOMEM);
-    mem_fail_after(-1);
+    memory_fail_after(-1);
     assert_null(b.bytes);
     assert_int_equal(message_begin_pull_reply(&b, 3, &m, &values), 0);
     memset(values, 0, 100000);
     message_zstd_deinit(&messages_zstd);
-    mem_fail_after(0);
+    memory_fail_after(0);
     message_pack_pull_reply(&b, &messages_zstd);
-    mem_fail_after(-1);
-    assert_true(buf_len(&b) > 100000);
-    buf_deinit(&b);
+    memory_fail_after(-1);
+    assert_true(bytes_len(&b) > 100000);
+    bytes_deinit(&b);
 }
 #endif
 

@@ -1,6 +1,6 @@
 #include <errno.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "common/status.h"
 #include "tests/unit/proto/messages.h"
 
@@ -18,7 +18,7 @@ static void a_body_is_compressed_only_where_it_pays(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         uint8_t *bytes = messages_bytes(cases[i].n_bytes, cases[i].n_values);
-        struct buf b = { 0 };
+        struct bytes b = { 0 };
         struct messages_frame f;
 
         push = (struct push){ .n_sections = 1 };
@@ -42,7 +42,7 @@ static int body_status(const uint8_t *bytes, size_t n_bytes, uint32_t max_bytes)
 {
     struct frame_header h = { .flags = FRAME_ZSTD, .body_bytes = (uint32_t)n_bytes };
     uint8_t *copy = malloc(n_bytes + 1); /* its exact size, for the sanitizer */
-    struct buf scratch = { 0 };
+    struct bytes scratch = { 0 };
     const uint8_t *body;
     size_t body_bytes;
     int status;
@@ -51,7 +51,7 @@ static int body_status(const uint8_t *bytes, size_t n_bytes, uint32_t max_bytes)
     status =
         message_body(&messages_zstd, &h, copy + 1, max_bytes, &scratch, &body, &body_bytes);
     assert_true(status != 0 || body_bytes <= max_bytes);
-    buf_deinit(&scratch);
+    bytes_deinit(&scratch);
     free(copy);
     return status;
 }
@@ -62,7 +62,7 @@ static void bombs_and_broken_zstd_are_refused(void **state)
     uint8_t *zeros = calloc(1, 1u << 20), twice[2048];
     uint8_t skippable[16] = { 0x50, 0x2a, 0x4d, 0x18, 8 };
     struct frame_header h = { .body_bytes = 100 };
-    struct buf b = { 0 }, scratch = { 0 };
+    struct bytes b = { 0 }, scratch = { 0 };
     const uint8_t *body, *z;
     size_t body_bytes;
     uint32_t n;
@@ -75,8 +75,8 @@ static void bombs_and_broken_zstd_are_refused(void **state)
                                          .values = zeros,
                                          .value_bytes = (1u << 20) - 1 };
     assert_int_equal(message_write_push(&b, 6, &push, &messages_zstd), 0);
-    assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
-    z = buf_front(&b) + FRAME_HEADER_BYTES + h.head_bytes;
+    assert_int_equal(frame_decode(bytes_front(&b), FRAME_MAX, &h), 0);
+    z = bytes_front(&b) + FRAME_HEADER_BYTES + h.head_bytes;
     n = h.body_bytes;
     assert_true(n < 1000);
     assert_int_equal(body_status(z, n, 1u << 20), 0);
@@ -99,7 +99,7 @@ static void bombs_and_broken_zstd_are_refused(void **state)
                      PS_ETOOBIG);
     assert_int_equal(message_body(&messages_zstd, &h, zeros, 100, &scratch, &body, &body_bytes),
                      0);
-    buf_deinit(&b);
+    bytes_deinit(&b);
     free(zeros);
 }
 
@@ -108,7 +108,7 @@ static void a_body_that_finds_no_memory_is_refused(void **state)
 {
     static struct push push;
     uint8_t *bytes = messages_bytes(100000, 3);
-    struct buf b = { 0 }, scratch = { 0 };
+    struct bytes b = { 0 }, scratch = { 0 };
     struct frame_header h;
     const uint8_t *body;
     size_t n;
@@ -119,15 +119,15 @@ static void a_body_that_finds_no_memory_is_refused(void **state)
         .n_keys = 1000, .keys = bytes, .key_bytes = 1000, .values = bytes, .value_bytes = 90000
     };
     assert_int_equal(message_write_push(&b, 1, &push, &messages_zstd), 0);
-    assert_int_equal(frame_decode(buf_front(&b), FRAME_MAX, &h), 0);
-    mem_fail_after(0);
+    assert_int_equal(frame_decode(bytes_front(&b), FRAME_MAX, &h), 0);
+    memory_fail_after(0);
     assert_int_equal(message_body(&messages_zstd, &h,
-                                  buf_front(&b) + FRAME_HEADER_BYTES + h.head_bytes, FRAME_MAX,
-                                  &scratch, &body, &n),
+                                  bytes_front(&b) + FRAME_HEADER_BYTES + h.head_bytes,
+                                  FRAME_MAX, &scratch, &body, &n),
                      -ENOMEM);
-    mem_fail_after(-1);
-    buf_deinit(&scratch);
-    buf_deinit(&b);
+    memory_fail_after(-1);
+    bytes_deinit(&scratch);
+    bytes_deinit(&b);
     free(bytes);
 }
 #endif

@@ -1,14 +1,14 @@
 /* What verify says of files that are damaged, or that lie. Those of a real psd: tests/system/test_tools.py. */
 #include <cjson/cJSON.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "deploy/psctl/verify.h"
-#include "deploy/psctl/verify_file.h"
-#include "deploy/psctl/verify_log.h"
-#include "server/durable/epochs.h"
-#include "server/log/log_queue.h"
-#include "server/log/log_writer.h"
-#include "tests/unit/store/fixture.h"
+#include "deploy/psctl/verify_checkpoint.h"
+#include "deploy/psctl/verify_wal.h"
+#include "server/recovery/timeline.h"
+#include "server/wal/wal_queue.h"
+#include "server/wal/wal_writer.h"
+#include "tests/unit/checkpoint/fixture.h"
 
 /* How many things are damaged; *ret_first: the first of the sentences, to be freed, or NULL. */
 static int damages(struct crash_files *c, const char *path, char **ret_first)
@@ -136,48 +136,48 @@ static void an_unfinished_one_and_what_is_not_there_are_no_damage(void **state)
 
 /* --- logs --- */
 
-static const struct log_identity identity = { .n_shards = 1 };
+static const struct wal_identity identity = { .n_shards = 1 };
 
 /* n records, each in a block of its own, of which the log goes on where *end says. */
-static void write_log(struct crash_files *c, const struct log_end *end, uint64_t n)
+static void write_log(struct crash_files *c, const struct wal_end *end, uint64_t n)
 {
-    struct log_writer_config config = {
-        .files = &c->ops, .identity = identity, .durability = LOG_FSYNC, .zstd = LOG_ZSTD_OFF
+    struct wal_writer_config config = {
+        .files = &c->ops, .identity = identity, .durability = WAL_FSYNC, .zstd = WAL_ZSTD_OFF
     };
-    struct log_queue queue;
-    struct log_writer *writer;
-    char dir[LOG_PATH_MAX];
+    struct wal_queue queue;
+    struct wal_writer *writer;
+    char dir[WAL_PATH_MAX];
     struct err err = { 0 };
     uint64_t due;
 
-    assert_int_equal(epochs_make(&c->ops, DATA_DIR, 0, &err), 0);
-    assert_int_equal(epochs_log_dir(DATA_DIR, 0, 0, dir, &err), 0);
+    assert_int_equal(timeline_make(&c->ops, DATA_DIR, 0, &err), 0);
+    assert_int_equal(timeline_log_dir(DATA_DIR, 0, 0, dir, &err), 0);
     snprintf(config.dir, sizeof config.dir, "%.200s", dir);
-    if (log_writer_open(&config, end, 1, &writer, &err))
+    if (wal_writer_open(&config, end, 1, &writer, &err))
         fail_msg("%s", err.text);
-    log_queue_init(&queue, &(struct log_queue_config){ .durability = LOG_FSYNC,
+    wal_queue_init(&queue, &(struct wal_queue_config){ .durability = WAL_FSYNC,
                                                        .next_number = end->last + 1 });
     for (uint64_t i = 0; i < n; i++) {
-        const struct log_record record = {
+        const struct wal_record record = {
             .event = { .type = SHARD_EVENT_COMBINE, .version = 1, .combine = { 1, i } }
         };
 
-        assert_int_equal(log_queue_reserve(&queue, log_record_bytes(&record)), 0);
-        log_queue_append(&queue, &record, i);
-        log_writer_take(writer, &queue);
-        log_writer_work(writer, i, 1, &due);
-        log_writer_tell(writer, &queue);
+        assert_int_equal(wal_queue_reserve(&queue, wal_record_bytes(&record)), 0);
+        wal_queue_append(&queue, &record, i);
+        wal_writer_drain(writer, &queue);
+        wal_writer_work(writer, i, 1, &due);
+        wal_writer_report(writer, &queue);
     }
-    log_writer_free(writer);
-    log_queue_deinit(&queue);
+    wal_writer_free(writer);
+    wal_queue_deinit(&queue);
 }
 
-static struct verify_log read_log(struct crash_files *c)
+static struct verify_wal read_log(struct crash_files *c)
 {
-    struct verify_log log;
+    struct verify_wal log;
     struct err err = { 0 };
 
-    if (verify_log_read(&c->ops, DATA_DIR, 0, 0, &log, &err))
+    if (verify_wal_read(&c->ops, DATA_DIR, 0, 0, &log, &err))
         fail_msg("%s", err.text);
     return log;
 }
@@ -185,22 +185,22 @@ static struct verify_log read_log(struct crash_files *c)
 static void a_log_tells_its_records_and_how_far_it_reaches(void **state)
 {
     struct crash_files c;
-    struct verify_log log;
+    struct verify_wal log;
     char *first;
 
     (void)state;
     crash_files_init(&c);
     assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct log_end){ 0 }, 7);
+    write_log(&c, &(struct wal_end){ 0 }, 7);
     log = read_log(&c);
     assert_int_equal(log.n_records, 7);
     assert_int_equal(log.n_stretches, 1);
-    assert_int_equal(verify_log_last(&log), 7);
-    assert_int_equal(verify_log_reach(&log, 1), 7);
-    assert_int_equal(verify_log_reach(&log, 7), 7);
-    assert_int_equal(verify_log_reach(&log, 8), 7);
-    assert_int_equal(verify_log_reach(&log, 9), 8);
-    verify_log_free(&log);
+    assert_int_equal(verify_wal_last(&log), 7);
+    assert_int_equal(verify_wal_reach(&log, 1), 7);
+    assert_int_equal(verify_wal_reach(&log, 7), 7);
+    assert_int_equal(verify_wal_reach(&log, 8), 7);
+    assert_int_equal(verify_wal_reach(&log, 9), 8);
+    verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 0);
     crash_files_deinit(&c);
 }
@@ -208,16 +208,16 @@ static void a_log_tells_its_records_and_how_far_it_reaches(void **state)
 static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
 {
     struct crash_files c;
-    struct verify_log log;
+    struct verify_wal log;
     char *first;
 
     (void)state;
     crash_files_init(&c);
     assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct log_end){ 0 }, 7);
+    write_log(&c, &(struct wal_end){ 0 }, 7);
     log = read_log(&c);
     write_log(&c, &log.end, 4);
-    verify_log_free(&log);
+    verify_wal_free(&log);
     assert_int_equal(
         c.ops.unlink(c.ops.state,
                      DATA_DIR "/log/00000000000000000000/shard-000/00000000000000000001.psl"),
@@ -225,8 +225,8 @@ static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
     log = read_log(&c);
     assert_int_equal(log.n_records, 4);
     assert_int_equal(log.stretches[0].first, 8);
-    assert_int_equal(verify_log_reach(&log, 1), 0);
-    verify_log_free(&log);
+    assert_int_equal(verify_wal_reach(&log, 1), 0);
+    verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);
     assert_non_null(strstr(first, "begins with record 8, and there is no checkpoint"));
     free(first);
@@ -236,22 +236,22 @@ static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
 static void a_log_with_a_hole_needs_a_checkpoint(void **state)
 {
     struct crash_files c;
-    struct verify_log log;
+    struct verify_wal log;
     char *first;
 
     (void)state;
     crash_files_init(&c);
     assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct log_end){ 0 }, 7);
+    write_log(&c, &(struct wal_end){ 0 }, 7);
     log = read_log(&c);
     log.end.last = 11; /* 8 to 11 were dropped */
     write_log(&c, &log.end, 4);
-    verify_log_free(&log);
+    verify_wal_free(&log);
     log = read_log(&c);
     assert_int_equal(log.n_stretches, 2);
-    assert_int_equal(verify_log_reach(&log, 1), 7);
-    assert_int_equal(verify_log_last(&log), 15);
-    verify_log_free(&log);
+    assert_int_equal(verify_wal_reach(&log, 1), 7);
+    assert_int_equal(verify_wal_last(&log), 15);
+    verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);
     assert_non_null(strstr(first, "shard 0: between records 7 and 15 the log has a hole, and"));
     free(first);
@@ -270,20 +270,20 @@ static void every_byte_of_a_log_that_was_promised_counts(void **state)
     (void)state;
     crash_files_init(&c);
     assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct log_end){ 0 }, 5);
+    write_log(&c, &(struct wal_end){ 0 }, 5);
     file = crash_files_at(&c, name);
     for (size_t i = 0; i < file->n_bytes; i++) {
-        struct verify_log log;
+        struct verify_wal log;
 
         file->bytes[i] ^= 0x20;
         log = read_log(&c);
-        assert_true(log.end.verdict == LOG_DAMAGED || log.end.verdict == LOG_TORN);
-        n_damaged += log.end.verdict == LOG_DAMAGED;
-        assert_int_equal(damages(&c, DATA_DIR, &first), log.end.verdict == LOG_DAMAGED);
+        assert_true(log.end.verdict == WAL_DAMAGED || log.end.verdict == WAL_TORN);
+        n_damaged += log.end.verdict == WAL_DAMAGED;
+        assert_int_equal(damages(&c, DATA_DIR, &first), log.end.verdict == WAL_DAMAGED);
         if (first)
             assert_non_null(strstr(first, "00000000000000000001.psl"));
         free(first);
-        verify_log_free(&log);
+        verify_wal_free(&log);
         file->bytes[i] ^= 0x20;
     }
     assert_true(n_damaged >

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "proto/keys.h"
-#include "server/net/switchboard.h"
-#include "server/service.h"
+#include "common/memory.h"
+#include "proto/key_codec.h"
+#include "server/net/connection.h"
+#include "server/requests/dispatch.h"
 #include "tests/unit/net/peer.h"
 
 #define DIM 4u
@@ -25,11 +25,11 @@
 
 struct fixture {
     uv_loop_t loop;
-    struct channel_hub hub;
+    struct channel_loop channels;
     struct shard *shard;
-    struct acks acks;
-    struct service *service;
-    struct switchboard board;
+    struct reply_queue replies;
+    struct dispatch *dispatch;
+    struct connection_set connections;
     struct hello_reply welcome;
 };
 
@@ -39,29 +39,29 @@ static inline void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
     struct shard_config core = {
         .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000
     };
-    struct service_config service = { .loop = &f->loop,
-                                      .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
-                                      .lease_ms = 10000,
-                                      .park_max_ms = 10000,
-                                      .wait_max_ms = wait_max_ms };
-    struct switchboard_config board = { .hub = &f->hub,
+    struct dispatch_config dispatch = { .loop = &f->loop,
                                         .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
-                                        .frame_timeout_ms = 10000,
-                                        .welcome = &f->welcome,
-                                        .events = &service_events };
+                                        .lease_ms = 10000,
+                                        .park_max_ms = 10000,
+                                        .wait_max_ms = wait_max_ms };
+    struct connection_set_config connections = { .channels = &f->channels,
+                                                 .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
+                                                 .frame_timeout_ms = 10000,
+                                                 .welcome = &f->welcome,
+                                                 .events = &dispatch_events };
 
     *f = (struct fixture){
         .welcome = { .version = 1, .n_nodes = 1, .shards_per_node = 1, .nodes = { "here:1" } }
     };
     assert_int_equal(uv_loop_init(&f->loop), 0);
-    channel_hub_init(&f->hub, &f->loop);
+    channel_loop_init(&f->channels, &f->loop);
     f->shard = shard_new(&core);
-    acks_init(&f->acks);
-    service.shard = f->shard;
-    service.acks = &f->acks;
-    f->service = service_new(&service);
-    board.owner = f->service;
-    switchboard_init(&f->board, &board);
+    reply_queue_init(&f->replies);
+    dispatch.shard = f->shard;
+    dispatch.replies = &f->replies;
+    f->dispatch = dispatch_new(&dispatch);
+    connections.owner = f->dispatch;
+    connection_set_init(&f->connections, &connections);
 }
 
 static inline void set_up(struct fixture *f)
@@ -73,13 +73,13 @@ static inline void tear_down(struct fixture *f)
 {
     enter_shard();
     uv_run(&f->loop, UV_RUN_DEFAULT);
-    service_stop(f->service);
-    channel_hub_close(&f->hub);
+    dispatch_stop(f->dispatch);
+    channel_loop_close(&f->channels);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);
-    channel_hub_deinit(&f->hub);
-    service_free(f->service);
-    acks_deinit(&f->acks);
+    channel_loop_deinit(&f->channels);
+    dispatch_free(f->dispatch);
+    reply_queue_deinit(&f->replies);
     shard_free(f->shard);
 }
 
@@ -94,7 +94,7 @@ static inline struct peer client_of(struct fixture *f, const char *role, uint32_
 
     snprintf(hello.role, sizeof hello.role, "%s", role);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(switchboard_open(&f->board, ends[0], 1, &hello), 0);
+    assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello), 0);
     p.fd = ends[1];
     assert_true(peer_receive(&p));
     assert_int_equal(p.header.type, FRAME_HELLO_REPLY);
@@ -117,7 +117,7 @@ static inline void hear(struct peer *p, uint16_t type, uint64_t request_id)
 static inline void send_table(struct peer *p, const char *name)
 {
     struct table_request asked = { .spec = { .dim = DIM, .params.learning_rate = 1 } };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
     assert_int_equal(message_write_table(&frame, 2, &asked), 0);
@@ -149,9 +149,9 @@ static inline void send_join(struct peer *p, uint32_t rank, uint64_t incarnation
                           .rank = rank,
                           .n_workers = 2,
                           .incarnation = incarnation,
-                          .mode = SPEC_MODE_BSP,
+                          .mode = TABLE_SPEC_MODE_BSP,
                           .name = "client" };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     assert_int_equal(message_write_join(&frame, 3, &asked), 0);
     peer_send(p, &frame);
@@ -205,7 +205,7 @@ static inline struct pull_reply hear_pull(struct peer *p, uint64_t request_id)
 static inline int beat(struct peer *p)
 {
     struct status_reply reply;
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     assert_int_equal(message_write_beat(&frame, 50, 0), 0);
     peer_send(p, &frame);

@@ -5,12 +5,12 @@
 #ifndef TESTS_UNIT_PSD_STARTS_H
 #define TESTS_UNIT_PSD_STARTS_H
 
-#include "server/restore.h"
+#include "server/start.h"
 
-#include "server/durable/beginning.h"
-#include "server/store/shelf.h"
+#include "server/checkpoint/directory.h"
+#include "server/recovery/timeline.h"
 #include "tests/support/locked_files.h"
-#include "tests/unit/durable/node_fixture.h"
+#include "tests/unit/recovery/node_fixture.h"
 
 enum { N_STEPS = 30 };
 
@@ -24,10 +24,10 @@ struct start {
     uv_timer_t timer; /* keeps the loop going, as the node's does */
     struct mailbox mailbox;
     struct shard_thread *shards[NODE_N_SHARDS_MAX];
-    struct keeper *keeper;
+    struct checkpointer *checkpointer;
     struct hello_reply welcome;
     bool is_to_stop, is_done;
-    struct restore_result result;
+    struct start_result result;
 };
 
 static inline void on_timer(uv_timer_t *timer)
@@ -43,17 +43,18 @@ static inline void set_up(struct start *s) ON_MAIN
                                                     .park_ms = 10000 },
                                           .frame_max_bytes = 1 << 20,
                                           .frame_timeout_ms = 10000,
-                                          .save_bytes_per_s = 1, /* nothing would get written */
+                                          .checkpoint_bytes_per_s =
+                                              1, /* nothing would get written */
                                           .welcome = &s->welcome };
-    struct keeper_config keeper = { .loop = &s->loop,
-                                    .mailbox = &s->mailbox,
-                                    .files = &s->files.ops,
-                                    .data_dir = s->settings.data_dir,
-                                    .identity = { .n_shards = s->n_shards },
-                                    .n_nodes = 1,
-                                    .keep = 2,
-                                    .n_shards = s->n_shards,
-                                    .shards = s->shards };
+    struct checkpointer_config checkpointer = { .loop = &s->loop,
+                                                .mailbox = &s->mailbox,
+                                                .files = &s->files.ops,
+                                                .data_dir = s->settings.data_dir,
+                                                .identity = { .n_shards = s->n_shards },
+                                                .n_nodes = 1,
+                                                .keep = 2,
+                                                .n_shards = s->n_shards,
+                                                .shards = s->shards };
     struct err err;
 
     s->welcome = (struct hello_reply){ .version = 1, .n_nodes = 1, .nodes = { "here:1" } };
@@ -66,7 +67,7 @@ static inline void set_up(struct start *s) ON_MAIN
         config.index = config.core.shard = i;
         assert_int_equal(shard_thread_start(&config, &s->shards[i], &err), 0);
     }
-    s->keeper = keeper_new(&keeper);
+    s->checkpointer = checkpointer_new(&checkpointer);
 }
 
 static inline void tear_down(struct start *s) ON_MAIN
@@ -80,12 +81,12 @@ static inline void tear_down(struct start *s) ON_MAIN
     uv_run(&s->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&s->loop), 0);
     mailbox_deinit(&s->mailbox);
-    keeper_free(s->keeper);
+    checkpointer_free(s->checkpointer);
     locked_files_deinit(&s->files);
     assert_int_equal(crash_files_n_open(&s->node->files), 0);
 }
 
-static inline void on_restored(void *arg, const struct restore_result *result)
+static inline void on_restored(void *arg, const struct start_result *result)
 {
     struct start *s = arg;
 
@@ -98,14 +99,14 @@ static inline int start_with(struct node *n, uint32_t n_shards, bool is_to_stop,
                              struct err *err, const char *const *told)
 {
     struct start s = { .node = n, .n_shards = n_shards, .is_to_stop = is_to_stop };
-    struct restore_config config = { .loop = &s.loop,
-                                     .mailbox = &s.mailbox,
-                                     .is_to_stop = &s.is_to_stop,
-                                     .files = &s.files.ops,
-                                     .settings = &s.settings,
-                                     .n_nodes = 1,
-                                     .n_shards = n_shards,
-                                     .shards = s.shards };
+    struct start_config config = { .loop = &s.loop,
+                                   .mailbox = &s.mailbox,
+                                   .is_to_stop = &s.is_to_stop,
+                                   .files = &s.files.ops,
+                                   .settings = &s.settings,
+                                   .n_nodes = 1,
+                                   .n_shards = n_shards,
+                                   .shards = s.shards };
 
     enter_main();
     for (size_t i = 0; told[i]; i += 2)
@@ -117,8 +118,8 @@ static inline int start_with(struct node *n, uint32_t n_shards, bool is_to_stop,
     if (settings_complete(&s.settings, err) != 0)
         fail_msg("%s", err->text);
     set_up(&s);
-    config.keeper = s.keeper;
-    restore_start(&config, on_restored, &s);
+    config.checkpointer = s.checkpointer;
+    start_run(&config, on_restored, &s);
     while (!s.is_done)
         uv_run(&s.loop, UV_RUN_ONCE);
     tear_down(&s);
@@ -173,7 +174,7 @@ static inline uint64_t newest_epoch(struct node *n)
 {
     uint64_t epoch;
 
-    assert_int_equal(epochs_newest(&n->files.ops, NODE_DIR, 0, &epoch, NULL), 0);
+    assert_int_equal(timeline_newest(&n->files.ops, NODE_DIR, 0, &epoch, NULL), 0);
     return epoch;
 }
 
@@ -181,7 +182,7 @@ static inline uint64_t newest_epoch(struct node *n)
 static inline void make(struct node *n, uint32_t n_shards)
 {
     node_begin(n, n_shards);
-    node_job(n, "job", SPEC_MODE_ASYNC, 1);
+    node_job(n, "job", TABLE_SPEC_MODE_ASYNC, 1);
     node_steps(n, "job", 1, 0, 10);
     node_save(n, 5);
     node_steps(n, "job", 1, 10, 20);

@@ -1,5 +1,5 @@
 /* Starts that are interrupted at any operation of the disk: nothing has happened, or all that was told. */
-#include "common/log.h"
+#include "common/log_line.h"
 #include "tests/unit/psd/starts.h"
 
 /* KILLED, or without power, in an operation; or that one alone fails. */
@@ -94,7 +94,7 @@ static void make_unsynced(struct node *n)
     bool is_found = false;
 
     node_begin(n, 2);
-    node_job(n, "job", SPEC_MODE_ASYNC, 1);
+    node_job(n, "job", TABLE_SPEC_MODE_ASYNC, 1);
     node_steps(n, "job", 1, 0, 10);
     node_save(n, 5);
     node_die(n);
@@ -171,6 +171,6 @@ int main(void)
     };
 
     signal(SIGPIPE, SIG_IGN); /* as psd does */
-    assert_int_equal(log_set_level("error"), 0);
+    assert_int_equal(log_line_set_level("error"), 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

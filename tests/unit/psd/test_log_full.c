@@ -1,7 +1,7 @@
 /* A push log that is full for a while: whoever needs a place in it waits, is told nothing of memory, and
  * loses neither its connection nor its turn. */
-#include "server/core/shard_state.h"
-#include "server/shard_log.h"
+#include "server/core/shard_internal.h"
+#include "server/shard_wal.h"
 #include "serving.h"
 #include "tests/support/crash_files.h"
 #include "tests/support/slow_disk.h"
@@ -15,7 +15,7 @@ struct logged {
     struct crash_files files;
     struct slow_disk disk;
     struct mailbox mailbox;
-    struct shard_log *log;
+    struct shard_wal *log;
     uint32_t n_rooms; /* times at which the log had room again */
 };
 
@@ -25,16 +25,16 @@ static void on_room(void *owner)
 
     enter_shard();
     l->n_rooms++;
-    service_go_on(l->f.service);
+    dispatch_resume(l->f.dispatch);
 }
 
-static void logged_begin_waiting(struct logged *l, enum log_durability durability,
+static void logged_begin_waiting(struct logged *l, enum wal_durability durability,
                                  uint64_t wait_max_ms)
 {
-    struct log_writer_config writer = {
+    struct wal_writer_config writer = {
         .dir = "log", .identity = { .n_shards = 1 }, .durability = durability, .interval_ms = 4
     };
-    struct log_end end = { .verdict = LOG_CLEAN };
+    struct wal_end end = { .verdict = WAL_CLEAN };
     struct err err;
 
     *l = (struct logged){ .n_rooms = 0 };
@@ -44,8 +44,8 @@ static void logged_begin_waiting(struct logged *l, enum log_durability durabilit
     writer.files = &l->disk.ops;
     assert_int_equal(mailbox_init(&l->mailbox, &l->f.loop, NULL), 0);
     enter_shard();
-    assert_int_equal(shard_log_open(&(struct shard_log_config){ .shard = l->f.shard,
-                                                                .acks = &l->f.acks,
+    assert_int_equal(shard_wal_open(&(struct shard_wal_config){ .shard = l->f.shard,
+                                                                .replies = &l->f.replies,
                                                                 .mailbox = &l->mailbox,
                                                                 .writer = &writer,
                                                                 .queue_max_bytes = QUEUE_BYTES,
@@ -55,7 +55,7 @@ static void logged_begin_waiting(struct logged *l, enum log_durability durabilit
                      0);
 }
 
-static void logged_begin(struct logged *l, enum log_durability durability)
+static void logged_begin(struct logged *l, enum wal_durability durability)
 {
     logged_begin_waiting(l, durability, 1000000);
 }
@@ -66,7 +66,7 @@ static void logged_end(struct logged *l)
 
     enter_shard();
     mailbox_close(&l->mailbox);
-    assert_int_equal(shard_log_close(l->log, &err), 0);
+    assert_int_equal(shard_wal_close(l->log, &err), 0);
     tear_down(&l->f);
     mailbox_deinit(&l->mailbox);
     slow_disk_deinit(&l->disk);
@@ -76,9 +76,9 @@ static void logged_end(struct logged *l)
 static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
 {
     static uint64_t keys[N_KEYS_LARGE];
-    static uint8_t key_bytes[(size_t)N_KEYS_LARGE * KEYS_BYTES_MAX];
+    static uint8_t key_bytes[(size_t)N_KEYS_LARGE * KEY_CODEC_BYTES_MAX];
     static float values[N_KEYS_LARGE * DIM];
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
     struct push push = {
         .seq = seq, .clock = seq - 1, .n_samples = 1, .n_sections = n_keys > 0
     };
@@ -87,7 +87,7 @@ static void send_push(struct peer *p, uint64_t seq, uint32_t n_keys)
         keys[i] = 2 * i;
     push.sections[0] = (struct section){ .n_keys = n_keys,
                                          .keys = key_bytes,
-                                         .key_bytes = keys_encode(keys, n_keys, key_bytes),
+                                         .key_bytes = key_codec_encode(keys, n_keys, key_bytes),
                                          .values = (const uint8_t *)values,
                                          .value_bytes = (size_t)n_keys * DIM * sizeof(float) };
     assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
@@ -106,13 +106,13 @@ static void assert_applied(struct peer *p, uint64_t seq)
 /* Until nothing waits to be written. */
 static void drain(struct logged *l, struct peer *p)
 {
-    struct report_log report;
+    struct stats_log report;
     char error[200];
 
     do {
         peer_turn(p);
         enter_shard();
-        shard_log_report(l->log, &report, error);
+        shard_wal_report(l->log, &report, error);
     } while (report.held_bytes);
 }
 
@@ -124,7 +124,7 @@ static void fill(struct logged *l, struct peer *p, uint64_t seq)
     send_push(p, seq, 0);
     assert_applied(p, seq);
     slow_disk_await(&l->disk);
-    assert_false(l->f.acks.is_full);
+    assert_false(l->f.replies.is_full);
 }
 
 static void turn(struct peer *p)
@@ -139,7 +139,7 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     struct peer p, late, maker;
 
     (void)state;
-    logged_begin(&l, LOG_ASYNC);
+    logged_begin(&l, WAL_ASYNC);
     p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     maker = client(&l.f, "worker");
@@ -149,8 +149,8 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     send_table(&maker, "t");
     turn(&p);
     enter_shard();
-    service_tick(l.f.service);
-    assert_true(l.f.acks.is_full);
+    dispatch_tick(l.f.dispatch);
+    assert_true(l.f.replies.is_full);
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
     assert_int_equal(shard_n_tables(l.f.shard), 0);
     slow_disk_open(&l.disk);
@@ -179,7 +179,7 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
     struct peer p, other;
 
     (void)state;
-    logged_begin(&l, LOG_ASYNC);
+    logged_begin(&l, WAL_ASYNC);
     p = worker_of(&l.f, 0);
     other = worker_of(&l.f, 1);
     assert_int_equal(ask_table(&p, "t"), 0);
@@ -192,7 +192,7 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
     while (large_is_under_way(&l.f))
         uv_run(&l.f.loop, UV_RUN_NOWAIT);
     assert_int_equal(shard_counters(l.f.shard)->pushes, 1);
-    assert_true(l.f.acks.is_full);
+    assert_true(l.f.replies.is_full);
     slow_disk_open(&l.disk);
     assert_applied(&other, 1);
     assert_applied(&p, 1);
@@ -207,7 +207,7 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
     struct peer p, late, other;
 
     (void)state;
-    logged_begin(&l, LOG_ASYNC);
+    logged_begin(&l, WAL_ASYNC);
     p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     other = client(&l.f, "worker");
@@ -233,14 +233,14 @@ static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
     struct peer p, late;
 
     (void)state;
-    logged_begin(&l, LOG_ASYNC);
+    logged_begin(&l, WAL_ASYNC);
     p = worker_of(&l.f, 0);
     late = client(&l.f, "worker");
     fill(&l, &p, 1);
     send_join(&late, 1, 1);
     turn(&p);
     enter_shard();
-    service_stop(l.f.service);
+    dispatch_stop(l.f.dispatch);
     assert_false(peer_receive(&late));
     slow_disk_open(&l.disk);
     peer_close(&late);
@@ -250,9 +250,9 @@ static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
 
 static size_t n_connections(struct logged *l)
 {
-    struct switchboard_counts counts;
+    struct connection_set_counts counts;
 
-    switchboard_count(&l->f.board, &counts);
+    connection_set_count(&l->f.connections, &counts);
     return counts.connections;
 }
 
@@ -266,7 +266,7 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     struct peer p, late, maker, gone;
 
     (void)state;
-    logged_begin_waiting(&l, LOG_ASYNC, 1);
+    logged_begin_waiting(&l, WAL_ASYNC, 1);
     p = client(&l.f, "worker");
     late = client(&l.f, "worker");
     maker = client(&l.f, "worker");
@@ -282,7 +282,7 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     turn(&p);
     assert_int_equal(n_connections(&l), 4);
     enter_shard();
-    service_tick(l.f.service);
+    dispatch_tick(l.f.dispatch);
     joined = hear_join(&late);
     assert_int_equal(joined.status, -EBUSY);
     assert_non_null(strstr(joined.text, "job job: the push log is full"));
@@ -293,7 +293,7 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     peer_close(&maker);
     while (n_connections(&l) > 1)
         peer_turn(&p);
-    assert_true(l.f.acks.is_full);
+    assert_true(l.f.replies.is_full);
     slow_disk_open(&l.disk);
     drain(&l, &p);
     assert_int_equal(shard_n_tables(l.f.shard), 0);
@@ -314,20 +314,20 @@ static void a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory(vo
     uint32_t n_full = 0;
 
     (void)state;
-    logged_begin(&l, LOG_FSYNC);
+    logged_begin(&l, WAL_FSYNC);
     p = client(&l.f, "worker");
     enter_shard();
     for (int i = 0; i < 500; i++) {
-        const struct shard_journal *journal = l.f.shard->journal;
+        const struct shard_events *event_log = l.f.shard->events;
         int status;
 
-        while ((status = shard_journal_room(journal, &event)) != 0) {
+        while ((status = shard_events_room(event_log, &event)) != 0) {
             assert_int_equal(status, -EAGAIN);
-            assert_true(l.f.acks.is_full);
+            assert_true(l.f.replies.is_full);
             n_full++;
         }
-        shard_journal_record(journal, &event);
-        while (l.f.acks.is_full)
+        shard_events_record(event_log, &event);
+        while (l.f.replies.is_full)
             uv_run(&l.f.loop, UV_RUN_NOWAIT);
     }
     assert_true(n_full > 0);

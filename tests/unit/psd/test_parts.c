@@ -2,16 +2,17 @@
  * hold nobody up. */
 #include "serving.h"
 
-#include "server/pulls.h"
+#include "server/requests/pull_handler.h"
 
 enum {
     ROW_FLOATS = 64,
-    N_KEYS = 40000,         /* 10 MB in fp32, 3 in int8 */
-    FEW_KEYS = 7000,        /* more than a slice, and less than a long answer */
-    UNSENT_MAX = 1300 << 10 /* of it in memory: the bound of answer.c, a part, and its room */
+    N_KEYS = 40000,  /* 10 MB in fp32, 3 in int8 */
+    FEW_KEYS = 7000, /* more than a slice, and less than a long answer */
+    UNSENT_MAX =
+        1300 << 10 /* of it in memory: the bound of pull_reply.c, a part, and its room */
 };
 
-static uint8_t key_bytes[(size_t)2 * N_KEYS * KEYS_BYTES_MAX];
+static uint8_t key_bytes[(size_t)2 * N_KEYS * KEY_CODEC_BYTES_MAX];
 
 /* Two tables: 0 fp32, 1 bf16; a reader that understands parts, and one that does not. */
 struct party {
@@ -19,15 +20,15 @@ struct party {
     struct peer worker, in_parts, in_one;
 };
 
-static void make_table(struct peer *p, const char *name, enum spec_storage storage)
+static void make_table(struct peer *p, const char *name, enum table_spec_storage storage)
 {
     struct table_request asked = { .spec = { .dim = ROW_FLOATS,
-                                             .init = SPEC_INIT_UNIFORM,
+                                             .init = TABLE_SPEC_INIT_UNIFORM,
                                              .init_scale = 1,
                                              .seed = 5,
                                              .storage = storage,
                                              .params.learning_rate = 1 } };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     snprintf(asked.spec.name, sizeof asked.spec.name, "%s", name);
     assert_int_equal(message_write_table(&frame, 2, &asked), 0);
@@ -39,8 +40,8 @@ static void gather(struct party *all)
 {
     set_up(&all->f);
     all->worker = worker_of(&all->f, 0);
-    make_table(&all->worker, "plain", SPEC_FP32);
-    make_table(&all->worker, "half", SPEC_BF16);
+    make_table(&all->worker, "plain", TABLE_SPEC_FP32);
+    make_table(&all->worker, "half", TABLE_SPEC_BF16);
     all->in_parts = client_of(&all->f, "reader", FRAME_FLAGS_KNOWN);
     all->in_one = client(&all->f, "reader");
 }
@@ -57,19 +58,19 @@ static void disperse(struct party *all)
 static struct section section_at(uint32_t table, uint64_t first, uint32_t n_keys,
                                  enum codec_id codec, uint8_t *at)
 {
-    uint64_t *keys = mem_alloc(n_keys * sizeof *keys);
+    uint64_t *keys = memory_alloc(n_keys * sizeof *keys);
     struct section s = { .table_id = table, .n_keys = n_keys, .codec = codec, .keys = at };
 
     for (uint32_t i = 0; i < n_keys; i++)
         keys[i] = first + 3 * (uint64_t)i;
-    s.key_bytes = keys_encode(keys, n_keys, at);
+    s.key_bytes = key_codec_encode(keys, n_keys, at);
     free(keys);
     return s;
 }
 
 static void send_pull(struct peer *p, uint64_t request_id, const struct pull *pull)
 {
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     assert_int_equal(message_write_pull(&frame, request_id, pull, NULL), 0);
     peer_send(p, &frame);
@@ -87,7 +88,7 @@ static void ask(struct peer *p, uint64_t request_id, uint32_t n_keys)
 /* Until the first part is in the socket, or with libuv. */
 static void wait_until_it_leaves(struct party *all)
 {
-    const struct connection *c = all->f.board.first->next; /* the newest comes first */
+    const struct connection *c = all->f.connections.first->next; /* the newest comes first */
 
     assert_true(c->hello.frame_flags != 0);
     while (!c->channel.out.parts.under_way)
@@ -170,7 +171,7 @@ static void a_reader_that_does_not_read_keeps_no_long_answer_in_memory(void **st
 
     (void)state;
     gather(&all);
-    c = all.f.board.first->next;
+    c = all.f.connections.first->next;
     ask(&all.in_parts, 60, N_KEYS);
     ask(&all.in_parts, 61, 1); /* behind it on its own connection: waits */
     wait_until_it_leaves(&all);
@@ -189,12 +190,12 @@ static void a_reader_that_does_not_read_keeps_no_long_answer_in_memory(void **st
 
 static bool lives(struct party *all, uint32_t rank, uint64_t now_ms)
 {
-    struct roster *roster = shard_roster(all->f.shard);
+    struct membership *membership = shard_membership(all->f.shard);
 
     enter_shard();
-    pulls_renew_leases(service_pulls(all->f.service), now_ms);
-    (void)roster_advance(roster, now_ms);
-    return roster_job(roster, 0)->workers[rank].state == WORKER_LIVE;
+    pull_handler_renew_leases(dispatch_pulls(all->f.dispatch), now_ms);
+    (void)membership_advance(membership, now_ms);
+    return membership_job(membership, 0)->workers[rank].state == WORKER_LIVE;
 }
 
 static void run_some(struct party *all)
@@ -229,9 +230,9 @@ static void a_worker_that_reads_nothing_holds_nobody_up_for_longer_than_its_leas
     gather(&all);
     slow = client_of(&all.f, "worker", FRAME_FLAGS_KNOWN);
     assert_int_equal(join_job(&slow, 1, 1).status, 0);
-    now_ms = service_now_ms(all.f.service);
+    now_ms = dispatch_now_ms(all.f.dispatch);
     ask(&slow, 60, N_KEYS);
-    while (!all.f.board.first->channel.out.parts.under_way)
+    while (!all.f.connections.first->channel.out.parts.under_way)
         uv_run(&all.f.loop, UV_RUN_NOWAIT);
     for (int i = 0; i < 10; i++) { /* as long as it reads anything */
         read_some(&all, &slow);
@@ -274,7 +275,7 @@ static void an_answer_that_leaves_ends_with_its_connection(void **state)
     ask(&all.in_parts, 60, N_KEYS);
     wait_until_it_leaves(&all);
     peer_close(&all.in_parts);
-    while (all.f.board.first->next->next)
+    while (all.f.connections.first->next->next)
         uv_run(&all.f.loop, UV_RUN_ONCE);
     ask(&all.in_one, 62, N_KEYS);
     assert_int_equal(hear_pull(&all.in_one, 62).status, 0);
@@ -294,7 +295,7 @@ static void a_service_that_stops_ends_what_is_leaving(void **state)
     ask(&all.in_parts, 60, N_KEYS);
     wait_until_it_leaves(&all);
     enter_shard();
-    service_stop(all.f.service);
+    dispatch_stop(all.f.dispatch);
     assert_false(peer_receive(&all.in_parts));
     disperse(&all);
 }
@@ -313,10 +314,10 @@ static void every_allocation_that_fails_is_a_refusal_or_the_end(void **state)
         assert_true(k < 1000);
         gather(&all);
         ask(&all.in_parts, 60, N_KEYS);
-        mem_fail_after(k);
+        memory_fail_after(k);
         for (int i = 0; i < 50; i++)
             uv_run(&all.f.loop, UV_RUN_NOWAIT);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         if (!peer_receive(&all.in_parts)) {
             n_ended++;
         } else {

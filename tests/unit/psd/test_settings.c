@@ -60,7 +60,7 @@ static void the_defaults_are_those_of_the_manual(void **state)
     assert_int_equal(LOAD(&s, &err, "--listen", "127.0.0.1:0"), 0);
     assert_int_equal(s.lease_ms, 10000);
     assert_int_equal(s.join_timeout_ms, 60000);
-    assert_int_equal(s.greeting_timeout_ms, 5000);
+    assert_int_equal(s.handshake_timeout_ms, 5000);
     assert_int_equal(s.frame_timeout_ms, 30000);
     assert_int_equal(s.frame_max_bytes, 64 << 20);
     assert_int_equal(s.keep, 3);

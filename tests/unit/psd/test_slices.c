@@ -1,12 +1,12 @@
 /* Requests of more than a slice: others are answered meanwhile, and what they change does not
  * depend on it. */
-#include "server/core/shard_state.h"
+#include "server/core/shard_internal.h"
 #include "serving.h"
 
 enum { N_KEYS = 40000 }; /* ten slices and more */
 
 static uint64_t keys[N_KEYS];
-static uint8_t key_bytes[(size_t)N_KEYS * KEYS_BYTES_MAX];
+static uint8_t key_bytes[(size_t)N_KEYS * KEY_CODEC_BYTES_MAX];
 static float gradient[N_KEYS * DIM];
 static struct message_zstd zstd;
 
@@ -16,7 +16,7 @@ static struct section section_of(uint32_t n_keys)
         keys[i] = i;
     return (struct section){ .n_keys = n_keys,
                              .keys = key_bytes,
-                             .key_bytes = keys_encode(keys, n_keys, key_bytes) };
+                             .key_bytes = key_codec_encode(keys, n_keys, key_bytes) };
 }
 
 static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compress)
@@ -24,7 +24,7 @@ static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compres
     struct push push = {
         .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true, .n_sections = 1
     };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     for (uint32_t i = 0; i < n_keys * DIM; i++)
         gradient[i] = 1;
@@ -38,7 +38,7 @@ static void ask_push(struct peer *p, uint64_t seq, uint32_t n_keys, bool compres
 static void ask_pull(struct peer *p, uint64_t request_id, uint64_t clock, uint32_t n_keys)
 {
     struct pull pull = { .clock = clock, .n_sections = 1, .sections = { section_of(n_keys) } };
-    struct buf frame = { 0 };
+    struct bytes frame = { 0 };
 
     assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
     peer_send(p, &frame);
@@ -59,7 +59,7 @@ static void wait_until_held(struct peer *p, const struct fixture *f, uint32_t n_
     do {
         n = 0;
         peer_turn(p);
-        for (const struct connection *c = f->board.first; c; c = c->next)
+        for (const struct connection *c = f->connections.first; c; c = c->next)
             n += c->channel.held;
     } while (n < n_held);
 }
@@ -183,8 +183,8 @@ static void a_push_whose_connection_closes_is_judged_or_was_never_there(void **s
         ask_push(&all.p[i], 1, N_KEYS, false);
     wait_until_held(&all.p[0], &all.f, 2);
     enter_shard();
-    switchboard_close_all(&all.f.board);
-    while (all.f.board.first)
+    connection_set_close_all(&all.f.connections);
+    while (all.f.connections.first)
         uv_run(&all.f.loop, UV_RUN_ONCE);
     for (size_t i = 0; i < 2; i++)
         peer_close(&all.p[i]);
@@ -211,7 +211,7 @@ static void a_pull_whose_connection_closes_is_dropped(void **state)
     ask_pull(&reader, 60, 0, N_KEYS);
     wait_until_held(&reader, &f, 1);
     peer_close(&reader);
-    while (f.board.first->next)
+    while (f.connections.first->next)
         uv_run(&f.loop, UV_RUN_ONCE);
     assert_int_equal(beat(&worker), PS_ENOJOIN); /* others are served */
     peer_close(&worker);
@@ -250,8 +250,8 @@ static void a_service_that_stops_judges_what_is_under_way(void **state)
     ask_pull(&all.reader, 60, 0, N_KEYS);
     wait_until_held(&all.p[0], &all.f, 3);
     enter_shard();
-    service_stop(all.f.service);
-    switchboard_close_all(&all.f.board);
+    dispatch_stop(all.f.dispatch);
+    connection_set_close_all(&all.f.connections);
     assert_int_equal(hear_pull(&all.reader, 60).status, PS_ESTOPPING);
     assert_int_equal(hear_push(&all.p[0], 1).status, 0);
     assert_int_equal(hear_push(&all.p[1], 1).status, PS_ESTOPPING);
@@ -267,20 +267,20 @@ static void every_allocation_that_fails_is_a_refusal_or_the_end(void **state)
 
     (void)state;
     for (long k = 0; !is_through; k++) {
-        struct service_counts counts;
+        struct dispatch_counts counts;
         struct party all;
 
         assert_true(k < 1000);
         gather(&all);
         ask_push(&all.p[0], 1, N_KEYS, true);
         ask_pull(&all.reader, 60, 0, N_KEYS);
-        mem_fail_after(k);
+        memory_fail_after(k);
         for (uint32_t i = 0; i < 100; i++)
             uv_run(&all.f.loop, UV_RUN_NOWAIT);
-        mem_fail_after(-1);
-        service_count(all.f.service, &counts);
-        is_through = counts.refused == 0 && all.f.board.first && all.f.board.first->next &&
-                     all.f.board.first->next->next;
+        memory_fail_after(-1);
+        dispatch_count(all.f.dispatch, &counts);
+        is_through = counts.refused == 0 && all.f.connections.first &&
+                     all.f.connections.first->next && all.f.connections.first->next->next;
         ask_push(&all.p[1], 1, 1, false);
         if (peer_receive(&all.p[1]))
             assert_int_equal(all.p[1].header.type, FRAME_PUSH_REPLY);

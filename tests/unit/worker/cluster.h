@@ -14,24 +14,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "server/core/shard.h"
-#include "worker/client/encode.h"
-#include "worker/client/follow.h"
-#include "worker/store.h"
+#include "worker/client/cluster_client.h"
+#include "worker/client/push_encoder.h"
+#include "worker/param_store.h"
 
 #define SHARDS_MAX 3u
 
 struct cluster {
-    struct store store;
+    struct param_store store;
     uint32_t n_shards;
     struct shard *shards[SHARDS_MAX];
-    struct follow follow[SHARDS_MAX];
-    struct encoder *encoder, *other_encoder; /* of the job's worker; of somebody else */
-    struct buf bufs[SHARDS_MAX], push_bufs[SHARDS_MAX], answers[SHARDS_MAX];
+    struct cluster_client_version versions[SHARDS_MAX];
+    struct push_encoder *encoder, *other_encoder; /* of the job's worker; of somebody else */
+    struct bytes answers[SHARDS_MAX];
     size_t value_bytes[SHARDS_MAX][SECTIONS_MAX];
     struct pull pulls[SHARDS_MAX];
-    struct push pushes[SHARDS_MAX];
+    struct request_set pull_set, push_set;
+    struct push push;
     struct ps_tap tap;
     const struct ps_pull_section *sections;
     uint32_t n, n_tables;
@@ -39,10 +40,10 @@ struct cluster {
     struct ps_stats stats;
     int fail;             /* what the next call returns */
     bool garbles;         /* answers with state cannot be read */
-    long tap_fails_after; /* mem_fail_after() for the tap alone */
+    long tap_fails_after; /* memory_fail_after() for the tap alone */
 };
 
-static inline struct cluster *cluster_of(const struct store *s)
+static inline struct cluster *cluster_of(const struct param_store *s)
 {
     return (struct cluster *)(void *)(uintptr_t)s;
 }
@@ -55,8 +56,8 @@ static inline int cluster_failure(struct cluster *c, struct err *err)
     return status ? err_set(err, status, "%s", status_text(status)) : 0;
 }
 
-static inline int cluster_table(struct store *s, const struct table_spec *spec, uint32_t *ret,
-                                struct err *err)
+static inline int cluster_table(struct param_store *s, const struct table_spec *spec,
+                                uint32_t *ret, struct err *err)
 {
     struct cluster *c = cluster_of(s);
 
@@ -64,24 +65,27 @@ static inline int cluster_table(struct store *s, const struct table_spec *spec, 
     for (uint32_t i = 0; i < c->n_shards; i++)
         assert_int_equal(shard_table_ask(c->shards[i], spec, false, ret, err), 0);
     assert_int_equal(*ret, c->n_tables);
-    assert_int_equal(encoder_add_table(c->encoder, c->n_tables, spec), 0);
-    assert_int_equal(encoder_add_table(c->other_encoder, c->n_tables++, spec), 0);
+    assert_int_equal(push_encoder_add_table(c->encoder, c->n_tables, spec), 0);
+    assert_int_equal(push_encoder_add_table(c->other_encoder, c->n_tables++, spec), 0);
     return 0;
 }
+
+/* The shards number the tables as the store does. */
+static const uint32_t cluster_table_ids[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 
 /* At once: a push that is sent later comes later. */
 static inline int cluster_answer(struct cluster *c, uint32_t shard, struct err *err) ON_SHARD
 {
-    struct shard_pull_run run;
+    struct shard_pull_op run;
     size_t planned[SECTIONS_MAX], n_bytes = 0;
-    struct buf *out = &c->answers[shard];
+    struct bytes *out = &c->answers[shard];
     uint8_t *answer;
     int status = shard_pull_plan(c->shards[shard], &c->pulls[shard], SIZE_MAX, planned, err);
 
     for (uint32_t i = 0; i < c->n && !status; i++)
         n_bytes += planned[i];
-    buf_consume(out, buf_len(out));
-    answer = buf_reserve(out, n_bytes + 1);
+    bytes_consume(out, bytes_len(out));
+    answer = bytes_reserve(out, n_bytes + 1);
     if (status || !answer)
         return status ? status : err_set(err, -ENOMEM, "no memory");
     shard_pull_begin(c->shards[shard], NULL, &c->pulls[shard], answer, &run);
@@ -91,11 +95,11 @@ static inline int cluster_answer(struct cluster *c, uint32_t shard, struct err *
         c->value_bytes[shard][i] = run.value_bytes[i];
         assert_true(run.value_bytes[i] <= planned[i]);
     }
-    follow_pulled(&c->follow[shard], run.version);
+    cluster_client_version_pulled(&c->versions[shard], run.version);
     return status;
 }
 
-static inline int cluster_pull_start(struct store *s, uint64_t clock,
+static inline int cluster_pull_start(struct param_store *s, uint64_t clock,
                                      const struct ps_pull_section *sections, uint32_t n,
                                      struct err *err)
 {
@@ -105,8 +109,6 @@ static inline int cluster_pull_start(struct store *s, uint64_t clock,
     enter_shard();
     if (status)
         return status;
-    for (uint32_t i = 0; i < c->n_shards; i++)
-        buf_consume(&c->bufs[i], buf_len(&c->bufs[i]));
     c->sections = sections;
     c->n = n;
     c->stats.pulls++;
@@ -115,7 +117,12 @@ static inline int cluster_pull_start(struct store *s, uint64_t clock,
         c->stats.staleness_max = clock - c->stats.min_clock;
     for (uint32_t i = 0; i < n; i++)
         c->stats.rows_pulled += sections[i].n_keys;
-    status = encoder_pull(c->encoder, sections, n, c->bufs, c->pulls);
+    request_set_release(&c->pull_set);
+    status = request_set_acquire(&c->pull_set, n);
+    if (!status)
+        status = push_encoder_pull(c->encoder, sections, n, c->pull_set.requests);
+    for (uint32_t i = 0; i < c->n_shards && !status; i++)
+        request_pull(c->pull_set.requests[i], cluster_table_ids, 0, &c->pulls[i]);
     for (uint32_t i = 0; i < c->n_shards && !status; i++)
         status = cluster_answer(c, i, err);
     return status ? err_set(err, status, "pull: %s", status_text(status)) : 0;
@@ -131,10 +138,11 @@ static inline int cluster_decode(struct cluster *c, uint32_t shard)
         if (c->garbles && c->sections[i].sink)
             c->value_bytes[shard][i]--;
     }
-    return encoder_pulled(c->encoder, c->sections, c->n, shard, values, c->value_bytes[shard]);
+    return push_encoder_pulled(c->encoder, c->sections, c->n, shard, values,
+                               c->value_bytes[shard]);
 }
 
-static inline int cluster_pull_wait(struct store *s, struct err *err)
+static inline int cluster_pull_wait(struct param_store *s, struct err *err)
 {
     struct cluster *c = cluster_of(s);
     int status = cluster_failure(c, err);
@@ -145,17 +153,17 @@ static inline int cluster_pull_wait(struct store *s, struct err *err)
 }
 
 /* One push of job `job`'s worker to all shards; the tap sees it if it is the store's own. */
-static inline void cluster_send(struct cluster *c, const char *job, struct encoder *encoder,
-                                uint64_t seq, uint64_t clock,
+static inline void cluster_send(struct cluster *c, const char *job,
+                                struct push_encoder *encoder, uint64_t seq, uint64_t clock,
                                 const struct ps_push_section *sections, uint32_t n) ON_SHARD
 {
     bool own = encoder == c->encoder;
 
-    for (uint32_t i = 0; i < c->n_shards; i++)
-        buf_consume(&c->push_bufs[i], buf_len(&c->push_bufs[i]));
-    assert_int_equal(encoder_push(encoder, sections, n, c->push_bufs, c->pushes), 0);
+    request_set_release(&c->push_set);
+    assert_int_equal(request_set_acquire(&c->push_set, n), 0);
+    assert_int_equal(push_encoder_push(encoder, sections, n, c->push_set.requests), 0);
     for (uint32_t i = 0; i < c->n_shards; i++) {
-        struct push *push = &c->pushes[i];
+        struct request *push = c->push_set.requests[i];
         struct shard_push_result result;
         struct worker *worker;
         uint64_t n_versions = 1;
@@ -165,24 +173,27 @@ static inline void cluster_send(struct cluster *c, const char *job, struct encod
         push->n_samples = 8;
         push->tick = n != 1 || sections[0].op != SECTION_ASSIGN;
 #ifdef PS_FAULTS
-        mem_fail_after(c->tap_fails_after);
+        memory_fail_after(c->tap_fails_after);
 #endif
         if (own && c->tap.push)
             n_versions = c->tap.push(c->tap.arg, i, push);
 #ifdef PS_FAULTS
-        mem_fail_after(-1);
+        memory_fail_after(-1);
 #endif
-        assert_int_equal(roster_find(shard_roster(c->shards[i]), job, 0, 1, 0, &worker), 0);
-        assert_int_equal(shard_push(c->shards[i], worker, push, 0, &result), 0);
+        assert_int_equal(membership_find(shard_membership(c->shards[i]), job, 0, 1, 0, &worker),
+                         0);
+        request_push(push, cluster_table_ids, &c->push);
+        assert_int_equal(shard_push(c->shards[i], worker, &c->push, 0, &result), 0);
         assert_int_equal(result.status, 0);
         c->stats.rows_refused += result.rows_refused;
         if (own)
-            c->stats.foreign += follow_pushed(&c->follow[i], n_versions, result.version);
+            c->stats.foreign +=
+                cluster_client_version_pushed(&c->versions[i], n_versions, result.version);
     }
 }
 
-static inline int cluster_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
-                               const struct ps_push_section *sections, uint32_t n,
+static inline int cluster_push(struct param_store *s, uint64_t clock, uint32_t n_samples,
+                               bool tick, const struct ps_push_section *sections, uint32_t n,
                                struct err *err)
 {
     struct cluster *c = cluster_of(s);
@@ -196,72 +207,73 @@ static inline int cluster_push(struct store *s, uint64_t clock, uint32_t n_sampl
     return status;
 }
 
-static inline int cluster_done(struct store *s, struct err *err)
+static inline int cluster_done(struct param_store *s, struct err *err)
 {
     (void)s;
     (void)err;
     return 0;
 }
 
-static inline void cluster_stats(const struct store *s, struct ps_stats *ret)
+static inline void cluster_stats(const struct param_store *s, struct ps_stats *ret)
 {
     *ret = cluster_of(s)->stats;
 }
 
-static inline struct encoder *cluster_encoder(const struct store *s)
+static inline struct push_encoder *cluster_encoder(const struct param_store *s)
 {
     return cluster_of(s)->encoder;
 }
 
-static inline uint32_t cluster_set_tap(struct store *s, const struct ps_tap *tap)
+static inline uint32_t cluster_set_tap(struct param_store *s, const struct ps_tap *tap)
 {
     cluster_of(s)->tap = *tap;
     return cluster_of(s)->n_shards;
 }
 
-static inline void cluster_close(struct store *s)
+static inline void cluster_close(struct param_store *s)
 {
     struct cluster *c = cluster_of(s);
 
     enter_shard();
     for (uint32_t i = 0; i < c->n_shards; i++) {
         shard_free(c->shards[i]);
-        buf_deinit(&c->bufs[i]);
-        buf_deinit(&c->push_bufs[i]);
-        buf_deinit(&c->answers[i]);
+        bytes_deinit(&c->answers[i]);
     }
-    encoder_free(c->encoder);
-    encoder_free(c->other_encoder);
+    push_encoder_free(c->encoder);
+    push_encoder_free(c->other_encoder);
+    request_set_deinit(&c->pull_set);
+    request_set_deinit(&c->push_set);
     free(c);
 }
 
 static inline void cluster_join(struct cluster *c, uint32_t shard, const char *job,
-                                enum spec_mode mode) ON_SHARD
+                                enum table_spec_mode mode) ON_SHARD
 {
-    struct roster_join join = {
+    struct membership_join join = {
         .job = job, .n_workers = 1, .incarnation = 1, .mode = mode, .name = "test"
     };
     struct worker *worker;
     struct err err;
 
-    assert_int_equal(roster_join(shard_roster(c->shards[shard]), &join, 0, &worker, &err), 0);
+    assert_int_equal(
+        membership_join(shard_membership(c->shards[shard]), &join, 0, &worker, &err), 0);
 }
 
 /* memory_max_bytes: of each shard; 0: no limit. */
-static inline struct cluster *cluster_new(uint32_t n_shards, enum spec_mode mode,
+static inline struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,
                                           uint64_t memory_max_bytes)
 {
-    static const struct store_ops ops = { .table = cluster_table,
-                                          .pull_start = cluster_pull_start,
-                                          .pull_wait = cluster_pull_wait,
-                                          .push = cluster_push,
-                                          .flush = cluster_done,
-                                          .leave = cluster_done,
-                                          .stats = cluster_stats,
-                                          .encoder = cluster_encoder,
-                                          .set_tap = cluster_set_tap,
-                                          .close = cluster_close };
-    struct cluster *c = mem_alloc(sizeof *c);
+    static const struct param_store_ops ops = { .table = cluster_table,
+                                                .pull_start = cluster_pull_start,
+                                                .pull_wait = cluster_pull_wait,
+                                                .push = cluster_push,
+                                                .flush = cluster_done,
+                                                .leave = cluster_done,
+                                                .stats = cluster_stats,
+                                                .encoder = cluster_encoder,
+                                                .set_tap = cluster_set_tap,
+                                                .close = cluster_close };
+    struct cluster *c = memory_alloc(sizeof *c);
 
     enter_shard();
     *c = (struct cluster){ .store.ops = &ops, .n_shards = n_shards, .tap_fails_after = -1 };
@@ -272,10 +284,12 @@ static inline struct cluster *cluster_new(uint32_t n_shards, enum spec_mode mode
                                                          .lease_ms = UINT32_MAX,
                                                          .join_ms = UINT32_MAX });
         cluster_join(c, i, "job", mode);
-        cluster_join(c, i, "other", SPEC_MODE_ASYNC);
+        cluster_join(c, i, "other", TABLE_SPEC_MODE_ASYNC);
     }
-    c->encoder = encoder_new(n_shards);
-    c->other_encoder = encoder_new(n_shards);
+    request_set_init(&c->pull_set, n_shards, 0);
+    request_set_init(&c->push_set, n_shards, 0);
+    c->encoder = push_encoder_new(n_shards);
+    c->other_encoder = push_encoder_new(n_shards);
     return c;
 }
 

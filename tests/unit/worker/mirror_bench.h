@@ -1,5 +1,5 @@
 /*
- * A job's only worker with its cache of rows (store_mirror.h) before servers without a network
+ * A job's only worker with its cache of rows (param_store_exact_cache.h) before servers without a network
  * (cluster.h): two sparse tables and a dense one, random batches, and each pull held against the
  * servers' own answer.
  */
@@ -11,7 +11,7 @@
 
 #include "common/hash.h"
 #include "tests/unit/worker/cluster.h"
-#include "worker/store_mirror.h"
+#include "worker/param_store_exact_cache.h"
 
 #define KEYS_MAX 24u
 #define DIM 5u
@@ -33,19 +33,19 @@ struct rows {
 
 struct setup {
     uint32_t n_shards;
-    enum spec_mode mode;
-    enum spec_optim optim;
-    enum spec_storage storage;
+    enum table_spec_mode mode;
+    enum table_spec_optim optim;
+    enum table_spec_storage storage;
     enum codec_id push, pull;
     uint64_t cache_bytes;
-    uint64_t memory_max_bytes; /* of a server's shard */
-    struct spec_limits limits; /* of the embedding table */
+    uint64_t memory_max_bytes;       /* of a server's shard */
+    struct table_spec_limits limits; /* of the embedding table */
 };
 
 struct bench {
     struct setup setup;
     struct cluster *cluster;
-    struct store *mirror;
+    struct param_store *cache;
     uint64_t seed, n_random, clock;
     uint32_t tables[N_TABLES];
 };
@@ -62,32 +62,33 @@ static inline void make_table(struct bench *b, uint32_t i, struct table_spec spe
     struct err err;
 
     spec.optim = b->setup.optim;
-    spec.params = spec_optim_defaults(spec.optim);
+    spec.params = table_spec_optim_defaults(spec.optim);
     spec.params.weight_decay = 0.01f;
     spec.storage = b->setup.storage;
     spec.seed = i + 1;
-    spec.init = SPEC_INIT_UNIFORM;
+    spec.init = TABLE_SPEC_INIT_UNIFORM;
     spec.init_scale = 0.1f;
     snprintf(spec.name, sizeof spec.name, "job/%u", i);
-    assert_int_equal(b->mirror->ops->table(b->mirror, &spec, &b->tables[i], &err), 0);
+    assert_int_equal(b->cache->ops->table(b->cache, &spec, &b->tables[i], &err), 0);
 }
 
 static inline void bench_init(struct bench *b, struct setup setup, uint64_t seed)
 {
     *b = (struct bench){ .setup = setup, .seed = seed };
     b->cluster = cluster_new(setup.n_shards, setup.mode, setup.memory_max_bytes);
-    b->mirror = store_mirror_new(
-        &b->cluster->store,
-        &(struct store_mirror_options){ .max_bytes = setup.cache_bytes, .mode = setup.mode });
+    b->cache = param_store_exact_cache_new(
+        &b->cluster->store, &(struct param_store_exact_cache_options){
+                                .max_bytes = setup.cache_bytes, .mode = setup.mode });
     make_table(b, 0, (struct table_spec){ .dim = DIM, .limits = setup.limits });
     make_table(b, 1, (struct table_spec){ .dim = 1 });
-    make_table(b, 2,
-               (struct table_spec){ .kind = SPEC_DENSE, .dim = BLOCK, .n_floats = N_FLOATS });
+    make_table(
+        b, 2,
+        (struct table_spec){ .kind = TABLE_SPEC_DENSE, .dim = BLOCK, .n_floats = N_FLOATS });
 }
 
 static inline void bench_deinit(struct bench *b)
 {
-    b->mirror->ops->close(b->mirror);
+    b->cache->ops->close(b->cache);
 }
 
 /* Few keys come often, many seldom. */
@@ -121,7 +122,7 @@ static inline uint32_t ask(const struct bench *b, const struct batch *batch, str
     return 3;
 }
 
-static inline int pull(struct bench *b, struct store *s, const struct batch *batch,
+static inline int pull(struct bench *b, struct param_store *s, const struct batch *batch,
                        struct rows *ret)
 {
     struct ps_pull_section sections[N_TABLES];
@@ -138,7 +139,7 @@ static inline void check_pull(struct bench *b, const struct batch *batch)
 {
     struct rows got, want;
 
-    assert_int_equal(pull(b, b->mirror, batch, &got), 0);
+    assert_int_equal(pull(b, b->cache, batch, &got), 0);
     assert_int_equal(pull(b, &b->cluster->store, batch, &want), 0);
     assert_memory_equal(&got, &want, sizeof got);
 }
@@ -173,7 +174,7 @@ static inline int push(struct bench *b, const struct batch *batch)
     struct rows grads;
     struct err err;
     uint32_t n = tell(b, batch, &grads, sections);
-    int status = b->mirror->ops->push(b->mirror, b->clock, 8, true, sections, n, &err);
+    int status = b->cache->ops->push(b->cache, b->clock, 8, true, sections, n, &err);
 
     b->clock += !status;
     return status;
@@ -204,7 +205,7 @@ static inline void train(struct bench *b, uint32_t n_steps)
 
         check_pull(b, &batch);
         if (draw(b, 2))
-            assert_int_equal(b->mirror->ops->ahead(b->mirror, sections, n, &err), 0);
+            assert_int_equal(b->cache->ops->prefetch(b->cache, sections, n, &err), 0);
         assert_int_equal(push(b, &batch), 0);
         if (draw(b, 4) == 0)
             check_pull(b, &other);
@@ -216,7 +217,7 @@ static inline struct ps_stats stats_of(const struct bench *b)
 {
     struct ps_stats stats;
 
-    b->mirror->ops->stats(b->mirror, &stats);
+    b->cache->ops->stats(b->cache, &stats);
     return stats;
 }
 

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/far_device.h"
 #include "tests/unit/worker/click_log.h"
-#include "worker/store_reuse.h"
+#include "worker/param_store_stale_cache.h"
 #include "worker/trainer.h"
 
 #define N_STEPS (2 * CLICK_LOG_BATCHES)
@@ -16,8 +16,8 @@ static const struct far_device_plan late = { .late = true, .replays = true, .see
 
 /* The tables in this process, as if another worker were some steps behind; notes the pushes, whose gradients are floats (--device-encode off). */
 static struct {
-    const struct store_ops *local;
-    struct store_ops ops;
+    const struct param_store_ops *local;
+    struct param_store_ops ops;
     uint64_t n_pushes, hash, fence_push;
 } the;
 
@@ -37,13 +37,13 @@ static void note(const void *bytes, size_t n_bytes)
         the.hash = the.hash * UINT64_C(0x100000001b3) + at[i];
 }
 
-static void the_stats(const struct store *s, struct ps_stats *ret)
+static void the_stats(const struct param_store *s, struct ps_stats *ret)
 {
     the.local->stats(s, ret);
     ret->min_clock = ret->pushes > LAG ? ret->pushes - LAG : 0;
 }
 
-static int the_push(struct store *s, uint64_t clock, uint32_t n_samples, bool tick,
+static int the_push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
                     const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
     if (the.n_pushes == the.fence_push) {
@@ -58,12 +58,12 @@ static int the_push(struct store *s, uint64_t clock, uint32_t n_samples, bool ti
     return the.local->push(s, clock, n_samples, tick, sections, n, err);
 }
 
-static struct store *open_store(const struct settings *s, uint64_t fence_push)
+static struct param_store *open_store(const struct settings *s, uint64_t fence_push)
 {
-    struct store *local;
+    struct param_store *local;
     struct err err;
 
-    must(store_local_open(s->job, NULL, &local, &err), &err);
+    must(param_store_local_open(s->job, NULL, &local, &err), &err);
     the.local = local->ops;
     the.ops = *local->ops;
     the.ops.stats = the_stats;
@@ -71,9 +71,9 @@ static struct store *open_store(const struct settings *s, uint64_t fence_push)
     the.n_pushes = the.hash = 0;
     the.fence_push = fence_push;
     local->ops = &the.ops;
-    return store_reuse_new(local, &(struct store_reuse_options){ .max_bytes = 1 << 22,
-                                                                 .mode = SPEC_MODE_ASYNC,
-                                                                 .reuse_clocks = 5 });
+    return param_store_stale_cache_new(
+        local, &(struct param_store_stale_cache_options){
+                   .max_bytes = 1 << 22, .mode = TABLE_SPEC_MODE_ASYNC, .reuse_clocks = 5 });
 }
 
 static void load_settings(struct settings *s, const char *const *more)
@@ -83,11 +83,11 @@ static void load_settings(struct settings *s, const char *const *more)
     s->local = true; /* as the store is: there are no waits to watch */
 }
 
-static struct outcome run(const struct compute_ops *ops, uint64_t fence_push,
+static struct outcome run(const struct device_ops *ops, uint64_t fence_push,
                           const char *const *more)
 {
-    struct trainer *t = mem_alloc(sizeof *t);
-    struct store *store;
+    struct trainer *t = memory_alloc(sizeof *t);
+    struct param_store *store;
     struct outcome end;
     struct settings s;
     struct setup u;
@@ -98,13 +98,13 @@ static struct outcome run(const struct compute_ops *ops, uint64_t fence_push,
     must(setup_model_on(&u, ops, &err), &err);
     store = open_store(&s, fence_push);
     *t = (struct trainer){ .s = &s, .u = &u, .store = store };
-    must(tables_create(&s, u.model, 13, store, &t->tables, &err), &err);
+    must(model_tables_create(&s, u.model, 13, store, &t->tables, &err), &err);
     must(progress_open(&s, &t->progress, &err), &err);
     must(trainer_run(t, &err), &err);
     end = (struct outcome){ the.n_pushes, the.hash, t->state.loss_sum, t->state.device_rows,
                             t->state.store };
     must(progress_close(t->progress, &err), &err);
-    tables_free(t->tables);
+    model_tables_free(t->tables);
     setup_deinit(&u);
     store->ops->close(store);
     settings_free(&settings_worker, &s);
@@ -112,9 +112,9 @@ static struct outcome run(const struct compute_ops *ops, uint64_t fence_push,
     return end;
 }
 
-static const struct compute_ops *far(void)
+static const struct device_ops *far(void)
 {
-    return far_device_ops(&compute_cpu, &late);
+    return far_device_ops(&device_cpu, &late);
 }
 
 static void assert_same(const struct outcome *a, const struct outcome *b)
@@ -136,7 +136,7 @@ static const char *const validated_without[] = { VALIDATES, "--device-cache", "0
 /* All that the store has kept, within the room that there is. */
 static void runs_end_in_the_same_bits_with_and_without_rows_that_stay(void **state)
 {
-    const struct outcome cpu = run(&compute_cpu, UINT64_MAX, whole);
+    const struct outcome cpu = run(&device_cpu, UINT64_MAX, whole);
     const struct outcome copies = run(far(), UINT64_MAX, without);
     const struct outcome keeps = run(far(), UINT64_MAX, whole);
     const struct outcome keeps_some = run(far(), UINT64_MAX, some);
@@ -159,7 +159,7 @@ static void runs_end_in_the_same_bits_with_and_without_rows_that_stay(void **sta
 
 static void validations_between_steps_change_nothing_on_the_device(void **state)
 {
-    const struct outcome cpu = run(&compute_cpu, UINT64_MAX, validated);
+    const struct outcome cpu = run(&device_cpu, UINT64_MAX, validated);
     const struct outcome copies = run(far(), UINT64_MAX, validated_without);
     const struct outcome keeps = run(far(), UINT64_MAX, validated);
 
@@ -174,7 +174,7 @@ static void a_worker_declared_dead_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
     for (uint64_t fence = 0; fence < N_STEPS; fence += 13) {
-        const struct outcome cpu = run(&compute_cpu, fence, whole);
+        const struct outcome cpu = run(&device_cpu, fence, whole);
         const struct outcome keeps = run(far(), fence, whole);
 
         assert_same(&keeps, &cpu);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "common/hash.h"
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/npy.h"
 #include "tests/support/seed.h"
 
@@ -39,7 +39,7 @@ static struct metrics_result result_of_set(const char *set)
     snprintf(name, sizeof name, "y_%s", set);
     y = npy_load("metrics", p.n == 100000 ? "y" : name);
     assert_int_equal(y.n, p.n);
-    labels = mem_alloc((size_t)y.n * sizeof *labels);
+    labels = memory_alloc((size_t)y.n * sizeof *labels);
     for (int64_t i = 0; i < y.n; i++)
         labels[i] = (float)y.i[i];
     r = result_of(p.f, labels, (uint32_t)p.n);
@@ -192,15 +192,15 @@ static void every_failed_allocation_leaves_what_was_there(void **state)
     (void)state;
     add(&m, probs, labels, 3);
     for (long k = 0; status != 0; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = metrics_result(&m, &r);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || (status == -ENOMEM && r.n == 42));
     }
     for (long k = 0; k < 2; k++) {
-        mem_fail_after(k);
+        memory_fail_after(k);
         assert_int_equal(metrics_add(&m, probs, labels, 3), -ENOMEM);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_int_equal(m.n, 3);
     }
     add(&m, probs, labels, 3);

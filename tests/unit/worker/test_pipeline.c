@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/unit/worker/click_log.h"
-#include "worker/codecs.h"
+#include "worker/codec_policy.h"
 #include "worker/pipeline.h"
 #include "worker/setup.h"
 
@@ -19,9 +19,9 @@ struct rig {
     struct fake fake;
     struct settings settings;
     struct setup setup;
-    struct tables *tables;
+    struct model_tables *tables;
     struct pipeline *pipeline;
-    struct feed *feed;
+    struct data_loader *loader;
     uint64_t clock, n_restarts, n_done;
 };
 
@@ -35,11 +35,11 @@ static void open_feed(struct rig *r, uint64_t n_allowed)
 {
     struct err err = { 0 };
 
-    must(setup_feed(&r->setup, true, 0, 0, &r->feed, &err), &err);
-    must(pipeline_begin(r->pipeline, r->feed, r->clock, n_allowed, &err), &err);
+    must(setup_loader(&r->setup, true, 0, 0, &r->loader, &err), &err);
+    must(pipeline_begin(r->pipeline, r->loader, r->clock, n_allowed, &err), &err);
 }
 
-static void set_up_with(struct rig *r, const struct store_ops *ops,
+static void set_up_with(struct rig *r, const struct param_store_ops *ops,
                         const struct fake_plan *plan, uint64_t n_allowed,
                         const char *push_codec)
 {
@@ -50,24 +50,25 @@ static void set_up_with(struct rig *r, const struct store_ops *ops,
     load_settings(&r->settings, push_codec);
     must(setup_data(&r->setup, &r->settings, true, true, &err), &err);
     must(setup_model(&r->setup, &err), &err);
-    must(tables_create(&r->settings, r->setup.model, 13, &r->fake.store, &r->tables, &err),
-         &err);
+    must(
+        model_tables_create(&r->settings, r->setup.model, 13, &r->fake.store, &r->tables, &err),
+        &err);
     must(pipeline_new(r->tables, &r->fake.store, NULL, plan->n_permits, &r->pipeline, &err),
          &err);
     open_feed(r, n_allowed);
 }
 
-static void set_up(struct rig *r, const struct store_ops *ops, const struct fake_plan *plan,
-                   uint64_t n_allowed)
+static void set_up(struct rig *r, const struct param_store_ops *ops,
+                   const struct fake_plan *plan, uint64_t n_allowed)
 {
     set_up_with(r, ops, plan, n_allowed, "fp32");
 }
 
 static void tear_down(struct rig *r)
 {
-    feed_close(r->feed);
+    data_loader_close(r->loader);
     pipeline_free(r->pipeline);
-    tables_free(r->tables);
+    model_tables_free(r->tables);
     setup_deinit(&r->setup);
     settings_free(&settings_worker, &r->settings);
     fake_deinit(&r->fake);
@@ -84,7 +85,7 @@ static void restart(struct rig *r)
 /* One batch: 1, none left: 0, a failure: its status. */
 static int step(struct rig *r, struct err *err)
 {
-    struct slot *slot;
+    struct step_buffers *slot;
     int status = pipeline_next(r->pipeline, &slot, err);
 
     if (status || !slot)
@@ -94,7 +95,7 @@ static int step(struct rig *r, struct err *err)
                  (unsigned long long)r->fake.plan.seed, (unsigned long long)slot->clock,
                  (double)slot->rows[0]);
     assert_true(slot->dense[0] == slot->rows[0] && slot->wide[0] == slot->rows[0]);
-    tables_use(r->tables, slot);
+    model_tables_use(r->tables, slot);
     assert_ptr_equal(dlrm_tensor(r->setup.model, 0)->values, slot->dense);
     status = pipeline_done(r->pipeline, err);
     return status ? status : 1;
@@ -156,7 +157,7 @@ static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(v
 static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
 {
     struct err err = { 0 };
-    struct slot *slot;
+    struct step_buffers *slot;
     struct rig r;
 
     (void)state;
@@ -176,7 +177,7 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
 /* Takes all that is ready, up to 3 at a time, and is done with the oldest: 1, 0 or a status as step(). */
 static int step_of_many(struct rig *r, uint64_t *n_taken, struct err *err)
 {
-    struct slot *slot = NULL;
+    struct step_buffers *slot = NULL;
     int status = 0;
 
     if (*n_taken == 0)
@@ -266,7 +267,7 @@ static void
 what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 2 * CODECS_FIRST; n++) {
+    for (uint64_t n = 0; n < 2 * CODEC_POLICY_FIRST; n++) {
         struct fake_plan plan = fake_plan_of(n, 1 + (uint32_t)n % 3);
         struct rig r;
 
@@ -341,7 +342,7 @@ static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **
 {
     struct fake_plan plan = fake_plan_of(1, 1);
     struct err err = { 0 };
-    struct slot *slot;
+    struct step_buffers *slot;
     uint64_t i = 0, n_aheads = 0;
     struct rig r;
 
@@ -372,7 +373,7 @@ static void a_second_epoch_goes_on_at_the_clock_of_the_first(void **state)
     (void)state;
     set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
     finish(&r);
-    feed_close(r.feed);
+    data_loader_close(r.loader);
     r.clock = pipeline_clock(r.pipeline);
     open_feed(&r, UINT64_MAX);
     must(run_all(&r, &err), &err);
@@ -396,11 +397,11 @@ static void the_kth_failed_allocation_is_a_sentence_and_nothing_is_lost(void **s
         struct rig r;
 
         set_up(&r, &fake_serial, &plan, UINT64_MAX);
-        mem_fail_after(k);
+        memory_fail_after(k);
         status = pipeline_new(r.tables, &r.fake.store, NULL, 1, &second, &err);
         if (!status)
             status = run_all(&r, &err);
-        mem_fail_after(-1);
+        memory_fail_after(-1);
         assert_true(status == 0 || (status == -ENOMEM && strstr(err.text, "no memory")));
         pipeline_free(second);
         finish(&r); /* memory is back: on from where it was */
@@ -416,15 +417,15 @@ static int write_and_read_log(void **state)
     struct err err = { 0 };
     struct batch *batch;
     struct setup u;
-    struct feed *f;
+    struct data_loader *f;
 
     click_log_write(state);
     load_settings(&s, "fp32");
     must(setup_data(&u, &s, true, true, &err), &err);
-    must(setup_feed(&u, true, 0, 0, &f, &err), &err);
-    for (uint32_t i = 0; feed_next(f, &batch, &err) == 0 && batch; i++)
+    must(setup_loader(&u, true, 0, 0, &f, &err), &err);
+    for (uint32_t i = 0; data_loader_next(f, &batch, &err) == 0 && batch; i++)
         keys_of[i] = fake_hash(batch->unique, batch->n_unique);
-    feed_close(f);
+    data_loader_close(f);
     setup_deinit(&u);
     settings_free(&settings_worker, &s);
     return 0;

@@ -5,12 +5,12 @@
 #define AHEAD "--ahead", "3"
 
 /* What is pushed on the CPU, and by a device with memory of its own: the same. Owned. */
-static struct training *run_both(const struct store_ops *store, const struct fake_plan *plan,
-                                 const char *const *flags)
+static struct training *run_both(const struct param_store_ops *store,
+                                 const struct fake_plan *plan, const char *const *flags)
 {
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
+    struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
 
-    training_run(&compute_cpu, store, plan, flags, cpu);
+    training_run(&device_cpu, store, plan, flags, cpu);
     training_run(training_far(), store, plan, flags, gpu);
     must(cpu->status, &cpu->err);
     must(gpu->status, &gpu->err);
@@ -62,7 +62,7 @@ static void all_copies_are_of_memory_that_the_device_gave(void **state)
     static const char *const flags[] = { AHEAD,          "--valid", click_log_path,
                                          "--eval-every", "7",       NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
 
     (void)state;
     training_run(training_far(), &fake_overlaps, &plan, flags, gpu);
@@ -76,7 +76,7 @@ static void an_epoch_finds_the_memory_of_the_one_before(void **state)
     static const char *const one[] = { AHEAD, "--epochs", "1", "--shuffle", "0", NULL },
                              *const four[] = { AHEAD, "--epochs", "4", "--shuffle", "0", NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
     uint64_t n_allocs;
 
     (void)state;
@@ -94,7 +94,7 @@ static void dense_weights_that_are_not_pulled_are_not_copied(void **state)
 {
     static const char *const flags[] = { AHEAD, "--dense-refresh", "8", NULL };
     const struct fake_plan plan = training_plan(4);
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
     uint64_t n_all, n_few;
 
     (void)state;
@@ -110,11 +110,11 @@ static void dense_weights_that_are_not_pulled_are_not_copied(void **state)
 static void a_worker_declared_dead_drops_what_is_under_way(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
-    struct training *cpu = mem_alloc(sizeof *cpu), *gpu = mem_alloc(sizeof *gpu);
+    struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
     struct fake_plan plan = training_plan(4);
 
     (void)state;
-    training_run(&compute_cpu, &fake_overlaps, &plan, flags, cpu);
+    training_run(&device_cpu, &fake_overlaps, &plan, flags, cpu);
     for (uint64_t n = 0; n < 24; n++) {
         plan = training_plan(4);
         plan.seed = n;
@@ -143,7 +143,7 @@ static void validations_find_nothing_under_way(void **state)
 static void a_refused_push_ends_the_run_with_its_sentence(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
     struct fake_plan plan = training_plan(4);
 
     (void)state;
@@ -158,11 +158,11 @@ static void a_device_that_fails_ends_the_run_at_its_step(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
     static const struct far_device_plan bad = { .late = true, .replays = true, .bad_wait = 10 };
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
     const struct fake_plan plan = training_plan(4);
 
     (void)state;
-    training_run(far_device_ops(&compute_cpu, &bad), &fake_overlaps, &plan, flags, gpu);
+    training_run(far_device_ops(&device_cpu, &bad), &fake_overlaps, &plan, flags, gpu);
     assert_int_equal(gpu->status, PS_EDEVICE);
     assert_string_equal(gpu->err.text, "the model on far: the accelerator reported an error: "
                                        "far: this wait was to fail");
@@ -172,8 +172,8 @@ static void a_device_that_fails_ends_the_run_at_its_step(void **state)
 
 /* A device that has no more memory once the model's four layers are made. */
 static struct {
-    const struct compute_ops *far;
-    struct compute_ops ops;
+    const struct device_ops *far;
+    struct device_ops ops;
     uint32_t n_layers;
 } small;
 
@@ -191,7 +191,7 @@ static void *small_memory(struct compute *c, size_t n_bytes)
 static void a_device_without_room_for_a_step_ends_the_run_with_what_helps(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
-    struct training *gpu = mem_alloc(sizeof *gpu);
+    struct training *gpu = memory_alloc(sizeof *gpu);
     const struct fake_plan plan = training_plan(4);
 
     (void)state;

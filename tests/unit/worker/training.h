@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "common/mem.h"
+#include "common/memory.h"
 #include "tests/support/far_device.h"
 #include "tests/unit/worker/click_log.h"
 #include "worker/trainer.h"
@@ -26,14 +26,15 @@ struct training {
     double loss_sum;
 };
 
-static inline void training_run(const struct compute_ops *ops, const struct store_ops *store,
+static inline void training_run(const struct device_ops *ops,
+                                const struct param_store_ops *store,
                                 const struct fake_plan *plan, const char *const *more,
                                 struct training *ret)
 {
     const bool is_killed = ret->is_killed;
-    struct fake *fake = mem_alloc(sizeof *fake);
-    struct trainer *t = mem_alloc(sizeof *t);
-    struct stop *stop = NULL;
+    struct fake *fake = memory_alloc(sizeof *fake);
+    struct trainer *t = memory_alloc(sizeof *t);
+    struct stop_signal *stop = NULL;
     struct settings s;
     struct setup u;
 
@@ -43,24 +44,24 @@ static inline void training_run(const struct compute_ops *ops, const struct stor
     must(setup_data(&u, &s, true, true, &ret->err), &ret->err);
     must(setup_model_on(&u, ops, &ret->err), &ret->err);
     *t = (struct trainer){ .s = &s, .u = &u, .store = &fake->store };
-    must(tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err), &ret->err);
+    must(model_tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err), &ret->err);
     must(progress_open(&s, &t->progress, &ret->err), &ret->err);
     if (plan->stop_after) {
-        t->stop = fake->stop = stop = stop_start();
-        stop_grace(stop);
+        t->stop = fake->stop = stop = stop_signal_start();
+        stop_signal_grace(stop);
     }
     ret->status = trainer_run(t, &ret->err);
-    stop_close(stop);
-    tables_stats(t->tables, &ret->stats);
+    stop_signal_close(stop);
+    model_tables_stats(t->tables, &ret->stats);
     if (!is_killed)
-        ret->end_status = tables_end(t->tables, &ret->late);
+        ret->end_status = model_tables_end(t->tables, &ret->late);
     ret->n_applied = fake->n_applied;
     ret->n_fences = fake->n_fences;
     ret->n_samples = t->state.samples;
     ret->loss_sum = t->state.loss_sum;
     memcpy(ret->bytes_of, fake->bytes_of, sizeof ret->bytes_of);
     must(progress_close(t->progress, &ret->err), &ret->err);
-    tables_free(t->tables);
+    model_tables_free(t->tables);
     setup_deinit(&u);
     settings_free(&settings_worker, &s);
     fake_deinit(fake);
@@ -77,9 +78,9 @@ static inline struct fake_plan training_plan(uint32_t n_permits)
     return plan;
 }
 
-static inline const struct compute_ops *training_far(void)
+static inline const struct device_ops *training_far(void)
 {
-    return far_device_ops(&compute_cpu, &training_late);
+    return far_device_ops(&device_cpu, &training_late);
 }
 
 static inline void training_assert_same(const struct training *a, const struct training *b)

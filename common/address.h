@@ -1,0 +1,46 @@
+/*
+ * HOST:PORT, as people write it: a name or an IPv4 address as it is, an IPv6 address in brackets. A server's
+ * listening address may leave out the host, for every interface, and may have port 0, for any that is free.
+ *
+ *     127.0.0.1:7070    node-3.example:7070    [::1]:7070    :7070
+ */
+#ifndef COMMON_ADDRESS_H
+#define COMMON_ADDRESS_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "common/status.h"
+
+#define ADDRESS_TEXT_MAX 320u   /* host, brackets, colon, port, NUL */
+#define ADDRESS_SERVER_MAX 128u /* of a server's address, with NUL: MESSAGE_ADDRESS_MAX */
+
+struct address {
+    char host[256]; /* without brackets; "": every interface */
+    char port[8];
+    char text[ADDRESS_SERVER_MAX]; /* of address_parse(): as it was written, for sentences */
+};
+
+/* A server to connect to: a host, and a port from 1 to 65535, in the n_bytes at `text`. -EINVAL: *err says what was found. */
+int address_parse(const char *text, size_t n_bytes, struct address *ret, struct err *err)
+    MUST_CHECK;
+
+/* A comma-separated list of 1 to `max` servers, blanks around them allowed. Sets ret[0..*ret_n). Errors: -EINVAL. */
+int address_list(const char *text, uint32_t max, struct address *ret, uint32_t *ret_n,
+                 struct err *err) MUST_CHECK;
+
+/* Where a server listens. PS_ESETTING, and a sentence that begins with `name`, the setting that has the value `text`. */
+int address_parse_listen(const char *name, const char *text, struct address *ret,
+                         struct err *err) MUST_CHECK;
+
+/* The same, as numbers. Asks the resolver, and may block. Errors: PS_ESETTING; -EADDRNOTAVAIL for an unknown host. */
+int address_resolve(const char *name, const char *text, struct sockaddr_storage *ret,
+                    struct err *err) MUST_CHECK;
+
+/* Numbers, in the form above; "?" for another family. */
+void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_MAX]);
+
+/* 0.0.0.0 or [::]: nothing that another host could connect to. */
+bool address_is_any(const struct sockaddr *address);
+
+#endif

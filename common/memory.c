@@ -1,0 +1,175 @@
+#include "common/memory.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(block, n_bytes) ((void)(block), (void)(n_bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(block, n_bytes) ((void)(block), (void)(n_bytes))
+#endif
+
+#define HUGE_BYTES ((size_t)2 << 20)
+
+#ifdef PS_FAULTS
+static _Thread_local long allocs_left = -1;
+
+void memory_fail_after(long n_allocs)
+{
+    allocs_left = n_allocs;
+}
+
+static bool fault(void)
+{
+    if (allocs_left < 0)
+        return false;
+    if (allocs_left == 0)
+        return true;
+    allocs_left--;
+    return false;
+}
+#else
+static bool fault(void)
+{
+    return false;
+}
+#endif
+
+void *memory_alloc(size_t n_bytes)
+{
+    void *block = calloc(1, n_bytes ? n_bytes : 1);
+
+    if (!block) {
+        fprintf(stderr, "out of memory asking for %zu bytes\n", n_bytes);
+        abort();
+    }
+    return block;
+}
+
+void *memory_try_alloc(size_t n_bytes)
+{
+    return fault() ? NULL : calloc(1, n_bytes);
+}
+
+void *memory_try_realloc(void *block, size_t n_bytes)
+{
+    return fault() ? NULL : realloc(block, n_bytes);
+}
+
+void *memory_try_large(size_t n_bytes)
+{
+    size_t whole = n_bytes & ~(HUGE_BYTES - 1);
+    void *block;
+
+    if (!whole)
+        return memory_try_realloc(NULL, n_bytes);
+    if (fault() || posix_memalign(&block, HUGE_BYTES, n_bytes) != 0)
+        return NULL;
+    (void)madvise(block, whole, MADV_HUGEPAGE); /* advice: small pages do as well */
+    return block;
+}
+
+void memory_hide(void *block, size_t n_bytes)
+{
+    ASAN_POISON_MEMORY_REGION(block, n_bytes);
+}
+
+void memory_show(void *block, size_t n_bytes)
+{
+    ASAN_UNPOISON_MEMORY_REGION(block, n_bytes);
+}
+
+/* ---- large arrays ---- */
+
+#ifdef PS_FAULTS
+
+void *memory_map(size_t n_bytes)
+{
+    return memory_try_alloc(n_bytes);
+}
+
+void memory_map_from(memory_source *source)
+{
+    (void)source;
+}
+
+void memory_unmap(void *pages, size_t n_bytes)
+{
+    (void)n_bytes;
+    free(pages);
+}
+
+void memory_populate(void *pages, size_t n_bytes)
+{
+    (void)pages, (void)n_bytes;
+}
+
+#else
+
+static memory_source *first_source;
+
+static void *map(size_t n_bytes)
+{
+    void *pages =
+        mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* Maps a huge page more than asked for and gives back what lies before and behind the aligned
+ * part. */
+static void *map_aligned(size_t n_bytes)
+{
+    size_t whole = (n_bytes + 4095) & ~(size_t)4095, before;
+    uint8_t *pages = map(whole + HUGE_BYTES);
+
+    if (!pages)
+        return NULL;
+    before = (HUGE_BYTES - (uintptr_t)pages % HUGE_BYTES) % HUGE_BYTES;
+    if (before)
+        munmap(pages, before);
+    if (before < HUGE_BYTES)
+        munmap(pages + before + whole, HUGE_BYTES - before);
+    (void)madvise(pages + before, whole, MADV_HUGEPAGE); /* advice: small pages do as well */
+    return pages + before;
+}
+
+void memory_map_from(memory_source *source)
+{
+    first_source = source;
+}
+
+void *memory_map(size_t n_bytes)
+{
+    void *pages;
+
+    if (n_bytes > SIZE_MAX / 2)
+        return NULL;
+    if (n_bytes < HUGE_BYTES)
+        return map(n_bytes);
+    pages = first_source ? first_source(n_bytes) : NULL;
+    return pages ? pages : map_aligned(n_bytes);
+}
+
+void memory_unmap(void *pages, size_t n_bytes)
+{
+    if (pages)
+        munmap(pages, n_bytes);
+}
+
+void memory_populate(void *pages, size_t n_bytes)
+{
+    uint8_t *at = pages;
+
+    /* Piece by piece: meanwhile no other thread can map or unmap. Before Linux 5.14 nothing
+     * happens. */
+    for (size_t n; n_bytes; at += n, n_bytes -= n) {
+        n = n_bytes < HUGE_BYTES ? n_bytes : HUGE_BYTES;
+        (void)madvise(at, n, MADV_POPULATE_WRITE);
+    }
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* Commands that a running psd answers. */
+#ifndef DEPLOY_PSCTL_ONLINE_H
+#define DEPLOY_PSCTL_ONLINE_H
+
+#include "deploy/psctl/options.h"
+
+/* psctl why: what waits on any node of the cluster. */
+int online_why(const struct options *o, const char *const *words, uint32_t n_words);
+
+/* psctl COMMAND: asks one node, and prints the answer. These functions return the exit code. */
+int online_show(const struct options *o, const char *command);
+
+/* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
+int online_row(const struct options *o, const char *const *words, uint32_t n_words);
+
+/*
+ * psctl checkpoint: asks all nodes of the cluster at once, and waits as long as each says that it is at work:
+ * o->timeout_ms is how long a node may be silent. EXIT_FAILED if a node has failed; each failure is printed.
+ */
+int online_checkpoint(const struct options *o, const char *const *words, uint32_t n_words);
+
+#endif

@@ -1,0 +1,42 @@
+/* One shard's push log, read from its first record to its last: what is in it, and whether that is all. */
+#ifndef DEPLOY_PSCTL_VERIFY_WAL_H
+#define DEPLOY_PSCTL_VERIFY_WAL_H
+
+#include <stdbool.h>
+
+#include "server/wal/wal_reader.h"
+
+/* Records without a hole between them. */
+struct verify_wal_stretch {
+    uint64_t first, last; /* last: first - 1 where there is none */
+};
+
+struct verify_wal {
+    uint64_t epoch;
+    uint32_t shard_index; /* on its node */
+    uint32_t n_segments;
+    uint64_t n_records, n_pushes;
+    /* Ascending. More than one where records were dropped (WAL_GAP), which a checkpoint behind makes good. */
+    struct verify_wal_stretch *stretches; /* owned */
+    uint32_t n_stretches;
+    struct wal_end end; /* of the last stretch; its verdict is not WAL_GAP */
+};
+
+/* 0 also for an empty or damaged one. psd may write and cut it meanwhile: then it is read again from where it begins
+ * now. What files answer, with a sentence: the log could not be read; -EBUSY: it was cut each time. */
+int verify_wal_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                    uint32_t shard_index, struct verify_wal *ret, struct err *err) MUST_CHECK;
+
+/* Something in it that was promised cannot be read. */
+bool verify_wal_is_damaged(const struct verify_wal *log);
+
+/* The last record that is there without a hole from record `from` on; from - 1: not even that one. */
+uint64_t verify_wal_reach(const struct verify_wal *log, uint64_t from);
+
+/* Of all stretches; 0: the log is empty. */
+uint64_t verify_wal_last(const struct verify_wal *log);
+
+/* A zeroed one is fine. */
+void verify_wal_free(struct verify_wal *log);
+
+#endif

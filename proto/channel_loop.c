@@ -1,0 +1,248 @@
+#include "proto/channel_loop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/memory.h"
+
+#define SMALLEST_LOG2 12u
+
+/* Lies in the free buffer itself. */
+struct channel_pool_node {
+    struct channel_pool_node *next;
+    size_t cap_bytes;
+};
+
+static size_t class_bytes(uint32_t class)
+{
+    return (size_t)(4 + class % 4) << (SMALLEST_LOG2 - 2 + class / 4);
+}
+
+/* The largest class that n_bytes fill; CHANNEL_POOL_CLASSES for none. */
+static uint32_t class_below(size_t n_bytes)
+{
+    uint32_t log2;
+
+    if (n_bytes < class_bytes(0) || n_bytes > class_bytes(CHANNEL_POOL_CLASSES - 1))
+        return CHANNEL_POOL_CLASSES;
+    log2 = 63u - (uint32_t)__builtin_clzll(n_bytes);
+    return 4 * (log2 - SMALLEST_LOG2) + ((n_bytes >> (log2 - 2)) & 3);
+}
+
+/* The smallest class that holds n_bytes; CHANNEL_POOL_CLASSES for none. */
+static uint32_t class_above(size_t n_bytes)
+{
+    uint32_t class;
+
+    if (n_bytes <= class_bytes(0))
+        return 0;
+    class = class_below(n_bytes);
+    if (class < CHANNEL_POOL_CLASSES && class_bytes(class) < n_bytes)
+        class ++;
+    return class;
+}
+
+static void push(struct channel_pool *p, uint32_t class, struct bytes *b)
+{
+    struct channel_pool_node *node = (void *)b->bytes;
+
+    *node = (struct channel_pool_node){ p->classes[class].first, b->cap_bytes };
+    p->classes[class].first = node;
+    p->classes[class].n++;
+    p->kept_bytes += b->cap_bytes;
+    memory_hide(node + 1, b->cap_bytes - sizeof *node);
+}
+
+static struct bytes pop(struct channel_pool *p, uint32_t class)
+{
+    struct channel_pool_node *node = p->classes[class].first;
+    struct bytes b = { .bytes = (uint8_t *)node, .cap_bytes = node->cap_bytes };
+
+    memory_show(node + 1, b.cap_bytes - sizeof *node);
+    p->classes[class].first = node->next;
+    p->classes[class].n--;
+    p->kept_bytes -= b.cap_bytes;
+    return b;
+}
+
+void channel_pool_deinit(struct channel_pool *p)
+{
+    for (uint32_t class = 0; class < CHANNEL_POOL_CLASSES; class ++) {
+        while (p->classes[class].n) {
+            struct bytes b = pop(p, class);
+
+            bytes_deinit(&b);
+        }
+    }
+}
+
+int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret)
+{
+    uint32_t least = class_above(n_bytes), class;
+    size_t cap_bytes = least < CHANNEL_POOL_CLASSES ? class_bytes(least) : n_bytes;
+    uint8_t *bytes;
+
+    /* Up to twice the size: a buffer that is at hand is better than one with cold pages. */
+    for (class = least; class < CHANNEL_POOL_CLASSES && class < least + 4; class ++) {
+        if (!p->classes[class].n)
+            continue;
+        *ret = pop(p, class);
+        p->classes[class].n_lent++;
+        if (p->classes[class].n < p->classes[class].n_least)
+            p->classes[class].n_least = p->classes[class].n;
+        return 0;
+    }
+    bytes = memory_try_large(cap_bytes);
+    if (!bytes)
+        return -ENOMEM;
+    p->n_made++;
+    if (least < CHANNEL_POOL_CLASSES)
+        p->classes[least].n_lent++;
+    *ret = (struct bytes){ .bytes = bytes, .cap_bytes = cap_bytes };
+    return 0;
+}
+
+void channel_pool_give(struct channel_pool *p, struct bytes *b)
+{
+    uint32_t class = class_below(b->cap_bytes);
+
+    bool is_lent = class < CHANNEL_POOL_CLASSES && p->classes[class].n_lent;
+
+    if (is_lent)
+        p->classes[class].n_lent--;
+    if (is_lent && b->cap_bytes <= CHANNEL_POOL_KEEP_BYTES &&
+        p->kept_bytes <= CHANNEL_POOL_KEEP_BYTES - b->cap_bytes) {
+        push(p, class, b);
+        *b = (struct bytes){ 0 };
+    } else {
+        bytes_deinit(b);
+    }
+}
+
+void channel_pool_sweep(struct channel_pool *p)
+{
+    for (uint32_t class = 0; class < CHANNEL_POOL_CLASSES; class ++) {
+        for (; p->classes[class].n_least; p->classes[class].n_least--) {
+            struct bytes b = pop(p, class);
+
+            bytes_deinit(&b);
+        }
+        p->classes[class].n_least = p->classes[class].n;
+    }
+}
+
+/* ---- the loop ---- */
+
+static void on_check(uv_check_t *check)
+{
+    struct channel_loop *channels = check->data;
+
+    channels->turn++;
+}
+
+/* Whoever lines up meanwhile comes in the next iteration. (Where somebody else leaves the line
+ * meanwhile, it may come now, and finds its turn used up.) */
+static void on_idle(uv_idle_t *idle)
+{
+    struct channel_loop *channels = idle->data;
+    void (*go)(struct channel_loop_waiter *);
+    struct channel_loop_waiter *w;
+
+    for (size_t n = channels->n_waiting; n && channels->first; n--) {
+        w = channels->first;
+        go = w->go;
+        channel_loop_leave_line(channels, w);
+        go(w);
+    }
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    struct channel_loop *channels = timer->data;
+
+    channel_pool_sweep(&channels->pool);
+    if (!channels->pool.kept_bytes)
+        uv_timer_stop(timer);
+}
+
+void channel_loop_init(struct channel_loop *channels, uv_loop_t *loop)
+{
+    *channels = (struct channel_loop){ .loop = loop, .turn = 1 };
+    uv_check_init(loop, &channels->check);
+    uv_idle_init(loop, &channels->idle);
+    uv_timer_init(loop, &channels->sweep);
+    channels->check.data = channels->idle.data = channels->sweep.data = channels;
+    uv_check_start(&channels->check, on_check);
+    uv_unref((uv_handle_t *)&channels->check);
+    uv_unref((uv_handle_t *)&channels->sweep);
+}
+
+void channel_loop_close(struct channel_loop *channels)
+{
+    if (channels->closing)
+        return;
+    channels->closing = true;
+    uv_close((uv_handle_t *)&channels->check, NULL);
+    uv_close((uv_handle_t *)&channels->idle, NULL);
+    uv_close((uv_handle_t *)&channels->sweep, NULL);
+}
+
+void channel_loop_deinit(struct channel_loop *channels)
+{
+    assert(!channels->n_waiting);
+    channel_pool_deinit(&channels->pool);
+    message_zstd_deinit(&channels->zstd);
+    while (channels->spare) {
+        struct channel_loop_spare *next = channels->spare->next;
+
+        free(channels->spare);
+        channels->spare = next;
+    }
+}
+
+int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
+{
+    return channel_pool_take(&channels->pool, n_bytes, ret);
+}
+
+void channel_loop_give(struct channel_loop *channels, struct bytes *b)
+{
+    channel_pool_give(&channels->pool, b);
+    if (channels->pool.kept_bytes && !channels->closing &&
+        !uv_is_active((uv_handle_t *)&channels->sweep))
+        uv_timer_start(&channels->sweep, on_sweep, CHANNEL_LOOP_SWEEP_MS,
+                       CHANNEL_LOOP_SWEEP_MS);
+}
+
+void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
+                          void (*go)(struct channel_loop_waiter *w))
+{
+    if (w->go)
+        return;
+    *w = (struct channel_loop_waiter){ .go = go, .prev = channels->last };
+    if (channels->last)
+        channels->last->next = w;
+    else
+        channels->first = w;
+    channels->last = w;
+    if (!channels->n_waiting++ && !channels->closing)
+        uv_idle_start(&channels->idle, on_idle);
+}
+
+void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w)
+{
+    if (!w->go)
+        return;
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        channels->first = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
+    else
+        channels->last = w->prev;
+    *w = (struct channel_loop_waiter){ 0 };
+    if (!--channels->n_waiting && !channels->closing)
+        uv_idle_stop(&channels->idle);
+}

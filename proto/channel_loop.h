@@ -1,0 +1,121 @@
+/*
+ * What all channels of one loop share: buffers, and turns.
+ *
+ * Buffers. A channel owns none while it is between frames: it takes one from the hub when bytes
+ * have come, and gives it back when all that came in it is delivered. What is sent comes from the
+ * hub too, and goes back there once it is written. What nobody has needed for a
+ * while is freed. For what travels compressed the loop's zstd is here too.
+ *
+ * Turns. In one iteration of the loop a channel may use up CHANNEL_TURN_BYTES, of frames
+ * delivered and replies sent; then the others come. A channel that has more to deliver waits in
+ * the hub's line, and the loop does not sleep meanwhile:
+ *
+ *     timers, mail -> the line, once through -> poll: sockets are read -> the next turn
+ *
+ * Every function here runs on the thread of the loop.
+ */
+#ifndef PROTO_CHANNEL_LOOP_H
+#define PROTO_CHANNEL_LOOP_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "common/bytes.h"
+#include "proto/message_zstd.h"
+
+/* ---- buffers ---- */
+
+/*
+ * Buffers that one loop's channels use in turn, so that megabytes which come and go cost no
+ * system call and no page fault each.
+ *
+ * Free buffers stand in lists by size, four to an octave (4, 5, 6, 7, 8, 10, 12 ... KiB); the one
+ * given back last, still warm in the cache, is the first to be taken. A buffer is an ordinary
+ * struct bytes: whoever takes it may grow it, give it back, or free it with bytes_deinit(). Any buf
+ * may be given; but no more of a size are kept than were taken, so that buffers which others make
+ * and only ever give do not pile up here.
+ */
+#define CHANNEL_POOL_CLASSES 61u                   /* 4 KiB .. 128 MiB */
+#define CHANNEL_POOL_KEEP_BYTES ((size_t)64 << 20) /* free buffers kept, at most */
+
+struct channel_pool {
+    struct {
+        struct channel_pool_node *first; /* owned; the newest */
+        uint32_t n, n_least;             /* kept; the fewest since the last sweep */
+        uint32_t n_lent;                 /* taken and not given back */
+    } classes[CHANNEL_POOL_CLASSES];
+    size_t kept_bytes;
+    uint64_t n_made; /* allocations, since the start */
+};
+
+/* A zeroed pool is a good one. */
+void channel_pool_deinit(struct channel_pool *p);
+
+/* *ret is set: empty, with room for n_bytes or more. -ENOMEM leaves it alone. */
+int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret) MUST_CHECK;
+
+/* Leaves *b empty. */
+void channel_pool_give(struct channel_pool *p, struct bytes *b);
+
+/* Frees what nobody has needed since the last sweep. */
+void channel_pool_sweep(struct channel_pool *p);
+
+/* ---- the loop ---- */
+
+#define CHANNEL_TURN_BYTES (512u << 10)
+#define CHANNEL_LOOP_SWEEP_MS 2000u
+
+/* Somebody who waits for its turn; lies in the channel. */
+struct channel_loop_waiter {
+    void (*go)(struct channel_loop_waiter *w); /* NULL: does not wait */
+    struct channel_loop_waiter *next, *prev;
+};
+
+/* Begins what is kept for later. */
+struct channel_loop_spare {
+    struct channel_loop_spare *next;
+};
+
+struct channel_loop {
+    uv_loop_t *loop; /* borrowed */
+    uint64_t turn;   /* counts the loop's iterations; never 0 */
+    struct channel_pool pool;
+    struct message_zstd zstd; /* for their owners' messages */
+    struct channel_loop_spare
+        *spare; /* channel_out's, of malloc: owned; the newest of n_pooled */
+    uint32_t n_pooled;
+    struct channel_loop_waiter *first, *last; /* borrowed: the line */
+    size_t n_waiting;
+    uv_check_t check;
+    uv_idle_t idle; /* active while somebody waits */
+    uv_timer_t sweep;
+    bool closing;
+    uint8_t trash[16 << 10]; /* where bytes go that nobody wants; never read */
+};
+
+/* The hub alone does not keep the loop running. It must not move. */
+void channel_loop_init(struct channel_loop *channels, uv_loop_t *loop);
+
+/* Once no channel is open any more; those that are CLOSING may take their time. Idempotent. */
+void channel_loop_close(struct channel_loop *channels);
+
+/* After the loop has ended: frees all buffers that were not taken, or were given back. */
+void channel_loop_deinit(struct channel_loop *channels);
+
+/* Sets *ret to an empty buf with room for n_bytes or more: to be sent, given back, or freed with
+ * bytes_deinit(). -ENOMEM leaves *ret alone. */
+int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
+    MUST_CHECK;
+
+/* Takes back any buf, also an empty one or one that did not come from here; leaves *b empty. */
+void channel_loop_give(struct channel_loop *channels, struct bytes *b);
+
+/* ---- for channels ---- */
+
+/* go(w) is called in the loop's next iteration, unless channel_loop_leave_line() comes first.
+ * Nothing happens if w waits already. */
+void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
+                          void (*go)(struct channel_loop_waiter *w));
+void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w);
+
+#endif

@@ -1,0 +1,400 @@
+/*
+ * One table of fields serves both questions about a specification, whether it is in its ranges
+ * and whether two are the same, so that a new field is checked, compared and named by adding
+ * one row.
+ */
+#include "proto/table_spec.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "common/number.h"
+
+static const char *const kind_names[] = { "sparse", "dense" };
+static const char *const init_names[] = { "zero", "uniform", "normal" };
+static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
+                                               "adam", "ftrl" };
+static const char *const decay_names[] = { "none", "linear", "exp", "inv_sqrt" };
+static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
+static const char *const storage_names[] = { "fp32", "bf16", "fp16" };
+static const char *const victims_names[] = { "none", "oldest", "rarest" };
+
+_Static_assert(COUNT_OF(kind_names) == TABLE_SPEC_KIND_END, "a name for each kind");
+_Static_assert(COUNT_OF(init_names) == TABLE_SPEC_INIT_END, "a name for each init");
+_Static_assert(COUNT_OF(optimizer_names) == TABLE_SPEC_OPTIM_END, "a name for each optimizer");
+_Static_assert(COUNT_OF(decay_names) == TABLE_SPEC_DECAY_END, "a name for each decay");
+_Static_assert(COUNT_OF(mode_names) == TABLE_SPEC_MODE_END, "a name for each mode");
+_Static_assert(COUNT_OF(storage_names) == TABLE_SPEC_STORAGE_END, "a name for each storage");
+_Static_assert(COUNT_OF(victims_names) == TABLE_SPEC_VICTIMS_END,
+               "a name for each kind of victims");
+
+enum field_type { FIELD_U32, FIELD_U64, FIELD_FLOAT, FIELD_NAME };
+
+struct field {
+    const char *name;
+    size_t offset;
+    enum field_type type;
+    double min, max;          /* both within the range */
+    const char *const *names; /* FIELD_NAME: of the numbers 0..max */
+};
+
+#define AT(member) offsetof(struct table_spec, member)
+#define U32(name, member, min, max)                 \
+    {                                               \
+        name, AT(member), FIELD_U32, min, max, NULL \
+    }
+#define U64(name, member)                            \
+    {                                                \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL \
+    }
+#define REAL(name, member, min, max)                  \
+    {                                                 \
+        name, AT(member), FIELD_FLOAT, min, max, NULL \
+    }
+#define NAMED(name, member, names)                                  \
+    {                                                               \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names \
+    }
+#define ANY_FLOAT 3.4028234663852886e38 /* FLT_MAX: finite is enough */
+#define BELOW_1 0x1.fffffep-1           /* the float before 1 */
+
+/* clang-format off */
+static const struct field fields[] = {
+    NAMED("kind", kind, kind_names),
+    U32("dim", dim, 1, TABLE_SPEC_DIM_MAX),
+    U64("n_floats", n_floats),
+    U64("seed", seed),
+    NAMED("init", init, init_names),
+    REAL("init_scale", init_scale, 0, ANY_FLOAT),
+    NAMED("optimizer", optim, optimizer_names),
+    REAL("learning_rate", params.learning_rate, 0, ANY_FLOAT),
+    REAL("epsilon", params.epsilon, 0, ANY_FLOAT),
+    REAL("momentum", params.momentum, 0, BELOW_1),
+    REAL("nesterov", params.nesterov, 0, 1),
+    REAL("weight_decay", params.weight_decay, 0, ANY_FLOAT),
+    REAL("beta1", params.beta1, 0, BELOW_1),
+    REAL("beta2", params.beta2, 0, BELOW_1),
+    REAL("initial_accumulator", params.initial_accumulator, 0, ANY_FLOAT),
+    REAL("lr_decay", params.lr_decay, 0, ANY_FLOAT),
+    REAL("ftrl_beta", params.ftrl_beta, 0, ANY_FLOAT),
+    REAL("ftrl_l1", params.ftrl_l1, 0, ANY_FLOAT),
+    REAL("ftrl_l2", params.ftrl_l2, 0, ANY_FLOAT),
+    U32("warmup_clocks", schedule.warmup_clocks, 0, UINT32_MAX),
+    NAMED("decay", schedule.decay, decay_names),
+    U64("decay_start", schedule.decay_start),
+    U64("decay_clocks", schedule.decay_clocks),
+    REAL("decay_rate", schedule.decay_rate, 0, 1),
+    REAL("decay_floor", schedule.decay_floor, 0, 1),
+    REAL("clip_norm", clip_norm, 0, ANY_FLOAT),
+    NAMED("mode", mode, mode_names),
+    U32("bound", bound, 0, UINT32_MAX),
+    NAMED("storage", storage, storage_names),
+    U32("admit_touches", limits.admit_touches, 0, TABLE_SPEC_ADMIT_MAX),
+    U64("admit_clocks", limits.admit_clocks),
+    U64("idle_clocks", limits.idle_clocks),
+    U32("ttl_s", limits.ttl_s, 0, UINT32_MAX),
+    U32("rare_touches", limits.rare_touches, 0, TABLE_SPEC_RARE_MAX),
+    U64("rare_clocks", limits.rare_clocks),
+    NAMED("victims", limits.victims, victims_names),
+    U64("max_bytes", limits.max_bytes),
+};
+/* clang-format on */
+
+static const char *name_of(const char *const *names, size_t n_names, unsigned number)
+{
+    return number < n_names ? names[number] : NULL;
+}
+
+const char *table_spec_kind_name(enum table_spec_kind kind)
+{
+    return name_of(kind_names, COUNT_OF(kind_names), kind);
+}
+
+const char *table_spec_init_name(enum table_spec_init init)
+{
+    return name_of(init_names, COUNT_OF(init_names), init);
+}
+
+const char *table_spec_optim_name(enum table_spec_optim optim)
+{
+    return name_of(optimizer_names, COUNT_OF(optimizer_names), optim);
+}
+
+const char *table_spec_decay_name(enum table_spec_decay decay)
+{
+    return name_of(decay_names, COUNT_OF(decay_names), decay);
+}
+
+const char *table_spec_mode_name(enum table_spec_mode mode)
+{
+    return name_of(mode_names, COUNT_OF(mode_names), mode);
+}
+
+const char *table_spec_storage_name(enum table_spec_storage storage)
+{
+    return name_of(storage_names, COUNT_OF(storage_names), storage);
+}
+
+const char *table_spec_victims_name(enum table_spec_victims victims)
+{
+    return name_of(victims_names, COUNT_OF(victims_names), victims);
+}
+
+struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
+{
+    switch (optim) {
+    case TABLE_SPEC_SGD:
+        return (struct optimizer_params){ .learning_rate = 0.1f };
+    case TABLE_SPEC_MOMENTUM:
+        return (struct optimizer_params){ .learning_rate = 0.1f, .momentum = 0.9f };
+    case TABLE_SPEC_ADAGRAD:
+    case TABLE_SPEC_ROWWISE_ADAGRAD:
+        return (struct optimizer_params){ .learning_rate = 0.01f, .epsilon = 1e-10f };
+    case TABLE_SPEC_ADAM:
+        return (struct optimizer_params){
+            .learning_rate = 0.001f, .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f
+        };
+    case TABLE_SPEC_FTRL: /* McMahan et al., KDD 2013: beta 1 "is usually good enough" */
+        return (struct optimizer_params){ .learning_rate = 0.1f, .ftrl_beta = 1 };
+    case TABLE_SPEC_OPTIM_END:
+        break;
+    }
+    assert(optim < TABLE_SPEC_OPTIM_END);
+    return (struct optimizer_params){ 0 };
+}
+
+uint64_t table_spec_n_blocks(const struct table_spec *spec)
+{
+    return spec->n_floats / spec->dim + (spec->n_floats % spec->dim != 0);
+}
+
+uint64_t table_spec_salt(const struct table_spec *spec)
+{
+    return spec->kind == TABLE_SPEC_DENSE ? XXH3_64bits(spec->name, strlen(spec->name)) : 0;
+}
+
+static uint32_t u32_at(const struct table_spec *spec, const struct field *field)
+{
+    uint32_t value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static uint64_t u64_at(const struct table_spec *spec, const struct field *field)
+{
+    uint64_t value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static float float_at(const struct table_spec *spec, const struct field *field)
+{
+    float value;
+
+    memcpy(&value, (const char *)spec + field->offset, sizeof value);
+    return value;
+}
+
+static int check_name(const char name[static TABLE_SPEC_NAME_MAX], struct err *err)
+{
+    size_t n = strnlen(name, TABLE_SPEC_NAME_MAX);
+
+    if (n == 0)
+        return err_set(err, PS_ESPEC, "the table has no name");
+    if (n == TABLE_SPEC_NAME_MAX)
+        return err_set(err, PS_ESPEC, "the table's name is longer than %d bytes",
+                       TABLE_SPEC_NAME_MAX - 1);
+    for (size_t i = 0; i < n; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return err_set(err, PS_ESPEC,
+                           "byte %zu of the table's name is 0x%02x; expected printable ASCII "
+                           "without blanks",
+                           i, (unsigned char)name[i]);
+    return 0;
+}
+
+static int check_field(const struct table_spec *spec, const struct field *field,
+                       struct err *err)
+{
+    double value = 0;
+
+    switch (field->type) {
+    case FIELD_U64:
+        return 0;
+    case FIELD_FLOAT:
+        value = (double)float_at(spec, field);
+        break;
+    case FIELD_U32:
+    case FIELD_NAME:
+        value = u32_at(spec, field);
+        break;
+    }
+    if (value >= field->min && value <= field->max) /* false for NaN */
+        return 0;
+    if (field->type == FIELD_NAME)
+        return err_set(err, PS_ESPEC,
+                       "table %s: %s is number %.0f; expected 0 (%s) to %.0f (%s)", spec->name,
+                       field->name, value, field->names[0], field->max,
+                       field->names[(size_t)field->max]);
+    if (field->max == ANY_FLOAT)
+        return err_set(err, PS_ESPEC,
+                       "table %s: %s is %.9g; expected a finite number that is not negative",
+                       spec->name, field->name, value);
+    return err_set(err, PS_ESPEC, "table %s: %s is %.9g; expected %.9g to %.9g", spec->name,
+                   field->name, value, field->min, field->max);
+}
+
+/* Would a gradient of zero on a row that never had another be divided by zero? */
+static bool divides_by_zero(const struct table_spec *spec)
+{
+    bool adagrad =
+        spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD;
+
+    return spec->params.epsilon == 0 && (spec->optim == TABLE_SPEC_ADAM ||
+                                         (adagrad && spec->params.initial_accumulator == 0));
+}
+
+/* A dense array is all there or not at all. */
+static int check_unlimited(const struct table_spec *spec, struct err *err)
+{
+    const struct table_spec_limits *l = &spec->limits;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } all[] = {
+        { "admit_touches", l->admit_touches },
+        { "admit_clocks", l->admit_clocks },
+        { "idle_clocks", l->idle_clocks },
+        { "ttl_s", l->ttl_s },
+        { "rare_touches", l->rare_touches },
+        { "rare_clocks", l->rare_clocks },
+        { "victims", l->victims },
+        { "max_bytes", l->max_bytes },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i].value)
+            return err_set(err, PS_ESPEC,
+                           "table %s: %s is %llu; expected 0, as the table is dense",
+                           spec->name, all[i].name, (unsigned long long)all[i].value);
+    return 0;
+}
+
+static int check_limits(const struct table_spec *spec, struct err *err)
+{
+    const struct table_spec_limits *l = &spec->limits;
+
+    if (l->admit_touches > 1 && !l->admit_clocks)
+        return err_set(err, PS_ESPEC,
+                       "table %s: admit_clocks is 0; expected 1 or more with admit_touches %u",
+                       spec->name, l->admit_touches);
+    if (l->admit_clocks && l->admit_touches < 2)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: admit_touches is %u; expected 2 or more with admit_clocks %llu",
+            spec->name, l->admit_touches, (unsigned long long)l->admit_clocks);
+    if (l->rare_touches && !l->rare_clocks)
+        return err_set(err, PS_ESPEC,
+                       "table %s: rare_clocks is 0; expected 1 or more with rare_touches %u",
+                       spec->name, l->rare_touches);
+    if (l->rare_clocks && !l->rare_touches)
+        return err_set(err, PS_ESPEC,
+                       "table %s: rare_touches is 0; expected 1 or more with rare_clocks %llu",
+                       spec->name, (unsigned long long)l->rare_clocks);
+    return 0;
+}
+
+/* What no single field's range can say. */
+static int check_together(const struct table_spec *spec, struct err *err)
+{
+    if (spec->kind == TABLE_SPEC_DENSE &&
+        (spec->n_floats == 0 || spec->n_floats > TABLE_SPEC_FLOATS_MAX))
+        return err_set(err, PS_ESPEC,
+                       "table %s: n_floats is %llu; expected 1 to %llu of a dense table",
+                       spec->name, (unsigned long long)spec->n_floats,
+                       (unsigned long long)TABLE_SPEC_FLOATS_MAX);
+    if (spec->kind == TABLE_SPEC_SPARSE && spec->n_floats != 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: n_floats is %llu; expected 0, as the table is sparse",
+                       spec->name, (unsigned long long)spec->n_floats);
+    if (spec->params.nesterov != 0 && spec->params.nesterov != 1)
+        return err_set(err, PS_ESPEC, "table %s: nesterov is %.9g; expected 0 or 1", spec->name,
+                       (double)spec->params.nesterov);
+    if (spec->optim == TABLE_SPEC_FTRL && spec->params.learning_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: learning_rate is 0; FTRL divides by it",
+                       spec->name);
+    if (divides_by_zero(spec))
+        return err_set(err, PS_ESPEC, "table %s: epsilon is 0; %s then divides 0 by 0",
+                       spec->name, table_spec_optim_name(spec->optim));
+    if (spec->schedule.decay != TABLE_SPEC_DECAY_NONE && spec->schedule.decay_clocks == 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: decay_clocks is 0; expected 1 or more with decay %s",
+                       spec->name, table_spec_decay_name(spec->schedule.decay));
+    if (spec->schedule.decay == TABLE_SPEC_DECAY_EXP && spec->schedule.decay_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay exp",
+                       spec->name);
+    return spec->kind == TABLE_SPEC_DENSE ? check_unlimited(spec, err)
+                                          : check_limits(spec, err);
+}
+
+int table_spec_check(const struct table_spec *spec, struct err *err)
+{
+    int status = check_name(spec->name, err);
+
+    for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
+        status = check_field(spec, &fields[i], err);
+    return status ? status : check_together(spec, err);
+}
+
+static int differ(const char *table, const struct field *field, const struct table_spec *have,
+                  const struct table_spec *want, struct err *err)
+{
+    switch (field->type) {
+    case FIELD_FLOAT: {
+        char here[NUMBER_TEXT_MAX], asked[NUMBER_TEXT_MAX];
+
+        number_write_float(float_at(have, field), here);
+        number_write_float(float_at(want, field), asked);
+        return err_set(err, PS_ESPEC, "table %s: %s is %s here, %s was asked for", table,
+                       field->name, here, asked);
+    }
+    case FIELD_NAME: {
+        const char *here = name_of(field->names, (size_t)field->max + 1, u32_at(have, field));
+        const char *asked = name_of(field->names, (size_t)field->max + 1, u32_at(want, field));
+
+        return err_set(err, PS_ESPEC, "table %s: %s is %s here, %s was asked for", table,
+                       field->name, here ? here : "out of range",
+                       asked ? asked : "out of range");
+    }
+    case FIELD_U32:
+        return err_set(err, PS_ESPEC, "table %s: %s is %u here, %u was asked for", table,
+                       field->name, u32_at(have, field), u32_at(want, field));
+    case FIELD_U64:
+        break;
+    }
+    return err_set(err, PS_ESPEC, "table %s: %s is %llu here, %llu was asked for", table,
+                   field->name, (unsigned long long)u64_at(have, field),
+                   (unsigned long long)u64_at(want, field));
+}
+
+int table_spec_same(const struct table_spec *have, const struct table_spec *want,
+                    struct err *err)
+{
+    if (strcmp(have->name, want->name) != 0)
+        return err_set(err, PS_ESPEC, "table %s: name is %s here, %s was asked for", have->name,
+                       have->name, want->name);
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        const struct field *field = &fields[i];
+        size_t n_bytes = field->type == FIELD_U64 ? 8 : 4;
+
+        if (memcmp((const char *)have + field->offset, (const char *)want + field->offset,
+                   n_bytes) != 0)
+            return differ(have->name, field, have, want, err);
+    }
+    return 0;
+}

@@ -1,0 +1,175 @@
+/*
+ * A report of one shard: a plain copy that the shard's thread makes a
+ * few times a second (shard_thread.c) and that the page, /stats, /metrics, psctl and the
+ * watchdog read. Nobody who reads it touches the shard, so a stuck shard shows as an old
+ * report, never as a stuck reader.
+ */
+#ifndef SERVER_ADMIN_STATS_H
+#define SERVER_ADMIN_STATS_H
+
+#include <stdatomic.h>
+#include <uv.h>
+
+#include "common/histogram.h"
+#include "proto/frame.h"
+#include "server/core/shard.h"
+
+#define STATS_N_WAITS_MAX 256u
+
+struct stats_table {
+    struct table_spec spec;
+    uint64_t n_rows, n_removed; /* there now; ever removed */
+    /* Held: rows with their heads, index, and what counts keys without a row; and a limit of its
+     * own, or 0. */
+    uint64_t bytes, slab_bytes, index_bytes, count_min_bytes, bytes_max;
+    uint64_t row_bytes, payload_bytes; /* of one row, and of that its weights and state */
+    uint64_t n_pushes, rows_refused, rows_pulled, rows_pushed;
+    /* Pushes of keys not admitted; rows that went, by why. */
+    uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
+};
+
+/* Bytes of rows and index beyond weights and optimizer state, of each row; 0 without rows. */
+double stats_overhead(const struct stats_table *table);
+
+struct stats_worker {
+    char job[TABLE_SPEC_NAME_MAX], name[64];
+    uint32_t rank;
+    enum worker_state state;
+    uint64_t incarnation, clock, last_seq;
+    uint64_t silent_ms; /* since it was last heard of */
+};
+
+struct stats_job {
+    char name[TABLE_SPEC_NAME_MAX];
+    enum table_spec_mode mode;
+    uint32_t bound, n_workers;
+    uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
+    uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
+    struct histogram staleness;
+};
+
+/* What waits now: for what, since when, until when. */
+struct stats_wait {
+    /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint" */
+    char what[32];
+    char who[96];                          /* "job criteo, worker 1 (psworker host:pid)" */
+    char why[160];                         /* "min clock is 7, needs 12: worker 0 is at 7" */
+    uint64_t since_unix_ms, until_unix_ms; /* until 0: no deadline */
+};
+
+/* Requests of one frame type. */
+struct stats_requests {
+    uint64_t n, n_refused;
+    /* First byte of the frame complete -> reply handed to the socket; of pulls with the time
+     * that they were parked. */
+    struct histogram latency_ns;
+};
+
+/* Counters of the connections that a shard (or the listener) serves. */
+struct stats_net {
+    uint64_t connections, connections_total, bytes_in, bytes_out;
+    uint64_t malformed_frames;  /* magic, type, crc, lengths: the connection was closed */
+    uint64_t refused_requests;  /* answered with a status */
+    uint64_t refused_greetings; /* listener only */
+    uint64_t slow_peers;        /* closed: a frame or greeting not finished in time */
+    uint64_t parked_pulls, parked_pulls_total, expired_pulls;
+};
+
+/* A shard's push log. Counters and states only: stats_total() adds them up. */
+struct stats_log {
+    uint64_t is_on;             /* of a total: shards that have one */
+    uint64_t appended, durable; /* numbers of records; of a total: their sums */
+    uint64_t held_bytes;        /* in memory, as they are not safe yet */
+    uint64_t bytes;             /* written since the start */
+    uint64_t n_syncs, n_failures;
+    uint64_t n_dropped; /* records that a failing disk has cost */
+    uint64_t is_failed, is_full, has_gap;
+    uint64_t n_waiting; /* replies that wait for a sync, */
+    uint64_t waited_ms; /* and the first of them for how long */
+};
+
+struct shard_report {
+    uint64_t made_unix_ms; /* when */
+    uint64_t made_mono_ms; /* the same on the monotonic clock: its age is the shard's health */
+    uint32_t shard;        /* global number */
+    uint64_t bytes, memory_max_bytes, version; /* bytes: of tables and of held pushes */
+    uint64_t tables_bytes;                     /* what the budget counts */
+    uint64_t cpu_us;                           /* of the shard's thread, user and system */
+    struct shard_counters counters;
+    struct shard_refusal last_refusal;
+    struct stats_net net;
+    struct stats_requests requests[FRAME_TYPE_END];
+    struct stats_log log;
+    char log_line_error[200]; /* "" while it works */
+    uint32_t n_tables, n_jobs, n_workers, n_waits;
+    struct stats_table *tables;   /* owned */
+    struct stats_job *jobs;       /* owned */
+    struct stats_worker *workers; /* owned */
+    struct stats_wait *waits;     /* owned */
+};
+
+/* What the node as a whole knows. */
+struct node_report {
+    const char *version, *address, *http_address; /* borrowed */
+    const char *durability;                       /* "off" without a data directory */
+    uint32_t node, n_nodes, n_shards, shards_per_node;
+    uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid;
+    uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes;
+    bool ready, stopping;
+    struct stats_net listener;
+    uint32_t n_waits;
+    const struct stats_wait *waits; /* greetings, a checkpoint under way; borrowed */
+    uint64_t checkpoints_done, checkpoints_failed;
+    uint64_t last_checkpoint_number, last_checkpoint_unix_ms;
+    char last_checkpoint_error[200]; /* "" when the last one succeeded */
+    /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
+    uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
+    /* n_shards of this node, each NULL before its first report; borrowed. */
+    const struct shard_report *const *shards;
+};
+
+void shard_report_free(struct shard_report *report);
+
+/*
+ * A node's shards as one: the same struct that one shard reports, holding sums (rows, bytes, requests,
+ * refusals), minima (a job's and a worker's clock) and maxima (a table's pushes and a job's deaths, which
+ * every shard counts for itself). So one function renders a shard and the whole. `shard` and the times are 0;
+ * waits are all the shards', then the node's own. shard_report_free() frees it.
+ */
+struct shard_report *stats_total(const struct node_report *node);
+
+/* Workers that are live. */
+uint32_t stats_n_live_workers(const struct shard_report *report);
+
+/* Rows of all tables. */
+uint64_t stats_n_rows(const struct shard_report *report);
+
+/* --- publication of reports: shard thread -> readers --- */
+
+/* A report that readers share. */
+struct published_report {
+    struct shard_report *report; /* owned; nobody writes to it any more */
+    _Atomic uint32_t n_holders;  /* readers, and the publisher itself */
+};
+
+/* The newest report of one shard. Readers hold the report, never the shard; the lock is held only while a pointer
+ * is exchanged. */
+struct report_publisher {
+    uv_mutex_t lock;
+    struct published_report *newest; /* NULL before the first */
+};
+
+int report_publisher_init(struct report_publisher *p) MUST_CHECK;
+
+/* No thread may still read. */
+void report_publisher_deinit(struct report_publisher *p);
+
+/* Takes ownership of the report. */
+void report_publisher_publish(struct report_publisher *p, struct shard_report *report);
+
+/* The newest report, unchanged until published_report_release(). NULL before the first. Any thread. */
+struct published_report *report_publisher_acquire(struct report_publisher *p);
+/* NULL is fine. */
+void published_report_release(struct published_report *published);
+
+#endif

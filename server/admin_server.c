@@ -1,0 +1,394 @@
+#include "server/admin_server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "server/admin/render.h"
+
+#define COMMAND_BYTES_MAX 4096u /* head + body of a command */
+
+/* A connection that waits for a checkpoint, or for a row. */
+struct waiter {
+    struct waiter *next;
+    struct admin_server *server;
+    struct connection *connection; /* borrowed; on_closed() comes before it goes */
+    uint64_t request_id;
+    struct row_lookup *row_lookup; /* borrowed; NULL: it is for a checkpoint */
+};
+
+struct admin_server {
+    struct admin_server_config config;
+    struct channel_loop channels;
+    struct connection_set connections;
+    struct waiter *waiters; /* owned */
+    uint64_t n_refused;
+};
+
+/* A report on its way to JSON. */
+struct rendering {
+    const char *what;
+    char *json; /* owned by whoever asked */
+};
+
+static void render(void *arg, const struct node_report *report)
+{
+    struct rendering *rendering = arg;
+
+    rendering->json = render_json(report, rendering->what);
+}
+
+static int answer(struct connection *c, uint64_t request_id, const char *json)
+{
+    struct status_reply reply = { 0 };
+    struct bytes frame = { 0 };
+    int status = message_write_admin_reply(&frame, request_id, &reply, json, strlen(json));
+
+    return status ? status : connection_send(c, &frame);
+}
+
+static int refuse(struct admin_server *d, struct connection *c, uint64_t request_id, int told,
+                  const char *sentence)
+{
+    struct status_reply reply = { .status = told };
+    struct bytes frame = { 0 };
+    int status;
+
+    d->n_refused++;
+    snprintf(reply.text, sizeof reply.text, "%s", sentence);
+    status = message_write_admin_reply(&frame, request_id, &reply, NULL, 0);
+    return status ? status : connection_send(c, &frame);
+}
+
+/* --- waiting connections --- */
+
+static void drop_waiter(struct admin_server *d, struct waiter **at) ON_MAIN
+{
+    struct waiter *waiter = *at;
+
+    *at = waiter->next;
+    if (waiter->row_lookup)
+        row_lookup_cancel(waiter->row_lookup);
+    else if (d->config.checkpointer)
+        checkpointer_cancel(d->config.checkpointer, waiter);
+    free(waiter);
+}
+
+/* Sends the reply, and frees the waiter. */
+static void answer_waiter(struct waiter *waiter, const struct err *err, const char *json)
+    ON_MAIN
+{
+    struct waiter **at = &waiter->server->waiters;
+    struct admin_server *d = waiter->server;
+    struct connection *c = waiter->connection;
+    uint64_t request_id = waiter->request_id;
+    int status;
+
+    while (*at != waiter)
+        at = &(*at)->next;
+    *at = waiter->next;
+    free(waiter);
+    status = err->status ? refuse(d, c, request_id, err->status, err->text)
+                         : answer(c, request_id, json);
+    if (status)
+        connection_fail(c, status);
+}
+
+static const struct waiter *find_waiter(const struct admin_server *d,
+                                        const struct connection *c)
+{
+    const struct waiter *waiter = d->waiters;
+
+    while (waiter && waiter->connection != c)
+        waiter = waiter->next;
+    return waiter;
+}
+
+static struct waiter *add_waiter(struct admin_server *d, struct connection *c,
+                                 uint64_t request_id)
+{
+    struct waiter *waiter = memory_alloc(sizeof *waiter);
+
+    *waiter = (struct waiter){
+        .next = d->waiters, .server = d, .connection = c, .request_id = request_id
+    };
+    d->waiters = waiter;
+    return waiter;
+}
+
+static int refuse_second(struct admin_server *d, struct connection *c, uint64_t request_id)
+{
+    return refuse(d, c, request_id, -EBUSY, "this connection waits for an answer already");
+}
+
+/* --- checkpoint --- */
+
+static void on_checkpoint(void *arg, const struct checkpointer_record *record)
+{
+    char json[240];
+
+    enter_main();
+    snprintf(json, sizeof json,
+             "{\"number\":%" PRIu64 ",\"base\":%" PRIu64 ",\"rows\":%" PRIu64
+             ",\"bytes\":%" PRIu64 ",\"ms\":%" PRIu64 "}",
+             record->number, record->base, record->n_rows, record->n_bytes, record->took_ms);
+    answer_waiter(arg, &record->error, json);
+}
+
+static int request_checkpoint(struct admin_server *d, struct connection *c, uint64_t request_id)
+    ON_MAIN
+{
+    if (!d->config.checkpointer)
+        return refuse(d, c, request_id, -EINVAL,
+                      "checkpoint: this node has no --data-dir to write to");
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    checkpointer_request(d->config.checkpointer, on_checkpoint, add_waiter(d, c, request_id));
+    return 0;
+}
+
+/* --- row --- */
+
+static void on_row(void *arg, const struct err *err, const char *json)
+{
+    enter_main();
+    answer_waiter(arg, err, json);
+}
+
+static int look_up_row(struct admin_server *d, struct connection *c, uint64_t request_id,
+                       const char *argument) ON_MAIN
+{
+    struct waiter *waiter;
+    struct err err = { 0 };
+
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    waiter = add_waiter(d, c, request_id);
+    if (row_lookup_start(&d->config.row_lookup, argument, on_row, waiter, &waiter->row_lookup,
+                         &err) == 0)
+        return 0;
+    d->waiters = waiter->next;
+    free(waiter);
+    return refuse(d, c, request_id, err.status, err.text);
+}
+
+/* --- the connections' events --- */
+
+static int show(struct admin_server *d, struct connection *c, uint64_t request_id,
+                const char *what)
+{
+    struct rendering rendering = { .what = what };
+    char sentence[160];
+    int status;
+
+    d->config.refresh(d->config.node);
+    node_stats_with_report(d->config.stats, render, &rendering);
+    if (!rendering.json) {
+        snprintf(sentence, sizeof sentence,
+                 "command: found \"%s\", expected status, tables, workers, why, stats, "
+                 "checkpoint or row",
+                 what);
+        return refuse(d, c, request_id, -EINVAL, sentence);
+    }
+    status = answer(c, request_id, rendering.json);
+    free(rendering.json);
+    return status;
+}
+
+static int on_request(void *owner, struct request *r)
+{
+    struct admin_server *d = owner;
+    struct connection *c = r->connection;
+    uint64_t request_id = r->header->request_id;
+    struct admin asked;
+    int status;
+
+    enter_main();
+    if (r->header->type != FRAME_ADMIN)
+        return PS_EPROTO;
+    status = message_read_admin(r->header, r->head, &asked);
+    if (status)
+        return refuse(d, c, request_id, status, status_text(status));
+    if (strcmp(asked.command, "checkpoint") == 0)
+        return request_checkpoint(d, c, request_id);
+    if (strcmp(asked.command, "row") == 0)
+        return look_up_row(d, c, request_id, asked.argument);
+    return show(d, c, request_id, asked.command);
+}
+
+static void on_closed(void *owner, struct connection *c, int why)
+{
+    struct admin_server *d = owner;
+    struct waiter **at = &d->waiters;
+
+    (void)why;
+    enter_main();
+    while (*at) {
+        if ((*at)->connection == c)
+            drop_waiter(d, at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+static const struct connection_events admin_server_events = { .on_request = on_request,
+                                                              .on_closed = on_closed };
+
+/* --- for the node --- */
+
+struct admin_server *admin_server_new(const struct admin_server_config *config)
+{
+    struct admin_server *d = memory_alloc(sizeof *d);
+    struct connection_set_config connections = { .channels = &d->channels,
+                                                 .frame_max_bytes = COMMAND_BYTES_MAX,
+                                                 .frame_timeout_ms = config->frame_timeout_ms,
+                                                 .welcome = config->welcome,
+                                                 .events = &admin_server_events,
+                                                 .owner = d };
+
+    d->config = *config;
+    channel_loop_init(&d->channels, config->loop);
+    connection_set_init(&d->connections, &connections);
+    return d;
+}
+
+void admin_server_free(struct admin_server *d)
+{
+    if (d)
+        channel_loop_deinit(&d->channels);
+    free(d);
+}
+
+int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
+                         const struct hello *hello)
+{
+    return connection_set_open(&d->connections, fd, request_id, hello);
+}
+
+void admin_server_sweep(struct admin_server *d)
+{
+    connection_set_sweep(&d->connections, uv_now(d->config.loop));
+}
+
+void admin_server_close(struct admin_server *d)
+{
+    while (d->waiters) {
+        if (refuse(d, d->waiters->connection, d->waiters->request_id, PS_ESTOPPING,
+                   status_text(PS_ESTOPPING)))
+            log_line_debug("an operator left before the answer");
+        drop_waiter(d, &d->waiters);
+    }
+    connection_set_close_all(&d->connections);
+    channel_loop_close(&d->channels);
+}
+
+uint64_t admin_server_n_connections(const struct admin_server *d)
+{
+    struct connection_set_counts counts;
+
+    connection_set_count(&d->connections, &counts);
+    return counts.connections;
+}
+
+/* --- the node's report --- */
+
+/* For add_handshake(). */
+struct handshake_list {
+    struct admin_server_draft *draft;
+    uint64_t loop_ms, handshake_ms;
+};
+
+/* One more wait, or NULL. */
+static struct stats_wait *add_wait(struct admin_server_draft *draft, uint64_t since_unix_ms)
+{
+    struct stats_wait *wait;
+
+    if (draft->node.n_waits == NODE_STATS_N_WAITS_MAX)
+        return NULL;
+    wait = &draft->waits[draft->node.n_waits++];
+    *wait = (struct stats_wait){ .since_unix_ms = since_unix_ms };
+    return wait;
+}
+
+static void add_handshake(void *arg, const char *peer, uint64_t since_ms)
+{
+    struct handshake_list *list = arg;
+    uint64_t waited_ms = list->loop_ms - since_ms;
+    struct stats_wait *wait = add_wait(list->draft, clock_unix_ms() - waited_ms);
+
+    if (!wait)
+        return;
+    wait->until_unix_ms = wait->since_unix_ms + list->handshake_ms;
+    snprintf(wait->what, sizeof wait->what, "greeting");
+    snprintf(wait->who, sizeof wait->who, "%.90s", peer);
+    snprintf(wait->why, sizeof wait->why, "it has connected and not said hello");
+}
+
+static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
+                           struct admin_server_draft *draft) ON_MAIN
+{
+    const struct checkpointer_record *record = checkpointer_record(d->config.checkpointer);
+    struct stats_wait *wait;
+
+    draft->node.checkpoints_done = record->n_done;
+    draft->node.checkpoints_failed = record->n_failed;
+    draft->node.last_checkpoint_number = record->number;
+    draft->node.last_checkpoint_unix_ms = record->unix_ms;
+    snprintf(draft->node.last_checkpoint_error, sizeof draft->node.last_checkpoint_error,
+             "%.199s", record->error.status ? record->error.text : "");
+    draft->node.checkpoint_number = record->busy_number;
+    draft->node.checkpoint_since_unix_ms = record->busy_since_unix_ms;
+    draft->node.checkpoint_until_unix_ms = record->until_unix_ms;
+    wait = record->busy_since_unix_ms ? add_wait(draft, record->busy_since_unix_ms) : NULL;
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "checkpoint");
+    snprintf(wait->who, sizeof wait->who, "this node");
+    snprintf(wait->why, sizeof wait->why, "its shards write their files");
+    if (!in->stopping) /* the last one is waited for to its end */
+        wait->until_unix_ms = record->until_unix_ms;
+}
+
+static void count_net(const struct admin_server *d, const struct admin_server_inputs *in,
+                      struct stats_net *net) ON_MAIN
+{
+    struct connection_set_counts operators;
+    struct listener_counts listener;
+
+    connection_set_count(&d->connections, &operators);
+    net->refused_requests = d->n_refused;
+    if (!in->listener)
+        return;
+    listener_count(in->listener, &listener);
+    net->connections = listener.greetings + operators.connections;
+    net->connections_total = listener.accepted;
+    net->bytes_in = listener.bytes_in + operators.bytes_in;
+    net->bytes_out = listener.bytes_out + operators.bytes_out;
+    net->malformed_frames = listener.malformed + operators.malformed;
+    net->refused_greetings = listener.refused;
+    net->slow_peers = listener.slow + operators.slow;
+}
+
+void admin_server_publish(const struct admin_server *d, const struct admin_server_inputs *in,
+                          struct admin_server_draft *draft)
+{
+    struct handshake_list list = { .draft = draft,
+                                   .loop_ms = uv_now(d->config.loop),
+                                   .handshake_ms = in->handshake_ms };
+
+    draft->node.n_waits = 0;
+    draft->node.waits = draft->waits;
+    draft->node.ready = in->ready;
+    draft->node.stopping = in->stopping;
+    if (in->listener)
+        listener_each_handshake(in->listener, add_handshake, &list);
+    if (d->config.checkpointer)
+        add_checkpoint(d, in, draft);
+    count_net(d, in, &draft->node.listener);
+    node_stats_publish(d->config.stats, &draft->node);
+}

@@ -1,0 +1,66 @@
+/*
+ * The operators' server: connections on the main thread that send commands (FRAME_ADMIN) and get
+ * JSON. It also drafts the node's report.
+ *
+ *     status tables workers why stats     the node's report, rendered (render.h)
+ *     checkpoint                          takes one, and replies when it is done
+ *     row                                 row_lookup.h
+ *
+ * Of the last two, a connection waits for one reply at a time.
+ */
+#ifndef SERVER_ADMIN_SERVER_H
+#define SERVER_ADMIN_SERVER_H
+
+#include "server/checkpointer.h"
+#include "server/net/connection.h"
+#include "server/net/listener.h"
+#include "server/node_stats.h"
+#include "server/row_lookup.h"
+
+struct admin_server;
+
+struct admin_server_config {
+    uv_loop_t *loop;                   /* borrowed */
+    const struct hello_reply *welcome; /* borrowed */
+    uint64_t frame_timeout_ms;
+    struct node_stats *stats;          /* borrowed */
+    struct checkpointer *checkpointer; /* borrowed; NULL: no data directory */
+    struct row_lookup_config row_lookup;
+    void (*refresh)(void *node); /* publishes the newest report */
+    void *node;                  /* borrowed */
+};
+
+struct admin_server *admin_server_new(const struct admin_server_config *config) ON_MAIN;
+
+/* All connections have closed. NULL is fine. */
+void admin_server_free(struct admin_server *d) ON_MAIN;
+
+/* Takes `fd` whatever is returned. */
+int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
+                         const struct hello *hello) ON_MAIN MUST_CHECK;
+
+/* A few times a second. */
+void admin_server_sweep(struct admin_server *d) ON_MAIN;
+
+/* Refuses waiting requests, closes all connections. */
+void admin_server_close(struct admin_server *d) ON_MAIN;
+
+uint64_t admin_server_n_connections(const struct admin_server *d) ON_MAIN;
+
+/* The node's report, as the main thread drafts it. */
+struct admin_server_draft {
+    struct node_report node; /* the caller sets the constant fields */
+    struct stats_wait waits[NODE_STATS_N_WAITS_MAX];
+};
+
+struct admin_server_inputs {
+    const struct listener *listener; /* NULL: closed; the draft keeps its last counts */
+    uint64_t handshake_ms;
+    bool ready, stopping;
+};
+
+/* Fills the draft from the listener, the operators and the checkpointer, and publishes it (node_stats.h). */
+void admin_server_publish(const struct admin_server *d, const struct admin_server_inputs *in,
+                          struct admin_server_draft *draft) ON_MAIN;
+
+#endif

@@ -1,0 +1,739 @@
+/* Jobs and workers (membership.h): joins, clocks, leases, fencing. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "server/core/membership.h"
+#include "server/core/shard_events.h"
+#include "server/core/snapshot_bytes.h"
+
+#define FORMAT 1u
+#define PLACE_BYTES_MIN 52u
+
+/* Each array is at least twice the one before, so 1024 workers need no more. */
+#define RETIRED_MAX 12u
+
+struct membership_entry {
+    struct membership *membership; /* borrowed: whose it is */
+    struct job job;
+    uint32_t workers_cap; /* of job.workers; fences of ranks beyond n_workers stay */
+    struct worker *retired[RETIRED_MAX]; /* owned: became too small; pointers stay good */
+    uint32_t n_retired;
+};
+
+struct membership {
+    uint32_t lease_ms, join_ms;
+    struct membership_entry *entries[MEMBERSHIP_N_JOBS_MAX]; /* owned */
+    uint32_t n_jobs;
+    uint64_t n_runs, n_gone, n_joins;
+    const struct shard_events *events; /* borrowed; NULL: none */
+    const uint64_t *version;           /* the shard's, borrowed; with a log */
+};
+
+/* NULL: there is no such job. */
+static struct membership_entry *find_job(const struct membership *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        if (strcmp(r->entries[i]->job.name, name) == 0)
+            return r->entries[i];
+    return NULL;
+}
+
+/* May nothing more come from this incarnation of a worker that had joined? */
+static bool is_fenced(const struct worker *w, uint64_t incarnation)
+{
+    bool gone = w->state == WORKER_LEFT || w->state == WORKER_DEAD;
+
+    return incarnation < w->fenced_below || (gone && incarnation == w->incarnation);
+}
+
+struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms)
+{
+    struct membership *r = memory_alloc(sizeof *r);
+
+    r->lease_ms = lease_ms;
+    r->join_ms = join_ms;
+    return r;
+}
+
+static void free_entry(struct membership_entry *entry)
+{
+    for (uint32_t i = 0; i < entry->n_retired; i++)
+        free(entry->retired[i]);
+    free(entry->job.workers);
+    free(entry);
+}
+
+void membership_free(struct membership *r)
+{
+    if (!r)
+        return;
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        free_entry(r->entries[i]);
+    free(r);
+}
+
+/* --- events --- */
+
+void membership_set_events(struct membership *r, const struct shard_events *events,
+                           const uint64_t *version)
+{
+    r->events = events;
+    r->version = version;
+}
+
+static struct membership *membership_of(const struct worker *w)
+{
+    return CONTAINER_OF(w->job, struct membership_entry, job)->membership;
+}
+
+static struct shard_event_worker identity(const struct worker *w)
+{
+    return (struct shard_event_worker){ w->job->name, w->rank, w->incarnation };
+}
+
+static void report_gone(const struct membership *r, const struct worker *w)
+{
+    if (r->events)
+        shard_events_record(r->events,
+                            &(struct shard_event){ .type = SHARD_EVENT_GONE,
+                                                   .version = *r->version,
+                                                   .gone = { identity(w), (int)w->state } });
+}
+
+static void report_clock(const struct membership *r, const struct worker *w)
+{
+    if (r->events)
+        shard_events_record(r->events,
+                            &(struct shard_event){ .type = SHARD_EVENT_REACH,
+                                                   .version = *r->version,
+                                                   .reach = { identity(w), w->clock } });
+}
+
+/* --- workers that count --- */
+
+bool job_counts(const struct worker *w)
+{
+    return w->state == WORKER_EXPECTED || w->state == WORKER_LIVE;
+}
+
+bool job_is_alive(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        if (job_counts(&job->workers[i]))
+            return true;
+    return false;
+}
+
+uint64_t job_min_clock(const struct job *job)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    bool any = false;
+
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if (w->clock > most)
+            most = w->clock;
+        if (!job_counts(w))
+            continue;
+        any = true;
+        if (w->clock < least)
+            least = w->clock;
+    }
+    return any ? least : most;
+}
+
+bool job_all_ticked(const struct job *job, uint64_t clock)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        if (job_counts(&job->workers[i]) && job->workers[i].clock <= clock)
+            return false;
+    return true;
+}
+
+int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
+                    uint64_t now_ms, struct worker **ret_worker)
+{
+    struct membership_entry *entry = find_job(r, job);
+    struct worker *w;
+
+    if (!entry || rank >= entry->job.n_workers)
+        return PS_ENOJOIN;
+    w = &entry->job.workers[rank];
+    if (w->state == WORKER_LIVE && w->incarnation == incarnation) {
+        if (now_ms > w->last_seen_ms)
+            w->last_seen_ms = now_ms;
+        *ret_worker = w;
+        return 0;
+    }
+    if (!is_fenced(w, incarnation))
+        return PS_ENOJOIN;
+    entry->job.n_fenced++;
+    return PS_EFENCED;
+}
+
+uint64_t membership_fence(const struct membership *r, const char *job, uint32_t rank)
+{
+    const struct membership_entry *entry = find_job(r, job);
+    const struct worker *w;
+    uint64_t above;
+
+    if (!entry || rank >= entry->workers_cap)
+        return 0;
+    w = &entry->job.workers[rank];
+    above = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
+    return above > w->fenced_below ? above : w->fenced_below;
+}
+
+bool membership_advance_clock(struct worker *worker, uint64_t clock)
+{
+    if (worker->is_behind || clock <= worker->clock || clock > MEMBERSHIP_CLOCK_END)
+        return false;
+    worker->clock = clock;
+    report_clock(membership_of(worker), worker);
+    return true;
+}
+
+/* LEFT, DEAD or LOST. */
+static void end_worker(struct membership *r, struct worker *w, enum worker_state state)
+{
+    w->state = state;
+    if (state == WORKER_DEAD) {
+        w->fenced_below = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
+        w->job->n_deaths++;
+    }
+    r->n_gone++;
+    report_gone(r, w);
+}
+
+void membership_leave(struct membership *r, struct worker *worker)
+{
+    if (worker->state == WORKER_LIVE)
+        end_worker(r, worker, WORKER_LEFT);
+}
+
+int membership_replay_end(struct membership *r, struct worker *worker, enum worker_state state)
+{
+    enum worker_state before = state == WORKER_LOST ? WORKER_EXPECTED : WORKER_LIVE;
+
+    if ((state != WORKER_LEFT && state != WORKER_DEAD && state != WORKER_LOST) ||
+        worker->state != before)
+        return PS_ECORRUPT;
+    end_worker(r, worker, state);
+    return 0;
+}
+
+static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_ms)
+{
+    if (w->state == WORKER_EXPECTED && now_ms >= w->job->join_deadline_ms)
+        end_worker(r, w, WORKER_LOST);
+    else if (w->state == WORKER_LIVE && now_ms > w->last_seen_ms &&
+             now_ms - w->last_seen_ms > r->lease_ms)
+        end_worker(r, w, WORKER_DEAD);
+    else
+        return false;
+    return true;
+}
+
+bool membership_advance(struct membership *r, uint64_t now_ms)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < r->n_jobs; i++) {
+        struct job *job = &r->entries[i]->job;
+
+        for (uint32_t k = 0; k < job->n_workers; k++)
+            any = advance_worker(r, &job->workers[k], now_ms) || any;
+    }
+    return any;
+}
+
+/* --- joins --- */
+
+static int reserve_workers(struct membership_entry *entry, uint32_t n_workers)
+{
+    uint32_t cap = entry->workers_cap ? entry->workers_cap : 1;
+    struct worker *workers;
+
+    if (n_workers <= entry->workers_cap)
+        return 0;
+    while (cap < n_workers)
+        cap *= 2;
+    workers = memory_try_alloc(cap * sizeof *workers);
+    if (!workers)
+        return -ENOMEM;
+    if (entry->job.workers) {
+        assert(entry->n_retired < RETIRED_MAX);
+        memcpy(workers, entry->job.workers, entry->workers_cap * sizeof *workers);
+        entry->retired[entry->n_retired++] = entry->job.workers;
+        for (uint32_t i = 0; i < entry->workers_cap; i++)
+            entry->job.workers[i].state =
+                WORKER_LEFT; /* whoever still points here finds nobody */
+    }
+    entry->job.workers = workers;
+    entry->workers_cap = cap;
+    return 0;
+}
+
+/* The place of the job which was gone first, if any is. */
+static struct membership_entry *gone_entry(const struct membership *r)
+{
+    struct membership_entry *oldest = NULL;
+
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        if (!job_is_alive(&r->entries[i]->job) &&
+            (!oldest || r->entries[i]->job.run < oldest->job.run))
+            oldest = r->entries[i];
+    return oldest;
+}
+
+/* A place with room for n_workers, for a job that has none. */
+static int new_entry(struct membership *r, uint32_t n_workers,
+                     struct membership_entry **ret_entry)
+{
+    struct membership_entry *entry;
+
+    if (r->n_jobs == MEMBERSHIP_N_JOBS_MAX) {
+        *ret_entry = gone_entry(r);
+        return *ret_entry ? reserve_workers(*ret_entry, n_workers) : -ENOSPC;
+    }
+    entry = memory_try_alloc(sizeof *entry);
+    if (!entry || reserve_workers(entry, n_workers) != 0) {
+        free(entry);
+        return -ENOMEM;
+    }
+    entry->membership = r;
+    r->entries[r->n_jobs++] = entry;
+    *ret_entry = entry;
+    return 0;
+}
+
+/* Everybody expected, clocks at 0, settings as this join says. Fences stay. */
+static void start_job(struct membership *r, struct membership_entry *entry,
+                      const struct membership_join *join, uint64_t now_ms)
+{
+    struct job *job = &entry->job;
+
+    if (strcmp(job->name, join->job) != 0) {
+        memset(job->workers, 0, entry->workers_cap * sizeof *job->workers);
+        memset(job->name, 0, sizeof job->name);
+        memcpy(job->name, join->job, strlen(join->job));
+    }
+    job->run = ++r->n_runs;
+    job->mode = join->mode;
+    job->bound = join->mode == TABLE_SPEC_MODE_SSP ? join->bound : 0;
+    job->n_workers = join->n_workers;
+    job->started_ms = now_ms;
+    job->join_deadline_ms = now_ms + r->join_ms;
+    job->reached = 0;
+    job->n_fenced = job->n_deaths = job->staleness_violations = job->n_lost = 0;
+    memset(&job->staleness, 0, sizeof job->staleness);
+    for (uint32_t i = 0; i < entry->workers_cap; i++)
+        job->workers[i] = (struct worker){ .job = job,
+                                           .rank = i,
+                                           .state = WORKER_EXPECTED,
+                                           .fenced_below = job->workers[i].fenced_below };
+}
+
+static int check_join(const struct membership_join *join, struct err *err)
+{
+    size_t n_chars = strnlen(join->job, TABLE_SPEC_NAME_MAX);
+
+    if (n_chars == 0 || n_chars == TABLE_SPEC_NAME_MAX)
+        return err_set(err, -EINVAL, "a job's name has 1 to %u characters, not %s",
+                       TABLE_SPEC_NAME_MAX - 1, n_chars ? "more" : "0");
+    if (join->n_workers == 0 || join->n_workers > MEMBERSHIP_N_WORKERS_MAX)
+        return err_set(err, -EINVAL, "job %s: %u workers; expected 1 to %u", join->job,
+                       join->n_workers, MEMBERSHIP_N_WORKERS_MAX);
+    if (join->rank >= join->n_workers)
+        return err_set(err, -EINVAL, "job %s: rank %u of %u workers; ranks count from 0",
+                       join->job, join->rank, join->n_workers);
+    if (join->mode != TABLE_SPEC_MODE_ASYNC && join->mode != TABLE_SPEC_MODE_SSP &&
+        join->mode != TABLE_SPEC_MODE_BSP)
+        return err_set(err, -EINVAL, "job %s: mode number %d; expected async, ssp or bsp",
+                       join->job, (int)join->mode);
+    if (join->clock > MEMBERSHIP_CLOCK_END)
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u says that it has finished %" PRIu64
+                       " steps, which is out of range",
+                       join->job, join->rank, join->clock);
+    return 0;
+}
+
+static int check_settings(const struct job *job, const struct membership_join *join,
+                          struct err *err)
+{
+    if (job->n_workers != join->n_workers)
+        return err_set(err, PS_EJOB, "job %s runs with %u workers, rank %u asked for %u",
+                       job->name, job->n_workers, join->rank, join->n_workers);
+    if (job->mode != join->mode)
+        return err_set(err, PS_EJOB, "job %s runs in mode %s, rank %u asked for %s", job->name,
+                       table_spec_mode_name(job->mode), join->rank,
+                       table_spec_mode_name(join->mode));
+    if (job->mode == TABLE_SPEC_MODE_SSP && job->bound != join->bound)
+        return err_set(err, PS_EJOB, "job %s runs with staleness %u, rank %u asked for %u",
+                       job->name, job->bound, join->rank, join->bound);
+    return 0;
+}
+
+/* The process before this one had left, with pushes judged that this one has found and takes for open: it ended
+ * before it could put them away. They stay judged, and it has nothing left to do. */
+static bool returns(const struct membership_entry *entry, const struct membership_join *join)
+{
+    const struct worker *w;
+
+    if (join->rank >= entry->job.n_workers)
+        return false;
+    w = &entry->job.workers[join->rank];
+    return w->state == WORKER_LEFT && w->incarnation == join->incarnation &&
+           w->last_seq > join->last_acked;
+}
+
+/* Who left may come back with the same number when the whole job starts afresh. */
+static bool join_is_fenced(const struct membership_entry *entry,
+                           const struct membership_join *join, bool job_alive)
+{
+    const struct worker *w;
+
+    if (join->rank >= entry->workers_cap)
+        return false;
+    w = &entry->job.workers[join->rank];
+    if (!is_fenced(w, join->incarnation))
+        return false;
+    if (returns(entry, join))
+        return check_settings(&entry->job, join, NULL) != 0;
+    return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
+}
+
+static void set_name(struct worker *w, const char *name)
+{
+    size_t n_chars = name ? strnlen(name, sizeof w->name - 1) : 0;
+
+    memset(w->name, 0, sizeof w->name);
+    if (n_chars)
+        memcpy(w->name, name, n_chars);
+}
+
+/* A shard that ended, and has less than it had said. */
+static void note_lost(struct worker *w, uint64_t n)
+{
+    w->n_lost = n;
+    w->job->n_lost += n;
+}
+
+static void enter(struct worker *w, const struct membership_join *join, bool returns,
+                  uint64_t now_ms)
+{
+    bool reconnect = w->state == WORKER_LIVE && w->incarnation == join->incarnation;
+    uint64_t min_clock = job_min_clock(w->job);
+
+    w->last_seen_ms = now_ms;
+    w->resumed = reconnect || returns;
+    w->n_lost = 0;
+    set_name(w, join->name);
+    if (returns) {
+        w->state = WORKER_LIVE;
+        if (w->clock < min_clock)
+            w->clock = min_clock;
+        return;
+    }
+    if (reconnect) {
+        if (join->last_acked <= w->last_seq)
+            return;
+        note_lost(w, join->last_acked - w->last_seq);
+        w->last_seq = join->last_acked;
+        if (join->clock > w->clock)
+            w->clock = join->clock; /* its tick was in what is lost */
+        return;
+    }
+    w->state = WORKER_LIVE;
+    w->incarnation = w->fenced_below = join->incarnation;
+    w->clock = join->clock > min_clock ? join->clock : min_clock;
+    note_lost(w, join->last_acked);
+    w->last_seq = join->last_acked;
+    w->is_behind = false;
+    w->refused_seq = 0;
+    w->refused_status = 0;
+}
+
+static int fenced(struct job *job, const struct membership_join *join, struct err *err)
+{
+    job->n_fenced++;
+    return err_set(err, PS_EFENCED,
+                   "job %s: rank %u has left, was declared dead, or has been replaced since",
+                   job->name, join->rank);
+}
+
+/* Another process that is heard of takes part under this rank: whoever comes now, by a mistyped command or too soon after
+ * a crash, is told to wait. Half a lease is more than the third at which a live worker beats. */
+static int check_live(const struct membership *r, const struct membership_entry *entry,
+                      const struct membership_join *join, uint64_t now_ms, struct err *err)
+{
+    const struct worker *w = &entry->job.workers[join->rank];
+    const char *name = join->name ? join->name : "";
+    uint64_t silent_ms = now_ms > w->last_seen_ms ? now_ms - w->last_seen_ms : 0;
+
+    if (w->state != WORKER_LIVE || w->incarnation == join->incarnation ||
+        silent_ms >= r->lease_ms / 2 || strncmp(w->name, name, sizeof w->name - 1) == 0)
+        return 0;
+    return err_set(err, -EBUSY, "job %s: rank %u is %s, heard of %llu ms ago", join->job,
+                   join->rank, w->name, (unsigned long long)silent_ms);
+}
+
+static struct shard_event join_event(const struct membership *r,
+                                     const struct membership_join *join, uint64_t now_ms)
+{
+    return (struct shard_event){ .type = SHARD_EVENT_JOIN,
+                                 .version = r->version ? *r->version : 0,
+                                 .join = { join, now_ms } };
+}
+
+/* Nothing of the other workers stands against it. */
+static int admit(struct membership *r, struct membership_entry *entry,
+                 const struct membership_join *join, uint64_t now_ms,
+                 struct worker **ret_worker, struct err *err)
+{
+    const struct shard_event event = join_event(r, join, now_ms);
+    bool alive = entry && job_is_alive(&entry->job);
+    bool resumes = entry && returns(entry, join);
+    /* Who has finished steps comes back to a run, also when all others have ended it. */
+    bool goes_on = alive || resumes ||
+                   (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
+    int status;
+
+    if (entry && join_is_fenced(entry, join, alive))
+        return fenced(&entry->job, join, err);
+    status = shard_events_room(r->events, &event);
+    if (status == -EAGAIN)
+        return err_set(err, status,
+                       "job %s: the push log is full, as the disk is slower than the pushes: "
+                       "rank %u has to wait",
+                       join->job, join->rank);
+    if (!status && !goes_on)
+        status = entry ? reserve_workers(entry, join->n_workers)
+                       : new_entry(r, join->n_workers, &entry);
+    if (status)
+        return err_set(err, status, "job %s: %s for %u workers", join->job,
+                       status == -ENOSPC ? "too many jobs run: no place" : "no memory",
+                       join->n_workers);
+    if (!goes_on)
+        start_job(r, entry, join, now_ms);
+    *ret_worker = &entry->job.workers[join->rank];
+    (*ret_worker)->join_number = ++r->n_joins;
+    enter(*ret_worker, join, resumes, now_ms);
+    shard_events_record(r->events, &event);
+    return 0;
+}
+
+int membership_join(struct membership *r, const struct membership_join *join, uint64_t now_ms,
+                    struct worker **ret_worker, struct err *err)
+{
+    int status = check_join(join, err);
+    struct membership_entry *entry;
+
+    if (status)
+        return status;
+    entry = find_job(r, join->job);
+    if (entry && job_is_alive(&entry->job)) {
+        status = check_settings(&entry->job, join, err);
+        if (!status)
+            status = check_live(r, entry, join, now_ms, err);
+    }
+    return status ? status : admit(r, entry, join, now_ms, ret_worker, err);
+}
+
+int membership_replay_join(struct membership *r, const struct membership_join *join,
+                           uint64_t now_ms, struct err *err)
+{
+    struct worker *worker;
+    int status = check_join(join, err);
+    struct membership_entry *entry;
+
+    if (status)
+        return status;
+    entry = find_job(r, join->job);
+    if (entry && job_is_alive(&entry->job))
+        status = check_settings(&entry->job, join, err);
+    return status ? status : admit(r, entry, join, now_ms, &worker, err);
+}
+
+/* --- queries --- */
+
+struct worker *membership_worker(struct membership *r, const char *job, uint32_t rank)
+{
+    struct membership_entry *entry = find_job(r, job);
+
+    return entry && rank < entry->job.n_workers ? &entry->job.workers[rank] : NULL;
+}
+
+void membership_renew(struct membership *r, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < r->n_jobs; i++) {
+        struct job *job = &r->entries[i]->job;
+
+        job->join_deadline_ms = now_ms + r->join_ms;
+        for (uint32_t k = 0; k < job->n_workers; k++)
+            job->workers[k].last_seen_ms = now_ms;
+    }
+}
+
+uint64_t membership_n_gone(const struct membership *r)
+{
+    return r->n_gone;
+}
+
+uint32_t membership_n_jobs(const struct membership *r)
+{
+    return r->n_jobs;
+}
+
+struct job *membership_job(struct membership *r, uint32_t i)
+{
+    assert(i < r->n_jobs);
+    return &r->entries[i]->job;
+}
+
+const char *worker_state_name(enum worker_state state)
+{
+    static const char *const names[] = { [WORKER_EXPECTED] = "expected",
+                                         [WORKER_LIVE] = "live",
+                                         [WORKER_LEFT] = "left",
+                                         [WORKER_DEAD] = "dead",
+                                         [WORKER_LOST] = "lost" };
+
+    return (size_t)state < COUNT_OF(names) ? names[state] : "unknown";
+}
+
+/* --- as bytes --- */
+
+static void encode_worker(struct snapshot_writer *w, const struct worker *worker)
+{
+    snapshot_put_u32(w, (uint32_t)worker->state);
+    snapshot_put_u64(w, worker->incarnation);
+    snapshot_put_u64(w, worker->fenced_below);
+    snapshot_put_u64(w, worker->clock);
+    snapshot_put_u64(w, worker->last_seq);
+    snapshot_put_u64(w, worker->refused_seq);
+    snapshot_put_u32(w, (uint32_t)worker->refused_status);
+    snapshot_put_text(w, worker->name);
+}
+
+static void encode_job(struct snapshot_writer *w, const struct membership_entry *entry)
+{
+    const struct job *job = &entry->job;
+
+    snapshot_put_text(w, job->name);
+    snapshot_put_u64(w, job->run);
+    snapshot_put_u32(w, (uint32_t)job->mode);
+    snapshot_put_u32(w, job->bound);
+    snapshot_put_u64(w, job->reached);
+    snapshot_put_u32(w, job->n_workers);
+    snapshot_put_u32(w, entry->workers_cap);
+    for (uint32_t i = 0; i < entry->workers_cap; i++)
+        encode_worker(w, &job->workers[i]);
+}
+
+void membership_encode(const struct membership *r, struct snapshot_writer *w)
+{
+    snapshot_put_u32(w, FORMAT);
+    snapshot_put_u64(w, r->n_runs);
+    snapshot_put_u32(w, r->n_jobs);
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        encode_job(w, r->entries[i]);
+}
+
+static void decode_worker(struct snapshot_reader *src, struct worker *worker)
+{
+    worker->state = (enum worker_state)snapshot_get_upto(src, WORKER_LOST);
+    worker->incarnation = snapshot_get_u64(src);
+    worker->fenced_below = snapshot_get_u64(src);
+    worker->clock = snapshot_get_u64(src);
+    worker->last_seq = snapshot_get_u64(src);
+    worker->refused_seq = snapshot_get_u64(src);
+    worker->refused_status = (int)snapshot_get_u32(src);
+    snapshot_get_text(src, worker->name, sizeof worker->name);
+    src->bad = src->bad || worker->clock > MEMBERSHIP_CLOCK_END ||
+               (worker->refused_seq != 0) != (worker->refused_status != 0) ||
+               worker->refused_seq > worker->last_seq;
+}
+
+/* Another one of that name, or with that run? */
+static bool is_known_job(const struct membership *r, const struct job *job)
+{
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        if (strcmp(r->entries[i]->job.name, job->name) == 0 ||
+            r->entries[i]->job.run == job->run)
+            return true;
+    return false;
+}
+
+static void decode_head(struct membership *r, struct snapshot_reader *src,
+                        struct membership_entry *entry)
+{
+    struct job *job = &entry->job;
+
+    entry->membership = r;
+    snapshot_get_text(src, job->name, sizeof job->name);
+    job->run = snapshot_get_u64(src);
+    job->mode = (enum table_spec_mode)snapshot_get_upto(src, TABLE_SPEC_MODE_BSP);
+    job->bound = snapshot_get_u32(src);
+    job->reached = snapshot_get_u64(src);
+    job->n_workers = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
+    entry->workers_cap = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
+    src->bad = src->bad || !job->name[0] || job->run == 0 || job->run > r->n_runs ||
+               job->mode == TABLE_SPEC_MODE_JOB || is_known_job(r, job) ||
+               job->n_workers == 0 || (job->bound && job->mode != TABLE_SPEC_MODE_SSP) ||
+               job->reached > MEMBERSHIP_CLOCK_END || entry->workers_cap < job->n_workers ||
+               (entry->workers_cap & (entry->workers_cap - 1)) ||
+               entry->workers_cap > (size_t)(src->end - src->at) / PLACE_BYTES_MIN;
+}
+
+/* The entry is the membership's, however it ends. */
+static int decode_job(struct membership *r, struct snapshot_reader *src,
+                      struct membership_entry *entry)
+{
+    struct job *job = &entry->job;
+
+    decode_head(r, src, entry);
+    r->entries[r->n_jobs++] = entry;
+    if (src->bad)
+        return PS_ECORRUPT;
+    job->workers = memory_try_alloc(entry->workers_cap * sizeof *job->workers);
+    if (!job->workers)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < entry->workers_cap; i++) {
+        job->workers[i].job = job;
+        job->workers[i].rank = i;
+        decode_worker(src, &job->workers[i]);
+    }
+    return src->bad ? PS_ECORRUPT : 0;
+}
+
+int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
+{
+    uint32_t format = snapshot_get_u32(src), n_jobs;
+    int status = 0;
+
+    r->n_runs = snapshot_get_u64(src);
+    n_jobs = snapshot_get_upto(src, MEMBERSHIP_N_JOBS_MAX);
+    if (src->bad || format != FORMAT || r->n_jobs)
+        return PS_ECORRUPT;
+    for (uint32_t i = 0; i < n_jobs && !status; i++) {
+        struct membership_entry *entry = memory_try_alloc(sizeof *entry);
+
+        status = entry ? decode_job(r, src, entry) : -ENOMEM;
+    }
+    if (status) {
+        /* What a half-read job might be asked for. */
+        for (uint32_t i = 0; i < r->n_jobs; i++)
+            if (!r->entries[i]->job.workers)
+                r->entries[i]->job.n_workers = r->entries[i]->workers_cap = 0;
+        return status;
+    }
+    membership_renew(r, now_ms);
+    return 0;
+}

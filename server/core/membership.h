@@ -1,0 +1,182 @@
+/*
+ * Membership: jobs, their workers, clocks, leases, incarnations, sequence numbers. It holds numbers
+ * alone; time is an argument.
+ *
+ *     worker     counted in min clock   next state
+ *     EXPECTED   yes, with clock 0      join -> LIVE; the job's join deadline -> LOST
+ *     LIVE       yes                    leave -> LEFT; lease over -> DEAD
+ *     LEFT       no                     a join by a new incarnation, or by the same one if it does not
+ *                                       know that all of its pushes are committed -> LIVE
+ *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
+ *
+ * A returning worker is a new incarnation (a greater number). It starts at the min clock or at its own
+ * clock, whichever is greater. Messages of older incarnations are fenced. A join by the same incarnation
+ * is a reconnect while the worker is LIVE; after DEAD it is refused with PS_EFENCED.
+ *
+ * A join brings the worker's clock and its last acknowledged push. If the shard has lost some of these
+ * pushes (a log that is not synced before the reply), the clock keeps other workers from waiting for a
+ * step that is over.
+ *
+ * If all workers of a job have left, died or been lost, the job starts afresh, with new settings, at
+ * the next join of a worker that has finished no step. Fenced incarnations stay fenced. A worker that
+ * has finished steps continues the earlier run.
+ *
+ * Leases and join deadlines end in membership_advance() only: a message that arrived before it counts.
+ */
+#ifndef SERVER_CORE_MEMBERSHIP_H
+#define SERVER_CORE_MEMBERSHIP_H
+
+#include <stdbool.h>
+
+#include "common/histogram.h"
+#include "common/status.h"
+#include "proto/table_spec.h"
+
+#define MEMBERSHIP_N_JOBS_MAX 64u
+#define MEMBERSHIP_N_WORKERS_MAX 1024u /* of one job */
+/* Clocks stay below this, so clock + bound cannot wrap. */
+#define MEMBERSHIP_CLOCK_END (UINT64_C(1) << 62)
+
+struct membership;
+struct job;
+struct shard_events;
+struct snapshot_writer;
+struct snapshot_reader;
+
+enum worker_state { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT, WORKER_DEAD, WORKER_LOST };
+
+struct worker {
+    struct job *job; /* borrowed */
+    uint32_t rank;
+    enum worker_state state;
+    char name[64];
+    uint64_t incarnation;
+    uint64_t fenced_below; /* a smaller incarnation is refused */
+    uint64_t clock;        /* steps finished */
+    uint64_t last_seq;     /* of the last push judged */
+    uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
+    int refused_status;
+    uint64_t last_seen_ms;
+    /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
+     * sent again, later messages of the worker do not count. */
+    bool is_behind;
+    /* Of its last join, in this process: messages of a connection that joined earlier no longer tell the
+     * worker's position. */
+    uint64_t join_number;
+    bool resumed; /* its last join was a reconnect of the same incarnation */
+    uint64_t
+        n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
+};
+
+struct job {
+    char name[TABLE_SPEC_NAME_MAX];
+    uint64_t run; /* a number of its own for each time that a job started (afresh) */
+    enum table_spec_mode mode; /* async, ssp, bsp */
+    uint32_t bound;
+    uint32_t n_workers;
+    struct worker *workers; /* owned, n_workers, by rank */
+    /* Pushes of clocks below this have changed rows; of later ones, none has. */
+    uint64_t reached;
+    uint64_t started_ms, join_deadline_ms;
+    uint64_t n_fenced, n_deaths, staleness_violations;
+    uint64_t n_lost;            /* the sum of its workers' */
+    struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
+};
+
+/* A join request. */
+struct membership_join {
+    const char *job;
+    uint32_t rank, n_workers;
+    uint64_t incarnation;
+    enum table_spec_mode mode;
+    uint32_t bound; /* of TABLE_SPEC_MODE_SSP; else it says nothing */
+    uint64_t clock; /* steps that it has finished */
+    /* Its last push that this shard acknowledged, maybe before a restart: the next one is the
+     * one behind it. */
+    uint64_t last_acked;
+    const char *name;
+};
+
+struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms);
+void membership_free(struct membership *r);
+
+/* *ret_worker is borrowed and keeps its address for the membership's life. A job that starts afresh
+ * keeps no old worker, so connections hold {job name, rank, incarnation} and call membership_find() for
+ * each message.
+ *
+ * -EBUSY: another process (by its name) has this rank and sent a message within half a lease; PS_EJOB:
+ * the job runs with other settings (err names which); PS_EFENCED; -ENOSPC (MEMBERSHIP_N_JOBS_MAX jobs
+ * have workers); -ENOMEM; -EAGAIN (the log is full); -EINVAL with a sentence. If no place is free, a job
+ * without counted workers gives its place to the new one. */
+int membership_join(struct membership *r, const struct membership_join *join, uint64_t now_ms,
+                    struct worker **ret_worker, struct err *err) MUST_CHECK;
+
+/* The worker, if this incarnation is the current one and LIVE; renews its lease. PS_EFENCED (counted) if
+ * it was declared dead, left, or has a newer incarnation; PS_ENOJOIN if there is no such job or rank. */
+int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
+                    uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
+
+/* The smallest incarnation of this rank that joins as a new one: sent with PS_EFENCED. The clock of the
+ * refused worker may be behind that of the rank's earlier process. */
+uint64_t membership_fence(const struct membership *r, const char *job, uint32_t rank);
+
+/* A pull reports that its worker has finished `clock` steps (its own clock, less the steps under way). A
+ * returning worker that another shard has moved up is moved up here too; else it would wait for itself.
+ * True if the clock moved; then call shard_advance(). Ignored: a clock past MEMBERSHIP_CLOCK_END, and one of a
+ * worker that is behind, because its push is still to come. */
+bool membership_advance_clock(struct worker *worker, uint64_t clock);
+
+void membership_leave(struct membership *r, struct worker *worker);
+
+/* True if this worker is counted: expected or live. */
+bool job_counts(const struct worker *w);
+
+/* The slowest counted worker's clock; without counted workers, the greatest clock that any had. */
+uint64_t job_min_clock(const struct job *job);
+
+/* True if every counted worker has finished step `clock`. */
+bool job_all_ticked(const struct job *job, uint64_t clock);
+
+/* True if any worker is counted. */
+bool job_is_alive(const struct job *job);
+
+/* Ends leases (silent for longer than lease_ms) and join deadlines that are over. True if a
+ * worker stopped counting. */
+bool membership_advance(struct membership *r, uint64_t now_ms);
+
+/* Workers that have left, died or been lost since the start. Waiters for a min clock check again when it
+ * changes. */
+uint64_t membership_n_gone(const struct membership *r);
+
+/* Sets the receiver of joins, ends and moved-up clocks (shard_events.h); NULL: none. Both are borrowed;
+ * *version is the shard's. */
+void membership_set_events(struct membership *r, const struct shard_events *events,
+                           const uint64_t *version);
+
+/* Replays an event of the log. A join is as membership_join(), but ignores leases; it was admitted before,
+ * so a refusal means that the log is wrong. The end of a worker is LEFT, DEAD or LOST (PS_ECORRUPT: it is
+ * not live, or was not expected). */
+int membership_replay_join(struct membership *r, const struct membership_join *join,
+                           uint64_t now_ms, struct err *err) MUST_CHECK;
+int membership_replay_end(struct membership *r, struct worker *worker, enum worker_state state)
+    MUST_CHECK;
+
+/* Borrowed, in any state; NULL: there is no such job or rank. */
+struct worker *membership_worker(struct membership *r, const char *job, uint32_t rank);
+
+/* Restarts all leases and join deadlines at now_ms, after a restart. */
+void membership_renew(struct membership *r, uint64_t now_ms);
+
+/* As bytes: all but times and statistics; snapshot_meta.h has the format. Without memory: w->no_memory. */
+void membership_encode(const struct membership *r, struct snapshot_writer *w);
+
+/* Decodes into a membership without jobs; all leases begin at now_ms. Every rule is checked, because the
+ * bytes are untrusted. PS_ECORRUPT or -ENOMEM: it has some of the jobs. */
+int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
+    MUST_CHECK;
+
+uint32_t membership_n_jobs(const struct membership *r);
+struct job *membership_job(struct membership *r, uint32_t i);
+const char *worker_state_name(enum worker_state state);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * Bytes that may be held: by a table, within what its shard may hold. Whoever is about to hold
+ * more takes first; what is taken is held, so `used` is the memory itself and not an estimate.
+ */
+#ifndef SERVER_CORE_MEMORY_BUDGET_H
+#define SERVER_CORE_MEMORY_BUDGET_H
+
+#include "common/base.h"
+#include "common/status.h"
+
+struct memory_budget {
+    struct memory_budget *parent; /* borrowed; NULL: this is the whole */
+    uint64_t used, max;           /* bytes; max 0: no limit of its own */
+};
+
+/* PS_EBUDGET and nothing taken if any level would be exceeded. */
+static inline int memory_budget_take(struct memory_budget *b, uint64_t n_bytes)
+{
+    for (const struct memory_budget *at = b; at; at = at->parent)
+        if (at->max && (at->used > at->max || n_bytes > at->max - at->used))
+            return PS_EBUDGET;
+    for (; b; b = b->parent)
+        b->used += n_bytes;
+    return 0;
+}
+
+static inline void memory_budget_give(struct memory_budget *b, uint64_t n_bytes)
+{
+    for (; b; b = b->parent)
+        b->used -= n_bytes;
+}
+
+#endif

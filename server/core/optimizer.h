@@ -1,0 +1,79 @@
+/*
+ * The interface of an optimizer, a table of functions, and the catalogue of all optimizers with the
+ * learning-rate schedule that they share.
+ *
+ * An optimizer is pure arithmetic on one row. It knows neither tables nor threads nor messages,
+ * and keeps nothing between calls: what it must remember about a row stands in the row, behind
+ * the weights; what it must know about the table (the step count t) is an argument.
+ *
+ *     optimizer         state of a row of dim weights
+ *     sgd               none
+ *     momentum          b[dim]
+ *     adagrad           s[dim]
+ *     rowwise_adagrad   s
+ *     adam              m[dim], v[dim]
+ *     ftrl              z[dim], n[dim]
+ *
+ * Weight decay is the same for all: g becomes g + weight_decay * w before anything else.
+ */
+#ifndef SERVER_CORE_OPTIMIZER_H
+#define SERVER_CORE_OPTIMIZER_H
+
+#include <stdbool.h>
+
+#include "common/base.h"
+#include "common/simd.h"
+#include "proto/table_spec.h"
+
+#define OPTIMIZER_N_DERIVED 6
+
+/* A float of a gradient, which may lie where a message has it: at any address, in bytes. */
+typedef float optimizer_gradient __attribute__((aligned(1), may_alias));
+
+/* What is the same for all rows of one push; made by optimizer_step_at(). */
+struct optimizer_step {
+    const struct optimizer_params *params; /* borrowed */
+    float lr;                              /* after the schedule */
+    uint64_t t;                            /* 1 for the table's first push; empty ones count */
+    bool dense; /* Adam: torch.optim.Adam's form, else SparseAdam's */
+    float
+        derived[OPTIMIZER_N_DERIVED]; /* the optimizer's own: prepare() made it of the above */
+};
+
+struct optimizer {
+    enum table_spec_optim id;
+
+    /* How many floats of state a row of `dim` weights carries. */
+    uint32_t (*state_floats)(uint32_t dim);
+
+    /* Fills step->derived from the rest of *step, once per push. NULL: there is nothing to
+     * fill. */
+    void (*prepare)(struct optimizer_step *step);
+
+    /* The state of a row whose weights have just been set. */
+    void (*init)(const float *restrict weights, float *restrict state, uint32_t dim,
+                 const struct optimizer_params *params);
+
+    /* One step on one row. The three arrays do not overlap. */
+    void (*step)(float *restrict weights, float *restrict state,
+                 const optimizer_gradient *restrict grad, uint32_t dim,
+                 const struct optimizer_step *step);
+};
+
+/* Static storage, or NULL. In the build that is the fastest here. */
+const struct optimizer *optimizer_find(enum table_spec_optim id);
+
+/* One of an optimizer's builds, all of which leave the same bits, for those who compare them;
+ * simd_runs(build). */
+const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd build);
+
+/* The learning rate at `clock`, by the formula at struct lr_schedule. */
+float optimizer_rate(float learning_rate, const struct lr_schedule *schedule, uint64_t clock);
+
+/* What all rows share when the table's t-th push (t from 1), of step `clock`, is applied.
+ * Borrows spec. */
+struct optimizer_step optimizer_step_at(const struct optimizer *optim,
+                                        const struct table_spec *spec, uint64_t clock,
+                                        uint64_t t);
+
+#endif

@@ -1,0 +1,491 @@
+/*
+ * Pulls (shard.h): sized, parked until the clocks allow, read and encoded in slices.
+ *
+ * A chunk of keys is found while the one before it has still to be encoded, and a row of it is
+ * prefetched for each row that is encoded. So a prefetch has the time of a chunk, and the row is near
+ * when its turn comes.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/core/bsp.h"
+#include "server/core/push_apply.h"
+#include "server/core/row_init.h"
+#include "server/core/section_check.h"
+#include "server/core/sync_point.h"
+#include "server/core/weights.h"
+
+#define NO_BOUND UINT64_MAX
+
+/* Rows of the answer. */
+#define AHEAD 8u
+
+/* Of a call of shard_pull_decode_keys(); a few hundred microseconds. */
+#define KNOW_KEYS 32768u
+
+/* Of one row; behind that the hardware has seen where it goes. */
+#define PREFETCH_BYTES_MAX 1024u
+
+/* --- readiness --- */
+
+int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
+                    size_t *ret_value_bytes, struct err *err)
+{
+    size_t head_bytes, total = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct section *sent = &pull->sections[i];
+        struct shard_section section;
+
+        if ((status = section_check_table(s, sent, &section, err)) != 0 ||
+            (status = section_check_codec(&section, err)) != 0 ||
+            (status = section_check_count(&section, err)) != 0)
+            return status;
+        head_bytes = sent->state ? section_state_bytes(sent->n_keys) : 0;
+        if (head_bytes > max_bytes - total ||
+            sent->n_keys > (max_bytes - total - head_bytes) / section.row_bytes)
+            return err_set(
+                err, PS_ETOOBIG,
+                "table %s: %" PRIu32 " rows of %zu bytes do not fit in an answer of %zu bytes",
+                section.entry->table.spec.name, sent->n_keys, section.row_bytes, max_bytes);
+        ret_value_bytes[i] = head_bytes + sent->n_keys * section.row_bytes;
+        total += ret_value_bytes[i];
+    }
+    return 0;
+}
+
+/* How many clocks a worker of the job may be ahead of min clock when it reads this table. */
+static uint64_t table_bound(const struct shard_entry *entry, const struct job *job)
+{
+    switch (shard_mode_of(entry, job)) {
+    case TABLE_SPEC_MODE_BSP:
+        return 0;
+    case TABLE_SPEC_MODE_SSP:
+        return entry->table.spec.mode == TABLE_SPEC_MODE_SSP ? entry->table.spec.bound
+                                                             : job->bound;
+    case TABLE_SPEC_MODE_JOB:
+    case TABLE_SPEC_MODE_ASYNC:
+    case TABLE_SPEC_MODE_END:
+        break;
+    }
+    return NO_BOUND;
+}
+
+/* The strictest of the tables asked for. */
+static uint64_t bound_of(const struct shard *s, const struct job *job, const struct pull *pull)
+{
+    uint64_t strictest = NO_BOUND;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+        /* NULL: the plan has refused it. */
+        uint64_t bound = entry ? table_bound(entry, job) : NO_BOUND;
+
+        if (bound < strictest)
+            strictest = bound;
+    }
+    return strictest;
+}
+
+static bool has_lockstep(const struct shard *s, const struct job *job, const struct pull *pull)
+{
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+
+        if (entry && shard_mode_of(entry, job) == TABLE_SPEC_MODE_BSP)
+            return true;
+    }
+    return false;
+}
+
+uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
+                          bool *ret_is_sync_point)
+{
+    uint64_t bound = bound_of(s, job, pull), met = sync_point_met(s, job, pull->clock);
+    uint64_t needs = pull->clock > bound ? pull->clock - bound : 0;
+
+    *ret_is_sync_point = met > needs;
+    return *ret_is_sync_point ? met : needs;
+}
+
+bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
+{
+    bool is_sync_point;
+
+    if (!worker)
+        return true;
+    if (job_min_clock(worker->job) < shard_pull_needs(s, worker->job, pull, &is_sync_point))
+        return false;
+    return !has_lockstep(s, worker->job, pull) || !bsp_is_behind(s, worker->job);
+}
+
+/* --- reading --- */
+
+struct chunk {
+    uint32_t n;
+    uint64_t keys[SHARD_CHUNK_MAX];
+    struct row *rows[SHARD_CHUNK_MAX];
+};
+
+static bool is_sent_as_stored(enum table_spec_storage storage, enum codec_id codec)
+{
+    return (storage == TABLE_SPEC_FP32 && codec == CODEC_FP32) ||
+           (storage == TABLE_SPEC_BF16 && codec == CODEC_BF16) ||
+           (storage == TABLE_SPEC_FP16 && codec == CODEC_FP16);
+}
+
+static void put_bytes(struct shard_pull_op *run, const void *src, size_t n_bytes)
+{
+    memcpy(run->dst, src, n_bytes);
+    run->dst += n_bytes;
+    run->value_bytes[run->at] += n_bytes;
+}
+
+static uint8_t state_flags(const struct shard *s, const struct shard_entry *entry)
+{
+    uint8_t limited = s->budget.max || entry->budget.max ? SECTION_STATE_LIMITED : 0;
+    uint8_t empty = table_n_rows(entry->table.rows) ? 0 : SECTION_STATE_EMPTY;
+
+    return limited | empty;
+}
+
+/* What stands before the rows, if they come with their state (section.h). */
+static void put_state_head(const struct shard *s, struct shard_pull_op *run)
+{
+    const struct section *sent = run->section.sent;
+    const struct shard_entry *entry = run->section.entry;
+    uint8_t flags = state_flags(s, entry);
+    size_t n_bytes = section_state_bytes(sent->n_keys) - SECTION_STATE_HEAD_BYTES;
+
+    put_bytes(run, &entry->table.n_pushes, sizeof entry->table.n_pushes);
+    put_bytes(run, &flags, sizeof flags);
+    run->present = run->dst;
+    memset(run->dst, 0, n_bytes);
+    run->dst += n_bytes;
+    run->value_bytes[run->at] += n_bytes;
+}
+
+static int open_section(const struct shard *s, struct shard_pull_op *run, struct err *err)
+{
+    const struct section *sent = &run->pull->sections[run->at];
+    struct shard_section *section = &run->section;
+    int status;
+
+    if (run->is_open)
+        return 0;
+    if ((status = section_check_table(s, sent, section, err)) != 0 ||
+        (status = section_check_codec(section, err)) != 0)
+        return status;
+    run->is_open = true;
+    run->copies = is_sent_as_stored(section->entry->table.spec.storage, section->codec->id);
+    run->n_read = 0;
+    run->value_bytes[run->at] = 0;
+    if (sent->state)
+        put_state_head(s, run);
+    return section_check_open(section, err);
+}
+
+static void copy_known(struct shard_pull_op *run, struct chunk *ret)
+{
+    memcpy(ret->keys, run->known, ret->n * sizeof *run->known);
+    run->known += ret->n;
+    run->section.keys.n_left -= ret->n;
+}
+
+/* The order of keys and whose they are is held here, not in the plan: so a pull's keys are read
+ * once. */
+static int fetch(struct shard *s, struct shard_pull_op *run, struct chunk *ret, struct err *err)
+{
+    const struct shard_entry *entry = run->section.entry;
+    uint32_t n = shard_chunk(entry), n_left = run->section.keys.n_left;
+    uint64_t wrong_key;
+    int status;
+
+    ret->n = n < n_left ? n : n_left;
+    if (run->known) {
+        copy_known(run, ret);
+    } else {
+        status = section_check_keys(s, &run->section, ret->n, ret->keys, &wrong_key, err);
+        if (status)
+            return status;
+    }
+    push_apply_first(s, entry, ret->keys, ret->n);
+    table_find_batch(entry->table.rows, ret->keys, ret->n, ret->rows);
+    return 0;
+}
+
+/* A row's weights as they are stored, or would be if it were there. */
+static const void *payload_of(struct shard *s, const struct table_spec *spec, uint64_t key,
+                              const struct row *row)
+{
+    if (row)
+        return row->floats;
+    row_init_row(spec, key, s->values);
+    if (spec->storage == TABLE_SPEC_FP32)
+        return s->values;
+    weights_set(spec->storage, s->values, spec->dim, s->gradient);
+    return s->gradient;
+}
+
+static void encode(struct shard *s, const struct shard_pull_op *run, const void *payload,
+                   uint8_t *dst)
+{
+    const struct shard_section *section = &run->section;
+    const struct table_spec *spec = &section->entry->table.spec;
+    const float *weights = payload;
+
+    if (run->copies) {
+        memcpy(dst, payload, section->row_bytes);
+        return;
+    }
+    if (spec->storage != TABLE_SPEC_FP32) {
+        weights_load(spec->storage, payload, spec->dim, s->values);
+        weights = s->values;
+    }
+    section->codec->encode(weights, spec->dim, section->sent->k, dst);
+}
+
+/* Nearer than finding it has brought it; all but the first line, which that has read. */
+static void prefetch_row(const struct row *row, size_t n_bytes)
+{
+    const char *bytes = (const char *)row;
+
+    for (size_t at = 64; at < n_bytes; at += 64)
+        __builtin_prefetch(bytes + at, 0);
+    __builtin_prefetch(bytes + n_bytes - 1, 0);
+}
+
+/* Of where a row is going to be written; hardware looks ahead no further than a page. */
+static void prefetch_space(const uint8_t *dst, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += 64)
+        __builtin_prefetch(dst + at, 1);
+}
+
+static void emit(struct shard *s, struct shard_pull_op *run, const struct chunk *c,
+                 const struct chunk *next)
+{
+    const struct table_spec *spec = &run->section.entry->table.spec;
+    size_t n_bytes = sizeof(struct row) + run->section.entry->table.weights_bytes;
+    size_t row_bytes = run->section.row_bytes, space_bytes = row_bytes;
+
+    if (n_bytes > PREFETCH_BYTES_MAX)
+        n_bytes = PREFETCH_BYTES_MAX;
+    if (space_bytes > PREFETCH_BYTES_MAX)
+        space_bytes = PREFETCH_BYTES_MAX;
+    for (uint32_t i = 0; i < c->n; i++, run->dst += row_bytes) {
+        prefetch_space(run->dst + AHEAD * row_bytes, space_bytes);
+        if (i < next->n && next->rows[i])
+            prefetch_row(next->rows[i], n_bytes);
+        encode(s, run, payload_of(s, spec, c->keys[i], c->rows[i]), run->dst);
+    }
+    run->value_bytes[run->at] += c->n * row_bytes;
+}
+
+/* The rows that are there, whole. */
+static void emit_state(struct shard_pull_op *run, const struct chunk *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint32_t at = run->n_read + i;
+
+        if (!c->rows[i])
+            continue;
+        run->present[at / 8] = (uint8_t)(run->present[at / 8] | 1u << at % 8);
+        put_bytes(run, c->rows[i]->floats, run->section.row_bytes);
+    }
+}
+
+/* Of one section, for about *n_bytes of rows. */
+static int read_section(struct shard *s, struct shard_pull_op *run, uint64_t *n_bytes,
+                        struct err *err)
+{
+    const uint32_t cost = shard_row_cost(run->section.entry);
+    struct chunk chunks[2];
+    uint32_t at = 0;
+    int status = fetch(s, run, &chunks[0], err);
+
+    while (!status && chunks[at].n) {
+        struct chunk *next = &chunks[1 - at];
+        uint64_t used = (uint64_t)chunks[at].n * cost;
+
+        *n_bytes -= used < *n_bytes ? used : *n_bytes;
+        next->n = 0;
+        if (*n_bytes && run->section.keys.n_left)
+            status = fetch(s, run, next, err);
+        if (!status && run->section.sent->state)
+            emit_state(run, &chunks[at]);
+        else if (!status)
+            emit(s, run, &chunks[at], next);
+        run->n_read += chunks[at].n;
+        at = 1 - at;
+    }
+    return status;
+}
+
+int shard_pull_more(struct shard *s, struct shard_pull_op *run, struct err *err)
+{
+    uint64_t n_bytes = SHARD_SLICE_BYTES;
+
+    while (!run->done && n_bytes) {
+        int status = open_section(s, run, err);
+
+        if (!status)
+            status = read_section(s, run, &n_bytes, err);
+        if (status)
+            return status;
+        if (run->section.keys.n_left)
+            continue;
+        run->is_open = false;
+        run->at++;
+        run->done = run->at == run->pull->n_sections;
+    }
+    return 0;
+}
+
+/* n keys at most; how many in *n. */
+static int know_some(struct shard *s, struct shard_pull_op *run, uint64_t *keys, uint32_t *n,
+                     struct err *err)
+{
+    const struct section *sent = &run->pull->sections[run->at];
+    struct shard_section *section = &run->section;
+    uint64_t wrong_key;
+    int status = 0;
+
+    if (!run->is_open)
+        status = section_check_table(s, sent, section, err);
+    if (!status && !run->is_open)
+        status = section_check_open(section, err);
+    if (status)
+        return status;
+    run->is_open = true;
+    if (*n > run->section.keys.n_left)
+        *n = run->section.keys.n_left;
+    return section_check_keys(s, section, *n, keys, &wrong_key, err);
+}
+
+int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *run, uint64_t *keys,
+                           struct err *err)
+{
+    uint32_t n_left = KNOW_KEYS, n;
+    int status;
+
+    for (; n_left && run->at < run->pull->n_sections; n_left -= n) {
+        n = n_left;
+        status = know_some(s, run, keys + run->n_known, &n, err);
+        if (status)
+            return status;
+        run->n_known += n;
+        if (run->section.keys.n_left)
+            continue;
+        run->is_open = false;
+        run->at++;
+    }
+    if (run->at == run->pull->n_sections) {
+        run->at = 0;
+        run->known = keys;
+    }
+    return 0;
+}
+
+/* --- begin and end --- */
+
+/* What was really given is measured here, and not by what shard_pull_ready() let through. */
+static void count_staleness(const struct shard *s, const struct worker *worker,
+                            const struct pull *pull, uint64_t min_clock)
+{
+    uint64_t ahead = pull->clock > min_clock ? pull->clock - min_clock : 0;
+
+    histogram_record(&worker->job->staleness, ahead);
+    if (ahead > bound_of(s, worker->job, pull))
+        worker->job->staleness_violations++;
+}
+
+static void count_sections(struct shard *s, const struct shard_pull_op *run)
+{
+    s->counters.pulls++;
+    for (uint32_t i = 0; i < run->pull->n_sections; i++) {
+        const struct section *section = &run->pull->sections[i];
+
+        s->tables[section->table_id]->table.rows_pulled += section->n_keys;
+        s->counters.rows_pulled += section->n_keys;
+        s->counters.value_bytes_out[section->codec] += run->value_bytes[i];
+    }
+}
+
+void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
+                      uint8_t *dst, struct shard_pull_op *ret)
+{
+    ret->pull = pull;
+    ret->min_clock = worker ? job_min_clock(worker->job) : 0;
+    ret->version = s->version;
+    ret->dst = dst;
+    ret->at = 0;
+    ret->is_open = false;
+    ret->known = NULL;
+    ret->n_known = 0;
+    ret->done = pull->n_sections == 0;
+}
+
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *run)
+{
+    count_sections(s, run);
+    if (worker)
+        count_staleness(s, worker, run->pull, run->min_clock);
+}
+
+bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+
+        if (entry)
+            n_bytes += (uint64_t)pull->sections[i].n_keys * shard_row_cost(entry);
+    }
+    return n_bytes > SHARD_SLICE_BYTES;
+}
+
+/* Rows are read until they cost a slice, and to the end of the last chunk. */
+size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull)
+{
+    uint64_t cost_max = 0, n_bytes = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+        uint64_t cost = (uint64_t)shard_chunk(entry) * shard_row_cost(entry);
+
+        if (cost > cost_max)
+            cost_max = cost;
+    }
+    for (uint32_t i = 0; i < pull->n_sections; i++) {
+        const struct section *section = &pull->sections[i];
+        const struct shard_entry *entry = shard_entry_at(s, section->table_id);
+        size_t row_bytes =
+            codec_by_id((uint32_t)section->codec)->row_bytes(entry->table.spec.dim, section->k);
+        uint64_t most =
+            ((SHARD_SLICE_BYTES + cost_max) / shard_row_cost(entry) + 1) * row_bytes;
+
+        if (most > n_bytes)
+            n_bytes = most;
+    }
+    return n_bytes;
+}
+
+int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
+               uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
+{
+    struct shard_pull_op run;
+    int status = 0;
+
+    shard_pull_begin(s, worker, pull, dst, &run);
+    while (!run.done && !status)
+        status = shard_pull_more(s, &run, err);
+    if (status)
+        return status;
+    *ret_min_clock = run.min_clock;
+    *ret_version = run.version;
+    shard_pull_end(s, worker, &run);
+    return 0;
+}

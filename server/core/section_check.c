@@ -1,0 +1,169 @@
+#include "server/core/section_check.h"
+
+#include <inttypes.h>
+
+#include "proto/placement.h"
+
+int section_check_table(const struct shard *s, const struct section *sent,
+                        struct shard_section *ret, struct err *err)
+{
+    ret->sent = sent;
+    ret->entry = shard_entry_at(s, sent->table_id);
+    if (!ret->entry)
+        return err_set(err, PS_ENOTABLE,
+                       "no table has number %" PRIu32 ": this shard has %" PRIu32 " tables",
+                       sent->table_id, s->n_tables);
+    return 0;
+}
+
+int section_check_codec(struct shard_section *section, struct err *err)
+{
+    const struct section *sent = section->sent;
+    const struct table_spec *spec = &section->entry->table.spec;
+    const struct codec *codec = codec_by_id((uint32_t)sent->codec);
+
+    if (!codec)
+        return err_set(err, PS_ECODEC, "table %s: no codec has number %u", spec->name,
+                       (unsigned)sent->codec);
+    if (codec->id == CODEC_TOPK && (sent->k == 0 || sent->k > spec->dim))
+        return err_set(err, PS_ECODEC,
+                       "table %s: topk keeps %" PRIu32
+                       " values of a row; expected 1 to %" PRIu32,
+                       spec->name, sent->k, spec->dim);
+    if (sent->state && codec->id != CODEC_FP32)
+        return err_set(err, PS_ECODEC,
+                       "table %s: state is asked for as it is stored, not as %s", spec->name,
+                       codec->name);
+    section->codec = codec;
+    section->row_bytes = sent->state ? section->entry->table.payload_bytes
+                                     : codec->row_bytes(spec->dim, sent->k);
+    return 0;
+}
+
+int section_check_count(const struct shard_section *section, struct err *err)
+{
+    const struct section *sent = section->sent;
+
+    if (sent->n_keys > sent->key_bytes)
+        return err_set(err, PS_ECOUNT, "table %s: %" PRIu32 " keys cannot stand in %zu bytes",
+                       section->entry->table.spec.name, sent->n_keys, sent->key_bytes);
+    return 0;
+}
+
+static int check_width(const struct shard_section *section, struct err *err)
+{
+    const struct section *sent = section->sent;
+    const struct table_spec *spec = &section->entry->table.spec;
+
+    if (sent->value_bytes != (uint64_t)sent->n_keys * section->row_bytes)
+        return err_set(err, PS_EWIDTH,
+                       "table %s: %zu bytes of values for %" PRIu32
+                       " rows of %zu bytes (dim %" PRIu32 ", %s)",
+                       spec->name, sent->value_bytes, sent->n_keys, section->row_bytes,
+                       spec->dim, section->codec->name);
+    return 0;
+}
+
+static int refuse_keys(const struct shard_section *section, int status, struct err *err)
+{
+    return err_set(err, status, "table %s: %s (%" PRIu32 " keys in %zu bytes)",
+                   section->entry->table.spec.name, status_text(status), section->sent->n_keys,
+                   section->sent->key_bytes);
+}
+
+int section_check_open(struct shard_section *section, struct err *err)
+{
+    const struct section *sent = section->sent;
+    int status =
+        key_codec_reader_init(&section->keys, sent->keys, sent->key_bytes, sent->n_keys);
+
+    return status ? refuse_keys(section, status, err) : 0;
+}
+
+int section_check_sizes(struct shard_section *section, struct err *err)
+{
+    int status = section_check_codec(section, err);
+
+    if (!status)
+        status = section_check_count(section, err);
+    if (!status)
+        status = check_width(section, err);
+    return status ? status : section_check_open(section, err);
+}
+
+static int check_blocks(const struct shard_entry *entry, const uint64_t *keys, uint32_t n_keys,
+                        uint64_t *ret_key, struct err *err)
+{
+    uint32_t i = 0;
+
+    /* Ascending: the last one is the greatest. */
+    if (!entry->key_end || n_keys == 0 || keys[n_keys - 1] < entry->key_end)
+        return 0;
+    while (keys[i] < entry->key_end)
+        i++;
+    *ret_key = keys[i];
+    return err_set(err, PS_ESHARD, "table %s has blocks 0 to %" PRIu64 ", not %" PRIu64,
+                   entry->table.spec.name, entry->key_end - 1, keys[i]);
+}
+
+static int refuse_owner(const struct shard *s, const struct shard_entry *entry,
+                        const uint64_t *keys, uint64_t *ret_key, struct err *err)
+{
+    uint32_t owner, i = 0;
+
+    while ((owner = placement_shard(keys[i], entry->salt, s->config.n_shards)) ==
+           s->config.shard)
+        i++;
+    *ret_key = keys[i];
+    return err_set(err, PS_ESHARD,
+                   "table %s: key %" PRIu64 " belongs to shard %" PRIu32 ", this is %" PRIu32,
+                   entry->table.spec.name, keys[i], owner, s->config.shard);
+}
+
+static int check_owner(const struct shard *s, const struct shard_entry *entry,
+                       const uint64_t *keys, uint32_t n_keys, uint64_t *ret_key,
+                       struct err *err)
+{
+    const uint32_t n_shards = s->config.n_shards, shard = s->config.shard;
+    uint32_t wrong = 0;
+
+    if (n_shards == 1)
+        return 0;
+    for (uint32_t i = 0; i < n_keys; i++)
+        wrong |= placement_shard(keys[i], entry->salt, n_shards) ^ shard;
+    return wrong ? refuse_owner(s, entry, keys, ret_key, err) : 0;
+}
+
+int section_check_keys(const struct shard *s, struct shard_section *section, uint32_t n,
+                       uint64_t *ret_keys, uint64_t *ret_key, struct err *err)
+{
+    const struct shard_entry *entry = section->entry;
+    int status = key_codec_reader_next(&section->keys, n, ret_keys);
+
+    if (status)
+        return refuse_keys(section, status, err);
+    status = check_blocks(entry, ret_keys, n, ret_key, err);
+    return status ? status : check_owner(s, entry, ret_keys, n, ret_key, err);
+}
+
+int section_check_values(const struct shard_section *section, const uint64_t *keys,
+                         uint32_t from, uint32_t n, uint64_t *ret_key, struct err *err)
+{
+    const struct section *sent = section->sent;
+    const struct table_spec *spec = &section->entry->table.spec;
+    uint32_t i = from > sent->n_finite ? from : sent->n_finite;
+    const uint8_t *src = sent->values + i * section->row_bytes;
+    int status = 0;
+
+    for (; i < from + n && !status; i++, src += section->row_bytes)
+        status = section->codec->check(src, spec->dim, sent->k);
+    if (!status)
+        return 0;
+    *ret_key = keys[i - 1];
+    if (status == PS_ENAN)
+        return err_set(err, status,
+                       "table %s: the row of key %" PRIu64 " holds NaN or infinity", spec->name,
+                       *ret_key);
+    return err_set(err, status, "table %s: the row of key %" PRIu64 " is not what %s writes",
+                   spec->name, *ret_key, section->codec->name);
+}

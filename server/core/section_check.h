@@ -1,0 +1,39 @@
+/*
+ * A section of a pull or push against the table that it names. Every function here refuses with a status
+ * and a sentence, and changes nothing but its outputs. struct shard_section carries what is known of the
+ * section from one check to the next.
+ */
+#ifndef SERVER_CORE_SECTION_CHECK_H
+#define SERVER_CORE_SECTION_CHECK_H
+
+#include "server/core/shard_internal.h"
+
+/* Sets ret->sent and ret->entry. PS_ENOTABLE. */
+int section_check_table(const struct shard *s, const struct section *sent,
+                        struct shard_section *ret, struct err *err) MUST_CHECK;
+
+/* Sets codec and row_bytes. PS_ECODEC: unknown codec, k out of range, or state in another codec than fp32. */
+int section_check_codec(struct shard_section *section, struct err *err) MUST_CHECK;
+
+/* Can as many keys stand in the section's bytes as it says? Before memory for them is reserved. PS_ECOUNT. */
+int section_check_count(const struct shard_section *section, struct err *err) MUST_CHECK;
+
+/* Begins to read the section's keys. PS_ECOUNT. */
+int section_check_open(struct shard_section *section, struct err *err) MUST_CHECK;
+
+/* Of a push: codec and count as above; the bytes of values are those of n_keys rows; then opens its
+ * keys. PS_ECODEC, PS_ECOUNT, PS_EWIDTH. */
+int section_check_sizes(struct shard_section *section, struct err *err) MUST_CHECK;
+
+/* ret_keys[0 .. n): the next ones, ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,
+ * PS_ESHARD; *ret_key is then the first wrong key where one is known. */
+int section_check_keys(const struct shard *s, struct shard_section *section, uint32_t n,
+                       uint64_t *ret_keys, uint64_t *ret_key, struct err *err) MUST_CHECK;
+
+/* Rows [from, from + n) of the values are what the codec writes, and finite; `keys` are the section's
+ * from its first. PS_ECODEC, PS_ENAN; *ret_key as above. */
+int section_check_values(const struct shard_section *section, const uint64_t *keys,
+                         uint32_t from, uint32_t n, uint64_t *ret_key, struct err *err)
+    MUST_CHECK;
+
+#endif

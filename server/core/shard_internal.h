@@ -1,0 +1,244 @@
+/*
+ * The struct behind shard.h, and its invariants. Its files, from the interface down: shard_life.c (life,
+ * tables), push.c (the push state machine), pull.c (pulls), bsp.c (pushes held for lock step),
+ * section_check.c (a section against its table), push_apply.c (changed rows), row_admission.c (does a key
+ * get a row), pending_rows.c (rows still to change), shard_log_events.c (redo events). snapshot_scan.h and
+ * replay.h are interfaces of their own.
+ *
+ * Invariants:
+ *   1. Every row's key routes to this shard; a dense table's keys are below n_blocks.
+ *   2. No NaN and no Inf that a peer sent reaches a row.
+ *   3. A worker's last_seq is the number of its last acknowledged push; all before it are acknowledged too.
+ *   4. held_bytes is the sum of n_bytes over all held pushes of all queues.
+ *   5. A row that a committed push has still to change is not removed, and no reader finds it before it
+ *      is changed.
+ */
+#ifndef SERVER_CORE_SHARD_INTERNAL_H
+#define SERVER_CORE_SHARD_INTERNAL_H
+
+#include "common/bytes.h"
+#include "proto/codec_catalog.h"
+#include "proto/key_codec.h"
+#include "server/core/count_min.h"
+#include "server/core/optimizer.h"
+#include "server/core/shard.h"
+#include "server/core/shard_events.h"
+#include "server/core/version_age.h"
+
+#define SHARD_SCRATCH_KEEP_BYTES ((size_t)1 << 20) /* of each scratch buffer, between calls */
+#define SHARD_KEY_COST 128u /* bytes of a slice, at least, that a key takes */
+#define SHARD_CHUNK_MAX 128u
+
+#define SHARD_TURNOVER_RUNS 16u
+
+/* A run of a job and the greatest clock that it has pushed. */
+struct shard_turnover_run {
+    uint64_t run, clock; /* run 0: none */
+};
+
+/* What a shard remembers to decide which rows of a table come and go: row_admission.c decides about
+ * new rows and evictions, expire.c about rows that expire. Values only. */
+struct shard_turnover {
+    /* The table's clock: how many clocks its pushes have gone forward since this shard began,
+     * those of several jobs added up. So a job that begins at 0 again moves it on. */
+    uint64_t clock;
+    struct shard_turnover_run runs[SHARD_TURNOVER_RUNS];
+
+    struct count_min *sketch; /* owned; NULL until the first push of an absent key */
+    uint64_t half;            /* number of the half-window that it is in */
+
+    struct version_age idle, ttl; /* of clocks, of milliseconds */
+
+    /* The hand that looks for victims: the next row number; at or below what they go; how many
+     * numbers are left of its round with that threshold; how often one was chosen. */
+    uint64_t hand, threshold, hand_left, n_thresholds;
+    uint64_t barren; /* the push (s->mark) for which nobody was found who may go */
+    /* Touches are halved, once for every so many pushes of each row: when the table's
+     * rows_pushed was so much that began last; numbers that the hand has still to do. */
+    uint64_t aged_at, age_left;
+
+    /* The sweep's pass. */
+    uint64_t at;        /* the next row number */
+    uint64_t beyond;    /* what the horizons said when it began */
+    uint64_t rare_from; /* clock at which the next pass of the rare rule may begin */
+    bool sweeps, rare;  /* a pass is under way; it is one of the rare rule */
+};
+
+/* A table and what its specification means to this shard. */
+struct shard_entry {
+    struct shard_table table;
+    const struct optimizer *optim; /* static */
+    uint64_t salt;                 /* for placement_shard() */
+    uint64_t key_end;              /* dense: number of blocks; sparse: 0, any key */
+    uint64_t mark;                 /* s->mark of the last push that named it */
+    struct memory_budget budget;   /* of its rows, index and sketch; parent: the shard's */
+    struct shard_turnover turnover;
+    struct pending_rows *changing; /* by pushes that have taken effect; borrowed */
+    struct bytes
+        gone; /* owned: keys of rows that went since the last cut (shard_log_events.h) */
+};
+
+/* The rows of one table that a push changes, in the order of their keys. The arrays are scratch
+ * of whoever works on them. */
+struct pending_rows {
+    struct shard_entry *entry;
+    struct pending_rows *next; /* in entry->changing */
+    uint64_t *keys;            /* n_keys ascending */
+    uint8_t *marks; /* a bit for each that was changed before its turn; NULL where none is */
+    uint32_t n_keys, n_done;
+};
+
+/* A section of a push. */
+struct push_section {
+    struct shard_section in;
+    bool waits; /* a gradient of a lock-step table: held until its clock is complete */
+    struct pending_rows rows;   /* rows.n_done: those that the phase is through with */
+    struct optimizer_step step; /* of a gradient, once the push applies */
+};
+
+/* What is wrong with a push, and where. */
+struct push_fault {
+    struct err err;
+    const struct shard_entry *entry; /* NULL: the push as a whole */
+    uint64_t key;
+};
+
+/*
+ * A push on its way, in slices:
+ *
+ *     IDLE     no push
+ *     CHECK    keys and values are held against the tables
+ *     APPLY    it has taken effect: version, number, tick are given; rows are found or made,
+ *              and change, in any order
+ *     DONE     `result` holds the status
+ *
+ * A fault in CHECK leads to DONE, with nothing left behind but the refusal. In APPLY there is
+ * none: a key of a sparse table for which there is no memory gets no row, and is counted.
+ */
+enum push_phase { PUSH_IDLE, PUSH_CHECK, PUSH_APPLY, PUSH_DONE };
+
+struct bsp_held; /* bsp.h */
+
+struct push_op {
+    enum push_phase phase;
+    const struct push *push; /* borrowed, like the worker */
+    struct worker *worker;
+    uint32_t section; /* the phase is at this one of push->n_sections */
+    struct push_section sections[SECTIONS_MAX];
+    uint64_t version;      /* of the rows that it changes */
+    struct bsp_held *held; /* between its copy and its place in the queue: owned */
+    struct push_fault fault;
+    int status; /* shard_push()'s */
+    struct shard_push_result result;
+    struct bytes keys, marks; /* owned: the sections' arrays */
+};
+
+struct bsp_queue;        /* bsp.h */
+struct replay_decisions; /* replay_decisions.h */
+struct snapshot_scan;    /* snapshot_scan.h */
+struct row_provenance_push;
+
+/* Rows that went or were aged and are still to be told of, all of one table (shard_log_events.h). */
+struct shard_telling {
+    const struct shard_entry *entry;
+    uint32_t n_gone, n_aged;
+    uint64_t gone[SHARD_EVENT_ROWS_MAX], aged[SHARD_EVENT_ROWS_MAX];
+    uint8_t touches[SHARD_EVENT_ROWS_MAX];
+};
+
+/* What a delta is a delta to (snapshot_scan.h). */
+struct shard_base {
+    bool counts;      /* rows that go are noted, since the last cut or the scan under way */
+    bool is_there;    /* there is a cut, and all that has gone since is known */
+    uint64_t version; /* of that cut */
+    uint64_t n_gone;  /* noted, of all tables */
+};
+
+struct shard {
+    struct shard_config config;
+    struct membership *membership;                  /* owned */
+    struct shard_entry *tables[SHARD_N_TABLES_MAX]; /* owned, by id */
+    uint32_t n_tables;
+    uint32_t n_bsp_tables;       /* whose own mode is lock step, whatever the job's */
+    struct memory_budget budget; /* rows, index and sketches of all tables */
+    uint32_t sweeps_table;       /* whose turn it is (expire.h) */
+    uint64_t version;
+    uint64_t mark;   /* counts pushes looked at */
+    uint64_t n_gone; /* of the membership, when pulls were last told to look again */
+    struct shard_counters counters;
+    struct shard_refusal refusal;
+    struct bsp_queue *queues;        /* owned */
+    struct bsp_queue *pooled_queues; /* owned: of no pushes, for jobs to come */
+    uint64_t held_bytes;
+    struct bsp_held *pooled_held; /* owned: let go, for pushes to come */
+    uint64_t pooled_bytes;        /* theirs */
+
+    struct row_provenance_push
+        *pushes; /* owned: ROW_PROVENANCE_PUSHES, by version (row_provenance.h) */
+
+    const struct shard_events *events; /* borrowed; NULL: none */
+    struct shard_telling telling;
+    struct replay_decisions *replay; /* borrowed; set while a log is replayed, else NULL */
+    struct shard_base base;
+    struct snapshot_scan *scan; /* the one under way, borrowed, or NULL */
+
+    /* small: pushes that are done in one call; large: the one that goes on in slices. */
+    struct push_op small, large;
+
+    /* Scratch of one call: grows to what it needs; what is large goes with the call. */
+    struct bytes keys, contributions, batches;
+    float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
+};
+
+/* Room for n items at the beginning of a scratch buffer, or NULL. What was there is lost. */
+static inline void *shard_scratch(struct bytes *b, uint64_t n, size_t item_bytes)
+{
+    return bytes_reserve(b, (size_t)n * item_bytes + 1);
+}
+
+/* Gives back what a rare large message has made scratch grow to. */
+static inline void shard_trim(struct bytes *b)
+{
+    if (b->cap_bytes > SHARD_SCRATCH_KEEP_BYTES)
+        bytes_deinit(b);
+}
+
+static inline bool pending_rows_mark_is_set(const struct pending_rows *b, uint32_t i)
+{
+    return b->marks[i / 8] >> i % 8 & 1;
+}
+
+static inline void pending_rows_mark_set(struct pending_rows *b, uint32_t i)
+{
+    b->marks[i / 8] = (uint8_t)(b->marks[i / 8] | 1u << i % 8);
+}
+
+/* What a row costs of a slice, SHARD_SLICE_BYTES: its bytes, or as many as its key is worth. */
+static inline uint32_t shard_row_cost(const struct shard_entry *entry)
+{
+    uint32_t n_bytes = (uint32_t)sizeof(struct row) + entry->table.payload_bytes;
+
+    return n_bytes > SHARD_KEY_COST ? n_bytes : SHARD_KEY_COST;
+}
+
+/* Rows that are worked on together: they stay in the cache from one step to the next. */
+static inline uint32_t shard_chunk(const struct shard_entry *entry)
+{
+    uint32_t n = SHARD_SLICE_BYTES / 16 / shard_row_cost(entry);
+
+    return n < 1 ? 1 : n < SHARD_CHUNK_MAX ? n : SHARD_CHUNK_MAX;
+}
+
+static inline struct shard_entry *shard_entry_at(const struct shard *s, uint32_t id)
+{
+    return id < s->n_tables ? s->tables[id] : NULL;
+}
+
+/* How consistent a table is for a job: as it says itself, or as the job does. */
+static inline enum table_spec_mode shard_mode_of(const struct shard_entry *entry,
+                                                 const struct job *job)
+{
+    return entry->table.spec.mode == TABLE_SPEC_MODE_JOB ? job->mode : entry->table.spec.mode;
+}
+
+#endif

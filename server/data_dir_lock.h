@@ -1,0 +1,26 @@
+/* One psd to a data directory: a lock that ends with the process, however that ends. */
+#ifndef SERVER_DATA_DIR_LOCK_H
+#define SERVER_DATA_DIR_LOCK_H
+
+#include <stdbool.h>
+
+#include "common/status.h"
+
+struct data_dir_lock {
+    const char *data_dir; /* borrowed */
+    int fd;               /* -1: not taken */
+    bool is_new;          /* the directory was made for it */
+};
+
+/* Makes the directory when it is not there. A sentence when another process has the lock, or the directory
+ * cannot be written to; *ret is not taken then. */
+int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struct err *err)
+    MUST_CHECK;
+
+/* Gives it back. One that is not taken is fine. */
+void data_dir_lock_release(struct data_dir_lock *lock);
+
+/* The same for who has failed: a directory that was made for it goes, as long as nothing else was put there. */
+void data_dir_lock_abandon(struct data_dir_lock *lock);
+
+#endif

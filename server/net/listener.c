@@ -1,0 +1,524 @@
+/*
+ * In the order of a handshake's life:
+ *
+ *     on_connection -> on_read -> read_hello -> on_hello -> listener_check_hello -> events.on_guest, or turn_away
+ *
+ *     state      reads            leaves it by
+ *     READING    the hello        a whole hello -> on_hello(), which replies or hands the socket on
+ *     ANSWERED   and drops        end of stream, or the sweep -> CLOSING
+ *     CLOSING    no               libuv's close callback -> freed
+ *
+ * An answered peer is kept until it hangs up, so that a reset does not overtake the reply.
+ */
+#include "server/net/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/memory.h"
+#include "proto/frame.h"
+
+#define BACKLOG 512
+#define SWEEP_MS 50u
+#define HELLO_BYTES_MAX 2048u /* of a hello frame; a token and two names need a fifth of it */
+
+/* A peer before it is let in: one socket from which exactly one hello is read. */
+struct handshake {
+    uv_tcp_t tcp;
+    struct listener *listener; /* borrowed */
+    enum { READING, ANSWERED, CLOSING } state;
+    uint64_t since_ms; /* when this state began */
+    char peer[ADDRESS_TEXT_MAX];
+    struct hello hello;
+    uint64_t request_id;
+    size_t n_in, n_out;            /* bytes on the wire */
+    struct handshake *next, *prev; /* the listener's */
+    uv_shutdown_t shutdown;
+    uv_write_t write;
+    struct bytes reply; /* owned, being written */
+    uint8_t in[HELLO_BYTES_MAX];
+};
+
+struct listener {
+    struct listener_config config;
+    uv_tcp_t tcp;
+    uv_timer_t timer;
+    struct handshake *first; /* owned, as long as they are open */
+    struct listener_counts counts;
+    char address[ADDRESS_TEXT_MAX];
+    uint32_t n_handles; /* tcp and timer that have still to close */
+    enum { LISTENER_OPEN, LISTENER_CLOSING } state;
+};
+
+/* --- the end of a handshake --- */
+
+static void free_when_closed(struct listener *l)
+{
+    if (l->state == LISTENER_CLOSING && l->n_handles == 0 && !l->first)
+        free(l);
+}
+
+static void on_handshake_closed(uv_handle_t *handle)
+{
+    struct handshake *h = handle->data;
+    struct listener *l = h->listener;
+
+    enter_main();
+    if (h->prev)
+        h->prev->next = h->next;
+    else
+        l->first = h->next;
+    if (h->next)
+        h->next->prev = h->prev;
+    l->counts.greetings--;
+    l->counts.bytes_in += h->n_in;
+    l->counts.bytes_out += h->n_out;
+    bytes_deinit(&h->reply);
+    free(h);
+    free_when_closed(l);
+}
+
+/* Idempotent. */
+static void close_handshake(struct handshake *h)
+{
+    if (h->state == CLOSING)
+        return;
+    h->state = CLOSING;
+    uv_close((uv_handle_t *)&h->tcp, on_handshake_closed);
+}
+
+/* --- the reply --- */
+
+static void on_shut_down(uv_shutdown_t *req, int status)
+{
+    (void)req;
+    (void)status; /* the peer's end of stream or the sweep ends it */
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct handshake *h = CONTAINER_OF(write, struct handshake, write);
+
+    if (h->state == CLOSING)
+        return;
+    if (status || uv_shutdown(&h->shutdown, (uv_stream_t *)&h->tcp, on_shut_down))
+        close_handshake(h);
+}
+
+/* Sends the reply, and waits for the peer to hang up. */
+static void send_reply(struct handshake *h, const struct hello_reply *reply)
+{
+    uv_buf_t bytes;
+
+    if (message_write_hello_reply(&h->reply, h->request_id, reply)) {
+        close_handshake(h);
+        return;
+    }
+    bytes = uv_buf_init((char *)bytes_front(&h->reply), (unsigned)bytes_len(&h->reply));
+    h->state = ANSWERED;
+    h->since_ms = uv_now(h->tcp.loop);
+    h->n_out += bytes.len;
+    if (uv_write(&h->write, (uv_stream_t *)&h->tcp, &bytes, 1, on_written))
+        close_handshake(h);
+}
+
+/* --- judging a hello --- */
+
+/* Takes as long for a wrong token as for a right one. */
+static bool token_matches(const char *ours, const char *theirs)
+{
+    char a[sizeof((struct hello *)0)->token] = { 0 }, b[sizeof a] = { 0 };
+    unsigned difference = 0;
+
+    snprintf(a, sizeof a, "%s", ours);
+    snprintf(b, sizeof b, "%s", theirs);
+    for (size_t i = 0; i < sizeof a; i++)
+        difference |= (unsigned)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+static int refuse(struct hello_reply *reply, int status, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+
+static int refuse(struct hello_reply *reply, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(reply->text, sizeof reply->text, fmt, args);
+    va_end(args);
+    reply->status = status;
+    return status;
+}
+
+/* The operators' role goes to the listener, the others also to a shard. */
+static int check_role(const struct listener_config *config, const struct hello *hello,
+                      struct hello_reply *reply)
+{
+    bool to_listener = hello->shard == MESSAGE_SHARD_LISTENER;
+
+    if (strcmp(hello->role, "operator") == 0)
+        return to_listener
+                   ? 0
+                   : refuse(reply, PS_EGREETING, "role operator: greets the door, not shard %u",
+                            hello->shard);
+    if (strcmp(hello->role, "worker") != 0 && strcmp(hello->role, "reader") != 0)
+        return refuse(reply, PS_EGREETING,
+                      "role: found \"%s\", expected worker, reader or operator", hello->role);
+    if (!to_listener && hello->shard >= config->map->shards_per_node)
+        return refuse(reply, PS_EGREETING, "shard: found %u, this node has 0 to %u",
+                      hello->shard, config->map->shards_per_node - 1);
+    return 0;
+}
+
+int listener_check_hello(const struct listener_config *config, const struct hello *hello,
+                         struct hello_reply *reply)
+{
+    *reply = (struct hello_reply){ .version = PROTO_VERSION_MAX };
+    if (hello->version_min > PROTO_VERSION_MAX || hello->version_max < PROTO_VERSION_MIN)
+        return refuse(reply, PS_EVERSION,
+                      "protocol versions %u to %u are offered, this node speaks %u to %u",
+                      hello->version_min, hello->version_max, PROTO_VERSION_MIN,
+                      PROTO_VERSION_MAX);
+    if (config->token[0] && !token_matches(config->token, hello->token))
+        return refuse(reply, PS_EGREETING,
+                      hello->token[0] ? "token: a wrong one (--token-file)"
+                                      : "token: none given (--token-file)");
+    if (hello->map_id && hello->map_id != config->map->map_id)
+        return refuse(
+            reply, PS_ECLUSTER,
+            "map of the cluster: found %016llx, %s has %016llx: give every node the same "
+            "--cluster and --shards",
+            (unsigned long long)hello->map_id, config->map->nodes[config->map->node],
+            (unsigned long long)config->map->map_id);
+    return check_role(config, hello, reply);
+}
+
+/* --- what becomes of the peer --- */
+
+/* Takes a refusal as its reply. */
+static void turn_away(struct handshake *h, const struct hello_reply *reply)
+{
+    struct listener *l = h->listener;
+
+    l->counts.refused++;
+    l->config.events->on_refused(l->config.owner, h->peer, reply->status, reply->text);
+    send_reply(h, reply);
+}
+
+/* A descriptor of the same socket, the caller's; the handshake closes. */
+static int take_fd(struct handshake *h, int *ret_fd)
+{
+    uv_os_fd_t fd;
+    int status = uv_fileno((uv_handle_t *)&h->tcp, &fd), copy;
+
+    if (status)
+        return status;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return -errno;
+    close_handshake(h);
+    *ret_fd = copy;
+    return 0;
+}
+
+static void hand_over(struct handshake *h, struct hello_reply *reply)
+{
+    struct listener *l = h->listener;
+    int fd = -1, status = take_fd(h, &fd);
+
+    if (status) {
+        refuse(reply, status, "%s", status_text(status));
+        turn_away(h, reply);
+        return;
+    }
+    status = l->config.events->on_guest(l->config.owner, fd, h->request_id, &h->hello);
+    if (status) {
+        l->counts.refused++;
+        l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
+        close(fd);
+    }
+}
+
+static void on_good_hello(struct handshake *h, struct hello_reply *reply)
+{
+    const struct listener_config *config = &h->listener->config;
+    bool is_operator = strcmp(h->hello.role, "operator") == 0;
+
+    if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
+        send_reply(h, config->map);
+    } else if (!is_operator &&
+               config->events->n_connections(config->owner) >= config->connections_max) {
+        refuse(reply, -EMFILE, "connections: %llu are open, which is all of --connections-max",
+               (unsigned long long)config->connections_max);
+        turn_away(h, reply);
+    } else {
+        hand_over(h, reply);
+    }
+}
+
+/* 0: h->hello and h->request_id are filled. PS_EPROTO, PS_ECORRUPT, PS_ETOOBIG: no hello, close
+ * without a word; PS_EGREETING: a frame, but not one that may come now: `sentence` says why. */
+static void on_hello(struct handshake *h, int status, const char *sentence)
+{
+    struct listener *l = h->listener;
+    struct hello_reply reply = { .version = PROTO_VERSION_MAX };
+
+    if (status == PS_EGREETING) {
+        refuse(&reply, status, "%s", sentence);
+        turn_away(h, &reply);
+    } else if (status) {
+        l->counts.malformed++;
+        l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
+        close_handshake(h);
+    } else if (listener_check_hello(&l->config, &h->hello, &reply)) {
+        turn_away(h, &reply);
+    } else {
+        on_good_hello(h, &reply);
+    }
+}
+
+/* --- reading the hello --- */
+
+/* The rest of the frame, or a little more: bytes behind it show that the peer did not wait. */
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
+{
+    struct handshake *h = handle->data;
+
+    (void)suggested_bytes;
+    if (h->state == ANSWERED)
+        h->n_in = 0;
+    *ret_space = uv_buf_init((char *)h->in + h->n_in, (unsigned)(sizeof h->in - h->n_in));
+}
+
+/* -EAGAIN until the whole frame has come. */
+static int read_hello(struct handshake *h, const char **ret_sentence)
+{
+    struct frame_header header;
+    size_t n_bytes;
+    int status;
+
+    if (!frame_magic_fits(h->in, h->n_in))
+        return PS_EPROTO; /* at once: another protocol may greet with less than a header */
+    if (h->n_in < FRAME_HEADER_BYTES)
+        return -EAGAIN;
+    status = frame_decode(h->in, HELLO_BYTES_MAX - FRAME_HEADER_BYTES - FRAME_SUM_BYTES - 1,
+                          &header);
+    if (status)
+        return status;
+    n_bytes = frame_bytes(&header);
+    if (h->n_in < n_bytes)
+        return -EAGAIN;
+    status = frame_verify(h->in, &header);
+    if (status)
+        return status;
+    h->request_id = header.request_id;
+    *ret_sentence = "the first message is not a hello";
+    if (header.type != FRAME_HELLO)
+        return PS_EGREETING;
+    *ret_sentence = "bytes behind the hello: wait for the reply first";
+    if (h->n_in > n_bytes || header.body_bytes)
+        return PS_EGREETING;
+    return message_read_hello(&header, h->in + FRAME_HEADER_BYTES, &h->hello);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
+{
+    struct handshake *h = stream->data;
+    const char *sentence = "";
+    int status;
+
+    (void)space;
+    enter_main();
+    if (n_bytes < 0) {
+        close_handshake(h);
+        return;
+    }
+    if (h->state != READING || n_bytes == 0)
+        return;
+    h->n_in += (size_t)n_bytes;
+    status = read_hello(h, &sentence);
+    if (status != -EAGAIN)
+        on_hello(h, status, sentence);
+}
+
+/* --- accepting --- */
+
+static void on_failed_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static int accept_peer(struct listener *l, struct handshake **ret_handshake)
+{
+    struct handshake *h = memory_alloc(sizeof *h);
+    struct sockaddr_storage address = { 0 };
+    int n_bytes = sizeof address, status;
+
+    status = uv_tcp_init(l->config.loop, &h->tcp);
+    if (status) {
+        free(h);
+        return status;
+    }
+    h->listener = l;
+    h->tcp.data = h;
+    status = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&h->tcp);
+    if (!status && uv_tcp_getpeername(&h->tcp, (struct sockaddr *)&address, &n_bytes))
+        address.ss_family = AF_UNSPEC; /* gone already; reading will say so */
+    address_text((struct sockaddr *)&address, h->peer);
+    if (!status)
+        status = uv_read_start((uv_stream_t *)&h->tcp, on_alloc, on_read);
+    if (status) {
+        uv_close((uv_handle_t *)&h->tcp, on_failed_closed);
+        return status;
+    }
+    h->since_ms = uv_now(l->config.loop);
+    *ret_handshake = h;
+    return 0;
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct listener *l = stream->data;
+    struct handshake *h = NULL;
+
+    enter_main();
+    if (!status)
+        status = accept_peer(l, &h);
+    if (status) { /* out of descriptors, or the peer is gone: the listener goes on */
+        l->counts.failed_accepts++;
+        l->config.events->on_refused(l->config.owner, "accept", status, status_text(status));
+        return;
+    }
+    h->next = l->first;
+    if (h->next)
+        h->next->prev = h;
+    l->first = h;
+    l->counts.accepted++;
+    l->counts.greetings++;
+    if (l->counts.greetings + l->config.events->n_connections(l->config.owner) >
+        l->config.connections_max + LISTENER_HANDSHAKES_EXTRA) {
+        l->counts.refused++;
+        close_handshake(h);
+    }
+}
+
+/* Closes peers that take too long, over the hello or over reading the refusal. */
+static void on_sweep(uv_timer_t *timer)
+{
+    struct listener *l = timer->data;
+    uint64_t now_ms = uv_now(l->config.loop);
+
+    enter_main();
+    for (struct handshake *h = l->first; h; h = h->next) {
+        if (h->state == CLOSING || now_ms - h->since_ms <= l->config.handshake_ms)
+            continue;
+        if (h->state == READING) {
+            l->counts.slow++;
+            l->config.events->on_refused(l->config.owner, h->peer, -ETIMEDOUT,
+                                         "no hello within --greeting-timeout");
+        }
+        close_handshake(h);
+    }
+}
+
+/* --- the listener --- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct listener *l = handle->data;
+
+    l->n_handles--;
+    free_when_closed(l);
+}
+
+static int explain(const struct listener *l, int status, struct err *err)
+{
+    return err_set(err, status, "listen: cannot listen on %s: %s", l->config.listen,
+                   status_text(status));
+}
+
+/* libuv reports a port in use, which bind() finds, with uv_tcp_getsockname(). */
+static int bind_address(struct listener *l, struct err *err)
+{
+    struct sockaddr_storage address = { 0 };
+    int n_bytes = sizeof address, status;
+
+    status = address_resolve("listen", l->config.listen, &address, err);
+    if (status)
+        return status;
+    status = uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0);
+    if (!status)
+        status = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&address, &n_bytes);
+    if (status)
+        return explain(l, status, err);
+    address_text((struct sockaddr *)&address, l->address);
+    return 0;
+}
+
+int listener_open(const struct listener_config *config, struct listener **ret_listener,
+                  struct err *err)
+{
+    struct listener *l = memory_alloc(sizeof *l);
+    int status = uv_tcp_init(config->loop, &l->tcp);
+
+    l->config = *config;
+    if (status) {
+        free(l);
+        return err_set(err, status, "listen: %s: %s", config->listen, status_text(status));
+    }
+    uv_timer_init(config->loop, &l->timer);
+    l->tcp.data = l->timer.data = l;
+    l->n_handles = 2;
+    status = bind_address(l, err);
+    if (status) {
+        listener_close(l);
+        return status;
+    }
+    *ret_listener = l;
+    return 0;
+}
+
+int listener_listen(struct listener *l, struct err *err)
+{
+    int status = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
+
+    if (!status)
+        status = uv_timer_start(&l->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+    return status ? explain(l, status, err) : 0;
+}
+
+const char *listener_address(const struct listener *l)
+{
+    return l->address;
+}
+
+void listener_close(struct listener *l)
+{
+    if (!l || l->state == LISTENER_CLOSING)
+        return;
+    l->state = LISTENER_CLOSING;
+    for (struct handshake *h = l->first; h; h = h->next)
+        close_handshake(h);
+    uv_close((uv_handle_t *)&l->tcp, on_handle_closed);
+    uv_close((uv_handle_t *)&l->timer, on_handle_closed);
+}
+
+void listener_count(const struct listener *l, struct listener_counts *ret)
+{
+    *ret = l->counts;
+}
+
+void listener_each_handshake(const struct listener *l,
+                             void (*each)(void *arg, const char *peer, uint64_t since_ms),
+                             void *arg)
+{
+    for (const struct handshake *h = l->first; h; h = h->next)
+        if (h->state == READING)
+            each(arg, h->peer, h->since_ms);
+}

@@ -1,0 +1,81 @@
+/*
+ * The node's one port: accepts, reads one hello from each peer under a deadline, and either
+ * refuses it with a sentence or hands its socket on. Behind the listener nobody checks identity
+ * again.
+ *
+ *     role      shard              becomes
+ *     worker    0 .. n-1           that shard's connection
+ *     reader    0 .. n-1           that shard's connection
+ *     operator  MESSAGE_SHARD_LISTENER an operator's connection
+ *     worker    MESSAGE_SHARD_LISTENER answered with the map of the cluster, and no more
+ *     reader    MESSAGE_SHARD_LISTENER the same
+ *
+ * Runs on the main thread.
+ */
+#ifndef SERVER_NET_LISTENER_H
+#define SERVER_NET_LISTENER_H
+
+#include <uv.h>
+
+#include "common/address.h"
+#include "common/thread_role.h"
+#include "proto/message.h"
+
+#define LISTENER_HANDSHAKES_EXTRA \
+    64u /* beyond connections_max: peers that are told why not, or operators */
+
+struct listener;
+
+struct listener_events {
+    /* A peer that may come in: `fd` is taken when 0 is returned, else the peer is refused with
+     * that status. */
+    int (*on_guest)(void *owner, int fd, uint64_t request_id, const struct hello *hello);
+    /* How many connections have been handed on and are open, operators' too. */
+    uint64_t (*n_connections)(void *owner);
+    /* A peer was turned away; for a line in the log. */
+    void (*on_refused)(void *owner, const char *peer, int status, const char *sentence);
+};
+
+struct listener_config {
+    uv_loop_t *loop;    /* borrowed */
+    const char *listen; /* HOST:PORT; port 0: any that is free */
+    const char *token;  /* borrowed; "": none is asked for */
+    uint64_t handshake_ms;
+    uint64_t connections_max;
+    const struct hello_reply *map;        /* borrowed: version, nodes, shards, map_id */
+    const struct listener_events *events; /* borrowed, static */
+    void *owner;                          /* borrowed */
+};
+
+struct listener_counts {
+    uint64_t greetings, accepted, refused, malformed, slow, failed_accepts, bytes_in, bytes_out;
+};
+
+/* Binds the address, and fails if it is in use; the kernel refuses connections until
+ * listener_listen(). *ret_listener is freed by listener_close(). err: one sentence. */
+int listener_open(const struct listener_config *config, struct listener **ret_listener,
+                  struct err *err) ON_MAIN MUST_CHECK;
+
+/* Peers are accepted from now on. err: one sentence, as of listener_open(). */
+int listener_listen(struct listener *l, struct err *err) ON_MAIN MUST_CHECK;
+
+/* Where it listens, in numbers, the real port in place of 0. */
+const char *listener_address(const struct listener *l);
+
+/* Stops listening, closes handshakes; frees *l once the loop has closed all handles. NULL is
+ * fine. */
+void listener_close(struct listener *l) ON_MAIN;
+
+void listener_count(const struct listener *l, struct listener_counts *ret) ON_MAIN;
+
+/* Every peer whose hello is awaited: since when (loop time). */
+void listener_each_handshake(const struct listener *l,
+                             void (*each)(void *arg, const char *peer, uint64_t since_ms),
+                             void *arg) ON_MAIN;
+
+/* Checks a hello against what this node is; fills status and text of the reply, and returns the
+ * status. */
+int listener_check_hello(const struct listener_config *config, const struct hello *hello,
+                         struct hello_reply *reply);
+
+#endif

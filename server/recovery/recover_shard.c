@@ -1,0 +1,423 @@
+#include "server/recovery/recover_shard.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/number.h"
+#include "server/checkpoint/loader.h"
+#include "server/core/sync_point.h"
+#include "server/recovery/timeline.h"
+
+/* A job's name may hold colons. */
+int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
+                          struct recover_shard_at *ret, struct err *err)
+{
+    const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+    uint64_t number;
+
+    *ret = (struct recover_shard_at){ 0 };
+    if (!text[0])
+        return 0;
+    if (number_read_u64(digits, &number) || colon == text || !number ||
+        (colon && (size_t)(colon - text) >= TABLE_SPEC_NAME_MAX))
+        return err_set(err, PS_ESETTING,
+                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
+                       text);
+    if (colon) {
+        snprintf(job, TABLE_SPEC_NAME_MAX, "%.*s", (int)(colon - text), text);
+        ret->job = job;
+        ret->clock = number;
+    } else {
+        ret->number = number;
+    }
+    return 0;
+}
+
+void recover_shard_report_later(const struct recover_shard_at *at,
+                                void (*report)(void *arg, const char *sentence), void *arg)
+{
+    struct err text;
+
+    err_set(&text, 0,
+            "at: job %.40s is not in lock step throughout: all of its first %" PRIu64
+            " steps are there, and of later ones what each shard had by then (with bounded "
+            "staleness multiples of psd's --cut-every are exact)",
+            at->job, at->clock);
+    if (report)
+        report(arg, text.text);
+}
+
+/* One attempt after another: a restore point, or none, and the log behind it. */
+struct attempt {
+    const struct recover_shard_config *config;
+    struct shard *shard;
+    uint64_t now_ms;
+    uint64_t
+        epochs_below; /* what epochs from this one on began with is behind the clock; 0: of none is that known */
+    bool was_too_new;              /* a restore point was there, behind the clock */
+    const struct checkpoint *from; /* NULL: nothing */
+    bool is_gone; /* what this attempt would need is not kept any more: no damage */
+    struct loader_facts loaded;
+    char log_dir[WAL_PATH_MAX];
+    struct wal_identity identity;
+    struct recover_shard_facts *facts;
+};
+
+/* What a job's clock, asked for with --at, makes of a state. */
+enum fit { FITS, TOO_NEW };
+
+static void report(const struct recover_shard_config *config, const char *sentence)
+{
+    if (config->report)
+        config->report(config->arg, sentence);
+}
+
+static int on_progress(void *owner, const struct wal_replay_facts *facts)
+{
+    const struct recover_shard_config *config = owner;
+
+    (void)facts;
+    if (config->progress)
+        config->progress(config->arg);
+    return 0;
+}
+
+/* --- the log --- */
+
+static int add_remedy(int status, struct err *err)
+{
+    const struct err why = *err;
+
+    return err_set(err, status, "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
+                   why.text);
+}
+
+/* What was promised and cannot be read is not gone around. */
+static int check_end(const struct attempt *a, struct err *err)
+{
+    const struct wal_end *end = &a->facts->end;
+
+    if (end->verdict == WAL_DAMAGED)
+        return err_set(err, PS_ECORRUPT, "%s", end->text);
+    return 0;
+}
+
+static int replay(struct attempt *a, const struct wal_replay_config *part,
+                  struct wal_replay_facts *ret, struct err *err) ON_SHARD
+{
+    struct wal_replay_config config = *part;
+    int status;
+
+    config.files = a->config->files;
+    config.dir = a->log_dir;
+    config.identity = &a->identity;
+    config.on_progress = on_progress;
+    config.owner = (void *)(uintptr_t)a->config;
+    status = wal_replay_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
+    a->facts->n_records += ret->n_records;
+    a->facts->n_log_bytes += ret->n_bytes;
+    a->facts->n_pushes += ret->n_pushes;
+    a->is_gone = a->facts->end.is_truncated;
+    if (!status)
+        status = check_end(a, err);
+    return status == PS_ECORRUPT ? add_remedy(status, err) : status;
+}
+
+/* The scan's own end, before which its rows are of different moments. */
+static int replay_scan(struct attempt *a, uint64_t *ret_from, struct err *err) ON_SHARD
+{
+    struct wal_replay_facts done;
+
+    *ret_from = a->loaded.first + 1;
+    if (a->loaded.through <= a->loaded.first)
+        return 0;
+    *ret_from = a->loaded.through + 1;
+    return replay(a,
+                  &(struct wal_replay_config){ .from = a->loaded.first + 1,
+                                               .needs = a->loaded.through,
+                                               .through = a->loaded.through },
+                  &done, err);
+}
+
+static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+{
+    const struct recover_shard_at *at = &a->config->at;
+    struct wal_replay_facts done = { 0 };
+    enum sync_point point;
+    uint64_t from;
+    int status = replay_scan(a, &from, err);
+
+    if (status)
+        return status;
+    point = sync_point_of(a->shard, at->job, at->clock - 1);
+    *ret_fit = point == SYNC_POINT_PAST ? TOO_NEW : FITS;
+    if (point != SYNC_POINT_EARLY)
+        return 0;
+    status = replay(a,
+                    &(struct wal_replay_config){
+                        .from = from, .sync_job = at->job, .sync_clock = at->clock - 1 },
+                    &done, err);
+    if (!status && !done.reached_sync_point)
+        return err_set(err, PS_ENOCHECKPOINT,
+                       "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
+                       at->clock);
+    a->facts->has_later =
+        !status && sync_point_of(a->shard, at->job, at->clock - 1) == SYNC_POINT_PAST;
+    return status;
+}
+
+/* What newer restore points had of this shard's log. */
+struct promise {
+    const struct attempt *attempt;
+    uint64_t through, number; /* the furthest, and whose it is; 0: nobody's */
+    uint64_t damaged;         /* a newer one without a manifest to ask; 0: there is none */
+};
+
+static void note_promise(void *arg, const struct checkpoint_entry *entry)
+{
+    struct promise *p = arg;
+    const struct recover_shard_facts *facts = p->attempt->facts;
+    const struct manifest *m = entry->manifest;
+    uint32_t i = p->attempt->config->shard_index;
+
+    if (entry->is_archived || entry->number <= facts->number)
+        return;
+    if (!m) {
+        p->damaged = entry->number;
+    } else if (m->map_id == facts->epoch && i < m->n_files &&
+               m->files[i].through > p->through) {
+        p->through = m->files[i].through;
+        p->number = entry->number;
+    }
+}
+
+/* Has the shard all that newer restore points had? An older one does as well only where the log leads there.
+ * A checkpoint may have closed a gap of the log: what came behind it was acknowledged. If that one cannot be
+ * loaded, the one before and the log lead to the gap and no further; what was acknowledged is not given up
+ * without a word. */
+static int check_promised(const struct attempt *a, struct err *err)
+{
+    const struct recover_shard_config *config = a->config;
+    const struct wal_end *end = &a->facts->end;
+    struct promise p = { .attempt = a };
+    int status = checkpoint_each(config->files, config->data_dir, note_promise, &p, err);
+
+    if (status)
+        return status;
+    if (end->last < p.through)
+        return err_set(err, PS_ECORRUPT,
+                       "shard %" PRIu32 ": the push log ends behind record %" PRIu64
+                       "; checkpoint %" PRIu64 ", which is damaged, had all up to %" PRIu64
+                       ": mend it, or go without what came behind, with --at NUMBER or "
+                       "--at JOB:CLOCK",
+                       config->shard_index, end->last, p.number, p.through);
+    if (end->verdict == WAL_GAP && p.damaged)
+        return err_set(err, PS_ECORRUPT,
+                       "shard %" PRIu32 ": the push log has a gap behind record %" PRIu64
+                       "; checkpoint %" PRIu64 ", which is damaged, may have what came behind: "
+                       "mend it, or go without, with --at NUMBER or --at JOB:CLOCK",
+                       config->shard_index, end->last, p.damaged);
+    return 0;
+}
+
+static int replay_all(struct attempt *a, struct err *err) ON_SHARD
+{
+    struct wal_replay_facts done;
+    struct wal_replay_config all = { .from = a->loaded.first + 1 };
+    int status;
+
+    if (a->loaded.through > a->loaded.first)
+        all.needs = a->loaded.through;
+    status = replay(a, &all, &done, err);
+    return status ? status : check_promised(a, err);
+}
+
+/* --- the restore point --- */
+
+/* Who names a checkpoint of an older epoch wants just that one. */
+static int check_epoch(struct attempt *a, struct err *err)
+{
+    const struct recover_shard_config *config = a->config;
+    int status;
+
+    if (config->at.number)
+        return 0;
+    status =
+        timeline_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
+    a->is_gone = status == PS_ECORRUPT && !a->from;
+    return status;
+}
+
+static int load(struct attempt *a, struct err *err) ON_SHARD
+{
+    const struct recover_shard_config *config = a->config;
+    struct loader_config loader = { .files = config->files,
+                                    .checkpoint = a->from,
+                                    .progress = config->progress,
+                                    .arg = config->arg };
+    struct shard_file_identity who = config->who;
+
+    if (!a->from) {
+        replay_begin(a->shard);
+        return 0;
+    }
+    who.map_id = a->facts->epoch;
+    if (!checkpoint_is_of(a->from, config->shard_index, &who))
+        return err_set(err, PS_ECLUSTER, "%s was written by other shards", a->from->dir);
+    return loader_load(&loader, config->shard_index, a->shard, a->now_ms, &a->loaded, err);
+}
+
+static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+{
+    uint64_t from;
+
+    *ret_fit = FITS;
+    if (a->config->at.job)
+        return replay_to_clock(a, ret_fit, err);
+    return a->config->at.number ? replay_scan(a, &from, err) : replay_all(a, err);
+}
+
+/* *ret_damaged: the files of the restore point are, and an older one may do. */
+static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
+    ON_SHARD
+{
+    const struct recover_shard_config *config = a->config;
+    int status;
+
+    *a->facts = (struct recover_shard_facts){ 0 };
+    a->loaded = (struct loader_facts){ 0 };
+    a->is_gone = false;
+    if (a->from) {
+        a->facts->number = a->from->links[0].number;
+        a->facts->n_links = a->from->n_links;
+        a->facts->epoch = a->from->links[0].map_id;
+    }
+    a->identity = (struct wal_identity){ .node = config->who.node,
+                                         .shard = config->who.shard,
+                                         .n_shards = config->who.n_shards,
+                                         .map_id = a->facts->epoch };
+    *ret_damaged = false;
+    status = timeline_log_dir(config->data_dir, a->facts->epoch, config->shard_index,
+                              a->log_dir, err);
+    if (!status)
+        status = check_epoch(a, err);
+    if (status)
+        return status;
+    status = load(a, err);
+    *ret_damaged = status && checkpoint_is_damage(status);
+    a->facts->n_bytes = a->loaded.n_bytes;
+    a->facts->end.last = a->loaded.first;
+    if (!status)
+        status = replay_as_told(a, ret_fit, err);
+    replay_end(a->shard, a->now_ms);
+    return status;
+}
+
+/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
+ * log goes. */
+static int find(const struct recover_shard_config *config, uint64_t below,
+                struct checkpoint *ret, bool *ret_is_there, struct err *err)
+{
+    int status;
+
+    /* One that was set aside is a start only for who names it. */
+    if (config->at.number && below == config->at.number + 1)
+        status = checkpoint_find_numbered(config->files, config->data_dir, config->at.number,
+                                          ret, config->report, config->arg, err);
+    else
+        status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
+                                 config->arg, err);
+    *ret_is_there = status == 0;
+    if (status == PS_ENOCHECKPOINT && !config->at.number)
+        return 0;
+    if (status || !config->at.number || ret->links[0].number == config->at.number)
+        return status;
+    checkpoint_close(ret);
+    return err_set(err, PS_ENOCHECKPOINT, "at: there is no valid checkpoint %" PRIu64 " in %s",
+                   config->at.number, config->data_dir);
+}
+
+static void report_end(const struct recover_shard_config *config, const struct wal_end *end)
+{
+    if (end->text[0])
+        report(config, end->text);
+}
+
+/* What is too new was there; what is older is no start any more, as its log was truncated. */
+static int refuse_clock(const struct recover_shard_config *config, struct err *err)
+{
+    return err_set(err, PS_ENOCHECKPOINT,
+                   "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
+                   config->at.clock);
+}
+
+/* The search goes on below a restore point that is behind the clock. Where an epoch begins with it, the one
+ * before leads up to what that epoch was made of: what came later was left. */
+static int go_below(struct attempt *a, uint64_t *below, struct err *err)
+{
+    const struct recover_shard_config *config = a->config;
+    struct timeline_beginning b;
+    int status;
+
+    *below = a->facts->number;
+    a->was_too_new = true;
+    if (a->facts->number != a->facts->epoch)
+        return 0;
+    status = timeline_read_beginning(config->files, config->data_dir, a->facts->epoch, &b, err);
+    if (!status)
+        *below = a->epochs_below = b.above < *below ? b.above + 1 : *below;
+    timeline_beginning_deinit(&b);
+    return status;
+}
+
+/* What comes behind an attempt that has not led to the shard. 0: another one, below *below. */
+static int after_failure(struct attempt *a, int status, bool damaged, uint64_t *below,
+                         struct err *err) ON_SHARD
+{
+    const struct recover_shard_config *config = a->config;
+
+    if (a->was_too_new && status && a->is_gone)
+        return refuse_clock(config, err);
+    if ((status && !damaged) || !a->from || config->at.number)
+        return status ? status : refuse_clock(config, err);
+    shard_clear(a->shard);
+    if (!status)
+        return go_below(a, below, err);
+    report(config, err->text);
+    *below = a->facts->number;
+    return 0;
+}
+
+/* One restore point. *ret_is_done: the shard is as it was. */
+static int try_below(struct attempt *a, uint64_t *below, bool *ret_is_done, struct err *err)
+    ON_SHARD
+{
+    struct checkpoint found = { 0 };
+    enum fit fit = FITS;
+    bool is_there, damaged;
+    int status = find(a->config, *below, &found, &is_there, err);
+
+    if (status)
+        return status;
+    a->from = is_there ? &found : NULL;
+    status = try(a, &fit, &damaged, err);
+    checkpoint_close(&found);
+    *ret_is_done = !status && fit == FITS;
+    return *ret_is_done ? 0 : after_failure(a, status, damaged, below, err);
+}
+
+int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,
+                      uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)
+{
+    struct attempt a = { .config = config, .shard = shard, .now_ms = now_ms, .facts = ret };
+    uint64_t below = config->at.number ? config->at.number + 1 : 0;
+    bool is_done = false;
+    int status = 0;
+
+    while (!status && !is_done)
+        status = try_below(&a, &below, &is_done, err);
+    if (!status)
+        report_end(config, &ret->end);
+    return status;
+}

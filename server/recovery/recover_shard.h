@@ -1,0 +1,63 @@
+/*
+ * Recovery of one shard: the newest restore point of its data directory that is whole, then the log behind
+ * it. If a restore point is corrupt, psd logs it and recovers from the previous restore point and a longer
+ * log.
+ */
+#ifndef SERVER_RECOVERY_RECOVER_SHARD_H
+#define SERVER_RECOVERY_RECOVER_SHARD_H
+
+#include "server/checkpoint/checkpoint.h"
+#include "server/recovery/wal_replay.h"
+
+/* The state to recover. Zeros: the end of the log. */
+struct recover_shard_at {
+    uint64_t number; /* of a checkpoint: the state when it was complete */
+    const char
+        *job; /* the state when all of this job had finished `clock` steps (1 or more), in lock
+                      * step exactly; NULL: none is named */
+    uint64_t clock;
+};
+
+/* Parses NUMBER, JOB:CLOCK, or "" for the end. ret->job points to `job`. PS_ESETTING and a sentence. */
+int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
+                          struct recover_shard_at *ret, struct err *err) MUST_CHECK;
+
+struct recover_shard_config {
+    const struct file_ops *files; /* borrowed, like all here */
+    const char *data_dir;
+    uint32_t shard_index;           /* on its node */
+    struct shard_file_identity who; /* but for its epoch, which is found */
+    struct recover_shard_at at;
+    void (*progress)(void *arg);                     /* shows life; NULL is fine */
+    void (*report)(void *arg, const char *sentence); /* what is damaged, torn, lost */
+    void *arg;
+};
+
+struct recover_shard_facts {
+    uint64_t number; /* of the restore point; 0: from nothing but a log */
+    uint32_t n_links;
+    uint64_t epoch;
+    uint64_t n_bytes, n_records, n_pushes; /* read of files; done again of the log */
+    uint64_t n_log_bytes;                  /* the same */
+    struct wal_end end;
+    /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
+    bool has_later;
+};
+
+/* Reports one sentence if any shard has later pushes. */
+void recover_shard_report_later(const struct recover_shard_at *at,
+                                void (*report)(void *arg, const char *sentence), void *arg);
+
+/*
+ * `shard`: new, of config->who; it may be cleared on the way (shard_clear()). Without restore point and log
+ * it stays empty.
+ *
+ * PS_ECORRUPT: all restore points are corrupt, or acknowledged records are missing or corrupt in the log, or
+ * they were only in a corrupt restore point; PS_ECLUSTER: another layout; PS_ENOCHECKPOINT: `at` cannot be
+ * recovered; -ENOMEM; statuses of the file system. After a failure the shard is only good for shard_free().
+ */
+int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,
+                      uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+#endif

@@ -1,0 +1,554 @@
+#include "server/recovery/timeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+#include "common/crc32c.h"
+#include "common/memory.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/directory.h"
+
+#define NUMBER_DIGITS 20
+#define SHARD_DIGITS 3
+
+int timeline_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
+                 struct err *err)
+{
+    /* Room for /log/EPOCH/shard-NNNN/NUMBER.psl.unread behind it, so that no later path is cut. */
+    if (strlen(data_dir) + 96 > WAL_PATH_MAX)
+        return err_set(err, -ENAMETOOLONG, "the data directory's path is longer than %u bytes",
+                       WAL_PATH_MAX - 96);
+    snprintf(ret, WAL_PATH_MAX, "%s/log/%0*" PRIu64, data_dir, NUMBER_DIGITS, epoch);
+    return 0;
+}
+
+int timeline_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
+                     char ret[static WAL_PATH_MAX], struct err *err)
+{
+    int status = timeline_dir(data_dir, epoch, ret, err);
+    size_t len;
+
+    if (status)
+        return status;
+    len = strlen(ret);
+    snprintf(ret + len, WAL_PATH_MAX - len, "/shard-%0*" PRIu32, SHARD_DIGITS, shard_index);
+    return 0;
+}
+
+int timeline_make(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                  struct err *err)
+{
+    char path[WAL_PATH_MAX], log[WAL_PATH_MAX + 8];
+    int status = timeline_dir(data_dir, epoch, path, err);
+
+    if (status)
+        return status;
+    snprintf(log, sizeof log, "%s/log", data_dir);
+    status = directory_make_dir(files, log, data_dir, err);
+    return status ? status : directory_make_dir(files, path, log, err);
+}
+
+int timeline_make_logs(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                       uint32_t n_shards, struct err *err)
+{
+    char path[WAL_PATH_MAX], log[WAL_PATH_MAX];
+    int status = timeline_dir(data_dir, epoch, path, err);
+
+    for (uint32_t i = 0; i < n_shards && !status; i++) {
+        status = timeline_log_dir(data_dir, epoch, i, log, err);
+        if (!status)
+            status = directory_make_dir(files, log, path, err);
+    }
+    return status;
+}
+
+/* --- what is there --- */
+
+struct numbers {
+    uint64_t *items; /* owned */
+    size_t n;
+    size_t n_digits;    /* of a name, */
+    const char *prefix; /* which begins so */
+};
+
+static int add_number(void *arg, const char *name)
+{
+    struct numbers *list = arg;
+    const char *digits = name + strlen(list->prefix);
+    uint64_t *items;
+
+    if (strncmp(name, list->prefix, strlen(list->prefix)) != 0 ||
+        strlen(digits) != list->n_digits || strspn(digits, "0123456789") != list->n_digits)
+        return 0;
+    items = memory_try_realloc(list->items, (list->n + 1) * sizeof *items);
+    if (!items)
+        return -ENOMEM;
+    list->items = items;
+    items[list->n++] = strtoull(digits, NULL, 10);
+    return 0;
+}
+
+static int list(const struct file_ops *files, const char *path, struct numbers *ret,
+                struct err *err)
+{
+    int status = files->list(files->state, path, add_number, ret);
+
+    if (status == 0 || status == -ENOENT)
+        return 0;
+    return err_set(err, status, "cannot list: %s: %s", status_text(status), path);
+}
+
+static int list_epochs(const struct file_ops *files, const char *data_dir, struct numbers *ret,
+                       struct err *err)
+{
+    char path[WAL_PATH_MAX + 8];
+
+    *ret = (struct numbers){ .n_digits = NUMBER_DIGITS, .prefix = "" };
+    snprintf(path, sizeof path, "%.1000s/log", data_dir);
+    return list(files, path, ret, err);
+}
+
+static int list_shards(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                       struct numbers *ret, struct err *err)
+{
+    char path[WAL_PATH_MAX];
+    int status = timeline_dir(data_dir, epoch, path, err);
+
+    *ret = (struct numbers){ .n_digits = SHARD_DIGITS, .prefix = "shard-" };
+    return status ? status : list(files, path, ret, err);
+}
+
+static int by_number(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+int timeline_list(const struct file_ops *files, const char *data_dir, struct timeline_list *ret,
+                  struct err *err)
+{
+    struct numbers timelines;
+    int status = list_epochs(files, data_dir, &timelines, err);
+
+    if (timelines.n)
+        qsort(timelines.items, timelines.n, sizeof *timelines.items, by_number);
+    *ret = (struct timeline_list){ timelines.items, timelines.n };
+    return status;
+}
+
+int timeline_n_shards(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                      uint32_t *ret, struct err *err)
+{
+    struct numbers shards;
+    int status = list_shards(files, data_dir, epoch, &shards, err);
+
+    *ret = (uint32_t)shards.n;
+    free(shards.items);
+    return status;
+}
+
+/* --- which stand --- */
+
+static int has_segment(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                       bool *ret, struct err *err)
+{
+    char path[WAL_PATH_MAX];
+    struct numbers shards;
+    int status = list_shards(files, data_dir, epoch, &shards, err);
+
+    *ret = false;
+    for (size_t i = 0; i < shards.n && !status && !*ret; i++) {
+        struct wal_segments segments = { 0 };
+
+        status = timeline_log_dir(data_dir, epoch, (uint32_t)shards.items[i], path, err);
+        if (!status)
+            status = wal_segment_list(files, path, &segments, err);
+        *ret = segments.n > 0;
+        free(segments.firsts);
+    }
+    free(shards.items);
+    return status;
+}
+
+/* The greatest below `below` so far. */
+struct greatest {
+    uint64_t below, number;
+};
+
+static void note_epoch(struct greatest *g, uint64_t epoch)
+{
+    if (epoch > g->number && (!g->below || epoch < g->below))
+        g->number = epoch;
+}
+
+static void note_manifest(void *arg, const struct checkpoint_entry *item)
+{
+    if (item->manifest && !item->is_archived)
+        note_epoch(arg, item->manifest->map_id);
+}
+
+int timeline_newest(const struct file_ops *files, const char *data_dir, uint64_t below,
+                    uint64_t *ret, struct err *err)
+{
+    struct greatest g = { .below = below };
+    struct numbers timelines;
+    int status = list_epochs(files, data_dir, &timelines, err);
+
+    for (size_t i = 0; i < timelines.n && !status; i++) {
+        bool holds = false;
+
+        status = has_segment(files, data_dir, timelines.items[i], &holds, err);
+        if (holds)
+            note_epoch(&g, timelines.items[i]);
+    }
+    free(timelines.items);
+    if (!status)
+        status = checkpoint_each(files, data_dir, note_manifest, &g, err);
+    *ret = g.number;
+    return status;
+}
+
+int timeline_check(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                   uint64_t below, struct err *err)
+{
+    uint64_t newest;
+    int status = timeline_newest(files, data_dir, below, &newest, err);
+
+    if (status || newest <= epoch)
+        return status;
+    return err_set(
+        err, PS_ECORRUPT,
+        "checkpoint %" PRIu64
+        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
+        "from an older one, without what came behind it",
+        newest);
+}
+
+/* --- tidying --- */
+
+struct removal {
+    const struct file_ops *files;
+    const char *dir;
+};
+
+/* Lists go on although a name goes: a file system may show it again, and then there is nothing. */
+static int remove_file(const struct removal *r, const char *name)
+{
+    char path[WAL_PATH_MAX + 256];
+
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    r->files->unlink(r->files->state, path);
+    return 0;
+}
+
+static int remove_segment(void *arg, const char *name)
+{
+    return strstr(name, ".psl") ? remove_file(arg, name) : 0;
+}
+
+static int remove_beginning(void *arg, const char *name)
+{
+    return strncmp(name, "BEGINNING", 9) == 0 ? remove_file(arg, name) : 0;
+}
+
+static void remove_epoch(const struct file_ops *files, const char *data_dir, uint64_t epoch)
+{
+    char path[WAL_PATH_MAX];
+    struct numbers shards;
+    struct err err;
+
+    if (list_shards(files, data_dir, epoch, &shards, &err))
+        shards.n = 0;
+    for (size_t i = 0; i < shards.n; i++) {
+        struct removal r = { files, path };
+
+        if (timeline_log_dir(data_dir, epoch, (uint32_t)shards.items[i], path, &err))
+            continue;
+        files->list(files->state, path, remove_segment, &r);
+        files->rmdir(files->state, path);
+    }
+    free(shards.items);
+    if (timeline_dir(data_dir, epoch, path, &err))
+        return;
+    files->list(files->state, path, remove_beginning, &(struct removal){ files, path });
+    files->rmdir(files->state, path);
+}
+
+/* Of which epochs there are checkpoints. */
+struct holders {
+    uint64_t oldest; /* of all; `current` where none is older */
+    uint64_t epoch;  /* is it one of them? */
+    bool is_one, is_unknown;
+};
+
+/* A manifest that cannot be read may be of any. */
+static void note_holder(void *arg, const struct checkpoint_entry *item)
+{
+    struct holders *h = arg;
+
+    if (!item->manifest) {
+        h->oldest = 0;
+        h->is_unknown = true;
+        return;
+    }
+    if (item->manifest->map_id < h->oldest)
+        h->oldest = item->manifest->map_id;
+    h->is_one = h->is_one || item->manifest->map_id == h->epoch;
+}
+
+static int mark_path(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
+                     struct err *err)
+{
+    int status = timeline_dir(data_dir, epoch, ret, err);
+    size_t len;
+
+    if (status)
+        return status;
+    len = strlen(ret);
+    snprintf(ret + len, WAL_PATH_MAX - len, "/LEFT");
+    return 0;
+}
+
+static bool is_marked(const struct file_ops *files, const char *data_dir, uint64_t epoch)
+{
+    char path[WAL_PATH_MAX];
+    int fd;
+
+    if (mark_path(data_dir, epoch, path, NULL) || files->open_read(files->state, path, &fd))
+        return false;
+    (void)!files->close(files->state, fd);
+    return true;
+}
+
+static int mark(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                struct err *err)
+{
+    char path[WAL_PATH_MAX], dir[WAL_PATH_MAX];
+    int fd, status = mark_path(data_dir, epoch, path, err);
+
+    if (!status)
+        status = timeline_dir(data_dir, epoch, dir, err);
+    if (status)
+        return status;
+    status = files->create(files->state, path, &fd);
+    if (!status)
+        status = files->close(files->state, fd);
+    if (!status)
+        status = files->sync_dir(files->state, dir);
+    return status ? err_set(err, status, "cannot make: %s: %s", status_text(status), path) : 0;
+}
+
+/* One epoch, if it has a log and no checkpoint. */
+static int preserve_one(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                        bool *ret_preserved, struct err *err)
+{
+    struct holders h = { .epoch = epoch };
+    bool holds = false;
+    int status = has_segment(files, data_dir, epoch, &holds, err);
+
+    *ret_preserved = false;
+    if (status || !holds || is_marked(files, data_dir, epoch))
+        return status;
+    status = checkpoint_each(files, data_dir, note_holder, &h, err);
+    if (status || h.is_one || h.is_unknown)
+        return status;
+    *ret_preserved = true;
+    return mark(files, data_dir, epoch, err);
+}
+
+int timeline_preserve(const struct file_ops *files, const char *data_dir, uint64_t current,
+                      void (*report)(void *arg, const char *sentence), void *arg,
+                      struct err *err)
+{
+    struct numbers timelines;
+    int status = list_epochs(files, data_dir, &timelines, err);
+
+    for (size_t i = 0; i < timelines.n && !status; i++) {
+        struct err text;
+        bool is_preserved = false;
+
+        if (timelines.items[i] < current)
+            status = preserve_one(files, data_dir, timelines.items[i], &is_preserved, err);
+        if (status || !is_preserved || !report)
+            continue;
+        err_set(
+            &text, 0,
+            "a push log of which there is no checkpoint is left as it is, and never removed: "
+            "%.120s/log/%0*" PRIu64,
+            data_dir, NUMBER_DIGITS, timelines.items[i]);
+        report(arg, text.text);
+    }
+    free(timelines.items);
+    return status;
+}
+
+void timeline_remove_unused(const struct file_ops *files, const char *data_dir,
+                            uint64_t current)
+{
+    struct holders h = { .oldest = current };
+    struct numbers timelines;
+    struct err err;
+
+    if (list_epochs(files, data_dir, &timelines, &err) ||
+        checkpoint_each(files, data_dir, note_holder, &h, &err))
+        h.oldest = 0;
+    for (size_t i = 0; i < timelines.n; i++)
+        if (timelines.items[i] < h.oldest && !is_marked(files, data_dir, timelines.items[i]))
+            remove_epoch(files, data_dir, timelines.items[i]);
+    free(timelines.items);
+}
+
+/* --- the file BEGINNING --- */
+
+#define HEAD "psd epoch, format 1\nabove "
+#define TOLD "told\n"
+#define TAIL_BYTES 16u      /* crc32c 01234567 newline */
+#define TEXT_MAX (1u << 20) /* what the settings can say is less */
+#define PATH_BYTES (WAL_PATH_MAX + 24)
+
+static void tail(char dst[static TAIL_BYTES + 1], const char *text, size_t n_bytes)
+{
+    snprintf(dst, TAIL_BYTES + 1, "crc32c %08" PRIx32 "\n", crc32c_extend(0, text, n_bytes));
+}
+
+/* To be freed; NULL without memory. */
+static char *print(const struct timeline_beginning *b, size_t *ret_bytes)
+{
+    char *text = NULL, end[TAIL_BYTES + 1];
+    FILE *out = open_memstream(&text, ret_bytes);
+
+    if (!out)
+        return NULL;
+    fprintf(out, HEAD "%" PRIu64 "\n%s%s", b->above, b->has_options ? TOLD : "", b->options);
+    fflush(out);
+    tail(end, text, *ret_bytes);
+    fprintf(out, "%s", end);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* False: these bytes are no such text. `text` is changed, and ended with NUL. */
+static bool parse(char *text, size_t n_bytes, struct timeline_beginning *ret)
+{
+    char end[TAIL_BYTES + 1], *behind;
+    size_t n = n_bytes - TAIL_BYTES;
+
+    if (n_bytes < TAIL_BYTES + sizeof HEAD)
+        return false;
+    tail(end, text, n);
+    if (memcmp(end, text + n, TAIL_BYTES) != 0 || strncmp(text, HEAD, sizeof HEAD - 1) != 0)
+        return false;
+    text[n] = '\0';
+    ret->above = strtoull(text + sizeof HEAD - 1, &behind, 10);
+    if (*behind++ != '\n')
+        return false;
+    ret->has_options = strncmp(behind, TOLD, sizeof TOLD - 1) == 0;
+    ret->options = memory_alloc(n + 1);
+    snprintf(ret->options, n + 1, "%s", behind + (ret->has_options ? sizeof TOLD - 1 : 0));
+    return true;
+}
+
+static int path_of(const char *data_dir, uint64_t epoch, char ret[static PATH_BYTES],
+                   struct err *err)
+{
+    char dir[WAL_PATH_MAX];
+    int status = timeline_dir(data_dir, epoch, dir, err);
+
+    if (!status)
+        snprintf(ret, PATH_BYTES, "%s/BEGINNING", dir);
+    return status;
+}
+
+static int write_text(const struct file_ops *files, const char *path, const char *text,
+                      size_t n_bytes)
+{
+    int fd, closed, status = files->create(files->state, path, &fd);
+
+    if (status)
+        return status;
+    status = files->write_all(files->state, fd, text, n_bytes);
+    if (!status)
+        status = files->sync(files->state, fd);
+    closed = files->close(files->state, fd);
+    return status ? status : closed;
+}
+
+int timeline_write_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                             const struct timeline_beginning *b, struct err *err)
+{
+    char path[PATH_BYTES], tmp[PATH_BYTES + 8], dir[WAL_PATH_MAX], *text;
+    size_t n_bytes;
+    int status = timeline_dir(data_dir, epoch, dir, err);
+
+    if (!status)
+        status = path_of(data_dir, epoch, path, err);
+    if (status)
+        return status;
+    text = print(b, &n_bytes);
+    if (!text)
+        return err_set(err, -ENOMEM, "no memory to write %s", path);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    status = write_text(files, tmp, text, n_bytes);
+    free(text);
+    if (!status)
+        status = files->rename(files->state, tmp, path);
+    if (!status)
+        status = files->sync_dir(files->state, dir);
+    return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
+}
+
+static int read_text(const struct file_ops *files, const char *path, struct bytes *b)
+{
+    int64_t n = 1;
+    int fd, status = files->open_read(files->state, path, &fd);
+
+    if (status)
+        return status;
+    while (n > 0 && !status) {
+        uint8_t *space = bytes_reserve(b, 4096);
+
+        n = space ? files->read(files->state, fd, space, 4096) : -ENOMEM;
+        if (n > 0)
+            bytes_commit(b, (size_t)n);
+        status = n < 0 ? (int)n : bytes_len(b) > TEXT_MAX ? PS_ECORRUPT : 0;
+    }
+    (void)!files->close(files->state, fd);
+    return status;
+}
+
+int timeline_read_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                            struct timeline_beginning *ret, struct err *err)
+{
+    char path[PATH_BYTES];
+    struct bytes text = { 0 };
+    int status = path_of(data_dir, epoch, path, err);
+
+    *ret = (struct timeline_beginning){ .above = epoch };
+    if (status)
+        return status;
+    status = read_text(files, path, &text);
+    if (!status && !parse((char *)text.bytes + text.start, bytes_len(&text), ret))
+        status = PS_ECORRUPT;
+    bytes_deinit(&text);
+    if (status == PS_ECORRUPT)
+        return err_set(err, status, "what the log's epoch began with is damaged: %s", path);
+    if (status && status != -ENOENT)
+        return err_set(err, status, "cannot read: %s: %s", status_text(status), path);
+    if (!ret->options)
+        ret->options = memory_alloc(1);
+    return 0;
+}
+
+void timeline_beginning_deinit(struct timeline_beginning *b)
+{
+    free(b->options);
+    b->options = NULL;
+}

@@ -1,0 +1,518 @@
+/*
+ * In the order of a request: on_request -> a row of `handlers` -> core -> reply. Nothing below calls back up here.
+ *
+ * A handler returns what went wrong with the connection, which ends it: a refused request is an
+ * answered one.
+ */
+#include "server/requests/dispatch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/memory.h"
+#include "server/requests/deferred.h"
+#include "server/requests/push_handler.h"
+
+#define STEP_MS_MAX 500u /* by which the shard's time moves at once */
+#define LATER 1          /* a handler's answer: none yet, as the push log is full */
+
+struct dispatch {
+    struct dispatch_config config;
+    struct request_context context;
+    struct pull_handler *pulls;  /* owned */
+    struct push_handler *pushes; /* owned */
+    struct deferred deferred;    /* joins and tables: for space in the push log */
+    struct bytes out;            /* the reply being made; empty in between */
+    struct push precheck;        /* push_handler_precheck()'s scratch */
+    uv_idle_t idle;              /* active while there is more to do than events bring */
+    uint64_t n_idle;
+    uint64_t n_left_out;      /* new rows that found no place, as the log has them */
+    uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
+    enum { DISPATCH_OPEN, DISPATCH_STOPPED } state;
+};
+
+struct dispatch *dispatch_new(const struct dispatch_config *config)
+{
+    struct dispatch *d = memory_alloc(sizeof *d);
+    struct pull_handler_config pulls = { .context = &d->context,
+                                         .park_max_ms = config->park_max_ms };
+
+    d->config = *config;
+    d->context = (struct request_context){ .shard = config->shard,
+                                           .loop = config->loop,
+                                           .replies = config->replies,
+                                           .shard_number = config->shard_number,
+                                           .frame_max_bytes = config->frame_max_bytes,
+                                           .compress_replies = config->compress_replies };
+    request_context_init(&d->context);
+    d->pulls = pull_handler_new(&pulls);
+    d->pushes = push_handler_new(&d->context);
+    deferred_init(&d->deferred, config->wait_max_ms);
+    uv_idle_init(config->loop, &d->idle);
+    d->idle.data = d;
+    d->loop_ms = uv_now(config->loop);
+    d->now_ms = d->loop_ms;
+    return d;
+}
+
+void dispatch_free(struct dispatch *d)
+{
+    if (!d)
+        return;
+    pull_handler_free(d->pulls);
+    push_handler_free(d->pushes);
+    deferred_deinit(&d->deferred);
+    request_context_deinit(&d->context);
+    bytes_deinit(&d->out);
+    free(d);
+}
+
+uint64_t dispatch_now_ms(struct dispatch *d)
+{
+    uint64_t loop_ms = uv_now(d->config.loop), step_ms = loop_ms - d->loop_ms;
+
+    d->now_ms += step_ms < STEP_MS_MAX ? step_ms : STEP_MS_MAX;
+    d->loop_ms = loop_ms;
+    return d->now_ms;
+}
+
+/* Sends d->out, the reply to *r that says `result`, once all that it may promise is safe.
+ * `write_status`: whether there is a reply to send. */
+static int reply(struct dispatch *d, const struct request *r, int result, const char *sentence,
+                 int write_status) ON_SHARD
+{
+    struct reply_timing timing = { &d->context.requests[r->header->type], r->start_ns };
+
+    if (write_status)
+        return write_status;
+    if (result)
+        request_context_log(&d->context, r->connection, frame_type_name(r->header->type),
+                            result, sentence);
+    timing.requests->n_refused += result != 0;
+    if (r->header->type == FRAME_BEAT) { /* promises nothing, and says that we live */
+        histogram_record(&timing.requests->latency_ns, uv_hrtime() - r->start_ns);
+        return connection_send(r->connection, &d->out);
+    }
+    return reply_queue_send(d->config.replies, r->connection, &d->out, &timing);
+}
+
+/* The worker that speaks on this connection; its lease is renewed. */
+static int find_worker(struct dispatch *d, const struct request *r, struct worker **ret_worker)
+    ON_SHARD
+{
+    return request_context_find_worker(&d->context, r->connection, r->now_ms, ret_worker);
+}
+
+/* Pushes may have moved a clock: answers the parked pulls that waited for it. */
+static void after_push(struct dispatch *d) ON_SHARD
+{
+    if (!d->context.clock_moved)
+        return;
+    d->context.clock_moved = false;
+    pull_handler_retry(d->pulls);
+}
+
+/* --- in slices --- */
+
+static void more_pushes(struct dispatch *d) ON_SHARD
+{
+    uint64_t now_ms = dispatch_now_ms(d);
+
+    while (push_handler_more(d->pushes, now_ms))
+        after_push(d);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    struct dispatch *d = idle->data;
+
+    enter_shard();
+    if (!pull_handler_is_busy(d->pulls) ||
+        (push_handler_is_busy(d->pushes) && d->n_idle++ % 2 == 0))
+        more_pushes(d);
+    else
+        pull_handler_more(d->pulls);
+    if (!pull_handler_is_busy(d->pulls) && !push_handler_is_busy(d->pushes))
+        uv_idle_stop(&d->idle);
+}
+
+/* The loop goes round while there is more to do than one event should take: each time a slice
+ * of it, then whatever else has come. */
+static void start_idle(struct dispatch *d)
+{
+    if (d->state == DISPATCH_OPEN && !uv_is_active((uv_handle_t *)&d->idle) &&
+        (pull_handler_is_busy(d->pulls) || push_handler_is_busy(d->pushes)))
+        uv_idle_start(&d->idle, on_idle);
+}
+
+/* --- table --- */
+
+static int on_table(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    struct table_reply answer = { 0 };
+    struct table_request asked = { 0 };
+    struct err err = { 0 };
+    int status = message_read_table(r->header, r->head, &asked);
+
+    if (status) {
+        err_set(&err, status, "%s", status_text(status));
+    } else if (request_is_from_reader(r) && !asked.must_exist) {
+        status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
+    } else {
+        status = shard_table_ask(d->config.shard, &asked.spec, asked.must_exist,
+                                 &answer.table_id, &err);
+        if (!status)
+            answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
+    }
+    if (deferred_is_wanted(r, &status))
+        return LATER;
+    answer.status = status;
+    snprintf(answer.text, sizeof answer.text, "%s", err.text);
+    if (asked.must_exist && status == PS_ENOTABLE)
+        status = 0; /* an answer to "is it there?", and no refusal */
+    return reply(d, r, status, err.text,
+                 message_write_table_reply(&d->out, r->header->request_id, &answer));
+}
+
+/* --- join --- */
+
+/* From here on the connection speaks for the worker. */
+static void bind_connection(struct connection *c, const struct join *join,
+                            const struct worker *worker)
+{
+    c->worker.joined = true;
+    snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
+    c->worker.rank = join->rank;
+    c->worker.incarnation = join->incarnation;
+    c->worker.join_number = worker->join_number;
+}
+
+static void log_lost_pushes(const struct dispatch *d, const struct worker *worker)
+{
+    if (worker->n_lost)
+        log_line_warn(
+            "shard %u, job %s: %" PRIu64 " pushes that had been acknowledged to rank %u are "
+            "lost: what was not synced when this shard ended (--durability fsync loses none), "
+            "or its data directory is gone",
+            d->config.shard_number, worker->job->name, worker->n_lost, worker->rank);
+}
+
+static void fill_join_reply(const struct dispatch *d, const struct worker *worker,
+                            struct join_reply *answer)
+{
+    answer->last_applied = worker->last_seq;
+    answer->clock = worker->clock;
+    answer->min_clock = job_min_clock(worker->job);
+    answer->lease_ms = d->config.lease_ms;
+    answer->resumed = worker->resumed;
+    answer->refused_seq = worker->refused_seq;
+    answer->refused_status = worker->refused_status;
+}
+
+/* 0 and the answer; else membership_join()'s refusal, of PS_EFENCED with answer->fenced_below. */
+static int join(struct dispatch *d, const struct request *r, const struct join *asked,
+                struct join_reply *answer, struct err *err) ON_SHARD
+{
+    struct membership *membership = shard_membership(d->config.shard);
+    const struct membership_join member = { .job = asked->job,
+                                            .rank = asked->rank,
+                                            .n_workers = asked->n_workers,
+                                            .incarnation = asked->incarnation,
+                                            .mode = asked->mode,
+                                            .bound = asked->bound,
+                                            .clock = asked->clock,
+                                            .last_acked = asked->last_acked,
+                                            .name = asked->name };
+    struct worker *worker;
+    int status;
+
+    if (request_is_from_reader(r))
+        return err_set(err, -EPERM, "a reader joins no job");
+    shard_finish_push(d->config.shard);
+    status = membership_join(membership, &member, r->now_ms, &worker, err);
+    if (status == PS_EFENCED)
+        answer->fenced_below = membership_fence(membership, asked->job, asked->rank);
+    if (status)
+        return status;
+    bind_connection(r->connection, asked, worker);
+    log_lost_pushes(d, worker);
+    fill_join_reply(d, worker, answer);
+    pull_handler_retry(d->pulls);
+    return 0;
+}
+
+static int on_join(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    struct join_reply answer = { 0 };
+    struct join asked;
+    struct err err = { 0 };
+    int status = message_read_join(r->header, r->head, &asked);
+
+    if (!status)
+        status = join(d, r, &asked, &answer, &err);
+    if (deferred_is_wanted(r, &status))
+        return LATER;
+    answer.status = status;
+    if (status)
+        snprintf(answer.text, sizeof answer.text, "%s",
+                 err.text[0] ? err.text : status_text(status));
+    return reply(d, r, status, answer.text,
+                 message_write_join_reply(&d->out, r->header->request_id, &answer));
+}
+
+/* --- pull, push --- */
+
+static int on_pull(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    return pull_handler_receive(d->pulls, r);
+}
+
+static int on_push(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    int status = push_handler_receive(d->pushes, r);
+
+    after_push(d);
+    return status;
+}
+
+/* --- beat, leave --- */
+
+static int reply_status(struct dispatch *d, const struct request *r, int result,
+                        uint64_t min_clock) ON_SHARD
+{
+    struct status_reply answer = { .status = result, .min_clock = min_clock };
+
+    if (result)
+        snprintf(answer.text, sizeof answer.text, "%s", status_text(result));
+    return reply(d, r, result, answer.text,
+                 message_write_status_reply(&d->out, (enum frame_type)(r->header->type + 1),
+                                            r->header->request_id, &answer));
+}
+
+static int on_beat(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    struct worker *worker;
+    uint64_t clock;
+    int result = message_read_beat(r->header, r->head, &clock);
+
+    if (!result)
+        result = find_worker(d, r, &worker);
+    return reply_status(d, r, result, result ? 0 : job_min_clock(worker->job));
+}
+
+static int on_leave(struct dispatch *d, const struct request *r) ON_SHARD
+{
+    struct worker *worker;
+    uint64_t clock, min_clock = 0;
+    int result = message_read_leave(r->header, r->head, &clock), status;
+
+    if (!result)
+        result = find_worker(d, r, &worker);
+    if (!result) {
+        shard_finish_push(d->config.shard);
+        membership_leave(shard_membership(d->config.shard), worker);
+        r->connection->worker.joined = false;
+        min_clock = job_min_clock(worker->job);
+    }
+    status = reply_status(d, r, result, min_clock);
+    if (!result) {
+        (void)shard_advance(d->config.shard, r->now_ms);
+        pull_handler_retry(d->pulls);
+    }
+    return status;
+}
+
+/* --- the table --- */
+
+static int (*const handlers[FRAME_TYPE_END])(struct dispatch *d, const struct request *r) = {
+    [FRAME_JOIN] = on_join, [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
+    [FRAME_PUSH] = on_push, [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
+};
+
+static int on_request(void *owner, struct request *r)
+{
+    struct dispatch *d = owner;
+    int status;
+
+    enter_shard();
+    if (!handlers[r->header->type])
+        return PS_EPROTO; /* a greeting, a reply, an operator's command: not of this place */
+    if (d->state == DISPATCH_STOPPED)
+        return PS_ESTOPPING;
+    r->now_ms = dispatch_now_ms(d);
+    d->context.requests[r->header->type].n++;
+    status = handlers[r->header->type](d, r);
+    if (status == LATER)
+        status = deferred_add(&d->deferred, r, uv_now(d->config.loop));
+    if (status)
+        bytes_deinit(&d->out);
+    start_idle(d);
+    return status;
+}
+
+/* Handles the requests that wait for space in the push log, until one has to wait again. */
+static void retry_deferred(struct dispatch *d) ON_SHARD
+{
+    const struct request *first;
+
+    while ((first = deferred_first(&d->deferred)) != NULL) {
+        struct request r = *first;
+        int status;
+
+        r.now_ms = dispatch_now_ms(d);
+        r.has_waited = deferred_is_over(&d->deferred, uv_now(d->config.loop));
+        status = handlers[r.header->type](d, &r);
+        if (status == LATER)
+            return;
+        deferred_leave(&d->deferred);
+        if (status) {
+            bytes_deinit(&d->out);
+            connection_fail(r.connection, status);
+        }
+    }
+}
+
+/* For a deferred request: a held connection lets no beat through. */
+static void renew_lease(void *owner, const struct request *r)
+{
+    struct dispatch *d = owner;
+    struct worker *worker;
+
+    enter_shard();
+    (void)!request_context_find_worker(&d->context, r->connection, dispatch_now_ms(d), &worker);
+}
+
+/* --- other events of a connection --- */
+
+static void on_partial(void *owner, struct connection *c, const struct frame_header *header,
+                       const uint8_t *head, const uint8_t *body, size_t n_bytes)
+{
+    struct dispatch *d = owner;
+
+    c->prechecked_bytes =
+        push_handler_precheck(&d->precheck, header, head, body, n_bytes, c->prechecked_bytes);
+}
+
+static void on_written(void *owner, struct connection *c)
+{
+    struct dispatch *d = owner;
+
+    enter_shard();
+    pull_handler_written(d->pulls, c);
+    start_idle(d);
+}
+
+/* Ends that need no words: the peer hung up or vanished, or we closed. */
+static bool is_ordinary(int why)
+{
+    return why == 0 || why == UV_EOF || why == -ECONNRESET || why == -EPIPE ||
+           why == -ECANCELED || why == PS_ESTOPPING;
+}
+
+static void on_closed(void *owner, struct connection *c, int why)
+{
+    struct dispatch *d = owner;
+
+    enter_shard();
+    pull_handler_drop(d->pulls, c);
+    push_handler_drop(d->pushes, c, dispatch_now_ms(d));
+    after_push(d);
+    deferred_drop(&d->deferred, c);
+    reply_queue_drop(d->config.replies, c);
+    if (why == -ETIMEDOUT)
+        request_context_log(&d->context, c, "closed: slow peer", why,
+                            "a message or its replies stood still for --frame-timeout");
+    else if (!is_ordinary(why))
+        request_context_log(&d->context, c, "closed: a message", why, NULL);
+}
+
+const struct connection_events dispatch_events = { .on_request = on_request,
+                                                   .on_partial = on_partial,
+                                                   .on_written = on_written,
+                                                   .on_closed = on_closed };
+
+/* A left-out row fails no push, so the log reports it. */
+static void log_left_out(struct dispatch *d) ON_SHARD
+{
+    uint64_t n = shard_counters(d->config.shard)->rows_refused;
+    char more[64];
+
+    if (n == d->n_left_out || !log_line_limit_pass(&d->context.limit, "rows left out",
+                                                   PS_EBUDGET, uv_now(d->config.loop), more))
+        return;
+    log_line_warn("shard %u: %" PRIu64 " new rows found no place in memory and are left out ("
+                  "--memory-max, --table-max); psctl tables says of which tables",
+                  d->config.shard_number, n - d->n_left_out);
+    d->n_left_out = n;
+}
+
+void dispatch_tick(struct dispatch *d)
+{
+    uint64_t now_ms;
+
+    if (d->state == DISPATCH_STOPPED)
+        return;
+    now_ms = dispatch_now_ms(d);
+    pull_handler_renew_leases(d->pulls, now_ms);
+    push_handler_renew_leases(d->pushes, now_ms);
+    deferred_each(&d->deferred, renew_lease, d);
+    if (shard_advance(d->config.shard, now_ms))
+        pull_handler_retry(d->pulls);
+    pull_handler_expire(d->pulls, uv_now(d->config.loop));
+    if (deferred_is_over(&d->deferred, uv_now(d->config.loop)))
+        retry_deferred(d);
+    log_left_out(d);
+    start_idle(d);
+}
+
+void dispatch_resume(struct dispatch *d)
+{
+    if (d->state == DISPATCH_OPEN)
+        retry_deferred(d);
+    start_idle(d);
+}
+
+/* A request that comes later gets the same answer: the end of its connection. */
+static void fail_deferred(struct dispatch *d)
+{
+    const struct request *first;
+
+    while ((first = deferred_first(&d->deferred)) != NULL) {
+        struct connection *c = first->connection;
+
+        deferred_leave(&d->deferred);
+        connection_fail(c, PS_ESTOPPING);
+    }
+}
+
+void dispatch_stop(struct dispatch *d)
+{
+    if (d->state == DISPATCH_STOPPED)
+        return;
+    push_handler_stop(d->pushes, dispatch_now_ms(d));
+    after_push(d);
+    d->state = DISPATCH_STOPPED;
+    fail_deferred(d);
+    pull_handler_refuse_all(d->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
+    uv_close((uv_handle_t *)&d->idle, NULL);
+}
+
+struct pull_handler *dispatch_pulls(struct dispatch *d)
+{
+    return d->pulls;
+}
+
+const struct stats_requests *dispatch_requests(const struct dispatch *d)
+{
+    return d->context.requests;
+}
+
+void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret)
+{
+    ret->refused = 0;
+    for (size_t i = 0; i < FRAME_TYPE_END; i++)
+        ret->refused += d->context.requests[i].n_refused;
+    pull_handler_count(d->pulls, &ret->pulls);
+}

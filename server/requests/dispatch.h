@@ -1,0 +1,59 @@
+/*
+ * What a shard does with a request: one table from frame type to handler, each of which reads
+ * the message, calls the core and replies. The core knows no frames, the connection no tables.
+ *
+ * The shard's time is the loop's, but stands still while the loop does (a checkpoint, a stopped
+ * process): a lease runs only while the shard listens, so that no worker is declared dead for
+ * messages that the shard did not read.
+ */
+#ifndef SERVER_REQUESTS_DISPATCH_H
+#define SERVER_REQUESTS_DISPATCH_H
+
+#include "server/requests/pull_handler.h"
+
+struct dispatch;
+
+struct dispatch_config {
+    struct shard *shard;         /* borrowed */
+    uv_loop_t *loop;             /* borrowed */
+    struct reply_queue *replies; /* borrowed */
+    uint32_t shard_number;       /* of the cluster; for the log */
+    uint32_t frame_max_bytes, lease_ms;
+    uint64_t park_max_ms;
+    uint64_t wait_max_ms; /* of joins and tables, for space in the push log; 0: deferred.h's */
+    bool compress_replies;
+};
+
+struct dispatch_counts {
+    uint64_t refused; /* answered with a status */
+    struct pull_handler_counts pulls;
+};
+
+struct dispatch *dispatch_new(const struct dispatch_config *config);
+void dispatch_free(struct dispatch *d) ON_SHARD;
+
+/* A connection set's events; the owner is the dispatch. */
+extern const struct connection_events dispatch_events;
+
+/* A few times a second: leases, deadlines. */
+void dispatch_tick(struct dispatch *d) ON_SHARD;
+
+/* The push log has space again: continues pushes, joins and tables that waited for it. */
+void dispatch_resume(struct dispatch *d) ON_SHARD;
+
+/* From here on every request is refused with PS_ESTOPPING, and so are parked and running pulls and
+ * queued pushes; the push that runs is finished. To be called before the loop ends: *d is freed
+ * after it. */
+void dispatch_stop(struct dispatch *d) ON_SHARD;
+
+/* The shard's time. */
+uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;
+
+struct pull_handler *dispatch_pulls(struct dispatch *d) ON_SHARD;
+
+/* FRAME_TYPE_END of them, by type. */
+const struct stats_requests *dispatch_requests(const struct dispatch *d) ON_SHARD;
+
+void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret) ON_SHARD;
+
+#endif

@@ -1,0 +1,536 @@
+#include "server/requests/pull_handler.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+
+/* Pulls in the order in which they came. */
+struct pull_queue {
+    struct pending_pull *first; /* owned */
+    struct pending_pull **last; /* where the next one is queued */
+};
+
+struct pull_handler {
+    struct pull_handler_config config;
+    struct request_context *request; /* borrowed */
+    struct pull_context context;
+    struct pull_queue parked;
+    struct pull_queue running;     /* their replies are made in slices; the next one's turn */
+    struct pull_queue unread;      /* partly sent; their clients have still to read that */
+    struct pending_pull *received; /* owned: the pull being read; NULL: to be acquired */
+    struct pull_handler_counts counts;
+    size_t parked_bytes; /* what all parked ones take */
+    bool any_congested;  /* one is ready whose connection takes no answer now */
+};
+
+/* --- a queue --- */
+
+static void init_queue(struct pull_queue *queue)
+{
+    queue->first = NULL;
+    queue->last = &queue->first;
+}
+
+static void enqueue(struct pull_queue *queue, struct pending_pull *a)
+{
+    a->next = NULL;
+    *queue->last = a;
+    queue->last = &a->next;
+}
+
+/* Takes *at out of the queue; it is the caller's. */
+static struct pending_pull *dequeue(struct pull_queue *queue, struct pending_pull **at)
+{
+    struct pending_pull *a = *at;
+
+    *at = a->next;
+    if (!*at)
+        queue->last = at;
+    a->next = NULL;
+    return a;
+}
+
+static void free_queue(struct pull_queue *queue)
+{
+    while (queue->first)
+        pull_reply_free(dequeue(queue, &queue->first));
+}
+
+/* The place of the connection's first pull, from *at on; *ret is NULL if there is none. */
+static struct pending_pull **find_in_queue(struct pending_pull **at, const struct connection *c)
+{
+    while (*at && (*at)->connection != c)
+        at = &(*at)->next;
+    return at;
+}
+
+struct pull_handler *pull_handler_new(const struct pull_handler_config *config)
+{
+    struct pull_handler *p = memory_alloc(sizeof *p);
+
+    p->config = *config;
+    if (!p->config.parked_bytes_max)
+        p->config.parked_bytes_max = PULL_HANDLER_PARKED_BYTES_MAX;
+    p->request = p->context.request = config->context;
+    init_queue(&p->parked);
+    init_queue(&p->running);
+    init_queue(&p->unread);
+    return p;
+}
+
+void pull_handler_free(struct pull_handler *p)
+{
+    if (!p)
+        return;
+    free_queue(&p->parked);
+    free_queue(&p->running);
+    free_queue(&p->unread);
+    pull_reply_deinit_context(&p->context);
+    pull_reply_free(p->received);
+    free(p);
+}
+
+/* --- in slices --- */
+
+bool pull_handler_is_busy(const struct pull_handler *p)
+{
+    return p->running.first != NULL;
+}
+
+void pull_handler_more(struct pull_handler *p)
+{
+    struct pending_pull *a;
+    bool done;
+    int status;
+
+    if (!p->running.first)
+        return;
+    a = dequeue(&p->running, &p->running.first);
+    status = pull_reply_more(&p->context, a, &done);
+    if (!done) {
+        enqueue(a->state == PULL_REPLY_WAITS ? &p->unread : &p->running, a);
+        return;
+    }
+    if (status)
+        connection_fail(a->connection, status);
+    pull_reply_recycle(&p->context, a);
+    if (p->any_congested)
+        pull_handler_retry(p);
+}
+
+void pull_handler_written(struct pull_handler *p, struct connection *c)
+{
+    struct pending_pull **at = find_in_queue(&p->unread.first, c);
+
+    if (*at && pull_reply_can_go_on(*at))
+        enqueue(&p->running, dequeue(&p->unread, at));
+}
+
+/* Of a pull that is not parked any more. Takes it. Not 0: the connection cannot go on. */
+static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
+{
+    struct err err = { 0 };
+    bool done = true;
+    int status = pull_reply_begin(&p->context, a, &err);
+
+    if (status) {
+        status = pull_reply_refuse(&p->context, a, status, err.text);
+    } else if (shard_pull_is_large(p->request->shard, &a->pull)) {
+        enqueue(&p->running, a);
+        return 0;
+    } else {
+        do
+            status = pull_reply_more(&p->context, a, &done);
+        while (!done);
+    }
+    pull_reply_recycle(&p->context, a);
+    return status;
+}
+
+/* --- parking --- */
+
+/* Points a section's keys to their copy. */
+static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
+{
+    for (uint32_t i = 0; i < pull->n_sections; i++)
+        if (pull->sections[i].keys)
+            pull->sections[i].keys = to + (pull->sections[i].keys - from);
+}
+
+static size_t parked_bytes(const struct pending_pull *parked)
+{
+    return sizeof *parked + bytes_len(&parked->body);
+}
+
+/* -ENOBUFS, which ends the worker, for the connection's own pulls; -ENOMEM, after which it may ask again, for all. */
+static int check_space(const struct pull_handler *p, const struct request *r, struct err *err)
+{
+    const struct connection *c = r->connection;
+
+    if (c->parked.n >= PULL_HANDLER_PARKED_MAX ||
+        c->parked.n_bytes + r->body_bytes > p->request->frame_max_bytes)
+        return err_set(err, -ENOBUFS, "too many pulls of this connection are parked");
+    if (p->parked_bytes + sizeof(struct pending_pull) + r->body_bytes >
+        p->config.parked_bytes_max)
+        return err_set(err, -ENOMEM,
+                       "parked pulls take %zu of %zu bytes on this shard: no place for %zu "
+                       "more until the slower workers have caught up",
+                       p->parked_bytes, p->config.parked_bytes_max, r->body_bytes);
+    return 0;
+}
+
+/* Takes p->received. */
+static int park(struct pull_handler *p, const struct request *r)
+{
+    struct connection *c = r->connection;
+    struct pending_pull *parked = p->received;
+    uint64_t park_ms = p->config.park_max_ms;
+    uint8_t *body = bytes_reserve(&parked->body, r->body_bytes + 1);
+
+    if (!body)
+        return -ENOMEM;
+    p->received = NULL;
+    if (parked->pull.deadline_ms && parked->pull.deadline_ms < park_ms)
+        park_ms = parked->pull.deadline_ms;
+    parked->since_ms = uv_now(c->tcp.loop);
+    parked->until_ms = parked->since_ms + park_ms;
+    if (r->body_bytes)
+        memcpy(body, r->body, r->body_bytes);
+    bytes_commit(&parked->body, r->body_bytes);
+    rebase(&parked->pull, r->body, body);
+    enqueue(&p->parked, parked);
+    c->parked.n++;
+    c->parked.n_bytes += r->body_bytes;
+    p->parked_bytes += parked_bytes(parked);
+    p->counts.parked++;
+    p->counts.parked_total++;
+    return 0;
+}
+
+/* Takes *at out of the list; the caller goes on with it. */
+static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull **at)
+{
+    struct pending_pull *parked = dequeue(&p->parked, at);
+
+    parked->connection->parked.n--;
+    parked->connection->parked.n_bytes -= bytes_len(&parked->body);
+    p->parked_bytes -= parked_bytes(parked);
+    p->counts.parked--;
+    return parked;
+}
+
+/* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7"; "... needs 12, a cut: ..." */
+static void explain(struct pull_handler *p, const struct job *job, const struct pull *pull,
+                    char *dst, size_t n_bytes) ON_SHARD
+{
+    bool is_sync_point;
+    uint64_t min_clock = job_min_clock(job);
+    uint64_t needs = shard_pull_needs(p->request->shard, job, pull, &is_sync_point);
+    int n =
+        snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
+                 (unsigned long long)needs, is_sync_point ? ", a cut" : "");
+
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if ((w->state != WORKER_LIVE && w->state != WORKER_EXPECTED) || w->clock > min_clock)
+            continue;
+        if (w->state == WORKER_EXPECTED)
+            snprintf(dst + n, n_bytes - (size_t)n, ": worker %u has not joined yet", w->rank);
+        else
+            snprintf(dst + n, n_bytes - (size_t)n, ": worker %u (%s) is at %llu", w->rank,
+                     w->name, (unsigned long long)w->clock);
+        return;
+    }
+}
+
+/* --- what dispatch calls --- */
+
+/* p->received, for this request; the pull in it is still to be read. */
+static int acquire_received(struct pull_handler *p, const struct request *r,
+                            struct worker *worker)
+{
+    if (!p->received)
+        p->received = pull_reply_acquire(&p->context);
+    if (!p->received)
+        return -ENOMEM;
+    p->received->connection = r->connection;
+    p->received->request_id = r->header->request_id;
+    p->received->start_ns = r->start_ns;
+    p->received->worker = worker;
+    return 0;
+}
+
+static int refuse_received(struct pull_handler *p, int status, const char *sentence) ON_SHARD
+{
+    return pull_reply_refuse(&p->context, p->received, status, sentence);
+}
+
+/* Ready: at once, or in slices with the connection held. */
+static int answer_received(struct pull_handler *p) ON_SHARD
+{
+    struct pending_pull *a = p->received;
+    struct err err = { 0 };
+    bool done = false;
+    int status;
+
+    if (shard_pull_is_large(p->request->shard, &a->pull)) {
+        connection_hold(a->connection);
+        a->holds = true;
+    }
+    status = pull_reply_begin(&p->context, a, &err);
+    if (status)
+        return refuse_received(p, status, err.text);
+    if (a->holds) {
+        p->received = NULL;
+        enqueue(&p->running, a);
+        return 0;
+    }
+    while (!done)
+        status = pull_reply_more(&p->context, a, &done);
+    return status;
+}
+
+/* Not ready. A pull that cannot be answered at all is refused now, not after a wait. */
+static int park_received(struct pull_handler *p, const struct request *r) ON_SHARD
+{
+    size_t value_bytes[SECTIONS_MAX];
+    struct err err = { 0 };
+    int status = shard_pull_plan(p->request->shard, &p->received->pull,
+                                 p->request->frame_max_bytes - UINT16_MAX, value_bytes, &err);
+
+    if (!status)
+        status = check_space(p, r, &err);
+    if (status)
+        return refuse_received(p, status, err.text);
+    status = park(p, r);
+    return status ? refuse_received(p, status, status_text(status)) : 0;
+}
+
+static int receive(struct pull_handler *p, const struct request *r) ON_SHARD
+{
+    struct worker *worker = NULL;
+    struct pull *pull;
+    int refusal = 0, status;
+
+    if (!request_is_from_reader(r))
+        refusal = request_context_find_worker(p->request, r->connection, r->now_ms, &worker);
+    status = acquire_received(p, r, refusal ? NULL : worker);
+    if (status)
+        return status;
+    pull = &p->received->pull;
+    if (!refusal)
+        refusal = r->body_status;
+    if (!refusal)
+        refusal = message_read_pull(r->header, r->head, r->body, r->body_bytes, pull);
+    if (refusal)
+        return refuse_received(p, refusal, status_text(refusal));
+    /* On the connection before, a pull may come behind the first push of what is sent again on this one. */
+    if (worker && worker->join_number == r->connection->worker.join_number &&
+        membership_advance_clock(worker, pull->clock - pull->unfinished)) {
+        (void)shard_advance(p->request->shard, r->now_ms);
+        pull_handler_retry(p);
+    }
+    return shard_pull_ready(p->request->shard, worker, pull) ? answer_received(p)
+                                                             : park_received(p, r);
+}
+
+int pull_handler_receive(struct pull_handler *p, const struct request *r)
+{
+    const struct stats_requests *requests = &p->request->requests[FRAME_PULL];
+    const struct err *refusal = &p->context.last_refusal;
+    uint64_t n_refused = requests->n_refused;
+    int status = receive(p, r);
+
+    if (requests->n_refused != n_refused)
+        request_context_log(p->request, r->connection, "pull", refusal->status, refusal->text);
+    return status;
+}
+
+/* True if enough replies wait to be read, or one is being made. Then this one stays parked, where it takes little
+ * memory, until it is tried again. */
+static bool is_congested(struct pull_handler *p, const struct connection *c)
+{
+    bool is_full = c->channel.state == CHANNEL_CONGESTED ||
+                   *find_in_queue(&p->running.first, c) || *find_in_queue(&p->unread.first, c);
+
+    p->any_congested = p->any_congested || is_full;
+    return is_full;
+}
+
+void pull_handler_retry(struct pull_handler *p)
+{
+    struct pending_pull **at = &p->parked.first, *parked;
+    struct connection *c;
+    int status;
+
+    p->any_congested = false;
+    while ((parked = *at)) {
+        c = parked->connection;
+        parked->worker = request_context_waiting_worker(p->request, c);
+        if (parked->worker &&
+            (!shard_pull_ready(p->request->shard, parked->worker, &parked->pull) ||
+             is_congested(p, c))) {
+            at = &parked->next;
+            continue;
+        }
+        unpark(p, at);
+        if (parked->worker) {
+            status = answer(p, parked);
+        } else {
+            status =
+                pull_reply_refuse(&p->context, parked, PS_EFENCED, status_text(PS_EFENCED));
+            pull_reply_recycle(&p->context, parked);
+        }
+        if (status)
+            connection_fail(c, status);
+    }
+}
+
+/* Takes it. */
+static void refuse(struct pull_handler *p, struct pending_pull *a, int status,
+                   const char *sentence) ON_SHARD
+{
+    status = pull_reply_refuse(&p->context, a, status, sentence);
+    if (status)
+        connection_fail(a->connection, status);
+    pull_reply_recycle(&p->context, a);
+}
+
+/* Only its client holds it up; connection_set_sweep() limits how long a client may take to read. */
+static bool waits_for_its_client(struct pull_handler *p, const struct worker *worker,
+                                 const struct pending_pull *parked) ON_SHARD
+{
+    return worker && is_congested(p, parked->connection) &&
+           shard_pull_ready(p->request->shard, worker, &parked->pull);
+}
+
+void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms)
+{
+    struct pending_pull **at = &p->parked.first;
+    char sentence[160];
+
+    if (p->any_congested)
+        pull_handler_retry(p);
+    while (*at) {
+        struct worker *worker = NULL;
+        bool is_over = loop_ms >= (*at)->until_ms;
+
+        if (is_over)
+            worker = request_context_waiting_worker(p->request, (*at)->connection);
+        if (!is_over || waits_for_its_client(p, worker, *at)) {
+            at = &(*at)->next;
+            continue;
+        }
+        snprintf(sentence, sizeof sentence, "%s", status_text(PS_EDEADLINE));
+        if (worker)
+            explain(p, worker->job, &(*at)->pull, sentence, sizeof sentence);
+        p->counts.expired++;
+        refuse(p, unpark(p, at), PS_EDEADLINE, sentence);
+    }
+}
+
+static void renew_leases(struct pull_handler *p, const struct pull_queue *queue,
+                         uint64_t now_ms) ON_SHARD
+{
+    for (struct pending_pull *a = queue->first; a; a = a->next) {
+        const struct connection_worker *w = &a->connection->worker;
+        struct worker *worker;
+
+        if (a->holds && pull_reply_is_alive(a) &&
+            request_context_waiting_worker(p->request, a->connection))
+            (void)!membership_find(shard_membership(p->request->shard), w->job, w->rank,
+                                   w->incarnation, now_ms, &worker);
+    }
+}
+
+void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms)
+{
+    renew_leases(p, &p->running, now_ms);
+    renew_leases(p, &p->unread, now_ms);
+}
+
+static void drop(struct pull_handler *p, struct pending_pull *a)
+{
+    channel_loop_give(a->connection->channel.channels, &a->out);
+    channel_loop_give(a->connection->channel.channels, &a->known);
+    pull_reply_recycle(&p->context, a);
+}
+
+/* A reply that is partly sent can only be refused by the end of its connection. */
+static void refuse_queue(struct pull_handler *p, struct pull_queue *queue, int status,
+                         const char *sentence) ON_SHARD
+{
+    struct pending_pull *a;
+
+    while (queue->first) {
+        a = dequeue(queue, &queue->first);
+        if (!pull_reply_is_partly_sent(a)) {
+            refuse(p, a, status, sentence);
+            continue;
+        }
+        connection_fail(a->connection, status);
+        drop(p, a);
+    }
+}
+
+void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sentence)
+{
+    while (p->parked.first)
+        refuse(p, unpark(p, &p->parked.first), status, sentence);
+    refuse_queue(p, &p->running, status, sentence);
+    refuse_queue(p, &p->unread, status, sentence);
+}
+
+static void drop_from(struct pull_handler *p, struct pull_queue *queue,
+                      const struct connection *c)
+{
+    struct pending_pull **at = &queue->first;
+
+    while (*(at = find_in_queue(at, c)))
+        drop(p, dequeue(queue, at));
+}
+
+void pull_handler_drop(struct pull_handler *p, struct connection *c)
+{
+    struct pending_pull **at = &p->parked.first;
+
+    while (*(at = find_in_queue(at, c)))
+        drop(p, unpark(p, at));
+    drop_from(p, &p->running, c);
+    drop_from(p, &p->unread, c);
+}
+
+void pull_handler_count(const struct pull_handler *p, struct pull_handler_counts *ret)
+{
+    *ret = p->counts;
+}
+
+const struct err *pull_handler_last_refusal(const struct pull_handler *p)
+{
+    return &p->context.last_refusal;
+}
+
+uint32_t pull_handler_report(struct pull_handler *p, uint64_t loop_ms, uint64_t unix_ms,
+                             struct stats_wait *ret_waits, uint32_t n_max)
+{
+    uint32_t n = 0;
+
+    for (struct pending_pull *i = p->parked.first; i && n < n_max; i = i->next) {
+        const struct connection_worker *w = &i->connection->worker;
+        struct worker *worker = request_context_waiting_worker(p->request, i->connection);
+        struct stats_wait *wait = &ret_waits[n++];
+
+        *wait = (struct stats_wait){ .since_unix_ms = unix_ms - (loop_ms - i->since_ms),
+                                     .until_unix_ms = unix_ms + (i->until_ms - loop_ms) };
+        snprintf(wait->what, sizeof wait->what, "parked pull");
+        snprintf(wait->who, sizeof wait->who, "job %.24s, worker %u (%.40s)", w->job, w->rank,
+                 worker ? worker->name : "?");
+        if (worker)
+            explain(p, worker->job, &i->pull, wait->why, sizeof wait->why);
+    }
+    return n;
+}

@@ -1,0 +1,354 @@
+/*
+ * In the order of a push's life:
+ *
+ *     push_handler_precheck ... -> push_handler_receive -> begin -> [queue -> continue_first ...] -> reply
+ */
+#include "server/requests/push_handler.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/free_list.h"
+#include "common/memory.h"
+#include "proto/codec_catalog.h"
+
+#define POOLED_MAX 16u /* so many that wait at a time cost no allocation */
+
+/* A push and its way back. */
+struct pending_push {
+    struct free_list_link pooled;  /* once it is answered */
+    struct pending_push *next;     /* in the queue */
+    struct connection *connection; /* borrowed; push_handler_drop() comes before it goes */
+    uint64_t request_id, start_ns;
+    bool is_running, holds; /* holds: its connection */
+    struct push push;       /* its sections point into the request's body */
+};
+
+struct push_handler {
+    struct request_context *context; /* borrowed */
+    struct pending_push
+        *first; /* owned: the one that runs, or the next to be; then the queue */
+    struct pending_push **last;    /* where the next one is queued */
+    struct pending_push *received; /* owned: the one being read; NULL: to be acquired */
+    struct free_list pool;         /* owned: answered, for the next ones */
+};
+
+struct push_handler *push_handler_new(struct request_context *context)
+{
+    struct push_handler *p = memory_alloc(sizeof *p);
+
+    p->context = context;
+    p->last = &p->first;
+    p->pool.n_max = POOLED_MAX;
+    return p;
+}
+
+static struct pending_push *pending_of(struct free_list_link *pooled)
+{
+    return pooled ? CONTAINER_OF(pooled, struct pending_push, pooled) : NULL;
+}
+
+void push_handler_free(struct push_handler *p)
+{
+    struct pending_push *a;
+
+    if (!p)
+        return;
+    while ((a = p->first) != NULL) {
+        p->first = a->next;
+        free(a);
+    }
+    while ((a = pending_of(free_list_pop(&p->pool))) != NULL)
+        free(a);
+    free(p->received);
+    free(p);
+}
+
+static void recycle(struct push_handler *p, struct pending_push *a)
+{
+    a->is_running = a->holds = false;
+    if (!free_list_push(&p->pool, &a->pooled))
+        free(a);
+}
+
+bool push_handler_is_busy(const struct push_handler *p)
+{
+    return p->first && (p->first->is_running || !p->context->replies->is_full);
+}
+
+/* --- precheck --- */
+
+static bool is_plain(const struct section *s)
+{
+    return s->codec == CODEC_FP32 && s->n_keys;
+}
+
+/* Rows of the section that end before n_bytes of the body do. */
+static uint32_t rows_before(const struct section *s, const uint8_t *body, size_t n_bytes)
+{
+    size_t at = (size_t)(s->values - body), row_bytes = s->value_bytes / s->n_keys;
+
+    if (n_bytes <= at)
+        return 0;
+    return n_bytes - at < s->value_bytes ? (uint32_t)((n_bytes - at) / row_bytes) : s->n_keys;
+}
+
+size_t push_handler_precheck(struct push *scratch, const struct frame_header *header,
+                             const uint8_t *head, const uint8_t *body, size_t n_bytes,
+                             size_t prechecked_bytes)
+{
+    const struct codec *codec = codec_by_id(CODEC_FP32);
+
+    if (header->type != FRAME_PUSH || (header->flags & FRAME_ZSTD) ||
+        message_read_push(header, head, body, header->body_bytes, scratch) != 0)
+        return 0;
+    for (uint32_t i = 0; i < scratch->n_sections; i++) {
+        const struct section *s = &scratch->sections[i];
+        size_t row_bytes = is_plain(s) ? s->value_bytes / s->n_keys : 0;
+        uint32_t first, row, end;
+
+        if (!row_bytes)
+            continue;
+        first = rows_before(s, body, prechecked_bytes);
+        end = rows_before(s, body, n_bytes);
+        for (row = first; row < end; row++)
+            if (codec->check(s->values + row * row_bytes, (uint32_t)(row_bytes / 4), 0))
+                break;
+        if (row > first)
+            prechecked_bytes = (size_t)(s->values - body) + row * row_bytes;
+        if (row < s->n_keys)
+            break;
+    }
+    return prechecked_bytes;
+}
+
+void push_handler_set_finite(struct push *push, const uint8_t *body, size_t prechecked_bytes)
+{
+    for (uint32_t i = 0; i < push->n_sections && prechecked_bytes; i++) {
+        struct section *s = &push->sections[i];
+
+        if (is_plain(s))
+            s->n_finite = rows_before(s, body, prechecked_bytes);
+    }
+}
+
+/* --- the reply --- */
+
+static int send_reply(struct push_handler *p, struct pending_push *a,
+                      const struct push_reply *reply) ON_SHARD
+{
+    struct reply_timing timing = { &p->context->requests[FRAME_PUSH], a->start_ns };
+    struct bytes out = { 0 };
+    int status = channel_loop_take(a->connection->channel.channels, 1, &out);
+
+    if (!status)
+        status = message_write_push_reply(&out, a->request_id, reply);
+    if (!status)
+        return reply_queue_send(p->context->replies, a->connection, &out, &timing);
+    bytes_deinit(&out);
+    return status;
+}
+
+/* `status`: what the push, or its beginning, ended with. Not 0: the connection cannot go on. */
+static int reply(struct push_handler *p, struct pending_push *a, int status,
+                 const struct shard_push_result *result) ON_SHARD
+{
+    struct push_reply reply = { .status = status ? status : result->status,
+                                .seq = a->push.seq,
+                                .min_clock = result->min_clock,
+                                .version = result->version,
+                                .rows_refused = result->rows_refused,
+                                .repeated = result->repeated };
+
+    if (reply.status)
+        snprintf(reply.text, sizeof reply.text, "%s",
+                 result->text[0] ? result->text : status_text(reply.status));
+    status = send_reply(p, a, &reply);
+    if (a->holds)
+        connection_release(a->connection);
+    a->holds = false;
+    if (reply.status) {
+        p->context->requests[FRAME_PUSH].n_refused++;
+        request_context_log(p->context, a->connection, "push", reply.status, reply.text);
+    }
+    if (reply.seq)
+        p->context->clock_moved = true;
+    return status;
+}
+
+/* --- running it --- */
+
+/* Runs it, or begins to. Where the log is full nothing is done, and it has to wait for its turn: an
+ * answer would only be asked for again. */
+static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms,
+                 struct shard_push_result *ret, enum shard_push_state *ret_state) ON_SHARD
+{
+    struct shard *shard = p->context->shard;
+    struct worker *worker;
+    int status = request_context_find_worker(p->context, a->connection, now_ms, &worker);
+
+    if (status == PS_EFENCED)
+        shard_push_fenced(shard);
+    if (status)
+        return status;
+    *ret_state = SHARD_PUSH_BUSY;
+    if (p->context->replies->is_full)
+        return 0;
+    status = shard_push_begin(shard, worker, &a->push, now_ms, ret, ret_state);
+    if (status != -EAGAIN)
+        return status;
+    *ret_state = SHARD_PUSH_BUSY;
+    return 0;
+}
+
+/* --- the queue --- */
+
+static void enqueue(struct push_handler *p, struct pending_push *a)
+{
+    /* The one that runs goes before those that wait. */
+    struct pending_push **at = a->is_running ? &p->first : p->last;
+
+    a->next = *at;
+    *at = a;
+    if (!a->next)
+        p->last = &a->next;
+}
+
+static struct pending_push *dequeue(struct push_handler *p, struct pending_push **at)
+{
+    struct pending_push *a = *at;
+
+    *at = a->next;
+    if (!*at)
+        p->last = at;
+    return a;
+}
+
+static void answer_first(struct push_handler *p, int status,
+                         const struct shard_push_result *result) ON_SHARD
+{
+    struct pending_push *a = dequeue(p, &p->first);
+
+    status = reply(p, a, status, result);
+    if (status)
+        connection_fail(a->connection, status);
+    recycle(p, a);
+}
+
+bool push_handler_more(struct push_handler *p, uint64_t now_ms)
+{
+    enum shard_push_state state = SHARD_PUSH_DONE;
+    struct shard_push_result result = { 0 };
+    struct pending_push *a = p->first;
+    int status;
+
+    if (!a)
+        return false;
+    if (a->is_running) {
+        status = shard_push_more(p->context->shard, now_ms, &result, &state);
+        if (state == SHARD_PUSH_DONE && status == -EAGAIN)
+            state = SHARD_PUSH_BUSY; /* the log is full: it begins again when there is space */
+    } else {
+        status = begin(p, a, now_ms, &result, &state);
+    }
+    a->is_running = state == SHARD_PUSH_RUNNING;
+    if (state == SHARD_PUSH_DONE)
+        answer_first(p, status, &result);
+    return state == SHARD_PUSH_DONE;
+}
+
+/* --- what dispatch calls --- */
+
+/* p->received, for this request; its push is still to be read. */
+static int acquire_received(struct push_handler *p, const struct request *r)
+{
+    struct pending_push *a = p->received;
+
+    if (!a)
+        a = pending_of(free_list_pop(&p->pool));
+    if (!a)
+        a = memory_try_alloc(sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    p->received = a;
+    a->connection = r->connection;
+    a->request_id = r->header->request_id;
+    a->start_ns = r->start_ns;
+    a->push.seq = 0;
+    return 0;
+}
+
+static int read_push(const struct request *r, struct push *push)
+{
+    int status = r->body_status;
+
+    if (!status)
+        status = message_read_push(r->header, r->head, r->body, r->body_bytes, push);
+    if (!status)
+        push_handler_set_finite(push, r->body, r->prechecked_bytes);
+    return status;
+}
+
+int push_handler_receive(struct push_handler *p, const struct request *r)
+{
+    enum shard_push_state state = SHARD_PUSH_DONE;
+    struct shard_push_result result = { 0 };
+    int status = acquire_received(p, r);
+    struct pending_push *a = p->received;
+
+    if (status)
+        return status;
+    status = read_push(r, &a->push);
+    if (!status)
+        status = begin(p, a, r->now_ms, &result, &state);
+    if (state == SHARD_PUSH_DONE)
+        return reply(p, a, status, &result);
+    p->received = NULL;
+    connection_hold(a->connection);
+    a->holds = true;
+    a->is_running = state == SHARD_PUSH_RUNNING;
+    enqueue(p, a);
+    return 0;
+}
+
+void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms)
+{
+    for (const struct pending_push *a = p->first; a; a = a->next) {
+        struct worker *worker;
+
+        if (!a->is_running) /* else shard_advance() knows */
+            (void)!request_context_find_worker(p->context, a->connection, now_ms, &worker);
+    }
+}
+
+/* The one that runs, all at once. */
+static void finish_first(struct push_handler *p, uint64_t now_ms) ON_SHARD
+{
+    shard_finish_push(p->context->shard);
+    (void)push_handler_more(p, now_ms);
+}
+
+void push_handler_drop(struct push_handler *p, struct connection *c, uint64_t now_ms)
+{
+    struct pending_push **at = &p->first;
+
+    if (p->first && p->first->is_running && p->first->connection == c)
+        finish_first(p, now_ms);
+    while (*at) {
+        if ((*at)->connection == c)
+            recycle(p, dequeue(p, at));
+        else
+            at = &(*at)->next;
+    }
+}
+
+void push_handler_stop(struct push_handler *p, uint64_t now_ms)
+{
+    const struct shard_push_result nothing = { 0 };
+
+    if (p->first && p->first->is_running)
+        finish_first(p, now_ms);
+    while (p->first)
+        answer_first(p, PS_ESTOPPING, &nothing);
+}

@@ -1,0 +1,150 @@
+#include "server/requests/reply_queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/memory.h"
+
+#define POOLED_MAX 256u /* so many that wait at a time cost no allocation */
+
+struct queued_reply {
+    struct free_list_link pooled; /* once it is sent */
+    struct queued_reply *next;
+    struct connection *connection; /* borrowed; reply_queue_drop() comes before it goes */
+    uint64_t number, since_ns;
+    struct bytes frame; /* owned */
+    struct reply_timing timing;
+};
+
+static uint64_t bytes_of(const struct bytes *frame)
+{
+    return sizeof(struct queued_reply) + bytes_len(frame);
+}
+
+void reply_queue_init(struct reply_queue *q)
+{
+    *q = (struct reply_queue){ .pool = { .n_max = POOLED_MAX } };
+    q->last = &q->first;
+}
+
+static void free_reply(struct queued_reply *reply)
+{
+    bytes_deinit(&reply->frame);
+    free(reply);
+}
+
+/* Takes *at out of the queue, unsent. */
+static struct queued_reply *dequeue(struct reply_queue *q, struct queued_reply **at)
+{
+    struct queued_reply *reply = *at;
+
+    *at = reply->next;
+    if (!*at)
+        q->last = at;
+    q->n_waiting--;
+    q->waiting_bytes -= bytes_of(&reply->frame);
+    q->since_ns = q->first ? q->first->since_ns : 0;
+    return reply;
+}
+
+static struct queued_reply *reply_of(struct free_list_link *pooled)
+{
+    return pooled ? CONTAINER_OF(pooled, struct queued_reply, pooled) : NULL;
+}
+
+void reply_queue_deinit(struct reply_queue *q)
+{
+    struct queued_reply *reply;
+
+    while (q->first)
+        free_reply(dequeue(q, &q->first));
+    while ((reply = reply_of(free_list_pop(&q->pool))) != NULL)
+        free_reply(reply);
+}
+
+static void recycle(struct reply_queue *q, struct queued_reply *reply)
+{
+    bytes_deinit(&reply->frame);
+    if (!free_list_push(&q->pool, &reply->pooled))
+        free(reply);
+}
+
+/* NULL: no memory. */
+static struct queued_reply *acquire(struct reply_queue *q)
+{
+    struct queued_reply *reply = reply_of(free_list_pop(&q->pool));
+
+    return reply ? reply : memory_try_alloc(sizeof *reply);
+}
+
+static void measure(const struct reply_timing *timing)
+{
+    histogram_record(&timing->requests->latency_ns, uv_hrtime() - timing->start_ns);
+}
+
+/* -ENOMEM: its peer asks again, and gets the reply then. */
+static int enqueue(struct reply_queue *q, struct connection *c, struct bytes *frame,
+                   const struct reply_timing *timing)
+{
+    struct queued_reply *reply =
+        q->waiting_bytes + bytes_of(frame) <= REPLY_QUEUE_BYTES_MAX ? acquire(q) : NULL;
+
+    if (!reply) {
+        bytes_deinit(frame);
+        return -ENOMEM;
+    }
+    *reply = (struct queued_reply){ .connection = c,
+                                    .number = q->appended,
+                                    .since_ns = uv_hrtime(),
+                                    .frame = *frame,
+                                    .timing = *timing };
+    *frame = (struct bytes){ 0 };
+    *q->last = reply;
+    q->last = &reply->next;
+    q->n_waiting++;
+    q->waiting_bytes += bytes_of(&reply->frame);
+    q->since_ns = q->first->since_ns;
+    return 0;
+}
+
+int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *frame,
+                     const struct reply_timing *timing)
+{
+    if (q->acknowledged < q->appended)
+        return enqueue(q, c, frame, timing);
+    measure(timing);
+    return connection_send(c, frame);
+}
+
+void reply_queue_release(struct reply_queue *q, uint64_t acknowledged)
+{
+    if (acknowledged > q->acknowledged)
+        q->acknowledged = acknowledged;
+    while (q->first && q->first->number <= q->acknowledged) {
+        struct queued_reply *reply = dequeue(q, &q->first);
+        int status;
+
+        measure(&reply->timing);
+        status = connection_send(reply->connection, &reply->frame);
+        if (status)
+            connection_fail(reply->connection, status);
+        recycle(q, reply);
+    }
+}
+
+uint64_t reply_queue_waited_ms(const struct reply_queue *q)
+{
+    return q->first ? (uv_hrtime() - q->first->since_ns) / 1000000 : 0;
+}
+
+void reply_queue_drop(struct reply_queue *q, const struct connection *c)
+{
+    struct queued_reply **at = &q->first;
+
+    while (*at) {
+        if ((*at)->connection == c)
+            recycle(q, dequeue(q, at));
+        else
+            at = &(*at)->next;
+    }
+}

@@ -1,0 +1,65 @@
+/*
+ * Replies that promise something: that a push, a join, a table or a leave has happened and will
+ * have happened after a crash, too. With --durability fsync they wait here, in the order of the
+ * events, until the push log is on the disk up to their event; otherwise they are sent at once.
+ *
+ *     event -> reply_queue_note() -> reply_queue_send() -> waits -> reply_queue_release() -> sent
+ *                                            dropped with its connection: the peer asks again
+ *
+ * A reply waits for every event that came before it, not for its own alone: a reply that repeats an
+ * earlier result (a repeated push, the last number of a worker that comes back) promises that as
+ * well.
+ */
+#ifndef SERVER_REQUESTS_REPLY_QUEUE_H
+#define SERVER_REQUESTS_REPLY_QUEUE_H
+
+#include <stdbool.h>
+
+#include "common/free_list.h"
+#include "common/thread_role.h"
+#include "server/admin/stats.h"
+#include "server/net/connection.h"
+
+/* Of replies that wait. Beyond it the connection is closed, and its client asks again. */
+#define REPLY_QUEUE_BYTES_MAX (UINT64_C(64) << 20)
+
+struct queued_reply;
+
+struct reply_queue {
+    uint64_t appended, acknowledged;    /* numbers of records; equal: nothing is waited for */
+    struct queued_reply *first, **last; /* owned: waiting, by number */
+    struct free_list pool;              /* owned: sent, for the next ones */
+    uint64_t n_waiting, since_ns;       /* since_ns: of the first */
+    uint64_t waiting_bytes;
+    bool is_full; /* the log takes no event now, as the disk is slower: they wait, unread */
+};
+
+/* What a reply is about, for its latency: first byte of the request complete -> reply sent. */
+struct reply_timing {
+    struct stats_requests *requests; /* borrowed, for as long as *queue lives */
+    uint64_t start_ns;
+};
+
+void reply_queue_init(struct reply_queue *q);
+void reply_queue_deinit(struct reply_queue *q);
+
+/* The log has this record now: replies from here on wait for it. */
+static inline void reply_queue_note(struct reply_queue *q, uint64_t number)
+{
+    q->appended = number;
+}
+
+/* Sends the frame, now or later; takes it. Not 0: the connection cannot go on. */
+int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *frame,
+                     const struct reply_timing *timing) ON_SHARD MUST_CHECK;
+
+/* All records up to `acknowledged` are as safe as was asked for. */
+void reply_queue_release(struct reply_queue *q, uint64_t acknowledged) ON_SHARD;
+
+/* How long the first in line has waited. */
+uint64_t reply_queue_waited_ms(const struct reply_queue *q);
+
+/* The connection is gone, with all that it waits for. */
+void reply_queue_drop(struct reply_queue *q, const struct connection *c) ON_SHARD;
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * What all handlers of one shard share: the shard, the queue that their replies pass, their counters, and the limit of
+ * their log lines. dispatch.h owns it; the handlers know it, and not each other.
+ */
+#ifndef SERVER_REQUESTS_REQUEST_CONTEXT_H
+#define SERVER_REQUESTS_REQUEST_CONTEXT_H
+
+#include "common/log_line.h"
+#include "server/core/shard.h"
+#include "server/requests/reply_queue.h"
+
+struct request_context {
+    struct shard *shard;         /* borrowed */
+    uv_loop_t *loop;             /* borrowed */
+    struct reply_queue *replies; /* borrowed */
+    uint32_t shard_number;       /* of the cluster; for the log */
+    uint32_t frame_max_bytes;
+    bool compress_replies;
+    bool clock_moved; /* by a push, perhaps: parked pulls are to be tried again */
+    struct stats_requests *requests; /* owned, FRAME_TYPE_END: counters, by frame type */
+    struct log_line_limit limit;     /* for request_context_log() */
+};
+
+/* The members that the caller knows are set, the others 0. */
+void request_context_init(struct request_context *x);
+void request_context_deinit(struct request_context *x);
+
+/* The worker that speaks on the connection; its lease is renewed. PS_ENOJOIN, or what membership_find() returns. */
+int request_context_find_worker(struct request_context *x, const struct connection *c,
+                                uint64_t now_ms, struct worker **ret_worker)
+    ON_SHARD MUST_CHECK;
+
+/* The same, or NULL, for a request that has waited: the worker has sent nothing, so its lease stays as it is. */
+struct worker *request_context_waiting_worker(struct request_context *x,
+                                              const struct connection *c) ON_SHARD;
+
+/* A line in the log about a request or a peer, unless there were too many like it. `what`: static. `sentence`: NULL or
+ * "" for the status's own. */
+void request_context_log(struct request_context *x, const struct connection *c,
+                         const char *what, int status, const char *sentence) ON_SHARD;
+
+#endif

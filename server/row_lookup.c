@@ -1,0 +1,252 @@
+#include "server/row_lookup.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "common/number.h"
+#include "server/admin/json.h"
+#include "server/core/row_provenance.h"
+#include "server/core/weights.h"
+
+#define NOBODY UINT32_MAX
+
+struct row_lookup {
+    struct mail mail;
+    struct row_lookup_config config;
+    row_lookup_done done; /* NULL: forgotten */
+    void *arg;
+    uint64_t key;
+    char table[TABLE_SPEC_NAME_MAX];
+    uint32_t asked; /* the shard of this node that has it now */
+    uint32_t owner; /* of the cluster's shards; NOBODY: none has said so yet */
+    char *json;     /* owned; NULL: the shard that was asked does not keep it */
+    struct err err;
+};
+
+static int read_argument(struct row_lookup *q, const char *argument, struct err *err)
+{
+    const char *blank = strchr(argument, ' ');
+    char digits[32];
+
+    if (!blank || (size_t)(blank - argument) >= sizeof digits || !blank[1] ||
+        strlen(blank + 1) >= sizeof q->table)
+        return err_set(err, PS_ESETTING,
+                       "row: found \"%.100s\", expected a key and a table's name", argument);
+    snprintf(digits, sizeof digits, "%.*s", (int)(blank - argument), argument);
+    if (number_read_u64(digits, &q->key))
+        return err_set(err, PS_ESETTING,
+                       "row: found key \"%.40s\", expected a number below 2^64", digits);
+    snprintf(q->table, sizeof q->table, "%s", blank + 1);
+    return 0;
+}
+
+/* --- JSON --- */
+
+static void put_u64_text(struct json *j, const char *name, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    json_text(j, name, text);
+}
+
+static void put_floats(struct json *j, const char *name, const float *floats, uint32_t n)
+{
+    json_open_list(j, name);
+    for (uint32_t i = 0; i < n; i++)
+        if (isfinite(floats[i]))
+            json_float(j, NULL, floats[i]);
+        else
+            json_text(j, NULL, isnan(floats[i]) ? "nan" : floats[i] > 0 ? "inf" : "-inf");
+    json_close_list(j);
+}
+
+static void put_push(struct json *j, const struct row_provenance *found)
+{
+    const struct row_provenance_push *push = found->push;
+
+    if (!push)
+        return;
+    json_open(j, "pushed_by");
+    json_text(j, "job", found->job);
+    json_u64(j, "clock", push->clock);
+    json_bool(j, "combined", push->is_combined);
+    if (!push->is_combined) {
+        json_u64(j, "rank", push->rank);
+        put_u64_text(j, "incarnation", push->incarnation);
+        json_u64(j, "seq", push->seq);
+    }
+    json_close(j);
+}
+
+static void put_row(struct json *j, const struct row_provenance *found)
+{
+    const struct shard_table *t = found->table;
+    uint32_t n_state = (t->payload_bytes - t->weights_bytes) / (uint32_t)sizeof(float);
+    float *floats = memory_alloc((t->spec.dim + n_state + 1) * sizeof *floats);
+
+    json_u64(j, "version", row_version(found->row));
+    json_u64(j, "touches", row_touches(found->row));
+    weights_load(t->spec.storage, found->row->floats, t->spec.dim, floats);
+    put_floats(j, "weights", floats, t->spec.dim);
+    memcpy(floats, (const uint8_t *)found->row->floats + t->weights_bytes,
+           n_state * sizeof *floats);
+    put_floats(j, "state", floats, n_state);
+    free(floats);
+    put_push(j, found);
+}
+
+static void put_place(struct json *j, const struct row_lookup *q)
+{
+    uint32_t per_node = q->config.map->shards_per_node;
+
+    put_u64_text(j, "key", q->key);
+    json_text(j, "table", q->table);
+    json_u64(j, "node", q->owner / per_node);
+    json_u64(j, "shard", q->owner);
+}
+
+/* found NULL: the answer names the node to ask. NULL: no memory. */
+static char *render(const struct row_lookup *q, const struct row_provenance *found)
+{
+    char *text = NULL;
+    size_t n_bytes;
+    FILE *out = open_memstream(&text, &n_bytes);
+    struct json j = { .out = out };
+
+    if (!out)
+        return NULL;
+    json_open(&j, NULL);
+    put_place(&j, q);
+    if (!found) {
+        json_text(&j, "ask", q->config.map->nodes[q->owner / q->config.map->shards_per_node]);
+    } else {
+        json_bool(&j, "found", found->row);
+        json_text(&j, "optimizer", table_spec_optim_name(found->table->spec.optim));
+        if (found->row)
+            put_row(&j, found);
+    }
+    json_close(&j);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* --- its way --- */
+
+static void on_back(struct mail *mail, void *owner);
+
+static int ask(struct row_lookup *q, struct shard *shard) ON_SHARD
+{
+    struct row_provenance found;
+    int status = row_provenance_find(shard, q->table, q->key, &found);
+
+    if (status == -ERANGE)
+        return err_set(&q->err, status, "row: table %s has no block %" PRIu64, q->table,
+                       q->key);
+    if (status)
+        return err_set(&q->err, status, "row: there is no table %s here", q->table);
+    q->owner = found.owner;
+    if (!found.table)
+        return 0;
+    q->json = render(q, &found);
+    return q->json ? 0 : err_set(&q->err, -ENOMEM, "row: no memory for the answer");
+}
+
+static void on_shard(struct mail *mail, void *owner)
+{
+    struct row_lookup *q = CONTAINER_OF(mail, struct row_lookup, mail);
+    int status;
+
+    enter_shard();
+    q->err.status = ask(q, shard_thread_shard(owner));
+    q->mail.run = on_back;
+    status = mailbox_post(q->config.mailbox, &q->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+static void finish(struct row_lookup *q) ON_MAIN
+{
+    if (q->done)
+        q->done(q->arg, &q->err, q->json);
+    free(q->json);
+    free(q);
+}
+
+static int send_to(struct row_lookup *q, uint32_t index) ON_MAIN
+{
+    q->asked = index;
+    q->err = (struct err){ 0 };
+    q->mail.run = on_shard;
+    return shard_thread_post(q->config.shards[index], &q->mail);
+}
+
+/* Whoever makes a table asks one shard after the other: a shard may not know it, and the next one does. */
+static bool may_ask_next(const struct row_lookup *q)
+{
+    return q->err.status == PS_ENOTABLE && q->owner == NOBODY &&
+           q->asked + 1 < q->config.map->shards_per_node;
+}
+
+/* Where it goes next on this node; NOBODY: nowhere, its way is over. */
+static uint32_t next_shard(const struct row_lookup *q)
+{
+    uint32_t per_node = q->config.map->shards_per_node;
+
+    if (!q->done || q->json)
+        return NOBODY;
+    if (may_ask_next(q))
+        return q->asked + 1;
+    if (q->err.status || q->owner / per_node != q->config.map->node)
+        return NOBODY;
+    return q->owner % per_node;
+}
+
+static void on_back(struct mail *mail, void *owner)
+{
+    struct row_lookup *q = CONTAINER_OF(mail, struct row_lookup, mail);
+    uint32_t next = next_shard(q);
+
+    (void)owner;
+    enter_main();
+    if (next != NOBODY && send_to(q, next) == 0)
+        return; /* it is the shard's now */
+    if (next != NOBODY)
+        err_set(&q->err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
+    else if (q->done && !q->err.status && !q->json)
+        q->json = render(q, NULL);
+    if (!q->err.status && !q->json)
+        err_set(&q->err, -ENOMEM, "row: no memory for the answer");
+    finish(q);
+}
+
+int row_lookup_start(const struct row_lookup_config *config, const char *argument,
+                     row_lookup_done done, void *arg, struct row_lookup **ret, struct err *err)
+{
+    struct row_lookup *q = memory_alloc(sizeof *q);
+    int status = read_argument(q, argument, err);
+
+    q->config = *config;
+    q->owner = NOBODY;
+    q->done = done;
+    q->arg = arg;
+    if (!status && send_to(q, 0) != 0)
+        status = err_set(err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
+    if (status)
+        free(q);
+    else
+        *ret = q;
+    return status;
+}
+
+void row_lookup_cancel(struct row_lookup *q)
+{
+    q->done = NULL;
+}

@@ -1,0 +1,38 @@
+/*
+ * An operator's question about one row: goes to a shard, which knows whose the key is, from there to the shard
+ * that keeps it if it is on this node, and comes back as JSON.
+ *
+ *     {"key": TEXT, "table": ..., "node": N, "shard": N, "found": BOOL,
+ *      "version": N, "touches": N, "weights": [...], "state": [...], "optimizer": ...,
+ *      "pushed_by": {"job": ..., "clock": N, "combined": BOOL, "rank": N, "incarnation": TEXT, "seq": N} | absent}
+ *
+ * or, of a row that another node keeps, {"key", "table", "node", "shard", "ask": "HOST:PORT"}. What may be 2^53 or more
+ * and is no count is TEXT.
+ */
+#ifndef SERVER_ROW_LOOKUP_H
+#define SERVER_ROW_LOOKUP_H
+
+#include "common/mailbox.h"
+#include "server/shard_thread.h"
+
+struct row_lookup;
+
+/* Borrowed until the last mail is back. */
+struct row_lookup_config {
+    struct mailbox *mailbox;            /* the main thread's */
+    const struct hello_reply *map;      /* who else there is */
+    struct shard_thread *const *shards; /* of this node, map->shards_per_node */
+};
+
+/* err->status 0: json is the answer, borrowed for the call. */
+typedef void (*row_lookup_done)(void *arg, const struct err *err, const char *json);
+
+/* argument: "KEY TABLE", KEY being decimal. `done` is called once, later. PS_ESETTING and a sentence; PS_ESTOPPING. */
+int row_lookup_start(const struct row_lookup_config *config, const char *argument,
+                     row_lookup_done done, void *arg, struct row_lookup **ret, struct err *err)
+    ON_MAIN MUST_CHECK;
+
+/* `done` is not called any more. */
+void row_lookup_cancel(struct row_lookup *q) ON_MAIN;
+
+#endif

@@ -1,0 +1,254 @@
+#include "server/shard_stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "common/clock.h"
+#include "common/memory.h"
+
+/* User and system, of the calling thread. */
+static uint64_t cpu_us(void)
+{
+    struct rusage usage = { 0 };
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+static void copy_table(const struct shard_table *table, struct stats_table *ret)
+{
+    struct table_facts facts;
+
+    table_facts(table->rows, &facts);
+    *ret = (struct stats_table){ .spec = table->spec,
+                                 .n_rows = facts.n_rows,
+                                 .n_removed = facts.n_removed,
+                                 .bytes = table_bytes(table->rows) + table->count_min_bytes,
+                                 .slab_bytes = facts.slab_bytes,
+                                 .index_bytes = facts.index_bytes,
+                                 .count_min_bytes = table->count_min_bytes,
+                                 .bytes_max = table->bytes_max,
+                                 .row_bytes = facts.row_bytes,
+                                 .payload_bytes = table->payload_bytes,
+                                 .n_pushes = table->n_pushes,
+                                 .rows_refused = table->rows_refused,
+                                 .rows_pulled = table->rows_pulled,
+                                 .rows_pushed = table->rows_pushed,
+                                 .rows_unadmitted = table->rows_unadmitted,
+                                 .rows_evicted = table->rows_evicted,
+                                 .rows_idle = table->rows_idle,
+                                 .rows_expired = table->rows_expired,
+                                 .rows_rare = table->rows_rare };
+}
+
+static void copy_tables(struct shard *shard, struct shard_report *report) ON_SHARD
+{
+    report->n_tables = shard_n_tables(shard);
+    report->tables = memory_alloc((report->n_tables + 1) * sizeof *report->tables);
+    for (uint32_t i = 0; i < report->n_tables; i++) {
+        copy_table(shard_table(shard, i), &report->tables[i]);
+        report->tables_bytes += report->tables[i].bytes;
+    }
+}
+
+static void copy_job(const struct job *job, struct stats_job *ret)
+{
+    snprintf(ret->name, sizeof ret->name, "%s", job->name);
+    ret->mode = job->mode;
+    ret->bound = job->bound;
+    ret->n_workers = job->n_workers;
+    ret->min_clock = job_min_clock(job);
+    ret->n_fenced = job->n_fenced;
+    ret->n_lost = job->n_lost;
+    ret->n_deaths = job->n_deaths;
+    ret->staleness_violations = job->staleness_violations;
+    histogram_merge(&ret->staleness, &job->staleness);
+}
+
+static void copy_worker(const struct worker *worker, uint64_t now_ms, struct stats_worker *ret)
+{
+    *ret = (struct stats_worker){ .rank = worker->rank,
+                                  .state = worker->state,
+                                  .incarnation = worker->incarnation,
+                                  .clock = worker->clock,
+                                  .last_seq = worker->last_seq };
+    snprintf(ret->job, sizeof ret->job, "%s", worker->job->name);
+    snprintf(ret->name, sizeof ret->name, "%s", worker->name);
+    if (worker->state != WORKER_EXPECTED && worker->state != WORKER_LOST)
+        ret->silent_ms = now_ms - worker->last_seen_ms;
+}
+
+static void copy_jobs(struct membership *membership, uint64_t now_ms,
+                      struct shard_report *report)
+{
+    uint32_t n_workers = 0;
+
+    report->n_jobs = membership_n_jobs(membership);
+    for (uint32_t i = 0; i < report->n_jobs; i++)
+        n_workers += membership_job(membership, i)->n_workers;
+    report->jobs = memory_alloc((report->n_jobs + 1) * sizeof *report->jobs);
+    report->workers = memory_alloc((n_workers + 1) * sizeof *report->workers);
+    for (uint32_t i = 0; i < report->n_jobs; i++) {
+        const struct job *job = membership_job(membership, i);
+
+        copy_job(job, &report->jobs[i]);
+        for (uint32_t rank = 0; rank < job->n_workers; rank++)
+            copy_worker(&job->workers[rank], now_ms, &report->workers[report->n_workers++]);
+    }
+}
+
+/* A worker for whom the others of its job wait, or will. False: nobody does. */
+static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
+                          const struct shard_stats_inputs *in, struct stats_wait *ret)
+{
+    uint64_t silent_ms = now_ms - worker->last_seen_ms;
+
+    if (worker->state == WORKER_EXPECTED && job->n_workers > 1) {
+        snprintf(ret->what, sizeof ret->what, "worker expected");
+        snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
+        ret->since_unix_ms = now_ms - job->started_ms;
+        ret->until_unix_ms = job->join_deadline_ms - now_ms;
+        return true;
+    }
+    if (worker->state != WORKER_LIVE || silent_ms <= in->lease_ms / 2)
+        return false;
+    snprintf(ret->what, sizeof ret->what, "worker silent");
+    snprintf(ret->why, sizeof ret->why,
+             "it has sent nothing; then its lease ends and nobody waits for it");
+    ret->since_unix_ms = silent_ms;
+    ret->until_unix_ms = in->lease_ms > silent_ms ? in->lease_ms - silent_ms : 0;
+    return true;
+}
+
+/* One that has never come has no name yet. */
+static void name_worker(struct stats_wait *wait, const struct worker *worker)
+{
+    bool has_name = worker->name[0] != '\0';
+
+    snprintf(wait->who, sizeof wait->who, "job %.28s, worker %u%s%.40s%s", worker->job->name,
+             worker->rank, has_name ? " (" : "", worker->name, has_name ? ")" : "");
+}
+
+static void copy_silent_workers(const struct shard_stats_inputs *in, uint64_t now_ms,
+                                struct shard_report *report) ON_SHARD
+{
+    struct membership *membership = shard_membership(in->shard);
+
+    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
+        const struct job *job = membership_job(membership, i);
+
+        for (uint32_t rank = 0; rank < job->n_workers; rank++) {
+            struct stats_wait *wait = &report->waits[report->n_waits];
+
+            if (report->n_waits == STATS_N_WAITS_MAX)
+                return;
+            if (!describe_wait(job, &job->workers[rank], now_ms, in, wait))
+                continue;
+            report->n_waits++;
+            name_worker(wait, &job->workers[rank]);
+            wait->since_unix_ms = report->made_unix_ms - wait->since_unix_ms;
+            wait->until_unix_ms += report->made_unix_ms;
+        }
+    }
+}
+
+static void copy_full_log(const struct shard_stats_inputs *in, struct shard_report *report)
+{
+    struct stats_wait *wait = &report->waits[report->n_waits];
+
+    if (!in->replies->is_full || report->n_waits == STATS_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "push log full");
+    snprintf(wait->who, sizeof wait->who, "pushes, joins and tables of shard %u",
+             in->shard_number);
+    snprintf(wait->why, sizeof wait->why, "the disk is slower than they: %llu bytes wait",
+             (unsigned long long)report->log.held_bytes);
+    wait->since_unix_ms = report->made_unix_ms;
+}
+
+/* Replies that wait for the disk: who waits are workers, but what for is one thing. */
+static void copy_queued_replies(const struct shard_stats_inputs *in,
+                                struct shard_report *report)
+{
+    struct stats_wait *wait = &report->waits[report->n_waits];
+    const struct reply_queue *replies = in->replies;
+
+    if (!replies->n_waiting || report->n_waits == STATS_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "acknowledgement");
+    snprintf(wait->who, sizeof wait->who, "%llu replies of shard %u",
+             (unsigned long long)replies->n_waiting, in->shard_number);
+    snprintf(wait->why, sizeof wait->why, "%.159s",
+             report->log_line_error[0] ? report->log_line_error
+                                       : "the push log is being synced");
+    wait->since_unix_ms = report->made_unix_ms - (uv_hrtime() - replies->since_ns) / 1000000;
+}
+
+static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
+                       struct shard_report *report) ON_SHARD
+{
+    report->waits = memory_alloc((STATS_N_WAITS_MAX + 1) * sizeof *report->waits);
+    report->n_waits =
+        pull_handler_report(dispatch_pulls(in->dispatch), uv_now(in->loop),
+                            report->made_unix_ms, report->waits, STATS_N_WAITS_MAX / 2);
+    copy_silent_workers(in, now_ms, report);
+    copy_full_log(in, report);
+    copy_queued_replies(in, report);
+}
+
+static void copy_net(const struct shard_stats_inputs *in, struct stats_net *net) ON_SHARD
+{
+    struct connection_set_counts connections;
+    struct dispatch_counts dispatch;
+
+    connection_set_count(in->connections, &connections);
+    dispatch_count(in->dispatch, &dispatch);
+    *net = (struct stats_net){ .connections = connections.connections,
+                               .connections_total = connections.connections_total,
+                               .bytes_in = connections.bytes_in,
+                               .bytes_out = connections.bytes_out,
+                               .malformed_frames = connections.malformed,
+                               .slow_peers = connections.slow,
+                               .refused_requests = dispatch.refused,
+                               .parked_pulls = dispatch.pulls.parked,
+                               .parked_pulls_total = dispatch.pulls.parked_total,
+                               .expired_pulls = dispatch.pulls.expired };
+}
+
+static void copy_requests(const struct stats_requests *requests, struct shard_report *report)
+{
+    for (size_t i = 0; i < FRAME_TYPE_END; i++) {
+        report->requests[i].n = requests[i].n;
+        report->requests[i].n_refused = requests[i].n_refused;
+        if (requests[i].n)
+            histogram_merge(&report->requests[i].latency_ns, &requests[i].latency_ns);
+    }
+}
+
+struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
+{
+    struct shard_report *report = memory_alloc(sizeof *report);
+    uint64_t now_ms = dispatch_now_ms(in->dispatch);
+
+    report->made_unix_ms = clock_unix_ms();
+    report->made_mono_ms = clock_mono_ms();
+    report->shard = in->shard_number;
+    report->cpu_us = cpu_us();
+    report->bytes = shard_bytes(in->shard);
+    report->memory_max_bytes = in->memory_max_bytes;
+    report->version = shard_version(in->shard);
+    report->counters = *shard_counters(in->shard);
+    report->last_refusal = *shard_last_refusal(in->shard);
+    if (in->log)
+        shard_wal_report(in->log, &report->log, report->log_line_error);
+    copy_net(in, &report->net);
+    copy_requests(dispatch_requests(in->dispatch), report);
+    copy_tables(in->shard, report);
+    copy_jobs(shard_membership(in->shard), now_ms, report);
+    copy_waits(in, now_ms, report);
+    return report;
+}

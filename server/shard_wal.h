@@ -1,0 +1,52 @@
+/*
+ * A shard's push log on its loop: every event that changes the shard is recorded, a thread of the
+ * log's own writes what is recorded, and replies wait for it as --durability says (reply_queue.h).
+ *
+ *     shard_wal_open()     once the shard is as it was (restore.c)
+ *     ...                  events, news of the writer
+ *     shard_wal_close()    writes what is there
+ */
+#ifndef SERVER_SHARD_WAL_H
+#define SERVER_SHARD_WAL_H
+
+#include "server/requests/reply_queue.h"
+#include "server/wal/wal_thread.h"
+
+struct shard_wal;
+
+struct shard_wal_config {
+    struct shard *shard;         /* borrowed */
+    struct reply_queue *replies; /* borrowed */
+    struct mailbox *mailbox;     /* borrowed: the shard loop's */
+    const struct wal_writer_config *writer;
+    size_t queue_max_bytes;       /* wal_queue.h; 0: its own */
+    void (*on_room)(void *owner); /* the log was full, and takes events again */
+    void *owner;                  /* borrowed */
+};
+
+/* Opens the log behind *end, and listens to the shard. What wal_thread_start() answers. */
+int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *end,
+                   struct shard_wal **ret, struct err *err) ON_SHARD MUST_CHECK;
+
+/* The number of the last record: all that the shard is, is in records up to it. */
+uint64_t shard_wal_last(const struct shard_wal *l) ON_SHARD;
+
+/* Soon, whatever --durability says, all records up to `number` are on the disk. */
+void shard_wal_sync(struct shard_wal *l, uint64_t number) ON_SHARD;
+
+/* Is the log from record `first` + 1 through `through` whole and on the disk, as a checkpoint needs it?
+ * 0: yes; -EAGAIN: not yet; else it will not be, with a sentence. */
+int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+/* A checkpoint whose scan began behind record `first` is safe, and recovery needs no record below
+ * `needed`. */
+void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed) ON_SHARD;
+
+void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])
+    ON_SHARD;
+
+/* The shard is listened to no more. Fails when something that is not safe could not be written. */
+int shard_wal_close(struct shard_wal *l, struct err *err) ON_SHARD MUST_CHECK;
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * The start of a node: which data its shards begin with, and how their push logs are opened behind it.
+ *
+ *     what is found                                  what is done
+ *     this node's own data, in this layout           every shard is recovered (recover_shard.h), and
+ *                                                    its log continues where it ended
+ *     the same, --at an older state                  every shard is recovered up to there; a new
+ *                                                    epoch of the log (timeline.h) begins
+ *     other data (--restore), or another layout      the old shards are rebuilt one by one, and
+ *                                                    their rows resharded; a new epoch begins
+ *     nothing, or --no-restore                       empty shards; with --no-restore, a new epoch
+ *
+ * A new epoch begins with a checkpoint of its own (server/recovery/timeline.h). Until that is written the epoch before is
+ * as it was, so an interrupted start changes nothing. Then data that the start did not use is set aside: newer
+ * checkpoints, and logs of which there are none. A restart with the same options as the start that began the epoch
+ * continues that epoch (start_source.h).
+ */
+#ifndef SERVER_START_H
+#define SERVER_START_H
+
+#include "server/checkpointer.h"
+#include "server/settings.h"
+
+struct start_config {
+    uv_loop_t *loop;                   /* borrowed: the main thread's, */
+    struct mailbox *mailbox;           /* borrowed: and its mailbox */
+    struct checkpointer *checkpointer; /* borrowed; NULL without a data directory; idle */
+    const bool *is_to_stop;            /* borrowed: no epoch begins any more; NULL: never */
+    const struct file_ops *files;      /* borrowed */
+    const struct settings *settings;   /* borrowed */
+    uint32_t n_nodes, n_shards;
+    struct shard_thread *const *shards; /* borrowed: nothing changes them before `done` */
+};
+
+/* err.status 0: n_tables and n_rows of this node are loaded, 0 of them when there was nothing to
+ * start from, or it was to stop. PS_ESTOPPING: it was to stop, and what was asked for is not done. */
+struct start_result {
+    struct err err;
+    uint32_t n_tables;
+    uint64_t n_rows, n_records;     /* records of logs that were replayed, */
+    uint64_t n_log_bytes;           /* and their bytes, if the logs continue */
+    char from[CHECKPOINT_PATH_MAX]; /* the (first) checkpoint or data directory; "" for none */
+};
+
+/* `done` is called once, later, from the loop. */
+void start_run(const struct start_config *config,
+               void (*done)(void *arg, const struct start_result *result), void *arg) ON_MAIN;
+
+#endif

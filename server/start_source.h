@@ -1,0 +1,41 @@
+/*
+ * The data that a start begins from: what the options name (at, restore, no-restore), or the node's own data directory.
+ *
+ * Options are done once. A restart by the service manager repeats them; it continues the epoch that began with them
+ * (server/recovery/timeline.h), as all that came since would be lost otherwise. A start without options clears them:
+ * given again, they count again.
+ */
+#ifndef SERVER_START_SOURCE_H
+#define SERVER_START_SOURCE_H
+
+#include "server/recovery/restore_source.h"
+#include "server/settings.h"
+
+struct start_source {
+    struct restore_source *sources; /* owned: none is with nothing */
+    uint32_t n_sources;
+    bool is_own;                /* the source is the node's data directory */
+    bool was_done;              /* the options: by the start that began the newest epoch */
+    struct recover_shard_at at; /* as the options say, unless they were done */
+    char *options;              /* owned, as text: timeline.h */
+};
+
+struct start_source_config {
+    const struct file_ops *files;    /* borrowed */
+    const struct settings *settings; /* borrowed until start_source_deinit() */
+    uint32_t n_nodes;
+    void (*report)(void *arg, const char *sentence);
+};
+
+/* `ret`: zeroed; start_source_deinit() it, also on failure. Statuses as restore_source_open(), restore_source_check_set(); PS_ECLUSTER: the data
+ * directory is another node's; PS_ECORRUPT: it cannot be known whether the options were done. */
+int start_source_look(struct start_source *ret, const struct start_source_config *config,
+                      struct err *err) MUST_CHECK;
+
+/* The (first) checkpoint or data directory; "" for none. */
+void start_source_name(const struct start_source *o, char ret[static CHECKPOINT_PATH_MAX]);
+
+/* A zeroed one is fine. */
+void start_source_deinit(struct start_source *o);
+
+#endif

@@ -1,0 +1,236 @@
+#include "server/wal/wal_queue.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#define BLOCK_BYTES ((size_t)1 << 20)
+#define MAX_BYTES ((size_t)64 << 20)
+#define SMALL_BYTES ((size_t)16 << 10)
+
+void wal_queue_init(struct wal_queue *q, const struct wal_queue_config *config)
+{
+    *q = (struct wal_queue){ .durability = config->durability,
+                             .next_number = config->next_number,
+                             .block_bytes =
+                                 config->block_bytes ? config->block_bytes : BLOCK_BYTES,
+                             .max_bytes = config->max_bytes ? config->max_bytes : MAX_BYTES };
+    assert(q->next_number > 0);
+    q->kept_last = q->progress.written = q->progress.durable = q->next_number - 1;
+    q->last = &q->first;
+}
+
+void wal_queue_deinit(struct wal_queue *q)
+{
+    wal_block_free(q->first);
+    wal_block_free(q->next);
+    wal_block_free(q->small);
+    wal_block_free(q->pool);
+    *q = (struct wal_queue){ 0 };
+}
+
+/* --- blocks that are empty --- */
+
+/* Keeps it for later, up to half of what may wait: fresh memory costs more than the copy. False:
+ * it is the caller's to free. */
+static bool pool_block(struct wal_queue *q, struct wal_block *block)
+{
+    wal_block_clear(block);
+    if (q->pool_bytes + block->cap_bytes > q->max_bytes / 2)
+        return false;
+    block->next = q->pool;
+    q->pool = block;
+    q->pool_bytes += block->cap_bytes;
+    return true;
+}
+
+static struct wal_block *acquire_block(struct wal_queue *q, size_t n_bytes)
+{
+    struct wal_block **at = &q->pool, *block;
+
+    while (*at && (*at)->cap_bytes < n_bytes)
+        at = &(*at)->next;
+    block = *at;
+    if (!block)
+        return wal_block_new(n_bytes > q->block_bytes ? n_bytes : q->block_bytes);
+    *at = block->next;
+    block->next = NULL;
+    q->pool_bytes -= block->cap_bytes;
+    return block;
+}
+
+/* --- appending --- */
+
+/* What this moment asks for: see the table in the header. */
+static void update_state(struct wal_queue *q)
+{
+    bool failing = q->progress.state == WAL_WRITER_FAILED && q->durability != WAL_FSYNC;
+
+    if (q->state == WAL_QUEUE_DROPS && failing)
+        return;
+    if (q->state == WAL_QUEUE_DROPS)
+        q->state = WAL_QUEUE_FULL;
+    if (q->held_bytes >= q->max_bytes)
+        q->state = failing ? WAL_QUEUE_DROPS : WAL_QUEUE_FULL;
+    else if (failing || q->held_bytes <= q->max_bytes / 2)
+        q->state = WAL_QUEUE_OPEN;
+}
+
+/* Who does not ask must find room, too: so whoever asks waits until there is some again. */
+static int keep_small_ready(struct wal_queue *q)
+{
+    if (!q->small)
+        q->small = wal_block_new(SMALL_BYTES);
+    return q->small ? 0 : -ENOMEM;
+}
+
+int wal_queue_reserve(struct wal_queue *q, size_t n_bytes)
+{
+    struct wal_block *block;
+
+    if (q->state == WAL_QUEUE_FULL)
+        return -EAGAIN;
+    if (n_bytes > WAL_RECORD_BYTES_MAX || keep_small_ready(q) != 0)
+        return -ENOMEM;
+    if (q->next && q->next->cap_bytes >= n_bytes)
+        return 0;
+    block = acquire_block(q, n_bytes);
+    if (!block)
+        return -ENOMEM;
+    if (q->next && !pool_block(q, q->next))
+        wal_block_free(q->next);
+    q->next = block;
+    return 0;
+}
+
+/* A block for n_bytes that nobody has asked room for; NULL: there is none. */
+static struct wal_block *acquire_unreserved(struct wal_queue *q, size_t n_bytes)
+{
+    struct wal_block *block = NULL;
+
+    if (q->held_bytes < 2 * q->max_bytes)
+        block = acquire_block(q, n_bytes);
+    if (!block && q->small && q->small->cap_bytes >= n_bytes) {
+        block = q->small;
+        q->small = NULL;
+    }
+    return block;
+}
+
+/* The block that has room for the record, or NULL. What was reserved stays so for whoever did. */
+static struct wal_block *open_block(struct wal_queue *q, const struct wal_record *record,
+                                    size_t n_bytes, uint64_t now_ms)
+{
+    struct wal_block *block;
+
+    if (q->open && !q->gap_next && q->open->cap_bytes - q->open->n_bytes >= n_bytes)
+        return q->open;
+    if (shard_event_is_asked_for(record->event.type)) {
+        assert(q->next && q->next->cap_bytes >= n_bytes); /* wal_queue_reserve() */
+        block = q->next;
+        q->next = NULL;
+    } else {
+        block = acquire_unreserved(q, n_bytes);
+    }
+    if (!block)
+        return NULL;
+    block->since_ms = now_ms;
+    block->gap = q->gap_next;
+    q->gap_next = false;
+    q->open = block;
+    *q->last = block;
+    q->last = &block->next;
+    q->held_bytes += block->cap_bytes;
+    return block;
+}
+
+static void add_gap(struct wal_queue *q, uint64_t first, uint64_t last)
+{
+    if (!q->lost_first || first < q->lost_first)
+        q->lost_first = first;
+    if (last > q->lost_last)
+        q->lost_last = last;
+}
+
+static void drop(struct wal_queue *q, uint64_t number)
+{
+    q->n_dropped++;
+    q->gap_next = true;
+    add_gap(q, number, number);
+}
+
+uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, uint64_t now_ms)
+{
+    struct wal_record numbered = *record;
+    struct wal_block *block = NULL;
+    size_t n_bytes = wal_record_bytes(record);
+
+    numbered.number = q->next_number++;
+    if (q->state != WAL_QUEUE_DROPS)
+        block = open_block(q, record, n_bytes, now_ms);
+    if (!block) {
+        drop(q, numbered.number);
+        return numbered.number;
+    }
+    wal_block_add(block, &numbered, n_bytes);
+    q->kept_last = numbered.number;
+    update_state(q);
+    return numbered.number;
+}
+
+uint64_t wal_queue_acknowledged(const struct wal_queue *q)
+{
+    if (q->durability != WAL_FSYNC)
+        return q->next_number - 1;
+    return q->lost_first && q->lost_first <= q->progress.durable ? q->lost_first - 1
+                                                                 : q->progress.durable;
+}
+
+void wal_queue_close_gap(struct wal_queue *q, uint64_t number)
+{
+    if (number >= q->lost_last)
+        q->lost_first = q->lost_last = 0;
+    else if (number >= q->lost_first)
+        q->lost_first = number + 1;
+}
+
+/* --- the writer's side --- */
+
+struct wal_block *wal_queue_drain(struct wal_queue *q)
+{
+    struct wal_block *first = q->first;
+
+    q->first = NULL;
+    q->last = &q->first;
+    q->open = NULL;
+    return first;
+}
+
+static void note_progress(struct wal_queue *q, const struct wal_progress *progress)
+{
+    if (progress->doubtful > q->progress.doubtful)
+        add_gap(q, progress->durable + 1, progress->doubtful);
+    q->progress = *progress;
+    /* Behind the last one that was kept all have been dropped: nobody is to wait for these. */
+    if (progress->durable >= q->kept_last)
+        q->progress.durable = q->next_number - 1;
+}
+
+struct wal_block *wal_queue_recycle(struct wal_queue *q, struct wal_block *first,
+                                    const struct wal_progress *progress)
+{
+    struct wal_block *surplus = NULL;
+
+    while (first) {
+        struct wal_block *next = first->next;
+
+        q->held_bytes -= first->cap_bytes;
+        if (!pool_block(q, first)) {
+            first->next = surplus;
+            surplus = first;
+        }
+        first = next;
+    }
+    note_progress(q, progress);
+    update_state(q);
+    return surplus;
+}

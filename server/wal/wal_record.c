@@ -1,0 +1,438 @@
+#include "server/wal/wal_record.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/crc32c.h"
+
+#define SECTION_BYTES 28u
+#define N_BYTES_AT 4u
+#define COMBINE_BYTES_MIN ((size_t)16 << 10) /* reading less again is cheaper */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the log is little-endian");
+
+const char *wal_record_name(enum shard_event_type type)
+{
+    switch (type) {
+#define X(event, number, text) \
+    case event:                \
+        return text;
+        WAL_RECORD_LIST(X)
+#undef X
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return "unknown";
+}
+
+/* As it stands in a file; 0 for what is none. */
+static uint32_t number_of(enum shard_event_type type)
+{
+    switch (type) {
+#define X(event, number, text) \
+    case event:                \
+        return number;
+        WAL_RECORD_LIST(X)
+#undef X
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return 0;
+}
+
+static enum shard_event_type type_of(uint32_t in_file)
+{
+    switch (in_file) {
+#define X(event, number, text) \
+    case number:               \
+        return event;
+        WAL_RECORD_LIST(X)
+#undef X
+    default:
+        return SHARD_EVENT_TYPE_END;
+    }
+}
+
+/* --- a walk over the fields of a payload: sizes, writes or reads; one list serves all three --- */
+
+struct pen {
+    enum { PEN_SIZES, PEN_WRITES, PEN_READS } mode;
+    uint8_t *dst;       /* PEN_WRITES */
+    const uint8_t *src; /* PEN_READS */
+    size_t at, end;     /* end: of what may be read */
+    bool failed;        /* read beyond the end, or a field that cannot be */
+};
+
+static void raw(struct pen *p, void *field, size_t n_bytes)
+{
+    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+        p->failed = true;
+        memset(field, 0, n_bytes);
+        return;
+    }
+    if (p->mode == PEN_READS)
+        memcpy(field, p->src + p->at, n_bytes);
+    else if (p->mode == PEN_WRITES)
+        memcpy(p->dst + p->at, field, n_bytes);
+    p->at += n_bytes;
+}
+
+static void u32(struct pen *p, uint32_t *field)
+{
+    raw(p, field, sizeof *field);
+}
+
+static void u64(struct pen *p, uint64_t *field)
+{
+    raw(p, field, sizeof *field);
+}
+
+/* An enum as a u32 below `end`. */
+#define ENUM_FIELD(pen, field, end)           \
+    do {                                      \
+        uint32_t number_ = (uint32_t)(field); \
+        u32(pen, &number_);                   \
+        if (number_ >= (uint32_t)(end))       \
+            (pen)->failed = true;             \
+        else                                  \
+            (field) = number_;                \
+    } while (0)
+
+/* Bytes that stay where they are. */
+static void borrowed(struct pen *p, const void **field, size_t n_bytes)
+{
+    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+        p->failed = true;
+        return;
+    }
+    if (p->mode == PEN_READS)
+        *field = p->src + p->at;
+    else if (p->mode == PEN_WRITES && n_bytes)
+        memcpy(p->dst + p->at, *field, n_bytes);
+    p->at += n_bytes;
+}
+
+/* Its length with the NUL, itself, the NUL, and zeros up to a multiple of 4. What is written is what
+ * max_bytes with the NUL hold of it: whoever remembers it has no more room. */
+static void text(struct pen *p, const char **field, size_t max_bytes)
+{
+    const char *chars = p->mode != PEN_READS && *field ? *field : "";
+    uint32_t n_bytes = (uint32_t)strnlen(chars, max_bytes - 1) + 1;
+    uint8_t zeros[4] = { 0 };
+
+    u32(p, &n_bytes);
+    if (n_bytes < 1 || n_bytes > max_bytes) {
+        p->failed = true;
+        n_bytes = 1;
+    }
+    borrowed(p, (const void **)&chars, n_bytes - 1);
+    raw(p, zeros, 1 + (4 - n_bytes % 4) % 4);
+    if (p->mode != PEN_READS)
+        return;
+    if (!p->failed && (zeros[0] || strnlen(chars, n_bytes) != n_bytes - 1))
+        p->failed = true;
+    *field = p->failed ? "" : chars;
+}
+
+static void worker(struct pen *p, struct shard_event_worker *w)
+{
+    text(p, &w->job, TABLE_SPEC_NAME_MAX);
+    u32(p, &w->rank);
+    u64(p, &w->incarnation);
+}
+
+static void walk_section(struct pen *p, struct section *section)
+{
+    struct section s = *section;
+    uint32_t key_bytes = (uint32_t)s.key_bytes, value_bytes = (uint32_t)s.value_bytes;
+
+    u32(p, &s.table_id);
+    ENUM_FIELD(p, s.op, SECTION_OP_END);
+    ENUM_FIELD(p, s.codec, CODEC_ID_END);
+    u32(p, &s.k);
+    u32(p, &s.n_keys);
+    u32(p, &key_bytes);
+    u32(p, &value_bytes);
+    s.key_bytes = key_bytes;
+    s.value_bytes = value_bytes;
+    s.state = false; /* a push asks for nothing */
+    if (p->mode == PEN_READS)
+        *section = s;
+}
+
+/* The heads of all sections, then their bytes: keys, values, keys, values ... */
+static void walk_sections(struct pen *p, struct push *push)
+{
+    u32(p, &push->n_sections);
+    if (push->n_sections > SECTIONS_MAX) {
+        p->failed = true;
+        return;
+    }
+    for (uint32_t i = 0; i < push->n_sections; i++)
+        walk_section(p, &push->sections[i]);
+    for (uint32_t i = 0; i < push->n_sections && !p->failed; i++) {
+        borrowed(p, (const void **)&push->sections[i].keys, push->sections[i].key_bytes);
+        borrowed(p, (const void **)&push->sections[i].values, push->sections[i].value_bytes);
+    }
+}
+
+static void walk_push(struct pen *p, struct shard_event *e, struct push *push)
+{
+    uint32_t status = (uint32_t)e->push.status, none = 0;
+    /* What is read into holds nothing yet. */
+    uint32_t tick = p->mode == PEN_READS ? 0 : push->tick;
+
+    worker(p, &e->push.worker);
+    u32(p, &status);
+    u64(p, &push->seq);
+    u64(p, &push->clock);
+    u32(p, &push->n_samples);
+    u32(p, &tick);
+    if (tick > 1)
+        p->failed = true;
+    if (p->mode == PEN_READS)
+        push->tick = tick;
+    e->push.status = (int)status;
+    if (e->push.status)
+        u32(p, &none);
+    else
+        walk_sections(p, push);
+    if (none)
+        p->failed = true; /* what was refused has no sections here */
+    e->push.push = push;
+}
+
+/* What is wrong with a table's record, or NULL. */
+static const char *walk_table(struct pen *p, struct shard_event *e,
+                              struct shard_file_table *table, struct err *reason)
+{
+    uint8_t bytes[SHARD_FILE_TABLE_BYTES];
+    uint32_t format = SHARD_FILE_TABLE_FORMAT;
+
+    if (p->mode == PEN_WRITES)
+        shard_file_encode_table(bytes,
+                                &(struct shard_file_table){
+                                    .spec = *e->table.spec,
+                                    .payload_bytes = shard_file_payload_bytes(e->table.spec) });
+    u32(p, &e->table.id);
+    u32(p, &format);
+    raw(p, bytes, sizeof bytes);
+    if (p->mode != PEN_READS || p->failed)
+        return NULL;
+    if (format != SHARD_FILE_TABLE_FORMAT)
+        return "a table's specification of an unknown format";
+    e->table.spec = &table->spec;
+    return shard_file_decode_table(bytes, SHARD_FILE_TABLE_FORMAT, table, reason);
+}
+
+static void walk_join(struct pen *p, struct shard_event *e, struct membership_join *join)
+{
+    text(p, &join->job, TABLE_SPEC_NAME_MAX);
+    text(p, &join->name, sizeof((struct worker *)0)->name);
+    u32(p, &join->rank);
+    u32(p, &join->n_workers);
+    u64(p, &join->incarnation);
+    ENUM_FIELD(p, join->mode, TABLE_SPEC_MODE_END);
+    u32(p, &join->bound);
+    u64(p, &join->clock);
+    u64(p, &join->last_acked);
+    u64(p, &e->join.now_ms);
+    e->join.join = join;
+}
+
+static void walk_gone(struct pen *p, struct shard_event *e)
+{
+    enum worker_state state = (enum worker_state)e->gone.state;
+
+    worker(p, &e->gone.worker);
+    ENUM_FIELD(p, state, WORKER_LOST + 1);
+    e->gone.state = (int)state;
+}
+
+static void walk_rows(struct pen *p, struct shard_event *e)
+{
+    uint32_t zero = 0;
+
+    u32(p, &e->rows.table_id);
+    ENUM_FIELD(p, e->rows.op, SHARD_ROWS_OP_END);
+    u32(p, &e->rows.n_keys);
+    u32(p, &zero);
+    borrowed(p, (const void **)&e->rows.keys, (size_t)e->rows.n_keys * sizeof *e->rows.keys);
+    if (e->rows.op == SHARD_ROWS_TOUCHES)
+        borrowed(p, (const void **)&e->rows.touches, e->rows.n_keys);
+}
+
+/* What an event points to: written from there, or read into it. */
+struct places {
+    struct push *push;
+    struct shard_file_table *table;
+    struct membership_join *join;
+};
+
+static const char *walk(struct pen *p, struct shard_event *e, const struct places *at,
+                        struct err *reason)
+{
+    switch (e->type) {
+    case SHARD_EVENT_PUSH:
+        walk_push(p, e, at->push);
+        break;
+    case SHARD_EVENT_TABLE:
+        return walk_table(p, e, at->table, reason);
+    case SHARD_EVENT_JOIN:
+        walk_join(p, e, at->join);
+        break;
+    case SHARD_EVENT_GONE:
+        walk_gone(p, e);
+        break;
+    case SHARD_EVENT_REACH:
+        worker(p, &e->reach.worker);
+        u64(p, &e->reach.clock);
+        break;
+    case SHARD_EVENT_COMBINE:
+        u64(p, &e->combine.run);
+        u64(p, &e->combine.clock);
+        break;
+    case SHARD_EVENT_ROWS:
+        walk_rows(p, e);
+        break;
+    case SHARD_EVENT_TYPE_END:
+        break;
+    }
+    return NULL;
+}
+
+static void walk_header(struct pen *p, struct wal_record *r, uint32_t *n_bytes)
+{
+    uint32_t type = number_of(r->event.type), zero = 0;
+
+    u32(p, n_bytes);
+    u64(p, &r->number);
+    u64(p, &r->event.version);
+    u64(p, &r->unix_ms);
+    u32(p, &type);
+    u32(p, &zero);
+    r->event.type = type_of(type);
+}
+
+/* --- what is exported --- */
+
+static size_t padded(size_t n_bytes)
+{
+    return (n_bytes + 7) & ~(size_t)7;
+}
+
+/* Of a walk that does not read, which changes nothing but copies. */
+static void walk_out(struct pen *p, const struct wal_record *record)
+{
+    struct shard_event event = record->event;
+    struct membership_join join = { 0 };
+    struct places at = { .join = &join };
+
+    if (event.type == SHARD_EVENT_PUSH)
+        at.push = (struct push *)(uintptr_t)event.push.push;
+    if (event.type == SHARD_EVENT_JOIN)
+        join = *event.join.join;
+    (void)walk(p, &event, &at, NULL);
+    assert(!p->failed);
+}
+
+static size_t payload_bytes(const struct wal_record *record)
+{
+    struct pen p = { .mode = PEN_SIZES };
+
+    walk_out(&p, record);
+    return p.at;
+}
+
+size_t wal_record_bytes(const struct wal_record *record)
+{
+    return padded(WAL_RECORD_HEADER_BYTES + payload_bytes(record));
+}
+
+void wal_record_encode(uint8_t *dst, const struct wal_record *record)
+{
+    struct wal_record copy = *record;
+    uint32_t n_bytes = (uint32_t)payload_bytes(record);
+    struct pen p = { .mode = PEN_WRITES, .dst = dst, .at = N_BYTES_AT };
+    size_t end = WAL_RECORD_HEADER_BYTES + n_bytes;
+
+    walk_header(&p, &copy, &n_bytes);
+    walk_out(&p, record);
+    assert(p.at == end);
+    memset(dst + end, 0, padded(end) - end);
+}
+
+static uint32_t load_u32(const uint8_t *at)
+{
+    uint32_t value;
+
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+size_t wal_record_seal(uint8_t *bytes, uint32_t *crc)
+{
+    size_t end = WAL_RECORD_HEADER_BYTES + load_u32(bytes + N_BYTES_AT);
+    uint32_t own = crc32c_extend(0, bytes + N_BYTES_AT, end - N_BYTES_AT);
+
+    memcpy(bytes, &own, sizeof own);
+    if (end < COMBINE_BYTES_MIN) {
+        *crc = crc32c_extend(*crc, bytes, padded(end));
+        return padded(end);
+    }
+    *crc = crc32c_extend(*crc, bytes, N_BYTES_AT);
+    *crc = crc32c_combine(*crc, own, end - N_BYTES_AT);
+    *crc = crc32c_extend(*crc, bytes + end, padded(end) - end);
+    return padded(end);
+}
+
+static bool is_zeros(const uint8_t *bytes, size_t n)
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n; i++)
+        any |= bytes[i];
+    return any == 0;
+}
+
+/* Is it whole? *ret_end: of its payload. */
+static const char *check(const uint8_t *src, size_t n_bytes, size_t *ret_end)
+{
+    uint64_t end;
+
+    if (n_bytes < WAL_RECORD_HEADER_BYTES)
+        return "a record's header is cut off";
+    end = (uint64_t)WAL_RECORD_HEADER_BYTES + load_u32(src + N_BYTES_AT);
+    if (end > WAL_RECORD_BYTES_MAX || padded((size_t)end) > n_bytes)
+        return "a record is longer than what it stands in";
+    if (crc32c_extend(0, src + N_BYTES_AT, (size_t)end - N_BYTES_AT) != load_u32(src))
+        return "a record fails its checksum";
+    if (!is_zeros(src + end, padded((size_t)end) - (size_t)end))
+        return "a record's padding is not zeros";
+    *ret_end = (size_t)end;
+    return NULL;
+}
+
+const char *wal_record_decode(const uint8_t *src, size_t n_bytes,
+                              struct wal_record_storage *storage, struct wal_record *ret,
+                              size_t *ret_bytes, struct err *reason)
+{
+    const struct places at = { &storage->push, &storage->table, &storage->join };
+    struct pen p = { .mode = PEN_READS, .src = src, .at = N_BYTES_AT };
+    const char *wrong = check(src, n_bytes, &p.end);
+    uint32_t payload;
+
+    *ret = (struct wal_record){ 0 };
+    storage->push.n_sections = 0;
+    storage->join = (struct membership_join){ 0 };
+    if (wrong)
+        return wrong;
+    walk_header(&p, ret, &payload);
+    if (ret->event.type == SHARD_EVENT_TYPE_END)
+        return "a record of an unknown type";
+    wrong = walk(&p, &ret->event, &at, reason);
+    if (!wrong && (p.failed || p.at != p.end))
+        wrong = "a record's fields do not fit its length";
+    *ret_bytes = padded(p.end);
+    return wrong;
+}

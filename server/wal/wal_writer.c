@@ -1,0 +1,447 @@
+#include "server/wal/wal_writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+
+#define INTERVAL_MS 1000u
+#define RETRY_MS 1000u
+#define SEGMENT_BYTES (UINT64_C(64) << 20)
+#define SYNC_BYTES (UINT64_C(16) << 20)
+#define ZSTD_SKIP 15u /* blocks that go as they are after one that zstd could not shorten */
+
+struct wal_writer {
+    struct wal_writer_config config;
+
+    struct wal_block *first, **last; /* owned: kept */
+    struct wal_block *unwritten;     /* of the kept ones, the first that is not in the file */
+    struct wal_block *released;      /* owned: to be given back */
+    struct wal_block *surplus;       /* owned: to be freed */
+
+    int fd; /* -1: no segment is open */
+    struct wal_segment segment;
+    char path[WAL_PATH_MAX];
+    uint64_t n_bytes; /* of the segment */
+    bool unsynced;
+    uint64_t unsynced_bytes; /* written since the last sync */
+    uint64_t version;        /* of the last record written */
+    uint64_t safe;           /* none: what was durable before progress.doubtful */
+    uint32_t n_zstd_skips;
+    struct wal_block_zstd zstd;
+
+    bool sync_asked; /* wal_writer_sync() */
+    uint64_t retry_at_ms;
+    struct wal_progress progress;
+    struct err *err; /* where a failure is told: of progress, or of an opener */
+};
+
+const struct wal_progress *wal_writer_progress(const struct wal_writer *w)
+{
+    return &w->progress;
+}
+
+static bool syncs(const struct wal_writer *w)
+{
+    return w->config.durability != WAL_NONE;
+}
+
+/* --- blocks --- */
+
+static void release_until(struct wal_writer *w, uint64_t number)
+{
+    while (w->first && w->first != w->unwritten && w->first->last <= number) {
+        struct wal_block *block = w->first;
+
+        w->first = block->next;
+        if (!w->first)
+            w->last = &w->first;
+        block->next = w->released;
+        w->released = block;
+    }
+}
+
+void wal_writer_drain(struct wal_writer *w, struct wal_queue *q)
+{
+    struct wal_block *taken = wal_queue_drain(q);
+
+    if (taken && !w->unwritten)
+        w->unwritten = taken;
+    *w->last = taken;
+    while (*w->last)
+        w->last = &(*w->last)->next;
+}
+
+void wal_writer_report(struct wal_writer *w, struct wal_queue *q)
+{
+    struct wal_block **last = &w->surplus;
+
+    while (*last)
+        last = &(*last)->next;
+    *last = wal_queue_recycle(q, w->released, &w->progress);
+    w->released = NULL;
+}
+
+/* --- the segment's file --- */
+
+static int failed(struct wal_writer *w, int status, const char *what)
+{
+    return err_set(w->err, status, "the push log: cannot %s: %s: %s", what, status_text(status),
+                   w->path);
+}
+
+static int sync_file(struct wal_writer *w)
+{
+    const struct file_ops *files = w->config.files;
+    int status;
+
+    if (!w->unsynced)
+        return 0;
+    status = files->sync(files->state, w->fd);
+    if (status)
+        return failed(w, status, "sync");
+    w->unsynced = false;
+    w->unsynced_bytes = 0;
+    w->progress.n_syncs++;
+    w->progress.durable = w->progress.written;
+    release_until(w, w->progress.durable);
+    return 0;
+}
+
+/* A file that is given up, or was synced: how closing ends changes nothing. */
+static void drop_file(struct wal_writer *w)
+{
+    if (w->fd >= 0)
+        (void)!w->config.files->close(w->config.files->state, w->fd);
+    w->fd = -1;
+    w->unsynced = false;
+    w->unsynced_bytes = 0;
+}
+
+static int write_bytes(struct wal_writer *w, const void *bytes, size_t n_bytes)
+{
+    const struct file_ops *files = w->config.files;
+    int status;
+
+    w->unsynced = true;
+    status = files->write_all(files->state, w->fd, bytes, n_bytes);
+    if (status)
+        return failed(w, status, "write");
+    w->n_bytes += n_bytes;
+    w->unsynced_bytes += n_bytes;
+    w->progress.n_writes++;
+    w->progress.stored_bytes += n_bytes;
+    return 0;
+}
+
+/* A segment that begins with record `first`; its name is durable before anything in it is. */
+static int begin_segment(struct wal_writer *w, uint64_t first, uint32_t flags, uint64_t durable,
+                         uint64_t unix_ms)
+{
+    const struct file_ops *files = w->config.files;
+    uint8_t header[WAL_SEGMENT_HEADER_BYTES];
+    int status = wal_segment_path(w->config.dir, first, w->path, w->err);
+
+    if (status)
+        return status;
+    /* One of this name has failed before it held anything durable. */
+    if (w->progress.state == WAL_WRITER_FAILED)
+        (void)!files->unlink(files->state, w->path);
+    status = files->create(files->state, w->path, &w->fd);
+    if (status) {
+        w->fd = -1;
+        return failed(w, status, "create");
+    }
+    w->n_bytes = 0;
+    w->segment = (struct wal_segment){ .flags = flags,
+                                       .identity = w->config.identity,
+                                       .first = first,
+                                       .durable = durable,
+                                       .version = w->version,
+                                       .unix_ms = unix_ms };
+    wal_segment_encode(header, &w->segment);
+    w->progress.n_segments++;
+    status = write_bytes(w, header, sizeof header);
+    if (!status && syncs(w)) {
+        status = files->sync_dir(files->state, w->config.dir);
+        if (status)
+            status = failed(w, status, "sync the directory of");
+    }
+    return status;
+}
+
+static int end_segment(struct wal_writer *w)
+{
+    int status = syncs(w) ? sync_file(w) : 0;
+
+    if (!status)
+        drop_file(w);
+    return status;
+}
+
+/* --- writing --- */
+
+/* For this block, or NULL: what could not be shortened lately is not tried. */
+static struct wal_block_zstd *zstd_for(struct wal_writer *w)
+{
+    if (w->config.zstd == WAL_ZSTD_OFF)
+        return NULL;
+    if (w->n_zstd_skips) {
+        w->n_zstd_skips--;
+        return NULL;
+    }
+    return &w->zstd;
+}
+
+/* none: the segment behind those that a failed sync may have lost tells of a gap, and of what was durable
+ * before it; also where it has to be begun again. */
+static int begin_next(struct wal_writer *w, uint64_t first, bool gap, uint64_t unix_ms)
+{
+    bool behind_doubt = w->progress.doubtful && first == w->progress.doubtful + 1;
+
+    return begin_segment(w, first, gap || behind_doubt ? WAL_SEGMENT_GAP : 0,
+                         behind_doubt ? w->safe : w->progress.durable, unix_ms);
+}
+
+static int write_block(struct wal_writer *w, struct wal_block *block, uint64_t unix_ms)
+{
+    struct wal_block_zstd *zstd = zstd_for(w);
+    const uint8_t *bytes;
+    size_t n_bytes;
+    int status = 0;
+
+    if (w->fd >= 0 && (block->gap || w->n_bytes >= w->config.segment_bytes))
+        status = end_segment(w);
+    if (!status && w->fd < 0)
+        status = begin_next(w, block->first, block->gap, unix_ms);
+    if (status)
+        return status;
+    wal_block_seal(block, w->segment.crc, w->progress.durable, zstd, &bytes, &n_bytes);
+    if (zstd && bytes != zstd->bytes.bytes)
+        w->n_zstd_skips = ZSTD_SKIP;
+    status = write_bytes(w, bytes, n_bytes);
+    if (status)
+        return status;
+    w->progress.raw_bytes += block->n_bytes;
+    w->progress.written = block->last;
+    if (block->version)
+        w->version = block->version;
+    w->unwritten = block->next;
+    if (!syncs(w))
+        release_until(w, w->progress.written);
+    return 0;
+}
+
+/* When the oldest record that is not durable must be. Before that where much is kept: what is not
+ * synced takes memory, and the longer a sync is put off the longer it lasts. */
+static uint64_t sync_due_ms(const struct wal_writer *w)
+{
+    if (w->sync_asked)
+        return 0;
+    if (!syncs(w) || !w->first)
+        return UINT64_MAX;
+    if (w->config.durability == WAL_FSYNC || w->unsynced_bytes >= SYNC_BYTES)
+        return 0;
+    return w->first->since_ms + w->config.interval_ms;
+}
+
+/* none: what was written is kept no more, in files that are closed. If they cannot be synced it may be lost,
+ * and calling again would not report it (invariant 2). */
+static int sync_written(struct wal_writer *w, uint64_t unix_ms)
+{
+    const struct file_ops *files = w->config.files;
+    struct wal_progress *p = &w->progress;
+    uint64_t trusted = p->doubtful > p->durable ? p->doubtful : p->durable;
+    int status = 0;
+
+    /* The segment that tells of a gap is there before anything behind the gap is called durable. */
+    if (p->doubtful && p->doubtful == p->written && w->fd < 0)
+        status = begin_next(w, p->written + 1, false, unix_ms);
+    if (!status)
+        status = wal_segment_sync(files, w->config.dir, trusted, p->written + 1, w->err);
+    if (!status)
+        status = wal_segment_sync_names(files, w->config.dir, w->err);
+    if (status) {
+        w->safe = p->doubtful >= p->durable ? w->safe : p->durable;
+        p->doubtful = p->written;
+        return status;
+    }
+    p->durable = p->written;
+    p->n_syncs++;
+    return 0;
+}
+
+static int sync_due(struct wal_writer *w, uint64_t unix_ms)
+{
+    int status = 0;
+
+    if (syncs(w))
+        status = sync_file(w);
+    else if (w->sync_asked)
+        status = sync_written(w, unix_ms);
+    if (!status)
+        w->sync_asked = false;
+    return status;
+}
+
+static int write_all(struct wal_writer *w, uint64_t unix_ms)
+{
+    int status = 0;
+
+    while (w->unwritten && !status)
+        status = write_block(w, w->unwritten, unix_ms);
+    return status;
+}
+
+/* --- failing, and beginning again --- */
+
+static void fail(struct wal_writer *w, uint64_t now_ms)
+{
+    if (w->progress.state == WAL_WRITER_OK)
+        w->progress.failed_since_ms = now_ms;
+    w->progress.state = WAL_WRITER_FAILED;
+    w->progress.n_failures++;
+    w->retry_at_ms = now_ms + w->config.retry_ms;
+    drop_file(w);
+    /* Nothing of the file's that was not synced is trusted: all that is kept goes to another. */
+    w->unwritten = w->first;
+    if (syncs(w))
+        w->progress.written = w->progress.durable;
+}
+
+/* Writes what there is; syncs it if that is due, and after a failure always. */
+static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
+{
+    bool failed = w->progress.state == WAL_WRITER_FAILED;
+    int status = write_all(w, unix_ms);
+
+    if (!status && (failed || now_ms >= sync_due_ms(w)))
+        status = sync_due(w, unix_ms);
+    if (status) {
+        fail(w, now_ms);
+    } else if (failed) {
+        w->progress.state = WAL_WRITER_OK;
+        w->progress.err = (struct err){ 0 };
+    }
+    return status;
+}
+
+void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
+                     uint64_t *ret_due_ms)
+{
+    wal_block_free(w->surplus);
+    w->surplus = NULL;
+    w->err = &w->progress.err;
+    if (w->progress.state == WAL_WRITER_OK || now_ms >= w->retry_at_ms)
+        (void)!work(w, now_ms, unix_ms);
+    *ret_due_ms = w->progress.state == WAL_WRITER_FAILED ? w->retry_at_ms : sync_due_ms(w);
+}
+
+void wal_writer_sync(struct wal_writer *w)
+{
+    w->sync_asked = true;
+}
+
+void wal_writer_retry(struct wal_writer *w)
+{
+    w->retry_at_ms = 0;
+}
+
+int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
+{
+    uint8_t end[WAL_BLOCK_HEADER_BYTES];
+    int status;
+
+    w->err = &w->progress.err;
+    status = work(w, now_ms, unix_ms);
+    if (!status && w->fd >= 0 && syncs(w))
+        status = sync_file(w);
+    if (!status && w->fd >= 0) {
+        wal_block_seal_end(end, w->segment.crc, w->progress.written, w->progress.durable);
+        status = write_bytes(w, end, sizeof end);
+    }
+    if (!status && w->fd >= 0 && syncs(w))
+        status = sync_file(w);
+    if (status && w->progress.state == WAL_WRITER_OK)
+        fail(w, now_ms);
+    drop_file(w);
+    return status;
+}
+
+/* --- opening, cutting --- */
+
+/* What was read is told to workers as applied, so it must be on the disk. What no reader reaches any more
+ * would stand in the way of what is written now: a reader stops before it, or has been told to. */
+static int adopt(struct wal_writer *w, const struct wal_end *end)
+{
+    const struct file_ops *files = w->config.files;
+    const char *dir = w->config.dir;
+    uint64_t unread = end->last + (end->verdict == WAL_STOPPED ? 1 : 2);
+    int status = wal_segment_make_dir(files, dir, w->err);
+
+    if (!status && syncs(w))
+        status = wal_segment_sync_names(files, dir, w->err);
+    if (!status && syncs(w))
+        status = wal_segment_sync(files, dir, end->durable, end->reached, w->err);
+    return status ? status : wal_segment_archive(files, dir, unread, w->err);
+}
+
+static int begin(struct wal_writer *w, const struct wal_end *end, uint64_t unix_ms)
+{
+    int status = adopt(w, end);
+
+    if (status)
+        return status;
+    w->progress.written = end->last;
+    w->progress.durable = syncs(w) ? end->last : end->durable;
+    w->version = end->version;
+    status = begin_segment(w, end->last + 1, end->reached < end->last ? WAL_SEGMENT_GAP : 0,
+                           syncs(w) ? end->reached : end->durable, unix_ms);
+    return status || !syncs(w) ? status : sync_file(w);
+}
+
+int wal_writer_open(const struct wal_writer_config *config, const struct wal_end *end,
+                    uint64_t unix_ms, struct wal_writer **ret, struct err *err)
+{
+    struct wal_writer *w;
+    struct err unwanted;
+    int status;
+
+    if (end->verdict == WAL_DAMAGED)
+        return err_set(err, PS_ECORRUPT, "%s", end->text);
+    w = memory_alloc(sizeof *w);
+    w->config = *config;
+    w->config.interval_ms = config->interval_ms ? config->interval_ms : INTERVAL_MS;
+    w->config.retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
+    w->config.segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
+    w->last = &w->first;
+    w->fd = -1;
+    w->err = err ? err : &unwanted;
+    status = begin(w, end, unix_ms);
+    if (status) {
+        wal_writer_free(w);
+        return status;
+    }
+    *ret = w;
+    return 0;
+}
+
+void wal_writer_free(struct wal_writer *w)
+{
+    if (!w)
+        return;
+    drop_file(w);
+    wal_block_free(w->first);
+    wal_block_free(w->released);
+    wal_block_free(w->surplus);
+    wal_block_zstd_deinit(&w->zstd);
+    free(w);
+}
+
+int wal_writer_truncate(struct wal_writer *w, uint64_t number, struct err *err)
+{
+    return wal_segment_truncate(w->config.files, w->config.dir, number, err);
+}

@@ -1,0 +1,132 @@
+#include "server/worker_events.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+
+struct known {
+    char job[TABLE_SPEC_NAME_MAX];
+    uint32_t rank;
+    enum worker_state state;
+    uint64_t incarnation;
+};
+
+struct worker_events {
+    worker_events_on_line on_line;
+    void *arg;
+    struct known *known; /* owned, n of cap: of the last report */
+    size_t n, cap;
+};
+
+static void write_line(void *arg, enum log_line_level level, const char *line)
+{
+    (void)arg;
+    log_line_write(level, "%s", line);
+}
+
+struct worker_events *worker_events_new(worker_events_on_line on_line, void *arg)
+{
+    struct worker_events *e = memory_alloc(sizeof *e);
+
+    e->on_line = on_line ? on_line : write_line;
+    e->arg = arg;
+    return e;
+}
+
+void worker_events_free(struct worker_events *e)
+{
+    if (!e)
+        return;
+    free(e->known);
+    free(e);
+}
+
+static bool is_of(const struct known *s, const struct stats_worker *w)
+{
+    return s->rank == w->rank && strcmp(s->job, w->job) == 0;
+}
+
+/* Most stand where they stood. */
+static const struct known *find(const struct worker_events *e, const struct stats_worker *w,
+                                size_t place)
+{
+    if (place < e->n && is_of(&e->known[place], w))
+        return &e->known[place];
+    for (size_t i = 0; i < e->n; i++)
+        if (is_of(&e->known[i], w))
+            return &e->known[i];
+    return NULL;
+}
+
+static void log_worker(const struct worker_events *e, const struct stats_worker *w)
+{
+    enum log_line_level level = w->state == WORKER_DEAD || w->state == WORKER_LOST
+                                    ? LOG_LINE_LEVEL_WARN
+                                    : LOG_LINE_LEVEL_INFO;
+    char line[320], what[160];
+
+    switch (w->state) {
+    case WORKER_LIVE:
+        snprintf(what, sizeof what, "has joined (%s), now at clock %" PRIu64, w->name,
+                 w->clock);
+        break;
+    case WORKER_LEFT:
+        snprintf(what, sizeof what, "has left, at clock %" PRIu64, w->clock);
+        break;
+    case WORKER_DEAD:
+        snprintf(what, sizeof what,
+                 "(%s) is declared dead, at clock %" PRIu64
+                 ": not heard of for a lease; the others go on without it",
+                 w->name, w->clock);
+        break;
+    case WORKER_LOST:
+        snprintf(what, sizeof what,
+                 "has not come within the join timeout; the others go on without it, and its "
+                 "share of the data is not trained on");
+        break;
+    case WORKER_EXPECTED:
+        return;
+    }
+    snprintf(line, sizeof line, "job %.100s: worker %" PRIu32 " %s", w->job, w->rank, what);
+    e->on_line(e->arg, level, line);
+}
+
+static void compare(const struct worker_events *e, const struct stats_worker *w, size_t place)
+{
+    const struct known *before = find(e, w, place);
+
+    if (before && before->state == w->state && before->incarnation == w->incarnation)
+        return;
+    /* A worker is live or expected before it ends: this one ended before this start, and was logged then. */
+    if (!before && (w->state == WORKER_DEAD || w->state == WORKER_LOST))
+        return;
+    log_worker(e, w);
+}
+
+static void save_known(struct worker_events *e, const struct shard_report *report)
+{
+    if (report->n_workers > e->cap) {
+        free(e->known);
+        e->known = memory_alloc(report->n_workers * sizeof *e->known);
+        e->cap = report->n_workers;
+    }
+    e->n = report->n_workers;
+    for (size_t i = 0; i < e->n; i++) {
+        const struct stats_worker *w = &report->workers[i];
+        struct known *s = &e->known[i];
+
+        *s =
+            (struct known){ .rank = w->rank, .state = w->state, .incarnation = w->incarnation };
+        memcpy(s->job, w->job, sizeof s->job);
+    }
+}
+
+void worker_events_update(struct worker_events *e, const struct shard_report *report)
+{
+    for (uint32_t i = 0; i < report->n_workers; i++)
+        compare(e, &report->workers[i], i);
+    save_known(e, report);
+}

@@ -1,0 +1,343 @@
+/*
+ * One frame: its type says which message_read_X() reads it. Whatever is accepted is written, read and
+ * written again: the second writing is the first, byte for byte. (Not the frame that came: protobuf
+ * has many ways to say the same.)
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "proto/message.h"
+#include "proto/message_zstd.h"
+#include "tests/fuzz/harness.h"
+
+#define BODY_MAX (1u << 18)
+
+static struct message_zstd zstd;
+
+/* A frame as a channel hands it over. */
+struct frame {
+    struct frame_header header;
+    const uint8_t *head, *body; /* borrowed; the body is uncompressed */
+    size_t body_bytes;
+};
+
+union message {
+    struct hello hello;
+    struct hello_reply hello_reply;
+    struct table_request table;
+    struct table_reply table_reply;
+    struct join join;
+    struct join_reply join_reply;
+    struct push push;
+    struct push_reply push_reply;
+    struct pull pull;
+    struct pull_reply pull_reply;
+    struct status_reply status_reply;
+    struct admin admin;
+    uint64_t clock;
+};
+
+static int read_message(const struct frame *f, union message *ret)
+{
+    const struct frame_header *h = &f->header;
+
+    switch (h->type) {
+    case FRAME_HELLO:
+        return message_read_hello(h, f->head, &ret->hello);
+    case FRAME_HELLO_REPLY:
+        return message_read_hello_reply(h, f->head, &ret->hello_reply);
+    case FRAME_JOIN:
+        return message_read_join(h, f->head, &ret->join);
+    case FRAME_JOIN_REPLY:
+        return message_read_join_reply(h, f->head, &ret->join_reply);
+    case FRAME_TABLE:
+        return message_read_table(h, f->head, &ret->table);
+    case FRAME_TABLE_REPLY:
+        return message_read_table_reply(h, f->head, &ret->table_reply);
+    case FRAME_PULL:
+        return message_read_pull(h, f->head, f->body, f->body_bytes, &ret->pull);
+    case FRAME_PULL_REPLY:
+        return message_read_pull_reply(h, f->head, f->body, f->body_bytes, &ret->pull_reply);
+    case FRAME_PUSH:
+        return message_read_push(h, f->head, f->body, f->body_bytes, &ret->push);
+    case FRAME_PUSH_REPLY:
+        return message_read_push_reply(h, f->head, &ret->push_reply);
+    case FRAME_BEAT:
+        return message_read_beat(h, f->head, &ret->clock);
+    case FRAME_LEAVE:
+        return message_read_leave(h, f->head, &ret->clock);
+    case FRAME_ADMIN:
+        return message_read_admin(h, f->head, &ret->admin);
+    case FRAME_BEAT_REPLY:
+    case FRAME_LEAVE_REPLY:
+    case FRAME_ADMIN_REPLY:
+        return message_read_status_reply(h, f->head, &ret->status_reply);
+    case FRAME_TYPE_END:
+        break;
+    }
+    return PS_EPROTO;
+}
+
+static int write_pull_reply(struct bytes *out, uint64_t id, const struct pull_reply *m)
+{
+    struct frame_crc crc = { 0 };
+    uint8_t *values;
+    int status = message_begin_pull_reply(out, id, m, &values);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < m->n_sections; i++) {
+        if (m->sections[i].value_bytes)
+            memcpy(values, m->sections[i].values, m->sections[i].value_bytes);
+        values += m->sections[i].value_bytes;
+    }
+    message_end_pull_reply(out, &crc);
+    return 0;
+}
+
+static int write_message(const struct frame *f, const union message *m, struct bytes *out)
+{
+    uint64_t id = f->header.request_id;
+
+    switch (f->header.type) {
+    case FRAME_HELLO:
+        return message_write_hello(out, id, &m->hello);
+    case FRAME_HELLO_REPLY:
+        return message_write_hello_reply(out, id, &m->hello_reply);
+    case FRAME_JOIN:
+        return message_write_join(out, id, &m->join);
+    case FRAME_JOIN_REPLY:
+        return message_write_join_reply(out, id, &m->join_reply);
+    case FRAME_TABLE:
+        return message_write_table(out, id, &m->table);
+    case FRAME_TABLE_REPLY:
+        return message_write_table_reply(out, id, &m->table_reply);
+    case FRAME_PULL:
+        return message_write_pull(out, id, &m->pull, NULL);
+    case FRAME_PULL_REPLY:
+        return write_pull_reply(out, id, &m->pull_reply);
+    case FRAME_PUSH:
+        return message_write_push(out, id, &m->push, id & 1 ? &zstd : NULL);
+    case FRAME_PUSH_REPLY:
+        return message_write_push_reply(out, id, &m->push_reply);
+    case FRAME_BEAT:
+        return message_write_beat(out, id, m->clock);
+    case FRAME_LEAVE:
+        return message_write_leave(out, id, m->clock);
+    case FRAME_ADMIN:
+        return message_write_admin(out, id, &m->admin);
+    case FRAME_BEAT_REPLY:
+    case FRAME_LEAVE_REPLY:
+        return message_write_status_reply(out, f->header.type, id, &m->status_reply);
+    case FRAME_ADMIN_REPLY:
+        return message_write_admin_reply(out, id, &m->status_reply, (const char *)f->body,
+                                         f->body_bytes);
+    case FRAME_TYPE_END:
+        break;
+    }
+    return PS_EPROTO;
+}
+
+/* Takes a whole frame apart. */
+static int open_frame(const uint8_t *bytes, size_t n_bytes, struct bytes *scratch,
+                      struct frame *ret)
+{
+    struct frame_header *h = &ret->header;
+    int status = n_bytes < FRAME_HEADER_BYTES ? PS_EPROTO : frame_decode(bytes, BODY_MAX, h);
+
+    if (!status && n_bytes != frame_bytes(h))
+        status = PS_ECOUNT;
+    if (!status)
+        status = frame_verify(bytes, h);
+    if (status)
+        return status;
+    ret->head = bytes + FRAME_HEADER_BYTES;
+    return message_body(&zstd, h, ret->head + h->head_bytes, BODY_MAX, scratch, &ret->body,
+                        &ret->body_bytes);
+}
+
+static bool is_status(int status)
+{
+    return status == PS_EPROTO || status == PS_ECOUNT || status == PS_ECODEC ||
+           status == PS_ETOOBIG || status == PS_ECORRUPT;
+}
+
+static void look(const struct section *s, uint32_t n, uint64_t *digest)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        harness_digest(digest, s[i].keys, s[i].key_bytes);
+        harness_digest(digest, s[i].values, s[i].values ? s[i].value_bytes : 0);
+    }
+}
+
+/* Every byte that the message points to. */
+static uint64_t look_at(const struct frame *f, const union message *m)
+{
+    uint64_t digest = 0;
+
+    if (f->header.type == FRAME_PUSH)
+        look(m->push.sections, m->push.n_sections, &digest);
+    if (f->header.type == FRAME_PULL)
+        look(m->pull.sections, m->pull.n_sections, &digest);
+    for (uint32_t i = 0; f->header.type == FRAME_PULL_REPLY && i < m->pull_reply.n_sections;
+         i++)
+        harness_digest(&digest, m->pull_reply.sections[i].values,
+                       m->pull_reply.sections[i].value_bytes);
+    return digest;
+}
+
+static void check_again(const struct frame *f, union message *m, union message *again)
+{
+    struct bytes first = { 0 }, second = { 0 }, scratch = { 0 };
+    uint64_t digest = look_at(f, m);
+    struct frame g;
+    int status = write_message(f, m, &first);
+
+    assert(status == 0);
+    status = open_frame(bytes_front(&first), bytes_len(&first), &scratch, &g);
+    assert(status == 0);
+    assert(g.header.type == f->header.type && g.header.request_id == f->header.request_id);
+    status = read_message(&g, again);
+    assert(status == 0);
+    assert(look_at(&g, again) == digest);
+    status = write_message(&g, again, &second);
+    assert(status == 0);
+    assert(bytes_len(&first) == bytes_len(&second));
+    assert(memcmp(bytes_front(&first), bytes_front(&second), bytes_len(&first)) == 0);
+    bytes_deinit(&first);
+    bytes_deinit(&second);
+    bytes_deinit(&scratch);
+}
+
+void harness_one(const uint8_t *bytes, size_t n_bytes)
+{
+    struct harness_bytes in = { bytes, bytes + n_bytes };
+    union message *m = malloc(2 * sizeof *m);
+    uint8_t *copy = harness_take(&in, SIZE_MAX, &n_bytes);
+    struct bytes scratch = { 0 };
+    struct frame f;
+    int status = open_frame(copy, n_bytes, &scratch, &f);
+
+    assert(m);
+    memset(m, 0xa5, 2 * sizeof *m);
+    if (!status)
+        status = read_message(&f, m);
+    if (!status)
+        check_again(&f, m, m + 1);
+    else
+        assert(is_status(status));
+    bytes_deinit(&scratch);
+    free(copy);
+    free(m);
+}
+
+/* --- seeds: every message, with all of its fields in use --- */
+
+static void fill_sections(struct section *s, uint32_t n, bool values)
+{
+    static const uint8_t bytes[600] = { 1, 1, 1, 1, 5, 5, 5 };
+
+    for (uint32_t i = 0; i < n; i++) {
+        s[i] = (struct section){ .table_id = i,
+                                 .op = values ? (enum section_op)(i % SECTION_OP_END) : 0,
+                                 .codec = (enum codec_id)(i % CODEC_ID_END),
+                                 .k = i % CODEC_ID_END == CODEC_TOPK ? 3 : 0,
+                                 .n_keys = 4,
+                                 .keys = bytes,
+                                 .key_bytes = 4 + i };
+        if (values) {
+            s[i].values = bytes + 10;
+            s[i].value_bytes = i % CODEC_ID_END == CODEC_TOPK ? 4 * 18 : 4 * 16 * (1 + i % 2);
+        }
+    }
+}
+
+static struct table_spec seed_spec(void)
+{
+    return (struct table_spec){ .name = "emb.0",
+                                .kind = TABLE_SPEC_SPARSE,
+                                .dim = 16,
+                                .seed = 7,
+                                .init = TABLE_SPEC_INIT_NORMAL,
+                                .init_scale = 0.5f,
+                                .optim = TABLE_SPEC_ADAM,
+                                .params = table_spec_optim_defaults(TABLE_SPEC_ADAM),
+                                .schedule = { 10, TABLE_SPEC_DECAY_EXP, 5, 100, 0.5f, 0.125f },
+                                .clip_norm = 2,
+                                .mode = TABLE_SPEC_MODE_SSP,
+                                .bound = 4,
+                                .storage = TABLE_SPEC_BF16,
+                                .limits = { 3, 4, 1000, 2000, 3000, 86400,
+                                            TABLE_SPEC_VICTIMS_OLDEST, 1 << 20 } };
+}
+
+static void fill_message(enum frame_type type, union message *m)
+{
+    *m = (union message){ 0 };
+    if (type == FRAME_HELLO)
+        m->hello = (struct hello){ 1, 1, "worker", "secret", 3, 99, "host:1", 2 };
+    if (type == FRAME_HELLO_REPLY)
+        m->hello_reply = (struct hello_reply){ .text = "no",
+                                               .n_nodes = 2,
+                                               .shards_per_node = 4,
+                                               .nodes = { "a:1", "b:2" },
+                                               .version = 1 };
+    if (type == FRAME_JOIN)
+        m->join = (struct join){ "job", 1, 4, 77, TABLE_SPEC_MODE_SSP, 4, 17, 3, "host:1" };
+    if (type == FRAME_JOIN_REPLY)
+        m->join_reply =
+            (struct join_reply){ PS_EFENCED, "fenced", 1, 2, 3, 4, true, 5, 6, PS_ENAN };
+    if (type == FRAME_TABLE)
+        m->table = (struct table_request){ seed_spec(), true };
+    if (type == FRAME_TABLE_REPLY)
+        m->table_reply = (struct table_reply){ 0, "", 3, seed_spec() };
+    if (type == FRAME_PULL) {
+        m->pull =
+            (struct pull){ .clock = 9, .unfinished = 2, .deadline_ms = 3, .n_sections = 6 };
+        fill_sections(m->pull.sections, 6, false);
+        m->pull.sections[0].state = true;
+    }
+    if (type == FRAME_PUSH) {
+        m->push = (struct push){
+            .seq = 5, .clock = 4, .n_samples = 32, .tick = true, .n_sections = 7
+        };
+        fill_sections(m->push.sections, 7, true);
+    }
+    if (type == FRAME_PULL_REPLY)
+        m->pull_reply = (struct pull_reply){ .min_clock = 3,
+                                             .version = 4,
+                                             .n_sections = 2,
+                                             .sections = { { (const uint8_t *)"1234", 4 },
+                                                           { (const uint8_t *)"567", 3 } } };
+    if (type == FRAME_PUSH_REPLY)
+        m->push_reply = (struct push_reply){ PS_ENAN, "NaN", 1, 2, 3, 4, true };
+    if (type == FRAME_ADMIN)
+        m->admin = (struct admin){ "checkpoint", "now" };
+    if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY || type == FRAME_ADMIN_REPLY)
+        m->status_reply = (struct status_reply){ PS_EFENCED, "fenced", 12 };
+    if (type == FRAME_BEAT || type == FRAME_LEAVE)
+        m->clock = 12345;
+}
+
+bool harness_seed(uint32_t i, struct bytes *out)
+{
+    static const uint8_t json[1000] = "{}";
+    struct frame f = { .header = { .type = (enum frame_type)(FRAME_HELLO + i / 2),
+                                   .request_id = i },
+                       .body = json,
+                       .body_bytes = i % 2 ? 0 : sizeof json };
+    union message *m = malloc(sizeof *m);
+    bool is_one = f.header.type < FRAME_TYPE_END;
+
+    assert(m);
+    if (is_one) {
+        int status;
+
+        fill_message(f.header.type, m);
+        status = write_message(&f, m, out);
+        assert(status == 0);
+    }
+    free(m);
+    return is_one;
+}

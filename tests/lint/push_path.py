@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Lists the way of a push through the code: which functions run, how many lines they have, in how many files.
+
+    tests/lint/push_path.py build/release [--list]
+
+Two runs under callgrind: psd while psbench pushes to it, counted from the socket's callback to its return, in which
+the reply is sent; and psworker while it trains, counted from the trainer's call to the socket's write. A function
+counts with all of its lines if one of them ran; code of libraries and generated code is left out.
+"""
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+# A static function's name is what callgrind knows it by.
+SERVER_ENTRY = ["on_read"]
+WORKER_ENTRY = ["model_tables_push", "cluster_client_push"]
+OURS = ("common/", "proto/", "server/", "worker/")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def callgrind(out, entries, *more):
+    return ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-strings=no", "--compress-pos=no",
+            "--dump-line=yes", *[f"--toggle-collect={e}" for e in entries], *more]
+
+
+def wait_for(path, text, process):
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        if os.path.exists(path) and text in open(path).read():
+            return
+        time.sleep(0.1)
+    sys.exit(f"push_path: no \"{text}\" in {path}")
+
+
+def start_psd(bin_dir, folder, prefix=()):
+    port = free_port()
+    log = os.path.join(folder, "psd.log")
+    process = subprocess.Popen([*prefix, f"{bin_dir}/psd", "--listen", f"127.0.0.1:{port}", "--shards", "1", "--data-dir",
+                                os.path.join(folder, "data")], stderr=open(log, "w"))
+    wait_for(log, "psd ready", process)
+    return process, f"127.0.0.1:{port}"
+
+
+def run_server(bin_dir, folder):
+    out = os.path.join(folder, "server.out")
+    psd, address = start_psd(bin_dir, folder, callgrind(out, SERVER_ENTRY, "--instr-atstart=no"))
+    bench = subprocess.Popen([f"{bin_dir}/psbench", "push", "--server", address, "--rows", "20000", "--keys-per-request", "100", "--codec",
+                              "int8", "--connections", "1", "--depth", "1", "--seconds", "12", "--warmup", "1", "--timeout", "120s"],
+                             stdout=subprocess.DEVNULL)
+    time.sleep(8)  # the rows are made, and pushes run
+    subprocess.run(["callgrind_control", "-i", "on", str(psd.pid)], check=True, stdout=subprocess.DEVNULL)
+    bench.wait()
+    subprocess.run(["callgrind_control", "-i", "off", str(psd.pid)], check=True, stdout=subprocess.DEVNULL)
+    psd.terminate()
+    psd.wait()
+    return out
+
+
+def run_worker(bin_dir, folder):
+    out = os.path.join(folder, "worker.out")
+    psd, address = start_psd(bin_dir, folder)
+    subprocess.run([*callgrind(out, WORKER_ENTRY), f"{bin_dir}/psworker", "train", "--config", "deploy/adult.conf", "--servers", address,
+                    "--data", "tests/data/adult.test.zst", "--valid", "", "--epochs", "1", "--row-cache", "0", "--device", "cpu",
+                    "--give-up", "10m"], check=True, stderr=subprocess.DEVNULL)
+    psd.terminate()
+    psd.wait()
+    return out
+
+
+def lines_that_ran(path):
+    """{file: {line}} of our own files."""
+    ran, file = {}, None
+    root = os.getcwd() + "/"
+    after_call = False
+    for text in open(path, errors="replace"):
+        if m := re.match(r"(?:fl|fi|fe)=(.*)", text):
+            name = m[1].replace(root, "")
+            file = name[2:] if name.startswith("./") else name
+        elif text.startswith("calls="):
+            after_call = True
+        elif m := re.match(r"(\d+) \d+", text):
+            if file and file.startswith(OURS):
+                ran.setdefault(file, set()).add(int(m[1]))
+            after_call = False
+    return ran
+
+
+def functions_of(file):
+    """[(name, first line, last line)]"""
+    said = subprocess.run(["ctags", "--languages=C", "--langmap=C:.c.h", "--kinds-C=f", "--fields=+ne", "--_xformat=%N %n %{end}", "-x", file],
+                          capture_output=True, text=True, check=True).stdout
+    found = []
+    for row in said.splitlines():
+        name, first, last = (row.split() + ["0"])[:3]
+        if last.isdigit() and int(last):
+            found.append((name, int(first), int(last)))
+    return found
+
+
+def report(title, out, is_listed):
+    n_functions = n_lines = 0
+    rooms = set()
+    rows = []
+    for file, lines in sorted(lines_that_ran(out).items()):
+        here = [(name, last - first + 1) for name, first, last in functions_of(file) if any(first <= line <= last for line in lines)]
+        if not here:
+            continue
+        rooms.add(os.path.splitext(file)[0])
+        rows.append((file, here))
+        n_functions += len(here)
+        n_lines += sum(n for _, n in here)
+    print(f"{title}: {n_lines} lines of {n_functions} functions in {len(rows)} files ({len(rooms)} rooms)")
+    for file, here in rows:
+        print(f"  {file}: {sum(n for _, n in here)} lines")
+        for name, n in here if is_listed else []:
+            print(f"      {name} {n}")
+    return n_lines, rooms
+
+
+def main():
+    if len(sys.argv) < 2 or not os.path.isdir(sys.argv[1]):
+        sys.exit("usage: tests/lint/push_path.py build/release [--list]   (after make)")
+    bin_dir, is_listed = sys.argv[1] + "/bin", "--list" in sys.argv
+    with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
+        s_lines, s_rooms = report("from the socket to the reply (psd)", run_server(bin_dir, a), is_listed)
+        w_lines, w_rooms = report("from the trainer to the socket (psworker)", run_worker(bin_dir, b), is_listed)
+    print(f"end to end: {s_lines + w_lines} lines in {len(s_rooms | w_rooms)} rooms")
+
+
+if __name__ == "__main__":
+    main()

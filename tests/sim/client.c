@@ -1,0 +1,413 @@
+#include "tests/sim/client.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/node.h"
+#include "worker/client/ps.h"
+
+#define FOREVER_MS 3600000u
+
+struct client_state {
+    struct ps_client *ps;
+    uint64_t clock; /* steps that are done */
+    uint64_t incarnation, last_seq;
+    struct {
+        uint64_t clock;
+        uint32_t part, n_parts;
+    } push;                 /* that is being made */
+    uint64_t asked, pulled; /* steps whose rows were asked for; that are here */
+    bool is_pulling;
+    uint64_t pull_clock;
+    uint32_t n_keys; /* that it asks for */
+    uint8_t numbers[PLAN_N_KEYS_MAX];
+    uint64_t keys[PLAN_N_KEYS_MAX];
+    struct ps_pull_section sections[PLAN_N_TABLES_MAX];
+    float *rows[PLAN_N_TABLES_MAX];   /* owned */
+    float *values[PLAN_N_TABLES_MAX]; /* owned */
+};
+
+static void start_later(struct client *c, uint64_t delay_us);
+
+/* Of the process that runs: there may be two of a rank. */
+static struct client_state *state_of(void)
+{
+    return process_current()->state;
+}
+
+/* --- pushes --- */
+
+void client_numbers(struct client *c, uint64_t incarnation)
+{
+    struct client_state *s = state_of();
+    struct sent_push like = { .rank = c->rank,
+                              .incarnation = incarnation,
+                              .clock = s->push.clock };
+
+    if (s->incarnation != incarnation)
+        s->last_seq = 0;
+    s->incarnation = incarnation;
+    like.seq = ++s->last_seq;
+    for (uint32_t i = 0; i < c->world->plan.n_shards; i++) {
+        like.shard = i;
+        (void)ledger_make(&c->world->ledger, &c->world->plan, &like, s->push.part,
+                          s->push.n_parts);
+    }
+}
+
+static void fill_section(struct client *c, uint32_t table, uint64_t *keys,
+                         struct ps_push_section *ret)
+{
+    const struct plan *p = &c->world->plan;
+    struct client_state *s = state_of();
+    uint32_t n = 0;
+
+    for (uint32_t key = 0; key < p->n_keys; key++) {
+        if (key % s->push.n_parts != s->push.part ||
+            !plan_pushes(p, c->rank, s->push.clock, table, key))
+            continue;
+        keys[n] = plan_key(key);
+        for (uint32_t i = 0; i < p->dims[table]; i++)
+            s->values[table][(size_t)n * p->dims[table] + i] =
+                plan_gradient(p, c->rank, s->push.clock, table, key, i);
+        n++;
+    }
+    *ret = (struct ps_push_section){ .table = table,
+                                     .op = SECTION_GRADIENT,
+                                     .codec = CODEC_FP32,
+                                     .n_keys = n,
+                                     .keys = keys,
+                                     .values = s->values[table] };
+}
+
+static int push(struct client *c, uint64_t clock, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct client_state *s = state_of();
+    uint32_t n_parts = dice_once_in(&machine.dice, 4) ? 2 : 1;
+    uint64_t keys[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
+    struct ps_push_section sections[PLAN_N_TABLES_MAX];
+    int status = 0;
+
+    world_tell(c->world, "rank %u pushes clock %llu", c->rank, (unsigned long long)clock);
+    s->push.clock = clock;
+    s->push.n_parts = n_parts;
+    for (uint32_t i = 0; i < n_parts && !status; i++) {
+        s->push.part = i;
+        for (uint32_t table = 0; table < p->n_tables; table++)
+            fill_section(c, table, keys[table], &sections[table]);
+        status = ps_push(s->ps, clock, p->n_samples[c->rank], i == n_parts - 1, sections,
+                         p->n_tables, err);
+    }
+    return status;
+}
+
+/* --- pulls --- */
+
+/* Which keys a pull asks for: a part of all, of all tables. */
+static int start_pull(struct client *c, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct client_state *s = state_of();
+    uint32_t one_in = p->dims[0] > PLAN_DIM_MAX ? 16 : 2;
+
+    s->n_keys = 0;
+    for (uint32_t key = 0; key < p->n_keys; key++)
+        if (hash_mix2(p->seed ^ c->rank << 8 ^ s->asked, key) % one_in == 0) {
+            s->numbers[s->n_keys] = (uint8_t)key;
+            s->keys[s->n_keys++] = plan_key(key);
+        }
+    for (uint32_t i = 0; i < p->n_tables; i++)
+        s->sections[i] = (struct ps_pull_section){ .table = i,
+                                                   .codec = CODEC_FP32,
+                                                   .n_keys = s->n_keys,
+                                                   .keys = s->keys,
+                                                   .dst = s->rows[i] };
+    s->pull_clock = s->asked++;
+    s->is_pulling = true;
+    return ps_pull_start(s->ps, s->pull_clock, s->sections, p->n_tables, err);
+}
+
+/* Is it what the shard had? */
+static bool is_same(const struct client *c, uint32_t shard, const struct shard_answer *a)
+{
+    const struct plan *p = &c->world->plan;
+    const struct client_state *s = state_of();
+
+    for (uint32_t table = 0; table < p->n_tables; table++) {
+        uint32_t dim = p->dims[table], n = dim < PLAN_DIM_MAX ? dim : PLAN_DIM_MAX;
+
+        for (uint32_t i = 0; i < s->n_keys; i++)
+            for (uint32_t k = 0; k < n && plan_shard_of(p, s->numbers[i]) == shard; k++)
+                if (s->rows[table][(size_t)i * dim + k] != a->rows[table][s->numbers[i]][k])
+                    return false;
+    }
+    return true;
+}
+
+static void check_pulled(const struct client *c, uint32_t shard)
+{
+    const struct shard_book *book = &c->world->books[shard];
+
+    for (uint32_t i = 0; i < WORLD_N_ANSWERS; i++) {
+        const struct shard_answer *a = &book->answers[c->rank * WORLD_N_ANSWERS + i];
+
+        if (a->n_facts != UINT64_MAX && a->clock == state_of()->pull_clock &&
+            (a->is_mixed || is_same(c, shard, a)))
+            return;
+    }
+    world_fail(c->world, "rank %u, pull of clock %llu: shard %u never had these rows", c->rank,
+               (unsigned long long)state_of()->pull_clock, shard);
+}
+
+static int end_pull(struct client *c, struct err *err)
+{
+    int status = ps_pull_wait(state_of()->ps, err);
+
+    state_of()->is_pulling = false;
+    if (status)
+        return status;
+    state_of()->pulled++;
+    for (uint32_t i = 0; i < c->world->plan.n_shards; i++)
+        check_pulled(c, i);
+    return 0;
+}
+
+/* The next step's rows, if it asks for any. */
+static int ask(struct client *c, struct err *err)
+{
+    struct client_state *s = state_of();
+
+    if (plan_asks(&c->world->plan, c->rank, s->asked))
+        return start_pull(c, err);
+    s->pulled = ++s->asked;
+    return 0;
+}
+
+/* --- steps --- */
+
+static int get_rows(struct client *c, struct err *err)
+{
+    struct client_state *s = state_of();
+    int status = 0;
+
+    while (!status && s->pulled <= state_of()->clock)
+        status = s->is_pulling ? end_pull(c, err) : ask(c, err);
+    return status;
+}
+
+static int step(struct client *c, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct client_state *s = state_of();
+    int status = get_rows(c, err);
+
+    if (!status && !s->is_pulling && s->asked <= state_of()->clock + p->ahead &&
+        s->asked < p->n_steps)
+        status = ask(c, err);
+    if (status)
+        return status;
+    fiber_sleep(dice_from(&machine.dice, p->compute_us / 4, p->compute_us));
+    status = push(c, state_of()->clock, err);
+    if (!status)
+        c->clock = ++s->clock;
+    return status;
+}
+
+static int open_tables(struct client *c, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    uint32_t id;
+    int status = 0;
+
+    for (uint32_t i = 0; i < p->n_tables && !status; i++) {
+        status = ps_table(state_of()->ps, &p->specs[i], &id, err);
+        if (!status && id != i)
+            world_fail(c->world, "rank %u: table %u has number %u", c->rank, i, id);
+    }
+    return status;
+}
+
+static void go_on_at(struct client *c, uint64_t clock)
+{
+    struct client_state *s = state_of();
+
+    c->clock = s->clock = s->asked = s->pulled = clock;
+    s->is_pulling = false;
+}
+
+/* 0: all steps are done, and it has left. */
+static int train(struct client *c, struct err *err)
+{
+    int status = 0;
+
+    while (!status && state_of()->clock < c->world->plan.n_steps)
+        status = step(c, err);
+    if (!status && state_of()->is_pulling)
+        status = end_pull(c, err);
+    if (!status)
+        status = ps_leave(state_of()->ps, err);
+    return status == PS_EDEADLINE && state_of()->clock >= c->world->plan.n_steps ? 0 : status;
+}
+
+static int work(struct client *c, struct err *err)
+{
+    int status = open_tables(c, err);
+
+    if (status)
+        return status;
+    go_on_at(c, ps_clock(state_of()->ps));
+    status = train(c, err);
+    for (int i = 0; status == PS_EFENCED && i < 20; i++) {
+        world_tell(c->world, "rank %u is fenced", c->rank);
+        go_on_at(c, ps_resume(state_of()->ps));
+        status = train(c, err);
+    }
+    return status;
+}
+
+static struct client_state *new_state(const struct plan *p)
+{
+    struct client_state *s = calloc(1, sizeof *s);
+
+    assert(s);
+    for (uint32_t i = 0; i < p->n_tables; i++) {
+        s->rows[i] = malloc((size_t)p->n_keys * p->dims[i] * sizeof(float));
+        s->values[i] = malloc((size_t)p->n_keys * p->dims[i] * sizeof(float));
+        assert(s->rows[i] && s->values[i]);
+    }
+    return s;
+}
+
+static void on_notice(void *arg, const char *sentence)
+{
+    const struct client *c = arg;
+
+    world_tell(c->world, "rank %u: %s", c->rank, sentence);
+}
+
+static void run(void *owner)
+{
+    static const char *const names[] = { "a", "b", "c", "d", "e", "f", "g", "h" };
+    struct client *c = owner;
+    const struct plan *p = &c->world->plan;
+    struct ps_options options = { .servers = "10.0.0.1:7070",
+                                  .name = names[c->n_processes % COUNT_OF(names)],
+                                  .job = "job",
+                                  .rank = c->rank,
+                                  .n_workers = p->n_workers,
+                                  .mode = p->mode,
+                                  .bound = p->bound,
+                                  .connect_ms = FOREVER_MS,
+                                  .give_up_ms = FOREVER_MS,
+                                  .pull_ms = FOREVER_MS,
+                                  .on_notice = on_notice,
+                                  .notice_arg = c };
+    struct err err = { 0 };
+    int status;
+
+    process_current()->state = new_state(p);
+    status = ps_open(&options, &state_of()->ps, &err);
+    if (!status)
+        status = work(c, &err);
+    process_current()->exit_status = status;
+    snprintf(process_current()->last_error, sizeof process_current()->last_error, "%.390s",
+             err.text);
+    ps_close(state_of()->ps);
+}
+
+static void on_end(void *owner)
+{
+    struct client *c = owner;
+    const struct process *p = c->process;
+
+    if (p != process_current()) /* it had been replaced */
+        return;
+    c->process = NULL;
+    if (p->exit_status == 0) {
+        c->is_done = true;
+        world_tell(c->world, "rank %u is through", c->rank);
+    } else if (p->exit_status == PS_EFENCED ||
+               (p->exit_status == PS_EPROTO && c->world->plan.durability != WAL_FSYNC)) {
+        world_tell(c->world, "rank %u gives up: %s", c->rank, p->last_error);
+        start_later(c, 1000000);
+    } else {
+        world_fail(c->world, "rank %u ends: %s", c->rank, p->last_error);
+    }
+}
+
+/* --- life --- */
+
+static void on_start(void *owner, uint64_t number, void *data)
+{
+    struct client *c = owner;
+    char name[24];
+
+    (void)number;
+    (void)data;
+    if (c->process)
+        return;
+    snprintf(name, sizeof name, "rank %u", c->rank);
+    c->n_processes++;
+    c->process = process_start(name, NULL, run, on_end, c);
+    c->process->node = UINT32_MAX;
+    c->process->rank = c->rank;
+}
+
+static void start_later(struct client *c, uint64_t delay_us)
+{
+    events_in(&machine.events, delay_us, on_start, c, 0, NULL);
+}
+
+void client_init(struct client *c, struct world *world, uint32_t rank)
+{
+    *c = (struct client){ .world = world, .rank = rank };
+}
+
+void client_start(struct client *c)
+{
+    start_later(c, dice_roll(&c->world->dice, 30000));
+}
+
+void client_crash(struct client *c)
+{
+    if (c->is_done || !c->process)
+        return;
+    world_tell(c->world, "rank %u dies", c->rank);
+    process_kill(c->process);
+    c->process = NULL;
+    start_later(c, dice_from(&c->world->dice, 1000, 1500 * (uint64_t)c->world->plan.lease_ms));
+}
+
+static void on_late(void *owner, uint64_t number, void *data)
+{
+    (void)number;
+    (void)data;
+    process_kill(owner);
+}
+
+void client_replace(struct client *c, uint64_t for_us)
+{
+    if (c->is_done || !c->process)
+        return;
+    world_tell(c->world, "rank %u stands still for %llu us, and is replaced", c->rank,
+               (unsigned long long)for_us);
+    process_freeze(c->process, for_us);
+    /* Two processes of a rank that ask the clock within one millisecond would be one incarnation. */
+    c->process->behind_ms = 3600000;
+    events_in(&machine.events, for_us + dice_from(&c->world->dice, 10000, 200000), on_late,
+              c->process, 0, NULL);
+    c->process = NULL;
+    start_later(c, dice_from(&c->world->dice, 1000, for_us));
+}
+
+void client_freeze(struct client *c, uint64_t for_us)
+{
+    if (!c->process)
+        return;
+    world_tell(c->world, "rank %u stands still for %llu us", c->rank,
+               (unsigned long long)for_us);
+    process_freeze(c->process, for_us);
+}

@@ -1,0 +1,420 @@
+#include "tests/sim/node.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/node.h"
+#include "tests/sim/check.h"
+#include "tests/sim/os.h"
+#include "tests/sim/taps.h"
+#include "worker/client/ps.h"
+
+#define ARGS_MAX 40u
+#define ARG_BYTES 48u
+
+static uint32_t n_shards(const struct node *n)
+{
+    return n->world->plan.shards_per_node;
+}
+
+static struct check_place place(const struct node *n, uint32_t local)
+{
+    return check_place_of(n->world, n->index * n_shards(n) + local);
+}
+
+static struct shard_book *book_of(const struct node *n, uint32_t local)
+{
+    return &n->world->books[n->index * n_shards(n) + local];
+}
+
+static struct node *node_of(const struct world *w, uint32_t number, const struct disk *d)
+{
+    for (uint32_t i = 0; i < w->plan.n_nodes + w->n_old_nodes; i++) {
+        struct node *n =
+            i < w->plan.n_nodes ? &w->nodes[i] : &w->old_nodes[i - w->plan.n_nodes];
+
+        if (d ? &n->disk == d : n->number == number)
+            return n;
+    }
+    abort();
+}
+
+struct disk *cluster_disk(struct world *w, uint32_t number)
+{
+    return &node_of(w, number, NULL)->disk;
+}
+
+uint32_t cluster_number(const struct world *w, const struct disk *d)
+{
+    return node_of(w, 0, d)->number;
+}
+
+/* --- the process --- */
+
+struct args {
+    uint32_t n;
+    char text[ARGS_MAX][ARG_BYTES];
+    char *argv[ARGS_MAX + 1];
+};
+
+static void add(struct args *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void add(struct args *a, const char *fmt, ...)
+{
+    va_list values;
+
+    assert(a->n < ARGS_MAX);
+    va_start(values, fmt);
+    vsnprintf(a->text[a->n], ARG_BYTES, fmt, values);
+    va_end(values);
+    a->argv[a->n] = a->text[a->n];
+    a->n++;
+}
+
+static void make_args(const struct node *n, struct args *a)
+{
+    static const char *const durability[] = { "none", "async", "fsync" };
+    const struct plan *p = &n->world->plan;
+
+    add(a, "psd");
+    add(a, "--listen=10.0.0.%u:7070", n->index + 1);
+    for (uint32_t i = 0; p->n_nodes > 1 && i < p->n_nodes; i++)
+        add(a, "--cluster=10.0.0.%u:7070", i + 1);
+    add(a, "--node=%u", n->index);
+    add(a, "--shards=%u", p->shards_per_node);
+    add(a, "--data-dir=%s%u", OS_DATA_DIR, n->number);
+    for (uint32_t i = 0; i < n->world->n_old_nodes; i++)
+        add(a, "--restore=%s%u", OS_DATA_DIR, n->world->old_nodes[i].number);
+    add(a, "--durability=%s", durability[p->durability]);
+    add(a, "--log-interval=%ums", p->interval_ms);
+    add(a, "--checkpoint-every=%ums", p->checkpoint_every_us / 1000);
+    add(a, "--checkpoint-deltas=%u", p->n_deltas_max);
+    add(a, "--keep=%u", p->keep);
+    add(a, "--cut-every=%u", p->meet_steps);
+    add(a, "--lease=%ums", p->lease_ms);
+    add(a, "--join-timeout=%ums", 3 * p->lease_ms);
+}
+
+static void run(void *owner)
+{
+    struct node *n = owner;
+    struct process *p = process_current();
+    struct settings settings = { 0 };
+    enum settings_action action;
+    struct args *a = calloc(1, sizeof *a);
+    struct err err = { 0 };
+    int status;
+
+    assert(a);
+    make_args(n, a);
+    status = settings_load(&settings_psd, (int)a->n, a->argv, 1, &settings, &action, &err);
+    if (!status)
+        status = settings_complete(&settings, &err);
+    if (status)
+        world_fail(n->world, "node %u: settings: %s", n->index, err.text);
+    free(a);
+    p->exit_status = node_run(&settings);
+    settings_free(&settings_psd, &settings);
+}
+
+/* --- how it ends --- */
+
+/* A node that was told to stop while it served, and says that it has, has all on its disk, whatever its durability: there
+ * is a last checkpoint. */
+static void note_orderly_end(struct node *n)
+{
+    for (uint32_t i = 0; i < n_shards(n); i++) {
+        struct shard_book *book = book_of(n, i);
+
+        book->safe = book->written = book->history.n;
+        book->lost = 0;
+    }
+}
+
+static void leave(struct node *n, bool is_cut)
+{
+    if (is_cut)
+        disk_power_cut(&n->disk);
+    else
+        disk_kill(&n->disk);
+    n->was_cut = is_cut || (!n->is_open && n->was_cut);
+    n->process = NULL;
+    n->is_open = n->is_stopping = false;
+    if (!n->is_held)
+        node_start(n);
+}
+
+static void on_end(void *owner)
+{
+    struct node *n = owner;
+    const struct process *p = n->process;
+    bool has_faults = n->disk.n_faults != n->n_faults, is_off;
+
+    /* Told to stop before it had dealt out what it was told to restore it says that this is not done. */
+    if (p->exit_status && !has_faults && !(n->is_stopping && !n->is_open))
+        world_fail(n->world, "node %u: psd ends with %d: %s", n->index, p->exit_status,
+                   p->last_error);
+    if (!p->exit_status && !n->is_stopping)
+        world_fail(n->world, "node %u: psd ends by itself", n->index);
+    world_tell(n->world, "node %u has ended with %d", n->index, p->exit_status);
+    if (!p->exit_status && n->is_open && n->n_done > n->n_done_before)
+        note_orderly_end(n);
+    taps_forget(n->world, p);
+    /* Now and then the machine is switched off behind it. By dice of its own, so that all else stays as it is. */
+    is_off =
+        !p->exit_status && hash_mix2(n->world->plan.seed ^ n->number, 77 + n->n_lives) % 3 == 0;
+    leave(n, is_off || n->disk.is_gated);
+}
+
+void node_kill(struct node *n, bool is_power_cut)
+{
+    /* After a sync that failed nobody but the process that saw it knows what is safe: the next one would read
+     * it from memory (server/wal/README.md, "What is not in it"). */
+    bool is_cut = is_power_cut || n->disk.is_gated;
+    struct process *p = n->process;
+
+    if (!p) {
+        if (is_cut)
+            disk_power_cut(&n->disk);
+        n->was_cut = n->was_cut || is_cut;
+        return;
+    }
+    world_tell(n->world, "node %u dies%s", n->index, is_cut ? " with its power" : "");
+    taps_forget(n->world, p);
+    leave(n, is_cut);
+    process_kill(p);
+}
+
+void cluster_died(struct world *w, struct process *p)
+{
+    node_kill(&w->nodes[p->node],
+              w->die_is_cut < 0 ? dice_once_in(&w->dice, 2) : w->die_is_cut > 0);
+    abort();
+}
+
+void node_stop(struct node *n)
+{
+    if (!n->process || n->is_stopping)
+        return;
+    world_tell(n->world, "node %u is told to stop", n->index);
+    n->n_done_before = n->n_done;
+    n->is_stopping = process_signal(n->process, SIGTERM);
+    if (!n->is_stopping)
+        node_kill(n, false);
+}
+
+/* --- how it starts --- */
+
+static void on_start(void *owner, uint64_t number, void *data)
+{
+    struct node *n = owner;
+    char name[24];
+
+    (void)number;
+    (void)data;
+    n->is_due = false;
+    if (n->process || n->is_held)
+        return;
+    snprintf(name, sizeof name, "node %u", n->index);
+    n->n_faults = n->disk.n_faults;
+    n->n_lives++;
+    world_tell(n->world, "node %u starts", n->index);
+    n->process = process_start(name, &n->disk, run, on_end, n);
+    n->process->node = n->index;
+}
+
+void node_start(struct node *n)
+{
+    const struct plan *p = &n->world->plan;
+
+    if (n->is_due)
+        return;
+    n->is_due = true;
+    events_in(&machine.events,
+              dice_from(&n->world->dice, 500, 4 * (uint64_t)p->compute_us + 2000), on_start, n,
+              0, NULL);
+}
+
+/* What came back becomes what is known; what did not has never happened. */
+void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct shard *core,
+                    uint64_t last)
+{
+    const struct check_place at = check_place_of(w, shard);
+    struct shard_book *book = &w->books[shard];
+
+    check_promise(w, &at, last, w->nodes[at.node].was_cut);
+    world_tell(w, "shard %u: is back with %llu of %llu records", shard,
+               (unsigned long long)last, (unsigned long long)book->history.n);
+    book->history.n = last;
+    book->lost = 0;
+    book->safe = book->safe < last ? book->safe : last;
+    book->written = last;
+    book->saved = book->saved < last ? book->saved : last;
+    book->promised = book->promised < last ? book->promised : last;
+    book->due = book->due < last ? book->due : last;
+    book->n_seen = last;
+    model_deinit(&book->model);
+    check_fold(w, shard, last, &book->model);
+    if (core)
+        check_same(w, &at, core, &book->model, "back");
+    book->life = (struct shard_life){ .process = p };
+}
+
+/* --- checkpoints --- */
+
+struct node_save *cluster_note_save(struct node *n)
+{
+    struct node_save *save = &n->saves[n->n_saves++ % PLAN_N_KEPT_MAX];
+
+    *save = (struct node_save){ .is_sure = false };
+    return save;
+}
+
+/* The oldest one that has to be there still; NULL: none was ever taken, or nobody can say. *ret_is_cut: the log may be,
+ * so that nothing older leads anywhere. */
+static const struct node_save *oldest_save(const struct node *n, bool *ret_is_cut)
+{
+    uint64_t keep = n->world->plan.keep, n_kept = n->n_saves < keep ? n->n_saves : keep;
+
+    *ret_is_cut = n->n_done > 0;
+    for (; n_kept > 0; n_kept--) {
+        const struct node_save *save = &n->saves[(n->n_saves - n_kept) % PLAN_N_KEPT_MAX];
+
+        if (save->is_sure)
+            return save;
+    }
+    return NULL;
+}
+
+static void ask_checkpoint(void *owner)
+{
+    struct node *n = owner;
+    char address[40], *json = NULL;
+    struct err err = { 0 };
+    int status;
+
+    snprintf(address, sizeof address, "10.0.0.%u:7070", n->index + 1);
+    status = ps_admin(address, "", "checkpoint", "", 5000, &json, &err);
+    world_tell(n->world, "an operator hears of node %u's checkpoint: %s", n->index,
+               status ? err.text : "taken");
+    free(json);
+}
+
+static void on_answered(void *owner)
+{
+    (void)owner;
+}
+
+void node_ask_checkpoint(struct node *n)
+{
+    process_start("operator", NULL, ask_checkpoint, on_answered, n)->node = UINT32_MAX;
+}
+
+/* --- checks --- */
+
+bool node_is_safe(const struct node *n)
+{
+    bool is_none = n->world->plan.durability == WAL_NONE;
+
+    if (!n->process || !n->is_open || n->is_stopping)
+        return false;
+    for (uint32_t i = 0; i < n_shards(n); i++) {
+        const struct shard_book *book = book_of(n, i);
+        const struct wal_queue *q = book->life.queue;
+
+        if (!q || !book->life.core || !taps_is_settled(book) || book->lost ||
+            book->model.n_held ||
+            (is_none ? q->progress.written < q->kept_last
+                     : q->progress.durable < book->history.n))
+            return false;
+    }
+    return true;
+}
+
+void node_check_crash(struct node *n, bool is_cut)
+{
+    is_cut = is_cut || n->disk.is_gated;
+    for (uint32_t i = 0; n->is_open && i < n_shards(n); i++) {
+        const struct check_place at = place(n, i);
+
+        check_crash_now(n->world, &at, &n->disk, is_cut);
+    }
+}
+
+/* From how many steps on the shard can go back to each: what is older need not be kept. */
+static uint64_t oldest_kept(const struct node *n, uint32_t i)
+{
+    bool is_cut;
+    const struct node_save *save = oldest_save(n, &is_cut);
+
+    if (save && n->world->plan.mode == TABLE_SPEC_MODE_SSP)
+        return check_min_clock(n->world, place(n, i).shard, save->through[i]);
+    if (save)
+        return check_n_steps(n->world, place(n, i).shard, save->through[i]);
+    return is_cut ? n->world->plan.n_steps : 0;
+}
+
+static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
+{
+    calm_init(calm, &n->world->plan);
+    while (calm->n_steps < n->world->plan.n_steps) {
+        calm_step(calm);
+        for (uint32_t i = 0; i < n_shards(n); i++) {
+            const struct check_place at = place(n, i);
+
+            check_cut(n->world, &at, &n->disk, calm,
+                      calm->n_steps >= oldest_kept(n, i) ||
+                          calm->n_steps == n->world->plan.n_steps);
+        }
+    }
+}
+
+/* Where nothing that was told is lost, and the job's clocks never began anew: all that were reached. */
+static void check_meetings(struct node *n) ON_SHARD
+{
+    const struct plan *p = &n->world->plan;
+
+    for (uint32_t i = 0; p->meet_steps && i < n_shards(n); i++) {
+        const struct check_place at = place(n, i);
+        const struct shard_book *book = book_of(n, i);
+        uint64_t reached = model_min_clock(&book->model);
+
+        if (p->durability != WAL_FSYNC || book->model.run != 1)
+            continue;
+        for (uint64_t met = p->meet_steps; met <= reached; met += p->meet_steps)
+            n->n_met += check_meeting(n->world, &at, &n->disk, met, met > oldest_kept(n, i));
+    }
+}
+
+void node_check_end(struct node *n)
+{
+    struct calm *calm = calloc(1, sizeof *calm);
+
+    assert(calm);
+    enter_shard();
+    if (plan_is_exact(&n->world->plan))
+        check_cuts(n, calm);
+    check_meetings(n);
+    for (uint32_t i = 0; i < n_shards(n); i++) {
+        const struct check_place at = place(n, i);
+
+        check_end(n->world, &at, book_of(n, i)->life.core, calm);
+    }
+    free(calm);
+}
+
+/* --- life --- */
+
+void node_init(struct node *n, struct world *world, uint32_t index, uint32_t number)
+{
+    *n = (struct node){ .world = world, .index = index, .number = number };
+    disk_init(&n->disk, dice_of(world->plan.seed, 100 + number));
+}
+
+void node_deinit(struct node *n)
+{
+    disk_deinit(&n->disk);
+}

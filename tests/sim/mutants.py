@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Does the simulation find what it is there for? Each mutation is put into a copy of the tree, and schedules run until one fails.
+
+    tests/sim/mutants.py [--schedules 5000] [--keep] [NAME ...]
+
+A mutation whose text is not in exactly one file, once, ends this: the code has moved on, and so has the mutation to.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# name, what it is, the text, what it becomes
+MUTANTS = [
+    ("early-reply", "a reply leaves before the log has its record",
+     "    if (q->acknowledged < q->appended)\n        return ",
+     "    if (q->acknowledged < q->appended && q->since_ns == 1)\n        return "),
+    ("repeated-push", "a repeated push is applied again",
+     "*ret_repeated = push->seq <= worker->last_seq;",
+     "*ret_repeated = push->seq <= worker->last_seq && push->seq == 0;"),
+    ("fenced-lease", "a worker that was fenced renews the lease of the one that took its place",
+     "    if (w->state == WORKER_LIVE && w->incarnation == incarnation) {\n        if (now_ms > w->last_seen_ms)",
+     "    if (w->state == WORKER_LIVE) {\n        if (now_ms > w->last_seen_ms)"),
+    ("unsynced-part", "a checkpoint is committed before its files are synced",
+     "        status = put_footer(f);\n    if (!status)\n        status = sync(f);",
+     "        status = put_footer(f);"),
+    ("commit-before-log", "a checkpoint is committed before the log is durable up to it",
+     "    if (view.progress.durable >= through)\n        return 0;",
+     "    if (view.progress.durable >= through || through)\n        return 0;",
+     "    wal_thread_sync(l->thread, number);", "    (void)number;"),
+    ("skipped-number", "on a new connection a push counts as applied that is not",
+     "l->unacked.first->seq <= l->joined.last_applied)",
+     "l->unacked.first->seq <= l->joined.last_applied + 1)"),
+    ("early-pull", "a parked pull is answered one clock early",
+     "    if (job_min_clock(worker->job) < shard_pull_needs(",
+     "    if (job_min_clock(worker->job) + 1 < shard_pull_needs("),
+    ("forgetful-join", "a join forgets what was applied behind the last acknowledged push",
+     "        if (join->last_acked <= w->last_seq)\n            return;",
+     "        if (join->last_acked <= w->last_seq) {\n            w->last_seq = join->last_acked;\n"
+     "            return;\n        }"),
+    ("lost-held-push", "a checkpoint loses a push that waits for its clock",
+     "            n++;\n    return n;\n}\n\nstatic void use_held(",
+     "            n += h != q->first;\n    return n;\n}\n\nstatic void use_held(",
+     "        for (struct bsp_held *h = q->first; h; h = h->next) {\n            size_t n_bytes;",
+     "        for (struct bsp_held *h = q->first->next; h; h = h->next) {\n            size_t n_bytes;"),
+    ("early-cut", "the log is cut one record too early",
+     "k->firsts[task->index] + 1)", "k->firsts[task->index] + 2)"),
+    ("unsynced-name", "the name of a new segment is not synced",
+     "    if (!status && syncs(w)) {\n        status = files->sync_dir(files->state, w->config.dir);",
+     "    if (!status && syncs(w)) {\n        status = 0;"),
+    ("not-sent-again", "the client sends no push again on a new connection",
+     "        send_push(l, p);\n    }\n    if (!asked)",
+     "        if (p->request_id == 0)\n            send_push(l, p);\n    }\n    if (!asked)"),
+    ("forgotten-gone", "a delta forgets the rows that went",
+     "        t->gone = s->tables[i]->gone;",
+     "        bytes_deinit(&s->tables[i]->gone);"),
+    ("lost-wake-up", "the log's thread is not woken for the first record that waits",
+     "    wakes = t->is_idle && (was_empty || has_work(t));",
+     "    wakes = t->is_idle && was_empty && has_work(t);"),
+    ("lost-mail", "a mail that comes while others are run wakes nobody",
+     "        status = uv_async_send(&m->async);",
+     "        status = m->first == mail ? uv_async_send(&m->async) : 0;"),
+    ("empty-push-left", "a worker leaves before pushes without rows are acknowledged",
+     "    bool fits = max_bytes ? s->unacked_bytes <= max_bytes : s->n_unacked == 0;",
+     "    bool fits = s->unacked_bytes <= max_bytes;"),
+    ("late-log-dirs", "the directories of a first start's logs are made one by one",
+     "    for (uint32_t i = 0; i < n_shards && !status; i++) {\n        status = timeline_log_dir(",
+     "    for (uint32_t i = n_shards; i < n_shards && !status; i++) {\n        status = timeline_log_dir("),
+    ("trusted-file", "after a sync that failed the same file goes on",
+     "    drop_file(w);\n    /* Nothing of the file's that was not synced is trusted: all that is kept goes to another. */\n"
+     "    w->unwritten = w->first;\n    if (syncs(w))\n        w->progress.written = w->progress.durable;\n}",
+     "}"),
+    ("dealt-short", "a change of layout drops a row of each table",
+     "    for (uint64_t i = 0; i < n && !status; i++) {\n        const struct row *row = table_row(table->rows, i);",
+     "    for (uint64_t i = 1; i < n && !status; i++) {\n        const struct row *row = table_row(table->rows, i);"),
+    ("dealt-uncounted", "a change of layout forgets how many steps a table has taken",
+     "    restore_counts(to, id, table->n_pushes, shard_version(from));",
+     "    restore_counts(to, id, 0, shard_version(from));"),
+    ("no-last-checkpoint", "an orderly stop takes no checkpoint and syncs nothing (durability none)",
+     "        shard_thread_drain(n->shards[i]);\n    if (n->checkpointer)",
+     "        shard_thread_drain(n->shards[i]);\n    if (n->checkpointer && (n->settings->durability != WAL_NONE || checkpointer_record(n->checkpointer)->busy_since_unix_ms))"),
+]
+
+ROOMS = ("common", "proto", "server", "worker")
+
+
+def sources(tree):
+    for room in ROOMS:
+        for where, _, names in os.walk(os.path.join(tree, room)):
+            for name in names:
+                if name.endswith((".c", ".h")):
+                    yield os.path.join(where, name)
+
+
+def words(text):
+    """Layout is clang-format's: what counts is what stands between the blanks."""
+    return r"\s+".join(re.escape(w) for w in text.split())
+
+
+def put_in(tree, old, new):
+    hits = []
+    for path in sources(tree):
+        with open(path) as file:
+            text = file.read()
+        n = len(re.findall(words(old), text))
+        if n:
+            hits.append((path, text, n))
+    if len(hits) != 1 or hits[0][2] != 1:
+        sys.exit(f"mutants: found {sum(h[2] for h in hits)} times, expected once:\n{old}")
+    path, text, _ = hits[0]
+    with open(path, "w") as file:
+        file.write(re.sub(words(old), lambda _: new, text))
+    return path, text
+
+
+def build(tree):
+    done = subprocess.run(["make", "-s", "-j2", "WERROR=", "build/release/bin/sim"], cwd=tree, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(done.stdout)
+
+
+def hunt(tree, n_schedules):
+    """After how many schedules it is found (None: it is not), and the sentence."""
+    run = subprocess.run(["build/release/bin/sim", "--seed", "1", "--schedules", str(n_schedules)], cwd=tree, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if run.returncode == 0:
+        return None, ""
+    said = [line for line in run.stdout.splitlines() if line.startswith("seed ") and " nodes of " not in line]
+    found = re.match(r"seed (\d+)", said[-1]) if said else None
+    return (int(found.group(1)) if found else 0), (said[-1].split(": ", 1)[-1] if said else run.stdout[-200:])
+
+
+def main():
+    args = sys.argv[1:]
+    n_schedules, names, keeps = 5000, [], False
+    while args:
+        arg = args.pop(0)
+        if arg == "--schedules":
+            n_schedules = int(args.pop(0))
+        elif arg == "--keep":
+            keeps = True
+        else:
+            names.append(arg)
+    here = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+    tree = tempfile.mkdtemp(prefix="sim-mutants-")
+    for name in ROOMS + ("tests", "deploy", "Makefile"):
+        path = os.path.join(here, name)
+        if os.path.isdir(path):
+            shutil.copytree(path, os.path.join(tree, name), symlinks=True)
+        else:
+            shutil.copy2(path, tree)
+    build(tree)
+    missed = []
+    for name, what, *edits in MUTANTS:
+        if names and name not in names:
+            continue
+        before = [put_in(tree, edits[i], edits[i + 1]) for i in range(0, len(edits), 2)]
+        build(tree)
+        since = time.time()
+        seed, said = hunt(tree, n_schedules)
+        for path, text in reversed(before):
+            with open(path, "w") as file:
+                file.write(text)
+        if seed is None:
+            missed.append(name)
+        print(f"{name:20} {'NOT FOUND' if seed is None else 'schedule ' + str(seed):14} {time.time() - since:5.0f} s  {what}"
+              f"{': ' if said else ''}{said[:150]}", flush=True)
+    if not keeps:
+        shutil.rmtree(tree)
+    if missed:
+        sys.exit(f"mutants: not found within {n_schedules} schedules: {', '.join(missed)}")
+
+
+main()

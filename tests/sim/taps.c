@@ -1,0 +1,466 @@
+/*
+ * The product's functions that are listened to (Makefile, SIM_WRAPS): each does what it does, and what it has done is told to the
+ * twin or held against it, before any other thread runs.
+ *
+ *     wal_queue_append()                     an event is told: to the twin, too
+ *     wal_writer_open(), _tell(), _mend()    what is on the disk, as the log says
+ *     recover_shard_run(), shard_set_events()        a shard comes back; it begins to live
+ *     shard_pull_begin(), _end()             a pull is answered: the bound, and the rows of that moment
+ *     reply_queue_send(), connection_send()         a reply leaves that promises something
+ *     client_state_add_pushes(), client_state_ack()          a worker numbers a push; it hears that it is applied
+ *     checkpoint_commit()                    a checkpoint is whole
+ */
+#include "tests/sim/taps.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/checkpoint/checkpoint.h"
+#include "server/core/push.h"
+#include "server/recovery/recover_shard.h"
+#include "server/requests/reply_queue.h"
+#include "server/wal/wal_writer.h"
+#include "tests/sim/check.h"
+#include "tests/sim/client.h"
+#include "tests/sim/node.h"
+#include "tests/sim/os.h"
+#include "tests/sim/wrap.h"
+#include "worker/client/client_state.h"
+
+#define N_PROMISES 64u
+
+/* A reply that has not left: its bytes, and the record that it relies on. */
+struct promise {
+    const uint8_t *bytes;
+    const struct connection *connection;
+    uint32_t shard;
+    uint64_t number;
+};
+
+static struct world *world;
+static struct promise promises[N_PROMISES];
+static uint32_t n_promises;
+static struct wal_queue *new_queue; /* of which the writer is still to be opened */
+
+static void on_turn(struct process *p);
+
+void taps_begin(struct world *w)
+{
+    world = w;
+    n_promises = 0;
+    memset(promises, 0, sizeof promises);
+    machine.on_turn = on_turn;
+}
+
+void taps_forget(struct world *w, const struct process *p)
+{
+    for (uint32_t i = 0; i < w->plan.n_shards; i++)
+        if (w->books[i].life.process == p)
+            w->books[i].life = (struct shard_life){ 0 };
+}
+
+static struct shard_book *book_of_queue(const struct wal_queue *q, uint32_t *ret_shard)
+{
+    for (uint32_t i = 0; i < world->plan.n_shards; i++)
+        if (world->books[i].life.queue == q) {
+            *ret_shard = i;
+            return &world->books[i];
+        }
+    return NULL;
+}
+
+/* --- what the log is told --- */
+
+void REAL(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *config);
+void WRAP(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *config);
+void WRAP(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *config)
+{
+    struct wal_queue_config small = *config;
+
+    small.block_bytes = world->plan.block_bytes;
+    small.max_bytes = world->plan.queue_bytes;
+    new_queue = q;
+    REAL(wal_queue_init)(q, &small);
+}
+
+/* What a thread has spent on files until now: what it is at is not over. */
+static uint64_t disk_us_of(const struct fiber *f)
+{
+    uint64_t now_us = machine_now_us();
+
+    if (!f)
+        return 0;
+    return f->disk_us - (f->disk_until_us > now_us ? f->disk_until_us - now_us : 0);
+}
+
+uint64_t REAL(wal_queue_append)(struct wal_queue *q, const struct wal_record *record,
+                                uint64_t now_ms);
+uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *record,
+                                uint64_t now_ms);
+uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *record,
+                                uint64_t now_ms)
+{
+    uint64_t number = REAL(wal_queue_append)(q, record, now_ms);
+    uint32_t shard;
+    struct shard_book *book = book_of_queue(q, &shard);
+    struct fact fact;
+    const char *wrong;
+
+    assert(book);
+    fact = fact_of(&record->event, &world->ledger, shard);
+    fact.told_us = machine_now_us();
+    fact.told_disk_us = disk_us_of(book->life.log_fiber);
+    world_tell(world, "shard %u: record %llu: %s, rank %u, version %llu, clock %llu%s%s", shard,
+               (unsigned long long)number, wal_record_name(fact.type), fact.rank,
+               (unsigned long long)fact.version,
+               (unsigned long long)(fact.push ? fact.push->clock : fact.clock),
+               fact.status ? ": " : "", fact.status ? status_text(fact.status) : "");
+    history_add(&book->history, &fact);
+    if (book->history.n != number)
+        world_fail(world, "shard %u: record %llu is told, %llu is next", shard,
+                   (unsigned long long)number, (unsigned long long)book->history.n);
+    wrong = model_apply(&book->model, &fact);
+    if (wrong)
+        world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
+                   wrong);
+    book->lost = q->lost_first;
+    return number;
+}
+
+static void note_progress(struct shard_book *book, const struct wal_queue *q)
+{
+    const struct wal_progress *p = &q->progress;
+
+    book->safe = p->durable > book->saved ? p->durable : book->saved;
+    book->written = p->written > book->saved ? p->written : book->saved;
+    book->lost = q->lost_first;
+    if (p->state != WAL_WRITER_OK)
+        book->troubled_us = machine_now_us();
+}
+
+void REAL(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
+void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
+void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q)
+{
+    uint32_t shard;
+    struct shard_book *book = book_of_queue(q, &shard);
+
+    REAL(wal_writer_report)(w, q);
+    assert(book);
+    book->life.log_fiber = machine.running;
+    note_progress(book, q);
+}
+
+void REAL(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
+void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
+void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
+{
+    uint32_t shard;
+    struct shard_book *book = book_of_queue(q, &shard);
+
+    REAL(wal_queue_close_gap)(q, number);
+    assert(book);
+    book->saved = number;
+    note_progress(book, q);
+}
+
+/* Have all its shards a log now? */
+static void note_open(struct node *n)
+{
+    uint32_t first = n->index * world->plan.shards_per_node;
+
+    for (uint32_t i = 0; i < world->plan.shards_per_node; i++)
+        if (!world->books[first + i].life.queue)
+            return;
+    n->is_open = true;
+    n->n_recovered++;
+}
+
+int REAL(wal_writer_open)(const struct wal_writer_config *config, const struct wal_end *end,
+                          uint64_t unix_ms, struct wal_writer **ret, struct err *err);
+int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct wal_end *end,
+                          uint64_t unix_ms, struct wal_writer **ret, struct err *err);
+int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct wal_end *end,
+                          uint64_t unix_ms, struct wal_writer **ret, struct err *err)
+{
+    struct wal_writer_config small = *config;
+    struct shard_book *book = &world->books[config->identity.shard];
+    struct wal_queue *q = new_queue;
+    int status;
+
+    if (book->life.process != process_current()) /* it begins with nothing */
+        cluster_accept(world, process_current(), config->identity.shard, NULL, end->last);
+    small.segment_bytes = world->plan.segment_bytes;
+    small.retry_ms = 10;
+    status = REAL(wal_writer_open)(&small, end, unix_ms, ret, err);
+    if (status)
+        return status;
+    book->life.queue = q;
+    book->life.writer = *ret;
+    note_open(&world->nodes[process_current()->node]);
+    return 0;
+}
+
+/* --- shards come and live --- */
+
+/* A shard of the node's own, and of this layout: no old one whose rows are dealt out. */
+static bool is_own(const struct recover_shard_config *config)
+{
+    const struct process *p = process_current();
+    uint32_t number = (uint32_t)strtoul(config->data_dir + strlen(OS_DATA_DIR), NULL, 10);
+
+    return p && world->nodes[p->node].number == number &&
+           config->who.n_shards == world->plan.n_shards;
+}
+
+int REAL(recover_shard_run)(const struct recover_shard_config *config, struct shard *shard,
+                            uint64_t now_ms, struct recover_shard_facts *ret, struct err *err);
+int WRAP(recover_shard_run)(const struct recover_shard_config *config, struct shard *shard,
+                            uint64_t now_ms, struct recover_shard_facts *ret, struct err *err);
+int WRAP(recover_shard_run)(const struct recover_shard_config *config, struct shard *shard,
+                            uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)
+{
+    int status = REAL(recover_shard_run)(config, shard, now_ms, ret, err);
+
+    if (!status && is_own(config))
+        cluster_accept(world, process_current(), config->who.shard, shard, ret->end.last);
+    return status;
+}
+
+void REAL(shard_set_events)(struct shard *s, const struct shard_events *journal);
+void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal);
+void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal)
+{
+    struct shard_book *book = &world->books[s->config.shard];
+    struct shard_life *life = &book->life;
+    const struct check_place at = check_place_of(world, s->config.shard);
+
+    REAL(shard_set_events)(s, journal);
+    if (journal)
+        check_same(world, &at, s, &book->model, "at its start");
+    life->core = journal ? s : NULL;
+    life->fiber = machine.running;
+    life->process = process_current();
+}
+
+bool taps_is_settled(const struct shard_book *book)
+{
+    const struct shard *s = book->life.core;
+
+    return !s || (!push_is_running(&s->large) && !push_is_running(&s->small));
+}
+
+/* A shard's thread has nothing half done here. */
+static void on_turn(struct process *p)
+{
+    for (uint32_t i = 0; i < world->plan.n_shards; i++) {
+        struct shard_book *book = &world->books[i];
+        const struct check_place at = check_place_of(world, i);
+
+        if (book->life.process != p || book->life.fiber != machine.running || !book->life.core)
+            continue;
+        check_interval(world, i);
+        if (book->n_seen == book->history.n || !taps_is_settled(book))
+            return;
+        book->n_seen = book->history.n;
+        check_same(world, &at, book->life.core, &book->model, "now");
+    }
+}
+
+/* --- pulls --- */
+
+/* Every push of every counted worker of clocks below clock - bound is in it. */
+static void check_bound(uint32_t shard, uint64_t clock)
+{
+    const struct model *model = &world->books[shard].model;
+    uint64_t until = clock > world->plan.bound ? clock - world->plan.bound : 0;
+    uint64_t met = plan_met(&world->plan, clock);
+
+    if (world->plan.mode == TABLE_SPEC_MODE_ASYNC)
+        return;
+    until = met > until ? met : until;
+    if (model_min_clock(model) < until)
+        world_fail(world, "shard %u: a pull of clock %llu is answered at min clock %llu", shard,
+                   (unsigned long long)clock, (unsigned long long)model_min_clock(model));
+    if (model->n_held && model->held[0].run == model->run && model->held[0].push->clock < until)
+        world_fail(
+            world, "shard %u: a pull of clock %llu is answered before clock %llu is combined",
+            shard, (unsigned long long)clock, (unsigned long long)model->held[0].push->clock);
+    for (const struct sent_push *p = world->ledger.first; p; p = p->next) {
+        const struct model_worker *who = &model->workers[p->rank];
+
+        if (p->shard == shard && p->clock < until && p->clock >= who->joined_clock &&
+            who->state == WORKER_LIVE && who->incarnation == p->incarnation &&
+            p->seq > who->last_seq)
+            world_fail(world,
+                       "shard %u: a pull of clock %llu lacks push %llu of rank %u, clock %llu",
+                       shard, (unsigned long long)clock, (unsigned long long)p->seq, p->rank,
+                       (unsigned long long)p->clock);
+    }
+}
+
+static void keep_rows(struct shard_book *book, struct shard_answer *a)
+{
+    const struct plan *p = &world->plan;
+
+    for (uint32_t table = 0; table < p->n_tables; table++)
+        for (uint32_t key = 0; key < p->n_keys; key++)
+            memcpy(a->rows[table][key],
+                   book->model.values[table] + (size_t)key * p->widths[table],
+                   (p->dims[table] < PLAN_DIM_MAX ? p->dims[table] : PLAN_DIM_MAX) *
+                       sizeof(float));
+}
+
+void REAL(shard_pull_begin)(struct shard *s, const struct worker *worker,
+                            const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret);
+void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
+                            const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret);
+void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
+                            const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret)
+{
+    uint32_t shard = s->config.shard;
+    struct shard_book *book = &world->books[shard];
+    uint32_t rank = worker->rank;
+    struct shard_answer *a =
+        &book->answers[rank * WORLD_N_ANSWERS + book->n_answers[rank]++ % WORLD_N_ANSWERS];
+
+    REAL(shard_pull_begin)(s, worker, pull, dst, ret);
+    world_tell(world, "shard %u: answers rank %u, clock %llu", shard, worker->rank,
+               (unsigned long long)pull->clock);
+    check_bound(shard, pull->clock);
+    a->clock = pull->clock;
+    a->n_facts = book->history.n;
+    a->is_mixed = !taps_is_settled(book);
+    keep_rows(book, a);
+}
+
+void REAL(shard_pull_end)(struct shard *s, struct worker *worker,
+                          const struct shard_pull_op *run);
+void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
+                          const struct shard_pull_op *run);
+void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
+                          const struct shard_pull_op *run)
+{
+    struct shard_book *book = &world->books[s->config.shard];
+
+    REAL(shard_pull_end)(s, worker, run);
+    for (uint32_t i = 0; worker && i < WORLD_N_ANSWERS; i++) {
+        struct shard_answer *a = &book->answers[worker->rank * WORLD_N_ANSWERS + i];
+
+        if (a->clock == run->pull->clock)
+            a->is_mixed = a->is_mixed || a->n_facts != book->history.n;
+    }
+}
+
+/* --- replies --- */
+
+static uint32_t shard_of_running(void)
+{
+    for (uint32_t i = 0; i < world->plan.n_shards; i++)
+        if (world->books[i].life.process && world->books[i].life.fiber == machine.running)
+            return i;
+    return UINT32_MAX;
+}
+
+int REAL(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
+                           const struct reply_timing *timing);
+int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
+                           const struct reply_timing *timing);
+int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
+                           const struct reply_timing *timing)
+{
+    uint32_t shard = shard_of_running();
+
+    if (shard < world->plan.n_shards)
+        promises[n_promises++ % N_PROMISES] =
+            (struct promise){ frame->bytes, c, shard, world->books[shard].history.n };
+    return REAL(reply_queue_send)(a, c, frame, timing);
+}
+
+void REAL(reply_queue_drop)(struct reply_queue *a, const struct connection *c);
+void WRAP(reply_queue_drop)(struct reply_queue *a, const struct connection *c);
+void WRAP(reply_queue_drop)(struct reply_queue *a, const struct connection *c)
+{
+    for (uint32_t i = 0; i < N_PROMISES; i++)
+        if (promises[i].connection == c)
+            promises[i].bytes = NULL;
+    REAL(reply_queue_drop)(a, c);
+}
+
+int REAL(connection_send)(struct connection *c, struct bytes *frame);
+int WRAP(connection_send)(struct connection *c, struct bytes *frame);
+int WRAP(connection_send)(struct connection *c, struct bytes *frame)
+{
+    uint32_t shard = shard_of_running();
+
+    for (uint32_t i = 0; i < N_PROMISES && shard < world->plan.n_shards; i++) {
+        struct promise *p = &promises[i];
+
+        if (p->bytes != frame->bytes || p->shard != shard)
+            continue;
+        if (p->number > world->books[shard].promised)
+            world->books[shard].promised = p->number;
+        p->bytes = NULL;
+    }
+    return REAL(connection_send)(c, frame);
+}
+
+/* --- checkpoints --- */
+
+int REAL(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
+                            const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
+                            struct err *err);
+int WRAP(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
+                            const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
+                            struct err *err);
+int WRAP(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
+                            const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
+                            struct err *err)
+{
+    struct node *n = &world->nodes[process_current()->node];
+    struct node_save *save = cluster_note_save(n);
+    int status;
+
+    for (uint32_t i = 0; i < m->n_files; i++)
+        save->through[i] = m->files[i].through;
+    status = REAL(checkpoint_commit)(files, data_dir, m, keep, ret_firsts, err);
+    if (status)
+        return status;
+    save->is_sure = true;
+    n->n_done++;
+    world_tell(world, "node %u: checkpoint %llu is whole, base %llu", n->index,
+               (unsigned long long)m->number, (unsigned long long)m->base);
+    return 0;
+}
+
+/* --- workers --- */
+
+void REAL(client_state_add_pushes)(struct client_state *d, uint64_t n_pushes, uint64_t n_bytes,
+                                   struct client_state_identity *ret);
+void WRAP(client_state_add_pushes)(struct client_state *d, uint64_t n_pushes, uint64_t n_bytes,
+                                   struct client_state_identity *ret);
+void WRAP(client_state_add_pushes)(struct client_state *d, uint64_t n_pushes, uint64_t n_bytes,
+                                   struct client_state_identity *ret)
+{
+    REAL(client_state_add_pushes)(d, n_pushes, n_bytes, ret);
+    if (ret->epoch != UINT64_MAX)
+        client_numbers(&world->clients[process_current()->rank], ret->incarnation);
+}
+
+void REAL(client_state_ack)(struct client_state *d, uint32_t shard, uint64_t seq,
+                            uint64_t n_bytes);
+void WRAP(client_state_ack)(struct client_state *d, uint32_t shard, uint64_t seq,
+                            uint64_t n_bytes);
+void WRAP(client_state_ack)(struct client_state *d, uint32_t shard, uint64_t seq,
+                            uint64_t n_bytes)
+{
+    struct sent_push *push =
+        ledger_find(&world->ledger, shard, process_current()->rank, d->incarnation, seq);
+
+    if (!push)
+        world_fail(world, "rank %u hears of push %llu, which it has not made",
+                   process_current()->rank, (unsigned long long)seq);
+    push->is_acked = true;
+    REAL(client_state_ack)(d, shard, seq, n_bytes);
+}

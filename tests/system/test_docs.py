@@ -1,0 +1,141 @@
+"""The documents for users: their commands run, their output is the programs', and what the programs print is in them.
+
+A block marked `sh` is run; the blocks of a page run in order, in one shell, in an empty directory. `<!-- not run: why -->` on the
+line before leaves one out. Blocks marked `text` are output, or commands that need root, systemd or several machines.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+from conftest import BIN, ROOT
+from training import free_ports
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "deploy/docs").glob("*.md"))]
+LONGEST_S = 240
+BLOCK = re.compile(r"(?:^<!-- not run: *(?P<why>.*?) *-->\n)?^```(?P<kind>[a-z]*)\n(?P<text>.*?)^```$", re.M | re.S)
+# What a page's commands print, beside that they all succeed.
+PRINTED = {
+    "README.md": ["job clicks: ssp with bound 4", " 0 staleness violations", "of 2, pid"],
+    "tutorial.md": ["the same predictions", "nothing is damaged", "pushed by    job first"],
+    "operations.md": ["nothing is damaged", "set aside", "all are the same"],
+    "monitoring.md": ["ok\n", "ready\n", "nothing waits"],
+}
+
+# The pages use the default ports, which other tests use too: these stand before the programs in PATH, and name free ones
+# where the page names none.
+SHIMS = {
+    "psd": """case " $* " in *" --listen "*) ;; *) set -- "$@" --listen 127.0.0.1:$P7070 --http 127.0.0.1:$P7071 ;; esac
+exec "$BIN/psd" "$@" 2>"$LOGS/psd.$$" """,
+    "psworker": """case " $* " in *" --servers "* | *" --local "* | *" --checkpoint "*) ;;
+" train "* | " eval "* | " predict "*) set -- "$@" --servers 127.0.0.1:$P7070 ;; esac
+case " $* " in " train "*" --servers "*) : >"$LOGS/train.$$" ;; esac
+exec "$BIN/psworker" "$@" """,
+    "psctl": """case "$1" in status | tables | workers | why | checkpoint | row) set -- "$@" --server 127.0.0.1:$P7070 ;; esac
+exec "$BIN/psctl" "$@" """,
+    # At least so long, and until every psd is ready and every worker has joined: a machine that is busy takes its time.
+    "sleep": """/bin/sleep "$1"
+for i in $(seq 600); do
+    n_psd=$(ls "$LOGS" | grep -c '^psd') n_train=$(ls "$LOGS" | grep -c '^train')
+    n_joined=$(grep -ch 'has joined' "$LOGS"/psd.* | sort -n | tail -n 1)
+    [ "$(cat "$LOGS"/psd.* | grep -c 'psd ready')" = "$n_psd" ] && [ "$n_joined" -ge "$n_train" ] && exit 0
+    /bin/sleep 0.1
+done
+cat "$LOGS"/psd.* >&2
+exit 1""",
+}
+
+
+def commands(page):
+    return [match["text"] for match in BLOCK.finditer(page.read_text()) if match["kind"] == "sh" and match["why"] is None]
+
+
+def is_run(page):
+    return bool(commands(page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if is_run(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_succeed(page, tmp_path):
+    shims, logs, here = tmp_path / "shims", tmp_path / "logs", tmp_path / "here"
+    for folder in [shims, logs, here]:
+        folder.mkdir()
+    for name, text in SHIMS.items():
+        (shims / name).write_text(f"#!/bin/sh\n{text}\n")
+        (shims / name).chmod(0o755)
+    ports = dict(zip(["7070", "7071", "7072", "7073"], free_ports(4)))
+    script = "set -eu\n" + "".join(commands(page))
+    script = re.sub(r"127\.0\.0\.1:(707[0-3])\b", lambda match: f"127.0.0.1:{ports[match[1]]}", script)
+    env = {**os.environ, "PATH": f"{shims}:{BIN}:{os.environ['PATH']}", "BIN": str(BIN), "LOGS": str(logs),
+           **{f"P{port}": str(free) for port, free in ports.items()}}
+    with open(tmp_path / "printed", "w") as out:
+        shell = subprocess.Popen(["bash", "-c", script], cwd=here, env=env, stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        status = shell.wait(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        status = "too late"
+    try:
+        os.killpg(shell.pid, signal.SIGKILL)
+        left = True
+    except ProcessLookupError:
+        left = False
+    shell.wait()
+    printed = (tmp_path / "printed").read_text()
+    assert status == 0, printed + "".join(log.read_text() for log in logs.iterdir())
+    assert not left, "a page stops what it starts"
+    assert [text for text in PRINTED[page.name] if text not in printed] == [], printed
+
+
+def test_what_is_not_run_has_a_reason():
+    n_run = 0
+    for page in PAGES:
+        for match in BLOCK.finditer(page.read_text()):
+            assert match["kind"] in ["sh", "text"], f"{page.name}: a block of kind {match['kind']!r}"
+            assert match["why"] is None or len(match["why"]) > 10, page.name
+        n_run += len(commands(page))
+    assert n_run >= 10
+    assert {page.name for page in PAGES if is_run(page)} == set(PRINTED)
+
+
+def shape(line):
+    """A line without what differs from run to run."""
+    return re.sub(r"[0-9][0-9.]*", "N", re.sub(r"^(\.\.\.|\d{4}-\S+) ", "", line)).strip()
+
+
+def test_the_demo_prints_what_the_readme_shows():
+    shown = next(m["text"] for m in BLOCK.finditer((ROOT / "README.md").read_text()) if "psd listens on" in m["text"])
+    got = subprocess.run([ROOT / "deploy/demo.sh", BIN], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+    assert got.returncode == 0, got.stderr
+    printed = {shape(line) for line in (got.stdout + got.stderr).splitlines()}
+    assert [line for line in shown.splitlines() if shape(line) not in printed] == []
+    assert float(re.search(r"^test AUC ([0-9.]+)", got.stdout, re.M)[1]) >= 0.90
+
+
+def test_the_reference_is_what_the_programs_print():
+    got = subprocess.run([ROOT / "deploy/docs/reference.sh", BIN], capture_output=True, text=True, timeout=60)
+    assert got.returncode == 0, got.stderr
+    assert got.stdout == (ROOT / "deploy/docs/reference.md").read_text(), "deploy/docs/reference.md is stale: run make docs"
+
+
+def test_the_monitoring_page_has_every_metric_and_field(start_psd, tmp_path):
+    page = (ROOT / "deploy/docs/monitoring.md").read_text()
+    psd = start_psd("--shards", "1")
+    clicks, lines = tmp_path / "clicks.tsv", tmp_path / "lines.json"
+    subprocess.run([BIN / "psworker", "synth", "--rows", "2000", "--output", clicks], check=True, capture_output=True)
+    subprocess.run([BIN / "psworker", "train", "--format", "criteo", "--data", clicks, "--valid-fraction", "0.1", "--bottom", "16",
+                    "--top", "16", "--servers", f"127.0.0.1:{psd.port}", "--json", lines], check=True, capture_output=True)
+    with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as answer:
+        metrics = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.M))
+    assert len(metrics) > 50
+    assert metrics == set(re.findall(r"^\| `(psd_[a-z_]+)` \|", page, re.M))
+
+    names = set(re.findall(r"`([a-z0-9_]+)`", page))
+    stats = psd.stats()
+    fields = set(stats) | set(stats["totals"])
+    fields |= {name for line in lines.read_text().splitlines() for name in json.loads(line)}
+    assert len(fields) > 50
+    assert fields - names == set()

@@ -1,0 +1,433 @@
+#include "tests/unit/client/fake_shard.h"
+
+static bool fake_is_mute(struct fake_conn *c, const struct frame_header *h)
+{
+    const struct fake_plan *plan = &c->fake->plan;
+
+    c->n_frames++;
+    return plan->mute || (plan->mute_from && c->n_frames > plan->mute_from) ||
+           (plan->mute_pushes && h->type == FRAME_PUSH);
+}
+
+struct fake_row *fake_row(struct fake_shard *s, uint64_t key)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->n_rows; i++)
+        if (s->rows[i].key == key)
+            return &s->rows[i];
+    assert(s->n_rows < FAKE_ROWS_MAX);
+    s->rows[s->n_rows] = (struct fake_row){ .key = key };
+    return &s->rows[s->n_rows++];
+}
+
+static int fake_hello(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                      struct bytes *out)
+{
+    struct hello_reply *r = memory_alloc(sizeof *r);
+    struct hello hello;
+    int status = message_read_hello(h, head, &hello);
+
+    c->shard = hello.shard;
+    if (!c->fake->plan.hello_passes || c->fake->n_hellos % 2 == 0)
+        r->status = c->fake->plan.hello_status;
+    c->fake->n_hellos++;
+    r->version = 1;
+    r->n_nodes = 1;
+    r->shards_per_node = c->fake->plan.n_shards;
+    r->map_id = c->fake->plan.map_id ? c->fake->plan.map_id : 42;
+    r->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
+    snprintf(r->nodes[0], sizeof r->nodes[0], "127.0.0.1:%d", c->fake->port);
+    if (r->status)
+        snprintf(r->text, sizeof r->text, "the fake refuses this greeting");
+    if (!status)
+        status = message_write_hello_reply(out, h->request_id, r);
+    free(r);
+    return status;
+}
+
+static int fake_join(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                     struct bytes *out)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    struct join_reply r = { .lease_ms = 1000 };
+    struct join join;
+    int status = message_read_join(h, head, &join);
+
+    if (status)
+        return status;
+    if (c->fake->plan.fences_all || join.incarnation <= s->fenced ||
+        join.incarnation < s->incarnation || join.incarnation < c->fake->plan.fenced_below) {
+        r.status = PS_EFENCED;
+        r.fenced_below = c->fake->plan.fenced_below;
+        return message_write_join_reply(out, h->request_id, &r);
+    }
+    if (join.incarnation > s->incarnation) {
+        s->incarnation = join.incarnation;
+        s->last_seq = s->refused_seq = 0;
+    }
+    s->n_joins++;
+    if (join.clock > s->clock)
+        s->clock = join.clock;
+    if (c->shard == 0 && c->fake->plan.join_clock > s->clock)
+        s->clock = c->fake->plan.join_clock;
+    c->incarnation = join.incarnation;
+    r.last_applied = s->last_seq;
+    r.clock = s->clock;
+    r.refused_seq = s->refused_seq;
+    r.refused_status = s->refused_status;
+    return message_write_join_reply(out, h->request_id, &r);
+}
+
+static int fake_table(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                      struct bytes *out)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    struct table_reply r = { 0 };
+    struct table_request request;
+    uint32_t i;
+    int status = message_read_table(h, head, &request);
+
+    if (status)
+        return status;
+    for (i = 0; i < s->n_tables && strcmp(s->tables[i].name, request.spec.name); i++)
+        ;
+    if (i == s->n_tables && request.must_exist) {
+        r.status = PS_ENOTABLE;
+        snprintf(r.text, sizeof r.text, "no table %s", request.spec.name);
+    } else if (i == s->n_tables) {
+        s->tables[s->n_tables++] = request.spec;
+    } else if (!request.must_exist && s->tables[i].dim != request.spec.dim) {
+        r.status = PS_ESPEC;
+        snprintf(r.text, sizeof r.text, "table %s: dim is %u here, %u was asked for",
+                 request.spec.name, s->tables[i].dim, request.spec.dim);
+    }
+    r.table_id = i + 7 * c->shard; /* shards number tables as they like */
+    r.spec = s->tables[i < s->n_tables ? i : 0];
+    return message_write_table_reply(out, h->request_id, &r);
+}
+
+static void fake_apply(struct fake_shard *s, const struct section *section)
+{
+    uint64_t keys[FAKE_ROWS_MAX];
+    float row[FAKE_DIM];
+    uint32_t i, k;
+
+    assert(section->n_keys <= FAKE_ROWS_MAX && section->codec == CODEC_FP32);
+    assert(key_codec_decode(section->keys, section->key_bytes, section->n_keys, keys) == 0);
+    for (i = 0; i < section->n_keys; i++) {
+        assert(codec_fp32.decode(section->values + i * 4 * FAKE_DIM, FAKE_DIM, 0, row) == 0);
+        for (k = 0; k < FAKE_DIM; k++)
+            fake_row(s, keys[i])->values[k] += row[k];
+    }
+}
+
+static int fake_push(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                     const uint8_t *body, size_t body_bytes, int refusal, struct bytes *out)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    struct push *push = memory_alloc(sizeof *push);
+    struct push_reply r = { .status = refusal };
+    uint32_t i;
+    int status = message_read_push(h, head, body, body_bytes, push);
+
+    if (status) {
+        free(push);
+        return status;
+    }
+    r.seq = push->seq;
+    r.min_clock = s->clock;
+    if (c->incarnation <= s->fenced) {
+        r.status = PS_EFENCED;
+    } else if (push->seq > s->last_seq + 1) {
+        r.status = PS_ESEQ;
+    } else if (refusal == PS_ESEQ || refusal == PS_ENOJOIN || refusal == PS_ESTOPPING ||
+               refusal == -ENOMEM) {
+        ; /* not judged: the number is still to come */
+    } else if (push->seq <= s->last_seq) {
+        r.repeated = true;
+        s->n_repeated++;
+    } else {
+        s->last_seq = push->seq;
+        if (refusal) {
+            s->refused_seq = push->seq;
+            s->refused_status = refusal;
+        }
+        if (c->fake->plan.fences_pushed)
+            s->fenced = c->incarnation;
+        s->n_applied++;
+        for (i = 0; i < push->n_sections && !refusal; i++)
+            fake_apply(s, &push->sections[i]);
+        if (push->tick && push->clock + 1 > s->clock)
+            s->clock = push->clock + 1;
+    }
+    if (r.status)
+        snprintf(r.text, sizeof r.text, "the fake refuses this push");
+    free(push);
+    return message_write_push_reply(out, h->request_id, &r);
+}
+
+static int fake_pull(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                     const uint8_t *body, size_t body_bytes, int refusal, struct bytes *out)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    struct pull *pull = memory_alloc(sizeof *pull);
+    struct pull_reply r = { .status = refusal, .min_clock = s->clock };
+    uint8_t *values[SECTIONS_MAX];
+    uint64_t keys[FAKE_ROWS_MAX];
+    uint32_t i, k;
+    int status = message_read_pull(h, head, body, body_bytes, pull);
+
+    s->unfinished = pull->unfinished;
+    if (c->fake->plan.holds_pulls) {
+        atomic_fetch_add(&c->fake->n_pulls_held, 1);
+        free(pull);
+        return status;
+    }
+    r.n_sections = refusal || status ? 0 : pull->n_sections;
+    if (refusal)
+        snprintf(r.text, sizeof r.text, "the fake refuses this pull");
+    for (i = 0; i < r.n_sections; i++)
+        r.sections[i].value_bytes = pull->sections[i].n_keys * FAKE_DIM * sizeof(float);
+    if (!status)
+        status = message_begin_pull_reply(out, h->request_id, &r, values);
+    for (i = 0; i < r.n_sections && !status; i++) {
+        status = key_codec_decode(pull->sections[i].keys, pull->sections[i].key_bytes,
+                                  pull->sections[i].n_keys, keys);
+        for (k = 0; k < pull->sections[i].n_keys && !status; k++)
+            codec_fp32.encode(fake_row(s, keys[k])->values, FAKE_DIM, 0,
+                              values[i] + k * FAKE_DIM * sizeof(float));
+    }
+    free(pull);
+    if (!status)
+        message_pack_pull_reply(out, &c->fake->channels.zstd);
+    return status;
+}
+
+static int fake_status(const struct fake_conn *c, const struct frame_header *h,
+                       struct bytes *out)
+{
+    struct status_reply r = { 0 };
+
+    if (c->shard < FAKE_SHARDS_MAX)
+        r.min_clock = c->fake->shards[c->shard].clock;
+    if (h->type == FRAME_ADMIN)
+        return message_write_admin_reply(out, h->request_id, &r, "{\"fake\":true}", 13);
+    return message_write_status_reply(
+        out, h->type == FRAME_BEAT ? FRAME_BEAT_REPLY : FRAME_LEAVE_REPLY, h->request_id, &r);
+}
+
+/* Does what the frame says; the answer in *out, nothing to hold it back. */
+static int fake_serve(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                      const uint8_t *body, int refusal, struct bytes *out)
+{
+    struct bytes plain = { 0 };
+    size_t body_bytes;
+    int status = message_body(&c->fake->channels.zstd, h, body, FRAME_MAX_BYTES_DEFAULT, &plain,
+                              &body, &body_bytes);
+
+    if (refusal == PS_EFENCED)
+        c->fake->shards[c->shard].fenced = c->incarnation;
+    if (status)
+        ;
+    else if (h->type == FRAME_HELLO)
+        status = fake_hello(c, h, head, out);
+    else if (h->type == FRAME_JOIN)
+        status = fake_join(c, h, head, out);
+    else if (h->type == FRAME_TABLE)
+        status = fake_table(c, h, head, out);
+    else if (h->type == FRAME_PUSH)
+        status = fake_push(c, h, head, body, body_bytes, refusal, out);
+    else if (h->type == FRAME_PULL)
+        status = fake_pull(c, h, head, body, body_bytes, refusal, out);
+    else
+        status = fake_status(c, h, out);
+    if (h->type == FRAME_LEAVE)
+        c->fake->shards[c->shard].n_left++;
+    if (h->type == FRAME_BEAT)
+        c->fake->shards[c->shard].n_beats++;
+    bytes_deinit(&plain);
+    return status;
+}
+
+/* 24 to 123 random bytes, or a good frame of the right type around them. */
+static void fake_nonsense(struct fake *f, const struct frame_header *h, bool is_framed,
+                          struct bytes *out)
+{
+    struct frame_header header = { .type = h->type + 1, .request_id = h->request_id };
+    uint64_t dice = hash_mix2(f->plan.seed, (uint64_t)f->n_frames);
+    uint32_t n = (uint32_t)(dice % 100), i;
+    uint8_t *dst;
+
+    bytes_consume(out, bytes_len(out));
+    dst = bytes_reserve(out, FRAME_HEADER_BYTES + n);
+    assert(dst);
+    for (i = 0; i < FRAME_HEADER_BYTES + n; i++)
+        dst[i] = (uint8_t)hash_mix2(dice, i);
+    header.head_bytes = (uint16_t)(n / 2);
+    header.body_bytes = n - n / 2;
+    if (is_framed)
+        frame_encode(dst, &header, dst + FRAME_HEADER_BYTES,
+                     dst + FRAME_HEADER_BYTES + header.head_bytes);
+    bytes_commit(out, FRAME_HEADER_BYTES + n);
+}
+
+static void fake_say(const char *bytes, struct bytes *out)
+{
+    const size_t n_bytes = strlen(bytes);
+    uint8_t *room;
+
+    bytes_consume(out, bytes_len(out));
+    room = bytes_reserve(out, n_bytes);
+    assert(room);
+    memcpy(room, bytes, n_bytes);
+    bytes_commit(out, n_bytes);
+}
+
+static void fake_copy(struct bytes *dst, const struct bytes *src)
+{
+    uint8_t *room = bytes_reserve(dst, bytes_len(src));
+
+    assert(room);
+    memcpy(room, bytes_front(src), bytes_len(src));
+    bytes_commit(dst, bytes_len(src));
+}
+
+static enum fake_fault fake_next_fault(struct fake *f, const struct frame_header *h)
+{
+    if (f->plan.fault_type && (int)h->type != f->plan.fault_type)
+        return FAKE_NONE;
+    return f->n_frames++ == f->plan.fault_at ? f->plan.fault : FAKE_NONE;
+}
+
+static int fake_refusal(const struct fake *f, const struct frame_header *h,
+                        enum fake_fault fault)
+{
+    if (fault == FAKE_REFUSE || fault == FAKE_REFUSE_DROP)
+        return f->plan.refusal;
+    return h->type == FRAME_PUSH ? f->plan.push_status : 0;
+}
+
+static int fake_on_frame(void *owner, const struct frame_header *h, const uint8_t *head,
+                         const uint8_t *body)
+{
+    struct fake_conn *c = owner;
+    enum fake_fault fault = fake_next_fault(c->fake, h);
+    bool is_mute = fake_is_mute(c, h);
+    struct bytes out = { 0 }, again = { 0 };
+    int status;
+
+    if (fault == FAKE_DROP_BEFORE ||
+        (h->type == FRAME_PUSH && c->fake->plan.push_status == FAKE_HANGS_UP))
+        return UV_ECONNRESET;
+    status = fake_serve(c, h, head, body, fake_refusal(c->fake, h, fault), &out);
+    if (!status && (fault == FAKE_DROP_AFTER || fault == FAKE_REFUSE_DROP))
+        status = UV_ECONNRESET;
+    if (fault == FAKE_GARBAGE || fault == FAKE_BAD_HEAD)
+        fake_nonsense(c->fake, h, fault == FAKE_BAD_HEAD, &out);
+    if (c->fake->plan.bytes)
+        fake_say(c->fake->plan.bytes, &out);
+    if (status || !bytes_len(&out) || is_mute) {
+        bytes_deinit(&out);
+        return status;
+    }
+    if (fault == FAKE_REPEAT)
+        fake_copy(&again, &out);
+    channel_send(&c->channel, &out);
+    if (fault == FAKE_REPEAT)
+        channel_send(&c->channel, &again);
+    return 0;
+}
+
+static void fake_on_closed(void *owner, int why)
+{
+    struct fake_conn *c = owner, **at = &c->fake->first;
+
+    (void)why;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    free(c);
+}
+
+static void fake_on_connection(uv_stream_t *listener, int status)
+{
+    static const struct channel_events events = { .frame = fake_on_frame,
+                                                  .closed = fake_on_closed };
+    struct fake *f = CONTAINER_OF(listener, struct fake, listener);
+    struct fake_conn *c = memory_alloc(sizeof *c);
+
+    assert(status == 0);
+    c->fake = f;
+    uv_tcp_init(&f->loop, &c->tcp);
+    assert(uv_accept(listener, (uv_stream_t *)&c->tcp) == 0);
+    assert(channel_start(&c->channel, (uv_stream_t *)&c->tcp, &f->channels,
+                         FRAME_MAX_BYTES_DEFAULT, &events, c) == 0);
+    c->next = f->first;
+    f->first = c;
+}
+
+static void fake_on_stop(uv_async_t *async)
+{
+    struct fake *f = CONTAINER_OF(async, struct fake, stop);
+    struct fake_conn *c;
+
+    uv_close((uv_handle_t *)&f->stop, NULL);
+    uv_close((uv_handle_t *)&f->listener, NULL);
+    for (c = f->first; c; c = c->next)
+        channel_close(&c->channel);
+    channel_loop_close(&f->channels);
+}
+
+static void fake_run(void *arg)
+{
+    struct fake *f = arg;
+    sigset_t all;
+
+    sigfillset(&all); /* SIGPIPE */
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    uv_sem_post(&f->started);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert(uv_loop_close(&f->loop) == 0);
+    channel_loop_deinit(&f->channels);
+}
+
+struct fake *fake_start(const struct fake_plan *plan)
+{
+    struct fake *f = memory_alloc(sizeof *f);
+    struct sockaddr_in address;
+    int n = sizeof address;
+
+    f->plan = *plan;
+    assert(uv_loop_init(&f->loop) == 0);
+    channel_loop_init(&f->channels, &f->loop);
+    assert(uv_async_init(&f->loop, &f->stop, fake_on_stop) == 0);
+    assert(uv_tcp_init(&f->loop, &f->listener) == 0);
+    assert(uv_ip4_addr("127.0.0.1", plan->port, &address) == 0);
+    assert(uv_tcp_bind(&f->listener, (const struct sockaddr *)&address, 0) == 0);
+    assert(uv_listen((uv_stream_t *)&f->listener, 64, fake_on_connection) == 0);
+    assert(uv_tcp_getsockname(&f->listener, (struct sockaddr *)&address, &n) == 0);
+    f->port = ntohs(address.sin_port);
+    assert(uv_sem_init(&f->started, 0) == 0);
+    assert(uv_thread_create(&f->thread, fake_run, f) == 0);
+    uv_sem_wait(&f->started);
+    return f;
+}
+
+void fake_address(const struct fake *f, char dst[static 32])
+{
+    snprintf(dst, 32, "127.0.0.1:%d", f->port);
+}
+
+void fake_stop(struct fake *f)
+{
+    uv_async_send(&f->stop);
+    uv_thread_join(&f->thread);
+    f->stopped = true;
+}
+
+void fake_free(struct fake *f)
+{
+    uv_sem_destroy(&f->started);
+    free(f);
+}

@@ -1,0 +1,461 @@
+/* One link on simulated time against a fake shard: only deadlines are looked at here,
+ * test_ps.c does the rest. */
+#include "worker/client/shard_link.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/client/fake_shard.h"
+
+struct rig {
+    uv_loop_t loop;
+    struct channel_loop channels;
+    uv_timer_t pulse; /* so that the loop never sleeps for good */
+    struct fake *f;
+    struct shard_link *link;
+    uint64_t now_ms;
+    uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
+        n_restarts;
+    char notice[512];
+    int failed;
+    char sentence[512];
+};
+
+static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
+{
+    (void)shard;
+    (void)joined;
+    ((struct rig *)owner)->n_ready++;
+}
+
+static void on_pushed(void *owner, uint32_t shard, const struct request *push,
+                      const struct push_reply *reply)
+{
+    struct rig *rig = owner;
+
+    (void)shard;
+    (void)push;
+    rig->n_pushed++;
+    rig->n_refused += reply->status != 0;
+}
+
+static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
+                      const struct pull_reply *reply)
+{
+    (void)shard;
+    (void)pull;
+    (void)reply;
+    ((struct rig *)owner)->n_pulled++;
+}
+
+static void on_table(void *owner, uint32_t shard, uint32_t table,
+                     const struct table_reply *reply)
+{
+    (void)owner;
+    (void)shard;
+    (void)table;
+    (void)reply;
+}
+
+static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
+{
+    (void)owner;
+    (void)shard;
+    (void)fenced_below;
+}
+
+static void on_left(void *owner, uint32_t shard)
+{
+    (void)shard;
+    ((struct rig *)owner)->n_left++;
+}
+
+static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
+{
+    (void)owner;
+    (void)shard;
+    (void)min_clock;
+}
+
+static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)
+{
+    (void)owner;
+    (void)bytes_in;
+    (void)bytes_out;
+}
+
+static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+{
+    (void)shard;
+    (void)n_resent;
+    ((struct rig *)owner)->n_reconnected++;
+}
+
+static void on_notice(void *owner, const char *sentence)
+{
+    struct rig *rig = owner;
+
+    rig->n_notices++;
+    rig->n_restarts += strstr(sentence, " has been restarted: it goes on from its newest "
+                                        "checkpoint, or from nothing if it has none; what it "
+                                        "acknowledged after that is gone") != NULL;
+    snprintf(rig->notice, sizeof rig->notice, "%s", sentence);
+}
+
+static void on_failed(void *owner, uint32_t shard, int status, const char *sentence)
+{
+    struct rig *rig = owner;
+
+    (void)shard;
+    rig->failed = status;
+    snprintf(rig->sentence, sizeof rig->sentence, "%s", sentence);
+}
+
+static const struct shard_link_events events = { on_ready,     on_pushed,  on_pulled,
+                                                 on_table,     on_fenced,  on_left,
+                                                 on_min_clock, on_traffic, on_reconnected,
+                                                 on_notice,    on_failed };
+
+static void on_pulse(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void set_up(struct rig *rig, const struct fake_plan *plan)
+{
+    struct shard_link_config config = { .joins =
+                                            !plan->holds_pulls, /* a reader has no heartbeats */
+                                        .connect_ms = 60000,
+                                        .give_up_ms = 60000,
+                                        .answer_ms = 20000 };
+    char address[32];
+    struct err err;
+
+    *rig = (struct rig){ .now_ms = 1000000 };
+    assert_int_equal(uv_loop_init(&rig->loop), 0);
+    channel_loop_init(&rig->channels, &rig->loop);
+    uv_timer_init(&rig->loop, &rig->pulse);
+    uv_timer_start(&rig->pulse, on_pulse, 1, 1);
+    rig->f = fake_start(plan);
+    fake_address(rig->f, address);
+    assert_int_equal(address_parse(address, strlen(address), &config.address, &err), 0);
+    config.shard = 3;
+    config.hello =
+        (struct hello){ .version_min = 1, .version_max = 1, .role = "worker", .map_id = 42 };
+    config.join = (struct join){
+        .job = "j", .n_workers = 1, .incarnation = 7, .mode = TABLE_SPEC_MODE_ASYNC
+    };
+    rig->link = shard_link_new(&rig->channels, &config, &events, rig);
+}
+
+static void tear_down(struct rig *rig)
+{
+    if (!rig->f->stopped)
+        fake_stop(rig->f);
+    fake_free(rig->f);
+    shard_link_free(rig->link);
+    uv_close((uv_handle_t *)&rig->pulse, NULL);
+    channel_loop_close(&rig->channels);
+    uv_run(&rig->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&rig->loop), 0);
+    channel_loop_deinit(&rig->channels);
+}
+
+static void pass_ms(struct rig *rig, uint64_t ms)
+{
+    rig->now_ms += ms;
+    shard_link_tick(rig->link, rig->now_ms);
+}
+
+static void run_until(struct rig *rig, const uint32_t *count, uint32_t n)
+{
+    while (*count < n) {
+        uv_run(&rig->loop, UV_RUN_ONCE);
+        pass_ms(rig, 1);
+    }
+}
+
+static struct request *empty_request(uint32_t deadline_ms)
+{
+    struct request *p = request_new(0);
+
+    assert_non_null(p);
+    p->deadline_ms = deadline_ms;
+    return p;
+}
+
+static void a_pull_without_answer_is_told_of_again_and_again(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .holds_pulls = true };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_pull(rig.link, empty_request(600000));
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    assert_memory_equal(rig.notice, "shard 3 at 127.0.0.1:", 21);
+    assert_non_null(strstr(rig.notice, " has not answered a pull for 20 s"));
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 1);
+    shard_link_drop_pull(rig.link);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    tear_down(&rig);
+}
+
+static void a_heartbeat_without_answer_ends_the_connection(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = 2, .mute_from = 2 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    pass_ms(&rig, 334); /* a third of the lease: a beat goes out */
+    pass_ms(&rig, 19999);
+    assert_int_equal(rig.n_notices, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_notices, 1);
+    assert_non_null(strstr(rig.notice, "is away: no answer to a heartbeat; trying again"));
+    tear_down(&rig);
+}
+
+static void heartbeats_go_out_three_times_in_a_lease(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+    int i;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    for (i = 0; i < 4; i++) {
+        pass_ms(&rig, 334);
+        shard_link_push(rig.link, empty_request(0));
+        run_until(&rig, &rig.n_pushed, (uint32_t)i + 1); /* answered behind the beat */
+    }
+    tear_down(&rig);
+    assert_int_equal(rig.n_notices, 0);
+}
+
+static void a_push_without_answer_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .mute_pushes = true, .fault_at = -1 };
+    struct rig rig;
+    uint32_t n;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_push(rig.link, empty_request(0));
+    for (n = 0; n < 59; n++) {
+        pass_ms(&rig, 1000);
+        uv_run(&rig.loop, UV_RUN_NOWAIT);
+        uv_run(&rig.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(rig.failed, 0);
+    pass_ms(&rig, 1000);
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_non_null(strstr(rig.sentence, "has not answered a push for 60 s"));
+    tear_down(&rig);
+}
+
+/* One that comes back and back again for the same push, taking or refusing it without a verdict. */
+static void a_push_that_is_never_judged_ends_the_job(struct fake_plan plan, const char *why)
+{
+    struct rig rig;
+    uint64_t start_ms;
+
+    plan.n_shards = 1;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_push(rig.link, empty_request(0));
+    start_ms = rig.now_ms;
+    while (!rig.failed && rig.now_ms - start_ms < 200000) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 20);
+    }
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_true(rig.now_ms - start_ms >= 60000 && rig.now_ms - start_ms < 70000);
+    assert_true(rig.n_reconnected > 5);
+    assert_int_equal(rig.n_pushed, 0);
+    assert_non_null(strstr(rig.sentence, "has not taken a push for 6"));
+    assert_non_null(strstr(rig.sentence, why));
+    tear_down(&rig);
+}
+
+static void a_push_for_which_there_is_never_memory_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .fault_at = -1, .push_status = -ENOMEM };
+
+    (void)state;
+    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+    plan.push_status = PS_ESEQ;
+    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+}
+
+static void a_push_that_always_breaks_the_connection_ends_the_job(void **state)
+{
+    struct fake_plan plan = { .fault_at = -1, .push_status = FAKE_HANGS_UP };
+
+    (void)state;
+    a_push_that_is_never_judged_ends_the_job(plan, "connection");
+}
+
+static void a_refusal_whose_answer_was_lost_is_told_all_the_same(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1,
+                              .fault_at = 1,
+                              .fault_type = FRAME_PUSH,
+                              .fault = FAKE_REFUSE_DROP,
+                              .refusal = PS_ENAN };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_push(rig.link, empty_request(0));
+    shard_link_push(rig.link, empty_request(0));
+    run_until(&rig, &rig.n_pushed, 2);
+    assert_int_equal(rig.n_refused, 1);
+    tear_down(&rig);
+}
+
+static void a_shard_that_was_restarted_may_have_nothing_left(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = 0, .fault_type = FRAME_PUSH, .fault = FAKE_DROP_AFTER
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    assert_int_equal(rig.n_restarts, 0);
+    shard_link_push(rig.link, empty_request(0));
+    run_until(&rig, &rig.n_ready, 2); /* the fake never says that it knew the worker */
+    assert_int_equal(rig.n_restarts, 1);
+    tear_down(&rig);
+}
+
+static void a_shard_that_accepts_but_never_greets_is_given_up(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute = true };
+    struct rig rig;
+    uint32_t n;
+
+    (void)state;
+    set_up(&rig, &plan);
+    pass_ms(&rig, 0);
+    for (n = 0; n < 60 && !rig.failed; n++) {
+        uv_run(&rig.loop, UV_RUN_NOWAIT);
+        pass_ms(&rig, 1000);
+    }
+    assert_int_equal(n, 60);
+    assert_int_equal(rig.failed, PS_EDEADLINE);
+    assert_non_null(strstr(rig.sentence, "has been away for 60 s: no answer to the "));
+    assert_true(rig.n_notices >= 6 && rig.n_notices <= 12); /* not one for each try */
+    tear_down(&rig);
+}
+
+static void another_clusters_shard_is_refused(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .map_id = 43 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    while (!rig.failed) {
+        pass_ms(&rig, 1);
+        uv_run(&rig.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(rig.failed, PS_ECLUSTER);
+    tear_down(&rig);
+}
+
+static void a_farewell_ends_also_when_the_shard_is_gone(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = 0, .fault_type = FRAME_LEAVE, .fault = FAKE_DROP_BEFORE
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_leave(rig.link);
+    run_until(&rig, &rig.n_left, 1);
+    tear_down(&rig);
+    plan.fault = FAKE_NONE;
+    plan.mute_from = 2;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_leave(rig.link);
+    pass_ms(&rig, 4999);
+    assert_int_equal(rig.n_left, 0);
+    pass_ms(&rig, 1);
+    assert_int_equal(rig.n_left, 1);
+    tear_down(&rig);
+}
+
+#ifdef PS_FAULTS
+/* The k-th allocation behind a push and a pull fails: the connection is lost, and another brings both. */
+static void a_request_without_memory_goes_out_on_the_next_connection(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+    bool reached = true;
+    long k;
+
+    (void)state;
+    for (k = 0; reached; k++) {
+        struct request *push = empty_request(0), *pull = empty_request(600000);
+
+        set_up(&rig, &plan);
+        run_until(&rig, &rig.n_ready, 1);
+        memory_fail_after(k);
+        shard_link_push(rig.link, push);
+        shard_link_pull(rig.link, pull);
+        memory_fail_after(-1);
+        run_until(&rig, &rig.n_pushed, 1);
+        run_until(&rig, &rig.n_pulled, 1);
+        reached = rig.n_reconnected > 0;
+        fake_stop(rig.f);
+        assert_int_equal(rig.f->shards[0].n_applied, 1);
+        tear_down(&rig);
+    }
+    assert_true(k > 1); /* the pull takes the buffer that the push has left */
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pull_without_answer_is_told_of_again_and_again),
+        cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
+        cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
+        cmocka_unit_test(a_push_without_answer_ends_the_job),
+        cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
+        cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
+        cmocka_unit_test(a_refusal_whose_answer_was_lost_is_told_all_the_same),
+        cmocka_unit_test(a_shard_that_was_restarted_may_have_nothing_left),
+        cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
+        cmocka_unit_test(another_clusters_shard_is_refused),
+        cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_request_without_memory_goes_out_on_the_next_connection),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,420 @@
+/* Where a job in bounded staleness meets (sync_point.h): nobody is answered or judged behind it before all
+ * are there, so the state is exact; and nobody waits for who is gone. */
+#include "server/core/sync_point.h"
+
+#include <errno.h>
+
+#include "events_fixture.h"
+
+#define DIM 2u
+#define MEET 4u
+#define N_WORKERS 3u
+
+struct bench {
+    struct shard *s;
+    uint32_t table;
+    struct worker *w[N_WORKERS];
+};
+
+static void bench_init_shard(struct bench *b, uint32_t sync_steps)
+{
+    struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_SGD);
+
+    enter_shard();
+    *b = (struct bench){
+        .s = shard_new(&(struct shard_config){
+            .n_shards = 1, .lease_ms = LEASE_MS, .join_ms = JOIN_MS, .sync_steps = sync_steps })
+    };
+    b->table = make_table(b->s, &spec);
+}
+
+static void bench_init(struct bench *b, enum table_spec_mode mode, uint32_t bound,
+                       uint32_t n_workers)
+{
+    bench_init_shard(b, MEET);
+    for (uint32_t i = 0; i < n_workers; i++)
+        b->w[i] = join(b->s, mode, bound, i, n_workers);
+}
+
+static void bench_deinit(struct bench *b)
+{
+    enter_shard();
+    shard_free(b->s);
+}
+
+static struct push *make_step(const struct bench *b, uint32_t rank, uint64_t clock)
+{
+    static const uint64_t keys[] = { 1, 5 };
+    static const float values[2 * DIM] = { 1, 2, 3, 4 };
+    struct push *push = next_push(b->w[rank], clock);
+
+    add_gradient(push, b->table, DIM, keys, 2, values);
+    return push;
+}
+
+static void step(struct bench *b, uint32_t rank)
+{
+    (void)must_push(b->s, b->w[rank], make_step(b, rank, b->w[rank]->clock));
+}
+
+static enum sync_point cut_after(const struct bench *b, uint64_t n_steps)
+{
+    enter_shard();
+    return sync_point_of(b->s, "job", n_steps - 1);
+}
+
+static void a_pull_waits_for_the_bound_and_for_the_last_meeting(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    for (uint32_t bound = 0; bound < 7; bound++) {
+        bench_init(&b, TABLE_SPEC_MODE_SSP, bound, 2);
+        for (uint64_t least = 0; least < 3 * MEET; least++) {
+            for (uint64_t clock = 0; clock < 4 * MEET; clock++)
+                assert_int_equal(ready(b.s, b.w[0], clock, b.table),
+                                 least + bound >= clock && least >= clock / MEET * MEET);
+            step(&b, 0);
+            step(&b, 1);
+        }
+        bench_deinit(&b);
+    }
+}
+
+static void a_pull_says_what_it_waits_for(void **state)
+{
+    struct bench b;
+    struct pull pull = { .clock = 3 };
+    bool is_sync_point;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 2, 2);
+    pull.n_sections = 1;
+    pull.sections[0].table_id = b.table;
+    assert_int_equal(shard_pull_needs(b.s, b.w[0]->job, &pull, &is_sync_point), 1);
+    assert_false(is_sync_point);
+    pull.clock = 5;
+    assert_int_equal(shard_pull_needs(b.s, b.w[0]->job, &pull, &is_sync_point), 4);
+    assert_true(is_sync_point);
+    pull.clock = 7;
+    assert_int_equal(shard_pull_needs(b.s, b.w[0]->job, &pull, &is_sync_point), 5);
+    assert_false(is_sync_point);
+    bench_deinit(&b);
+}
+
+/* A step that reads asynchronous tables alone, or nothing, pushes to the others like any other. */
+static void no_pull_of_such_a_job_gets_by(void **state)
+{
+    struct table_spec async = sparse_spec("async", DIM, TABLE_SPEC_SGD);
+    struct pull nothing = { .clock = MEET };
+    struct bench b;
+    uint32_t id;
+
+    (void)state;
+    async.mode = TABLE_SPEC_MODE_ASYNC;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+    id = make_table(b.s, &async);
+    assert_true(ready(b.s, b.w[0], MEET - 1, id));
+    assert_false(ready(b.s, b.w[0], MEET, id));
+    assert_false(shard_pull_ready(b.s, b.w[0], &nothing));
+    assert_true(shard_pull_ready(b.s, NULL, &nothing));
+    bench_deinit(&b);
+}
+
+static void other_jobs_do_not_meet(void **state)
+{
+    struct table_spec ssp = sparse_spec("ssp", DIM, TABLE_SPEC_SGD);
+    struct bench b;
+
+    (void)state;
+    ssp.mode = TABLE_SPEC_MODE_SSP;
+    ssp.bound = 9;
+    bench_init(&b, TABLE_SPEC_MODE_ASYNC, 0, 2);
+    assert_true(ready(b.s, b.w[0], 5 * MEET, b.table));
+    assert_true(ready(b.s, b.w[0], MEET, make_table(b.s, &ssp)));
+    for (uint32_t i = 0; i < 2 * MEET; i++)
+        step(&b, 0);
+    bench_deinit(&b);
+    bench_init(&b, TABLE_SPEC_MODE_BSP, 0, 2);
+    for (uint32_t i = 0; i < 2 * MEET; i++)
+        step(&b, 0); /* held */
+    bench_deinit(&b);
+    bench_init_shard(&b, 0);
+    b.w[0] = join(b.s, TABLE_SPEC_MODE_SSP, 9, 0, 2);
+    assert_true(ready(b.s, b.w[0], 9, b.table));
+    for (uint32_t i = 0; i < 9; i++)
+        step(&b, 0);
+    bench_deinit(&b);
+}
+
+static void where_all_meet_the_state_is_exact_until_somebody_goes_on(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+    for (uint32_t i = 0; i < MEET; i++)
+        step(&b, 0);
+    for (uint32_t i = 0; i + 1 < MEET; i++)
+        step(&b, 1);
+    assert_false(ready(b.s, b.w[0], MEET, b.table));
+    assert_int_equal(cut_after(&b, MEET - 1), SYNC_POINT_PAST); /* no meeting: as ever */
+    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EARLY);
+    step(&b, 1);
+    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
+    assert_true(ready(b.s, b.w[0], MEET, b.table));
+    step(&b, 0);
+    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_PAST);
+    bench_deinit(&b);
+}
+
+/* Who leaves, dies or never comes holds nobody up. */
+static void the_wait_ends_with_who_is_waited_for(void **state)
+{
+    struct bench b;
+    struct shard_push_result result;
+
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+        if (how == 2) {
+            bench_deinit(&b);
+            bench_init_shard(&b, MEET);
+            b.w[0] = join(b.s, TABLE_SPEC_MODE_SSP, 9, 0, 2);
+        }
+        for (uint32_t i = 0; i < MEET; i++)
+            step(&b, 0);
+        assert_false(ready(b.s, b.w[0], MEET, b.table));
+        assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET)).status, -EBUSY);
+        if (how == 0) {
+            membership_leave(shard_membership(b.s), b.w[1]);
+        } else {
+            uint64_t over_ms = (how == 1 ? LEASE_MS : JOIN_MS) + 1;
+            struct worker *w;
+
+            assert_int_equal(membership_find(shard_membership(b.s), "job", 0, 1, over_ms, &w),
+                             0);
+            assert_true(shard_advance(b.s, over_ms));
+        }
+        assert_true(ready(b.s, b.w[0], MEET, b.table));
+        assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
+        result = must_push(b.s, b.w[0], make_step(&b, 0, MEET));
+        assert_int_equal(result.min_clock, MEET + 1);
+        bench_deinit(&b);
+    }
+}
+
+static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state)
+{
+    struct event_log *j = event_log_new();
+    struct shard_push_result result;
+    struct bench b;
+    uint64_t version;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+    for (uint32_t i = 0; i < MEET; i++)
+        step(&b, 0);
+    shard_set_events(b.s, &j->sink);
+    version = shard_version(b.s);
+    for (int i = 0; i < 3; i++) {
+        result = try_push(b.s, b.w[0], make_step(&b, 0, MEET));
+        assert_int_equal(result.status, -EBUSY);
+        assert_string_equal(result.text,
+                            "a push of clock 4 waits for the cut at 4: worker 1 is at 0");
+    }
+    assert_int_equal(j->n, 0);
+    assert_int_equal(shard_version(b.s), version);
+    assert_int_equal(b.w[0]->last_seq, MEET);
+    assert_int_equal(shard_counters(b.s)->pushes_refused, 0);
+    /* What it says of itself counts on the push that is still to come. */
+    assert_false(membership_advance_clock(b.w[0], MEET + 1));
+    for (uint32_t i = 0; i < MEET; i++)
+        step(&b, 1);
+    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
+    (void)must_push(b.s, b.w[0], make_step(&b, 0, MEET));
+    assert_int_equal(n_of_type(j, SHARD_EVENT_REACH, 0), 0);
+    shard_set_events(b.s, NULL);
+    event_log_free(j);
+    bench_deinit(&b);
+}
+
+/* It came back at a clock that other shards have, and asks nothing before it pushes. */
+static void who_passes_a_meeting_by_is_moved_up_to_it_first(void **state)
+{
+    struct event_log *j = event_log_new();
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+    for (uint32_t i = 0; i < MEET; i++)
+        step(&b, 0);
+    step(&b, 1);
+    shard_set_events(b.s, &j->sink);
+    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET)).status, -EBUSY);
+    (void)must_push(b.s, b.w[1], make_step(&b, 1, MEET + 1));
+    assert_int_equal(j->n, 2);
+    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_REACH);
+    assert_int_equal(j->events[0]->e.reach.clock, MEET);
+    assert_int_equal(j->events[1]->e.type, SHARD_EVENT_PUSH);
+    (void)must_push(b.s, b.w[0], make_step(&b, 0, MEET));
+    shard_set_events(b.s, NULL);
+    event_log_free(j);
+    bench_deinit(&b);
+}
+
+/* Also where its push was not judged, and it was behind until now: two who came back would wait for each other. */
+static void two_who_pass_a_meeting_by_do_not_wait_for_each_other(void **state)
+{
+    struct event_log *j = event_log_new();
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
+    shard_set_events(b.s, &j->sink);
+    b.w[0]->is_behind = true;
+    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET + 1)).status, -EBUSY);
+    assert_int_equal(j->n, 1);
+    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_REACH);
+    assert_int_equal(b.w[0]->clock, MEET);
+    assert_int_equal(try_push(b.s, b.w[1], make_step(&b, 1, 2 * MEET)).status, -EBUSY);
+    assert_int_equal(b.w[1]->clock, 2 * MEET);
+    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
+    for (uint64_t clock = MEET + 1; clock < 2 * MEET; clock++)
+        (void)must_push(b.s, b.w[0], make_step(&b, 0, clock));
+    assert_int_equal(cut_after(&b, 2 * MEET), SYNC_POINT_EXACT);
+    (void)must_push(b.s, b.w[1], make_step(&b, 1, 2 * MEET));
+    shard_set_events(b.s, NULL);
+    event_log_free(j);
+    bench_deinit(&b);
+}
+
+/* --- at random --- */
+
+/* Follows the events: what was true when min clock reached each meeting. */
+struct watch {
+    struct shard *s;
+    struct job *job;
+    uint64_t met, n_reached; /* met: the next meeting */
+    struct shard_events sink;
+};
+
+static int watch_reserve(void *owner, const struct shard_event *event)
+{
+    (void)owner;
+    (void)event;
+    return 0;
+}
+
+/* To be asked between two calls, too: a push is told before it ticks. */
+static void look(struct watch *w)
+{
+    enter_shard();
+    for (; job_min_clock(w->job) >= w->met; w->met += MEET)
+        assert_int_equal(sync_point_of(w->s, "job", w->met - 1), SYNC_POINT_EXACT);
+}
+
+static void watch_record(void *owner, const struct shard_event *event)
+{
+    struct watch *w = owner;
+
+    if (event->type == SHARD_EVENT_REACH) {
+        w->n_reached++;
+        look(w);
+    }
+    if (event->type == SHARD_EVENT_PUSH)
+        assert_true(event->push.push->clock < w->met);
+}
+
+struct actor {
+    uint64_t clock, incarnation;
+    bool is_gone;
+};
+
+static void go_or_come(struct bench *b, struct actor *a, uint32_t rank, struct dice *dice)
+{
+    enter_shard();
+    if (!a->is_gone && rank > 0 && roll(dice, 3) == 0) {
+        membership_leave(shard_membership(b->s), b->w[rank]);
+        (void)shard_advance(b->s, 0);
+        a->is_gone = true;
+    } else if (a->is_gone) {
+        assert_ptr_equal(
+            join_at(b->s, TABLE_SPEC_MODE_SSP, 3, rank, N_WORKERS, ++a->incarnation, 0),
+            b->w[rank]);
+        a->clock = b->w[rank]->clock + (roll(dice, 4) == 0 ? roll(dice, 3) : 0);
+        a->is_gone = false;
+    }
+}
+
+/* Now and then a step asks nothing. */
+static bool try_step(struct bench *b, struct actor *a, uint32_t rank, struct dice *dice)
+{
+    bool asks = roll(dice, 5) > 0;
+    int status;
+
+    enter_shard();
+    if (asks)
+        (void)membership_advance_clock(b->w[rank], a->clock);
+    if (asks && !ready(b->s, b->w[rank], a->clock, b->table))
+        return false;
+    status = try_push(b->s, b->w[rank], make_step(b, rank, a->clock)).status;
+    assert_true(status == 0 || (status == -EBUSY && !asks));
+    a->clock += status == 0;
+    return status == 0;
+}
+
+static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void **state)
+{
+    enum { N_EVENTS = 20000 };
+    struct dice dice = dice_of_this_run("meetings");
+    struct actor actors[N_WORKERS] = { { 0 } };
+    struct watch watch = { .met = MEET };
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 3, N_WORKERS);
+    watch.s = b.s;
+    watch.job = b.w[0]->job;
+    watch.sink = (struct shard_events){ &watch, watch_reserve, watch_record };
+    enter_shard();
+    shard_set_events(b.s, &watch.sink);
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        actors[i].incarnation = 1;
+    for (uint64_t e = 0; e < N_EVENTS; e++) {
+        uint32_t rank = (uint32_t)roll(&dice, N_WORKERS);
+        bool any = false;
+
+        if (roll(&dice, 50) == 0)
+            go_or_come(&b, &actors[rank], rank, &dice);
+        else if (!actors[rank].is_gone)
+            any = try_step(&b, &actors[rank], rank, &dice);
+        look(&watch);
+        for (uint32_t i = 0; i < N_WORKERS && !any && e % 64 == 0; i++)
+            any = !actors[i].is_gone && try_step(&b, &actors[i], i, &dice);
+        look(&watch);
+        assert_true(any || e % 64);
+    }
+    assert_true(watch.met > 100 * MEET);
+    assert_true(watch.n_reached > 0);
+    shard_set_events(b.s, NULL);
+    bench_deinit(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pull_waits_for_the_bound_and_for_the_last_meeting),
+        cmocka_unit_test(a_pull_says_what_it_waits_for),
+        cmocka_unit_test(no_pull_of_such_a_job_gets_by),
+        cmocka_unit_test(other_jobs_do_not_meet),
+        cmocka_unit_test(where_all_meet_the_state_is_exact_until_somebody_goes_on),
+        cmocka_unit_test(the_wait_ends_with_who_is_waited_for),
+        cmocka_unit_test(a_push_behind_a_meeting_comes_again_and_leaves_no_trace),
+        cmocka_unit_test(who_passes_a_meeting_by_is_moved_up_to_it_first),
+        cmocka_unit_test(two_who_pass_a_meeting_by_do_not_wait_for_each_other),
+        cmocka_unit_test(at_random_every_meeting_is_exact_and_somebody_can_always_go_on),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,408 @@
+/* The CPU's ops: order of sums, shapes that are no multiple of anything, empty inputs, NaN. */
+#include <math.h>
+
+#include "tests/unit/model/fixture.h"
+#include "worker/compute/device.h"
+
+static const struct device_ops *const ops = &device_cpu;
+
+static float *floats(struct fixture_rng *rng, size_t n)
+{
+    float *x = memory_alloc(n * sizeof *x + 1);
+
+    fixture_fill(rng, x, n, 1);
+    return x;
+}
+
+static void assert_near(float got, double want, double scale)
+{
+    if (!(fabs((double)got - want) <= 2e-6 * (scale + fabs(want))))
+        fail_msg("got %.9g, want %.9g", (double)got, want);
+}
+
+static void check_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
+                                 uint32_t ldy, float *y)
+{
+    ops->linear_forward(c, l, act, y, ldy);
+    for (size_t s = 0; s < l->n; s++)
+        for (size_t o = 0; o < l->out; o++) {
+            double want = (double)l->b[o];
+
+            for (size_t i = 0; i < l->in; i++)
+                want += (double)l->x[s * l->in + i] * (double)l->w[o * l->in + i];
+            assert_near(y[s * ldy + o], act == DEVICE_RELU ? fmax(want, 0) : want,
+                        sqrt((double)l->in));
+        }
+}
+
+/* db is a sum of blocks, bit for bit. */
+static float block_sum(const float *dy, size_t n, size_t out, size_t o)
+{
+    const size_t block = device_block((uint32_t)n);
+    float sum = 0;
+
+    for (size_t first = 0; first < n; first += block) {
+        float part = 0;
+
+        for (size_t s = first; s < n && s < first + block; s++)
+            part += dy[s * out + o];
+        sum += part;
+    }
+    return sum;
+}
+
+/* mask: of dx, n x in. */
+static void check_linear_backward(struct compute *c, const struct linear *l,
+                                  const struct relu_mask *mask, struct fixture_rng *rng)
+{
+    const size_t n = l->n, in = l->in, out = l->out;
+    float *dy = floats(rng, n * out), *dx = floats(rng, n * in);
+    float *dw = floats(rng, out * in), *db = floats(rng, out);
+
+    ops->linear_backward(c, l, dy, dx, mask, dw, db);
+    for (size_t k = 0; k < out * in; k++) {
+        double want = 0;
+
+        for (size_t s = 0; s < n; s++)
+            want += (double)dy[s * out + k / in] * (double)l->x[s * in + k % in];
+        assert_near(dw[k], want, sqrt((double)n + 1));
+    }
+    for (size_t k = 0; k < n * in; k++) {
+        const bool kept = !mask || mask->y[(k / in) * mask->ldy + k % in] > 0;
+        double want = 0;
+
+        for (size_t o = 0; o < out; o++)
+            want += (double)dy[(k / in) * out + o] * (double)l->w[o * in + k % in];
+        if (kept)
+            assert_near(dx[k], want * (mask ? (double)mask->scale : 1), sqrt((double)out));
+        else
+            assert_true(dx[k] == 0);
+    }
+    for (size_t o = 0; o < out; o++)
+        assert_true(db[o] == block_sum(dy, n, out, o));
+    free(dy), free(dx), free(dw), free(db);
+}
+
+static void a_linear_layer_is_its_formula_forward_and_backward(void **state)
+{
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+    struct compute *c = *state;
+
+    for (uint32_t i = 0; i < 60; i++) {
+        const uint32_t n = fixture_below(&rng, i % 10 ? 40 : 300),
+                       in = i < 40 ? i + 1 : 1 + fixture_below(&rng, 70),
+                       out = 1 + fixture_below(&rng, 70), ldy = out + fixture_below(&rng, 3),
+                       ldm = in + fixture_below(&rng, 3);
+        float *x = floats(&rng, (size_t)n * in), *w = floats(&rng, (size_t)out * in),
+              *b = floats(&rng, out);
+        float *y = floats(&rng, (size_t)n * ldy), *below = floats(&rng, (size_t)n * ldm);
+        const struct linear l = { n, in, out, x, w, b };
+        const struct relu_mask mask = { below, ldm, 1.25f };
+
+        assert_int_equal(ops->reserve(c, n, in, out), 0);
+        check_linear_forward(c, &l, DEVICE_LINEAR, ldy, y);
+        check_linear_forward(c, &l, DEVICE_RELU, ldy, y);
+        check_linear_backward(c, &l, &mask, &rng);
+        check_linear_backward(c, &l, NULL, &rng);
+        free(x), free(w), free(b), free(y), free(below);
+    }
+}
+
+static void a_product_gives_the_same_bits_again(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { 5, 0 };
+    const uint32_t n = 129, in = 367, out = 255;
+    float *x = floats(&rng, n * in), *w = floats(&rng, out * in), *b = floats(&rng, out);
+    float *first = floats(&rng, n * out), *again = floats(&rng, n * out + 1);
+    const struct linear l = { n, in, out, x, w, b };
+
+    assert_int_equal(ops->reserve(c, n, in, out), 0);
+    ops->linear_forward(c, &l, DEVICE_RELU, first, out);
+    for (int i = 0; i < 3; i++) {
+        ops->linear_forward(c, &l, DEVICE_RELU, again + i % 2, out);
+        assert_memory_equal(first, again + i % 2, n * out * sizeof *first);
+    }
+    free(x), free(w), free(b), free(first), free(again);
+}
+
+static void a_nan_passes_through_relu(void **state)
+{
+    struct compute *c = *state;
+    const float x[2] = { 1, NAN }, w[1] = { 1 }, b[1] = { 0 };
+    const struct linear l = { 2, 1, 1, x, w, b };
+    float y[2] = { 0 };
+
+    assert_int_equal(ops->reserve(c, 2, 1, 1), 0);
+    ops->linear_forward(c, &l, DEVICE_RELU, y, 1);
+    assert_true(y[0] == 1 && isnan(y[1]));
+}
+
+static void relu_has_no_slope_at_zero(void **state)
+{
+    const float w[1] = { 1 }, b[1] = { 0 }, dy[3] = { 3, 3, 3 };
+    const float below[3] = { 0, -0.0f, 1e-30f };
+    const struct linear l = { 3, 1, 1, below, w, b };
+    const struct relu_mask mask = { below, 1, 2 };
+    float dx[3] = { 9, 9, 9 }, dw[1], db[1], sum[3] = { 9, 9, 9 };
+    struct compute *c = *state;
+
+    assert_int_equal(ops->reserve(c, 3, 1, 1), 0);
+    ops->linear_backward(c, &l, dy, dx, &mask, dw, db);
+    assert_true(dx[0] == 0 && dx[1] == 0 && dx[2] == 6);
+    ops->add_rows(c, 3, 1, dy, 1, dy, 1, &mask, sum);
+    assert_true(sum[0] == 0 && sum[1] == 0 && sum[2] == 12);
+}
+
+/* Bit for bit: the order of sums is part of the contract. */
+static void check_bags(struct compute *c, const struct batch *b, uint32_t dim,
+                       struct fixture_rng *rng)
+{
+    const uint32_t pad = fixture_below(rng, 5), ld = b->n_fields * dim + pad;
+    const struct bags bags = {
+        b->n, b->n_fields, dim, b->n_unique, b->starts, b->row_of, NULL
+    };
+    const size_t n_rows = b->n_unique;
+    float *rows = floats(rng, n_rows * dim), *sums = floats(rng, (size_t)b->n * ld);
+    float *drows = floats(rng, n_rows * dim),
+          *want = memory_alloc(n_rows * dim * sizeof *want + 1);
+
+    ops->bag_sum(c, &bags, rows, sums, ld);
+    for (size_t bag = 0; bag < (size_t)b->n * b->n_fields; bag++)
+        for (size_t d = 0; d < dim; d++) {
+            float sum = 0;
+
+            for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)
+                sum += rows[b->row_of[j] * dim + d];
+            assert_true(sums[bag / b->n_fields * ld + bag % b->n_fields * dim + d] == sum);
+        }
+    ops->bag_grad(c, &bags, sums, ld, drows);
+    for (size_t bag = 0; bag < (size_t)b->n * b->n_fields; bag++)
+        for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)
+            for (size_t d = 0; d < dim; d++)
+                want[b->row_of[j] * dim + d] +=
+                    sums[bag / b->n_fields * ld + bag % b->n_fields * dim + d];
+    assert_memory_equal(drows, want, n_rows * dim * sizeof *want);
+    free(rows), free(sums), free(drows), free(want);
+}
+
+static void bags_sum_their_rows_and_rows_their_bags_in_ascending_order(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+
+    for (uint32_t dim = 1; dim <= 40; dim++) {
+        const uint32_t n = fixture_below(&rng, 12), n_fields = 1 + fixture_below(&rng, 5);
+        struct batch b;
+
+        fixture_batch_init(&b, 12, 0, n_fields, 3 * 12 * n_fields);
+        fixture_batch_fill(&b, n, &rng);
+        check_bags(c, &b, dim, &rng);
+        fixture_batch_deinit(&b);
+    }
+}
+
+static float pair_dot(const float *a, const float *b, uint32_t dim)
+{
+    float sum = 0;
+
+    for (uint32_t d = 0; d < dim; d++)
+        sum += a[d] * b[d];
+    return sum;
+}
+
+/* Bit for bit too. */
+static void check_interact(struct compute *c, const struct interact *it,
+                           struct fixture_rng *rng)
+{
+    const uint32_t V = it->n_vectors, dim = it->dim, self = it->self ? 1 : 0;
+    const size_t pairs = self ? V * (V + 1) / 2 : V * (V - 1) / 2, ld = it->direct + pairs,
+                 n_t = (size_t)V * dim;
+    float *t = floats(rng, it->n * n_t), *r = floats(rng, it->n * ld),
+          *dt = floats(rng, it->n * n_t);
+    float *g = memory_alloc((size_t)V * V * sizeof *g);
+
+    ops->interact_forward(c, it, t, r);
+    for (size_t s = 0; s < it->n; s++) {
+        const float *v = t + s * n_t, *at = r + s * ld;
+
+        for (uint32_t d = 0; d < it->direct; d++)
+            assert_true(*at++ == v[d]);
+        for (uint32_t i = 0; i < V; i++)
+            for (uint32_t j = 0; j < i + self; j++)
+                assert_true(*at++ == pair_dot(v + i * dim, v + j * dim, dim));
+    }
+    ops->interact_backward(c, it, t, r, dt);
+    for (size_t s = 0; s < it->n; s++) {
+        const float *at = r + s * ld + it->direct;
+
+        for (uint32_t i = 0; i < V; i++)
+            for (uint32_t j = 0; j < i + self; j++, at++)
+                g[i * V + j] = g[j * V + i] = i == j ? 2 * *at : *at;
+        for (uint32_t k = 0; k < n_t; k++) {
+            float want = 0;
+
+            for (uint32_t j = 0; j < V; j++)
+                if (j != k / dim || self)
+                    want += g[k / dim * V + j] * t[s * n_t + j * dim + k % dim];
+            assert_true(dt[s * n_t + k] == want);
+        }
+    }
+    free(t), free(r), free(dt), free(g);
+}
+
+static void interaction_takes_pairs_row_by_row_below_the_diagonal(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+
+    for (int i = 0; i < 80; i++) {
+        const uint32_t dim = 1 + fixture_below(&rng, i % 8 ? 40 : 200);
+
+        check_interact(c,
+                       &(struct interact){ fixture_below(&rng, 3), 1 + fixture_below(&rng, 40),
+                                           dim, fixture_below(&rng, 2) ? dim : 0,
+                                           fixture_below(&rng, 2) == 0 },
+                       &rng);
+    }
+}
+
+static void dropout_keeps_its_share_whatever_the_batch(void **state)
+{
+    struct compute *c = *state;
+    const uint32_t n = 1000, width = 50;
+    const uint64_t key = 99;
+    float *y = memory_alloc(n * width * sizeof *y),
+          *part = memory_alloc(n * width * sizeof *part);
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < n * width; i++)
+        y[i] = part[i] = 1;
+    ops->dropout(c, &(struct dropout){ n, width, 0.25f, 1 / 0.75f, &key }, y);
+    ops->dropout(c, &(struct dropout){ n / 10, width, 0.25f, 1 / 0.75f, &key }, part);
+    assert_memory_equal(y, part, n / 10 * width * sizeof *y);
+    for (uint32_t i = 0; i < n * width; i++) {
+        assert_true(y[i] == 0 || y[i] == 1 / 0.75f);
+        kept += y[i] > 0;
+    }
+    /* 5 standard deviations. */
+    assert_in_range(kept, n * width * 3 / 4 - 500, n * width * 3 / 4 + 500);
+    free(y), free(part);
+}
+
+static void a_normalised_batch_has_mean_beta_and_variance_gamma_squared(void **state)
+{
+    struct compute *c = *state;
+    enum { N = 300, WIDTH = 19 };
+    struct fixture_rng rng = { 3, 0 };
+    float gamma[WIDTH], beta[WIDTH], running_mean[WIDTH], running_var[WIDTH], mean[WIDTH],
+        var[WIDTH], inv[WIDTH];
+    float *x = floats(&rng, N * WIDTH), *y = floats(&rng, N * WIDTH);
+    const struct norm nm = { N, WIDTH, gamma, beta, running_mean, running_var, mean, var, inv };
+
+    fixture_fill(&rng, gamma, WIDTH, 0.5f);
+    fixture_fill(&rng, beta, WIDTH, 1);
+    for (size_t i = 0; i < N * WIDTH; i++)
+        x[i] = 1000 + x[i] * 3; /* a large mean must not eat the variance */
+    ops->norm_batch(c, &nm, x);
+    ops->norm_apply(c, &nm, DEVICE_LINEAR, x, y, WIDTH);
+    for (size_t o = 0; o < WIDTH; o++) {
+        double sum = 0, squares = 0, scale = 1 + (double)gamma[o];
+
+        for (size_t s = 0; s < N; s++)
+            sum += (double)y[s * WIDTH + o] / N;
+        for (size_t s = 0; s < N; s++)
+            squares += ((double)y[s * WIDTH + o] - sum) * ((double)y[s * WIDTH + o] - sum) / N;
+        assert_true(fabs(sum - (double)beta[o]) < 1e-3 && fabs(squares - scale * scale) < 1e-3);
+    }
+    free(x), free(y);
+}
+
+static void a_running_variance_below_zero_counts_as_zero(void **state)
+{
+    struct compute *c = *state;
+    const float zero = 0, running_var = -1.001f, x = 1;
+    float mean, var, inv, y = 0;
+    const struct norm nm = { 1, 1, &zero, &zero, &zero, &running_var, &mean, &var, &inv };
+
+    ops->norm_running(c, &nm);
+    ops->norm_apply(c, &nm, DEVICE_RELU, &x, &y, 1);
+    assert_true(isfinite(y));
+}
+
+static void the_log_learns_how_many_threads_compute(void **state)
+{
+    struct compute *c;
+
+    (void)state;
+    assert_int_equal(ops->open(&(struct device_options){ .n_threads = 1 }, &c, NULL), 0);
+    assert_non_null(strstr(ops->describe(c), "1 thread"));
+    assert_int_equal(ops->wait(c, 0), 0);
+    ops->close(c);
+    ops->close(NULL);
+    assert_int_equal(ops->open(&(struct device_options){ .n_threads = 3 }, &c, NULL), 0);
+    assert_non_null(strstr(ops->describe(c), "3 threads"));
+    ops->close(c);
+}
+
+static void no_threads_or_too_many_are_refused(void **state)
+{
+    static const uint32_t n_threads[] = { 0, DEVICE_THREADS_MAX + 1, UINT32_MAX };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(n_threads); i++) {
+        struct compute *c = NULL;
+        struct err err = { 0 };
+
+        assert_int_equal(
+            ops->open(&(struct device_options){ .n_threads = n_threads[i] }, &c, &err),
+            PS_ESETTING);
+        assert_null(c);
+        assert_non_null(strstr(err.text, "expected 1 to 64"));
+    }
+}
+
+static int start(void **state)
+{
+    return ops->open(&(struct device_options){ .n_threads = 2 }, (struct compute **)state,
+                     NULL);
+}
+
+static int start_blas(void **state)
+{
+    return ops->open(&(struct device_options){ 2, DEVICE_BLAS }, (struct compute **)state,
+                     NULL);
+}
+
+static int stop(void **state)
+{
+    ops->close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_linear_layer_is_its_formula_forward_and_backward),
+        cmocka_unit_test(a_product_gives_the_same_bits_again),
+        cmocka_unit_test(a_nan_passes_through_relu),
+        cmocka_unit_test(relu_has_no_slope_at_zero),
+        cmocka_unit_test(bags_sum_their_rows_and_rows_their_bags_in_ascending_order),
+        cmocka_unit_test(interaction_takes_pairs_row_by_row_below_the_diagonal),
+        cmocka_unit_test(dropout_keeps_its_share_whatever_the_batch),
+        cmocka_unit_test(a_normalised_batch_has_mean_beta_and_variance_gamma_squared),
+        cmocka_unit_test(a_running_variance_below_zero_counts_as_zero),
+        cmocka_unit_test(the_log_learns_how_many_threads_compute),
+        cmocka_unit_test(no_threads_or_too_many_are_refused),
+    };
+
+    const struct CMUnitTest products[] = {
+        cmocka_unit_test(a_linear_layer_is_its_formula_forward_and_backward),
+        cmocka_unit_test(a_product_gives_the_same_bits_again),
+        cmocka_unit_test(a_nan_passes_through_relu),
+        cmocka_unit_test(relu_has_no_slope_at_zero),
+    };
+
+    return cmocka_run_group_tests(tests, start, stop) +
+           cmocka_run_group_tests_name("by OpenBLAS", products, start_blas, stop);
+}

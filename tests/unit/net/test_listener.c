@@ -1,0 +1,460 @@
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "common/status.h"
+#include "server/net/listener.h"
+#include "tests/unit/net/peer.h"
+
+/* A listener on a loop, with the connections it accepted and refused. */
+struct fixture {
+    uv_loop_t loop;
+    struct hello_reply map;
+    struct listener_config config;
+    struct listener *listener;
+    int guest_fd, guest_status; /* guest_status: the status of on_guest() */
+    uint64_t guest_request_id, n_connections;
+    struct hello guest;
+    uint32_t n_guests, n_refused;
+    int last_refusal;
+};
+
+static int on_guest(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+{
+    struct fixture *f = owner;
+
+    if (f->guest_status)
+        return f->guest_status;
+    f->guest_fd = fd;
+    f->guest_request_id = request_id;
+    f->guest = *hello;
+    f->n_guests++;
+    return 0;
+}
+
+static uint64_t n_connections(void *owner)
+{
+    struct fixture *f = owner;
+
+    return f->n_connections;
+}
+
+static void on_refused(void *owner, const char *peer, int status, const char *sentence)
+{
+    struct fixture *f = owner;
+
+    assert_true(peer[0]);
+    (void)sentence;
+    f->n_refused++;
+    f->last_refusal = status;
+}
+
+static const struct listener_events events = { on_guest, n_connections, on_refused };
+
+static const struct hello good_hello = {
+    .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
+};
+
+static void set_up(struct fixture *f)
+{
+    struct err err = { 0 };
+
+    *f = (struct fixture){
+        .map = { .version = 1, .n_nodes = 1, .shards_per_node = 2, .map_id = 77 },
+        .guest_fd = -1
+    };
+    snprintf(f->map.nodes[0], MESSAGE_ADDRESS_MAX, "here:1");
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->config = (struct listener_config){ .loop = &f->loop,
+                                          .listen = "127.0.0.1:0",
+                                          .token = "",
+                                          .handshake_ms = 60000,
+                                          .connections_max = 3,
+                                          .map = &f->map,
+                                          .events = &events,
+                                          .owner = f };
+    assert_int_equal(listener_open(&f->config, &f->listener, &err), 0);
+    assert_int_equal(listener_listen(f->listener, &err), 0);
+}
+
+static void tear_down(struct fixture *f)
+{
+    if (f->guest_fd >= 0)
+        close(f->guest_fd);
+    listener_close(f->listener);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static struct peer knock(struct fixture *f)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct peer p = { .fd = socket(AF_INET, SOCK_STREAM, 0), .loop = &f->loop };
+
+    address.sin_port = htons((uint16_t)atoi(strrchr(listener_address(f->listener), ':') + 1));
+    assert_int_equal(connect(p.fd, (struct sockaddr *)&address, sizeof address), 0);
+    return p;
+}
+
+static void say_hello(struct peer *p, const struct hello *hello)
+{
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_hello(&frame, 42, hello), 0);
+    peer_send(p, &frame);
+}
+
+/* The reply, then the end. */
+static struct hello_reply hear(struct peer *p)
+{
+    struct hello_reply reply;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_HELLO_REPLY);
+    assert_int_equal(p->header.request_id, 42);
+    assert_int_equal(message_read_hello_reply(&p->header, p->head, &reply), 0);
+    assert_false(peer_receive(p));
+    return reply;
+}
+
+/* Says it, and is told this before the end. */
+static struct hello_reply ask(struct fixture *f, const struct hello *hello)
+{
+    struct peer p = knock(f);
+    struct hello_reply reply;
+
+    say_hello(&p, hello);
+    reply = hear(&p);
+    peer_close(&p);
+    return reply;
+}
+
+/* Sends these bytes, and is told nothing. */
+static void assert_hung_up_on(struct fixture *f, const void *bytes, size_t n_bytes)
+{
+    struct peer p = knock(f);
+
+    peer_send_bytes(&p, bytes, n_bytes);
+    assert_false(peer_receive(&p));
+    peer_close(&p);
+}
+
+/* The same, and not because its time was over. */
+static void assert_hung_up_on_at_once(struct fixture *f, const void *bytes, size_t n_bytes)
+{
+    struct listener_counts counts;
+
+    assert_hung_up_on(f, bytes, n_bytes);
+    listener_count(f->listener, &counts);
+    assert_int_equal(counts.slow, 0);
+}
+
+/* The caller deinits it. */
+static struct bytes good_frame(void)
+{
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_hello(&frame, 42, &good_hello), 0);
+    return frame;
+}
+
+static struct listener_counts count(struct fixture *f)
+{
+    struct listener_counts counts;
+
+    listener_count(f->listener, &counts);
+    return counts;
+}
+
+static void a_good_guest_is_handed_on_with_its_socket(void **state)
+{
+    struct fixture f;
+    struct peer p;
+    char byte = 0;
+
+    (void)state;
+    set_up(&f);
+    p = knock(&f);
+    say_hello(&p, &good_hello);
+    while (!f.n_guests)
+        peer_turn(&p);
+    assert_int_equal(f.guest_request_id, 42);
+    assert_string_equal(f.guest.name, "peer");
+    assert_int_equal(write(f.guest_fd, "x", 1), 1);
+    assert_int_equal(read(p.fd, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    while (count(&f).greetings)
+        peer_turn(&p);
+    assert_int_equal(count(&f).accepted, 1);
+    assert_int_equal(count(&f).refused, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
+{
+    struct bytes frame = good_frame();
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = knock(&f);
+    for (size_t i = 0; i < bytes_len(&frame); i++) {
+        assert_int_equal(f.n_guests, 0);
+        peer_send_bytes(&p, bytes_front(&frame) + i, 1);
+        peer_turn(&p);
+    }
+    while (!f.n_guests)
+        peer_turn(&p);
+    bytes_deinit(&frame);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
+{
+    struct bytes frame = good_frame();
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    for (size_t n = 0; n < bytes_len(&frame); n++) {
+        p = knock(&f);
+        peer_send_bytes(&p, bytes_front(&frame), n);
+        shutdown(p.fd, SHUT_WR);
+        assert_false(peer_receive(&p));
+        peer_close(&p);
+    }
+    assert_int_equal(f.n_guests, 0);
+    while (count(&f).greetings)
+        uv_run(&f.loop, UV_RUN_ONCE);
+    bytes_deinit(&frame);
+    tear_down(&f);
+}
+
+static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
+{
+    struct hello_reply map = { .shards_per_node = 2, .map_id = 77, .n_nodes = 1 }, reply;
+    struct listener_config config = { .map = &map, .token = "secret" };
+    static const struct {
+        struct hello hello;
+        int status;
+        const char *word;
+    } cases[] = {
+        { { 1, 1, "worker", "secret", 0, 0, "", 0 }, 0, NULL },
+        { { 1, 1, "reader", "secret", 1, 77, "", 0 }, 0, NULL },
+        { { 0, 9, "operator", "secret", MESSAGE_SHARD_LISTENER, 0, "", 0 }, 0, NULL },
+        { { 1, 1, "worker", "secret", MESSAGE_SHARD_LISTENER, 0, "", 0 }, 0, NULL },
+        { { 2, 3, "worker", "secret", 0, 0, "", 0 }, PS_EVERSION, "versions 2 to 3" },
+        { { 0, 0, "worker", "secret", 0, 0, "", 0 }, PS_EVERSION, "versions" },
+        { { 1, 1, "worker", "", 0, 0, "", 0 }, PS_EGREETING, "none given" },
+        { { 1, 1, "worker", "secre", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secrets", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "Secret", 0, 0, "", 0 }, PS_EGREETING, "token" },
+        { { 1, 1, "worker", "secret", 0, 78, "", 0 }, PS_ECLUSTER, "--cluster" },
+        { { 1, 1, "worker", "secret", 2, 0, "", 0 }, PS_EGREETING, "found 2" },
+        { { 1, 1, "king", "secret", 0, 0, "", 0 }, PS_EGREETING, "king" },
+        { { 1, 1, "operator", "secret", 0, 0, "", 0 }, PS_EGREETING, "operator" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(listener_check_hello(&config, &cases[i].hello, &reply),
+                         cases[i].status);
+        assert_int_equal(reply.status, cases[i].status);
+        if (cases[i].word)
+            assert_non_null(strstr(reply.text, cases[i].word));
+    }
+}
+
+static void a_refusal_reaches_the_guest_before_the_end(void **state)
+{
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    hello.shard = 9;
+    reply = ask(&f, &hello);
+    assert_int_equal(reply.status, PS_EGREETING);
+    assert_non_null(strstr(reply.text, "shard: found 9"));
+    assert_int_equal(count(&f).refused, 1);
+    assert_int_equal(f.last_refusal, PS_EGREETING);
+    tear_down(&f);
+}
+
+static void bytes_behind_the_hello_and_other_first_words_are_refused(void **state)
+{
+    struct bytes frames[2] = { good_frame(), { 0 } };
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    assert_int_equal(message_write_beat(&frames[0], 43, 0), 0);
+    assert_int_equal(message_write_beat(&frames[1], 42, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        p = knock(&f);
+        peer_send(&p, &frames[i]);
+        assert_int_equal(hear(&p).status, PS_EGREETING);
+        peer_close(&p);
+    }
+    assert_int_equal(f.n_guests, 0);
+    assert_int_equal(count(&f).refused, 2);
+    tear_down(&f);
+}
+
+static void another_protocol_is_hung_up_on_at_once(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    assert_hung_up_on_at_once(&f, "GET", 3);
+    assert_int_equal(count(&f).malformed, 1);
+    tear_down(&f);
+}
+
+static void a_worker_at_the_listener_receives_the_shard_map_only(void **state)
+{
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    f.n_connections = 10;
+    reply = ask(&f, &hello);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.map_id, 77);
+    assert_string_equal(reply.nodes[0], "here:1");
+    assert_int_equal(f.n_guests, 0);
+    tear_down(&f);
+}
+
+static void a_full_house_says_so_to_all_but_operators(void **state)
+{
+    struct hello hello = good_hello;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.n_connections = 3;
+    assert_non_null(strstr(ask(&f, &hello).text, "--connections-max"));
+    snprintf(hello.role, sizeof hello.role, "operator");
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    while (!f.n_guests)
+        peer_turn(&p);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_crowd_beyond_what_can_be_told_so_is_hung_up_on(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    f.n_connections = 3 + LISTENER_HANDSHAKES_EXTRA;
+    assert_hung_up_on_at_once(&f, "", 0);
+    assert_int_equal(count(&f).refused, 1);
+    tear_down(&f);
+}
+
+static void a_guest_that_the_house_does_not_take_is_hung_up_on(void **state)
+{
+    struct bytes frame = good_frame();
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    f.guest_status = UV_EPIPE;
+    assert_hung_up_on_at_once(&f, bytes_front(&frame), bytes_len(&frame));
+    assert_int_equal(count(&f).refused, 1);
+    bytes_deinit(&frame);
+    tear_down(&f);
+}
+
+static void who_says_nothing_is_hung_up_on_when_the_time_is_over(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    listener_close(f.listener);
+    f.config.handshake_ms = 1;
+    assert_int_equal(listener_open(&f.config, &f.listener, NULL), 0);
+    assert_int_equal(listener_listen(f.listener, NULL), 0);
+    assert_hung_up_on(&f, "", 0);
+    assert_int_equal(count(&f).slow, 1);
+    assert_int_equal(f.last_refusal, UV_ETIMEDOUT);
+    tear_down(&f);
+}
+
+static void a_listener_closed_during_handshakes_frees_all(void **state)
+{
+    struct fixture f;
+    struct peer a, b;
+
+    (void)state;
+    set_up(&f);
+    a = knock(&f);
+    b = knock(&f);
+    while (count(&f).greetings < 2)
+        peer_turn(&a);
+    tear_down(&f);
+    peer_close(&a);
+    peer_close(&b);
+}
+
+static void a_port_in_use_is_refused_with_a_sentence(void **state)
+{
+    struct fixture f;
+    struct listener_config config;
+    struct listener *second;
+    struct err err;
+
+    (void)state;
+    set_up(&f);
+    config = f.config;
+    config.listen = listener_address(f.listener);
+    assert_int_equal(listener_open(&config, &second, &err), UV_EADDRINUSE);
+    assert_non_null(strstr(err.text, config.listen));
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_guest_is_handed_on_with_its_socket),
+        cmocka_unit_test(a_hello_that_comes_one_byte_at_a_time_is_understood),
+        cmocka_unit_test(a_hello_cut_off_at_any_byte_is_forgotten),
+        cmocka_unit_test(every_reason_to_refuse_has_its_status_and_sentence),
+        cmocka_unit_test(a_refusal_reaches_the_guest_before_the_end),
+        cmocka_unit_test(bytes_behind_the_hello_and_other_first_words_are_refused),
+        cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
+        cmocka_unit_test(a_worker_at_the_listener_receives_the_shard_map_only),
+        cmocka_unit_test(a_full_house_says_so_to_all_but_operators),
+        cmocka_unit_test(a_crowd_beyond_what_can_be_told_so_is_hung_up_on),
+        cmocka_unit_test(a_guest_that_the_house_does_not_take_is_hung_up_on),
+        cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),
+        cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
+        cmocka_unit_test(a_port_in_use_is_refused_with_a_sentence),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,298 @@
+/* What a service answers, and whom it lets wait. */
+#include "serving.h"
+
+static void send_push(struct peer *p, uint64_t seq)
+{
+    static const float gradient[DIM] = { 1, 2, 3, 4 };
+    static const uint64_t key = 7;
+    struct push push = {
+        .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true, .n_sections = 1
+    };
+    struct bytes frame = { 0 };
+    uint8_t keys[KEY_CODEC_BYTES_MAX];
+
+    push.sections[0] = (struct section){ .n_keys = 1,
+                                         .keys = keys,
+                                         .values = (const uint8_t *)gradient,
+                                         .value_bytes = sizeof gradient };
+    push.sections[0].key_bytes = key_codec_encode(&key, 1, keys);
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
+    peer_send(p, &frame);
+}
+
+static struct push_reply push(struct peer *p, uint64_t seq)
+{
+    send_push(p, seq);
+    return hear_push(p, seq);
+}
+
+static void send_pull(struct peer *p, uint64_t clock, uint64_t request_id)
+{
+    static const uint64_t key = 7;
+    struct pull pull = { .clock = clock, .n_sections = 1 };
+    struct bytes frame = { 0 };
+    uint8_t keys[KEY_CODEC_BYTES_MAX];
+
+    pull.sections[0] = (struct section){ .n_keys = 1, .keys = keys };
+    pull.sections[0].key_bytes = key_codec_encode(&key, 1, keys);
+    assert_int_equal(message_write_pull(&frame, request_id, &pull, NULL), 0);
+    peer_send(p, &frame);
+}
+
+static struct dispatch_counts count(struct fixture *f)
+{
+    struct dispatch_counts counts;
+
+    dispatch_count(f->dispatch, &counts);
+    return counts;
+}
+
+/* Rank 0 of two, a step ahead, with a table. */
+static struct peer worker_ahead(struct fixture *f)
+{
+    struct peer p = worker_of(f, 0);
+
+    (void)ask_table(&p, "t");
+    assert_int_equal(push(&p, 1).status, 0);
+    return p;
+}
+
+static void park_pull(struct peer *p)
+{
+    send_pull(p, 1, 60);
+    assert_int_equal(beat(p), 0);
+}
+
+static void a_pull_that_is_ahead_waits_while_later_requests_pass(void **state)
+{
+    static const float after[DIM] = { -1, -2, -3, -4 };
+    struct pull_reply reply;
+    struct fixture f;
+    struct peer fast, slow;
+
+    (void)state;
+    set_up(&f);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
+    assert_int_equal(count(&f).pulls.parked, 1);
+    assert_int_equal(push(&slow, 1).status, 0);
+    reply = hear_pull(&fast, 60);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.min_clock, 1);
+    assert_memory_equal(reply.sections[0].values, after, sizeof after);
+    assert_int_equal(count(&f).pulls.parked, 0);
+    assert_int_equal(count(&f).pulls.parked_total, 1);
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
+static void a_worker_that_leaves_lets_the_others_on(void **state)
+{
+    struct bytes frame = { 0 };
+    struct fixture f;
+    struct peer fast, slow;
+
+    (void)state;
+    set_up(&f);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
+    assert_int_equal(message_write_leave(&frame, 4, 0), 0);
+    peer_send(&slow, &frame);
+    assert_int_equal(hear_pull(&fast, 60).status, 0);
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
+static void parked_pulls_go_with_their_connection(void **state)
+{
+    struct fixture f;
+    struct peer fast;
+
+    (void)state;
+    set_up(&f);
+    fast = worker_ahead(&f);
+    for (uint64_t i = 0; i < PULL_HANDLER_PARKED_MAX; i++)
+        send_pull(&fast, 1, 60 + i);
+    assert_int_equal(beat(&fast), 0);
+    assert_int_equal(count(&f).pulls.parked, PULL_HANDLER_PARKED_MAX);
+    send_pull(&fast, 1, 99);
+    assert_true(hear_pull(&fast, 99).status < 0);
+    peer_close(&fast);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(count(&f).pulls.parked, 0);
+    tear_down(&f);
+}
+
+static void a_stopped_service_refuses_who_waits(void **state)
+{
+    struct fixture f;
+    struct peer fast;
+
+    (void)state;
+    set_up(&f);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
+    dispatch_stop(f.dispatch);
+    connection_set_close_all(&f.connections);
+    assert_int_equal(hear_pull(&fast, 60).status, PS_ESTOPPING);
+    assert_false(peer_receive(&fast));
+    peer_close(&fast);
+    tear_down(&f);
+}
+
+static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
+{
+    struct fixture f;
+    struct peer worker, reader;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    reader = client(&f, "reader");
+    ask_table(&worker, "t");
+    send_pull(&reader, 1000, 60);
+    assert_int_equal(hear_pull(&reader, 60).status, 0);
+    assert_int_equal(join_job(&reader, 0, 1).status, -EPERM);
+    assert_int_equal(push(&reader, 1).status, PS_ENOJOIN);
+    peer_close(&worker);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+static void a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock(void **state)
+{
+    struct fixture f;
+    struct peer p, other, again;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    other = client(&f, "worker");
+    again = client(&f, "worker");
+    assert_int_equal(ask_table(&p, "t"), 0);
+    assert_int_equal(join_job(&other, 1, 100).status, 0);
+    assert_int_equal(join_job(&p, 0, 100).status, 0);
+    send_push(&p, 2); /* the first is missing */
+    send_pull(&p, 2, 7);
+    assert_true(peer_receive(&p));
+    assert_int_equal(join_job(&again, 0, 100).clock, 0);
+    assert_int_equal(push(&again, 1).status, 0);
+    assert_int_equal(push(&again, 2).status, 0);
+    assert_int_equal(join_job(&again, 0, 100).clock, 2);
+    peer_close(&p);
+    peer_close(&other);
+    peer_close(&again);
+    tear_down(&f);
+}
+
+static void who_is_fenced_is_told_how_to_come_back(void **state)
+{
+    struct join_reply reply;
+    struct fixture f;
+    struct peer old, new;
+
+    (void)state;
+    set_up(&f);
+    old = client(&f, "worker");
+    new = client(&f, "worker");
+    assert_int_equal(ask_table(&old, "t"), 0);
+    assert_int_equal(join_job(&old, 0, 100).status, 0);
+    assert_int_equal(join_job(&new, 0, 200).status, 0);
+    assert_int_equal(push(&old, 1).status, PS_EFENCED);
+    assert_int_equal(beat(&old), PS_EFENCED);
+    assert_int_equal(shard_counters(f.shard)->pushes_fenced, 1);
+    reply = join_job(&old, 0, 150);
+    assert_int_equal(reply.status, PS_EFENCED);
+    assert_int_equal(reply.fenced_below, 201);
+    assert_int_equal(join_job(&old, 0, 201).status, 0);
+    peer_close(&old);
+    peer_close(&new);
+    tear_down(&f);
+}
+
+static void a_join_tells_of_a_refusal_that_was_missed(void **state)
+{
+    struct join_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker"); /* makes no table */
+    reply = join_job(&p, 0, 1);
+    assert_true(reply.status == 0 && reply.refused_seq == 0 && reply.refused_status == 0);
+    assert_int_equal(push(&p, 1).status, PS_ENOTABLE);
+    reply = join_job(&p, 0, 1);
+    assert_true(reply.status == 0 && reply.resumed);
+    assert_int_equal(reply.last_applied, 1);
+    assert_int_equal(reply.refused_seq, 1);
+    assert_int_equal(reply.refused_status, PS_ENOTABLE);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+#ifdef PS_FAULTS
+/* Whichever allocation fails, the client gets an answer or the end of the stream, and the
+ * next client is served. */
+static void every_allocation_that_fails_is_a_refusal(void **state)
+{
+    bool is_through = false;
+
+    (void)state;
+    for (long k = 0; !is_through; k++) {
+        struct fixture f;
+        struct peer fast, other;
+        bool is_open;
+
+        assert_true(k < 1000);
+        set_up(&f);
+        fast = client(&f, "worker");
+        other = client(&f, "worker");
+        ask_table(&fast, "t");
+        join_job(&fast, 0, 1);
+        join_job(&other, 1, 1);
+        send_push(&fast, 1);
+        send_pull(&fast, 1, 60);
+        memory_fail_after(k);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        is_through =
+            f.connections.first && count(&f).pulls.parked == 1 && count(&f).refused == 0;
+        memory_fail_after(-1);
+        is_open = f.connections.first && f.connections.first->next;
+        if (is_open) {
+            assert_true(peer_receive(&fast));
+            assert_int_equal(fast.header.type, FRAME_PUSH_REPLY);
+        }
+        push(&other, 1);
+        assert_int_equal(beat(&other), 0);
+        peer_close(&fast);
+        peer_close(&other);
+        tear_down(&f);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pull_that_is_ahead_waits_while_later_requests_pass),
+        cmocka_unit_test(a_worker_that_leaves_lets_the_others_on),
+        cmocka_unit_test(parked_pulls_go_with_their_connection),
+        cmocka_unit_test(a_stopped_service_refuses_who_waits),
+        cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
+        cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
+        cmocka_unit_test(who_is_fenced_is_told_how_to_come_back),
+        cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
+#ifdef PS_FAULTS
+        cmocka_unit_test(every_allocation_that_fails_is_a_refusal),
+#endif
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

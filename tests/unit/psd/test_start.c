@@ -1,0 +1,256 @@
+/* What a start is told is done once; what it is not made of is set aside; all shards are of one history. */
+#include "common/log_line.h"
+#include "tests/unit/psd/starts.h"
+
+/* --- told once --- */
+
+static void what_is_told_is_done_once_and_again_when_it_was_not_told_in_between(void **state)
+{
+    static const char *const at[] = { "data-dir", NODE_DIR, "at", "2", NULL };
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    must_start(&n, 2, at);
+    assert_holds(&n, 20);
+    assert_int_equal(newest_epoch(&n), 4);
+    train(&n, 20, 23);
+    assert_holds(&n, 23);
+    for (int i = 0; i < 2; i++)
+        must_start(&n, 2, at); /* by whoever restarts it */
+    assert_holds(&n, 23);
+    assert_int_equal(newest_epoch(&n), 4);
+    must_start(&n, 2, TOLD("at", "job:21")); /* something else */
+    assert_holds(&n, 21);
+    must_start(&n, 2, PLAIN);
+    must_start(&n, 2, TOLD("at", "job:21"));
+    assert_holds(&n, 21);
+    assert_true(newest_epoch(&n) > 5);
+    node_end(&n);
+}
+
+static void a_crash_behind_no_restore_does_not_begin_with_nothing_again(void **state)
+{
+    static const char *const told[] = { "data-dir", NODE_DIR, "no-restore", "yes", NULL };
+    struct node n;
+
+    (void)state;
+    make(&n, 1);
+    must_start(&n, 1, told);
+    n.epoch = newest_epoch(&n);
+    node_start(&n);
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 3);
+    node_die(&n);
+    must_start(&n, 1, told);
+    assert_holds(&n, 3);
+    node_end(&n);
+}
+
+static void nor_does_one_behind_restore_from_elsewhere(void **state)
+{
+    static const char *const told[] = { "data-dir", "own", "restore", NODE_DIR, NULL };
+    struct shard *one;
+    struct node n;
+    struct err err;
+
+    (void)state;
+    make(&n, 2);
+    assert_int_equal(n.files.ops.mkdir(n.files.ops.state, "own"), 0);
+    must_start(&n, 1, told);
+    train(&n, N_STEPS, N_STEPS + 5); /* goes on elsewhere: not ours any more */
+    must_start(&n, 1, told);
+    assert_int_equal(node_collect(&n, "own", NULL, &one, &err), 0);
+    assert_steps(one, "job", N_STEPS);
+    shard_free(one);
+    node_end(&n);
+}
+
+/* The layout changes while the configuration still tells it. */
+static void what_was_done_stays_done_in_another_layout(void **state)
+{
+    static const char *const at[] = { "data-dir", NODE_DIR, "at", "2", NULL };
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    must_start(&n, 2, at);
+    train(&n, 20, 23);
+    for (uint32_t n_shards = 3; n_shards > 0; n_shards--) {
+        must_start(&n, n_shards, at);
+        must_start(&n, n_shards, at);
+        assert_holds(&n, 23);
+    }
+    node_end(&n);
+}
+
+static void where_it_cannot_be_known_whether_it_was_done_it_is_refused(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 1);
+    must_start(&n, 1, TOLD("at", "2"));
+    node_damage(crash_files_at(&n.files, NODE_DIR "/log/00000000000000000004/BEGINNING"));
+    must_refuse(&n, 1, TOLD("at", "2"), PS_ECORRUPT, "BEGINNING");
+    must_start(&n, 1, PLAIN);
+    assert_holds(&n, 20);
+    node_end(&n);
+}
+
+/* --- set aside --- */
+
+static void a_start_from_an_older_checkpoint_sets_the_newer_ones_aside(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    must_start(&n, 2, TOLD("at", "1"));
+    assert_holds(&n, 10);
+    assert_true(is_there(&n, 1, "") && is_there(&n, 4, ""));
+    assert_true(is_there(&n, 2, ".aside") && is_there(&n, 3, ".aside"));
+    assert_false(is_there(&n, 2, "") || is_there(&n, 3, ""));
+    n.epoch = 4;
+    node_start(&n);
+    for (int i = 0; i < 4; i++)
+        node_save(&n, 2); /* they take no places of those that are kept, */
+    node_die(&n);
+    timeline_remove_unused(&n.files.ops, NODE_DIR, 4);
+    assert_true(is_there(&n, 7, "") && is_there(&n, 8, "") && !is_there(&n, 1, ""));
+    assert_true(is_there(&n, 2, ".aside") && is_there(&n, 3, ".aside"));
+    /* and have their log: with its names back, it is what it was. */
+    assert_int_equal(n.files.ops.rename(n.files.ops.state,
+                                        NODE_DIR "/checkpoints/00000000000000000003.aside",
+                                        NODE_DIR "/checkpoints/00000000000000000003"),
+                     0);
+    must_start(&n, 2, TOLD("at", "3"));
+    assert_holds(&n, 25);
+    node_end(&n);
+}
+
+static void a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 1);
+    must_start(&n, 1, TOLD("no-restore", "yes"));
+    for (uint64_t number = 1; number <= 3; number++)
+        assert_true(is_there(&n, number, ".aside"));
+    node_end(&n);
+    node_begin(&n, 1); /* never a checkpoint */
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 5);
+    node_die(&n);
+    must_start(&n, 1, TOLD("no-restore", "yes"));
+    assert_true(crash_files_is_there(&n.files, NODE_DIR "/log/00000000000000000000/LEFT"));
+    timeline_remove_unused(&n.files.ops, NODE_DIR, 1);
+    assert_non_null(crash_files_at(
+        &n.files, NODE_DIR "/log/00000000000000000000/shard-000/00000000000000000001.psl"));
+    node_end(&n);
+}
+
+/* --keep 2 with a damaged one would be one. */
+static void a_checkpoint_that_is_found_damaged_is_set_aside(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    node_damage(node_part(&n, 3, 1));
+    must_start(&n, 2, PLAIN);
+    assert_holds(&n, N_STEPS);
+    assert_true(is_there(&n, 3, ".aside") && is_there(&n, 2, "") && is_there(&n, 1, ""));
+    node_end(&n);
+}
+
+/* Of one shard alone, whose log is whole: the other's was cut, as it needs no more than that checkpoint. */
+static void a_checkpoint_stays_that_another_shard_needs(void **state)
+{
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 2);
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 10);
+    node_save(&n, 1);
+    node_die(&n);
+    assert_non_null(crash_files_at(
+        &n.files, NODE_DIR "/log/00000000000000000000/shard-000/00000000000000000001.psl"));
+    assert_null(crash_files_at(&n.files, NODE_DIR
+                               "/log/00000000000000000000/shard-001/00000000000000000001.psl"));
+    node_damage(node_part(&n, 1, 0));
+    must_start(&n, 2, PLAIN);
+    must_start(&n, 2, PLAIN);
+    assert_holds(&n, 10);
+    assert_true(is_there(&n, 1, ""));
+    node_end(&n);
+}
+
+static void another_layout_sets_nothing_aside(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    must_start(&n, 1, PLAIN);
+    assert_holds(&n, N_STEPS);
+    for (uint64_t number = 1; number <= 4; number++)
+        assert_true(is_there(&n, number, ""));
+    node_end(&n);
+}
+
+/* --- one history --- */
+
+/* A checkpoint of a new epoch in which nothing has happened yet: half of it is damaged. */
+static void all_shards_are_of_one_epoch(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    must_start(&n, 2, TOLD("at", "2"));
+    node_damage(node_part(&n, 4, 0));
+    must_refuse(&n, 2, PLAIN, PS_ECORRUPT, "checkpoint 4");
+    must_refuse(&n, 2, TOLD("at", "job:20"), PS_ECORRUPT, "checkpoint 4");
+    must_start(&n, 2, TOLD("at", "1"));
+    assert_holds(&n, 10);
+    node_end(&n);
+}
+
+static void a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    node_start(&n);
+    node_stop(&n, 5);
+    node_damage(node_part(&n, 4, 1));
+    must_start(&n, 3, PLAIN);
+    assert_holds(&n, N_STEPS);
+    node_end(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_told_is_done_once_and_again_when_it_was_not_told_in_between),
+        cmocka_unit_test(a_crash_behind_no_restore_does_not_begin_with_nothing_again),
+        cmocka_unit_test(nor_does_one_behind_restore_from_elsewhere),
+        cmocka_unit_test(what_was_done_stays_done_in_another_layout),
+        cmocka_unit_test(where_it_cannot_be_known_whether_it_was_done_it_is_refused),
+        cmocka_unit_test(a_start_from_an_older_checkpoint_sets_the_newer_ones_aside),
+        cmocka_unit_test(a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone),
+        cmocka_unit_test(a_checkpoint_that_is_found_damaged_is_set_aside),
+        cmocka_unit_test(a_checkpoint_stays_that_another_shard_needs),
+        cmocka_unit_test(another_layout_sets_nothing_aside),
+        cmocka_unit_test(all_shards_are_of_one_epoch),
+        cmocka_unit_test(a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as psd does */
+    assert_int_equal(log_line_set_level("error"), 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

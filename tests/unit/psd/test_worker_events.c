@@ -1,0 +1,143 @@
+/* Each coming and going of a worker is one line, whatever else the reports say. */
+#include "server/worker_events.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct lines {
+    uint32_t n;
+    enum log_line_level level;
+    char last[320];
+};
+
+static void take(void *arg, enum log_line_level level, const char *line)
+{
+    struct lines *lines = arg;
+
+    lines->n++;
+    lines->level = level;
+    snprintf(lines->last, sizeof lines->last, "%s", line);
+}
+
+static struct stats_worker worker(const char *job, uint32_t rank, enum worker_state state)
+{
+    struct stats_worker w = { .rank = rank, .state = state, .incarnation = 7, .clock = 12 };
+
+    snprintf(w.job, sizeof w.job, "%s", job);
+    snprintf(w.name, sizeof w.name, "psworker host:%u", rank);
+    return w;
+}
+
+static void look(struct worker_events *c, struct stats_worker *workers, uint32_t n)
+{
+    worker_events_update(c, &(struct shard_report){ .workers = workers, .n_workers = n });
+}
+
+static void who_joins_leaves_dies_or_never_comes_is_told_once(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w[2] = { worker("ctr", 0, WORKER_LIVE),
+                                 worker("ctr", 1, WORKER_EXPECTED) };
+
+    (void)state;
+    enter_main();
+    look(c, w, 2);
+    assert_int_equal(lines.n, 1);
+    assert_int_equal(lines.level, LOG_LINE_LEVEL_INFO);
+    assert_string_equal(lines.last,
+                        "job ctr: worker 0 has joined (psworker host:0), now at clock 12");
+    w[0].clock = 40;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 1);
+    w[1].state = WORKER_LOST;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
+    assert_non_null(strstr(lines.last, "worker 1 has not come within the join timeout"));
+    w[0].state = WORKER_DEAD;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "(psworker host:0) is declared dead, at clock 40"));
+    w[0].state = WORKER_LIVE;
+    w[0].incarnation = 8;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 4);
+    w[0].state = WORKER_LEFT;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 5);
+    assert_string_equal(lines.last, "job ctr: worker 0 has left, at clock 40");
+    worker_events_free(c);
+    worker_events_free(NULL);
+}
+
+static void reports_in_another_order_and_with_other_jobs_tell_nothing_twice(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker one[2] = { worker("a", 0, WORKER_LIVE), worker("b", 0, WORKER_LIVE) };
+    struct stats_worker other[3] = { one[1], worker("c", 0, WORKER_LIVE), one[0] };
+
+    (void)state;
+    enter_main();
+    look(c, one, 2);
+    assert_int_equal(lines.n, 2);
+    look(c, other, 3);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "job c:"));
+    look(c, other, 0);
+    assert_int_equal(lines.n, 3);
+    worker_events_free(c);
+}
+
+/* A process that was killed and is back before the next report. */
+static void another_incarnation_in_the_same_place_is_another_worker(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w = worker("a", 3, WORKER_LIVE);
+
+    (void)state;
+    enter_main();
+    look(c, &w, 1);
+    w.incarnation++;
+    look(c, &w, 1);
+    assert_int_equal(lines.n, 2);
+    worker_events_free(c);
+}
+
+/* psd is started again: its membership holds ends that were logged before. */
+static void who_had_ended_before_the_start_is_not_told_again(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w[2] = { worker("a", 0, WORKER_DEAD), worker("a", 1, WORKER_LOST) };
+
+    (void)state;
+    enter_main();
+    look(c, w, 2);
+    assert_int_equal(lines.n, 0);
+    w[0].state = WORKER_LIVE;
+    w[0].incarnation++;
+    look(c, w, 2);
+    w[0].state = WORKER_DEAD;
+    look(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    worker_events_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_joins_leaves_dies_or_never_comes_is_told_once),
+        cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
+        cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
+        cmocka_unit_test(who_had_ended_before_the_start_is_not_told_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

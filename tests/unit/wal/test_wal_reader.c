@@ -1,0 +1,234 @@
+/* A log of which any byte may be anything. */
+#include "tests/unit/wal/fixture.h"
+
+#define N_RECORDS 40u
+
+/* A closed log of three or more segments, a block for each few records. */
+static void make(struct crash_files *c, enum wal_durability durability)
+{
+    struct wal_writer_config config = fixture_config(&c->ops, durability);
+    struct fixture_log l;
+
+    crash_files_init(c);
+    config.segment_bytes = 1800;
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    while (l.queue.next_number <= N_RECORDS) {
+        assert_int_equal(fixture_append(&l), 0);
+        if (l.queue.next_number % 3 == 0)
+            fixture_work(&l);
+    }
+    fixture_work(&l);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+    assert_true(wal_writer_progress(l.writer)->n_segments >= 3);
+    fixture_free(&l);
+}
+
+static struct crash_inode *segment_at(struct crash_files *c, size_t i, size_t *ret_n)
+{
+    struct wal_segments all;
+    char path[WAL_PATH_MAX];
+    struct crash_inode *file;
+
+    assert_int_equal(wal_segment_list(&c->ops, LOG_DIR, &all, NULL), 0);
+    *ret_n = all.n;
+    assert_int_equal(wal_segment_path(LOG_DIR, all.firsts[i], path, NULL), 0);
+    file = crash_files_at(c, path);
+    free(all.firsts);
+    return file;
+}
+
+/* fixture_read() holds that what is read is a prefix of what was written. */
+static struct wal_end read_all(struct crash_files *c)
+{
+    struct wal_end end = { 0 };
+    int status = fixture_read(&c->ops, 1, &end);
+
+    assert_true(status == 0 || status == PS_ECLUSTER);
+    assert_int_equal(crash_files_n_open(c), 0);
+    c->n_opens = 0; /* thousands of reads: the table of opens begins anew */
+    return end;
+}
+
+static void flip(struct crash_files *c, struct crash_inode *file, size_t i, uint8_t mask,
+                 size_t segment, size_t n_segments)
+{
+    struct wal_end end;
+
+    file->bytes[i] ^= mask;
+    end = read_all(c);
+    file->bytes[i] ^= mask;
+    /* Seen; and where it is not the sign of the log's end itself, known for damage. */
+    if (end.verdict == WAL_CLEAN)
+        fail_msg("segment %zu, byte %zu, mask %x: not seen", segment, i, mask);
+    if (segment + 1 < n_segments || i + WAL_BLOCK_HEADER_BYTES < file->n_bytes) {
+        if (end.verdict != WAL_DAMAGED)
+            fail_msg("segment %zu, byte %zu, mask %x: %s", segment, i, mask, end.text);
+        assert_true(end.last < N_RECORDS);
+        assert_true(strstr(end.text, ".psl") && strstr(end.text, "byte "));
+    } else {
+        assert_int_equal(end.verdict, WAL_TORN);
+        assert_int_equal(end.last, N_RECORDS);
+    }
+}
+
+static void every_flipped_byte_of_a_closed_log_is_damage(void **state)
+{
+    struct crash_files c;
+    size_t n_segments = 1;
+
+    (void)state;
+    make(&c, WAL_FSYNC);
+    for (size_t s = 0; s < n_segments; s++) {
+        struct crash_inode *file = segment_at(&c, s, &n_segments);
+
+        for (size_t i = 0; i < file->n_bytes; i++)
+            flip(&c, file, i, (uint8_t)(1u << (i + s) % 8), s, n_segments);
+    }
+    assert_int_equal(read_all(&c).verdict, WAL_CLEAN);
+    crash_files_deinit(&c);
+}
+
+static void every_cut_in_the_last_segment_is_a_torn_tail_and_before_it_damage(void **state)
+{
+    struct crash_files c;
+    size_t n_segments = 1;
+
+    (void)state;
+    make(&c, WAL_ASYNC);
+    for (size_t s = 0; s < n_segments; s++) {
+        struct crash_inode *file = segment_at(&c, s, &n_segments);
+        const size_t whole = file->n_bytes;
+        uint64_t last = 0;
+
+        for (file->n_bytes = 0; file->n_bytes < whole; file->n_bytes++) {
+            struct wal_end end = read_all(&c);
+
+            assert_true(end.last >= last);
+            last = end.last;
+            if (s + 1 < n_segments) {
+                assert_int_equal(end.verdict, WAL_DAMAGED);
+            } else {
+                assert_true(end.verdict == WAL_TORN || end.verdict == WAL_CLEAN);
+                assert_true(end.offset <= file->n_bytes);
+            }
+        }
+        assert_true(last > 0);
+    }
+    crash_files_deinit(&c);
+}
+
+static void a_missing_segment_is_damage(void **state)
+{
+    struct crash_files c;
+    struct wal_segments all;
+    struct wal_end end;
+    char path[WAL_PATH_MAX];
+
+    (void)state;
+    make(&c, WAL_FSYNC);
+    assert_int_equal(wal_segment_list(&c.ops, LOG_DIR, &all, NULL), 0);
+    assert_int_equal(wal_segment_path(LOG_DIR, all.firsts[1], path, NULL), 0);
+    assert_int_equal(c.ops.unlink(&c, path), 0);
+    end = read_all(&c);
+    assert_int_equal(end.verdict, WAL_DAMAGED);
+    assert_int_equal(end.last, all.firsts[1] - 1);
+    assert_non_null(strstr(end.text, "records are missing"));
+    assert_int_equal(end.n_unread, all.n - 2);
+    free(all.firsts);
+    crash_files_deinit(&c);
+}
+
+/* Runs of bytes from elsewhere, zeros, noise: whatever comes, the prefix is whole. */
+static void random_damage_never_harms_and_never_invents(void **state)
+{
+    struct crash_files c;
+    size_t n_segments;
+    uint32_t n_seen = 0;
+
+    (void)state;
+    make(&c, WAL_ASYNC);
+    (void)segment_at(&c, 0, &n_segments);
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        size_t s = hash_mix2(seed, 1) % n_segments, n, at, from;
+        struct crash_inode *file = segment_at(&c, s, &n);
+        uint8_t *saved = malloc(file->n_bytes);
+        const size_t whole = file->n_bytes;
+
+        memcpy(saved, file->bytes, whole);
+        n = 1 + hash_mix2(seed, 2) % 400;
+        n = n < whole ? n : whole;
+        at = hash_mix2(seed, 3) % (whole - n + 1);
+        from = hash_mix2(seed, 4) % (whole - n + 1);
+        for (size_t i = 0; i < n; i++)
+            file->bytes[at + i] = seed % 3 == 0   ? saved[from + i]
+                                  : seed % 3 == 1 ? 0
+                                                  : (uint8_t)hash_mix2(seed, i);
+        if (seed % 5 == 0)
+            file->n_bytes = hash_mix2(seed, 6) % whole;
+        n_seen += read_all(&c).verdict != WAL_CLEAN;
+        memcpy(file->bytes, saved, whole);
+        file->n_bytes = whole;
+        free(saved);
+    }
+    assert_true(n_seen > 1600);
+    crash_files_deinit(&c);
+}
+
+static void a_damaged_log_is_not_written_to(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = fixture_config(&c.ops, WAL_FSYNC);
+    size_t n_segments;
+
+    (void)state;
+    make(&c, WAL_FSYNC);
+    segment_at(&c, 0, &n_segments)->bytes[200] ^= 1;
+    assert_int_equal(fixture_reopen(&l, &config), PS_ECORRUPT);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
+/* A worker chooses what is in a push: also bytes that are a block elsewhere. */
+static void a_block_inside_of_a_push_is_no_block(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    struct wal_end end;
+    const struct wal_writer_config config = fixture_config(&c.ops, WAL_FSYNC);
+    uint8_t forged[WAL_BLOCK_HEADER_BYTES + 8] = { 0 };
+    struct push push = { .seq = 1, .n_sections = 1 };
+    struct wal_record r = { .event = { .type = SHARD_EVENT_PUSH,
+                                       .push = { { "abc", 0, 1 }, &push, 0 } } };
+    struct crash_inode *file;
+    size_t n;
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    wal_block_seal_end(forged, 0, 999, 998); /* it knows all but the segment's crc */
+    push.sections[0] = (struct section){ .values = forged, .value_bytes = sizeof forged };
+    assert_int_equal(wal_queue_reserve(&l.queue, wal_record_bytes(&r)), 0);
+    (void)wal_queue_append(&l.queue, &r, 0);
+    fixture_work(&l);
+    file = segment_at(&c, 0, &n);
+    file->bytes[WAL_SEGMENT_HEADER_BYTES] ^= 1; /* the block around it is torn */
+    assert_int_equal(fixture_read(&c.ops, 1, &end), 0);
+    assert_int_equal(end.verdict, WAL_TORN);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_flipped_byte_of_a_closed_log_is_damage),
+        cmocka_unit_test(every_cut_in_the_last_segment_is_a_torn_tail_and_before_it_damage),
+        cmocka_unit_test(a_missing_segment_is_damage),
+        cmocka_unit_test(random_damage_never_harms_and_never_invents),
+        cmocka_unit_test(a_damaged_log_is_not_written_to),
+        cmocka_unit_test(a_block_inside_of_a_push_is_no_block),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

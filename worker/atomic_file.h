@@ -1,0 +1,28 @@
+/*
+ * The file that a command writes its answer to: whole or not at all. What stood there stays until all has been
+ * written, as PATH.part, which then takes its name; a failure removes the part. What is no plain file (a FIFO,
+ * a device, /dev/stdout and whatever else lies below /dev and /proc) cannot be replaced and is written directly,
+ * and "-" is stdout.
+ */
+#ifndef WORKER_ATOMIC_FILE_H
+#define WORKER_ATOMIC_FILE_H
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "common/status.h"
+
+struct atomic_file {
+    FILE *stream;             /* to write to; owned, unless it is stdout */
+    char path[PATH_MAX];      /* behind all links */
+    char part[PATH_MAX + 8u]; /* "": written directly */
+};
+
+/* A negative errno, and a sentence, when the file or its part cannot be made; nothing is left to close then. */
+int atomic_file_open(const char *path, struct atomic_file *ret, struct err *err) MUST_CHECK;
+
+/* status: how the writing went. 0: the file gets its name; else, or if that fails, the part is removed. Returns
+ * status, or what failed here. */
+int atomic_file_close(struct atomic_file *o, int status, struct err *err) MUST_CHECK;
+
+#endif

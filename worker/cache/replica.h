@@ -1,0 +1,89 @@
+/*
+ * A copy of some rows of all shards, in this process: one server/core shard for each shard of the
+ * servers, which gets the bytes that the server's shard gets. The same code then applies the same
+ * pushes to the same row and state, so a row of the copy has the bits that a pull would bring.
+ *
+ *     pulled with state -> in the copy: every push changes it here, too -> evicted
+ *
+ * A push makes no rows here: what is missing stays missing until it is pulled. Rows of the copy may be
+ * read any number of times, in any codec.
+ *
+ * The copy is exact as long as nobody else pushes, no server refuses a row for want of memory, and no
+ * row is admitted late or expires. The owner (param_store_exact_cache.c) checks this with coherence.h
+ * and the step counts that the servers send.
+ */
+#ifndef WORKER_CACHE_REPLICA_H
+#define WORKER_CACHE_REPLICA_H
+
+#include "common/thread_role.h"
+#include "proto/section.h"
+#include "worker/client/ps_types.h"
+
+struct replica;
+struct request;
+
+struct replica_options {
+    uint32_t n_shards;
+    enum table_spec_mode mode; /* of the job */
+    uint64_t max_bytes;        /* of rows of sparse tables; each shard gets an equal part */
+    uint32_t n_turns; /* rows wanted or pushed to in the last n_turns turns are not evicted */
+};
+
+struct replica *replica_new(const struct replica_options *options);
+void replica_free(struct replica *r) ON_SHARD;
+
+/* The store's table number `table`: 0, 1, 2 ... in turn. */
+int replica_add_table(struct replica *r, uint32_t table, const struct table_spec *spec,
+                      struct err *err) ON_SHARD MUST_CHECK;
+/* Can rows of the table be copied? Not if they are admitted late or expire. */
+bool replica_covers(const struct replica *r, uint32_t table);
+const struct table_spec *replica_spec(const struct replica *r, uint32_t table);
+
+/* Removes every row and step count, and clears the filter of evicted keys; tables stay. Answers to
+ * pulls that were sent before must not be received. */
+int replica_clear(struct replica *r, struct err *err) ON_SHARD MUST_CHECK;
+
+/* A turn begins. Each push begins one, too. */
+void replica_turn(struct replica *r) ON_SHARD;
+
+/* Writes those of the ascending keys that are missing to ret_keys (which may be `keys`), and returns
+ * how many; the others count as wanted in this turn. A key that no server can have a row for is made
+ * here: its table was empty when the first answer came, and the row was never evicted. */
+uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
+                         uint64_t *ret_keys) ON_SHARD;
+
+/* The step count of the shard's table after the pushes given to this replica. To be noted when a pull
+ * is sent, for replica_receive(). */
+uint64_t replica_n_pushes(const struct replica *r, uint32_t shard, uint32_t table) ON_SHARD;
+
+/* Adds one shard's answer to a section with state: the rows of keys[numbers[0 .. n)]. The first answer
+ * of a table brings its step count. `n_pushes`: when the pull was sent. *ret_flags:
+ * SECTION_STATE_LIMITED.
+ *
+ *     PS_ECOUNT   the answer has the wrong length
+ *     PS_ESEQ     the shard's step count differs: others have pushed, or it has lost pushes
+ *     -ENOMEM */
+int replica_receive(struct replica *r, const struct ps_pull_section *section, uint64_t n_pushes,
+                    uint32_t shard, const uint32_t *numbers, uint32_t n, const uint8_t *values,
+                    size_t value_bytes, uint8_t *ret_flags) ON_SHARD MUST_CHECK;
+
+/* Fills the dsts, in the sections' codecs. No row is missing. */
+int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err) ON_SHARD MUST_CHECK;
+
+/* One shard's push, with the store's numbers of tables. A push that the shard refuses is refused here,
+ * too: no error. *ret_n_versions: by how much it raises the server's version (struct ps_tap).
+ * *ret_left_out: rows of it that are missing here. -ENOMEM. */
+int replica_push(struct replica *r, uint32_t shard, const struct request *push,
+                 uint64_t *ret_n_versions, uint64_t *ret_left_out) ON_SHARD MUST_CHECK;
+
+/* Was a row of this key here, and evicted? A Bloom filter answers: rarely true of another key. */
+bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key);
+/* Adds the key to the filter. (Evictions do so themselves; for tests.) */
+void replica_note_evicted(struct replica *r, uint32_t table, uint64_t key);
+
+uint64_t replica_n_rows(const struct replica *r) ON_SHARD;
+/* Of rows, index included. */
+uint64_t replica_bytes(const struct replica *r) ON_SHARD;
+
+#endif

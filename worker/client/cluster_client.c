@@ -1,0 +1,567 @@
+#include "worker/client/cluster_client.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include "worker/client/discovery.h"
+#include "worker/client/shard_link.h"
+
+#define CONNECT_MIN_MS 1000u
+#define RANDOM_RANGE 1000u /* of what two processes of one rank add to their incarnations */
+
+/* Written by the network thread, read by any. */
+struct counters {
+    _Atomic uint64_t bytes_in, bytes_out, rows_refused, reconnects, resent_pushes, rejoins,
+        min_clock, staleness_max, foreign;
+};
+
+/* One shard of the cluster. */
+struct member {
+    struct shard_link *link; /* owned */
+    struct address address;
+    bool joined;    /* in this epoch */
+    bool has_table; /* of the table under way */
+    uint64_t min_clock;
+    struct cluster_client_version version;
+};
+
+struct cluster_client {
+    struct channel_loop *channels;    /* borrowed */
+    const struct ps_options *options; /* borrowed */
+    struct client_state *state;       /* borrowed */
+    struct discovery *discovery;      /* owned; NULL once the links are made */
+    struct member *members; /* owned; good for reading from any thread once the state is open */
+    uint32_t n_shards, n_joined;
+    uint64_t now_ms, started_ms, epoch, clock, pull_id;
+    struct ps_origin origin; /* its incarnation is the one that counts */
+    struct cluster_client_fences fences;
+    bool failed;
+    struct counters counters;
+};
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static void notice(void *owner, const char *sentence)
+{
+    struct cluster_client *cluster = owner;
+
+    if (cluster->options->on_notice)
+        cluster->options->on_notice(cluster->options->notice_arg, sentence);
+}
+
+/* Nothing goes on from here; the links are freed at the next tick, as one of them may be the
+ * caller. */
+static void fail(struct cluster_client *cluster, int status, const char *sentence)
+{
+    cluster->failed = true;
+    client_state_fail(cluster->state, status, sentence);
+}
+
+static void set_clock(struct cluster_client *cluster, uint64_t clock)
+{
+    uint32_t i;
+
+    if (clock <= cluster->clock)
+        return;
+    cluster->clock = clock;
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_set_clock(cluster->members[i].link, clock);
+}
+
+/* ---- fencing ---- */
+
+uint32_t cluster_client_count_fence(struct cluster_client_fences *f, uint64_t now_ms)
+{
+    uint32_t n_recent = 1, i;
+
+    for (i = 0; i < CLUSTER_CLIENT_FENCES_MAX && i < f->n; i++)
+        n_recent += now_ms - f->at_ms[i] < CLUSTER_CLIENT_FENCES_MS;
+    f->at_ms[f->n++ % CLUSTER_CLIENT_FENCES_MAX] = now_ms;
+    return n_recent;
+}
+
+uint32_t cluster_client_rejoin_delay_ms(uint32_t n)
+{
+    return n > 1 ? 50u << (n - 1) : 0;
+}
+
+uint64_t cluster_client_next_incarnation(uint64_t own, uint64_t fenced_below, uint64_t unix_ms,
+                                         uint64_t random)
+{
+    uint64_t next = own < UINT64_MAX ? own + 1 : own;
+
+    if (unix_ms > next && unix_ms >= fenced_below)
+        return unix_ms;
+    if (fenced_below > next)
+        next = fenced_below;
+    return next < UINT64_MAX - RANDOM_RANGE ? next + random % RANDOM_RANGE : next;
+}
+
+/* ---- events of the links ---- */
+
+static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
+{
+    struct cluster_client *cluster = owner;
+    struct member *m = &cluster->members[shard];
+
+    set_clock(cluster, joined->clock);
+    if (m->joined)
+        return;
+    m->joined = true;
+    if (++cluster->n_joined == cluster->n_shards)
+        client_state_joined(cluster->state, cluster->clock);
+}
+
+static void on_pushed(void *owner, uint32_t shard, const struct request *push,
+                      const struct push_reply *reply)
+{
+    struct cluster_client *cluster = owner;
+    char text[512];
+
+    count(&cluster->counters.rows_refused, reply->rows_refused);
+    count(&cluster->counters.foreign,
+          cluster_client_version_pushed(&cluster->members[shard].version,
+                                        reply->status ? 0 : push->n_versions, reply->version));
+    if (reply->status) {
+        snprintf(text, sizeof text,
+                 "shard %u at %s refused push %" PRIu64 " of clock %" PRIu64 ": %s", shard,
+                 cluster->members[shard].address.text, push->seq, push->clock,
+                 reply->text[0] ? reply->text : status_text(reply->status));
+        client_state_refuse(cluster->state, reply->status, text);
+    }
+    client_state_ack(cluster->state, shard, push->seq, bytes_len(&push->bytes));
+}
+
+/* Copies the answer to where the trainer's thread will read it. */
+static void copy_answer(struct client_state_answer *a, const struct pull_reply *reply)
+{
+    size_t n_bytes = 0;
+    uint8_t *dst;
+    uint32_t i;
+
+    a->reply = *reply;
+    for (i = 0; i < reply->n_sections; i++)
+        n_bytes += reply->sections[i].value_bytes;
+    bytes_consume(&a->body, bytes_len(&a->body));
+    dst = bytes_reserve(&a->body, n_bytes);
+    if (!dst) {
+        a->reply.status = -ENOMEM;
+        a->reply.n_sections = 0;
+        return;
+    }
+    for (i = 0; i < reply->n_sections; i++) {
+        a->reply.sections[i].values = dst;
+        if (reply->sections[i].value_bytes)
+            memcpy(dst, reply->sections[i].values, reply->sections[i].value_bytes);
+        dst += reply->sections[i].value_bytes;
+    }
+    bytes_commit(&a->body, n_bytes);
+}
+
+static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
+                      const struct pull_reply *reply)
+{
+    struct cluster_client *cluster = owner;
+    uint64_t ahead = pull->clock > reply->min_clock ? pull->clock - reply->min_clock : 0;
+
+    if (!reply->status && !cluster->options->reader &&
+        ahead > atomic_load_explicit(&cluster->counters.staleness_max, memory_order_relaxed))
+        atomic_store_explicit(&cluster->counters.staleness_max, ahead, memory_order_relaxed);
+    if (!reply->status)
+        cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
+    if (!client_state_is_current_pull(cluster->state, cluster->pull_id))
+        return;
+    copy_answer(&cluster->state->answers[shard], reply);
+    client_state_answered(cluster->state, cluster->pull_id, shard);
+}
+
+static void on_table(void *owner, uint32_t shard, uint32_t table,
+                     const struct table_reply *reply)
+{
+    struct cluster_client *cluster = owner;
+
+    (void)table; /* one is under way at a time */
+    if (cluster->members[shard].has_table)
+        return;
+    cluster->members[shard].has_table = true;
+    client_state_table_answered(cluster->state, reply);
+}
+
+static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
+{
+    struct cluster_client *cluster = owner;
+    uint64_t incarnation = cluster->origin.incarnation;
+    uint32_t i, n_fenced = cluster_client_count_fence(&cluster->fences, cluster->now_ms);
+    char text[512];
+
+    if (n_fenced > CLUSTER_CLIENT_FENCES_MAX) {
+        snprintf(text, sizeof text,
+                 "shard %u at %s declares worker %u of job %s dead again and again: is another "
+                 "process running with the same rank?",
+                 shard, cluster->members[shard].address.text, cluster->options->rank,
+                 cluster->options->job);
+        fail(cluster, PS_EFENCED, text);
+        return;
+    }
+    if (cluster->clock < cluster->origin.next_clock)
+        cluster->clock = cluster->origin.next_clock;
+    cluster->origin =
+        (struct ps_origin){ .incarnation = cluster_client_next_incarnation(
+                                incarnation, fenced_below, clock_unix_ms(), uv_hrtime()) };
+    incarnation = cluster->origin.incarnation;
+    cluster->epoch = client_state_rejoin(cluster->state, incarnation);
+    cluster->n_joined = 0;
+    count(&cluster->counters.rejoins, 1);
+    snprintf(
+        text, sizeof text,
+        "shard %u at %s had declared this worker dead: joining again as incarnation %" PRIu64,
+        shard, cluster->members[shard].address.text, incarnation);
+    notice(cluster, text);
+    for (i = 0; i < cluster->n_shards; i++) {
+        cluster->members[i].joined = false;
+        shard_link_rejoin(cluster->members[i].link, incarnation, cluster->clock,
+                          cluster_client_rejoin_delay_ms(n_fenced));
+    }
+}
+
+static void on_left(void *owner, uint32_t shard)
+{
+    struct cluster_client *cluster = owner;
+
+    (void)shard;
+    client_state_left(cluster->state);
+}
+
+static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
+{
+    struct cluster_client *cluster = owner;
+    uint64_t lowest = UINT64_MAX;
+    uint32_t i;
+
+    cluster->members[shard].min_clock = min_clock;
+    for (i = 0; i < cluster->n_shards; i++)
+        if (cluster->members[i].min_clock < lowest)
+            lowest = cluster->members[i].min_clock;
+    atomic_store_explicit(&cluster->counters.min_clock, lowest, memory_order_relaxed);
+}
+
+static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)
+{
+    struct cluster_client *cluster = owner;
+
+    count(&cluster->counters.bytes_in, bytes_in);
+    count(&cluster->counters.bytes_out, bytes_out);
+}
+
+static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+{
+    struct cluster_client *cluster = owner;
+
+    (void)shard;
+    count(&cluster->counters.reconnects, 1);
+    count(&cluster->counters.resent_pushes, n_resent);
+}
+
+static void on_failed(void *owner, uint32_t shard, int status, const char *sentence)
+{
+    (void)shard;
+    fail(owner, status, sentence);
+}
+
+static const struct shard_link_events shard_link_events = { .ready = on_ready,
+                                                            .pushed = on_pushed,
+                                                            .pulled = on_pulled,
+                                                            .table = on_table,
+                                                            .fenced = on_fenced,
+                                                            .left = on_left,
+                                                            .min_clock = on_min_clock,
+                                                            .traffic = on_traffic,
+                                                            .reconnected = on_reconnected,
+                                                            .notice = notice,
+                                                            .failed = on_failed };
+
+/* ---- finding the cluster ---- */
+
+static void copy_text(char *dst, size_t n_bytes, const char *src)
+{
+    snprintf(dst, n_bytes, "%s", src ? src : "");
+}
+
+static struct hello make_hello(const struct ps_options *options)
+{
+    struct hello hello = { .version_min = PROTO_VERSION_MIN,
+                           .version_max = PROTO_VERSION_MAX,
+                           .frame_flags = FRAME_FLAGS_KNOWN };
+
+    copy_text(hello.role, sizeof hello.role, options->reader ? "reader" : "worker");
+    copy_text(hello.token, sizeof hello.token, options->token);
+    copy_text(hello.name, sizeof hello.name, options->name);
+    return hello;
+}
+
+static struct join make_join(const struct ps_options *options, const struct ps_origin *origin)
+{
+    struct join join = { .rank = options->rank,
+                         .n_workers = options->n_workers,
+                         .incarnation = origin->incarnation,
+                         .mode = options->mode,
+                         .bound = options->bound,
+                         .clock = origin->clock };
+
+    copy_text(join.job, sizeof join.job, options->job);
+    copy_text(join.name, sizeof join.name, options->name);
+    return join;
+}
+
+static struct shard_link_config make_link_config(const struct ps_options *options,
+                                                 const struct ps_origin *origin,
+                                                 uint64_t spent_ms)
+{
+    struct shard_link_config config = { .hello = make_hello(options),
+                                        .joins = !options->reader,
+                                        .join = make_join(options, origin),
+                                        .acked_seq = origin->acked_seq,
+                                        .sent_seq = origin->last_seq,
+                                        .sent_clock = origin->clock,
+                                        .give_up_ms = options->give_up_ms,
+                                        .answer_ms = options->answer_ms,
+                                        .compress = options->compress };
+
+    config.connect_ms = spent_ms + CONNECT_MIN_MS < options->connect_ms
+                            ? options->connect_ms - (uint32_t)spent_ms
+                            : CONNECT_MIN_MS;
+    return config;
+}
+
+/* A worker that comes back to another cluster comes as somebody new: it has pushed nothing here. */
+static void check_origin(struct cluster_client *cluster, uint32_t n_shards, uint64_t map_id)
+{
+    struct ps_origin *o = &cluster->origin;
+    uint64_t clock = o->next_clock;
+
+    if (!o->n_shards || (o->n_shards == n_shards && o->map_id == map_id))
+        return;
+    notice(cluster,
+           "the servers are not those that this worker had pushed to: it joins as somebody "
+           "new");
+    *o = (struct ps_origin){ .incarnation = clock_unix_ms(), .clock = clock };
+    cluster->epoch = client_state_rejoin(cluster->state, o->incarnation);
+}
+
+static void make_link(struct cluster_client *cluster, uint32_t shard,
+                      const struct hello_reply *r)
+{
+    struct shard_link_config config = make_link_config(cluster->options, &cluster->origin,
+                                                       cluster->now_ms - cluster->started_ms);
+
+    config.shard = shard;
+    config.address = cluster->members[shard].address;
+    config.hello.shard = shard % r->shards_per_node;
+    config.hello.map_id = r->map_id;
+    cluster->members[shard].link =
+        shard_link_new(cluster->channels, &config, &shard_link_events, cluster);
+}
+
+/* A cluster of one node is reached where it was found, whatever it calls itself. */
+static int set_address(struct cluster_client *cluster, uint32_t shard,
+                       const struct address *found, const struct hello_reply *r)
+{
+    const char *node = r->nodes[shard / r->shards_per_node];
+
+    if (r->n_nodes > 1)
+        return address_parse(node, strlen(node), &cluster->members[shard].address, NULL);
+    cluster->members[shard].address = *found;
+    return 0;
+}
+
+static void on_found(void *owner, const struct address *address, const struct hello_reply *r)
+{
+    struct cluster_client *cluster = owner;
+    uint32_t n_shards = r->n_nodes * r->shards_per_node, i;
+    char text[512];
+
+    cluster->members = memory_alloc(n_shards * sizeof *cluster->members);
+    for (i = 0; i < n_shards; i++) {
+        if (set_address(cluster, i, address, r)) {
+            snprintf(text, sizeof text,
+                     "psd at %s says that node %u is at \"%s\", which is no HOST:PORT",
+                     address->text, i / r->shards_per_node, r->nodes[i / r->shards_per_node]);
+            fail(cluster, PS_ECLUSTER, text);
+            return;
+        }
+    }
+    client_state_set_shards(cluster->state, n_shards, r->map_id, cluster->origin.incarnation);
+    check_origin(cluster, n_shards, r->map_id);
+    cluster->clock = cluster->origin.clock;
+    for (i = 0; i < n_shards; i++)
+        make_link(cluster, i, r);
+    cluster->n_shards = n_shards;
+}
+
+static void on_not_found(void *owner, int status, const char *sentence)
+{
+    fail(owner, status, sentence);
+}
+
+static const struct discovery_events discovery_events = { on_found, notice, on_not_found };
+
+struct cluster_client *cluster_client_new(struct channel_loop *channels,
+                                          const struct ps_options *options,
+                                          const struct address *servers, uint32_t n_servers,
+                                          struct client_state *state)
+{
+    struct cluster_client *cluster = memory_alloc(sizeof *cluster);
+    struct hello hello;
+
+    cluster->channels = channels;
+    cluster->options = options;
+    cluster->state = state;
+    cluster->origin = options->origin;
+    if (!cluster->origin.incarnation)
+        cluster->origin.incarnation = clock_unix_ms();
+    hello = make_hello(options);
+    cluster->discovery = discovery_new(channels, servers, n_servers, &hello,
+                                       options->connect_ms, &discovery_events, cluster);
+    return cluster;
+}
+
+void cluster_client_stop(struct cluster_client *cluster)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_free(cluster->members[i].link);
+    cluster->n_shards = 0;
+    discovery_free(cluster->discovery);
+    cluster->discovery = NULL;
+}
+
+void cluster_client_free(struct cluster_client *cluster)
+{
+    if (!cluster)
+        return;
+    cluster_client_stop(cluster);
+    free(cluster->members);
+    free(cluster);
+}
+
+void cluster_client_beat_soon(struct cluster_client *cluster)
+{
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        shard_link_beat_soon(cluster->members[i].link);
+}
+
+void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
+{
+    uint32_t i;
+
+    if (!cluster->started_ms)
+        cluster->started_ms = now_ms;
+    cluster->now_ms = now_ms;
+    if (cluster->discovery && cluster->n_shards) {
+        discovery_free(cluster->discovery);
+        cluster->discovery = NULL;
+    }
+    if (cluster->discovery)
+        discovery_tick(cluster->discovery, now_ms);
+    for (i = 0; i < cluster->n_shards && !cluster->failed; i++)
+        shard_link_tick(cluster->members[i].link, now_ms);
+    if (cluster->failed)
+        cluster_client_stop(cluster);
+}
+
+/* The requests' epoch may end while they are handed out, when a link fails or is fenced: the
+ * rest stays the caller's. */
+void cluster_client_push(struct cluster_client *cluster, uint64_t epoch,
+                         struct request **requests)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards && epoch == cluster->epoch && !cluster->failed; i++) {
+        if (i == 0 && requests[0]->tick)
+            set_clock(cluster, requests[0]->clock + 1);
+        shard_link_push(cluster->members[i].link, requests[i]);
+        requests[i] = NULL;
+    }
+}
+
+void cluster_client_pull(struct cluster_client *cluster, uint64_t epoch, uint64_t pull_id,
+                         struct request **requests)
+{
+    uint32_t i;
+
+    cluster->pull_id = pull_id;
+    for (i = 0; i < cluster->n_shards && epoch == cluster->epoch && !cluster->failed; i++) {
+        shard_link_pull(cluster->members[i].link, requests[i]);
+        requests[i] = NULL;
+    }
+}
+
+void cluster_client_drop_pull(struct cluster_client *cluster)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_drop_pull(cluster->members[i].link);
+}
+
+void cluster_client_table(struct cluster_client *cluster, const struct table_request *request)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards; i++)
+        cluster->members[i].has_table = false;
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_table(cluster->members[i].link, request);
+}
+
+void cluster_client_drop_table(struct cluster_client *cluster)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_drop_table(cluster->members[i].link);
+}
+
+void cluster_client_leave(struct cluster_client *cluster)
+{
+    uint32_t i;
+
+    for (i = 0; i < cluster->n_shards; i++)
+        shard_link_leave(cluster->members[i].link);
+}
+
+static uint64_t load(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret)
+{
+    const struct counters *c = &cluster->counters;
+
+    ret->bytes_in = load(&c->bytes_in);
+    ret->bytes_out = load(&c->bytes_out);
+    ret->rows_refused = load(&c->rows_refused);
+    ret->reconnects = load(&c->reconnects);
+    ret->resent_pushes = load(&c->resent_pushes);
+    ret->rejoins = load(&c->rejoins);
+    ret->foreign = load(&c->foreign);
+    ret->min_clock = load(&c->min_clock);
+    ret->staleness_max = load(&c->staleness_max);
+}
+
+void cluster_client_shard_name(const struct cluster_client *cluster, uint32_t shard, char *dst,
+                               size_t n_bytes)
+{
+    snprintf(dst, n_bytes, "shard %u at %s", shard, cluster->members[shard].address.text);
+}

@@ -1,0 +1,205 @@
+/*
+ * The chain of callbacks:
+ *
+ *     connector_new -> [on_resolved] -> try_next -> on_connected -> channel events
+ *                                     ^            | refused, and more addresses
+ *                                     +- on_tcp_closed
+ */
+#include "worker/client/connector.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/memory.h"
+#include "common/status.h"
+#include "proto/channel.h"
+
+#define KEEPALIVE_S 10
+
+struct connector {
+    struct channel_loop *channels;         /* borrowed */
+    const struct connector_events *events; /* borrowed, static */
+    void *owner;                           /* borrowed until dropped */
+    bool dropped;
+    bool resolving;
+    bool open; /* the channel has the stream */
+    int why;
+    uv_getaddrinfo_t resolve;
+    struct addrinfo *found, *next; /* owned list; the one to be tried next */
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    struct channel channel;
+};
+
+static void try_next(struct connector *d);
+
+const char *connector_why(int status)
+{
+    return status == UV_EOF ? "the connection was closed" : status_text(status);
+}
+
+static void finish(struct connector *d)
+{
+    if (d->found)
+        uv_freeaddrinfo(d->found);
+    if (!d->dropped)
+        d->events->closed(d->owner, d->why);
+    free(d);
+}
+
+static void on_tcp_closed(uv_handle_t *handle)
+{
+    struct connector *d = CONTAINER_OF(handle, struct connector, tcp);
+
+    if (d->next && !d->dropped)
+        try_next(d);
+    else
+        finish(d);
+}
+
+static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct connector *d = owner;
+
+    return d->dropped ? UV_ECANCELED : d->events->frame(d->owner, header, head, body);
+}
+
+static void on_channel_closed(void *owner, int why)
+{
+    struct connector *d = owner;
+
+    d->why = why ? why : UV_EOF;
+    if (why == PS_EPROTO && d->channel.hears_http)
+        d->why = PS_EHTTP;
+    finish(d);
+}
+
+static const struct channel_events channel_events = { .frame = on_frame,
+                                                      .closed = on_channel_closed };
+
+static void on_connected(uv_connect_t *connect, int status)
+{
+    struct connector *d = CONTAINER_OF(connect, struct connector, connect);
+
+    if (!status && !d->dropped) {
+        uv_tcp_nodelay(&d->tcp, 1);
+        uv_tcp_keepalive(&d->tcp, 1, KEEPALIVE_S);
+        status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, d->channels,
+                               FRAME_MAX_BYTES_DEFAULT, &channel_events, d);
+        if (!status) {
+            d->open = true;
+            d->channel.reads_always = true; /* what is sent is bounded by the client's window */
+            d->events->connected(d->owner);
+            return;
+        }
+        d->next = NULL;
+    }
+    d->why = status;
+    if (!uv_is_closing((uv_handle_t *)&d->tcp))
+        uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
+}
+
+static void start_connect(struct connector *d, const struct sockaddr *address)
+{
+    int status;
+
+    uv_tcp_init(d->channels->loop, &d->tcp);
+    status = uv_tcp_connect(&d->connect, &d->tcp, address, on_connected);
+    if (status) {
+        d->why = status;
+        uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
+    }
+}
+
+static void try_next(struct connector *d)
+{
+    const struct sockaddr *address = d->next->ai_addr;
+
+    d->next = d->next->ai_next;
+    start_connect(d, address);
+}
+
+static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *found)
+{
+    struct connector *d = CONTAINER_OF(resolve, struct connector, resolve);
+
+    d->resolving = false;
+    d->found = d->next = found;
+    d->why = status ? status : UV_EAI_NONAME;
+    if (d->next && !d->dropped)
+        try_next(d);
+    else
+        finish(d);
+}
+
+static int resolve_name(struct connector *d, const struct address *address)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP };
+
+    d->resolving = true;
+    return uv_getaddrinfo(d->channels->loop, &d->resolve, on_resolved, address->host,
+                          address->port, &hints);
+}
+
+int connector_new(struct channel_loop *channels, const struct address *address,
+                  const struct connector_events *events, void *owner, struct connector **ret)
+{
+    struct connector *d = memory_alloc(sizeof *d);
+    int port = (int)strtol(address->port, NULL, 10), status;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+
+    d->channels = channels;
+    d->events = events;
+    d->owner = owner;
+    if (uv_ip4_addr(address->host, port, &v4) == 0) {
+        start_connect(d, (const struct sockaddr *)&v4);
+    } else if (uv_ip6_addr(address->host, port, &v6) == 0) {
+        start_connect(d, (const struct sockaddr *)&v6);
+    } else {
+        status = resolve_name(d, address);
+        if (status) {
+            free(d);
+            return status;
+        }
+    }
+    *ret = d;
+    return 0;
+}
+
+int connector_send(struct connector *d, struct bytes *frame)
+{
+    return channel_send(&d->channel, frame);
+}
+
+void connector_set_frame_max(struct connector *d, uint32_t frame_max_bytes)
+{
+    d->channel.frame_max_bytes = frame_max_bytes;
+}
+
+/* Ends both directions at once: what has not been written is not to keep the channel
+ * waiting for a peer that is stuck. */
+static void abort_channel(struct connector *d)
+{
+    uv_os_fd_t fd;
+
+    if (uv_fileno((uv_handle_t *)&d->tcp, &fd) == 0)
+        shutdown(fd, SHUT_RDWR);
+    channel_fail(&d->channel, UV_ECANCELED);
+}
+
+void connector_drop(struct connector *d)
+{
+    if (!d || d->dropped)
+        return;
+    d->dropped = true;
+    if (d->resolving)
+        uv_cancel((uv_req_t *)&d->resolve);
+    else if (d->open)
+        abort_channel(d);
+    else if (!uv_is_closing((uv_handle_t *)&d->tcp))
+        uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
+}

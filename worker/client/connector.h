@@ -1,0 +1,53 @@
+/*
+ * An outgoing connection: resolves a name, tries each of its addresses, then speaks frames. One
+ * dial is one attempt; whoever wants another makes another.
+ *
+ *     RESOLVING -> CONNECTING -> OPEN      any failure or end: events.closed, once
+ *
+ * Every function runs on the loop's thread.
+ */
+#ifndef WORKER_CLIENT_CONNECTOR_H
+#define WORKER_CLIENT_CONNECTOR_H
+
+#include <uv.h>
+
+#include "common/address.h"
+#include "common/bytes.h"
+#include "proto/channel_loop.h"
+#include "proto/frame.h"
+
+struct connector;
+
+struct connector_events {
+    /* Frames may be sent from here on. */
+    void (*connected)(void *owner);
+
+    /* As channel_events.frame. */
+    int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
+                 const uint8_t *body);
+
+    /* The dial is gone; no call follows. PS_EHTTP: whoever answers speaks HTTP, and no frames. */
+    void (*closed)(void *owner, int why);
+};
+
+/* Starts an attempt. `address` is copied. No event comes from inside this call. A numeric
+ * address needs no resolver. */
+int connector_new(struct channel_loop *channels, const struct address *address,
+                  const struct connector_events *events, void *owner, struct connector **ret)
+    MUST_CHECK;
+
+/* Sends one whole frame and leaves *frame empty. Only after events.connected. When it fails,
+ * events.closed follows. */
+int connector_send(struct connector *d, struct bytes *frame);
+
+/* The largest frame that the peer may send from now on. */
+void connector_set_frame_max(struct connector *d, uint32_t frame_max_bytes);
+
+/* Hangs up without ceremony; no event follows, also not from the event that calls this. The
+ * loop needs to run on until libuv is through. NULL is fine. */
+void connector_drop(struct connector *d);
+
+/* What went wrong, in words: status_text(), but for the end of the stream. */
+const char *connector_why(int status);
+
+#endif

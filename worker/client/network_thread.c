@@ -1,0 +1,317 @@
+#include "worker/client/network_thread.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/mailbox.h"
+#include "common/memory.h"
+#include "worker/client/cluster_client.h"
+#include "worker/client/discovery.h"
+
+#define TICK_MS 20u
+#define STEP_MS_MAX 500u /* by which the links' time moves at once */
+#define IDLE_COMMANDS_MAX \
+    64u /* kept; more do not wait at a time, but for a thread that gets no core */
+
+struct network_thread {
+    struct ps_options options;      /* its texts are the three copies below */
+    char *token, *name, *job;       /* owned */
+    struct client_state *state;     /* borrowed */
+    struct cluster_client *cluster; /* owned; the network thread's */
+    uv_thread_t thread;
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uint64_t now_ms, loop_ms; /* the links' time; the loop's at the last tick */
+    struct channel_loop channels;
+    struct mailbox mailbox;
+    struct shared_free_list commands; /* that were carried out */
+};
+
+enum command_kind {
+    COMMAND_PUSH,
+    COMMAND_PULL,
+    COMMAND_DROP_PULL,
+    COMMAND_TABLE,
+    COMMAND_DROP_TABLE,
+    COMMAND_LEAVE,
+    COMMAND_STOP
+};
+
+struct command {
+    struct shared_free_link spare; /* while it is with net.commands */
+    struct mail mail;
+    enum command_kind kind;
+    uint64_t epoch, pull_id;
+    struct table_request request;
+    uint32_t n_requests, cap_requests;
+    struct request *requests[]; /* owned until a link takes them */
+};
+
+static void stop(struct network_thread *net)
+{
+    cluster_client_stop(net->cluster);
+    uv_close((uv_handle_t *)&net->timer, NULL);
+    channel_loop_close(&net->channels);
+    mailbox_close(&net->mailbox);
+}
+
+static void execute(struct network_thread *net, struct command *c)
+{
+    switch (c->kind) {
+    case COMMAND_PUSH:
+        cluster_client_push(net->cluster, c->epoch, c->requests);
+        return;
+    case COMMAND_PULL:
+        cluster_client_pull(net->cluster, c->epoch, c->pull_id, c->requests);
+        return;
+    case COMMAND_DROP_PULL:
+        cluster_client_drop_pull(net->cluster);
+        return;
+    case COMMAND_TABLE:
+        cluster_client_table(net->cluster, &c->request);
+        return;
+    case COMMAND_DROP_TABLE:
+        cluster_client_drop_table(net->cluster);
+        return;
+    case COMMAND_LEAVE:
+        cluster_client_leave(net->cluster);
+        return;
+    case COMMAND_STOP:
+        stop(net);
+        return;
+    }
+}
+
+static void on_command(struct mail *mail, void *owner)
+{
+    struct command *c = CONTAINER_OF(mail, struct command, mail);
+    struct network_thread *net = owner;
+    uint32_t i;
+
+    execute(net, c);
+    for (i = 0; i < c->n_requests; i++)
+        request_free(c->requests[i]);
+    if (!shared_free_list_push(&net->commands, &c->spare, 0))
+        free(c);
+}
+
+/* An old one, as it was, or a new one; with room for so many requests. */
+static struct command *acquire_command(struct network_thread *net, uint32_t n_requests)
+{
+    struct shared_free_link *spare = shared_free_list_pop(&net->commands);
+    struct command *c = spare ? CONTAINER_OF(spare, struct command, spare) : NULL;
+
+    if (c && c->cap_requests >= n_requests)
+        return c;
+    free(c);
+    c = memory_alloc(sizeof *c + n_requests * sizeof(struct request *));
+    c->cap_requests = n_requests;
+    return c;
+}
+
+static struct command *command_new(struct network_thread *net, enum command_kind kind,
+                                   struct request *const *requests, uint32_t n_requests)
+{
+    struct command *c = acquire_command(net, n_requests);
+
+    c->mail.run = on_command;
+    c->kind = kind;
+    c->n_requests = n_requests;
+    if (n_requests)
+        memcpy(c->requests, requests, n_requests * sizeof(struct request *));
+    return c;
+}
+
+static void post(struct network_thread *net, struct command *c)
+{
+    int status = mailbox_post(&net->mailbox, &c->mail);
+
+    assert(status == 0); /* only network_thread_free() closes the box */
+    (void)status;
+}
+
+void network_thread_push(struct network_thread *net, uint64_t epoch,
+                         struct request *const *requests)
+{
+    struct command *c = command_new(net, COMMAND_PUSH, requests, net->state->n_shards);
+
+    c->epoch = epoch;
+    post(net, c);
+}
+
+void network_thread_pull(struct network_thread *net, uint64_t epoch, uint64_t pull_id,
+                         struct request *const *requests)
+{
+    struct command *c = command_new(net, COMMAND_PULL, requests, net->state->n_shards);
+
+    c->epoch = epoch;
+    c->pull_id = pull_id;
+    post(net, c);
+}
+
+void network_thread_drop_pull(struct network_thread *net)
+{
+    post(net, command_new(net, COMMAND_DROP_PULL, NULL, 0));
+}
+
+void network_thread_table(struct network_thread *net, const struct table_request *request)
+{
+    struct command *c = command_new(net, COMMAND_TABLE, NULL, 0);
+
+    c->request = *request;
+    post(net, c);
+}
+
+void network_thread_drop_table(struct network_thread *net)
+{
+    post(net, command_new(net, COMMAND_DROP_TABLE, NULL, 0));
+}
+
+void network_thread_leave(struct network_thread *net)
+{
+    post(net, command_new(net, COMMAND_LEAVE, NULL, 0));
+}
+
+/* The links' time stands still while this process is stopped: no server is given up for answers that this process
+ * did not read. For the servers time goes on, so a heartbeat follows at once. */
+static void on_tick(uv_timer_t *timer)
+{
+    struct network_thread *net = CONTAINER_OF(timer, struct network_thread, timer);
+    uint64_t loop_ms = uv_now(&net->loop), step_ms = loop_ms - net->loop_ms;
+
+    net->now_ms += step_ms < STEP_MS_MAX ? step_ms : STEP_MS_MAX;
+    net->loop_ms = loop_ms;
+    if (step_ms > STEP_MS_MAX)
+        cluster_client_beat_soon(net->cluster);
+    cluster_client_tick(net->cluster, net->now_ms);
+}
+
+static void run(void *arg)
+{
+    struct network_thread *net = arg;
+    sigset_t all;
+    int status;
+
+    /* Signals are the program's, not the library's; and writing to a closed socket is to fail,
+     * not to kill. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    uv_run(&net->loop, UV_RUN_DEFAULT);
+    status = uv_loop_close(&net->loop);
+    assert(status == 0);
+    (void)status;
+    channel_loop_deinit(&net->channels);
+}
+
+static char *copy_text(const char *text)
+{
+    char *copy = memory_alloc(text ? strlen(text) + 1 : 1);
+
+    return text ? strcpy(copy, text) : copy;
+}
+
+static void free_memory(struct network_thread *net)
+{
+    struct shared_free_link *spare;
+
+    cluster_client_free(net->cluster);
+    while ((spare = shared_free_list_pop(&net->commands)) != NULL)
+        free(CONTAINER_OF(spare, struct command, spare));
+    shared_free_list_deinit(&net->commands);
+    free(net->token);
+    free(net->name);
+    free(net->job);
+    free(net);
+}
+
+static int start(struct network_thread *net)
+{
+    int status = uv_loop_init(&net->loop);
+
+    if (status)
+        return status;
+    status = mailbox_init(&net->mailbox, &net->loop, net);
+    if (status) {
+        uv_loop_close(&net->loop);
+        return status;
+    }
+    channel_loop_init(&net->channels, &net->loop);
+    net->now_ms = net->loop_ms = uv_now(&net->loop);
+    uv_timer_init(&net->loop, &net->timer);
+    uv_timer_start(&net->timer, on_tick, 0, TICK_MS);
+    status = uv_thread_create(&net->thread, run, net);
+    if (!status)
+        return 0;
+    stop(net);
+    uv_run(&net->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&net->loop);
+    channel_loop_deinit(&net->channels);
+    mailbox_deinit(&net->mailbox);
+    return status;
+}
+
+int network_thread_new(const struct ps_options *options, struct client_state *state,
+                       struct network_thread **ret, struct err *err)
+{
+    struct address *servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
+    struct network_thread *net = memory_alloc(sizeof *net);
+    uint32_t n_servers;
+    int status;
+
+    net->options = *options;
+    net->options.token = net->token = copy_text(options->token);
+    net->options.name = net->name = copy_text(options->name);
+    net->options.job = net->job = copy_text(options->job);
+    net->state = state;
+    shared_free_list_init(&net->commands, IDLE_COMMANDS_MAX, 0);
+    status = address_list(options->servers ? options->servers : "", DISCOVERY_SERVERS_MAX,
+                          servers, &n_servers, err);
+    if (!status) {
+        net->cluster =
+            cluster_client_new(&net->channels, &net->options, servers, n_servers, state);
+        status = start(net);
+        if (status)
+            err_set(err, status, "the network thread cannot start: %s", status_text(status));
+    }
+    free(servers);
+    if (status)
+        free_memory(net);
+    else
+        *ret = net;
+    return status;
+}
+
+void network_thread_free(struct network_thread *net)
+{
+    if (!net)
+        return;
+    post(net, command_new(net, COMMAND_STOP, NULL, 0));
+    uv_thread_join(&net->thread);
+    mailbox_deinit(&net->mailbox);
+    free_memory(net);
+}
+
+static uint64_t cpu_ns(const struct network_thread *net)
+{
+    struct timespec spent = { 0 };
+    clockid_t clock;
+
+    if (pthread_getcpuclockid(net->thread, &clock) || clock_gettime(clock, &spent))
+        return 0;
+    return (uint64_t)spent.tv_sec * 1000000000u + (uint64_t)spent.tv_nsec;
+}
+
+void network_thread_stats(const struct network_thread *net, struct ps_stats *ret)
+{
+    cluster_client_stats(net->cluster, ret);
+    ret->net_ns = cpu_ns(net);
+}
+
+void network_thread_shard_name(const struct network_thread *net, uint32_t shard, char *dst,
+                               size_t n_bytes)
+{
+    cluster_client_shard_name(net->cluster, shard, dst, n_bytes);
+}

@@ -1,0 +1,552 @@
+/*
+ * The trainer's half of the library: encodes and decodes, hands requests to the network thread,
+ * waits at the client_state. The thread that pulls and the one that pushes use different fields
+ * (ps.h, Threads); they share the client_state, the mailbox and counters.
+ */
+#include "worker/client/ps.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "worker/client/network_thread.h"
+#include "worker/client/push_encoder.h"
+#include "worker/client/push_resend.h"
+
+#define LEAVE_MS 10000u
+#define SLACK_MS 2000u /* the servers' own sentence about a deadline comes before ours */
+
+struct ps_client {
+    struct ps_options options;
+    struct client_state state;
+    struct network_thread *net;   /* owned */
+    struct push_encoder *encoder; /* owned */
+    uint32_t n_shards, n_tables;
+    struct request_set push_set, pull_set;
+    struct ps_tap tap;
+    struct push_resend
+        resend; /* of pushes of the process before; keeps them for the next one */
+    struct {
+        bool under_way;
+        const struct ps_pull_section *sections; /* borrowed while under way */
+        uint32_t n;
+        uint64_t deadline_ns;
+    } pull;
+    _Atomic uint64_t n_ticked; /* steps whose push was handed to the network thread */
+    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
+    _Atomic uint64_t park_ns, window_ns;
+    _Atomic uint64_t parked_since_ns, window_since_ns; /* of the wait under way; 0: none */
+    _Atomic uint64_t residual_rows, residual_bytes, residual_flushed;
+    _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
+};
+
+/* So long from now, in uv_hrtime(). */
+static uint64_t after_ms(uint64_t ms)
+{
+    return uv_hrtime() + ms * UINT64_C(1000000);
+}
+
+/* ---- open, close ---- */
+
+/* Defaults (ps_types.h) for zeros, "" for NULLs. */
+static struct ps_options complete_options(const struct ps_options *options)
+{
+    struct ps_options o = *options;
+
+    o.connect_ms = o.connect_ms ? o.connect_ms : 60000;
+    o.give_up_ms = o.give_up_ms ? o.give_up_ms : 60000;
+    o.pull_ms = o.pull_ms ? o.pull_ms : 600000;
+    o.window_bytes = o.window_bytes ? o.window_bytes : 64u << 20;
+    o.answer_ms = o.answer_ms ? o.answer_ms : 20000;
+    o.token = o.token ? o.token : "";
+    o.name = o.name ? o.name : "";
+    o.job = o.job ? o.job : "";
+    return o;
+}
+
+/* -EINVAL with a sentence: a name, rank or mode that no shard accepts. */
+static int check_options(const struct ps_options *o, struct err *err)
+{
+    if (o->reader)
+        return 0;
+    if (!o->job[0] || strlen(o->job) >= TABLE_SPEC_NAME_MAX)
+        return err_set(err, -EINVAL, "job: \"%s\" is no name of 1 to %u characters", o->job,
+                       TABLE_SPEC_NAME_MAX - 1);
+    if (!o->n_workers || o->rank >= o->n_workers)
+        return err_set(err, -EINVAL, "rank %u of %u workers: expected 0 to workers - 1",
+                       o->rank, o->n_workers);
+    if (o->mode != TABLE_SPEC_MODE_ASYNC && o->mode != TABLE_SPEC_MODE_SSP &&
+        o->mode != TABLE_SPEC_MODE_BSP)
+        return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
+    return 0;
+}
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static void make_buffers(struct ps_client *c)
+{
+    c->n_shards = c->state.n_shards;
+    c->encoder = push_encoder_new(c->n_shards);
+    /* All pushes that fit the window, and the one that exceeds it. */
+    request_set_init(&c->push_set, c->n_shards, 2 * (size_t)c->options.window_bytes);
+    request_set_init(&c->pull_set, c->n_shards, 0);
+}
+
+int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
+{
+    struct ps_client *c = memory_alloc(sizeof *c);
+    int status;
+
+    c->options = complete_options(options);
+    status = check_options(&c->options, err);
+    if (!status) {
+        status = client_state_init(&c->state);
+        if (status)
+            err_set(err, status, "no lock: %s", status_text(status));
+    }
+    if (status) {
+        free(c);
+        return status;
+    }
+    if (c->options.journal)
+        push_journal_origin(c->options.journal, &c->options.origin);
+    c->n_ticked = c->options.origin.next_clock;
+    status = network_thread_new(&c->options, &c->state, &c->net, err);
+    if (!status) {
+        status = client_state_wait_open(
+            &c->state, after_ms(2 * (uint64_t)c->options.connect_ms + SLACK_MS), err);
+        if (status == -ETIMEDOUT)
+            status = err_set(err, PS_EDEADLINE, "the servers at %s are not ready after %u s",
+                             c->options.servers, c->options.connect_ms / 1000);
+    }
+    if (status) {
+        ps_close(c);
+        return status;
+    }
+    make_buffers(c);
+    push_resend_init(&c->resend, c->options.journal, &c->state, c->net, c->encoder);
+    *ret_client = c;
+    return 0;
+}
+
+void ps_close(struct ps_client *c)
+{
+    if (!c)
+        return;
+    network_thread_free(c->net);
+    client_state_deinit(&c->state);
+    push_resend_deinit(&c->resend);
+    push_encoder_free(c->encoder);
+    if (c->n_shards) {
+        request_set_deinit(&c->push_set);
+        request_set_deinit(&c->pull_set);
+    }
+    free(c);
+}
+
+/* ---- tables ---- */
+
+/* Asks all shards; what they answer. */
+static int request_table(struct ps_client *c, const struct table_request *request,
+                         struct client_state_table *ret, struct err *err)
+{
+    int status;
+
+    if (c->n_tables == PS_TABLES_MAX)
+        return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
+                       request->spec.name, PS_TABLES_MAX);
+    client_state_start_table(&c->state);
+    network_thread_table(c->net, request);
+    status = client_state_wait_table(
+        &c->state, after_ms(2 * (uint64_t)c->options.give_up_ms + SLACK_MS), ret, err);
+    if (status == -ETIMEDOUT) {
+        status = err_set(err, PS_EDEADLINE, "table %s: the shards have not answered",
+                         request->spec.name);
+        client_state_fail(&c->state, status,
+                          "a table that was asked for never came"); /* its number is in doubt */
+    } else if (!status && ret->status) {
+        network_thread_drop_table(c->net);
+        status = err_set(err, ret->status, "%s",
+                         ret->text[0] ? ret->text : status_text(ret->status));
+    }
+    return status;
+}
+
+static int add_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
+                     struct err *err)
+{
+    if (push_encoder_add_table(c->encoder, c->n_tables, spec)) {
+        network_thread_drop_table(c->net);
+        return err_set(err, -ENOMEM, "table %s: no memory for rows of %u floats", spec->name,
+                       spec->dim);
+    }
+    *ret_table = c->n_tables++;
+    return 0;
+}
+
+int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
+             struct err *err)
+{
+    struct table_request request = { .spec = *spec };
+    struct client_state_table answer;
+    int status = table_spec_check(spec, err);
+
+    if (!status)
+        status = request_table(c, &request, &answer, err);
+    return status ? status : add_table(c, spec, ret_table, err);
+}
+
+int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
+                  struct err *err)
+{
+    struct table_request request = { .spec = *spec, .must_exist = true };
+    struct client_state_table answer;
+    int status = request_table(c, &request, &answer, err);
+
+    if (!status && table_spec_check(&answer.spec, err)) {
+        network_thread_drop_table(c->net);
+        status = PS_ESPEC;
+    }
+    if (!status)
+        status = add_table(c, &answer.spec, ret_table, err);
+    if (!status)
+        *spec = answer.spec;
+    return status;
+}
+
+/* ---- pull ---- */
+
+static void end_pull(struct ps_client *c)
+{
+    if (!c->pull.under_way)
+        return;
+    c->pull.under_way = false;
+    client_state_end_pull(&c->state);
+    network_thread_drop_pull(c->net);
+}
+
+/* Steps before `clock` whose push the network thread does not have yet. */
+static uint64_t n_unfinished(const struct ps_client *c, uint64_t clock)
+{
+    uint64_t finished = atomic_load(&c->n_ticked), joined_at = client_state_clock(&c->state);
+
+    if (finished < joined_at)
+        finished = joined_at;
+    return clock > finished ? clock - finished : 0;
+}
+
+static void send_pull(struct ps_client *c, uint64_t clock)
+{
+    struct request **requests = c->pull_set.requests;
+    uint64_t id, epoch, unfinished = n_unfinished(c, clock);
+
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        requests[i]->clock = clock;
+        requests[i]->unfinished = unfinished;
+        requests[i]->deadline_ms = c->options.pull_ms;
+    }
+    client_state_start_pull(&c->state, &id, &epoch);
+    network_thread_pull(c->net, epoch, id, requests);
+    request_set_reset(&c->pull_set);
+}
+
+int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
+                  uint32_t n, struct err *err)
+{
+    uint32_t i;
+    int status = push_resend_found(&c->resend, err);
+
+    if (!status)
+        status = client_state_wait_window(&c->state, UINT64_MAX, err);
+    if (status)
+        return status;
+    assert(!c->pull.under_way);
+    status = request_set_acquire(&c->pull_set, n);
+    if (!status)
+        status = push_encoder_pull(c->encoder, sections, n, c->pull_set.requests);
+    if (status) {
+        request_set_release(&c->pull_set);
+        return err_set(err, status, "pull of clock %" PRIu64 ": %s", clock,
+                       status_text(status));
+    }
+    send_pull(c, clock);
+    c->pull.under_way = true;
+    c->pull.sections = sections;
+    c->pull.n = n;
+    c->pull.deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
+    count(&c->n_pulls, 1);
+    for (i = 0; i < n; i++)
+        count(&c->rows_pulled, sections[i].n_keys);
+    return 0;
+}
+
+static int decode_answer(struct ps_client *c, uint32_t shard, struct err *err)
+{
+    const struct pull_reply *reply = &c->state.answers[shard].reply;
+    const uint8_t *values[SECTIONS_MAX];
+    size_t value_bytes[SECTIONS_MAX];
+    char name[160];
+    uint32_t i;
+    int status;
+
+    for (i = 0; i < reply->n_sections; i++) {
+        values[i] = reply->sections[i].values;
+        value_bytes[i] = reply->sections[i].value_bytes;
+    }
+    status = push_encoder_pulled(c->encoder, c->pull.sections, c->pull.n, shard, values,
+                                 value_bytes);
+    if (!status) {
+        if (shard == 0 || reply->min_clock < c->pulled_clock)
+            c->pulled_clock = reply->min_clock;
+        return 0;
+    }
+    network_thread_shard_name(c->net, shard, name, sizeof name);
+    return err_set(err, status, "%s answered a pull with rows that cannot be read: %s", name,
+                   status_text(status));
+}
+
+static int report_refused_pull(struct ps_client *c, uint32_t shard, struct err *err)
+{
+    const struct pull_reply *reply = &c->state.answers[shard].reply;
+    char name[160];
+
+    network_thread_shard_name(c->net, shard, name, sizeof name);
+    return err_set(err, reply->status, "%s refused a pull: %s", name,
+                   reply->text[0] ? reply->text : status_text(reply->status));
+}
+
+static int report_late_pull(struct ps_client *c, struct err *err)
+{
+    uint32_t shard = client_state_first_silent(&c->state);
+    char name[160] = "a shard";
+
+    if (shard < c->n_shards)
+        network_thread_shard_name(c->net, shard, name, sizeof name);
+    return err_set(
+        err, PS_EDEADLINE,
+        "%s has not answered a pull for %u s; what it waits for, other workers or its disk, "
+        "`psctl why` tells",
+        name, c->options.pull_ms / 1000);
+}
+
+/* Waits for one shard after the other, and decodes while the next ones are still on their
+ * way. */
+static int collect(struct ps_client *c, struct err *err)
+{
+    uint32_t shard, refused;
+    uint64_t since_ns;
+    int status = 0;
+
+    atomic_store(&c->parked_since_ns, uv_hrtime());
+    for (shard = 0; shard < c->n_shards && !status; shard++) {
+        since_ns = uv_hrtime();
+        status = client_state_wait_answer(&c->state, shard, c->pull.deadline_ns, err);
+        count(&c->park_ns, uv_hrtime() - since_ns);
+        if (status)
+            break;
+        refused = client_state_first_refusal(&c->state);
+        status = refused < c->n_shards ? report_refused_pull(c, refused, err)
+                                       : decode_answer(c, shard, err);
+    }
+    atomic_store(&c->parked_since_ns, 0);
+    return status == -ETIMEDOUT ? report_late_pull(c, err) : status;
+}
+
+int ps_pull_wait(struct ps_client *c, struct err *err)
+{
+    int status;
+
+    if (!c->pull.under_way) {
+        status = client_state_wait_window(&c->state, UINT64_MAX, err);
+        return status ? status : err_set(err, -EINVAL, "no pull is under way");
+    }
+    status = collect(c, err);
+    if (status)
+        end_pull(c);
+    c->pull.under_way = false;
+    return status;
+}
+
+void ps_pull_cancel(struct ps_client *c)
+{
+    client_state_cancel_pull(&c->state);
+}
+
+/* A push that was made while the shards declared the worker dead went to nobody, and is dropped like those that were
+ * under way. Its step stays finished: pulls behind it say so. */
+uint64_t ps_resume(struct ps_client *c)
+{
+    uint64_t clock, ticked = atomic_load(&c->n_ticked);
+
+    end_pull(c);
+    clock = client_state_resume(&c->state);
+    return clock > ticked ? clock : ticked;
+}
+
+/* ---- push ---- */
+
+static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick)
+{
+    struct client_state_identity id;
+    uint64_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        struct request *r = c->push_set.requests[i];
+
+        r->clock = clock;
+        r->n_samples = n_samples;
+        r->tick = tick;
+        r->n_versions = c->tap.push ? c->tap.push(c->tap.arg, i, r) : 1;
+        n_bytes += bytes_len(&r->bytes);
+    }
+    count(&c->bytes_pushed, n_bytes);
+    client_state_add_pushes(&c->state, c->n_shards, n_bytes, &id);
+    push_resend_keep(&c->resend, &id, c->push_set.requests, c->n_shards);
+    network_thread_push(c->net, id.epoch, c->push_set.requests);
+    request_set_reset(&c->push_set);
+    if (tick)
+        atomic_store(&c->n_ticked, clock + 1);
+}
+
+/* For ps_stats(), which may be another thread's. */
+static void publish_residuals(struct ps_client *c)
+{
+    struct push_encoder_residuals residuals;
+
+    push_encoder_residuals(c->encoder, &residuals);
+    atomic_store_explicit(&c->residual_rows, residuals.n_rows, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_bytes, residuals.n_bytes, memory_order_relaxed);
+    atomic_store_explicit(&c->residual_flushed, residuals.n_flushed, memory_order_relaxed);
+}
+
+static int wait_window(struct ps_client *c, uint64_t max_bytes, struct err *err)
+{
+    int status;
+
+    atomic_store(&c->window_since_ns, uv_hrtime());
+    status = client_state_wait_window(&c->state, max_bytes, err);
+    atomic_store(&c->window_since_ns, 0);
+    return status;
+}
+
+int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
+            const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    uint64_t since_ns = uv_hrtime();
+    uint32_t i;
+    int status = push_resend_found(&c->resend, err);
+
+    assert(!c->options.reader);
+    if (!status)
+        status = wait_window(c, c->options.window_bytes, err);
+    count(&c->window_ns, uv_hrtime() - since_ns);
+    if (status)
+        return status;
+    status = request_set_acquire(&c->push_set, n);
+    if (!status)
+        status = push_encoder_push(c->encoder, sections, n, c->push_set.requests);
+    if (status) {
+        request_set_release(&c->push_set);
+        return err_set(err, status, "push of clock %" PRIu64 ": %s", clock,
+                       status_text(status));
+    }
+    send_push(c, clock, n_samples, tick);
+    publish_residuals(c);
+    count(&c->n_pushes, 1);
+    for (i = 0; i < n; i++)
+        count(&c->rows_pushed, sections[i].n_keys);
+    return 0;
+}
+
+int ps_flush(struct ps_client *c, struct err *err)
+{
+    int status = push_resend_found(&c->resend, err);
+
+    return status ? status : wait_window(c, 0, err);
+}
+
+int ps_leave(struct ps_client *c, struct err *err)
+{
+    int status = ps_flush(c, err), left;
+    struct err leave_err;
+
+    end_pull(c);
+    if (status == PS_EFENCED || client_state_is_failed(&c->state))
+        return status;
+    client_state_start_leave(&c->state);
+    network_thread_leave(c->net);
+    left = client_state_wait_left(&c->state, after_ms(LEAVE_MS), &leave_err);
+    if (left == -ETIMEDOUT)
+        left = err_set(&leave_err, PS_EDEADLINE,
+                       "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
+    if (!left && c->options.journal && !c->resend.failure.status)
+        push_journal_remove(c->options.journal);
+    if (status || !left)
+        return status;
+    return err_set(err, left, "%s", leave_err.text);
+}
+
+/* ---- getters, counters ---- */
+
+uint32_t ps_n_shards(const struct ps_client *c)
+{
+    return c->n_shards;
+}
+
+void ps_set_tap(struct ps_client *c, const struct ps_tap *tap)
+{
+    c->tap = *tap;
+}
+
+uint64_t ps_clock(const struct ps_client *c)
+{
+    uint64_t clock = client_state_clock(&c->state), previous = c->options.origin.next_clock;
+
+    return clock > previous ? clock : previous;
+}
+
+struct push_encoder *ps_encoder(const struct ps_client *c)
+{
+    return c->encoder;
+}
+
+static uint64_t lasted_ns(const _Atomic uint64_t *since_ns, uint64_t now_ns)
+{
+    uint64_t since = atomic_load(since_ns);
+
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+/* Of the thread that pulls, or of the one that pushes. */
+static uint64_t waiting_ns(const struct ps_client *c)
+{
+    uint64_t now = uv_hrtime(), parked = lasted_ns(&c->parked_since_ns, now),
+             room = lasted_ns(&c->window_since_ns, now);
+
+    return parked > room ? parked : room;
+}
+
+void ps_stats(const struct ps_client *c, struct ps_stats *ret)
+{
+    *ret = (struct ps_stats){ .pulls = c->n_pulls,
+                              .pushes = c->n_pushes,
+                              .bytes_pushed = c->bytes_pushed,
+                              .rows_pulled = c->rows_pulled,
+                              .rows_pushed = c->rows_pushed,
+                              .park_ns = c->park_ns,
+                              .waiting_ns = waiting_ns(c),
+                              .pulled_clock = c->pulled_clock,
+                              .window_ns = c->window_ns,
+                              .residual_rows = c->residual_rows,
+                              .residual_bytes = c->residual_bytes,
+                              .residual_flushed = c->residual_flushed };
+    network_thread_stats(c->net, ret);
+}

@@ -1,0 +1,899 @@
+/*
+ * From top to bottom: the tables' numbers, how a connection ends, requests, replies, the timer, and
+ * the public functions.
+ */
+#include "worker/client/shard_link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+#include "common/memory.h"
+#include "worker/client/connector.h"
+#include "worker/client/ps_types.h"
+
+#define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
+#define BACKOFF_MIN_MS 50u
+#define BACKOFF_MAX_MS 2000u
+#define NOTICE_MS 5000u /* between two sentences about one absence */
+#define FRAME_LIMIT_MAX (1u << 30)
+
+/* Typical bytes of a frame beside its body; a frame with more grows its buffer. */
+#define HEAD_BYTES 256u
+#define SECTION_HEAD_BYTES 48u
+
+/* One table: the client's number is its index in `tables`. Asked for on each connection, as a
+ * shard that was started again may number its tables otherwise. */
+struct requested_table {
+    struct table_request request;
+    uint64_t request_id; /* on this connection; 0: to be asked */
+    bool known;          /* on this connection */
+    bool ever_known;
+};
+
+struct table_ids {
+    struct requested_table *items; /* owned */
+    uint32_t shard_ids[PS_TABLES_MAX];
+    uint32_t n, cap;
+};
+
+/* Drawn in shard_link.h. */
+enum phase {
+    PHASE_AWAY,
+    PHASE_DIALING,
+    PHASE_HANDSHAKE,
+    PHASE_JOINING,
+    PHASE_TABLES,
+    PHASE_READY,
+    PHASE_LEAVING,
+    PHASE_OVER
+};
+
+struct shard_link {
+    struct channel_loop *channels;          /* borrowed */
+    const struct shard_link_events *events; /* borrowed, static */
+    void *owner;                            /* borrowed */
+    struct shard_link_config config;
+    enum phase phase;
+    struct connector *connector; /* owned; NULL: no connection */
+    uint32_t frame_max_bytes;    /* the shard's limit */
+    bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
+    uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
+    uint32_t n_attempts;        /* since the last reply */
+    char why[MESSAGE_TEXT_MAX]; /* the last connection ended */
+
+    uint64_t last_request_id, greet_id, beat_id; /* 0: not asked */
+    uint64_t beat_due_ms, beat_sent_ms;
+    uint32_t lease_ms;
+    struct join_reply joined;
+    struct table_ids tables;
+    struct request_queue unacked;
+    /* Since then the first push is unanswered: since it was queued, or the push before it was
+     * answered, or the shard came back. The last counts once: a shard may come back for ever. */
+    uint64_t push_since_ms;
+    bool push_resent; /* the shard came back with that push under way */
+    uint64_t push_notice_ms, pull_notice_ms;
+    struct request *pull;     /* owned; NULL: none under way */
+    struct pull_reply answer; /* scratch, as it is large */
+    struct bytes body;        /* scratch: decompressed */
+};
+
+/* ---- the shard's numbers of tables ---- */
+
+static void add_table(struct table_ids *tables, const struct table_request *request)
+{
+    struct requested_table *items;
+
+    assert(tables->n < PS_TABLES_MAX);
+    if (tables->n == tables->cap) {
+        tables->cap = tables->cap ? tables->cap * 2 : 8;
+        items = memory_alloc(tables->cap * sizeof *items);
+        if (tables->n)
+            memcpy(items, tables->items, tables->n * sizeof *items);
+        free(tables->items);
+        tables->items = items;
+    }
+    tables->items[tables->n] = (struct requested_table){ .request = *request };
+    tables->shard_ids[tables->n++] = 0;
+}
+
+static void reset_tables(struct table_ids *tables)
+{
+    for (uint32_t i = 0; i < tables->n; i++) {
+        tables->items[i].known = false;
+        tables->items[i].request_id = 0;
+    }
+}
+
+static bool knows_all_tables(const struct table_ids *tables)
+{
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (!tables->items[i].known)
+            return false;
+    return true;
+}
+
+static struct requested_table *find_table(struct table_ids *tables, uint64_t request_id)
+{
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (tables->items[i].request_id == request_id)
+            return &tables->items[i];
+    return NULL;
+}
+
+static void set_table_id(struct table_ids *tables, struct requested_table *item,
+                         uint32_t shard_id)
+{
+    tables->shard_ids[item - tables->items] = shard_id;
+    item->known = true;
+    item->ever_known = true;
+}
+
+/* ---- phases, and how a connection ends ---- */
+
+static void sentence(const struct shard_link *l, char *dst, size_t n_bytes, const char *fmt,
+                     va_list args)
+{
+    int n = snprintf(dst, n_bytes, "shard %u at %s ", l->config.shard, l->config.address.text);
+
+    vsnprintf(dst + n, n_bytes - (size_t)n, fmt, args);
+}
+
+/* A sentence for people that begins with "shard 3 at host:port ". */
+PRINTF_LIKE(2, 3) static void notice(struct shard_link *l, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, fmt);
+    sentence(l, text, sizeof text, fmt, args);
+    va_end(args);
+    l->events->notice(l->owner, text);
+}
+
+static void set_phase(struct shard_link *l, enum phase phase)
+{
+    l->phase = phase;
+    l->phase_since_ms = l->now_ms;
+}
+
+/* Drops the connection, if there is one. */
+static void disconnect(struct shard_link *l)
+{
+    connector_drop(l->connector);
+    l->connector = NULL;
+    l->beat_id = l->greet_id = 0;
+}
+
+/* For good; informs the owner. */
+PRINTF_LIKE(3, 4) static void give_up(struct shard_link *l, int status, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+
+    disconnect(l);
+    set_phase(l, PHASE_OVER);
+    va_start(args, fmt);
+    sentence(l, text, sizeof text, fmt, args);
+    va_end(args);
+    l->events->failed(l->owner, l->config.shard, status, text);
+}
+
+/* The farewell was said, or is not needed. */
+static void finish_leave(struct shard_link *l)
+{
+    disconnect(l);
+    set_phase(l, PHASE_OVER);
+    l->events->left(l->owner, l->config.shard);
+}
+
+/* 50 ms, 100 ms ... 2 s, each times 0.5 to 1, so that workers do not come back all at once. */
+static uint64_t backoff_ms(struct shard_link *l)
+{
+    uint32_t n = l->n_attempts < 10 ? l->n_attempts : 10, ms = BACKOFF_MIN_MS << n;
+    uint64_t random = hash_mix2(l->config.join.incarnation ^ l->config.shard,
+                                l->last_request_id + l->n_attempts);
+
+    l->n_attempts++;
+    if (ms > BACKOFF_MAX_MS)
+        ms = BACKOFF_MAX_MS;
+    return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(random));
+}
+
+/* Another connection follows. `how`: the link's state, for people. */
+static void drop_connection(struct shard_link *l, const char *how, const char *why)
+{
+    if (l->phase == PHASE_OVER)
+        return;
+    if (l->phase == PHASE_LEAVING) {
+        finish_leave(l);
+        return;
+    }
+    disconnect(l);
+    if (l->phase == PHASE_READY)
+        l->away_since_ms = l->now_ms;
+    set_phase(l, PHASE_AWAY);
+    l->next_try_ms = l->now_ms + backoff_ms(l);
+    snprintf(l->why, sizeof l->why, "%s", why);
+    if (l->now_ms >= l->next_notice_ms) {
+        l->next_notice_ms = l->now_ms + NOTICE_MS;
+        notice(l, "%s: %s; trying again", how, l->why);
+    }
+}
+
+static void lose(struct shard_link *l, const char *why)
+{
+    drop_connection(l, l->was_ready ? "is away" : "is not there yet", why);
+}
+
+/* Was the request refused without being judged, so that another try may succeed? */
+static bool is_transient(int status)
+{
+    return status == PS_ESTOPPING || status == PS_ENOJOIN || status == PS_ESEQ ||
+           status == -ENOMEM || status == -EMFILE || /* connections-max: some end */
+           status ==
+               -EBUSY; /* the rank's former process may be dying; others come to a sync point */
+}
+
+/* The shard refused `what`: drops the connection or gives up. */
+static void handle_refusal(struct shard_link *l, const char *what, int status, const char *text)
+{
+    if (!text[0])
+        text = status_text(status);
+    if (is_transient(status))
+        drop_connection(l, "does not take this worker yet", text);
+    else
+        give_up(l, status, "refused %s: %s", what, text);
+}
+
+/* Sends the result of a message_write_*() that returned `status`, and takes the frame. A failure
+ * drops the connection; a frame beyond the limit of the shard ends the link. */
+static void send_frame(struct shard_link *l, const char *what, int status, struct bytes *frame)
+{
+    size_t n_bytes = bytes_len(frame);
+
+    if (status == PS_ETOOBIG ||
+        (!status && n_bytes - FRAME_HEADER_BYTES > l->frame_max_bytes)) {
+        bytes_deinit(frame);
+        give_up(l, PS_ETOOBIG,
+                "takes frames of %u bytes, and %s has more: make the batch smaller",
+                l->frame_max_bytes, what);
+        return;
+    }
+    if (status) {
+        bytes_deinit(frame);
+        lose(l, connector_why(status));
+        return;
+    }
+    (void)connector_send(l->connector, frame); /* if it fails, events.closed follows */
+    l->events->traffic(l->owner, 0, n_bytes);
+}
+
+/* ---- requests ----
+ *
+ * Each function sends one request and notes its number. A failure drops the connection. */
+
+static void send_hello(struct shard_link *l)
+{
+    struct bytes frame = { 0 };
+
+    set_phase(l, PHASE_HANDSHAKE);
+    l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
+    l->greet_id = ++l->last_request_id;
+    send_frame(l, "a greeting", message_write_hello(&frame, l->greet_id, &l->config.hello),
+               &frame);
+}
+
+static void send_join(struct shard_link *l)
+{
+    struct join join = l->config.join;
+    struct bytes frame = { 0 };
+
+    set_phase(l, PHASE_JOINING);
+    join.last_acked = l->unacked.last_acked;
+    /* A shard that knows nothing of this worker any more must take what is sent again. */
+    if (l->unacked.first)
+        join.clock = l->unacked.first->clock;
+    else if (l->config.sent_seq > l->unacked.last_seq)
+        join.clock = l->config.sent_clock;
+    l->greet_id = ++l->last_request_id;
+    send_frame(l, "a join", message_write_join(&frame, l->greet_id, &join), &frame);
+}
+
+static void send_table(struct shard_link *l, struct requested_table *table)
+{
+    struct bytes frame = { 0 };
+
+    table->request_id = ++l->last_request_id;
+    send_frame(l, "a table", message_write_table(&frame, table->request_id, &table->request),
+               &frame);
+}
+
+/* A buffer for the request's frame, from the loop's pool. */
+static int reserve_frame(struct shard_link *l, const struct request *p, struct bytes *ret)
+{
+    size_t head_bytes = HEAD_BYTES + p->n_sections * SECTION_HEAD_BYTES;
+
+    return channel_loop_take(l->channels, head_bytes + bytes_len(&p->bytes), ret);
+}
+
+static struct message_zstd *zstd_of(const struct shard_link *l)
+{
+    return l->config.compress ? &l->channels->zstd : NULL;
+}
+
+/* Nothing happens unless the link is READY. */
+static void send_push(struct shard_link *l, struct request *r)
+{
+    struct bytes frame = { 0 };
+    struct push push;
+    int status;
+
+    if (l->phase != PHASE_READY)
+        return;
+    r->request_id = ++l->last_request_id;
+    request_push(r, l->tables.shard_ids, &push);
+    status = reserve_frame(l, r, &frame);
+    if (!status)
+        status = message_write_push(&frame, r->request_id, &push, zstd_of(l));
+    send_frame(l, "a push", status, &frame);
+}
+
+/* Likewise. */
+static void send_pull(struct shard_link *l)
+{
+    struct request *r = l->pull;
+    uint64_t waited_ms = l->now_ms - r->asked_ms;
+    struct bytes frame = { 0 };
+    struct pull pull;
+    int status;
+
+    if (l->phase != PHASE_READY)
+        return;
+    r->request_id = ++l->last_request_id;
+    request_pull(r, l->tables.shard_ids,
+                 waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 1, &pull);
+    status = reserve_frame(l, r, &frame);
+    if (!status)
+        status = message_write_pull(&frame, r->request_id, &pull, zstd_of(l));
+    send_frame(l, "a pull", status, &frame);
+}
+
+/* Pushes and pull, in the order in which they were asked for; returns how many pushes had been sent
+ * before. */
+static uint64_t send_pending(struct shard_link *l)
+{
+    struct request *p;
+    bool asked = !l->pull;
+    uint64_t n_resent = 0;
+
+    for (p = l->unacked.first; p; p = p->next) {
+        if (!asked && p->seq > l->pull->after_seq) {
+            send_pull(l);
+            asked = true;
+        }
+        n_resent += p->request_id != 0;
+        send_push(l, p);
+    }
+    if (!asked)
+        send_pull(l);
+    return n_resent;
+}
+
+static void send_beat(struct shard_link *l)
+{
+    struct bytes frame = { 0 };
+
+    l->beat_id = ++l->last_request_id;
+    l->beat_sent_ms = l->now_ms;
+    l->beat_due_ms = l->now_ms + l->lease_ms / 3;
+    send_frame(l, "a heartbeat", message_write_beat(&frame, l->beat_id, l->config.join.clock),
+               &frame);
+}
+
+static void send_leave(struct shard_link *l)
+{
+    struct bytes frame = { 0 };
+
+    set_phase(l, PHASE_LEAVING);
+    l->greet_id = ++l->last_request_id;
+    send_frame(l, "a farewell", message_write_leave(&frame, l->greet_id, l->config.join.clock),
+               &frame);
+}
+
+/* ---- replies ---- */
+
+/* A shard that accepts connections and joins but answers no push is given up, too. False: it was. */
+static bool check_push_timeout(struct shard_link *l)
+{
+    uint64_t waited_ms = l->now_ms - l->push_since_ms;
+
+    l->push_notice_ms = l->now_ms;
+    if (l->unacked.first && l->push_resent && waited_ms >= l->config.give_up_ms) {
+        give_up(l, PS_EDEADLINE, "has not taken a push for %" PRIu64 " s: %s", waited_ms / 1000,
+                l->why);
+        return false;
+    }
+    if (!l->push_resent)
+        l->push_since_ms = l->now_ms;
+    l->push_resent = l->unacked.first != NULL;
+    return true;
+}
+
+static void become_ready(struct shard_link *l)
+{
+    bool is_return = l->was_ready && !l->rejoins;
+    uint64_t n_resent;
+
+    if (!check_push_timeout(l))
+        return;
+    set_phase(l, PHASE_READY);
+    l->was_ready = true;
+    l->rejoins = false;
+    l->next_notice_ms = 0;
+    l->pull_notice_ms = l->now_ms;
+    l->beat_due_ms = l->now_ms + l->lease_ms / 3;
+    l->events->ready(l->owner, l->config.shard, &l->joined);
+    n_resent = send_pending(l);
+    if (is_return) {
+        notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
+               n_resent == 1 ? " was" : "es were");
+        l->events->reconnected(l->owner, l->config.shard, n_resent);
+    }
+}
+
+static void send_tables(struct shard_link *l)
+{
+    set_phase(l, PHASE_TABLES);
+    reset_tables(&l->tables);
+    for (uint32_t i = 0; i < l->tables.n && l->phase == PHASE_TABLES; i++)
+        send_table(l, &l->tables.items[i]);
+    if (!l->tables.n)
+        become_ready(l);
+}
+
+static int receive_hello(struct shard_link *l, const struct frame_header *h,
+                         const uint8_t *head)
+{
+    struct hello_reply r;
+    int status = message_read_hello_reply(h, head, &r);
+
+    if (status || l->phase != PHASE_HANDSHAKE || h->request_id != l->greet_id)
+        return status ? status : PS_EPROTO;
+    if (r.status) {
+        handle_refusal(l, "the greeting", r.status, r.text);
+        return 0;
+    }
+    if (r.map_id != l->config.hello.map_id) {
+        give_up(l, PS_ECLUSTER,
+                "belongs to another cluster than the server that was asked first");
+        return 0;
+    }
+    if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
+        l->frame_max_bytes = r.frame_max_bytes;
+        connector_set_frame_max(l->connector, r.frame_max_bytes);
+    }
+    if (l->config.joins)
+        send_join(l);
+    else
+        send_tables(l);
+    return 0;
+}
+
+static void ack_push(struct shard_link *l, const struct push_reply *r)
+{
+    struct request *push = request_queue_ack(&l->unacked);
+
+    l->push_since_ms = l->push_notice_ms = l->now_ms;
+    l->push_resent = false;
+    l->n_attempts = 0;
+    l->events->min_clock(l->owner, l->config.shard, r->min_clock);
+    l->events->pushed(l->owner, l->config.shard, push, r);
+    request_free(push);
+}
+
+/* Its answers were lost, or another process got them. */
+static void ack_applied(struct shard_link *l)
+{
+    struct push_reply r = { .min_clock = l->joined.min_clock };
+
+    while (l->unacked.first && l->unacked.first->seq <= l->joined.last_applied) {
+        r.seq = l->unacked.first->seq;
+        r.status = r.seq == l->joined.refused_seq ? l->joined.refused_status : 0;
+        ack_push(l, &r);
+    }
+}
+
+/* The last push that the shard may have seen. */
+static uint64_t last_sent(const struct shard_link *l)
+{
+    return l->unacked.last_seq > l->config.sent_seq ? l->unacked.last_seq : l->config.sent_seq;
+}
+
+static int receive_join(struct shard_link *l, const struct frame_header *h, const uint8_t *head)
+{
+    struct join_reply r;
+    int status = message_read_join_reply(h, head, &r);
+
+    if (status || l->phase != PHASE_JOINING || h->request_id != l->greet_id)
+        return status ? status : PS_EPROTO;
+    if (r.status == PS_EFENCED) {
+        l->events->fenced(l->owner, l->config.shard, r.fenced_below);
+        return 0;
+    }
+    if (r.status) {
+        handle_refusal(l, "to let the worker join", r.status, r.text);
+        return 0;
+    }
+    if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
+        notice(l,
+               "has applied push %" PRIu64 ", and had acknowledged %" PRIu64 " of %" PRIu64
+               ": joining anew",
+               r.last_applied, l->unacked.last_acked, last_sent(l));
+        l->events->fenced(l->owner, l->config.shard, 0);
+        return 0;
+    }
+    if (l->was_ready && !l->rejoins && r.clock > l->config.join.clock) {
+        notice(l,
+               "wants this worker to go on at clock %" PRIu64 ", and it has finished %" PRIu64
+               " steps: joining anew",
+               r.clock, l->config.join.clock);
+        l->events->fenced(l->owner, l->config.shard, 0);
+        return 0;
+    }
+    if ((l->was_ready || l->config.sent_seq) && !l->rejoins && !r.resumed)
+        notice(l, "has been restarted: it goes on from its newest checkpoint, or from "
+                  "nothing if it has none; what it acknowledged after that is gone");
+    l->joined = r;
+    l->lease_ms = r.lease_ms;
+    ack_applied(l);
+    send_tables(l);
+    return 0;
+}
+
+static int receive_table(struct shard_link *l, const struct frame_header *h,
+                         const uint8_t *head)
+{
+    struct requested_table *table = find_table(&l->tables, h->request_id);
+    struct table_reply r;
+    int status = message_read_table_reply(h, head, &r);
+    bool is_first;
+
+    if (status || !table || table->known)
+        return status;
+    is_first = !table->ever_known;
+    if (r.status && (is_transient(r.status) || !is_first)) {
+        handle_refusal(l, "a table", r.status, r.text);
+        return 0;
+    }
+    if (!r.status)
+        set_table_id(&l->tables, table, r.table_id);
+    if (is_first)
+        l->events->table(l->owner, l->config.shard, (uint32_t)(table - l->tables.items), &r);
+    if (l->phase == PHASE_TABLES && knows_all_tables(&l->tables))
+        become_ready(l);
+    return 0;
+}
+
+/* Was the request refused for a reason that a new connection or incarnation cures? */
+static bool handle_curable(struct shard_link *l, int status, const char *text)
+{
+    if (status == PS_EFENCED && l->phase == PHASE_LEAVING)
+        finish_leave(l);
+    else if (status == PS_EFENCED)
+        l->events->fenced(l->owner, l->config.shard, 0);
+    else if (is_transient(status))
+        lose(l, text[0] ? text : status_text(status));
+    else
+        return false;
+    return true;
+}
+
+static int receive_push(struct shard_link *l, const struct frame_header *h, const uint8_t *head)
+{
+    const struct request *push = l->unacked.first;
+    struct push_reply r;
+    int status = message_read_push_reply(h, head, &r);
+
+    if (status || !push || l->phase != PHASE_READY)
+        return status;
+    if (h->request_id != push->request_id)
+        return h->request_id > push->request_id && push->next
+                   ? PS_EPROTO
+                   : 0; /* a repeated answer is ignored */
+    if (handle_curable(l, r.status, r.text))
+        return 0;
+    if (r.seq != push->seq)
+        return PS_EPROTO;
+    ack_push(l, &r);
+    return 0;
+}
+
+static int receive_pull(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
+                        const uint8_t *body)
+{
+    struct request *pull = l->pull;
+    size_t n_bytes;
+    int status;
+
+    if (!pull || h->request_id != pull->request_id || l->phase != PHASE_READY)
+        return 0; /* to a pull that was given up */
+    status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
+                          &n_bytes);
+    if (!status)
+        status = message_read_pull_reply(h, head, body, n_bytes, &l->answer);
+    if (status || handle_curable(l, l->answer.status, l->answer.text))
+        return status;
+    if (!l->answer.status && l->answer.n_sections != pull->n_sections)
+        return PS_ECOUNT;
+    l->pull = NULL;
+    l->n_attempts = 0;
+    if (!l->answer.status)
+        l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
+    l->events->pulled(l->owner, l->config.shard, pull, &l->answer);
+    request_free(pull);
+    return 0;
+}
+
+static int receive_status(struct shard_link *l, const struct frame_header *h,
+                          const uint8_t *head)
+{
+    struct status_reply r;
+    int status = message_read_status_reply(h, head, &r);
+
+    if (status)
+        return status;
+    if (h->type == FRAME_LEAVE_REPLY) {
+        if (l->phase == PHASE_LEAVING && h->request_id == l->greet_id)
+            finish_leave(l);
+    } else if (l->beat_id && h->request_id == l->beat_id &&
+               !handle_curable(l, r.status, r.text)) {
+        l->beat_id = 0;
+        l->n_attempts = 0;
+        if (!r.status)
+            l->events->min_clock(l->owner, l->config.shard, r.min_clock);
+    }
+    return 0;
+}
+
+static int receive(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
+                   const uint8_t *body)
+{
+    switch (h->type) {
+    case FRAME_HELLO_REPLY:
+        return receive_hello(l, h, head);
+    case FRAME_JOIN_REPLY:
+        return receive_join(l, h, head);
+    case FRAME_TABLE_REPLY:
+        return receive_table(l, h, head);
+    case FRAME_PUSH_REPLY:
+        return receive_push(l, h, head);
+    case FRAME_PULL_REPLY:
+        return receive_pull(l, h, head, body);
+    case FRAME_BEAT_REPLY:
+    case FRAME_LEAVE_REPLY:
+        return receive_status(l, h, head);
+    default:
+        return PS_EPROTO;
+    }
+}
+
+/* ---- the timer, and the owner's calls ---- */
+
+static void on_connected(void *owner)
+{
+    send_hello(owner);
+}
+
+static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct shard_link *l = owner;
+    int status;
+
+    l->events->traffic(
+        l->owner, FRAME_HEADER_BYTES + (uint64_t)header->head_bytes + header->body_bytes, 0);
+    status = receive(l, header, head, body);
+    if (status)
+        lose(l, connector_why(status));
+    return 0;
+}
+
+static void on_closed(void *owner, int why)
+{
+    struct shard_link *l = owner;
+
+    l->connector = NULL;
+    lose(l, connector_why(why));
+}
+
+static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
+
+static void start_dial(struct shard_link *l)
+{
+    int status;
+
+    set_phase(l, PHASE_DIALING);
+    status =
+        connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
+    if (status)
+        lose(l, connector_why(status));
+}
+
+/* Whoever waits for an answer hears of it again and again. */
+static void notice_overdue(struct shard_link *l, const char *what, uint64_t since_ms,
+                           uint64_t *notice_ms)
+{
+    if (l->now_ms - since_ms < l->config.answer_ms ||
+        l->now_ms - *notice_ms < l->config.answer_ms)
+        return;
+    *notice_ms = l->now_ms;
+    notice(l,
+           "has not answered %s for %" PRIu64
+           " s; if it waits for other workers or its disk, `psctl why` tells",
+           what, (l->now_ms - since_ms) / 1000);
+}
+
+static void tick_ready(struct shard_link *l)
+{
+    if (l->pull)
+        notice_overdue(l, "a pull", l->pull->asked_ms, &l->pull_notice_ms);
+    if (l->unacked.first) {
+        notice_overdue(l, "a push", l->push_since_ms, &l->push_notice_ms);
+        if (l->now_ms - l->push_since_ms >= l->config.give_up_ms) {
+            give_up(l, PS_EDEADLINE, "has not answered a push for %" PRIu64 " s",
+                    (l->now_ms - l->push_since_ms) / 1000);
+            return;
+        }
+    }
+    if (l->beat_id && l->now_ms - l->beat_sent_ms >= l->config.answer_ms)
+        lose(l, "no answer to a heartbeat");
+    else if (l->config.joins && !l->beat_id && l->now_ms >= l->beat_due_ms)
+        send_beat(l);
+}
+
+static void tick_away(struct shard_link *l)
+{
+    static const char *const step[] = { [PHASE_DIALING] = "the connection",
+                                        [PHASE_HANDSHAKE] = "the greeting",
+                                        [PHASE_JOINING] = "the join",
+                                        [PHASE_TABLES] = "the tables" };
+    uint64_t away_ms = l->now_ms - l->away_since_ms;
+    char why[64];
+
+    if (away_ms >= (l->was_ready ? l->config.give_up_ms : l->config.connect_ms)) {
+        if (l->phase != PHASE_AWAY)
+            snprintf(l->why, sizeof l->why, "no answer to %s", step[l->phase]);
+        give_up(l, PS_EDEADLINE, "has been away for %" PRIu64 " s: %s", away_ms / 1000, l->why);
+    } else if (l->phase == PHASE_AWAY) {
+        if (l->now_ms >= l->next_try_ms)
+            start_dial(l);
+    } else if (l->now_ms - l->phase_since_ms >= GREET_MS) {
+        snprintf(why, sizeof why, "no answer to %s for %u s", step[l->phase], GREET_MS / 1000);
+        lose(l, why);
+    }
+}
+
+void shard_link_tick(struct shard_link *l, uint64_t now_ms)
+{
+    if (!l->now_ms)
+        l->away_since_ms = now_ms;
+    l->now_ms = now_ms;
+    if (l->phase == PHASE_READY)
+        tick_ready(l);
+    else if (l->phase == PHASE_LEAVING && now_ms - l->phase_since_ms >= GREET_MS)
+        finish_leave(l);
+    else if (l->phase < PHASE_READY)
+        tick_away(l);
+}
+
+void shard_link_beat_soon(struct shard_link *l)
+{
+    l->beat_due_ms = 0;
+}
+
+struct shard_link *shard_link_new(struct channel_loop *channels,
+                                  const struct shard_link_config *config,
+                                  const struct shard_link_events *events, void *owner)
+{
+    struct shard_link *l = memory_alloc(sizeof *l);
+
+    l->channels = channels;
+    l->config = *config;
+    l->events = events;
+    l->owner = owner;
+    l->unacked.last_acked = l->unacked.last_seq = config->acked_seq;
+    return l;
+}
+
+void shard_link_free(struct shard_link *l)
+{
+    if (!l)
+        return;
+    disconnect(l);
+    request_queue_clear(&l->unacked);
+    request_free(l->pull);
+    free(l->tables.items);
+    bytes_deinit(&l->body);
+    free(l);
+}
+
+void shard_link_push(struct shard_link *l, struct request *push)
+{
+    if (!l->unacked.first) {
+        l->push_since_ms = l->push_notice_ms = l->now_ms;
+        l->push_resent = false;
+    }
+    request_queue_add(&l->unacked, push);
+    if (l->phase == PHASE_READY && push->seq <= l->joined.last_applied)
+        ack_applied(l);
+    else
+        send_push(l, push);
+}
+
+void shard_link_pull(struct shard_link *l, struct request *pull)
+{
+    assert(!l->pull);
+    l->pull = pull;
+    pull->after_seq = l->unacked.last_seq;
+    pull->asked_ms = l->pull_notice_ms = l->now_ms;
+    send_pull(l);
+}
+
+void shard_link_drop_pull(struct shard_link *l)
+{
+    request_free(l->pull);
+    l->pull = NULL;
+}
+
+void shard_link_table(struct shard_link *l, const struct table_request *request)
+{
+    add_table(&l->tables, request);
+    if (l->phase == PHASE_READY || l->phase == PHASE_TABLES)
+        send_table(l, &l->tables.items[l->tables.n - 1]);
+}
+
+void shard_link_drop_table(struct shard_link *l)
+{
+    assert(l->tables.n > 0);
+    l->tables.n--;
+    if (l->phase == PHASE_TABLES && knows_all_tables(&l->tables))
+        become_ready(l);
+}
+
+void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t clock,
+                       uint32_t delay_ms)
+{
+    if (l->phase == PHASE_OVER)
+        return;
+    disconnect(l);
+    request_queue_clear(&l->unacked);
+    shard_link_drop_pull(l);
+    l->rejoins = l->was_ready;
+    l->config.sent_seq = 0;
+    l->joined.last_applied = 0;
+    l->config.join.incarnation = incarnation;
+    l->config.join.clock = clock;
+    l->away_since_ms = l->now_ms;
+    set_phase(l, PHASE_AWAY);
+    l->next_try_ms = l->now_ms + delay_ms;
+}
+
+void shard_link_set_clock(struct shard_link *l, uint64_t clock)
+{
+    l->config.join.clock = clock;
+}
+
+void shard_link_leave(struct shard_link *l)
+{
+    if (l->phase != PHASE_READY || !l->config.joins)
+        finish_leave(l);
+    else
+        send_leave(l);
+}

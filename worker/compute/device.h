@@ -1,0 +1,299 @@
+/*
+ * The arithmetic of the model, op for op, as a table of functions. device_cpu is one table; another device is another table.
+ *
+ * The CPU's op is the definition: a fixed order of sums, whatever the number of threads, without fused multiply-adds. The three
+ * matrix products are the exception: their order is their kernel's (gemm_kernels.h, or OpenBLAS). Tests hold other devices to
+ * the CPU. An op may return before it is done. The ops of one compute run in the order of the calls; wait() reports their
+ * failures. One thread at a time uses a compute.
+ *
+ * Pointers are the device's memory (memory_alloc()). Matrices are row-major without gaps unless an ld (floats from one row to
+ * the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0. C and C++ both read
+ * this header.
+ *
+ * Slots: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap. A step runs
+ *
+ *     upload ...   begin   op op op ...   end   download ...   wait
+ *
+ * in that order. Of two slots only the ops are ordered, by their begin(); copies of one run beside ops of the other. The host
+ * memory of a copy stays as it is until the slot's wait().
+ */
+#ifndef WORKER_COMPUTE_DEVICE_H
+#define WORKER_COMPUTE_DEVICE_H
+
+#include <stdbool.h>
+
+#include "common/base.h"
+#include "common/status.h"
+#include "proto/codec.h"
+#include "worker/compute/bag_transpose.h"
+
+struct compute;
+
+/* The version of this header that a plug-in was built against: it changes with the layout of a struct or the arguments of an
+ * op. */
+#define DEVICE_ABI 5u
+
+#define DEVICE_THREADS_MAX 64u
+
+/*
+ * How matrix products are made. Sums and results are fp32. A device without TF32 or BF16 computes in fp32, and describe() says so.
+ *
+ *     DEVICE_FP32   by the device's best kernel
+ *     DEVICE_TF32   inputs rounded to ten bits of mantissa, by units that GPUs have
+ *     DEVICE_BF16   inputs rounded to bf16, to nearest even, except of layers of one output
+ *     DEVICE_BLAS   by the device's library, to compare with
+ */
+enum device_products { DEVICE_FP32, DEVICE_TF32, DEVICE_BF16, DEVICE_BLAS };
+
+struct device_options {
+    /* That share an op, the caller's among them: 1 to DEVICE_THREADS_MAX. */
+    uint32_t n_threads;
+    enum device_products products;
+};
+
+/* Samples of a block. Sums "in blocks" run in each block from 0, ascending, then over the blocks, ascending. The size
+ * depends on n alone: 64 to 256, a multiple of 32. */
+static inline uint32_t device_block(uint32_t n)
+{
+    const uint32_t eighth = ((n + 7) / 8 + 31) / 32 * 32;
+
+    return eighth < 64 ? 64 : eighth > 256 ? 256 : eighth;
+}
+
+enum device_act { DEVICE_LINEAR, DEVICE_RELU };
+
+/* Y = X W^T + b */
+struct linear {
+    uint32_t n, in, out;
+    const float *x; /* n x in */
+    const float *w; /* out x in */
+    const float *b; /* out */
+};
+
+/* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
+ * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
+struct relu_mask {
+    const float *y; /* outputs, n x width */
+    uint32_t ldy;
+    float scale;
+};
+
+/*
+ * Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
+ *
+ *     y = (1 + gamma) (x - mean) inv_std + beta
+ *     inv_std = 1 / sqrt(var + DEVICE_NORM_EPSILON)
+ *
+ * gamma and the running variance start at 1 and are stored less 1.
+ */
+struct norm {
+    uint32_t n, width;
+    const float *gamma, *beta, *running_mean, *running_var; /* width each */
+    float *mean, *var, *inv_std; /* width each: what norm_apply and norm_backward use */
+};
+
+/*
+ * Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD subtracts at
+ * rate 1; the batch's variance is unbiased (n - 1; of one sample: 0).
+ */
+struct norm_grads {
+    float *gamma, *beta, *running_mean, *running_var; /* width each */
+};
+
+#define DEVICE_NORM_EPSILON 1e-5f
+#define DEVICE_NORM_MOMENTUM 0.1f
+
+/* Bag b = s * n_fields + f, of sample s and field f, gathers the rows
+ * row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
+struct bags {
+    uint32_t n, n_fields, dim, n_rows;
+    const uint32_t *starts; /* n * n_fields + 1, never falling */
+    const uint32_t *row_of; /* each < n_rows */
+    const struct bag_transpose
+        *transpose; /* NULL unless wants_transpose; n_rows is unused with it */
+};
+
+/*
+ * Naumov et al. 2019:
+ *
+ *     T [n][n_vectors][dim] -> R [n][direct + pairs]
+ *     direct   T's first vector as it is (direct = dim), or not (direct = 0)
+ *     pairs    T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i with self)
+ */
+struct interact {
+    uint32_t n, n_vectors, dim, direct;
+    bool self;
+};
+
+/* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
+struct dropout {
+    uint32_t n, width;
+    float p, scale;      /* scale: 1 / (1 - p) */
+    const uint64_t *key; /* in the device's memory, as it is another one each step */
+};
+
+/*
+ * Rows from the host, or from an earlier step that kept them on the device:
+ *
+ *     how[r] & DEVICE_ROW_KEPT     rows[r] = kept[p], p being the other bits
+ *     how[r] == DEVICE_ROW_NEW     rows[r] = host[r]
+ *     else                         rows[r] = kept[how[r]] = host[r]
+ *
+ * No two rows name one row of kept.
+ */
+struct row_upload {
+    uint32_t n, dim;
+    const float *host;   /* [n][dim], by host_alloc(): the device reads the rows itself */
+    const uint32_t *how; /* [n] */
+    float *rows;         /* [n][dim] */
+    float *kept;         /* [places][dim] */
+};
+
+#define DEVICE_ROW_KEPT 0x80000000u
+#define DEVICE_ROW_NEW 0x7fffffffu
+
+/*
+ * Rows encoded for the wire (proto/codec.h), one behind the other, with error feedback. Of row i of n
+ *
+ *     v = rows[from[i]] + residual[residual_at[i]]
+ *     bytes = encode(v)
+ *     residual[residual_at[i]] = v - decode(bytes), 0 where that is not finite, with feedback; 0 without
+ *
+ * bit for bit as the CPU's codecs. A NaN in rows is added to nothing. With feedback, a row of rows that is not finite is encoded
+ * as a row of NaN, and its residual stays. The number of rows is in the device's memory, because the arguments of recorded ops
+ * (begin()) do not change.
+ */
+struct device_encode {
+    enum codec_id codec;
+    uint32_t dim, k; /* k: topk's; dim is at most 65536 then */
+    uint32_t n_max;  /* the arrays' capacity */
+    const uint32_t *n;
+    const float *rows;           /* rows of dim floats */
+    const uint32_t *from;        /* n, or DEVICE_NONE: a row of zeros; NULL: row i is i */
+    float *residual;             /* rows of dim floats, in place; NULL: none is added or kept */
+    const uint32_t *residual_at; /* n, no row twice, or DEVICE_NONE: none; NULL: row i's is i */
+    uint8_t *bytes;              /* n rows of the codec's row_bytes(dim, k); any alignment */
+};
+
+#define DEVICE_NONE UINT32_MAX
+
+#define DEVICE_SLOTS 4u
+
+struct device_ops {
+    const char *name;
+
+    bool shares_memory;   /* with the host: host pointers are valid here, no copy is needed */
+    bool wants_transpose; /* bags.transpose */
+
+    /* PS_ESETTING and a sentence, or the errno of a thread that does not start. */
+    int (*open)(const struct device_options *options, struct compute **ret_c, struct err *err);
+    void (*close)(struct compute *c); /* NULL is fine */
+
+    /* Library, kernels and threads, for the log; lives as long as c. */
+    const char *(*describe)(const struct compute *c);
+
+    /* Reserves memory for ops on up to n_max samples and linear ops of this shape; calls add up. Due before the first
+     * linear or loss op. -ENOMEM. */
+    int (*reserve)(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out);
+
+    /* The device's memory, zeroed; NULL: none is left. */
+    void *(*memory_alloc)(struct compute *c, size_t n_bytes);
+    void (*memory_free)(struct compute *c, void *memory, size_t n_bytes);
+
+    /* The host's memory, zeroed, for the fastest copies (pinned, where that means something); NULL: none is left. Any
+     * thread, also while another one uses c. */
+    void *(*host_alloc)(struct compute *c, size_t n_bytes);
+    void (*host_free)(struct compute *c, void *memory, size_t n_bytes);
+
+    /* Slots are numbered 0 .. DEVICE_SLOTS - 1. */
+    void (*upload)(struct compute *c, uint32_t slot, void *device, const void *host,
+                   size_t n_bytes);
+    void (*download)(struct compute *c, uint32_t slot, void *host, const void *device,
+                     size_t n_bytes);
+
+    /* As upload(), from the device's own memory, in one order with the uploads of all slots that filled `from`. */
+    void (*upload_from_device)(struct compute *c, uint32_t slot, void *device, const void *from,
+                               size_t n_bytes);
+
+    /* As upload(), in one order with those of all slots, as they share u->kept. `u` is read before it returns. */
+    void (*upload_rows)(struct compute *c, uint32_t slot, const struct row_upload *u);
+
+    /* Ops follow, up to end(). True: a record of this key was run; no op may be called, end() comes next. The same key
+     * means the same ops with the same arguments, so what differs from step to step is in the device's memory. 0 is
+     * never recorded. */
+    bool (*begin)(struct compute *c, uint32_t slot, uint64_t key);
+    void (*end)(struct compute *c, uint32_t slot);
+
+    /* Waits until the slot's copies and ops are done. The first failure since the last wait, or 0. */
+    int (*wait)(struct compute *c, uint32_t slot);
+
+    /* The last failure of wait(), in a sentence. Lives until the next one. */
+    const char *(*failure)(const struct compute *c);
+
+    /* y [n][out], ldy */
+    void (*linear_forward)(struct compute *c, const struct linear *l, enum device_act act,
+                           float *y, uint32_t ldy);
+
+    /* dx [n][in] = dy W, then through `mask`              NULL: not wanted; no mask
+     * dw [out][in] = dy^T X                               NULL, with db: not wanted
+     * db [out] = sum of dy over samples, in blocks */
+    void (*linear_backward)(struct compute *c, const struct linear *l, const float *dy,
+                            float *dx, const struct relu_mask *mask, float *dw, float *db);
+
+    /* mean, var, inv_std: of x; as kept. */
+    void (*norm_batch)(struct compute *c, const struct norm *nm, const float *x);
+    void (*norm_running)(struct compute *c, const struct norm *nm);
+    void (*norm_apply)(struct compute *c, const struct norm *nm, enum device_act act,
+                       const float *x, float *y, uint32_t ldy);
+
+    /* After norm_batch. dy [n][width] becomes the gradient of x (in place). */
+    void (*norm_backward)(struct compute *c, const struct norm *nm,
+                          const struct relu_mask *mask, const float *x, float *dy,
+                          const struct norm_grads *grads);
+
+    /* y [n][width], in place */
+    void (*dropout)(struct compute *c, const struct dropout *d, float *y);
+
+    /* sums[s * ld + f * dim + d] = sum of rows[r * dim + d] over bag (s, f), in its order; 0 if it is empty */
+    void (*bag_sum)(struct compute *c, const struct bags *b, const float *rows, float *sums,
+                    uint32_t ld);
+
+    /* drows [n_rows][dim]: of row r the sum of dsums over the positions that hold r, ascending */
+    void (*bag_grad)(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
+                     float *drows);
+
+    /* z[s] += sum of weights[r] over all positions of sample s, ascending; back: dweights[n_rows] */
+    void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
+    void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,
+                      float *dweights);
+
+    /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the
+     * pairs alone, summed over j ascending, without j = i unless `self`: a diagonal pair counts
+     * twice. */
+    void (*interact_forward)(struct compute *c, const struct interact *it, const float *t,
+                             float *r);
+    void (*interact_backward)(struct compute *c, const struct interact *it, const float *t,
+                              const float *dr, float *dt);
+
+    /* p = 1 / (1 + exp(-z)) */
+    void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
+
+    /* dz = (1 / (1 + exp(-z)) - y) / n
+     * *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double, in blocks */
+    void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
+                 double *ret);
+
+    /* sum [n][width] = a (+ b unless NULL), then through `mask` (NULL: none) */
+    void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,
+                     uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
+                     float *sum);
+
+    /* y += a x */
+    void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
+
+    void (*encode)(struct compute *c, const struct device_encode *e);
+};
+
+EXTERN_C const struct device_ops device_cpu;
+
+#endif

@@ -1,0 +1,352 @@
+#include "worker/cuda/device_cuda.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "worker/cuda/cuda.h"
+
+/* What NVIDIA names for products: more where they are made by several multiprocessors together. */
+static size_t workspace_bytes(int major)
+{
+    return (size_t)(major >= 9 ? 32 : 4) << 20;
+}
+
+static void cuda_close(struct compute *c)
+{
+    if (!c)
+        return;
+    cuda_synchronize(c);
+    graphs_clear(&c->graphs);
+    gemm_free(c->products);
+    scratch_free(&c->scratch);
+    for (uint32_t s = 0; s < DEVICE_SLOTS; s++)
+        for (int i = 0; i < CUDA_STREAMS; i++)
+            if (c->slots[s].done[i])
+                (void)cudaEventDestroy(c->slots[s].done[i]);
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        if (c->streams[i])
+            (void)cudaStreamDestroy(c->streams[i]);
+    if (c->record)
+        (void)cudaStreamDestroy(c->record);
+    free(c);
+}
+
+static bool make_streams(struct compute *c, struct cuda_error *f)
+{
+    bool made = true;
+
+    for (int i = 0; i < CUDA_STREAMS && made; i++)
+        made = cuda_error_check(
+            f, "stream", cudaStreamCreateWithFlags(&c->streams[i], cudaStreamNonBlocking));
+    made =
+        made && cuda_error_check(f, "stream",
+                                 cudaStreamCreateWithFlags(&c->record, cudaStreamNonBlocking));
+    for (uint32_t s = 0; s < DEVICE_SLOTS && made; s++)
+        for (int i = 0; i < CUDA_STREAMS && made; i++)
+            made = cuda_error_check(
+                f, "event",
+                cudaEventCreateWithFlags(&c->slots[s].done[i], cudaEventDisableTiming));
+    return made;
+}
+
+static void describe(struct compute *c, const struct cudaDeviceProp *gpu,
+                     enum device_products how)
+{
+    const size_t v = cublasLtGetVersion();
+
+    snprintf(c->text, sizeof c->text,
+             "cuda: %.80s, %zu GiB, %s products by cublasLt %zu.%zu.%zu", gpu->name,
+             gpu->totalGlobalMem >> 30,
+             how == DEVICE_TF32   ? "TF32"
+             : how == DEVICE_BF16 ? "bf16"
+                                  : "fp32",
+             v / 10000, v / 100 % 100, v % 100);
+}
+
+static bool find_gpu(struct cudaDeviceProp *gpu, struct cuda_error *f)
+{
+    int n = 0;
+
+    if (!cuda_error_check(f, "looking for a GPU", cudaGetDeviceCount(&n)) ||
+        !cuda_error_check(f, "looking for a GPU", n ? cudaSuccess : cudaErrorNoDevice) ||
+        !cuda_error_check(f, "choosing a GPU", cudaSetDevice(0)) ||
+        !cuda_error_check(f, "asking a GPU", cudaGetDeviceProperties(gpu, 0)))
+        return false;
+    if (gpu->major >= 8)
+        return true;
+    snprintf(f->text, sizeof f->text,
+             "cuda: %.80s has compute capability %d.%d, expected 8.0 or later", gpu->name,
+             gpu->major, gpu->minor);
+    return false;
+}
+
+static bool make(struct compute *c, enum device_products how, struct cuda_error *f)
+{
+    struct cudaDeviceProp gpu;
+
+    if (!find_gpu(&gpu, f) || !make_streams(c, f))
+        return false;
+    describe(c, &gpu, how);
+    c->math = how == DEVICE_FP32 || how == DEVICE_BLAS ? KERNELS_FP32 : KERNELS_TF32;
+    c->products = gemm_new(how, workspace_bytes(gpu.major), f);
+    return c->products;
+}
+
+static int cuda_open(const struct device_options *o, struct compute **ret_c, struct err *err)
+{
+    struct compute *c = memory_alloc(sizeof *c);
+    struct cuda_error f = { 0 };
+
+    if (!make(c, o->products, &f)) {
+        cuda_close(c);
+        return err_set(err, PS_EDEVICE, "%s", f.text);
+    }
+    *ret_c = c;
+    return 0;
+}
+
+static const char *cuda_describe(const struct compute *c)
+{
+    return c->text;
+}
+
+/* Memory */
+
+static int cuda_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out)
+{
+    struct cuda_error f = { 0 };
+
+    cuda_release_graphs(c);
+    if (cuda_error_check(&f, "reserve", gemm_reserve(c->products, n_max, in, out)) &&
+        cuda_scratch(c, kernels_sums_bytes(n_max, in > out ? in : out), &f))
+        return 0;
+    return -ENOMEM;
+}
+
+static void *cuda_memory_alloc(struct compute *c, size_t n_bytes)
+{
+    const cudaStream_t stream = c->streams[CUDA_COMPUTE];
+    void *memory = NULL;
+
+    if (cudaMalloc(&memory, n_bytes) != cudaSuccess)
+        return NULL;
+    if (cudaMemsetAsync(memory, 0, n_bytes, stream) == cudaSuccess &&
+        cudaStreamSynchronize(stream) == cudaSuccess)
+        return memory;
+    (void)cudaFree(memory);
+    return NULL;
+}
+
+static void cuda_memory_free(struct compute *c, void *memory, size_t n_bytes)
+{
+    (void)c, (void)n_bytes;
+    (void)cudaFree(memory);
+}
+
+static void *cuda_host_alloc(struct compute *c, size_t n_bytes)
+{
+    void *memory = NULL;
+
+    (void)c;
+    if (cudaHostAlloc(&memory, n_bytes, cudaHostAllocDefault) != cudaSuccess)
+        return NULL;
+    return memset(memory, 0, n_bytes);
+}
+
+static void cuda_host_free(struct compute *c, void *memory, size_t n_bytes)
+{
+    (void)c, (void)n_bytes;
+    (void)cudaFreeHost(memory);
+}
+
+/* Slots */
+
+/* A mark behind what the slot has on stream i up to here. */
+static bool mark(struct compute *c, struct cuda_slot *s, enum cuda_stream i)
+{
+    return cuda_error_check(&s->fault, "event", cudaEventRecord(s->done[i], c->streams[i]));
+}
+
+/* Stream `then` goes on after what the slot has on stream `first`. */
+static void follow(struct compute *c, struct cuda_slot *s, enum cuda_stream first,
+                   enum cuda_stream then)
+{
+    if (!s->queued[first])
+        return;
+    s->queued[first] = false;
+    (void)cuda_error_check(&s->fault, "event",
+                           cudaStreamWaitEvent(c->streams[then], s->done[first], 0));
+}
+
+static void copy_in(struct compute *c, uint32_t slot, void *device, const void *from,
+                    size_t n_bytes, enum cudaMemcpyKind kind)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    if (!n_bytes)
+        return;
+    s->queued[CUDA_IN] = true;
+    (void)cuda_error_check(&s->fault, "copy to the device",
+                           cudaMemcpyAsync(device, from, n_bytes, kind, c->streams[CUDA_IN]));
+}
+
+static void cuda_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+                        size_t n_bytes)
+{
+    copy_in(c, slot, device, host, n_bytes, cudaMemcpyHostToDevice);
+}
+
+/* All that writes `from` is on this stream. */
+static void cuda_upload_from_device(struct compute *c, uint32_t slot, void *device,
+                                    const void *from, size_t n_bytes)
+{
+    copy_in(c, slot, device, from, n_bytes, cudaMemcpyDeviceToDevice);
+}
+
+/* Pinned memory has one address for host and device (unified addressing). */
+static void cuda_upload_rows(struct compute *c, uint32_t slot, const struct row_upload *u)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    s->queued[CUDA_IN] = true;
+    (void)cuda_error_check(&s->fault, "rows to the device",
+                           kernels_upload_rows(c->streams[CUDA_IN], u));
+}
+
+/* The mark behind the copies out that are not marked yet, before those of `next` go behind them: a mark that is made later
+ * is behind these, too, and whoever waits for it waits for all steps under way. */
+static void mark_out(struct compute *c, struct cuda_slot *next)
+{
+    if (c->out && c->out != next)
+        (void)mark(c, c->out, CUDA_OUT);
+    c->out = next;
+}
+
+static void cuda_download(struct compute *c, uint32_t slot, void *host, const void *device,
+                          size_t n_bytes)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    if (!n_bytes)
+        return;
+    mark_out(c, s);
+    follow(c, s, CUDA_COMPUTE, CUDA_OUT);
+    s->queued[CUDA_OUT] = true;
+    (void)cuda_error_check(
+        &s->fault, "copy from the device",
+        cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, c->streams[CUDA_OUT]));
+}
+
+static void begin_recording(struct compute *c, struct graph *g)
+{
+    c->record_fault = (struct cuda_error){ 0 };
+    if (cudaStreamBeginCapture(c->record, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+        g->is_refused = true;
+        return;
+    }
+    c->recording = g;
+    c->targets[c->n_targets++] = (struct cuda_target){ c->record, &c->record_fault };
+}
+
+static bool cuda_begin(struct compute *c, uint32_t slot, uint64_t key)
+{
+    const cudaStream_t stream = c->streams[CUDA_COMPUTE];
+    struct cuda_slot *s = &c->slots[slot];
+    struct graph *g = key ? graphs_find(&c->graphs, slot, key) : NULL;
+
+    assert(!c->n_targets);
+    if (s->queued[CUDA_IN])
+        (void)mark(c, s, CUDA_IN);
+    follow(c, s, CUDA_IN, CUDA_COMPUTE);
+    if (g && g->exec) {
+        (void)cuda_error_check(&s->fault, "graph", cudaGraphLaunch(g->exec, stream));
+        return true;
+    }
+    c->targets[0] = (struct cuda_target){ stream, &s->fault };
+    c->n_targets = 1;
+    if (g && g->is_known && !g->is_refused)
+        begin_recording(c, g);
+    if (g)
+        g->is_known = true;
+    return false;
+}
+
+static void cuda_end(struct compute *c, uint32_t slot)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    if (c->recording)
+        graphs_end_capture(c->recording, c->record, cuda_error_is_set(&c->record_fault));
+    c->recording = NULL;
+    c->n_targets = 0;
+    s->queued[CUDA_COMPUTE] = mark(c, s, CUDA_COMPUTE);
+}
+
+static int cuda_wait(struct compute *c, uint32_t slot)
+{
+    struct cuda_slot *s = &c->slots[slot];
+
+    if (c->out == s)
+        mark_out(c, NULL);
+    if (s->queued[CUDA_IN]) /* no ops have followed */
+        (void)mark(c, s, CUDA_IN);
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        if (s->queued[i]) {
+            s->queued[i] = false;
+            (void)cuda_error_check(&s->fault, "wait", cudaEventSynchronize(s->done[i]));
+        }
+    if (!cuda_error_is_set(&s->fault))
+        return 0;
+    cuda_synchronize(c); /* also what has lost its mark */
+    c->failure = s->fault;
+    s->fault = (struct cuda_error){ 0 };
+    return PS_EDEVICE;
+}
+
+static const char *cuda_failure(const struct compute *c)
+{
+    return c->failure.text;
+}
+
+const struct device_ops device_cuda = {
+    .name = "cuda",
+    .wants_transpose = true,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .reserve = cuda_reserve,
+    .memory_alloc = cuda_memory_alloc,
+    .memory_free = cuda_memory_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .upload_from_device = cuda_upload_from_device,
+    .upload_rows = cuda_upload_rows,
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .wait = cuda_wait,
+    .failure = cuda_failure,
+    .linear_forward = cuda_ops_linear_forward,
+    .linear_backward = cuda_ops_linear_backward,
+    .norm_batch = cuda_ops_norm_batch,
+    .norm_running = cuda_ops_norm_running,
+    .norm_apply = cuda_ops_norm_apply,
+    .norm_backward = cuda_ops_norm_backward,
+    .dropout = cuda_ops_dropout,
+    .bag_sum = cuda_ops_bag_sum,
+    .bag_grad = cuda_ops_bag_grad,
+    .wide_sum = cuda_ops_wide_sum,
+    .wide_grad = cuda_ops_wide_grad,
+    .interact_forward = cuda_ops_interact_forward,
+    .interact_backward = cuda_ops_interact_backward,
+    .prob = cuda_ops_prob,
+    .loss = cuda_ops_loss,
+    .add_rows = cuda_ops_add_rows,
+    .axpy = cuda_ops_axpy,
+    .encode = cuda_ops_encode,
+};

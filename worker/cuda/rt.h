@@ -1,7 +1,0 @@
-/* The CUDA runtime under its own names. Where there is none the compiler finds the tests' emulation of it (tests/emu/include). */
-#ifndef WORKER_CUDA_RT_H
-#define WORKER_CUDA_RT_H
-
-#include <cuda_runtime_api.h>
-
-#endif

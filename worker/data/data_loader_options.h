@@ -1,0 +1,75 @@
+/*
+ * Options and counters of a loader, shared by data_loader.h (the thread) and loader_pass.h (one pass over the
+ * files).
+ */
+#ifndef WORKER_DATA_DATA_LOADER_OPTIONS_H
+#define WORKER_DATA_DATA_LOADER_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "common/file.h"
+#include "worker/data/batch.h"
+#include "worker/data/schema.h"
+
+/* Which rows of the files, in file order over all files; malformed ones count, header and empty
+ * lines do not. */
+struct data_loader_range {
+    uint64_t first_row, end_row; /* end 0: to the end */
+};
+
+/*
+ * by_rows: row i of the range belongs to rank (i / batch) % n_ranks; else whole files are shared
+ * out, file i to rank i % n_ranks.
+ */
+struct data_loader_options {
+    const struct schema *schema; /* borrowed while the loader lives, like the paths */
+    char *const *paths; /* files, already expanded and sorted by data_loader_expand() */
+    uint32_t n_paths;
+    struct data_loader_range range;
+    uint32_t rank, n_ranks;
+    bool by_rows;
+    uint32_t batch;
+    uint32_t shuffle_rows; /* window; 0 or 1: file order */
+    uint64_t seed;         /* of the shuffle; the caller mixes the epoch in */
+    bool drop_last;        /* leave out a last, short batch */
+    /* Batches to be passed over at the start, as if somebody had taken them: those that follow are
+     * the same, numbers too. */
+    uint64_t skip;
+    uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
+    uint32_t queue;        /* batches read ahead, at least 1 */
+    uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
+    bool labelled;         /* false: the files have no label column (predict) */
+    /* A folder for the parsed rows of each file, made if it is not there: written by the first
+     * pass over the file, also for the rows of other ranks, and read instead of the text by the
+     * passes after it. NULL or "": none. */
+    const char *data_cache;
+    const struct file_ops *cache_files; /* where that folder is; NULL: file_os */
+    /* Of its batches (batch_init_in()); borrowed while the loader lives. */
+    const struct batch_allocator *memory;
+    /* What the caller's user should know though it stops nothing: the cache could not be
+     * written, or is damaged and is written anew. From inside data_loader_next() or loader_pass_fill(), on
+     * the caller's thread; may be NULL. */
+    void (*on_notice)(void *arg, const char *sentence);
+    void *notice_arg; /* borrowed */
+};
+
+#define DATA_LOADER_BAD_ROW_BYTES 192u
+
+/* What the batches handed out so far took. */
+struct data_loader_counts {
+    uint64_t rows;     /* samples in them */
+    uint64_t bad_rows; /* malformed rows passed over on the way */
+    char bad_row
+        [DATA_LOADER_BAD_ROW_BYTES]; /* the first of them: "FILE:LINE: why"; "" without one */
+    uint64_t skipped; /* batches that options.skip wanted passed over, and that there were */
+    uint64_t bytes;   /* of text, unpacked, also what was only read past or was cached */
+    uint64_t cached;  /* rows that a cache gave, also those read past */
+};
+
+/* Those of several passes. */
+struct data_loader_bad_rows {
+    uint64_t n;
+    char first[DATA_LOADER_BAD_ROW_BYTES]; /* as above */
+};
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * The bytes of a file as its writer had them: plain, or unpacked on the way from zstd or gzip.
+ * What a file is says its first bytes, not its name; several zstd frames or gzip members one
+ * after another are one text. Packed data that ends too early, or that does not unpack, is
+ * PS_EDATA, never a short text.
+ */
+#ifndef WORKER_DATA_INPUT_STREAM_H
+#define WORKER_DATA_INPUT_STREAM_H
+
+#include "common/status.h"
+
+struct input_stream;
+
+/* A negative errno when the file cannot be opened, PS_EDATA when it is not what its name
+ * says. */
+int input_stream_open(const char *path, struct input_stream **ret_source, struct err *err)
+    MUST_CHECK;
+
+/* Up to n_bytes, at least one except at the end of the text. */
+int input_stream_read(struct input_stream *s, void *dst, size_t n_bytes, size_t *ret_n_bytes,
+                      struct err *err) MUST_CHECK;
+
+void input_stream_close(struct input_stream *s);
+
+#endif

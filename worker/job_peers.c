@@ -1,0 +1,295 @@
+#include "worker/job_peers.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "worker/client/discovery.h"
+#include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
+
+#define ASK_EVERY_MS 100
+#define SAY_EVERY_MS 5000
+#define ANSWER_MS 5000
+#define WHY_MS 1000 /* the same for who is in a hurry, or has but little time left */
+
+static const char *text_of(const cJSON *object, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    return text ? text : "";
+}
+
+static bool takes_part(const cJSON *worker)
+{
+    const char *state = text_of(worker, "state");
+
+    return strcmp(state, "live") == 0 || strcmp(state, "expected") == 0;
+}
+
+/* How many of one job's workers still take part; ret_who: the first of them. */
+static int count_job(const cJSON *job, char *ret_who, size_t n_bytes)
+{
+    const cJSON *worker;
+    int n = 0;
+
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+    {
+        if (takes_part(worker) && n++ == 0)
+            snprintf(
+                ret_who, n_bytes, "rank %d (%s)",
+                (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(worker, "rank")),
+                text_of(worker, "name"));
+    }
+    return n;
+}
+
+/* -1 when the answer is no list of jobs. */
+static int count(const char *json, const char *name, char *ret_who, size_t n_bytes)
+{
+    cJSON *root = cJSON_Parse(json);
+    const cJSON *jobs = cJSON_GetObjectItemCaseSensitive(root, "jobs"), *job;
+    int n = cJSON_IsArray(jobs) ? 0 : -1;
+
+    cJSON_ArrayForEach(job, jobs)
+    {
+        if (strcmp(text_of(job, "name"), name) == 0)
+            n += count_job(job, ret_who, n_bytes);
+    }
+    cJSON_Delete(root);
+    return n;
+}
+
+/* Asks the servers of --servers in turn, until one answers: 0, or why the last one did not. */
+static int try_servers(const struct settings *s,
+                       int (*try)(void *arg, const char *server, struct err *err), void *arg,
+                       struct err *err)
+{
+    struct address *servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
+    uint32_t n;
+    int status = address_list(s->servers, DISCOVERY_SERVERS_MAX, servers, &n, err);
+
+    if (!status)
+        for (uint32_t i = 0; i < n && (!i || status); i++)
+            status = try(arg, servers[i].text, err);
+    free(servers);
+    return status;
+}
+
+struct question {
+    const struct settings *settings;
+    const char *command;
+    uint32_t timeout_ms;
+    char *json; /* the answer, to be freed */
+};
+
+static int put_question(void *arg, const char *server, struct err *err)
+{
+    struct question *q = arg;
+
+    return ps_admin(server, q->settings->token, q->command, "", q->timeout_ms, &q->json, err);
+}
+
+static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_who, size_t n_bytes,
+               int *ret_n, struct err *err)
+{
+    struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
+    int status = try_servers(s, put_question, &q, err);
+
+    if (status)
+        return status;
+    *ret_n = count(q.json, s->job, ret_who, n_bytes);
+    free(q.json);
+    return *ret_n < 0 ? err_set(err, PS_EPROTO, "the list of workers cannot be read") : 0;
+}
+
+/* For an answer: what is left, in bounds. A server that hangs is not to hold a worker for longer than was said. */
+static uint32_t answer_ms(const struct settings *s, uint64_t waited_ms)
+{
+    uint64_t left_ms = s->finish_timeout_ms > waited_ms ? s->finish_timeout_ms - waited_ms : 0;
+
+    if (left_ms < WHY_MS)
+        return WHY_MS;
+    return left_ms < ANSWER_MS ? (uint32_t)left_ms : ANSWER_MS;
+}
+
+/* A question that fails is asked again: what was trained is not thrown away for it. */
+void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
+{
+    const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
+    const uint64_t since_ms = clock_mono_ms();
+    uint64_t waited_ms = 0, say_ms = SAY_EVERY_MS;
+    char who[160];
+    struct err err;
+    int n = 0;
+
+    for (;;) {
+        if (ask(s, answer_ms(s, waited_ms), who, sizeof who, &n, &err))
+            snprintf(who, sizeof who, "who is not known (%.100s)", err.text);
+        else if (n == 0)
+            return;
+        if (stop_signal_asked(stop))
+            return;
+        waited_ms = clock_mono_ms() - since_ms;
+        if (waited_ms >= s->finish_timeout_ms) {
+            log_line_warn("going on without the job's other workers (--finish-timeout): %s",
+                          who);
+            return;
+        }
+        if (waited_ms >= say_ms) {
+            say_ms = waited_ms + SAY_EVERY_MS;
+            log_line_info("waiting for the job's other workers: %s", who);
+        }
+        sd_notify(0, "WATCHDOG=1");
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- what is waited for ---- */
+
+/* psd reports the first letters of a job's name. */
+static bool is_own(const cJSON *wait, const struct settings *s)
+{
+    char who[64];
+
+    snprintf(who, sizeof who, "job %.24s, worker %u (", s->job, s->rank);
+    return strncmp(text_of(wait, "who"), who, strlen(who)) == 0;
+}
+
+/* This worker's own wait, or else the first that there is; NULL: none. */
+static const cJSON *find_wait(const cJSON *waits, const struct settings *s)
+{
+    const cJSON *wait;
+
+    cJSON_ArrayForEach(wait, waits)
+    {
+        if (is_own(wait, s))
+            return wait;
+    }
+    return cJSON_GetArrayItem(waits, 0);
+}
+
+static void put_why(const cJSON *wait, char ret_why[JOB_PEERS_WHY_MAX])
+{
+    if (strcmp(text_of(wait, "what"), "parked pull") == 0)
+        snprintf(ret_why, JOB_PEERS_WHY_MAX, "%.200s", text_of(wait, "why"));
+    else
+        snprintf(ret_why, JOB_PEERS_WHY_MAX, "%.60s, %.100s: %.120s", text_of(wait, "what"),
+                 text_of(wait, "who"), text_of(wait, "why"));
+}
+
+enum reason { REASON_NONE, REASON_OTHERS, REASON_AWAY, REASON_OWN };
+
+/* What one node has to say, if that is a better reason than the best so far. */
+static void look_at(const struct ps_admin_node *node, const struct settings *s,
+                    enum reason *best, char ret_why[JOB_PEERS_WHY_MAX])
+{
+    cJSON *root = cJSON_Parse(node->json);
+    const cJSON *wait = find_wait(cJSON_GetObjectItemCaseSensitive(root, "waits"), s);
+    enum reason reason = !node->json       ? REASON_AWAY
+                         : !wait           ? REASON_NONE
+                         : is_own(wait, s) ? REASON_OWN
+                                           : REASON_OTHERS;
+
+    if (reason > *best) {
+        *best = reason;
+        if (wait)
+            put_why(wait, ret_why);
+        else
+            snprintf(ret_why, JOB_PEERS_WHY_MAX, "%.200s", node->err.text);
+    }
+    cJSON_Delete(root);
+}
+
+struct search {
+    const struct settings *settings;
+    char server[ADDRESS_SERVER_MAX]; /* that has described the cluster */
+    struct hello_reply cluster;
+};
+
+static int find_cluster(void *arg, const char *server, struct err *err)
+{
+    struct search *f = arg;
+
+    snprintf(f->server, sizeof f->server, "%s", server);
+    return ps_admin_cluster(server, f->settings->token, WHY_MS, &f->cluster, err);
+}
+
+/* Of all nodes of the cluster. */
+static void ask_why(const struct settings *s, const struct search *found,
+                    char ret_why[JOB_PEERS_WHY_MAX])
+{
+    const struct hello_reply *cluster = &found->cluster;
+    const struct ps_admin_plan plan = {
+        .token = s->token, .command = "why", .argument = "", .timeout_ms = WHY_MS
+    };
+    struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
+    enum reason best = REASON_NONE;
+
+    snprintf(ret_why, JOB_PEERS_WHY_MAX, "the servers know of no wait");
+    for (uint32_t i = 0; i < cluster->n_nodes; i++)
+        nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
+    ps_admin_ask(&plan, nodes, cluster->n_nodes);
+    for (uint32_t i = 0; i < cluster->n_nodes; i++) {
+        look_at(&nodes[i], s, &best, ret_why);
+        free(nodes[i].json);
+    }
+    free(nodes);
+}
+
+void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX])
+{
+    struct search *f = memory_alloc(sizeof *f);
+    struct err err = { 0 };
+
+    f->settings = s;
+    if (try_servers(s, find_cluster, f, &err))
+        snprintf(ret_why, JOB_PEERS_WHY_MAX, "no server tells for what (%.200s)", err.text);
+    else
+        ask_why(s, f, ret_why);
+    free(f);
+}
+
+/* ---- dead workers ---- */
+
+static void log_if_dead(const cJSON *worker, const struct settings *s,
+                        struct job_peers_dead *dead)
+{
+    const char *state = text_of(worker, "state");
+    double rank = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(worker, "rank"));
+    bool is_dead = strcmp(state, "dead") == 0, is_gone = is_dead || strcmp(state, "lost") == 0;
+
+    if (!(rank >= 0 && rank < JOB_PEERS_RANKS_MAX) || (uint32_t)rank == s->rank)
+        return;
+    if (is_gone && !dead->is_logged[(uint32_t)rank])
+        log_line_warn("worker %u %s; the others go on without it", (uint32_t)rank,
+                      is_dead ? "is gone: it was not heard of for a lease, and is declared dead"
+                              : "has not come within the join timeout");
+    dead->is_logged[(uint32_t)rank] = is_gone;
+}
+
+void job_peers_log_dead(const struct settings *s, struct job_peers_dead *dead)
+{
+    struct question q = { .settings = s, .command = "workers", .timeout_ms = WHY_MS };
+    const cJSON *job, *worker;
+    struct err ignored;
+    cJSON *root;
+
+    if (try_servers(s, put_question, &q, &ignored))
+        return;
+    root = cJSON_Parse(q.json);
+    cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(root, "jobs"))
+    {
+        if (strcmp(text_of(job, "name"), s->job) != 0)
+            continue;
+        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+            log_if_dead(worker, s, dead);
+    }
+    cJSON_Delete(root);
+    free(q.json);
+}

@@ -1,0 +1,455 @@
+#include "worker/model/device_buffers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "common/hash.h"
+
+_Static_assert(DLRM_SLOTS <= DEVICE_SLOTS, "a device has a slot for each step");
+
+#define ROWS_MIN 64u /* room for rows, at least */
+
+/* ---- sizes ---- */
+
+static uint32_t n_bags_max(const struct device_buffers *p)
+{
+    return p->n_max * p->n_fields; /* dlrm_config_check() */
+}
+
+static uint32_t n_spans_max(const struct device_buffers_slot *s)
+{
+    return bag_transpose_n_spans_max(s->rows_cap, s->keys_cap);
+}
+
+static size_t transpose_bytes(const struct device_buffers_slot *s, uint32_t n_keys)
+{
+    return sizeof(uint32_t) *
+           (2 + ((size_t)s->rows_cap + 1) + ((size_t)n_spans_max(s) + 1) + n_keys);
+}
+
+static bool grows(enum device_buffers_array a)
+{
+    return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ROWS ||
+           a == BUFFER_WIDE || a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
+}
+
+/* 0: the model has none, or the device no use for it. */
+static size_t bytes_of(const struct device_buffers *p, const struct device_buffers_slot *s,
+                       enum device_buffers_array a)
+{
+    switch (a) {
+    case BUFFER_NUMERIC:
+        return (size_t)p->n_max * p->n_numeric * sizeof(float);
+    case BUFFER_LABEL:
+    case BUFFER_PROBS:
+        return p->n_max * sizeof(float);
+    case BUFFER_STARTS:
+        return ((size_t)n_bags_max(p) + 1) * sizeof(uint32_t);
+    case BUFFER_ROW_OF:
+        return s->keys_cap * sizeof(uint32_t);
+    case BUFFER_TRANSPOSE:
+        return p->ops->wants_transpose ? transpose_bytes(s, s->keys_cap) : 0;
+    case BUFFER_ROWS:
+    case BUFFER_ROW_GRADS:
+        return (size_t)s->rows_cap * p->dim * sizeof(float);
+    case BUFFER_WIDE:
+    case BUFFER_WIDE_GRADS:
+        return p->wide ? s->rows_cap * sizeof(float) : 0;
+    case BUFFER_DROP_KEYS:
+        return p->n_drop_keys * sizeof(uint64_t);
+    case BUFFER_VALUES:
+    case BUFFER_GRADS:
+        return p->dense_floats * sizeof(float);
+    case BUFFER_LOSS:
+        return sizeof(double);
+    case BUFFER_N_ARRAYS:
+        break;
+    }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static void *host_alloc(const struct device_buffers *p, size_t n_bytes)
+{
+    return p->ops->host_alloc(p->c, n_bytes);
+}
+
+static void host_free(const struct device_buffers *p, void *memory, size_t n_bytes)
+{
+    if (memory)
+        p->ops->host_free(p->c, memory, n_bytes);
+}
+
+static void free_array(const struct device_buffers *p, struct device_buffers_slot *s,
+                       enum device_buffers_array a)
+{
+    if (s->arrays[a])
+        p->ops->memory_free(p->c, s->arrays[a], bytes_of(p, s, a));
+    s->arrays[a] = NULL;
+}
+
+static int alloc_array(const struct device_buffers *p, struct device_buffers_slot *s,
+                       enum device_buffers_array a)
+{
+    const size_t n_bytes = bytes_of(p, s, a);
+
+    if (!n_bytes)
+        return 0;
+    s->arrays[a] = p->ops->memory_alloc(p->c, n_bytes);
+    return s->arrays[a] ? 0 : -ENOMEM;
+}
+
+static struct bag_transpose_arrays transpose_at(const struct device_buffers_slot *s,
+                                                void *block)
+{
+    uint32_t *counts = block, *first = counts + 2, *spans = first + s->rows_cap + 1;
+
+    return (struct bag_transpose_arrays){ counts, first, spans, spans + n_spans_max(s) + 1 };
+}
+
+static int alloc_transpose(const struct device_buffers *p, struct device_buffers_slot *s)
+{
+    struct bag_transpose_arrays there;
+
+    if (!p->ops->wants_transpose)
+        return 0;
+    s->host_transpose = host_alloc(p, bytes_of(p, s, BUFFER_TRANSPOSE));
+    if (!s->host_transpose)
+        return -ENOMEM;
+    s->fill = transpose_at(s, s->host_transpose);
+    there = transpose_at(s, s->arrays[BUFFER_TRANSPOSE]);
+    s->transpose = (struct bag_transpose){ s->rows_cap, n_spans_max(s), there.counts,
+                                           there.bags,  there.spans,    there.first };
+    return 0;
+}
+
+static void free_buffers(const struct device_buffers *p, struct device_buffers_slot *s)
+{
+    host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+    s->host_transpose = NULL;
+    for (int a = 0; a < BUFFER_N_ARRAYS; a++)
+        if (grows((enum device_buffers_array)a))
+            free_array(p, s, (enum device_buffers_array)a);
+    s->keys_cap = s->rows_cap = 0;
+}
+
+static uint32_t with_headroom(uint32_t n)
+{
+    return n < UINT32_MAX / 2 ? n + n / 2 : n;
+}
+
+/* At least for some, so that every array has an address. */
+static int reserve(struct device_buffers *p, struct device_buffers_slot *s,
+                   const struct batch *batch)
+{
+    uint32_t keys_cap = s->keys_cap, rows_cap = s->rows_cap;
+    int status = 0;
+
+    if (keys_cap && batch->n_keys <= keys_cap && batch->n_unique <= rows_cap)
+        return 0;
+    if (batch->n_keys > keys_cap)
+        keys_cap = batch->n_keys > n_bags_max(p) ? with_headroom(batch->n_keys) : n_bags_max(p);
+    if (batch->n_unique > rows_cap)
+        rows_cap = with_headroom(batch->n_unique);
+    free_buffers(p, s);
+    s->keys_cap = keys_cap ? keys_cap : 1;
+    s->rows_cap = rows_cap > ROWS_MIN ? rows_cap : ROWS_MIN;
+    for (int a = 0; a < BUFFER_N_ARRAYS && !status; a++)
+        if (grows((enum device_buffers_array)a))
+            status = alloc_array(p, s, (enum device_buffers_array)a);
+    if (!status)
+        status = alloc_transpose(p, s);
+    if (status)
+        free_buffers(p, s);
+    s->generation = ++p->n_generations;
+    return status;
+}
+
+void device_buffers_use(struct device_buffers *p, float *values, float *grads)
+{
+    p->host_values = values ? values : p->values;
+    p->host_grads = grads ? grads : p->grads;
+}
+
+static int init_slot(struct device_buffers *p, struct device_buffers_slot *s)
+{
+    static const struct batch empty = { 0 };
+    int status = 0;
+
+    s->loss = host_alloc(p, sizeof *s->loss);
+    if (!s->loss)
+        return -ENOMEM;
+    if (p->n_drop_keys)
+        s->host_drop_keys = host_alloc(p, bytes_of(p, s, BUFFER_DROP_KEYS));
+    if (p->n_drop_keys && !s->host_drop_keys)
+        return -ENOMEM;
+    for (int a = 0; a < BUFFER_N_ARRAYS && !status && !p->ops->shares_memory; a++)
+        if (!grows((enum device_buffers_array)a))
+            status = alloc_array(p, s, (enum device_buffers_array)a);
+    return status || p->ops->shares_memory ? status : reserve(p, s, &empty);
+}
+
+int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
+                        struct compute *c, const struct dlrm_config *config,
+                        size_t dense_floats)
+{
+    int status = 0;
+
+    *p = (struct device_buffers){ .ops = ops,
+                                  .c = c,
+                                  .n_max = config->batch_max,
+                                  .n_numeric = config->n_numeric,
+                                  .n_fields = config->n_fields,
+                                  .dim = config->dim,
+                                  .wide = config->wide,
+                                  .n_drop_keys = config->dropout > 0 ? config->n_top : 0,
+                                  .seed = config->seed,
+                                  .dense_floats = dense_floats };
+    device_row_cache_init(&p->rows, ops, c, config->dim);
+    p->values = host_alloc(p, dense_floats * sizeof *p->values);
+    if (!p->values)
+        return -ENOMEM;
+    p->grads = host_alloc(p, dense_floats * sizeof *p->grads);
+    if (!p->grads)
+        return -ENOMEM;
+    p->probs = host_alloc(p, p->n_max * sizeof *p->probs);
+    if (!p->probs)
+        return -ENOMEM;
+    device_buffers_use(p, NULL, NULL);
+    for (uint32_t i = 0; i < DLRM_SLOTS && !status; i++)
+        status = init_slot(p, &p->slots[i]);
+    return status;
+}
+
+void device_buffers_deinit(struct device_buffers *p)
+{
+    for (uint32_t i = 0; i < DLRM_SLOTS && p->ops; i++) {
+        struct device_buffers_slot *s = &p->slots[i];
+
+        host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+        host_free(p, s->host_drop_keys, bytes_of(p, s, BUFFER_DROP_KEYS));
+        host_free(p, s->loss, sizeof *s->loss);
+        for (int a = 0; a < BUFFER_N_ARRAYS; a++)
+            free_array(p, s, (enum device_buffers_array)a);
+    }
+    device_row_cache_deinit(&p->rows);
+    host_free(p, p->values, p->dense_floats * sizeof *p->values);
+    host_free(p, p->grads, p->dense_floats * sizeof *p->grads);
+    host_free(p, p->probs, p->n_max * sizeof *p->probs);
+    *p = (struct device_buffers){ 0 };
+}
+
+/* ---- a step ---- */
+
+/* 21 bits of n, 2 of the slot, 1 of the pass. */
+static uint64_t key_of(const struct device_buffers *p, uint32_t slot, uint32_t n,
+                       enum device_buffers_pass pass)
+{
+    return p->slots[slot].generation << 24 | n << 3 | slot << 1 |
+           (pass == DEVICE_BUFFERS_TRAIN);
+}
+
+static void put(const struct device_buffers *p, uint32_t slot, enum device_buffers_array a,
+                const void *host, size_t n_bytes)
+{
+    if (n_bytes)
+        p->ops->upload(p->c, slot, p->slots[slot].arrays[a], host, n_bytes);
+}
+
+static void put_transpose(struct device_buffers *p, uint32_t slot, const struct batch *b)
+{
+    struct device_buffers_slot *s = &p->slots[slot];
+    const struct bag_transpose_input source = {
+        b->n * p->n_fields, b->n_unique, b->starts, b->row_of, b->order, b->order_starts
+    };
+
+    bag_transpose_build(&source, &s->fill);
+    put(p, slot, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
+}
+
+static void put_batch(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+                      enum device_buffers_pass pass)
+{
+    const struct batch *b = step->batch;
+
+    put(p, slot, BUFFER_NUMERIC, b->numeric, (size_t)b->n * p->n_numeric * sizeof(float));
+    if (pass == DEVICE_BUFFERS_TRAIN)
+        put(p, slot, BUFFER_LABEL, b->label, b->n * sizeof(float));
+    put(p, slot, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
+    put(p, slot, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
+    if (pass == DEVICE_BUFFERS_TRAIN)
+        device_row_cache_put(&p->rows, slot, step, p->slots[slot].arrays[BUFFER_ROWS]);
+    else
+        put(p, slot, BUFFER_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
+    if (p->wide)
+        put(p, slot, BUFFER_WIDE, step->wide, b->n_unique * sizeof(float));
+    if (pass == DEVICE_BUFFERS_TRAIN)
+        put(p, slot, BUFFER_DROP_KEYS, p->slots[slot].host_drop_keys,
+            p->n_drop_keys * sizeof(uint64_t));
+    if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
+        put_transpose(p, slot, b);
+}
+
+/* README.md, rule 8. */
+static void draw_drop_keys(const struct device_buffers *p, uint32_t slot, uint64_t number)
+{
+    const uint64_t step = hash_mix2(p->seed, number);
+
+    for (uint32_t i = 0; i < p->n_drop_keys; i++)
+        p->slots[slot].host_drop_keys[i] = hash_mix2(step, i);
+}
+
+/* A slot that has the values that are wanted, or has been asked to; NULL: they are the host's alone. */
+static const struct device_buffers_slot *slot_with_values(const struct device_buffers *p)
+{
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+        if (p->slots[i].values_version == p->n_values)
+            return &p->slots[i];
+    return NULL;
+}
+
+static void put_values(struct device_buffers *p, uint32_t slot)
+{
+    const struct device_buffers_slot *has = slot_with_values(p);
+    struct device_buffers_slot *s = &p->slots[slot];
+
+    s->values_copied = has && s->values_version != p->n_values;
+    s->n_failures = p->n_failures;
+    if (!has)
+        put(p, slot, BUFFER_VALUES, p->host_values, p->dense_floats * sizeof(float));
+    else if (s->values_copied)
+        p->ops->upload_from_device(p->c, slot, s->arrays[BUFFER_VALUES],
+                                   has->arrays[BUFFER_VALUES], p->dense_floats * sizeof(float));
+    s->values_version = p->n_values;
+}
+
+/* A failure may be that of the copy which others have gone on from: nobody's values are trusted, and steps that were given
+ * another slot's values and are still in flight have failed with it. */
+static int finish_values(struct device_buffers *p, const struct device_buffers_slot *s,
+                         int status)
+{
+    const bool source_failed = s->values_copied && s->n_failures != p->n_failures;
+
+    for (uint32_t i = 0; i < DLRM_SLOTS && status; i++)
+        p->slots[i].values_version = 0;
+    p->n_failures += status != 0;
+    return !status && source_failed ? PS_EDEVICE : status;
+}
+
+/* The caller's own arrays. */
+static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t slot,
+                                const struct dlrm_step *step)
+{
+    const struct batch *b = step->batch;
+
+    return (struct dlrm_io){
+        .n = b->n,
+        .n_rows = b->n_unique,
+        .numeric = b->numeric,
+        .label = b->label,
+        .rows = step->rows,
+        .wide = step->wide,
+        .values = p->host_values,
+        .drop_keys = p->slots[slot].host_drop_keys,
+        .bags = { b->n, p->n_fields, p->dim, b->n_unique, b->starts, b->row_of, NULL },
+        .row_grads = step->row_grads,
+        .wide_grads = step->wide_grads,
+        .grads = p->host_grads,
+        .probs = p->probs,
+        .loss = p->slots[slot].loss,
+    };
+}
+
+static struct dlrm_io device_io(const struct device_buffers *p, uint32_t slot, uint32_t n,
+                                enum device_buffers_pass pass)
+{
+    const struct device_buffers_slot *s = &p->slots[slot];
+    void *const *at = s->arrays;
+
+    return (struct dlrm_io){
+        .n = n,
+        .n_rows = s->rows_cap,
+        .numeric = at[BUFFER_NUMERIC],
+        .label = at[BUFFER_LABEL],
+        .rows = at[BUFFER_ROWS],
+        .wide = at[BUFFER_WIDE],
+        .values = at[BUFFER_VALUES],
+        .drop_keys = at[BUFFER_DROP_KEYS],
+        .bags = { n, p->n_fields, p->dim, s->rows_cap, at[BUFFER_STARTS], at[BUFFER_ROW_OF],
+                  p->ops->wants_transpose ? &s->transpose : NULL },
+        .row_grads = at[BUFFER_ROW_GRADS],
+        .wide_grads = at[BUFFER_WIDE_GRADS],
+        .grads = at[BUFFER_GRADS],
+        .probs = at[BUFFER_PROBS],
+        .loss = at[BUFFER_LOSS],
+        .key = key_of(p, slot, n, pass),
+    };
+}
+
+int device_buffers_in(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+                      enum device_buffers_pass pass, struct dlrm_io *ret)
+{
+    struct device_buffers_slot *s = &p->slots[slot];
+    int status;
+
+    assert(slot < DLRM_SLOTS && !s->busy);
+    draw_drop_keys(p, slot, step->number);
+    if (p->ops->shares_memory) {
+        *ret = shared_io(p, slot, step);
+    } else {
+        status = reserve(p, s, step->batch);
+        if (!status)
+            status = device_row_cache_reserve(&p->rows, slot, s->rows_cap);
+        if (status)
+            return status;
+        if (!step->keeps_dense || !p->n_values)
+            p->n_values++;
+        put_batch(p, slot, step, pass);
+        put_values(p, slot);
+        *ret = device_io(p, slot, step->batch->n, pass);
+    }
+    s->busy = true;
+    return 0;
+}
+
+static void fetch(const struct device_buffers *p, uint32_t slot, void *host,
+                  enum device_buffers_array a, size_t n_bytes)
+{
+    if (n_bytes)
+        p->ops->download(p->c, slot, host, p->slots[slot].arrays[a], n_bytes);
+}
+
+void device_buffers_out(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+                        enum device_buffers_pass pass)
+{
+    const size_t n_rows = step->batch->n_unique;
+
+    if (p->ops->shares_memory)
+        return;
+    if (pass == DEVICE_BUFFERS_PREDICT) {
+        fetch(p, slot, p->probs, BUFFER_PROBS, step->batch->n * sizeof(float));
+        return;
+    }
+    fetch(p, slot, p->slots[slot].loss, BUFFER_LOSS, sizeof(double));
+    if (step->encoded)
+        return;
+    fetch(p, slot, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
+    if (p->wide)
+        fetch(p, slot, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
+    fetch(p, slot, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));
+}
+
+int device_buffers_wait(struct device_buffers *p, uint32_t slot, double *ret_loss)
+{
+    struct device_buffers_slot *s = &p->slots[slot];
+    int status;
+
+    assert(slot < DLRM_SLOTS && s->busy);
+    status = device_row_cache_finish(&p->rows, slot, p->ops->wait(p->c, slot));
+    status = finish_values(p, s, status);
+    s->busy = false;
+    *ret_loss = status ? (double)NAN : *s->loss;
+    return status;
+}

@@ -1,0 +1,727 @@
+#include "worker/model_tables.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "proto/codec_catalog.h"
+
+#define CONTROL_BITS 24 /* of a clock, in one float without loss */
+/* A dense array and the table that holds it. */
+struct dense {
+    struct table_spec spec;
+    uint32_t id, n_blocks;
+    uint64_t *keys;                   /* owned: 0 .. n_blocks - 1 */
+    const struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
+    float *values;                    /* moments and control: owned, padded */
+};
+
+struct model_tables {
+    const struct settings *s;
+    struct step_buffers_shape shape; /* of every step; its model is borrowed */
+    struct param_store *store;       /* borrowed */
+    struct sync_policy *sync;        /* owned: codecs and refresh of each step */
+    struct device_push *device; /* owned: gradients leave the device encoded; NULL: as floats */
+    uint32_t n_numeric;
+    uint32_t emb, wide;
+    struct dense dense[DLRM_TENSORS_MAX];
+    uint32_t n_dense; /* tensors of the model */
+    struct dense moments, control;
+    bool has_moments, has_control;
+    float control_start;                  /* what the stop counter was when this run began */
+    struct ps_pull_section prefetched[2]; /* lent to the store until the next pull */
+};
+
+/* ---- settings -> specs of tables ---- */
+
+static void name_table(const struct settings *s, struct table_spec *spec, const char *tail)
+{
+    /* settings_check() holds a job's name under 64 characters. */
+    snprintf(spec->name, sizeof spec->name, "%.63s/%s", s->job, tail);
+}
+
+static struct table_spec sparse_spec(const struct settings *s, const char *name, uint32_t dim)
+{
+    struct table_spec spec = {
+        .kind = TABLE_SPEC_SPARSE,
+        .dim = dim,
+        .seed = hash_mix2(s->seed, dim),
+        .init = (enum table_spec_init)s->init,
+        .init_scale = s->init_scale,
+        .optim = settings_optim(s, false),
+        .params = settings_optim_params(s, false),
+        .schedule = settings_schedule(s),
+        .clip_norm = s->clip_norm,
+        .mode = (enum table_spec_mode)s->embedding_mode,
+        .bound = s->embedding_mode == TABLE_SPEC_MODE_SSP ? s->embedding_staleness : 0,
+        .storage = (enum table_spec_storage)s->table_storage,
+        .limits = settings_limits(s),
+    };
+
+    name_table(s, &spec, name);
+    return spec;
+}
+
+static struct table_spec dense_spec(const struct settings *s, const char *name,
+                                    uint64_t n_floats)
+{
+    struct table_spec spec = {
+        .kind = TABLE_SPEC_DENSE,
+        .dim = n_floats < TABLE_SPEC_DENSE_BLOCK ? (uint32_t)n_floats : TABLE_SPEC_DENSE_BLOCK,
+        .n_floats = n_floats,
+        .optim = TABLE_SPEC_SGD,
+        .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
+    };
+
+    name_table(s, &spec, name);
+    spec.params.learning_rate = 1;
+    spec.params.weight_decay = 0;
+    return spec;
+}
+
+static struct table_spec tensor_spec(const struct settings *s, const struct dlrm_tensor *tensor,
+                                     uint32_t i)
+{
+    struct table_spec spec = dense_spec(s, tensor->name, tensor->n_floats);
+
+    spec.seed = hash_mix2(s->seed, UINT64_C(0x64656e7365) + i);
+    spec.init = tensor->init;
+    spec.init_scale = tensor->init_scale;
+    spec.mode = (enum table_spec_mode)s->dense_mode;
+    spec.bound = s->dense_mode == TABLE_SPEC_MODE_SSP ? s->dense_staleness : 0;
+    if (!tensor->statistic) {
+        spec.optim = settings_optim(s, true);
+        spec.params = settings_optim_params(s, true);
+        spec.schedule = settings_schedule(s);
+    }
+    return spec;
+}
+
+/* ---- opening the tables ---- */
+
+/* Makes a table (model_tables_create()) or finds it (model_tables_find()). */
+typedef int get_table(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
+                      struct err *err);
+
+/* An automatic warm-up is the one that the table was made with: a job may resume with another number of
+ * workers. */
+static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
+                struct err *err)
+{
+    struct table_spec have = *spec;
+    struct err unwanted, why;
+    int status;
+
+    if (settings_warmup_is_auto(t->s) &&
+        t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
+        spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
+    status = t->store->ops->table(t->store, spec, ret_id, err);
+    if (status == PS_ESPEC) {
+        why = *err;
+        return err_set(
+            err, status,
+            "%s: what an earlier run of job \"%s\" has made it with stays; go on with "
+            "the same model and training settings, or take another --job",
+            why.text, t->s->job);
+    }
+    return status;
+}
+
+/* The table must fit the model, whatever it was trained with. */
+static int find(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
+                struct err *err)
+{
+    struct table_spec want = *spec;
+    int status = t->store->ops->table_find(t->store, spec, ret_id, err);
+
+    if (status == PS_ENOTABLE)
+        return err_set(err, status,
+                       "table %s is not there: has job \"%s\" been trained, with the same "
+                       "model settings?",
+                       want.name, t->s->job);
+    if (status)
+        return status;
+    if (spec->n_floats != want.n_floats)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s holds %llu floats, these settings ask for %llu: --dim, --bottom, --top "
+            "and the columns must be those of the training",
+            want.name, (unsigned long long)spec->n_floats, (unsigned long long)want.n_floats);
+    if (spec->kind != want.kind || spec->dim != want.dim)
+        return err_set(err, PS_ESPEC,
+                       "table %s has rows of %u floats, these settings ask for rows of %u: "
+                       "--dim must be that of the training",
+                       want.name, spec->dim, want.dim);
+    return 0;
+}
+
+static void dense_deinit(struct dense *d)
+{
+    free(d->keys);
+    free(d->values);
+}
+
+static int dense_init(struct model_tables *t, struct dense *d, const struct dlrm_tensor *tensor,
+                      get_table *get, struct err *err)
+{
+    int status = get(t, &d->spec, &d->id, err);
+
+    if (status)
+        return status;
+    d->tensor = tensor;
+    d->n_blocks = (uint32_t)table_spec_n_blocks(&d->spec);
+    d->keys = memory_alloc(d->n_blocks * sizeof *d->keys);
+    for (uint32_t i = 0; i < d->n_blocks; i++)
+        d->keys[i] = i;
+    if (!tensor)
+        d->values = memory_alloc((size_t)d->n_blocks * d->spec.dim * sizeof *d->values);
+    return 0;
+}
+
+static int open_tensors(struct model_tables *t, get_table *get, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < dlrm_n_tensors(t->shape.model) && !status; i++) {
+        struct dense *d = &t->dense[t->n_dense];
+
+        d->spec = tensor_spec(t->s, dlrm_tensor(t->shape.model, i), i);
+        status = dense_init(t, d, dlrm_tensor(t->shape.model, i), get, err);
+        t->n_dense++;
+    }
+    return status;
+}
+
+static int open_sparse(struct model_tables *t, get_table *get, struct err *err)
+{
+    struct table_spec spec = sparse_spec(t->s, "emb", t->shape.dim);
+    int status = get(t, &spec, &t->emb, err);
+
+    if (status || !t->shape.wide)
+        return status;
+    spec = sparse_spec(t->s, "wide", 1);
+    spec.init = TABLE_SPEC_INIT_ZERO;
+    return get(t, &spec, &t->wide, err);
+}
+
+static struct ps_pull_section pull_dense(const struct model_tables *t, const struct dense *d,
+                                         float *dst)
+{
+    /* Moments and the stop flag must come as they are. */
+    enum codec_id codec =
+        d->tensor ? sync_policy_codec(t->sync, CODEC_POLICY_DENSE_PULL) : CODEC_FP32;
+
+    return (struct ps_pull_section){
+        .table = d->id, .codec = codec, .n_keys = d->n_blocks, .keys = d->keys, .dst = dst
+    };
+}
+
+/* One dense table, outside the steps. */
+static int read_alone(struct model_tables *t, struct dense *d, struct err *err)
+{
+    struct ps_pull_section section = pull_dense(t, d, d->values);
+    int status = t->store->ops->pull_start(t->store, 0, &section, 1, err);
+
+    return status ? status : t->store->ops->pull_wait(t->store, err);
+}
+
+static uint64_t n_dense_floats(const struct model_tables *t)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        n += t->dense[i].spec.n_floats;
+    return n;
+}
+
+/* The store's cached rows stay on the device too; more rows than the store caches would be of no use. */
+static void reserve_device_rows(struct model_tables *t)
+{
+    const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
+
+    if (!t->store->ops->has_places)
+        return;
+    if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
+        log_line_warn("--device-cache: the device has no room, each step copies all its rows");
+    t->shape.places = dlrm_keeps_rows(t->shape.model);
+}
+
+/* The stop counter's value when the run began, maybe in an earlier process. */
+static void read_control_start(struct model_tables *t)
+{
+    struct resume_point *mark = sync_policy_resume_point(t->sync);
+
+    if (!sync_policy_resumes(t->sync))
+        mark->control_start = t->control.values[0];
+    t->control_start = mark->control_start;
+}
+
+/* No codec of first-order weights has feedback. */
+static struct device_push_table device_table(const struct model_tables *t, uint32_t gradient,
+                                             uint32_t table, enum codec_policy_direction step)
+{
+    enum codec_id codec;
+    bool is_free = settings_codec(t->s, step, &codec);
+
+    return (struct device_push_table){ .gradient = gradient,
+                                       .table = table,
+                                       .has_feedback =
+                                           codec_by_id(codec)->feedback ||
+                                           (is_free && step != CODEC_POLICY_WIDE_PUSH) };
+}
+
+/* The tables of a push, in the order of its sections (plan_push()). */
+static uint32_t list_device_tables(const struct model_tables *t, struct device_push_table *out)
+{
+    uint32_t n = 0;
+
+    out[n++] = device_table(t, DLRM_ROWS, t->emb, CODEC_POLICY_ROWS_PUSH);
+    if (t->shape.wide)
+        out[n++] = device_table(t, DLRM_WIDE, t->wide, CODEC_POLICY_WIDE_PUSH);
+    for (uint32_t i = 0; i < t->n_dense; i++, n++) {
+        out[n] = device_table(t, DLRM_DENSE + i, t->dense[i].id, CODEC_POLICY_DENSE_PUSH);
+        out[n].n_blocks = t->dense[i].n_blocks;
+        out[n].has_feedback = out[n].has_feedback && !t->dense[i].tensor->statistic;
+    }
+    return n;
+}
+
+static int open_device_push(struct model_tables *t, struct err *err)
+{
+    struct device_push_table tables[STEP_BUFFERS_SECTIONS_MAX];
+    struct err why = { 0 };
+    int status;
+
+    if (!t->s->device_encode || !dlrm_encodes(t->shape.model))
+        return 0;
+    status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,
+                             list_device_tables(t, tables), &t->device, &why);
+    if (status == -ENOMEM) {
+        log_line_info("gradients are encoded on the CPU: %s", why.text);
+        return 0;
+    }
+    if (status)
+        return err_set(err, status, "%s", why.text);
+    log_line_info("gradients leave the device encoded, and residuals stay there");
+    t->shape.encodes = true;
+    sync_policy_set_device_encodes(t->sync);
+    return 0;
+}
+
+static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
+                    struct param_store *store, get_table *get, struct model_tables **ret,
+                    struct err *err)
+{
+    struct model_tables *t = memory_alloc(sizeof *t);
+    int status;
+
+    *t = (struct model_tables){ .s = s,
+                                .shape = { .model = model, .dim = s->dim, .wide = s->wide },
+                                .store = store,
+                                .n_numeric = n_numeric,
+                                .has_control = get == make && s->early_stop > 0 };
+    t->has_moments = s->numeric_as == 1 && !s->format[0] && t->n_numeric > 0;
+    status = open_sparse(t, get, err);
+    if (!status)
+        status = open_tensors(t, get, err);
+    if (!status && t->has_moments) {
+        t->moments.spec = dense_spec(t->s, "moments", 2ull * t->n_numeric);
+        status = dense_init(t, &t->moments, NULL, get, err);
+    }
+    if (!status && t->has_control) {
+        t->control.spec = dense_spec(t->s, "control", STEP_BUFFERS_CONTROL_FLOATS);
+        t->control.spec.mode = TABLE_SPEC_MODE_ASYNC;
+        status = dense_init(t, &t->control, NULL, get, err);
+        if (!status)
+            status = read_alone(t, &t->control, err);
+    }
+    if (!status)
+        status = sync_policy_new(s, store, n_dense_floats(t), get == make, &t->sync, err);
+    if (!status && t->has_control)
+        read_control_start(t);
+    if (!status && get == make)
+        status = open_device_push(t, err);
+    if (!status && get == make)
+        reserve_device_rows(t);
+    if (status) {
+        model_tables_free(t);
+        return status;
+    }
+    *ret = t;
+    return 0;
+}
+
+int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
+                        struct param_store *store, struct model_tables **ret, struct err *err)
+{
+    return open_all(s, model, n_numeric, store, make, ret, err);
+}
+
+int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
+                      struct param_store *store, struct model_tables **ret, struct err *err)
+{
+    return open_all(s, model, n_numeric, store, find, ret, err);
+}
+
+bool model_tables_exist(const struct settings *s, struct param_store *store)
+{
+    struct table_spec spec = { .dim = s->dim };
+    struct err err;
+    uint32_t id;
+
+    snprintf(spec.name, sizeof spec.name, "%.63s/emb", s->job);
+    return store->ops->table_find(store, &spec, &id, &err) == 0;
+}
+
+void model_tables_free(struct model_tables *t)
+{
+    if (!t)
+        return;
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        dense_deinit(&t->dense[i]);
+    device_push_free(t->device);
+    sync_policy_free(t->sync);
+    dense_deinit(&t->moments);
+    dense_deinit(&t->control);
+    free(t);
+}
+
+/* ---- the buffers of a step ---- */
+
+int model_tables_step_init(struct model_tables *t, struct step_buffers *step, struct err *err)
+{
+    return step_buffers_init(step, &t->shape, err);
+}
+
+/* The model's dense array lies there from here on, with the values that it has. */
+static void move_dense(struct model_tables *t, float *values, float *grads)
+{
+    struct dlrm *model = t->shape.model;
+    const float *from = dlrm_dense(model);
+
+    dlrm_use(model, values, grads);
+    if (dlrm_dense(model) != from)
+        memcpy(dlrm_dense(model), from, dlrm_dense_floats(model) * sizeof *from);
+}
+
+void model_tables_step_deinit(struct model_tables *t, struct step_buffers *step)
+{
+    if (step->dense && dlrm_dense(t->shape.model) == step->dense)
+        move_dense(t, NULL, NULL);
+    step_buffers_deinit(step, &t->shape);
+}
+
+struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *step)
+{
+    if (step->has_dense)
+        dlrm_use(t->shape.model, step->dense, step->dense_grads);
+    else
+        move_dense(t, step->dense, step->dense_grads);
+    return (struct dlrm_step){ .batch = step->batch,
+                               .rows = step->rows,
+                               .wide = step->wide,
+                               .row_grads = step->row_grads,
+                               .wide_grads = step->wide_grads,
+                               .versions = step->versions,
+                               .places = step->places,
+                               .number = step->clock,
+                               .keeps_dense = !step->has_dense };
+}
+
+static uint32_t pull_rows(const struct model_tables *t, const struct step_buffers *step,
+                          struct ps_pull_section *out)
+{
+    const struct batch *b = step->batch;
+
+    out[0] =
+        (struct ps_pull_section){ .table = t->emb,
+                                  .codec = sync_policy_codec(t->sync, CODEC_POLICY_ROWS_PULL),
+                                  .n_keys = b->n_unique,
+                                  .keys = b->unique,
+                                  .dst = step->rows,
+                                  .versions = step->versions,
+                                  .places = step->places };
+    if (!t->shape.wide)
+        return 1;
+    out[1] =
+        (struct ps_pull_section){ .table = t->wide,
+                                  .codec = sync_policy_codec(t->sync, CODEC_POLICY_WIDE_PULL),
+                                  .n_keys = b->n_unique,
+                                  .keys = b->unique,
+                                  .dst = step->wide };
+    return 2;
+}
+
+static uint32_t pull_all_dense(const struct model_tables *t, struct step_buffers *step,
+                               struct ps_pull_section *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        out[n++] = pull_dense(t, &t->dense[i], step->dense + t->dense[i].tensor->at);
+    return n;
+}
+
+int model_tables_pull(struct model_tables *t, struct step_buffers *step,
+                      enum model_tables_want want, struct err *err)
+{
+    struct ps_pull_section sections[STEP_BUFFERS_SECTIONS_MAX + 1];
+    const struct param_store_ops *ops = t->store->ops;
+    bool is_step = want == MODEL_TABLES_STEP;
+    uint32_t n = 0;
+    int status = step_buffers_reserve_rows(step, &t->shape, err);
+
+    if (status)
+        return status;
+    if (is_step && !sync_policy_wants_dense(t->sync, step->clock))
+        want = MODEL_TABLES_ROWS;
+    if (want & MODEL_TABLES_ROWS)
+        n = pull_rows(t, step, sections);
+    if (want & MODEL_TABLES_DENSE)
+        n += pull_all_dense(t, step, sections + n);
+    if (t->has_control && is_step)
+        sections[n++] = pull_dense(t, &t->control, step->control);
+    step->has_dense = (want & MODEL_TABLES_DENSE) != 0;
+    status = (is_step || !ops->pull_for_eval ? ops->pull_start : ops->pull_for_eval)(
+        t->store, step->clock, sections, n, err);
+    if (!status)
+        status = ops->pull_wait(t->store, err);
+    if (!status && (is_step || step->has_dense))
+        sync_policy_pulled(t->sync, step->clock, step->has_dense);
+    return status;
+}
+
+int model_tables_prefetch(struct model_tables *t, struct step_buffers *step, struct err *err)
+{
+    int status;
+
+    if (!t->store->ops->prefetch)
+        return 0;
+    status = step_buffers_reserve_rows(step, &t->shape, err);
+    return status ? status
+                  : t->store->ops->prefetch(t->store, t->prefetched,
+                                            pull_rows(t, step, t->prefetched), err);
+}
+
+struct sync_policy *model_tables_sync_policy(const struct model_tables *t)
+{
+    return t->sync;
+}
+
+void model_tables_stats(const struct model_tables *t, struct ps_stats *ret)
+{
+    sync_policy_stats(t->sync, ret);
+    if (t->device)
+        device_push_stats(t->device, ret);
+}
+
+void model_tables_restart(struct model_tables *t)
+{
+    sync_policy_reset(t->sync);
+}
+
+/* Sets a dense table outside the steps: no tick, no samples. */
+static int assign(struct model_tables *t, struct dense *d, struct err *err)
+{
+    struct ps_push_section section = { .table = d->id,
+                                       .op = SECTION_ASSIGN,
+                                       .codec = CODEC_FP32,
+                                       .n_keys = d->n_blocks,
+                                       .keys = d->keys,
+                                       .values = d->values };
+
+    int status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
+                                     &section, 1, err);
+
+    /* The servers had declared this worker dead; it has joined again. */
+    if (status == PS_EFENCED)
+        status = t->store->ops->push(t->store, t->store->ops->resume(t->store), 0, false,
+                                     &section, 1, err);
+    return status;
+}
+
+int model_tables_store_moments(struct model_tables *t, const float *mean, const float *std,
+                               struct err *err)
+{
+    if (!t->has_moments)
+        return 0;
+    memcpy(t->moments.values, mean, t->n_numeric * sizeof *mean);
+    memcpy(t->moments.values + t->n_numeric, std, t->n_numeric * sizeof *std);
+    return assign(t, &t->moments, err);
+}
+
+int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *ret_std,
+                              struct err *err)
+{
+    int status;
+
+    if (!t->has_moments)
+        return 0;
+    status = read_alone(t, &t->moments, err);
+    if (status)
+        return status;
+    memcpy(ret_mean, t->moments.values, t->n_numeric * sizeof *ret_mean);
+    memcpy(ret_std, t->moments.values + t->n_numeric, t->n_numeric * sizeof *ret_std);
+    return 0;
+}
+
+int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err)
+{
+    if (!t->has_control)
+        return 0;
+    t->control.values[0] = t->control_start + 1;
+    t->control.values[1] = (float)(clock >> CONTROL_BITS);
+    t->control.values[2] = (float)(clock & ((1u << CONTROL_BITS) - 1));
+    return assign(t, &t->control, err);
+}
+
+bool model_tables_stopped(const struct model_tables *t, const struct step_buffers *step)
+{
+    const float *control = step->control;
+
+    return t->has_control && control[0] != t->control_start &&
+           step->clock >= ((uint64_t)control[1] << CONTROL_BITS | (uint64_t)control[2]);
+}
+
+/* ---- the push of a step ---- */
+
+static struct ps_push_section push_section(const struct model_tables *t, uint32_t table,
+                                           enum codec_id codec)
+{
+    return (struct ps_push_section){
+        .table = table, .op = SECTION_GRADIENT, .codec = codec, .topk_fraction = t->s->topk
+    };
+}
+
+static struct ps_push_section push_rows(const struct model_tables *t, uint32_t table,
+                                        enum codec_id codec, const struct batch *batch,
+                                        const float *grads)
+{
+    struct ps_push_section section = push_section(t, table, codec);
+
+    section.n_keys = batch->n_unique;
+    section.keys = batch->unique;
+    section.values = grads;
+    return section;
+}
+
+static struct ps_push_section push_dense(const struct model_tables *t, const struct dense *d,
+                                         enum codec_id codec, const struct step_buffers *step)
+{
+    struct ps_push_section section =
+        push_section(t, d->id, d->tensor->statistic ? CODEC_FP32 : codec);
+
+    section.n_keys = d->n_blocks;
+    section.keys = d->keys;
+    if (step->dense_grads)
+        section.values = step->dense_grads + d->tensor->at;
+    return section;
+}
+
+/* Plans the step's codecs and describes its push, once: these sections go to the servers. */
+static void plan_push(const struct model_tables *t, struct step_buffers *step)
+{
+    const enum codec_id *codecs = step->plan.codecs;
+    struct ps_push_section *out = step->sections;
+    uint32_t n = 0;
+
+    sync_policy_plan(t->sync, &step->plan);
+    out[n++] =
+        push_rows(t, t->emb, codecs[CODEC_POLICY_ROWS_PUSH], step->batch, step->row_grads);
+    if (t->shape.wide)
+        out[n++] = push_rows(t, t->wide, codecs[CODEC_POLICY_WIDE_PUSH], step->batch,
+                             step->wide_grads);
+    for (uint32_t i = 0; i < t->n_dense; i++)
+        out[n++] = push_dense(t, &t->dense[i], codecs[CODEC_POLICY_DENSE_PUSH], step);
+    step->n_sections = n;
+}
+
+int model_tables_begin(struct model_tables *t, struct step_buffers *step, struct dlrm_step *ret,
+                       struct err *err)
+{
+    int status;
+
+    *ret = model_tables_use(t, step);
+    if (!t->device)
+        return 0;
+    status = sync_policy_begin(t->sync, err);
+    if (!status)
+        status = device_push_load(t->device, err);
+    if (status)
+        return status;
+    device_push_copy_deinit(&step->copy);
+    plan_push(t, step);
+    status = device_push_begin(t->device, &step->device, step->sections, err);
+    ret->encoded = step->device.encoded;
+    return status;
+}
+
+bool model_tables_copies_residuals(const struct model_tables *t,
+                                   const struct step_buffers *step)
+{
+    return t->device && sync_policy_saves_residuals_at(t->sync, step->plan.number);
+}
+
+void model_tables_copy_residuals(struct model_tables *t, struct step_buffers *step)
+{
+    struct err err;
+
+    if (device_push_copy(t->device, &step->copy, &err))
+        log_line_warn("%s; residuals are not written this time", err.text);
+}
+
+/* The encoder's residuals are the device's copy while they are written. */
+static void save_copy(struct model_tables *t, struct device_push_copy *copy)
+{
+    device_push_swap(t->device, copy);
+    sync_policy_save_residuals(t->sync);
+    device_push_swap(t->device, copy);
+    device_push_copy_deinit(copy);
+}
+
+int model_tables_push(struct model_tables *t, struct step_buffers *step, struct err *err)
+{
+    int status;
+
+    if (!t->device)
+        plan_push(t, step);
+    status = sync_policy_push(t->sync, step, err);
+    if (status)
+        return status;
+    if (!t->device)
+        sync_policy_save_residuals(t->sync);
+    else if (step->copy.n)
+        save_copy(t, &step->copy);
+    return 0;
+}
+
+/* With the device's residuals; if they cannot be copied, the sentence says so. */
+static int end_device(struct model_tables *t, struct err *err)
+{
+    struct device_push_copy copy;
+    struct err why;
+    int status = device_push_copy(t->device, &copy, &why);
+
+    if (status)
+        return err_set(err, status,
+                       "%.400s; they are lost, but for those in --state-dir of an earlier step",
+                       why.text);
+    device_push_swap(t->device, &copy);
+    status = sync_policy_end(t->sync, err);
+    device_push_swap(t->device, &copy);
+    device_push_copy_deinit(&copy);
+    return status;
+}
+
+int model_tables_end(struct model_tables *t, struct err *err)
+{
+    if (!t)
+        return 0;
+    if (t->device && device_push_is_loaded(t->device) && sync_policy_saves_residuals(t->sync))
+        return end_device(t, err);
+    return sync_policy_end(t->sync, err);
+}

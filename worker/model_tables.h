@@ -1,0 +1,111 @@
+/*
+ * The model's arrays as tables of a store: their specs, the pull of a batch and the push of a step.
+ *
+ *     JOB/emb       sparse, dim   embedding rows of all fields
+ *     JOB/wide      sparse, 1     first-order weights (if --wide)
+ *     JOB/TENSOR    dense         each array of the MLPs: JOB/bot.0.W ...
+ *     JOB/moments   dense         means, then standard deviations of numeric columns (if
+ *                                 standardised)
+ *     JOB/control   dense, 3      a counter that grows when rank 0 stops early, and the last clock
+ *                                 (if --early-stop)
+ *
+ * A dense table's rows are blocks; an array that does not fill its last block is padded to it in
+ * the step's buffers.
+ *
+ * One thread may pull into a step's buffers while another pushes others, where the store's calls may
+ * overlap; model_tables_use() and the model belong to the thread that computes.
+ */
+#ifndef WORKER_MODEL_TABLES_H
+#define WORKER_MODEL_TABLES_H
+
+#include "worker/model/dlrm.h"
+#include "worker/param_store.h"
+#include "worker/settings.h"
+#include "worker/step_buffers.h"
+#include "worker/sync_policy.h"
+
+struct model_tables;
+
+/* Makes the tables in the store (train), or finds them there and holds them against the model
+ * (eval, predict): the sentence then names the setting that differs. The model and the store
+ * are borrowed. */
+int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
+                        struct param_store *store, struct model_tables **ret, struct err *err)
+    MUST_CHECK;
+int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
+                      struct param_store *store, struct model_tables **ret, struct err *err)
+    MUST_CHECK;
+/* Does the store hold tables of this job? */
+bool model_tables_exist(const struct settings *s, struct param_store *store);
+
+void model_tables_free(struct model_tables *t);
+
+/* What a pull brings. A step's: dense tables only if those pulled before are no longer good
+ * (sync_policy.h). */
+enum model_tables_want {
+    MODEL_TABLES_ROWS = 1,
+    MODEL_TABLES_DENSE = 2,
+    MODEL_TABLES_ALL = 3,
+    MODEL_TABLES_STEP = 7
+};
+
+/* Room for the model's arrays in an empty slot; deinit frees its arrays, and gives the model its
+ * own ones back if it used the slot's. */
+int model_tables_step_init(struct model_tables *t, struct step_buffers *slot, struct err *err)
+    MUST_CHECK;
+void model_tables_step_deinit(struct model_tables *t, struct step_buffers *slot);
+
+/* Asks for the unique rows of the slot's batch and the model's arrays at the slot's clock, and
+ * waits. Makes room for the gradients too. */
+int model_tables_pull(struct model_tables *t, struct step_buffers *slot,
+                      enum model_tables_want want, struct err *err) MUST_CHECK;
+
+/* Tells the store that the slot's rows are wanted next (param_store.h, ahead); 0 at once where it does
+ * not want to know. */
+int model_tables_prefetch(struct model_tables *t, struct step_buffers *slot, struct err *err)
+    MUST_CHECK;
+
+/* The model's arrays are the slot's from here on; a slot that was pulled without them gets a copy
+ * of those that the model has. The step to make of it, at once or behind those that are under way: a prediction, or
+ * one whose gradients come as floats. */
+struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *slot);
+
+/* The same for a training step: the device encodes its gradients, if it can (device_push.h). */
+int model_tables_begin(struct model_tables *t, struct step_buffers *slot, struct dlrm_step *ret,
+                       struct err *err) MUST_CHECK;
+
+/* True if the residuals after the slot's step, the last that has begun, are to be written. They are copied to the
+ * host when the step has ended, before another one begins, and written after its push. A failure is a warning. */
+bool model_tables_copies_residuals(const struct model_tables *t,
+                                   const struct step_buffers *slot);
+void model_tables_copy_residuals(struct model_tables *t, struct step_buffers *slot);
+
+/* Pushes the slot's gradients, and ticks. */
+int model_tables_push(struct model_tables *t, struct step_buffers *slot, struct err *err)
+    MUST_CHECK;
+
+/* The codecs and refresh of the tables, and the resume point. */
+struct sync_policy *model_tables_sync_policy(const struct model_tables *t);
+
+/* The store's counters, with what only this side knows (sync_policy.h). Any thread. */
+void model_tables_stats(const struct model_tables *t, struct ps_stats *ret);
+
+/* What was pulled and not computed is dropped: dense arrays may have been in it. */
+void model_tables_restart(struct model_tables *t);
+
+/* The end of a run, well or with an error: what must outlive it beside the tables is written. Needs
+ * no server, but the device; the store is still open, and no step under way. NULL is fine. */
+int model_tables_end(struct model_tables *t, struct err *err) MUST_CHECK;
+
+/* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */
+int model_tables_store_moments(struct model_tables *t, const float *mean, const float *std,
+                               struct err *err) MUST_CHECK;
+int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *ret_std,
+                              struct err *err) MUST_CHECK;
+
+/* Early stop: rank 0 says after which clock everybody ends, and each sees it with its next pull. Told before rank 0 ticks
+ * past that clock, all workers of a lock-step job end at the same step. */
+int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err) MUST_CHECK;
+bool model_tables_stopped(const struct model_tables *t, const struct step_buffers *slot);
+
+#endif

@@ -1,0 +1,88 @@
+/*
+ * Where the trainer's tables are: on servers (param_store_remote.c, over libps) or inside this
+ * process (param_store_local.c, over server/core: the oracle of lock step, and what a checkpoint is
+ * read with). The trainer sees no difference.
+ *
+ * param_store_local.c and cache/ (behind param_store_exact_cache.c and param_store_stale_cache.c) are where worker/ includes
+ * server/core, param_store_local.c alone where it includes server/checkpoint: arrows down, and none back.
+ */
+#ifndef WORKER_PARAM_STORE_H
+#define WORKER_PARAM_STORE_H
+
+#include "worker/client/ps.h"
+
+struct param_store;
+
+/*
+ * Threads: as in ps.h. Where `overlaps` is false, calls must not overlap, whoever makes them:
+ * the next one begins after the last one has returned.
+ *
+ * PS_EFENCED comes from every call until resume() (ps_resume()).
+ */
+struct param_store_ops {
+    int (*table)(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err);
+    int (*table_find)(struct param_store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err);
+    int (*pull_start)(struct param_store *s, uint64_t clock,
+                      const struct ps_pull_section *sections, uint32_t n, struct err *err);
+    int (*pull_wait)(struct param_store *s, struct err *err);
+    /* In pull_start's place for what is no step of the training (validation): the rows are as new as
+     * the servers have them, and no cache counts them as asked for. NULL: pull_start does that. */
+    int (*pull_for_eval)(struct param_store *s, uint64_t clock,
+                         const struct ps_pull_section *sections, uint32_t n, struct err *err);
+    int (*push)(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err);
+    int (*flush)(struct param_store *s, struct err *err);
+    int (*leave)(struct param_store *s, struct err *err);
+    uint64_t (*clock)(const struct param_store *s);
+    void (*stats)(const struct param_store *s, struct ps_stats *ret);
+    /* The store's encoder, with the residuals of this run. Touched by the thread that pushes. */
+    struct push_encoder *(*encoder)(const struct param_store *s);
+    /* For a copy of the tables (param_store_exact_cache.c): the tap sees every later push. Returns the number
+     * of shards. May be NULL. */
+    uint32_t (*set_tap)(struct param_store *s, const struct ps_tap *tap);
+    void (*close)(struct param_store *s);
+    uint64_t (*resume)(struct param_store *s);
+
+    /* These rows are wanted next; the step before them has been pulled and is not pushed yet.
+     * Starts fetching those that are not held here and that no push under way changes, so that
+     * the pull that follows is short and brings the same bits. The sections and their keys stay
+     * borrowed until that pull's wait; the dsts are not touched. NULL: nothing to gain. */
+    int (*prefetch)(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
+                    struct err *err);
+
+    /* Ends the pull_wait() that another thread is in, with -ECANCELED. NULL: it never waits. */
+    void (*cancel)(struct param_store *s);
+
+    bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
+
+    /* pull_start() and pull_wait() fill the sections' versions and places: for each row a place of the store's,
+     * unique in this answer, or version 0. Two answers of one table with the same place and version have the same
+     * bits, so a caller that has kept the first needs no copy of the second. */
+    bool has_places;
+};
+
+/* The head of each implementation's struct. */
+struct param_store {
+    const struct param_store_ops *ops;
+    struct push_journal *journal; /* of pushes, for the next process; borrowed; NULL: none */
+};
+
+int param_store_remote_open(const struct ps_options *options, struct param_store **ret,
+                            struct err *err) MUST_CHECK;
+
+/* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one
+ * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
+int param_store_local_open(const char *job, const char *checkpoint_dir,
+                           struct param_store **ret, struct err *err) MUST_CHECK;
+
+/* Makes data_dir, unless it is there, and sees that a checkpoint can be written into it: asked before the
+ * run, not after it. */
+int param_store_local_may_save(const char *data_dir, struct err *err) MUST_CHECK;
+
+/* Writes the tables as a checkpoint that psd, eval and predict read. */
+int param_store_local_save(struct param_store *s, const char *data_dir, struct err *err)
+    MUST_CHECK;
+
+#endif

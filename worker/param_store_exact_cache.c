@@ -1,0 +1,485 @@
+#include "worker/param_store_exact_cache.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "proto/codec_catalog.h"
+#include "worker/cache/coherence.h"
+#include "worker/param_store_proxy.h"
+
+/* A pull of what is not held. */
+struct fetch {
+    bool under_way;
+    uint32_t n; /* sections that ask for state, then plain ones */
+    struct ps_pull_section sections[SECTIONS_MAX]; /* what the servers are asked */
+    uint64_t *n_pushes; /* owned: [n][n_shards] of the copy when it was sent */
+    uint64_t *keys;     /* owned: of the sections that ask for state */
+    uint64_t cap_keys;
+};
+
+struct exact_cache {
+    struct param_store_proxy forward;
+    uint32_t n_shards, n_tables;
+    struct ps_state_sink sink;
+    pthread_mutex_t lock;    /* the copy and the order of pulls and pushes; all below */
+    struct replica *replica; /* owned */
+    struct coherence coherence;
+    struct fetch fetch;
+    bool is_ahead; /* the fetch is of ahead() */
+    struct request {
+        const struct ps_pull_section *sections; /* borrowed between pull_start and pull_wait */
+        uint32_t n;
+        uint64_t clock, generation;
+        bool plain; /* it is inner's as it is */
+    } request;
+    /* For stats(), which does not wait for the lock: a push that waits for the servers holds it, and somebody
+     * asks for how long (watch.h). */
+    _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
+};
+
+static struct exact_cache *exact_cache_of(const struct param_store *s)
+{
+    return (struct exact_cache *)(void *)(uintptr_t)s;
+}
+
+/* After a call of inner's. */
+static int note(struct exact_cache *m, int status) ON_SHARD
+{
+    if (status) {
+        m->fetch.under_way = m->fetch.under_way && status != PS_EFENCED;
+        coherence_drop(&m->coherence);
+    }
+    return status;
+}
+
+/* --- a fetch --- */
+
+static int reserve(struct exact_cache *m, uint64_t n_keys, struct err *err)
+{
+    struct fetch *f = &m->fetch;
+    uint64_t *keys;
+
+    if (n_keys <= f->cap_keys)
+        return 0;
+    keys = memory_try_realloc(f->keys, (n_keys + n_keys / 2) * sizeof *keys);
+    if (!keys)
+        return err_set(err, -ENOMEM, "no memory for %llu keys", (unsigned long long)n_keys);
+    f->keys = keys;
+    f->cap_keys = n_keys + n_keys / 2;
+    return 0;
+}
+
+static uint64_t count_keys(const struct ps_pull_section *sections, uint32_t n)
+{
+    uint64_t n_keys = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        n_keys += sections[i].n_keys;
+    return n_keys;
+}
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static uint64_t counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void count_section(struct exact_cache *m, const struct ps_pull_section *s,
+                          const uint64_t *missing, uint32_t n_missing)
+{
+    const struct table_spec *spec = replica_spec(m->replica, s->table);
+    uint32_t n_again = 0;
+
+    if (!m->is_ahead)
+        count(&m->asked_bytes, s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0));
+    if (spec->kind != TABLE_SPEC_SPARSE)
+        return;
+    for (uint32_t i = 0; i < n_missing; i++)
+        n_again += replica_was_evicted(m->replica, s->table, missing[i]);
+    count(&m->rows_asked, m->is_ahead ? 0 : s->n_keys);
+    count(&m->rows_missing, n_missing);
+    count(&m->rows_pulled_again, n_again);
+}
+
+static void add_section(struct exact_cache *m, const struct ps_pull_section *s,
+                        const uint64_t *keys, uint32_t n_keys) ON_SHARD
+{
+    struct fetch *f = &m->fetch;
+    uint64_t *n_pushes = f->n_pushes + (size_t)f->n * m->n_shards;
+
+    f->sections[f->n++] = (struct ps_pull_section){
+        .table = s->table, .codec = CODEC_FP32, .n_keys = n_keys, .keys = keys, .sink = &m->sink
+    };
+    for (uint32_t i = 0; i < m->n_shards; i++)
+        n_pushes[i] = replica_n_pushes(m->replica, i, s->table);
+}
+
+/* The step counts of all tables are in doubt: also of those that nothing is asked of. */
+static void add_counts(struct exact_cache *m, const struct ps_pull_section *sections,
+                       uint32_t n) ON_SHARD
+{
+    for (uint32_t t = 0; t < m->n_tables; t++) {
+        const struct ps_pull_section count = { .table = t };
+        uint32_t i = 0;
+
+        while (i < n && sections[i].table != t)
+            i++;
+        if (i == n && replica_covers(m->replica, t) && m->fetch.n < SECTIONS_MAX)
+            add_section(m, &count, NULL, 0);
+    }
+}
+
+/* What of these sections is to be asked of the servers: rows that are not held; step counts, if
+ * they are in doubt; what is not covered. There is room for the keys. */
+static void compose(struct exact_cache *m, const struct ps_pull_section *sections, uint32_t n)
+    ON_SHARD
+{
+    bool counts = m->coherence.must_count && !m->is_ahead;
+    struct fetch *f = &m->fetch;
+    uint64_t *keys = f->keys;
+
+    f->n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_missing;
+
+        if (!replica_covers(m->replica, sections[i].table)) {
+            if (!m->is_ahead)
+                f->sections[f->n++] = sections[i];
+            continue;
+        }
+        n_missing = replica_missing(m->replica, sections[i].table, sections[i].keys,
+                                    sections[i].n_keys, keys);
+        if (n_missing || counts)
+            add_section(m, &sections[i], keys, n_missing);
+        count_section(m, &sections[i], keys, n_missing);
+        keys += n_missing;
+    }
+    if (!counts)
+        return;
+    add_counts(m, sections, n);
+    m->coherence.must_count = false;
+}
+
+/* The sink: one shard's rows of one section of the fetch. What is wrong with them is told when
+ * the whole answer is in, for then the rows can be pulled plainly. */
+static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
+                const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes)
+{
+    struct exact_cache *m = arg;
+    size_t i = (size_t)(s - m->fetch.sections);
+    uint8_t flags = 0;
+    int status = 0;
+
+    pthread_mutex_lock(&m->lock);
+    enter_shard();
+    /* The copy that has begun anew since it was asked takes none of it. */
+    if (m->coherence.generation == m->request.generation)
+        status = replica_receive(m->replica, s, m->fetch.n_pushes[i * m->n_shards + shard],
+                                 shard, numbers, n, values, value_bytes, &flags);
+    count(&m->got_bytes, value_bytes);
+    m->coherence.limited = m->coherence.limited || flags & SECTION_STATE_LIMITED;
+    coherence_doubt(&m->coherence, status);
+    pthread_mutex_unlock(&m->lock);
+    return 0;
+}
+
+static int start_fetch(struct exact_cache *m, uint64_t clock, struct err *err) ON_SHARD
+{
+    int status;
+
+    if (!m->fetch.n)
+        return 0;
+    status = m->forward.inner->ops->pull_start(m->forward.inner, clock, m->fetch.sections,
+                                               m->fetch.n, err);
+    m->fetch.under_way = !status;
+    return note(m, status);
+}
+
+/* If there is one. Not under the lock: pushes go on meanwhile. */
+static int wait_fetch(struct exact_cache *m, struct err *err) ON_SHARD
+{
+    bool is_under_way;
+    int status;
+
+    pthread_mutex_lock(&m->lock);
+    is_under_way = m->fetch.under_way;
+    pthread_mutex_unlock(&m->lock);
+    if (!is_under_way)
+        return 0;
+    status = m->forward.inner->ops->pull_wait(m->forward.inner, err);
+    pthread_mutex_lock(&m->lock);
+    m->fetch.under_way = false;
+    m->is_ahead = false;
+    note(m, status);
+    coherence_resolve(&m->coherence);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- pull --- */
+
+static int start_plain(struct exact_cache *m, struct err *err)
+{
+    m->request.plain = true;
+    return m->forward.inner->ops->pull_start(m->forward.inner, m->request.clock,
+                                             m->request.sections, m->request.n, err);
+}
+
+static int start(struct exact_cache *m, struct err *err) ON_SHARD
+{
+    struct ps_stats now;
+    int status;
+
+    m->forward.inner->ops->stats(m->forward.inner, &now);
+    coherence_check(&m->coherence, &now);
+    m->request.generation = m->coherence.generation;
+    if (m->coherence.off)
+        return start_plain(m, err);
+    status = reserve(m, count_keys(m->request.sections, m->request.n), err);
+    if (status)
+        return status;
+    replica_turn(m->replica);
+    compose(m, m->request.sections, m->request.n);
+    return start_fetch(m, m->request.clock, err);
+}
+
+/* What ahead() has asked for is part of this; and where a push may leave rows out, that is known
+ * before the copy is used. */
+static int end_earlier(struct exact_cache *m, struct err *err) ON_SHARD
+{
+    bool must_flush;
+    int status = wait_fetch(m, err);
+
+    pthread_mutex_lock(&m->lock);
+    must_flush = !status && m->coherence.limited && !m->coherence.off;
+    pthread_mutex_unlock(&m->lock);
+    return must_flush ? m->forward.inner->ops->flush(m->forward.inner, err) : status;
+}
+
+static int pull_start(struct param_store *s, uint64_t clock,
+                      const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status;
+
+    enter_shard();
+    status = end_earlier(m, err);
+    pthread_mutex_lock(&m->lock);
+    m->is_ahead = false; /* also where a push has been fenced after ahead() */
+    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
+    status = status ? note(m, status) : start(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* The servers answer alone: rows of a validation are wanted once, and would push out those of the
+ * training. */
+static int pull_for_eval(struct param_store *s, uint64_t clock,
+                         const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status;
+
+    enter_shard();
+    status = end_earlier(m, err);
+    pthread_mutex_lock(&m->lock);
+    m->is_ahead = false;
+    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
+    status = status ? note(m, status) : start_plain(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* The sections that the copy answers. */
+static int read_held(struct exact_cache *m, struct err *err) ON_SHARD
+{
+    struct ps_pull_section held[SECTIONS_MAX];
+    uint32_t n = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < m->request.n; i++)
+        if (replica_covers(m->replica, m->request.sections[i].table))
+            held[n++] = m->request.sections[i];
+    if (n)
+        status = replica_read(m->replica, held, n, err);
+    return status;
+}
+
+/* What is held, unless the copy began anew meanwhile: then the same question, plainly. */
+static int answer(struct exact_cache *m, struct err *err) ON_SHARD
+{
+    bool is_held;
+    int status = 0;
+
+    pthread_mutex_lock(&m->lock);
+    is_held = !m->coherence.off && m->coherence.generation == m->request.generation;
+    if (is_held)
+        status = read_held(m, err);
+    pthread_mutex_unlock(&m->lock);
+    if (is_held)
+        return status;
+    status = start_plain(m, err);
+    return status ? status : m->forward.inner->ops->pull_wait(m->forward.inner, err);
+}
+
+static int pull_wait(struct param_store *s, struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status;
+
+    enter_shard();
+    if (m->request.plain)
+        return m->forward.inner->ops->pull_wait(m->forward.inner, err);
+    status = wait_fetch(m, err);
+    return status ? status : answer(m, err);
+}
+
+static int ahead(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status = 0;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    if (!m->coherence.off && !m->coherence.limited && !m->coherence.doubt &&
+        !m->fetch.under_way && m->coherence.generation == m->request.generation) {
+        status = reserve(m, count_keys(sections, n), err);
+        m->is_ahead = !status;
+        if (m->is_ahead) {
+            compose(m, sections, n);
+            status = start_fetch(m, m->request.clock, err);
+        }
+        m->is_ahead = m->fetch.under_way;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- push --- */
+
+/* The tap, called by inner's push, under the lock. */
+static uint64_t show(void *arg, uint32_t shard, const struct request *push)
+{
+    struct exact_cache *m = arg;
+    uint64_t n_versions = 1, n_left_out = 0;
+    int status;
+
+    enter_shard();
+    if (m->coherence.off)
+        return n_versions;
+    status = replica_push(m->replica, shard, push, &n_versions, &n_left_out);
+    /* A row that is on its way here as it was before this push would miss it. */
+    if (!status && n_left_out && m->fetch.under_way)
+        status = -EAGAIN;
+    coherence_doubt(&m->coherence, status);
+    return n_versions;
+}
+
+static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    status = note(m, m->forward.inner->ops->push(m->forward.inner, clock, n_samples, tick,
+                                                 sections, n, err));
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* --- the rest --- */
+
+static int keep_table(struct param_store *s, const struct table_spec *spec, uint32_t table,
+                      struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    int status;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    status = replica_add_table(m->replica, table, spec, err);
+    m->n_tables += !status;
+    pthread_mutex_unlock(&m->lock);
+    if (!status && !replica_covers(m->replica, table))
+        log_line_info("the row cache leaves table %s out: its rows come late or go by rules "
+                      "(--admit-touches, --idle-clocks, --ttl, --rare-touches, --table-max)",
+                      spec->name);
+    return status;
+}
+
+static void stats(const struct param_store *s, struct ps_stats *ret)
+{
+    const struct exact_cache *m = exact_cache_of(s);
+    const uint64_t asked = counted(&m->rows_asked), missing = counted(&m->rows_missing),
+                   asked_bytes = counted(&m->asked_bytes), got_bytes = counted(&m->got_bytes);
+
+    m->forward.inner->ops->stats(m->forward.inner, ret);
+    ret->rows_asked = asked;
+    ret->rows_cached = asked > missing ? asked - missing : 0;
+    ret->rows_pulled_again = counted(&m->rows_pulled_again);
+    ret->bytes_saved = asked_bytes > got_bytes ? asked_bytes - got_bytes : 0;
+}
+
+static void close_store(struct param_store *s)
+{
+    struct exact_cache *m = exact_cache_of(s);
+
+    enter_shard();
+    m->forward.inner->ops->close(m->forward.inner);
+    replica_free(m->replica);
+    pthread_mutex_destroy(&m->lock);
+    free(m->fetch.n_pushes);
+    free(m->fetch.keys);
+    free(m);
+}
+
+static const struct param_store_ops ops = { .table = param_store_proxy_table,
+                                            .table_find = param_store_proxy_table_find,
+                                            .pull_start = pull_start,
+                                            .pull_for_eval = pull_for_eval,
+                                            .pull_wait = pull_wait,
+                                            .push = push,
+                                            .flush = param_store_proxy_flush,
+                                            .leave = param_store_proxy_leave,
+                                            .clock = param_store_proxy_clock,
+                                            .stats = stats,
+                                            .encoder = param_store_proxy_encoder,
+                                            .resume = param_store_proxy_resume,
+                                            .cancel = param_store_proxy_cancel,
+                                            .prefetch = ahead,
+                                            .close = close_store };
+
+struct param_store *
+param_store_exact_cache_new(struct param_store *inner,
+                            const struct param_store_exact_cache_options *options)
+{
+    struct exact_cache *m = memory_alloc(sizeof *m);
+    const struct ps_tap tap = { show, m };
+
+    m->forward = (struct param_store_proxy){ { &ops, inner->journal }, inner, keep_table };
+    m->sink = (struct ps_state_sink){ take, m };
+    pthread_mutex_init(&m->lock, NULL);
+    m->n_shards = inner->ops->set_tap(inner, &tap);
+    m->fetch.n_pushes =
+        memory_alloc((size_t)SECTIONS_MAX * m->n_shards * sizeof *m->fetch.n_pushes);
+    m->replica = replica_new(&(struct replica_options){ .n_shards = m->n_shards,
+                                                        .mode = options->mode,
+                                                        .max_bytes = options->max_bytes,
+                                                        .n_turns = 2 });
+    m->coherence.replica = m->replica;
+    m->forward.inner->ops->stats(m->forward.inner, &m->coherence.seen);
+    return &m->forward.store;
+}

@@ -1,0 +1,122 @@
+/* The trainer's tables on psd servers: one call of libps for each. */
+#include "common/memory.h"
+#include "worker/param_store.h"
+
+#include <stdlib.h>
+
+struct remote {
+    struct param_store store;
+    struct ps_client *client; /* owned */
+};
+
+static struct ps_client *client(const struct param_store *s)
+{
+    return ((const struct remote *)(const void *)s)->client;
+}
+
+static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err)
+{
+    return ps_table(client(s), spec, ret_table, err);
+}
+
+static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err)
+{
+    return ps_table_find(client(s), spec, ret_table, err);
+}
+
+static int pull_start(struct param_store *s, uint64_t clock,
+                      const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    return ps_pull_start(client(s), clock, sections, n, err);
+}
+
+static int pull_wait(struct param_store *s, struct err *err)
+{
+    return ps_pull_wait(client(s), err);
+}
+
+static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    return ps_push(client(s), clock, n_samples, tick, sections, n, err);
+}
+
+static int flush(struct param_store *s, struct err *err)
+{
+    return ps_flush(client(s), err);
+}
+
+static int leave(struct param_store *s, struct err *err)
+{
+    return ps_leave(client(s), err);
+}
+
+static uint64_t clock_of(const struct param_store *s)
+{
+    return ps_clock(client(s));
+}
+
+static void stats(const struct param_store *s, struct ps_stats *ret)
+{
+    ps_stats(client(s), ret);
+}
+
+static struct push_encoder *encoder(const struct param_store *s)
+{
+    return ps_encoder(client(s));
+}
+
+static uint32_t set_tap(struct param_store *s, const struct ps_tap *tap)
+{
+    ps_set_tap(client(s), tap);
+    return ps_n_shards(client(s));
+}
+
+static void close_store(struct param_store *s)
+{
+    ps_close(client(s));
+    free(s);
+}
+
+static uint64_t resume(struct param_store *s)
+{
+    return ps_resume(client(s));
+}
+
+static void cancel(struct param_store *s)
+{
+    ps_pull_cancel(client(s));
+}
+
+static const struct param_store_ops ops = { .table = table,
+                                            .table_find = table_find,
+                                            .pull_start = pull_start,
+                                            .pull_wait = pull_wait,
+                                            .push = push,
+                                            .flush = flush,
+                                            .leave = leave,
+                                            .clock = clock_of,
+                                            .stats = stats,
+                                            .encoder = encoder,
+                                            .set_tap = set_tap,
+                                            .close = close_store,
+                                            .resume = resume,
+                                            .cancel = cancel,
+                                            .overlaps = true };
+
+int param_store_remote_open(const struct ps_options *options, struct param_store **ret,
+                            struct err *err)
+{
+    struct ps_client *c;
+    struct remote *r;
+    int status = ps_open(options, &c, err);
+
+    if (status)
+        return status;
+    r = memory_alloc(sizeof *r);
+    *r = (struct remote){ .store.ops = &ops, .client = c };
+    *ret = &r->store;
+    return 0;
+}

@@ -1,0 +1,39 @@
+/*
+ * The position of a run in its training: after a kill the next process reads it and goes on with the next
+ * step. Every push stores it in the push journal (client/push_journal.h), as it is after that push. 64 bytes,
+ * little-endian:
+ *
+ *     0   version u32, 1 | epoch u32
+ *     8   batches of that epoch that were pushed u64
+ *     16  steps of the codecs, those of earlier runs included u64
+ *     24  resume_point_settings() u64
+ *     32  best validation AUC f64 | 40 validations since then u32 | 44 1: the stop is set u32
+ *     48  the stop counter when the run began f32 | 52 0 u32 | 56 steps of this run u64
+ */
+#ifndef WORKER_RESUME_POINT_H
+#define WORKER_RESUME_POINT_H
+
+#include "worker/settings.h"
+
+#define RESUME_POINT_BYTES 64u
+
+struct resume_point {
+    uint32_t epoch;
+    uint64_t batch, steps, codec_steps;
+    uint64_t settings; /* resume_point_settings() */
+    double best_auc;
+    uint32_t n_worse;
+    bool stop_set;
+    float control_start;
+};
+
+/* A number for all settings on which the order of a run's batches depends. */
+uint64_t resume_point_settings(const struct settings *s);
+
+void resume_point_write(const struct resume_point *b, uint8_t ret[RESUME_POINT_BYTES]);
+
+/* PS_ESPEC: of a later version, or no resume point. */
+int resume_point_read(const uint8_t *bytes, size_t n_bytes, struct resume_point *ret)
+    MUST_CHECK;
+
+#endif

@@ -1,0 +1,96 @@
+#include "worker/step_buffers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/memory.h"
+
+static void free_array(const struct step_buffers_shape *shape, float **array, size_t n_floats)
+{
+    dlrm_host_free(shape->model, *array, n_floats * sizeof **array);
+    *array = NULL;
+}
+
+static void free_rows(struct step_buffers *step, const struct step_buffers_shape *shape)
+{
+    const size_t n_floats = (size_t)step->rows_cap * shape->dim;
+
+    free_array(shape, &step->rows, n_floats);
+    free_array(shape, &step->row_grads, n_floats);
+    free_array(shape, &step->wide, step->rows_cap);
+    free_array(shape, &step->wide_grads, step->rows_cap);
+    free(step->versions);
+    free(step->places);
+    step->versions = NULL;
+    step->places = NULL;
+    step->rows_cap = 0;
+}
+
+int step_buffers_init(struct step_buffers *step, const struct step_buffers_shape *shape,
+                      struct err *err)
+{
+    const size_t n_bytes = dlrm_dense_floats(shape->model) * sizeof *step->dense;
+
+    *step = (struct step_buffers){ .dense = dlrm_host_alloc(shape->model, n_bytes) };
+    if (step->dense && !shape->encodes)
+        step->dense_grads = dlrm_host_alloc(shape->model, n_bytes);
+    if (step->dense && (step->dense_grads || shape->encodes))
+        return 0;
+    step_buffers_deinit(step, shape);
+    return err_set(err, -ENOMEM, "no memory for %zu dense weights",
+                   dlrm_dense_floats(shape->model));
+}
+
+void step_buffers_deinit(struct step_buffers *step, const struct step_buffers_shape *shape)
+{
+    free_rows(step, shape);
+    free_array(shape, &step->dense, dlrm_dense_floats(shape->model));
+    free_array(shape, &step->dense_grads, dlrm_dense_floats(shape->model));
+    device_push_step_deinit(&step->device, shape->model);
+    device_push_copy_deinit(&step->copy);
+    *step = (struct step_buffers){ 0 };
+}
+
+static int alloc_array(const struct step_buffers_shape *shape, float **ret, size_t n_floats)
+{
+    *ret = dlrm_host_alloc(shape->model, n_floats * sizeof **ret);
+    return *ret ? 0 : -ENOMEM;
+}
+
+/* Only the host reads these. */
+static int alloc_places(const struct step_buffers_shape *shape, struct step_buffers *step)
+{
+    if (!shape->places)
+        return 0;
+    step->versions = memory_try_alloc(step->rows_cap * sizeof *step->versions);
+    step->places = memory_try_alloc(step->rows_cap * sizeof *step->places);
+    return step->versions && step->places ? 0 : -ENOMEM;
+}
+
+/* An array of rows, and one of gradients where there are such. */
+static int alloc_two(const struct step_buffers_shape *shape, float **ret_rows,
+                     float **ret_grads, size_t n_floats)
+{
+    int status = alloc_array(shape, ret_rows, n_floats);
+
+    return status || shape->encodes ? status : alloc_array(shape, ret_grads, n_floats);
+}
+
+int step_buffers_reserve_rows(struct step_buffers *step, const struct step_buffers_shape *shape,
+                              struct err *err)
+{
+    uint32_t n_rows = step->batch->n_unique, cap = n_rows ? n_rows + n_rows / 2 : 1;
+    size_t n_floats = (size_t)cap * shape->dim;
+
+    if (step->rows_cap && n_rows <= step->rows_cap)
+        return 0;
+    free_rows(step, shape);
+    step->rows_cap = cap;
+    if (!alloc_two(shape, &step->rows, &step->row_grads, n_floats) &&
+        (!shape->wide || !alloc_two(shape, &step->wide, &step->wide_grads, cap)) &&
+        !alloc_places(shape, step))
+        return 0;
+    free_rows(step, shape);
+    return err_set(err, -ENOMEM, "no memory for %u embedding rows of %u floats", n_rows,
+                   shape->dim);
+}
