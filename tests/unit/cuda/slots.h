@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_CUDA_SLOTS_H
 #define TESTS_UNIT_CUDA_SLOTS_H
 
-#include "tests/unit/cuda/step_ops.h"
+#include "tests/unit/cuda/step.h"
 
 struct slots {
     struct rig rig;
