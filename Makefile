@@ -170,13 +170,23 @@ $(BUILD)/cuda/%.c.o: %.c
 	@$(CC) -std=c17 -D_GNU_SOURCE -I. $(CUDA_HEADERS:%=-isystem %) -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off \
 	    -idirafter tests/gpu/missing $(CUDA_TESTS) -MMD -MP -c -o $@ $<
 
+# What the tests of a folder share: every .c in it that is no test, and those of the folders that helpers.FOLDER names.
+shared   = $(filter-out tests/unit/$(1)/test_%,$(wildcard tests/unit/$(1)/*.c))
+fixtures = $(patsubst %.c,$(B)/%.o,$(foreach r,$(1) $(helpers.$(1)),$(call shared,$(r))))
+helpers.recovery = core checkpoint
+helpers.psctl    = core checkpoint
+helpers.psd      = net core recovery
+helpers.worker   = model
+helpers.cuda     = model
+
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
 GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums upload interact encode gemm slots model travel)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
             $(wildcard proto/codec*.c)
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
-$(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files)) $(cuda_objects)
+$(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files) $(call shared,cuda) $(call shared,model)) \
+    $(cuda_objects)
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CXX) -o $@ $(filter %.o,$^) $(CUDA_LINK) -lm
@@ -225,8 +235,6 @@ $(B)/tests/count_allocs.so: tests/preload/count_allocs.c
 # Tests: one program for each tests/unit/ROOM/test_X.c.
 UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
        $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
-# What the tests of a folder share.
-fixtures = $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/$(1)/test_%,$(wildcard tests/unit/$(1)/*.c)))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 define unit_room
@@ -247,7 +255,7 @@ $(B)/unit/cuda/%: $(B)/tests/unit/cuda/%.o $(call fixtures,cuda) $(SUPPORT) $(B)
 
 # The golden runs take the worker's own path: in this process, or over the wire with PS_SERVERS set.
 GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden/test_*.c))
-$(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(call libs,$(link.worker))
+$(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(B)/tests/support/npy.o $(call libs,$(link.worker))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
@@ -264,6 +272,12 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk t
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc32c.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
+
+$(addprefix $(B)/fuzz/fuzz_,shard snapshot_meta pull_reply): $(call fixtures,core)
+$(addprefix $(B)/fuzz/fuzz_,checkpoint shard_file manifest): $(call fixtures,checkpoint)
+$(B)/fuzz/fuzz_http: $(call fixtures,admin)
+$(B)/fuzz/fuzz_settings: $(call fixtures,common)
+$(B)/fuzz/fuzz_wal: $(call fixtures,wal)
 
 fuzz-targets: $(FUZZ)
 

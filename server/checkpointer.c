@@ -10,6 +10,7 @@
 #include "common/memory.h"
 #include "server/checkpoint/directory.h"
 #include "server/recovery/timeline.h"
+#include "server/shard_checkpoint.h"
 
 #define RETRY_MS 5000u /* between checkpoints that a log triggers */
 

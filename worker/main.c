@@ -5,11 +5,15 @@
  * setting).
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <systemd/sd-daemon.h>
+#include <unistd.h>
 
+#include "common/file.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "common/token_file.h"
@@ -20,7 +24,7 @@
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
 #include "worker/key_command.h"
-#include "worker/state_lock.h"
+#include "worker/progress.h"
 #include "worker/trainer.h"
 
 /* What all commands share. */
@@ -29,7 +33,7 @@ struct run {
     char *const *words; /* borrowed: what stands behind the command */
     int n_words;
     struct setup setup;
-    struct state_lock *claim;     /* owned; of --state-dir, or NULL */
+    int state_fd;                 /* owned: holds the lock of --state-dir; -1: none */
     struct push_journal *journal; /* owned; NULL: nothing is kept for a next process */
     struct param_store *store;    /* owned */
     struct model_tables *tables;  /* owned */
@@ -65,7 +69,8 @@ static int run_deinit(struct run *r, int status, struct err *err)
     if (r->store)
         r->store->ops->close(r->store);
     push_journal_close(r->journal);
-    state_lock_drop(r->claim);
+    if (r->state_fd >= 0)
+        close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
     settings_free(&settings_worker, &r->settings);
@@ -177,6 +182,36 @@ static int read_token(struct settings *s, struct err *err)
                : token_file_read(&file_os, s->token_file, s->token, err);
 }
 
+/* One process at a time uses the state of a job's rank in --state-dir: a lock on DIR/JOB.RANK.lock, which ends with the process,
+ * however that ends. Makes the folder if need be. -EBUSY: another process has it; -errno. */
+static int lock_state(const char *dir, const char *job, uint32_t rank, int *ret_fd,
+                      struct err *err)
+{
+    char path[4096];
+    int fd, status = file_os.mkdir(file_os.state, dir);
+
+    if (status)
+        return err_set(err, status, "--state-dir: %.200s cannot be made: %s", dir,
+                       status_text(status));
+    if (snprintf(path, sizeof path, "%s/%s.%u.lock", dir, job, rank) >= (int)sizeof path)
+        return err_set(err, -ENAMETOOLONG, "--state-dir: %.100s...: the path is too long", dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_set(err, -errno, "%.200s cannot be opened: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        status = errno == EWOULDBLOCK ? -EBUSY : -errno;
+        close(fd);
+        return err_set(err, status,
+                       status == -EBUSY
+                           ? "--state-dir: another process has %.200s: is job \"%s\", "
+                             "rank %u, running already?"
+                           : "%.200s of job \"%s\", rank %u, cannot be locked",
+                       path, job, rank);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
 /* The servers, as whoever the process before this one was, if it has left its state. */
 static int open_store(struct run *r, struct err *err)
 {
@@ -184,7 +219,7 @@ static int open_store(struct run *r, struct err *err)
     int status = read_token(&r->settings, err);
 
     if (!status && s->state_dir[0])
-        status = state_lock_take(s->state_dir, s->job, s->rank, &r->claim, err);
+        status = lock_state(s->state_dir, s->job, s->rank, &r->state_fd, err);
     if (!status)
         status = setup_journal(s, notice, NULL, &r->journal, err);
     if (!status)
@@ -471,6 +506,7 @@ int main(int argc, char **argv)
     struct err err = { 0 };
     int status;
 
+    r->state_fd = -1;
     if (!command && argc > 1 && argv[1][0] != '-') {
         err_set(&err, PS_ESETTING,
                 "\"%.64s\" is no command; use train, eval, predict, synth or key", argv[1]);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,82 @@
 #include "common/memory.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/verify_checkpoint.h"
+#include "deploy/psctl/verify_wal.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/directory.h"
+#include "server/checkpoint/manifest.h"
 #include "server/recovery/timeline.h"
 
+/* Of a checkpoint's own files. UNFINISHED: it has no manifest; GONE: it has none any more. */
+enum verify_verdict { VERIFY_WHOLE, VERIFY_DAMAGED, VERIFY_UNFINISHED, VERIFY_GONE };
+
+struct point {
+    uint64_t number;
+    bool is_aside;
+    enum verify_verdict verdict;
+    struct manifest *manifest; /* owned; NULL: it cannot be read */
+    cJSON *json;               /* borrowed: in points_json */
+};
+
+struct findings {
+    const struct file_ops *files; /* borrowed */
+    const char *data_dir;         /* borrowed */
+    enum verify_telling telling;
+    cJSON *root;                                  /* owned */
+    cJSON *points_json, *logs_json, *damage_json; /* borrowed: in root */
+    struct point *points;                         /* owned; ascending */
+    size_t n_points;
+    struct verify_wal *logs; /* owned; by epoch and shard */
+    size_t n_logs;
+    uint32_t n_damaged;
+};
+
+/* A line, unless quietly. */
+PRINTF_LIKE(2, 3) static void print_line(const struct findings *v, const char *fmt, ...)
+{
+    va_list args;
+
+    if (v->telling == VERIFY_QUIETLY)
+        return;
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+}
+
+/* A line, and an item of the JSON's list. */
+PRINTF_LIKE(2, 3) static void add_damage(struct findings *v, const char *fmt, ...)
+{
+    char text[600];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    v->n_damaged++;
+    cJSON_AddItemToArray(v->damage_json, cJSON_CreateString(text));
+    print_line(v, "DAMAGED  %s", text);
+}
+
+/* NULL: it was not listed. */
+static const struct point *find_point(const struct findings *v, uint64_t number)
+{
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].number == number)
+            return &v->points[i];
+    return NULL;
+}
+
+/* Of a checkpoint that was listed. */
+static void point_dir(const struct findings *v, uint64_t number,
+                      char ret[static DIRECTORY_PATH_MAX])
+{
+    ret[0] = '\0';
+    (void)!directory_number_path(v->data_dir, number, ret, NULL); /* it was listed: it fits */
+}
+
 struct bonds {
-    struct verify_findings *report; /* borrowed */
+    struct findings *report; /* borrowed */
     /* Owned: of checkpoints that psd has finished since the points were looked at. */
     uint64_t *new_epochs;
     size_t n_new;
@@ -24,20 +95,20 @@ struct bonds {
 
 static void add_if_new(struct bonds *b, uint64_t number, struct manifest *scratch)
 {
-    const struct verify_findings *v = b->report;
-    const struct verify_point *p = verify_findings_find(v, number);
+    const struct findings *v = b->report;
+    const struct point *p = find_point(v, number);
     char dir[DIRECTORY_PATH_MAX];
 
     if (p && p->verdict != VERIFY_UNFINISHED)
         return;
-    verify_findings_dir(v, number, dir);
+    point_dir(v, number, dir);
     if (!manifest_read(v->files, dir, scratch, NULL))
         b->new_epochs[b->n_new++] = scratch->map_id;
 }
 
 static int find_new(struct bonds *b, struct err *err)
 {
-    const struct verify_findings *v = b->report;
+    const struct findings *v = b->report;
     struct directory_numbers numbers = { 0 };
     struct manifest *scratch = memory_alloc(sizeof *scratch);
     char base[DIRECTORY_PATH_MAX];
@@ -61,25 +132,25 @@ static bool has_come(const struct bonds *b, uint64_t epoch)
     return false;
 }
 
-static bool is_still_there(const struct verify_findings *v, const struct verify_point *p)
+static bool is_still_there(const struct findings *v, const struct point *p)
 {
     char dir[DIRECTORY_PATH_MAX];
 
-    verify_findings_dir(v, p->number, dir);
+    point_dir(v, p->number, dir);
     return !checkpoint_is_unfinished(v->files, dir);
 }
 
 /* --- points and what they stand on --- */
 
-static bool are_links_whole(struct verify_findings *v, const struct verify_point *p)
+static bool are_links_whole(struct findings *v, const struct point *p)
 {
-    const struct verify_point *link = p;
+    const struct point *link = p;
 
     while (link && link->verdict == VERIFY_WHOLE && link->manifest->base)
-        link = verify_findings_find(v, link->manifest->base);
+        link = find_point(v, link->manifest->base);
     if (link && link->verdict == VERIFY_WHOLE)
         return true;
-    verify_findings_damage(
+    add_damage(
         v, "restore point %" PRIu64 " is of no use: a checkpoint that it is a delta to is %s",
         p->number, link ? "damaged" : "gone");
     return false;
@@ -87,7 +158,7 @@ static bool are_links_whole(struct verify_findings *v, const struct verify_point
 
 /* --- points and their logs --- */
 
-static const struct verify_wal *find_log(const struct verify_findings *v, uint64_t epoch,
+static const struct verify_wal *find_log(const struct findings *v, uint64_t epoch,
                                          uint32_t shard)
 {
     for (size_t i = 0; i < v->n_logs; i++)
@@ -102,9 +173,9 @@ static bool is_cut(const struct verify_wal *log, uint64_t number)
     return log && log->n_stretches && log->stretches[0].first > number;
 }
 
-static bool is_newest(const struct bonds *b, const struct verify_point *p)
+static bool is_newest(const struct bonds *b, const struct point *p)
 {
-    const struct verify_findings *v = b->report;
+    const struct findings *v = b->report;
 
     for (size_t i = v->n_points; &v->points[i - 1] != p; i--)
         if (v->points[i - 1].verdict == VERIFY_WHOLE)
@@ -113,7 +184,7 @@ static bool is_newest(const struct bonds *b, const struct verify_point *p)
 }
 
 /* Its walk's log was cut, which psd does once a newer one is safe. */
-static bool is_cut_off(const struct bonds *b, const struct verify_point *p)
+static bool is_cut_off(const struct bonds *b, const struct point *p)
 {
     const struct manifest *m = p->manifest;
 
@@ -126,41 +197,40 @@ static bool is_cut_off(const struct bonds *b, const struct verify_point *p)
     return false;
 }
 
-static void tell_cut_off(const struct verify_findings *v, const struct verify_point *p)
+static void tell_cut_off(const struct findings *v, const struct point *p)
 {
     cJSON_AddBoolToObject(p->json, "log_cut", true);
-    verify_findings_say(
-        v,
-        "note     checkpoint %" PRIu64
-        " is no restore point any more, as its log is cut: it is kept for those "
-        "that are deltas to it, or about to go",
-        p->number);
+    print_line(v,
+               "note     checkpoint %" PRIu64
+               " is no restore point any more, as its log is cut: it is kept for those "
+               "that are deltas to it, or about to go",
+               p->number);
 }
 
 /* A file of a restore point against its shard's log. */
-static void check_file(const struct bonds *b, const struct verify_point *p, uint32_t i)
+static void check_file(const struct bonds *b, const struct point *p, uint32_t i)
 {
-    struct verify_findings *v = b->report;
+    struct findings *v = b->report;
     const struct shard_file_facts *f = &p->manifest->files[i];
     const struct verify_wal *log = find_log(v, p->manifest->map_id, i);
     uint64_t last = log ? verify_wal_last(log) : 0;
     uint64_t reach = log ? verify_wal_reach(log, f->first + 1) : f->first;
 
     if (reach < f->through)
-        verify_findings_damage(v,
-                               "restore point %" PRIu64 ", shard %u: needs records %" PRIu64
-                               " to %" PRIu64 " of its log, %" PRIu64 " are there",
-                               p->number, i, f->first + 1, f->through, reach - f->first);
+        add_damage(v,
+                   "restore point %" PRIu64 ", shard %u: needs records %" PRIu64 " to %" PRIu64
+                   " of its log, %" PRIu64 " are there",
+                   p->number, i, f->first + 1, f->through, reach - f->first);
     else if (last > reach && is_newest(b, p))
-        verify_findings_damage(v,
-                               "shard %u: between records %" PRIu64 " and %" PRIu64
-                               " the log has a hole that no restore point makes good",
-                               i, reach, last);
+        add_damage(v,
+                   "shard %u: between records %" PRIu64 " and %" PRIu64
+                   " the log has a hole that no restore point makes good",
+                   i, reach, last);
 }
 
-static void check_point(const struct bonds *b, const struct verify_point *p)
+static void check_point(const struct bonds *b, const struct point *p)
 {
-    struct verify_findings *v = b->report;
+    struct findings *v = b->report;
 
     if (p->verdict != VERIFY_WHOLE || !is_still_there(v, p) || !are_links_whole(v, p))
         return;
@@ -178,7 +248,7 @@ static void check_point(const struct bonds *b, const struct verify_point *p)
 
 static bool has_point(const struct bonds *b, uint64_t epoch)
 {
-    const struct verify_findings *v = b->report;
+    const struct findings *v = b->report;
 
     for (size_t i = 0; i < v->n_points; i++)
         if (v->points[i].verdict == VERIFY_WHOLE && v->points[i].manifest->map_id == epoch)
@@ -187,33 +257,32 @@ static bool has_point(const struct bonds *b, uint64_t epoch)
 }
 
 /* All that there is of a shard has to be in it. */
-static void check_log_alone(struct verify_findings *v, const struct verify_wal *log)
+static void check_log_alone(struct findings *v, const struct verify_wal *log)
 {
     const struct verify_wal_stretch *first = &log->stretches[0];
 
     if (first->first > 1)
-        verify_findings_damage(
+        add_damage(
             v, "shard %u: the log begins with record %" PRIu64 ", and there is no checkpoint",
             log->shard_index, first->first);
     else if (verify_wal_last(log) > first->last)
-        verify_findings_damage(v,
-                               "shard %u: between records %" PRIu64 " and %" PRIu64
-                               " the log has a hole, and there is no checkpoint",
-                               log->shard_index, first->last, verify_wal_last(log));
+        add_damage(v,
+                   "shard %u: between records %" PRIu64 " and %" PRIu64
+                   " the log has a hole, and there is no checkpoint",
+                   log->shard_index, first->last, verify_wal_last(log));
 }
 
 /* The log of an epoch needs the checkpoint that the epoch begins with, or a later one. */
 static void check_newest_epoch(const struct bonds *b)
 {
-    struct verify_findings *v = b->report;
+    struct findings *v = b->report;
     uint64_t epoch = 0;
 
     for (size_t i = 0; i < v->n_logs; i++)
         if (v->logs[i].n_records && v->logs[i].epoch > epoch)
             epoch = v->logs[i].epoch;
     if (epoch && !has_point(b, epoch))
-        verify_findings_damage(
-            v, "the log of epoch %" PRIu64 " has no checkpoint to begin with", epoch);
+        add_damage(v, "the log of epoch %" PRIu64 " has no checkpoint to begin with", epoch);
     for (size_t i = 0; i < v->n_logs && !epoch && v->n_points == 0; i++)
         if (v->logs[i].n_records && !has_point(b, 0))
             check_log_alone(v, &v->logs[i]);
@@ -221,7 +290,7 @@ static void check_newest_epoch(const struct bonds *b)
 
 /* After all points and logs. psd may have gone on meanwhile: its newer checkpoints count, unread. -ENOMEM; what files
  * answer. */
-static int verify_bonds_check(struct verify_findings *v, struct err *err)
+static int verify_bonds_check(struct findings *v, struct err *err)
 {
     struct bonds b = { .report = v };
     int status = find_new(&b, err);
@@ -244,7 +313,7 @@ static int verify_bonds_check(struct verify_findings *v, struct err *err)
 
 /* --- points --- */
 
-static void tell_point(struct verify_findings *v, struct verify_point *p, const struct err *err)
+static void tell_point(struct findings *v, struct point *p, const struct err *err)
 {
     static const char *const names[] = { "whole", "damaged", "unfinished", "gone" };
     const struct manifest *m = p->manifest;
@@ -259,12 +328,12 @@ static void tell_point(struct verify_findings *v, struct verify_point *p, const 
     cJSON_AddItemToArray(v->points_json, json);
     p->json = json;
     if (p->verdict == VERIFY_DAMAGED)
-        verify_findings_damage(v, "checkpoint %" PRIu64 ": %s", p->number, err->text);
+        add_damage(v, "checkpoint %" PRIu64 ": %s", p->number, err->text);
     if (p->verdict == VERIFY_UNFINISHED)
-        verify_findings_say(v,
-                            "note     checkpoint %" PRIu64
-                            " has no manifest: it is being written, or was given up",
-                            p->number);
+        print_line(v,
+                   "note     checkpoint %" PRIu64
+                   " has no manifest: it is being written, or was given up",
+                   p->number);
     if (p->verdict != VERIFY_WHOLE)
         return;
     for (uint32_t i = 0; i < m->n_files; i++) {
@@ -276,14 +345,14 @@ static void tell_point(struct verify_findings *v, struct verify_point *p, const 
     data_dir_add_u64(json, "base", m->base);
     if (m->base)
         snprintf(kind, sizeof kind, "delta to %" PRIu64, m->base);
-    verify_findings_say(
-        v,
-        "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
-        p->number, p->is_aside ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
+    print_line(v,
+               "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64
+               " bytes",
+               p->number, p->is_aside ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
 }
 
 /* What could not be read because psd has removed it since is no damage. */
-static enum verify_verdict judge(const struct verify_findings *v, const char *dir, int status)
+static enum verify_verdict judge(const struct findings *v, const char *dir, int status)
 {
     if (!status)
         return VERIFY_WHOLE;
@@ -297,14 +366,14 @@ static bool is_about_files(int status)
 }
 
 /* Its verdict, in p; a failure is about this process. */
-static int read_point(const struct verify_findings *v, struct verify_point *p, struct err *err)
+static int read_point(const struct findings *v, struct point *p, struct err *err)
 {
     char dir[DIRECTORY_PATH_MAX];
     struct checkpoint c = { 0 };
     bool unfinished;
     int status;
 
-    verify_findings_dir(v, p->number, dir);
+    point_dir(v, p->number, dir);
     status = checkpoint_open_live(v->files, dir, &c, &unfinished, err);
     if (!status) {
         p->manifest = memory_alloc(sizeof *p->manifest);
@@ -316,7 +385,7 @@ static int read_point(const struct verify_findings *v, struct verify_point *p, s
     return is_about_files(status) ? 0 : status;
 }
 
-static int look_at_point(struct verify_findings *v, struct verify_point *p, struct err *err)
+static int look_at_point(struct findings *v, struct point *p, struct err *err)
 {
     int status = read_point(v, p, err);
 
@@ -325,7 +394,7 @@ static int look_at_point(struct verify_findings *v, struct verify_point *p, stru
     return status;
 }
 
-static int look_at_points(struct verify_findings *v, struct err *err)
+static int look_at_points(struct findings *v, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX];
     struct directory_numbers numbers = { 0 };
@@ -335,7 +404,7 @@ static int look_at_points(struct verify_findings *v, struct err *err)
         status = directory_list(v->files, base, &numbers, err);
     v->points = memory_alloc((numbers.n + 1) * sizeof *v->points);
     for (size_t i = numbers.n; i-- > 0 && !status;) {
-        struct verify_point *p = &v->points[v->n_points++];
+        struct point *p = &v->points[v->n_points++];
 
         p->number = numbers.items[i];
         status = look_at_point(v, p, err);
@@ -346,7 +415,7 @@ static int look_at_points(struct verify_findings *v, struct err *err)
 
 /* --- logs --- */
 
-static void tell_log(struct verify_findings *v, const struct verify_wal *log)
+static void tell_log(struct findings *v, const struct verify_wal *log)
 {
     const struct wal_end *end = &log->end;
     uint64_t last = verify_wal_last(log),
@@ -364,26 +433,25 @@ static void tell_log(struct verify_findings *v, const struct verify_wal *log)
     cJSON_AddStringToObject(json, "verdict", wal_reader_verdict_name(end->verdict));
     cJSON_AddItemToArray(v->logs_json, json);
     if (verify_wal_is_damaged(log)) {
-        verify_findings_damage(
-            v, "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",
-            log->epoch, log->shard_index, end->text, end->n_unread);
+        add_damage(v,
+                   "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",
+                   log->epoch, log->shard_index, end->text, end->n_unread);
         return;
     }
     if (end->verdict == WAL_TORN)
-        verify_findings_say(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch,
-                            log->shard_index, end->text);
+        print_line(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch,
+                   log->shard_index, end->text);
     if (log->n_records == 0)
-        verify_findings_say(v, "whole    log of epoch %" PRIu64 ", shard %u: no record",
-                            log->epoch, log->shard_index);
+        print_line(v, "whole    log of epoch %" PRIu64 ", shard %u: no record", log->epoch,
+                   log->shard_index);
     else
-        verify_findings_say(v,
-                            "whole    log of epoch %" PRIu64 ", shard %u: records %" PRIu64
-                            " to %" PRIu64 ", %" PRIu64 " pushes, %u segments",
-                            log->epoch, log->shard_index, first, last, log->n_pushes,
-                            log->n_segments);
+        print_line(v,
+                   "whole    log of epoch %" PRIu64 ", shard %u: records %" PRIu64
+                   " to %" PRIu64 ", %" PRIu64 " pushes, %u segments",
+                   log->epoch, log->shard_index, first, last, log->n_pushes, log->n_segments);
 }
 
-static int look_at_epoch(struct verify_findings *v, uint64_t epoch, struct err *err)
+static int look_at_epoch(struct findings *v, uint64_t epoch, struct err *err)
 {
     uint32_t n_shards;
     int status = timeline_n_shards(v->files, v->data_dir, epoch, &n_shards, err);
@@ -401,7 +469,7 @@ static int look_at_epoch(struct verify_findings *v, uint64_t epoch, struct err *
     return status;
 }
 
-static int look_at_logs(struct verify_findings *v, struct err *err)
+static int look_at_logs(struct findings *v, struct err *err)
 {
     struct timeline_list timelines;
     int status = timeline_list(v->files, v->data_dir, &timelines, err);
@@ -415,8 +483,7 @@ static int look_at_logs(struct verify_findings *v, struct err *err)
 /* --- one path --- */
 
 /* The path of one checkpoint: it, and what it is a delta to.  */
-static int look_at_chain(struct verify_findings *v, const char *dir, struct verify_point p,
-                         struct err *err)
+static int look_at_chain(struct findings *v, const char *dir, struct point p, struct err *err)
 {
     struct checkpoint c;
     int status = checkpoint_open(v->files, dir, &c, err);
@@ -438,7 +505,7 @@ static int look_at_chain(struct verify_findings *v, const char *dir, struct veri
 }
 
 /* Those that were set aside: each with its chain, as no log behind them is needed any more. */
-static int look_at_aside(struct verify_findings *v, size_t *ret_n, struct err *err)
+static int look_at_aside(struct findings *v, size_t *ret_n, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX], dir[DIRECTORY_PATH_MAX];
     struct directory_numbers numbers = { 0 };
@@ -448,7 +515,7 @@ static int look_at_aside(struct verify_findings *v, size_t *ret_n, struct err *e
         status = directory_list_archived(v->files, base, &numbers, err);
     *ret_n = numbers.n;
     for (size_t i = numbers.n; i-- > 0 && !status;) {
-        struct verify_point p = { .number = numbers.items[i], .is_aside = true };
+        struct point p = { .number = numbers.items[i], .is_aside = true };
 
         status = directory_archived_path(v->data_dir, p.number, dir, err);
         if (!status)
@@ -458,7 +525,7 @@ static int look_at_aside(struct verify_findings *v, size_t *ret_n, struct err *e
     return status;
 }
 
-static int look_at_dir(struct verify_findings *v, struct err *err)
+static int look_at_dir(struct findings *v, struct err *err)
 {
     size_t n_aside = 0;
     int status = look_at_points(v, err);
@@ -488,7 +555,7 @@ static bool is_checkpoint(const struct file_ops *files, const char *path)
     return true;
 }
 
-static void deinit(struct verify_findings *v)
+static void deinit(struct findings *v)
 {
     cJSON_Delete(v->root);
     for (size_t i = 0; i < v->n_points; i++)
@@ -502,7 +569,7 @@ static void deinit(struct verify_findings *v)
 int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
                 cJSON **ret_json, struct err *err)
 {
-    struct verify_findings v = { .files = files, .data_dir = path, .telling = telling };
+    struct findings v = { .files = files, .data_dir = path, .telling = telling };
     int status;
 
     if (strlen(path) >= SETTINGS_TEXT_MAX)
@@ -511,14 +578,13 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_tell
     v.points_json = cJSON_AddArrayToObject(v.root, "checkpoints");
     v.logs_json = cJSON_AddArrayToObject(v.root, "logs");
     v.damage_json = cJSON_AddArrayToObject(v.root, "damage");
-    status = is_checkpoint(files, path)
-                 ? look_at_chain(&v, path, (struct verify_point){ 0 }, err)
-                 : look_at_dir(&v, err);
+    status = is_checkpoint(files, path) ? look_at_chain(&v, path, (struct point){ 0 }, err)
+                                        : look_at_dir(&v, err);
     if (!status) {
         if (v.n_damaged)
-            verify_findings_say(&v, "%u things are damaged", v.n_damaged);
+            print_line(&v, "%u things are damaged", v.n_damaged);
         else
-            verify_findings_say(&v, "nothing is damaged");
+            print_line(&v, "nothing is damaged");
         *ret_json = v.root;
         v.root = NULL;
     }

@@ -6,8 +6,12 @@
 #ifndef DEPLOY_PSCTL_VERIFY_H
 #define DEPLOY_PSCTL_VERIFY_H
 
+#include <cjson/cJSON.h>
+
+#include "common/file.h"
 #include "deploy/psctl/options.h"
-#include "deploy/psctl/verify_findings.h"
+
+enum verify_telling { VERIFY_LINES, VERIFY_QUIETLY };
 
 /*
  * What checkpoints and logs need of each other: a restore point all that its deltas stand on, and of its log the stretch

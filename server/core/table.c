@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
+#include "server/core/slab.h"
 
 #define N_NUMBERS_MAX UINT32_MAX
 #define SLAB_BYTES_FIRST ((size_t)16 << 10)

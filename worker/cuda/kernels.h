@@ -102,8 +102,7 @@ EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const 
  * beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
-/* Rows encoded for the wire; topk's, of a block for each, stand in a file of their own. */
+/* Rows encoded for the wire. */
 EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);
-EXTERN_C cudaError_t kernels_encode_topk(cudaStream_t stream, const struct device_encode *e);
 
 #endif

@@ -6,11 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
 
 #include "common/hash.h"
 #include "common/memory.h"
-#include "worker/data/output_stream.h"
 
+#define ZSTD_LEVEL 3
 #define PILOT_ROWS 4096u /* rows that the bias is fitted on */
 #define SPREAD 1.5       /* of the logits */
 #define LOG_NUMERIC_MEAN 1.7
@@ -136,8 +139,123 @@ static int fit_bias(struct synth *s, struct err *err)
     return 0;
 }
 
-static int write_row(const struct synth *s, uint64_t row, struct output_stream *sink,
-                     struct err *err)
+/* --- the file --- */
+
+/* Where text goes: a file, plain or packed with zstd as its name ends, or stdout ("-"). The
+ * first failure is kept; a file that could not be finished is removed. */
+struct sink {
+    const char *path; /* owned, behind the struct */
+    FILE *file;       /* owned, unless it is stdout */
+    ZSTD_CCtx *zstd;  /* owned; NULL: plain */
+    size_t room_bytes;
+    void *room; /* owned; packed text on its way to the file */
+};
+
+static int write_failed(const struct sink *s, struct err *err)
+{
+    int status = errno ? -errno : -EIO;
+
+    return err_set(err, status, "%s: cannot write: %s", s->path, strerror(-status));
+}
+
+static int start_packing(struct sink *s, struct err *err)
+{
+    size_t len = strlen(s->path);
+
+    if (len < 4 || strcmp(s->path + len - 4, ".zst") != 0)
+        return 0;
+    s->room_bytes = ZSTD_CStreamOutSize();
+    s->room = memory_try_alloc(s->room_bytes);
+    s->zstd = ZSTD_createCCtx();
+    if (!s->room || !s->zstd)
+        return err_set(err, -ENOMEM, "%s: no memory to pack it", s->path);
+    ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL);
+    ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_checksumFlag, 1);
+    return 0;
+}
+
+/* Packs what is in `in`; with ZSTD_e_end also finishes the frame. */
+static int pack(struct sink *s, ZSTD_inBuffer *in, ZSTD_EndDirective directive, struct err *err)
+{
+    size_t left;
+
+    do {
+        ZSTD_outBuffer out = { .dst = s->room, .size = s->room_bytes };
+
+        left = ZSTD_compressStream2(s->zstd, &out, in, directive);
+        if (ZSTD_isError(left))
+            return err_set(err, -ENOMEM, "%s: cannot pack: %s", s->path,
+                           ZSTD_getErrorName(left));
+        errno = 0;
+        if (fwrite(s->room, 1, out.pos, s->file) != out.pos)
+            return write_failed(s, err);
+    } while (directive == ZSTD_e_end ? left != 0 : in->pos < in->size);
+    return 0;
+}
+
+static int sink_write(struct sink *s, const void *bytes, size_t n_bytes, struct err *err)
+{
+    ZSTD_inBuffer in = { .src = bytes, .size = n_bytes };
+
+    if (s->zstd)
+        return pack(s, &in, ZSTD_e_continue, err);
+    errno = 0;
+    return fwrite(bytes, 1, n_bytes, s->file) == n_bytes ? 0 : write_failed(s, err);
+}
+
+/* A file of ours that is not finished is of no use; a device or a pipe is not ours to
+ * remove. */
+static void remove_file(const struct sink *s)
+{
+    struct stat st;
+
+    if (lstat(s->path, &st) == 0 && S_ISREG(st.st_mode))
+        unlink(s->path);
+}
+
+/* Writes what is left and frees the sink in any case; `status` is how the writing went so far,
+ * and is returned if it was a failure. */
+static int sink_close(struct sink *s, int status, struct err *err)
+{
+    ZSTD_inBuffer nothing = { 0 };
+
+    if (!status && s->zstd)
+        status = pack(s, &nothing, ZSTD_e_end, err);
+    errno = 0;
+    if (s->file && fflush(s->file) != 0 && !status)
+        status = write_failed(s, err);
+    if (s->file && s->file != stdout) {
+        if (fclose(s->file) != 0 && !status)
+            status = write_failed(s, err);
+        if (status)
+            remove_file(s);
+    }
+    ZSTD_freeCCtx(s->zstd);
+    free(s->room);
+    free(s);
+    return status;
+}
+
+static int sink_open(const char *path, struct sink **ret, struct err *err)
+{
+    size_t path_bytes = strlen(path) + 1;
+    struct sink *s = memory_try_alloc(sizeof *s + path_bytes);
+    int status;
+
+    if (!s)
+        return err_set(err, -ENOMEM, "%s: no memory to write it", path);
+    s->path = memcpy(s + 1, path, path_bytes);
+    s->file = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    status = s->file ? start_packing(s, err) : write_failed(s, err);
+    if (status)
+        return sink_close(s, status, err);
+    *ret = s;
+    return 0;
+}
+
+/* --- rows --- */
+
+static int write_row(const struct synth *s, uint64_t row, struct sink *sink, struct err *err)
 {
     const struct synth_options *o = s->options;
     struct stream random = { .base = hash_of(s, OF_ROW, 0, row) };
@@ -151,7 +269,7 @@ static int write_row(const struct synth *s, uint64_t row, struct output_stream *
     *to++ = '\n';
     if (o->on_row)
         o->on_row(o->arg, probability, label);
-    return output_stream_write(sink, s->line, (size_t)(to - s->line), err);
+    return sink_write(sink, s->line, (size_t)(to - s->line), err);
 }
 
 static int check_options(const struct synth_options *o, struct err *err)
@@ -182,7 +300,7 @@ static int init(struct synth *s, const struct synth_options *o, struct err *err)
 
 int synth_write(const struct synth_options *options, const char *path, struct err *err)
 {
-    struct output_stream *sink;
+    struct sink *sink = NULL;
     struct synth s;
     int status = check_options(options, err);
 
@@ -190,11 +308,11 @@ int synth_write(const struct synth_options *options, const char *path, struct er
         return status;
     status = init(&s, options, err);
     if (!status)
-        status = output_stream_open(path, &sink, err);
+        status = sink_open(path, &sink, err);
     if (!status) {
         for (uint64_t i = 0; i < options->rows && !status; i++)
             status = write_row(&s, options->first_row + i, sink, err);
-        status = output_stream_close(sink, status, err);
+        status = sink_close(sink, status, err);
     }
     free(s.line);
     return status;

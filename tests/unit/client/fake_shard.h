@@ -14,6 +14,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,91 @@
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
 #include "proto/message.h"
-#include "tests/unit/client/fake_plan.h"
+
+/* What the node is told to do wrong, and what it is made of. */
+#define FAKE_DIM 4u
+#define FAKE_HANGS_UP 1 /* as plan.push_status */
+#define FAKE_SHARDS_MAX 8u
+#define FAKE_ROWS_MAX 256u
+
+enum fake_fault {
+    FAKE_NONE,
+    FAKE_DROP_BEFORE, /* hangs up instead of doing what the frame says */
+    FAKE_DROP_AFTER,  /* does it, and hangs up instead of answering */
+    FAKE_REPEAT,      /* answers twice */
+    FAKE_GARBAGE,     /* answers with random bytes */
+    FAKE_BAD_HEAD,    /* answers with a good frame around random bytes */
+    FAKE_REFUSE,      /* answers with plan.refusal */
+    FAKE_REFUSE_DROP  /* refuses, and hangs up instead of saying so */
+};
+
+struct fake_plan {
+    uint32_t n_shards;
+    int port;       /* 0: any */
+    long fault_at;  /* number of the frame, from 0, of all that arrive; see fault_type */
+    int fault_type; /* 0: counts all frames, else those of this type */
+    enum fake_fault fault;
+    int refusal;           /* FAKE_REFUSE: the status; PS_EFENCED also fences */
+    int hello_status;      /* of every greeting */
+    bool holds_pulls;      /* never answers them */
+    long mute_from;        /* answers so many frames of each connection, then none; 0: all */
+    bool mute_pushes;      /* never answers those */
+    uint64_t map_id;       /* 0: 42 */
+    bool mute;             /* never answers anything */
+    bool fences_all;       /* no incarnation may join */
+    bool fences_pushed;    /* an incarnation no longer counts once a push of it is applied */
+    uint64_t fenced_below; /* no smaller incarnation may join */
+    int push_status;       /* of every push: one that says that it was not judged */
+    bool hello_passes;     /* hello_status is that of each second greeting only */
+    uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
+    const char *bytes;     /* answers everything with these, which are no frame */
+    uint64_t seed;
+};
+
+struct fake_row {
+    uint64_t key;
+    float values[FAKE_DIM];
+};
+
+struct fake_shard {
+    uint64_t last_seq, clock, incarnation,
+        fenced;           /* incarnations up to `fenced` no longer count */
+    uint64_t refused_seq; /* of the last push refused, or 0 */
+    int refused_status;
+    uint64_t n_applied, n_repeated, n_joins, n_left, n_beats;
+    uint64_t unfinished; /* of the last pull */
+    struct fake_row rows[FAKE_ROWS_MAX];
+    uint32_t n_rows;
+    uint32_t n_tables;
+    struct table_spec tables[8];
+};
+
+struct fake {
+    struct fake_plan plan;
+    int port;
+    uv_thread_t thread;
+    uv_loop_t loop;
+    struct channel_loop channels;
+    uv_tcp_t listener;
+    uv_async_t stop;
+    uv_sem_t started;
+    bool stopped;
+    struct fake_conn *first; /* open connections */
+    long n_frames;           /* that the fault counts */
+    long n_hellos;
+    _Atomic long n_pulls_held;
+    struct fake_shard shards[FAKE_SHARDS_MAX];
+};
+
+struct fake_conn {
+    uv_tcp_t tcp;
+    struct channel channel;
+    struct fake *fake;
+    struct fake_conn *next;
+    uint32_t shard; /* or MESSAGE_SHARD_LISTENER */
+    uint64_t incarnation;
+    long n_frames;
+};
 
 struct fake_row *fake_row(struct fake_shard *s, uint64_t key);
 

@@ -121,7 +121,7 @@ static int take_closed_port(int *ret_port)
 
 static void servers_that_never_come_end_in_a_sentence(void **state)
 {
-    char servers[64];
+    char servers[64] = "";
     struct ps_options options = make_options(servers);
     struct ps_client *c;
     struct err err;

@@ -59,6 +59,7 @@ static const struct setting example_rows[] = {
     ROW("network", "dev", SETTING_FLAG, NULL, "no", "one node on this machine", dev, 0, 0),
     ROW("store", "sync", SETTING_FLAG, NULL, "yes", "fsync what is acknowledged", sync, 0, 0),
 };
+
 /* clang-format on */
 
 static const struct settings_table example_table = {
@@ -76,17 +77,7 @@ static const struct settings_table example_table = {
     example_load((settings), (action), (err),    \
                  (const char *const[]){ "example", __VA_ARGS__, NULL })
 
-static inline int example_load(struct example_settings *settings, enum settings_action *action,
-                               struct err *err, const char *const *words)
-{
-    int n = 0;
-
-    while (words[n])
-        n++;
-    *settings = (struct example_settings){ 0 };
-    *err = (struct err){ 0 };
-    return settings_load(&example_table, n, (char **)(uintptr_t)words, 1, settings, action,
-                         err);
-}
+int example_load(struct example_settings *settings, enum settings_action *action,
+                 struct err *err, const char *const *words);
 
 #endif

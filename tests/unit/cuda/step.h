@@ -83,6 +83,7 @@ enum {
     X(OWED, OUT, STEP_ROWS_MAX * STEP_DIM)                      \
     X(PLAIN, OUT, STEP_ROWS_MAX * STEP_DIM)                     \
     X(SENT, BYTES, STEP_ROWS_MAX * STEP_SENT_FLOATS)
+
 /* clang-format on */
 
 /* BYTES: they go out, and mean nothing as floats. */
@@ -110,110 +111,32 @@ struct step {
     uint32_t n_rows; /* of what stands there now */
 };
 
-static inline uint32_t *step_words(const struct step *s, enum step_array a)
-{
-    return (uint32_t *)(void *)s->at[a];
-}
-
 static inline bool step_goes_out(int a)
 {
     return step_arrays[a].role == STEP_OUT || step_arrays[a].role == STEP_BYTES;
 }
 
 /* Every array's place in one piece of memory, each aligned to 32 bytes. */
-static inline size_t step_bytes(void)
-{
-    size_t n = 0;
+size_t step_bytes(void);
 
-    for (int a = 0; a < STEP_N_ARRAYS; a++)
-        n += (step_arrays[a].n_floats + 7) / 8 * 8;
-    return n * sizeof(float);
-}
-
-static inline struct step step_in(float *memory)
-{
-    struct step s = { 0 };
-
-    for (int a = 0; a < STEP_N_ARRAYS; a++) {
-        s.at[a] = memory;
-        memory += (step_arrays[a].n_floats + 7) / 8 * 8;
-    }
-    return s;
-}
-
-/* Who uses each row, from STARTS and ROW_OF. */
-static inline void step_find_uses(struct step *s)
-{
-    const uint32_t *starts = step_words(s, STEP_STARTS), *row_of = step_words(s, STEP_ROW_OF);
-    uint32_t *transpose = step_words(s, STEP_USES), *spans = step_words(s, STEP_SPANS);
-    uint32_t n = 0, n_spans = 0;
-
-    for (uint32_t row = 0; row < s->n_rows; row++) {
-        step_words(s, STEP_FIRST)[row] = n_spans;
-        for (uint32_t bag = 0, of_row = 0; bag < STEP_BAGS; bag++)
-            for (uint32_t k = starts[bag]; k < starts[bag + 1]; k++) {
-                if (row_of[k] != row)
-                    continue;
-                if (of_row++ % BAG_TRANSPOSE_SPAN == 0)
-                    spans[n_spans++] = n;
-                transpose[n++] = bag;
-            }
-    }
-    step_words(s, STEP_FIRST)[s->n_rows] = n_spans;
-    spans[n_spans] = n;
-    step_words(s, STEP_COUNTS)[0] = s->n_rows;
-    step_words(s, STEP_COUNTS)[1] = n_spans;
-}
-
-static inline void step_draw_numbers(struct step *s, struct fixture_rng *rng)
-{
-    for (int a = 0; a < STEP_N_ARRAYS; a++)
-        if (step_arrays[a].role == STEP_IN)
-            fixture_fill(rng, s->at[a], step_arrays[a].n_floats, 1);
-    for (int i = 0; i < STEP_N; i++)
-        s->at[STEP_LABEL][i] = (float)fixture_below(rng, 2);
-}
-
-/* Some of `n` rows, each at most once, or none, in another order. */
-static inline void step_draw_places(struct fixture_rng *rng, uint32_t *at, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        at[i] = i;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t other = i + fixture_below(rng, n - i), row = at[other];
-
-        at[other] = at[i];
-        at[i] = row;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        at[i] = fixture_below(rng, 5) ? at[i] : DEVICE_NONE;
-}
-
-static inline void step_draw_sent(struct step *s, struct fixture_rng *rng)
-{
-    step_words(s, STEP_N_SENT)[0] = fixture_below(rng, s->n_rows + 1);
-    step_draw_places(rng, step_words(s, STEP_SENT_FROM), s->n_rows);
-    step_draw_places(rng, step_words(s, STEP_OWED_AT), STEP_ROWS_MAX);
-}
+struct step step_in(float *memory);
+void step_draw_numbers(struct step *s, struct fixture_rng *rng);
 
 /* Over what step_draw_numbers() has put there. Some rows are used by nobody. */
-static inline void step_draw_bags(struct step *s, struct fixture_rng *rng)
-{
-    static const enum step_array words[] = { STEP_STARTS, STEP_ROW_OF, STEP_COUNTS,
-                                             STEP_USES,   STEP_SPANS,  STEP_FIRST };
-    uint32_t n_keys = 0;
+void step_draw_bags(struct step *s, struct fixture_rng *rng);
 
-    for (size_t i = 0; i < COUNT_OF(words); i++)
-        memset(s->at[words[i]], 0, step_arrays[words[i]].n_floats * sizeof(uint32_t));
-    s->n_rows = 1 + fixture_below(rng, STEP_ROWS_MAX);
-    for (uint32_t bag = 0; bag < STEP_BAGS; bag++) {
-        step_words(s, STEP_STARTS)[bag] = n_keys;
-        for (uint32_t k = fixture_below(rng, 5); k; k--)
-            step_words(s, STEP_ROW_OF)[n_keys++] = fixture_below(rng, s->n_rows);
-    }
-    step_words(s, STEP_STARTS)[STEP_BAGS] = n_keys;
-    step_find_uses(s);
-    step_draw_sent(s, rng);
-}
+/* --- its ops, and two steps compared --- */
+
+void step_ops(const struct device_ops *on, struct compute *c, const struct step *s);
+int step_reserve(const struct device_ops *on, struct compute *c);
+
+/* Numbers of an output that there are: of rows, those of this step. */
+size_t step_n_made(const struct step *s, int a);
+
+/* The first output that differs, or NULL. Bit for bit. */
+const char *step_difference(const struct step *got, const struct step *want);
+
+/* The same step on the CPU, in place. */
+void step_on_cpu(struct step *s);
 
 #endif

@@ -7,9 +7,9 @@ static void a_later_pass_reads_the_cache_and_gives_the_same_batches(void **state
     (void)state;
     for (size_t i = 0; i < 2; i++)
         for (uint32_t bad = 0; bad < 8; bad += 7) {
-            struct bench b;
+            struct cache_bench b;
 
-            bench_new(&b, separators[i], bad);
+            cache_bench_new(&b, separators[i], bad);
             assert_int_equal(run_same(&b), 0);
             assert_int_equal(n_files(&b), 2);
             assert_int_equal(run_same(&b), 120);
@@ -19,7 +19,7 @@ static void a_later_pass_reads_the_cache_and_gives_the_same_batches(void **state
             b.options.batch = 5;
             assert_int_equal(run_same(&b), 120);
             assert_int_equal(b.n_notices, 0);
-            bench_free(&b);
+            cache_bench_free(&b);
         }
 }
 
@@ -30,9 +30,9 @@ static void ranges_ranks_and_limits_of_malformed_rows_are_those_of_the_text(void
 
     (void)state;
     for (int round = 0; round < 40; round++) {
-        struct bench b;
+        struct cache_bench b;
 
-        bench_new(&b, fixture_draw(seed, &counter, 2) ? "|" : "", 9);
+        cache_bench_new(&b, fixture_draw(seed, &counter, 2) ? "|" : "", 9);
         for (int i = 0; i < 6; i++) {
             b.options.n_ranks = 1 + fixture_draw(seed, &counter, 3);
             b.options.rank = fixture_draw(seed, &counter, b.options.n_ranks);
@@ -45,16 +45,16 @@ static void ranges_ranks_and_limits_of_malformed_rows_are_those_of_the_text(void
             run_same(&b);
         }
         assert_int_equal(b.n_notices, 0);
-        bench_free(&b);
+        cache_bench_free(&b);
     }
 }
 
 static void a_pass_that_ends_inside_a_file_leaves_a_whole_cache(void **state)
 {
-    struct bench b;
+    struct cache_bench b;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     b.options.range.end_row = 30;
     assert_int_equal(run_same(&b), 0);
     b.options.range.end_row = 60;
@@ -62,16 +62,16 @@ static void a_pass_that_ends_inside_a_file_leaves_a_whole_cache(void **state)
     b.options.range.end_row = 0;
     assert_int_equal(run_same(&b), 70);
     assert_int_equal(run_same(&b), 120);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void a_file_that_changed_has_no_cache(void **state)
 {
     struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
-    struct bench b;
+    struct cache_bench b;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     run_same(&b);
     assert_int_equal(utimensat(AT_FDCWD, b.names[0], times, 0), 0);
     assert_int_equal(run_same(&b), 50);
@@ -84,7 +84,7 @@ static void a_file_that_changed_has_no_cache(void **state)
     assert_int_equal(run_same(&b), 121);
     assert_int_equal(b.n_notices, 3);
     assert_int_equal(n_files(&b), 2);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void another_schema_has_another_cache(void **state)
@@ -96,10 +96,10 @@ static void another_schema_has_another_cache(void **state)
                                           .categorical = "c,d",
                                           .numeric_as = SCHEMA_STANDARDISE };
     struct schema *other = fixture_schema(&standard, "y,a,b,c,d"), *first;
-    struct bench b;
+    struct cache_bench b;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     run_same(&b);
     first = b.schema;
     b.options.schema = other;
@@ -114,18 +114,18 @@ static void another_schema_has_another_cache(void **state)
     assert_int_equal(run_same(&b), 120);
     assert_int_equal(b.n_notices, 0);
     schema_free(other);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void a_pass_that_is_given_up_leaves_no_cache(void **state)
 {
     struct batch batch;
-    struct bench b;
+    struct cache_bench b;
     struct loader_pass *p;
     struct err err;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     assert_int_equal(batch_init(&batch, 8, 2, 2), 0);
     assert_int_equal(loader_pass_new(&b.options, NULL, &p, &err), 0);
     assert_int_equal(loader_pass_fill(p, &batch, &err), 0);
@@ -133,18 +133,18 @@ static void a_pass_that_is_given_up_leaves_no_cache(void **state)
     loader_pass_free(p);
     assert_int_equal(n_files(&b), 0);
     batch_deinit(&batch);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void what_a_dead_writer_left_is_removed(void **state)
 {
     char path[200];
-    struct bench b;
+    struct cache_bench b;
     pid_t dead;
     int fd;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     run_same(&b);
     dead = fork();
     if (dead == 0)
@@ -159,18 +159,18 @@ static void what_a_dead_writer_left_is_removed(void **state)
     write_log(&b, 0, 71, 0, "");
     run_same(&b);
     assert_int_equal(n_files(&b), 3); /* two caches, and what one that lives is writing */
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void processes_that_share_a_cache_do_not_harm_each_other(void **state)
 {
     struct fixture_folder folder;
     struct outcome plain;
-    struct bench b;
+    struct cache_bench b;
     pid_t children[4];
 
     (void)state;
-    bench_new(&b, "", 9);
+    cache_bench_new(&b, "", 9);
     fixture_folder_new(&folder);
     b.options.cache_files = NULL;
     b.options.data_cache = folder.path;
@@ -201,18 +201,18 @@ static void processes_that_share_a_cache_do_not_harm_each_other(void **state)
     run_same(&b);
     assert_int_equal(run_same(&b), 120);
     fixture_folder_free(&folder);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void a_feed_tells_its_notices_to_its_caller(void **state)
 {
     struct batch *batch;
-    struct bench b;
+    struct cache_bench b;
     struct data_loader *f;
     struct err err;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     run_same(&b);
     crash_files_at(&b.disk, cache_of(&b, 0))->bytes[100] ^= 1;
     assert_int_equal(data_loader_open(&b.options, &f, &err), 0);
@@ -222,7 +222,7 @@ static void a_feed_tells_its_notices_to_its_caller(void **state)
     data_loader_close(f);
     assert_int_equal(b.n_notices, 1);
     assert_non_null(strstr(b.notice, "the checksum is wrong"));
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 int main(void)

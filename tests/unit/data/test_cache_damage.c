@@ -3,11 +3,11 @@
 static void a_cache_cut_short_anywhere_is_told_and_written_anew(void **state)
 {
     struct crash_inode *inode;
-    struct bench b;
+    struct cache_bench b;
     size_t n_bytes;
 
     (void)state;
-    bench_new(&b, "", 9);
+    cache_bench_new(&b, "", 9);
     run_same(&b);
     n_bytes = crash_files_at(&b.disk, cache_of(&b, 0))->n_bytes;
     for (size_t i = 0; i <= n_bytes / 64; i++) {
@@ -24,16 +24,16 @@ static void a_cache_cut_short_anywhere_is_told_and_written_anew(void **state)
         assert_int_equal(run_same(&b), 120);
         assert_int_equal(b.n_notices, 1);
     }
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 static void a_flipped_bit_anywhere_is_told_and_written_anew(void **state)
 {
-    struct bench b;
+    struct cache_bench b;
     size_t n_bytes;
 
     (void)state;
-    bench_new(&b, "|", 9);
+    cache_bench_new(&b, "|", 9);
     b.options.shuffle_rows = 10;
     run_same(&b);
     n_bytes = crash_files_at(&b.disk, cache_of(&b, 0))->n_bytes;
@@ -45,7 +45,7 @@ static void a_flipped_bit_anywhere_is_told_and_written_anew(void **state)
         assert_int_equal(run_same(&b), 120);
         assert_int_equal(b.n_notices, 1);
     }
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 /* Each of a pass's operations on the cache in turn fails, alone or as the last: a full disk, a
@@ -58,9 +58,9 @@ static void a_cache_whose_files_fail_costs_no_row(void **state)
 
         for (long k = 0; !done; k++) {
             struct outcome plain, cached;
-            struct bench b;
+            struct cache_bench b;
 
-            bench_new(&b, "", 9);
+            cache_bench_new(&b, "", 9);
             if (kind & 1)
                 run_same(&b); /* the failure meets a reader */
             plain = run_plain(&b);
@@ -74,24 +74,24 @@ static void a_cache_whose_files_fail_costs_no_row(void **state)
             crash_files_heal(&b.disk);
             run_same(&b);
             assert_int_equal(run_same(&b), 120);
-            bench_free(&b);
+            cache_bench_free(&b);
         }
     }
 }
 
 static void a_full_disk_is_told_in_a_sentence(void **state)
 {
-    struct bench b;
+    struct cache_bench b;
 
     (void)state;
-    bench_new(&b, "", 0);
+    cache_bench_new(&b, "", 0);
     b.disk.fail_at = 4; /* open, mkdir, list, create, write */
     b.disk.dies = true;
     run(&b.options);
     assert_int_equal(b.n_notices, 3); /* file 0: not written; file 1: not read, not written */
     assert_non_null(strstr(b.notice, "reading goes on without it"));
     crash_files_heal(&b.disk);
-    bench_free(&b);
+    cache_bench_free(&b);
 }
 
 #ifdef PS_FAULTS
@@ -103,9 +103,9 @@ static void every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cac
 
         for (long k = 0; status != 0; k++) {
             struct outcome out;
-            struct bench b;
+            struct cache_bench b;
 
-            bench_new(&b, "|", 9);
+            cache_bench_new(&b, "|", 9);
             if (again)
                 run_same(&b);
             b.options.shuffle_rows = 10;
@@ -116,7 +116,7 @@ static void every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cac
             assert_true(status == 0 || status == -ENOMEM);
             run_same(&b);
             assert_int_equal(run_same(&b), 120);
-            bench_free(&b);
+            cache_bench_free(&b);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "worker/model/dlrm_internal.h"
+#include "worker/model/mlp.h"
 
 enum { MODELS_MAX = 8 };
 

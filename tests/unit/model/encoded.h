@@ -5,206 +5,62 @@
 #ifndef TESTS_UNIT_MODEL_ENCODED_H
 #define TESTS_UNIT_MODEL_ENCODED_H
 
-#include "tests/unit/model/encoded_run.h"
+#include <math.h>
+
+#include "proto/codec_catalog.h"
+#include "tests/unit/model/fixture.h"
+
+/* --- two models side by side, one of which encodes its gradients on a device, and their residuals --- */
+
+enum {
+    ENCODED_STEPS = 12,
+    ENCODED_SAMPLES = 40,
+    ENCODED_PLACES = 64, /* residual rows, of rows and of wide weights */
+    ENCODED_GAP = 3      /* bytes between those of two gradients, in some steps */
+};
+
+/* One that is under way. */
+struct encoded_step {
+    struct fixture f; /* its batch and rows; the model is the run's */
+    struct dlrm_encoded gradients[DLRM_GRADIENTS_MAX];
+    uint32_t *from[DLRM_GRADIENTS_MAX], *residual_at[DLRM_GRADIENTS_MAX];
+    uint8_t *bytes, *want;
+    size_t n_bytes;
+};
+
+struct encoded_run {
+    struct fixture_rng rng;
+    struct dlrm_config config;
+    struct dlrm *plain, *m;
+    struct compute *cpu;
+    float *residual[DLRM_GRADIENTS_MAX]; /* what must be */
+    enum codec_id codecs[DLRM_GRADIENTS_MAX];
+    struct encoded_step steps[DLRM_SLOTS];
+};
+
+/* ---- the two models ---- */
+
+struct dlrm *encoded_model(const struct device_ops *device, const struct dlrm_config *config);
+void encoded_open(struct encoded_run *t, const struct device_ops *plain,
+                  const struct device_ops *device, const struct dlrm_config *config,
+                  uint64_t seed);
+void encoded_close(struct encoded_run *t);
 
 /* ---- a step ---- */
 
-/* The NaN that this processor's own arithmetic makes. A sum of two NaNs has the bits of one of them, of which one is
- * the compiler's choice: with one NaN alone in a model every op has the same bits in every build. */
-static inline float encoded_nan(void)
-{
-    volatile float zero = 0;
-
-    return zero / zero;
-}
-
-static inline void encoded_draw_batch(struct encoded_run *t, struct encoded_step *s)
-{
-    const struct dlrm_config *c = &t->config;
-    struct fixture *f = &s->f;
-    size_t n;
-
-    f->config = *c;
-    fixture_batch_init(&f->batch, c->batch_max, c->n_numeric, c->n_fields,
-                       3 * c->batch_max * c->n_fields);
-    fixture_batch_fill(&f->batch,
-                       fixture_below(&t->rng, 3) ? c->batch_max
-                                                 : fixture_below(&t->rng, c->batch_max),
-                       &t->rng);
-    n = f->batch.n_unique;
-    assert_true(n <= ENCODED_PLACES);
-    f->rows = memory_alloc(n * c->dim * sizeof(float) + 1);
-    f->row_grads = memory_alloc(n * c->dim * sizeof(float) + 1);
-    fixture_fill(&t->rng, f->rows, n * c->dim, 0.7f);
-    if (n && fixture_below(&t->rng, 12) == 0)
-        f->rows[0] = encoded_nan();
-    if (!c->wide)
-        return;
-    f->wide = memory_alloc(n * sizeof(float) + 1);
-    f->wide_grads = memory_alloc(n * sizeof(float) + 1);
-    fixture_fill(&t->rng, f->wide, n, 0.7f);
-}
-
-/* Of rows: those of the batch, sometimes more, that are only paid what they are owed. Of tensors: all blocks. */
-static inline void encoded_draw_flow(struct encoded_run *t, struct encoded_step *s,
-                                     uint32_t gradient)
-{
-    const uint32_t n_rows =
-        gradient < DLRM_DENSE ? s->f.batch.n_unique : encoded_n_rows(t, gradient);
-    const bool anyhow = fixture_below(&t->rng, 3) == 0;
-    struct dlrm_encoded *to = &s->gradients[gradient];
-
-    if (!fixture_below(&t->rng, 6))
-        t->codecs[gradient] = (enum codec_id)fixture_below(&t->rng, CODEC_ID_END);
-    to->codec = t->codecs[gradient];
-    to->k = to->codec == CODEC_TOPK ? 1 + (encoded_width(t, gradient) - 1) / 3 : 0;
-    to->n = gradient < DLRM_DENSE && anyhow
-                ? n_rows + fixture_below(&t->rng, ENCODED_PLACES - n_rows + 1)
-                : n_rows;
-    s->from[gradient] = memory_alloc(to->n * sizeof(uint32_t) + 1);
-    s->residual_at[gradient] = memory_alloc(to->n * sizeof(uint32_t) + 1);
-    encoded_draw_places(&t->rng, s->from[gradient], to->n, n_rows);
-    encoded_draw_places(&t->rng, s->residual_at[gradient], to->n, encoded_n_rows(t, gradient));
-    for (uint32_t i = 0; gradient >= DLRM_DENSE && !anyhow && i < to->n; i++)
-        s->from[gradient][i] = s->residual_at[gradient][i] = i;
-    if (to->n > n_rows || fixture_below(&t->rng, 2))
-        to->from = s->from[gradient];
-    if (fixture_below(&t->rng, 5))
-        to->residual_at = s->residual_at[gradient];
-}
-
-static inline size_t encoded_bytes(struct encoded_run *t, const struct encoded_step *s,
-                                   uint32_t gradient)
-{
-    const struct dlrm_encoded *to = &s->gradients[gradient];
-
-    return to->n * codec_by_id(to->codec)->row_bytes(encoded_width(t, gradient), to->k);
-}
-
-/* Room for the bytes of all gradients, one behind the other, sometimes with gaps. */
-static inline void encoded_lay_out(struct encoded_run *t, struct encoded_step *s)
-{
-    const size_t gap = fixture_below(&t->rng, 2) ? ENCODED_GAP : 0;
-    uint8_t *at;
-
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
-        s->n_bytes += encoded_bytes(t, s, i) + gap;
-    at = s->bytes = dlrm_host_alloc(t->m, s->n_bytes + 1);
-    assert_non_null(at);
-    s->want = memory_alloc(s->n_bytes + 1);
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++) {
-        s->gradients[i].bytes = at;
-        at += encoded_bytes(t, s, i) + gap;
-    }
-}
-
-/* By the CPU, of the other model's floats. */
-static inline void encoded_encode(struct encoded_run *t, struct encoded_step *s,
-                                  uint32_t gradient)
-{
-    const struct dlrm_encoded *to = &s->gradients[gradient];
-
-    device_cpu.encode(t->cpu,
-                      &(struct device_encode){
-                          .codec = to->codec,
-                          .dim = encoded_width(t, gradient),
-                          .k = to->k,
-                          .n_max = to->n,
-                          .n = &to->n,
-                          .rows = gradient == DLRM_ROWS ? s->f.row_grads
-                                  : gradient == DLRM_WIDE
-                                      ? s->f.wide_grads
-                                      : dlrm_tensor(t->plain, gradient - DLRM_DENSE)->grads,
-                          .from = to->from,
-                          .residual = to->residual_at ? t->residual[gradient] : NULL,
-                          .residual_at = to->residual_at,
-                          .bytes = s->want + (to->bytes - s->bytes),
-                      });
-}
-
-static inline void encoded_draw(struct encoded_run *t, struct encoded_step *s)
-{
-    *s = (struct encoded_step){ 0 };
-    encoded_draw_batch(t, s);
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
-        if (encoded_has(t, i))
-            encoded_draw_flow(t, s, i);
-    encoded_lay_out(t, s);
-}
+size_t encoded_bytes(struct encoded_run *t, const struct encoded_step *s, uint32_t gradient);
+void encoded_draw(struct encoded_run *t, struct encoded_step *s);
 
 /* The step to make; what must come of it is known, and must be owed then. */
-static inline struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot,
-                                               uint64_t number)
-{
-    struct encoded_step *s = &t->steps[slot];
-    struct dlrm_step step;
+struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot, uint64_t number);
 
-    encoded_draw(t, s);
-    step = fixture_step_of(&s->f, number);
-    assert_int_equal(dlrm_step(t->plain, &step, &s->f.loss), 0);
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
-        if (encoded_has(t, i))
-            encoded_encode(t, s, i);
-    step.row_grads = step.wide_grads = NULL;
-    step.encoded = s->gradients;
-    return step;
-}
-
-static inline void encoded_begin(struct encoded_run *t, uint32_t slot, uint64_t number)
-{
-    const struct dlrm_step step = encoded_prepare(t, slot, number);
-
-    assert_int_equal(dlrm_step_begin(t->m, slot, &step), 0);
-}
-
-static inline void encoded_free_step(struct encoded_run *t, struct encoded_step *s)
-{
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++) {
-        free(s->from[i]);
-        free(s->residual_at[i]);
-    }
-    dlrm_host_free(t->m, s->bytes, s->n_bytes + 1);
-    free(s->want);
-    s->f.m = NULL;
-    fixture_deinit(&s->f);
-}
-
-static inline void encoded_end(struct encoded_run *t, uint32_t slot)
-{
-    struct encoded_step *s = &t->steps[slot];
-    double loss;
-
-    assert_int_equal(dlrm_step_end(t->m, slot, &loss), 0);
-    assert_memory_equal(&loss, &s->f.loss, sizeof loss);
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
-        if (memcmp(s->gradients[i].bytes, s->want + (s->gradients[i].bytes - s->bytes),
-                   encoded_bytes(t, s, i)) != 0)
-            fail_msg("gradient %u by codec %u: %u rows of %u have other bytes", i,
-                     s->gradients[i].codec, s->gradients[i].n, encoded_width(t, i));
-    assert_memory_equal(s->bytes, s->want, s->n_bytes);
-    encoded_free_step(t, s);
-}
+void encoded_begin(struct encoded_run *t, uint32_t slot, uint64_t number);
+void encoded_free_step(struct encoded_run *t, struct encoded_step *s);
+void encoded_end(struct encoded_run *t, uint32_t slot);
 
 /* As many steps at a time as the device takes. */
-static inline void encoded_run(struct encoded_run *t, uint32_t n_steps)
-{
-    const uint32_t n_slots = dlrm_n_slots(t->m);
+void encoded_run(struct encoded_run *t, uint32_t n_steps);
 
-    for (uint32_t i = 0; i < n_steps + n_slots; i++) {
-        if (i >= n_slots && i - n_slots < n_steps)
-            encoded_end(t, i % n_slots);
-        if (i < n_steps)
-            encoded_begin(t, i % n_slots, i);
-    }
-    for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
-        if (encoded_has(t, i))
-            encoded_check_owed(t, i);
-}
-
-static inline struct dlrm_config encoded_config(struct fixture_rng *rng)
-{
-    return fixture_config(
-        rng, (struct fixture_most){ .samples = ENCODED_SAMPLES, .dim = 40, .width = 60 });
-}
+struct dlrm_config encoded_config(struct fixture_rng *rng);
 
 #endif

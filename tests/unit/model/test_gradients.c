@@ -1,6 +1,219 @@
 /* Every gradient of every kind of model, against differences of the loss of a twin in
  * double. */
-#include "tests/unit/model/twin.h"
+#include <math.h>
+
+#include "tests/unit/model/fixture.h"
+
+/* The model once more: the formulas at the head of dlrm.h in double, with plain loops and no
+ * backward. Its loss, moved a little to either side of a parameter, tells what the gradient
+ * must be. */
+struct twin {
+    struct fixture *f;
+    uint64_t step;
+    bool training;
+    double *tensors[DLRM_TENSORS_MAX]; /* with the offsets */
+    double *rows, *wide;
+    double *logits;
+};
+
+static double *twin_copy(const float *x, size_t n, double offset)
+{
+    double *to = memory_alloc(n * sizeof *to + 1);
+
+    for (size_t i = 0; i < n; i++)
+        to[i] = (double)x[i] + offset;
+    return to;
+}
+
+static void twin_init(struct twin *t, struct fixture *f, bool training, uint64_t step)
+{
+    const size_t n_rows = f->batch.n_unique;
+
+    *t = (struct twin){ .f = f, .training = training, .step = step };
+    for (uint32_t i = 0; i < dlrm_n_tensors(f->m); i++) {
+        struct dlrm_tensor *tensor = dlrm_tensor(f->m, i);
+
+        t->tensors[i] =
+            twin_copy(tensor->values, tensor->n_floats, (double)tensor->init_offset);
+    }
+    t->rows = twin_copy(f->rows, n_rows * f->config.dim, 0);
+    t->wide = f->wide ? twin_copy(f->wide, n_rows, 0) : NULL;
+    t->logits = memory_alloc(f->batch.n * sizeof *t->logits + 1);
+}
+
+static void twin_deinit(struct twin *t)
+{
+    for (uint32_t i = 0; i < DLRM_TENSORS_MAX; i++)
+        free(t->tensors[i]);
+    free(t->rows);
+    free(t->wide);
+    free(t->logits);
+}
+
+/* In place. gamma, beta, running mean, running variance. */
+static void twin_norm(const struct twin *t, double *const *tensors, double *x, uint32_t n,
+                      uint32_t width)
+{
+    for (uint32_t o = 0; o < width; o++) {
+        double mean = tensors[2][o], var = tensors[3][o];
+
+        if (t->training) {
+            mean = var = 0;
+            for (uint32_t s = 0; s < n; s++)
+                mean += x[s * width + o] / n;
+            for (uint32_t s = 0; s < n; s++)
+                var += (x[s * width + o] - mean) * (x[s * width + o] - mean) / n;
+        }
+        for (uint32_t s = 0; s < n; s++)
+            x[s * width + o] =
+                (x[s * width + o] - mean) / sqrt(var + 1e-5) * tensors[0][o] + tensors[1][o];
+    }
+}
+
+struct twin_mlp {
+    uint32_t in, n_hidden, out;
+    const uint32_t *hidden;
+    bool relu_last;
+    double dropout;
+};
+
+/* Frees x, returns its own. *tensor: the first of the MLP, and on return the one after it. */
+static double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp, double *x,
+                        uint32_t *tensor)
+{
+    const uint32_t n = t->f->batch.n;
+    const uint64_t key = hash_mix2(t->f->config.seed, t->step);
+
+    for (uint32_t i = 0, in = mlp->in; i <= mlp->n_hidden; i++) {
+        const uint32_t out = i < mlp->n_hidden ? mlp->hidden[i] : mlp->out;
+        const bool relu = i < mlp->n_hidden || mlp->relu_last;
+        const double *w = t->tensors[(*tensor)++], *b = t->tensors[(*tensor)++];
+        double *y = memory_alloc((size_t)n * out * sizeof *y + 1);
+
+        for (uint32_t s = 0; s < n; s++)
+            for (uint32_t o = 0; o < out; o++) {
+                y[s * out + o] = b[o];
+                for (uint32_t k = 0; k < in; k++)
+                    y[s * out + o] += w[o * in + k] * x[s * in + k];
+            }
+        if (relu && t->f->config.batch_norm) {
+            twin_norm(t, t->tensors + *tensor, y, n, out);
+            *tensor += 4;
+        }
+        for (uint32_t k = 0; k < n * out; k++) {
+            if (relu && y[k] < 0)
+                y[k] = 0;
+            if (t->training && i < mlp->n_hidden && mlp->dropout > 0)
+                y[k] = (double)hash_unit(hash_mix2(hash_mix2(key, i), k)) < mlp->dropout
+                           ? 0
+                           : y[k] / (1 - mlp->dropout);
+        }
+        free(x);
+        x = y;
+        in = out;
+    }
+    return x;
+}
+
+/* T [n][n_vectors][dim] */
+static double *twin_vectors(const struct twin *t, uint32_t *tensor)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const struct batch *b = &t->f->batch;
+    const uint32_t dim = cfg->dim, first = cfg->n_numeric ? 1 : 0,
+                   n_vectors = first + cfg->n_fields;
+    double *T = memory_alloc((size_t)b->n * n_vectors * dim * sizeof *T + 1);
+
+    if (first) {
+        const struct twin_mlp mlp = {
+            cfg->n_numeric, cfg->n_bottom, dim, cfg->bottom, true, 0
+        };
+        double *d =
+            twin_mlp(t, &mlp, twin_copy(b->numeric, (size_t)b->n * cfg->n_numeric, 0), tensor);
+
+        for (uint32_t i = 0; i < b->n * dim; i++)
+            T[(i / dim) * n_vectors * dim + i % dim] = d[i];
+        free(d);
+    }
+    for (uint32_t bag = 0; bag < b->n * cfg->n_fields; bag++)
+        for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)
+            for (uint32_t d = 0; d < dim; d++)
+                T[((bag / cfg->n_fields) * n_vectors + first + bag % cfg->n_fields) * dim +
+                  d] += t->rows[b->row_of[j] * dim + d];
+    return T;
+}
+
+static double twin_dot(const double *a, const double *b, uint32_t n)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* R; frees T. */
+static double *twin_interact(const struct twin *t, double *T, uint32_t r_width)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const uint32_t dim = cfg->dim, n_vectors = (cfg->n_numeric ? 1 : 0) + cfg->n_fields;
+    double *R, *r;
+
+    if (cfg->concat || !cfg->n_fields)
+        return T;
+    r = R = memory_alloc((size_t)t->f->batch.n * r_width * sizeof *R + 1);
+    for (uint32_t s = 0; s < t->f->batch.n; s++) {
+        const double *v = T + (size_t)s * n_vectors * dim;
+
+        for (uint32_t d = 0; cfg->n_numeric && d < dim; d++)
+            *r++ = v[d];
+        for (uint32_t i = 0; i < n_vectors; i++)
+            for (uint32_t j = 0; j < i + (cfg->self_interaction ? 1 : 0); j++)
+                *r++ = twin_dot(v + i * dim, v + j * dim, dim);
+    }
+    free(T);
+    return R;
+}
+
+static double twin_l2(const struct twin *t)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    double sum = 0;
+
+    for (uint32_t i = 0; i < dlrm_n_tensors(t->f->m); i++) {
+        const struct dlrm_tensor *tensor = dlrm_tensor(t->f->m, i);
+
+        if (strchr(tensor->name, 'W'))
+            sum += (double)cfg->l2_dense / 2 *
+                   twin_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
+    }
+    return sum + (double)cfg->l2_rows / 2 *
+                     twin_dot(t->rows, t->rows, t->f->batch.n_unique * cfg->dim);
+}
+
+/* Fills logits; the loss with L2. */
+static double twin_loss(struct twin *t)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const struct batch *b = &t->f->batch;
+    const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
+    const struct twin_mlp top = {
+        r_width, cfg->n_top, 1, cfg->top, false, (double)cfg->dropout
+    };
+    uint32_t tensor = 0;
+    double *T = twin_vectors(t, &tensor),
+           *z = twin_mlp(t, &top, twin_interact(t, T, r_width), &tensor), loss = 0;
+
+    for (uint32_t s = 0; s < b->n; s++) {
+        for (uint32_t j = b->starts[s * cfg->n_fields];
+             cfg->wide && j < b->starts[(s + 1) * cfg->n_fields]; j++)
+            z[s] += t->wide[b->row_of[j]];
+        t->logits[s] = z[s];
+        loss += (fmax(z[s], 0) - z[s] * (double)b->label[s] + log1p(exp(-fabs(z[s])))) / b->n;
+    }
+    free(z);
+    return loss + twin_l2(t);
+}
 
 /* Steps of 1e-6 in double leave about 1e-9; what remains is the model's own float arithmetic,
  * relative to the largest gradient of its array. */

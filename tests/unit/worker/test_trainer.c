@@ -31,11 +31,15 @@ static void run_three_ahead(void)
     free(gpu);
 }
 
+/* As many steps are under way as batches are there in time, which the scheduler has a say in: never more than
+ * three, and three in one of a hundred runs. */
 static void three_steps_under_way_push_the_cpus_bits_in_order(void **state)
 {
     (void)state;
     run_three_ahead();
-    training_assert_under_way(3, run_three_ahead);
+    for (int i = 0; i < 100 && far_device_counts().most_under_way < 3; i++)
+        run_three_ahead();
+    assert_int_equal(far_device_counts().most_under_way, 3);
 }
 
 /* A slot more would cost memory and a record, and never be under way beside them. */

@@ -1,11 +1,108 @@
-/* The ops of a step (step.h), and what came of two steps, compared. */
-#ifndef TESTS_UNIT_CUDA_STEP_OPS_H
-#define TESTS_UNIT_CUDA_STEP_OPS_H
-
 #include "tests/unit/cuda/step.h"
 
-static inline struct linear step_linear(const struct step *s, enum step_array x, uint32_t in,
-                                        enum step_array w, enum step_array b, uint32_t out)
+static uint32_t *step_words(const struct step *s, enum step_array a)
+{
+    return (uint32_t *)(void *)s->at[a];
+}
+
+size_t step_bytes(void)
+{
+    size_t n = 0;
+
+    for (int a = 0; a < STEP_N_ARRAYS; a++)
+        n += (step_arrays[a].n_floats + 7) / 8 * 8;
+    return n * sizeof(float);
+}
+
+struct step step_in(float *memory)
+{
+    struct step s = { 0 };
+
+    for (int a = 0; a < STEP_N_ARRAYS; a++) {
+        s.at[a] = memory;
+        memory += (step_arrays[a].n_floats + 7) / 8 * 8;
+    }
+    return s;
+}
+
+/* Who uses each row, from STARTS and ROW_OF. */
+static void step_find_uses(struct step *s)
+{
+    const uint32_t *starts = step_words(s, STEP_STARTS), *row_of = step_words(s, STEP_ROW_OF);
+    uint32_t *transpose = step_words(s, STEP_USES), *spans = step_words(s, STEP_SPANS);
+    uint32_t n = 0, n_spans = 0;
+
+    for (uint32_t row = 0; row < s->n_rows; row++) {
+        step_words(s, STEP_FIRST)[row] = n_spans;
+        for (uint32_t bag = 0, of_row = 0; bag < STEP_BAGS; bag++)
+            for (uint32_t k = starts[bag]; k < starts[bag + 1]; k++) {
+                if (row_of[k] != row)
+                    continue;
+                if (of_row++ % BAG_TRANSPOSE_SPAN == 0)
+                    spans[n_spans++] = n;
+                transpose[n++] = bag;
+            }
+    }
+    step_words(s, STEP_FIRST)[s->n_rows] = n_spans;
+    spans[n_spans] = n;
+    step_words(s, STEP_COUNTS)[0] = s->n_rows;
+    step_words(s, STEP_COUNTS)[1] = n_spans;
+}
+
+void step_draw_numbers(struct step *s, struct fixture_rng *rng)
+{
+    for (int a = 0; a < STEP_N_ARRAYS; a++)
+        if (step_arrays[a].role == STEP_IN)
+            fixture_fill(rng, s->at[a], step_arrays[a].n_floats, 1);
+    for (int i = 0; i < STEP_N; i++)
+        s->at[STEP_LABEL][i] = (float)fixture_below(rng, 2);
+}
+
+/* Some of `n` rows, each at most once, or none, in another order. */
+static void step_draw_places(struct fixture_rng *rng, uint32_t *at, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t other = i + fixture_below(rng, n - i), row = at[other];
+
+        at[other] = at[i];
+        at[i] = row;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = fixture_below(rng, 5) ? at[i] : DEVICE_NONE;
+}
+
+static void step_draw_sent(struct step *s, struct fixture_rng *rng)
+{
+    step_words(s, STEP_N_SENT)[0] = fixture_below(rng, s->n_rows + 1);
+    step_draw_places(rng, step_words(s, STEP_SENT_FROM), s->n_rows);
+    step_draw_places(rng, step_words(s, STEP_OWED_AT), STEP_ROWS_MAX);
+}
+
+void step_draw_bags(struct step *s, struct fixture_rng *rng)
+{
+    static const enum step_array words[] = { STEP_STARTS, STEP_ROW_OF, STEP_COUNTS,
+                                             STEP_USES,   STEP_SPANS,  STEP_FIRST };
+    uint32_t n_keys = 0;
+
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        memset(s->at[words[i]], 0, step_arrays[words[i]].n_floats * sizeof(uint32_t));
+    s->n_rows = 1 + fixture_below(rng, STEP_ROWS_MAX);
+    for (uint32_t bag = 0; bag < STEP_BAGS; bag++) {
+        step_words(s, STEP_STARTS)[bag] = n_keys;
+        for (uint32_t k = fixture_below(rng, 5); k; k--)
+            step_words(s, STEP_ROW_OF)[n_keys++] = fixture_below(rng, s->n_rows);
+    }
+    step_words(s, STEP_STARTS)[STEP_BAGS] = n_keys;
+    step_find_uses(s);
+    step_draw_sent(s, rng);
+}
+
+/* --- its ops, and two steps compared --- */
+
+static struct linear step_linear(const struct step *s, enum step_array x, uint32_t in,
+                                 enum step_array w, enum step_array b, uint32_t out)
 {
     return (struct linear){ STEP_N, in, out, s->at[x], s->at[w], s->at[b] };
 }
@@ -21,8 +118,7 @@ struct step_shapes {
     struct relu_mask top_mask, bottom_mask;
 };
 
-static inline void step_shapes(const struct step *s, bool wants_transpose,
-                               struct step_shapes *h)
+static void step_shapes(const struct step *s, bool wants_transpose, struct step_shapes *h)
 {
     *h = (struct step_shapes){
         .bottom = step_linear(s, STEP_X, STEP_NUMERIC, STEP_W1, STEP_B1, STEP_DIM),
@@ -44,8 +140,8 @@ static inline void step_shapes(const struct step *s, bool wants_transpose,
     };
 }
 
-static inline void step_forward(const struct device_ops *on, struct compute *c,
-                                const struct step *s, const struct step_shapes *h)
+static void step_forward(const struct device_ops *on, struct compute *c, const struct step *s,
+                         const struct step_shapes *h)
 {
     float *const *at = s->at;
 
@@ -65,8 +161,8 @@ static inline void step_forward(const struct device_ops *on, struct compute *c,
              (double *)(void *)at[STEP_LOSS]);
 }
 
-static inline void step_backward(const struct device_ops *on, struct compute *c,
-                                 const struct step *s, const struct step_shapes *h)
+static void step_backward(const struct device_ops *on, struct compute *c, const struct step *s,
+                          const struct step_shapes *h)
 {
     float *const *at = s->at;
 
@@ -86,8 +182,7 @@ static inline void step_backward(const struct device_ops *on, struct compute *c,
 }
 
 /* Rows by topk, what is residual to them moving; their gradients as they are. */
-static inline void step_encode(const struct device_ops *on, struct compute *c,
-                               const struct step *s)
+static void step_encode(const struct device_ops *on, struct compute *c, const struct step *s)
 {
     struct device_encode e = { .codec = CODEC_TOPK,
                                .dim = STEP_DIM,
@@ -113,8 +208,7 @@ static inline void step_encode(const struct device_ops *on, struct compute *c,
     on->encode(c, &e);
 }
 
-static inline void step_ops(const struct device_ops *on, struct compute *c,
-                            const struct step *s)
+void step_ops(const struct device_ops *on, struct compute *c, const struct step *s)
 {
     struct step_shapes h;
 
@@ -124,7 +218,7 @@ static inline void step_ops(const struct device_ops *on, struct compute *c,
     step_encode(on, c, s);
 }
 
-static inline int step_reserve(const struct device_ops *on, struct compute *c)
+int step_reserve(const struct device_ops *on, struct compute *c)
 {
     int status = on->reserve(c, STEP_N, STEP_NUMERIC, STEP_DIM);
 
@@ -133,8 +227,7 @@ static inline int step_reserve(const struct device_ops *on, struct compute *c)
     return status ? status : on->reserve(c, STEP_N, STEP_HIDDEN, 1);
 }
 
-/* Numbers of an output that there are: of rows, those of this step. */
-static inline size_t step_n_made(const struct step *s, int a)
+size_t step_n_made(const struct step *s, int a)
 {
     return a == STEP_DROWS   ? (size_t)s->n_rows * STEP_DIM
            : a == STEP_DWIDE ? s->n_rows
@@ -143,8 +236,7 @@ static inline size_t step_n_made(const struct step *s, int a)
                              : step_arrays[a].n_floats;
 }
 
-/* The first output that differs, or NULL. Bit for bit. */
-static inline const char *step_difference(const struct step *got, const struct step *want)
+const char *step_difference(const struct step *got, const struct step *want)
 {
     for (int a = 0; a < STEP_N_ARRAYS; a++)
         if (step_goes_out(a) &&
@@ -153,8 +245,7 @@ static inline const char *step_difference(const struct step *got, const struct s
     return NULL;
 }
 
-/* The same step on the CPU, in place. */
-static inline void step_on_cpu(struct step *s)
+void step_on_cpu(struct step *s)
 {
     const struct device_options options = { 1, DEVICE_BLAS };
     struct compute *c;
@@ -165,5 +256,3 @@ static inline void step_on_cpu(struct step *s)
     step_ops(&device_cpu, c, s);
     device_cpu.close(c);
 }
-
-#endif
