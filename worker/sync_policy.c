@@ -271,11 +271,12 @@ static int push_timed(struct sync_policy *w, const struct step_buffers *step,
     sent_s = now_s(NULL);
     if (status)
         return status;
-    ops->stats(w->store, &after);
-    measured->push_bytes = after.bytes_pushed - before.bytes_pushed;
     status = flush(w, err);
     if (!status)
         measured->push_s = now_s(NULL) - sent_s;
+    ops->stats(w->store, &after);
+    measured->push_bytes = after.bytes_pushed - before.bytes_pushed;
+    measured->bytes_in = after.bytes_in;
     return status == PS_EFENCED ? 0 : status;
 }
 
@@ -292,12 +293,8 @@ static struct resume_point set_next_resume_point(struct sync_policy *w,
     return next;
 }
 
-static void count_step(struct sync_policy *w, struct codec_policy_step *step)
+static void count_step(struct sync_policy *w, const struct codec_policy_step *step)
 {
-    struct ps_stats stats;
-
-    w->store->ops->stats(w->store, &stats);
-    step->bytes_in = stats.bytes_in;
     pthread_mutex_lock(&w->lock);
     codec_policy_stepped(&w->codecs, step);
     pthread_mutex_unlock(&w->lock);

@@ -459,7 +459,8 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
                        status_text(status));
     }
     send_push(c, clock, n_samples, tick);
-    publish_residuals(c);
+    if (push_encoder_keeps_residuals(c->encoder))
+        publish_residuals(c);
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
         count(&c->rows_pushed, sections[i].n_keys);
