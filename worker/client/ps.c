@@ -248,13 +248,14 @@ static void send_pull(struct ps_client *c, uint64_t clock)
     struct request **requests = c->pull_set.requests;
     uint64_t id, epoch, unfinished = n_unfinished(c, clock);
 
+    client_state_start_pull(&c->state, &id, &epoch);
     for (uint32_t i = 0; i < c->n_shards; i++) {
+        requests[i]->pull_id = id;
         requests[i]->clock = clock;
         requests[i]->unfinished = unfinished;
         requests[i]->deadline_ms = c->options.pull_ms;
     }
-    client_state_start_pull(&c->state, &id, &epoch);
-    network_thread_pull(c->net, epoch, id, requests);
+    network_thread_pull(c->net, epoch, requests);
     request_set_reset(&c->pull_set);
 }
 
@@ -409,7 +410,8 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
     }
     count(&c->bytes_pushed, n_bytes);
     client_state_add_pushes(&c->state, c->n_shards, n_bytes, &id);
-    push_resend_keep(&c->resend, &id, c->push_set.requests, c->n_shards);
+    if (c->options.journal)
+        push_resend_keep(&c->resend, &id, c->push_set.requests, c->n_shards);
     network_thread_push(c->net, id.epoch, c->push_set.requests);
     request_set_reset(&c->push_set);
     if (tick)

@@ -120,7 +120,7 @@ void push_resend_keep(struct push_resend *r, const struct client_state_identity 
         .map_id = id->map_id, .n_shards = n_shards, .names = names, .requests = requests
     };
 
-    if (!r->journal || id->epoch == UINT64_MAX)
+    if (id->epoch == UINT64_MAX)
         return;
     if (id->epoch != r->epoch)
         r->last_seq = 0;

@@ -35,7 +35,7 @@ void push_resend_deinit(struct push_resend *r);
  * meanwhile it is dropped. PS_ESPEC, from then on: it has a table that this model has not. */
 int push_resend_found(struct push_resend *r, struct err *err) MUST_CHECK;
 
-/* Numbers the requests of a push, and keeps it; nothing of one that nobody will take. */
+/* Numbers the requests of a push, and keeps it; nothing of one that nobody will take. There is a journal. */
 void push_resend_keep(struct push_resend *r, const struct client_state_identity *id,
                       struct request **requests, uint32_t n_shards);
 
