@@ -15,6 +15,7 @@
 
 #include "common/hash.h"
 #include "common/memory.h"
+#include "proto/channel.h"
 #include "worker/client/connector.h"
 #include "worker/client/ps_types.h"
 
@@ -62,6 +63,7 @@ struct shard_link {
     struct shard_link_config config;
     enum phase phase;
     struct connector *connector; /* owned; NULL: no connection */
+    struct channel *channel;     /* borrowed: the connector's, once it is connected */
     uint32_t frame_max_bytes;    /* the shard's limit */
     bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
     uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
@@ -168,6 +170,7 @@ static void disconnect(struct shard_link *l)
 {
     connector_drop(l->connector);
     l->connector = NULL;
+    l->channel = NULL;
     l->beat_id = l->greet_id = 0;
 }
 
@@ -271,7 +274,7 @@ static void send_frame(struct shard_link *l, const char *what, int status, struc
         lose(l, connector_why(status));
         return;
     }
-    (void)connector_send(l->connector, frame); /* if it fails, events.closed follows */
+    (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
     l->events->traffic(l->owner, 0, n_bytes);
 }
 
@@ -477,7 +480,7 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
     }
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
         l->frame_max_bytes = r.frame_max_bytes;
-        connector_set_frame_max(l->connector, r.frame_max_bytes);
+        l->channel->frame_max_bytes = r.frame_max_bytes;
     }
     if (l->config.joins)
         send_join(l);
@@ -688,7 +691,10 @@ static int receive(struct shard_link *l, const struct frame_header *h, const uin
 
 static void on_connected(void *owner)
 {
-    send_hello(owner);
+    struct shard_link *l = owner;
+
+    l->channel = connector_channel(l->connector);
+    send_hello(l);
 }
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
@@ -710,6 +716,7 @@ static void on_closed(void *owner, int why)
     struct shard_link *l = owner;
 
     l->connector = NULL;
+    l->channel = NULL;
     lose(l, connector_why(why));
 }
 
