@@ -339,35 +339,33 @@ static int flush(struct sync_policy *w, struct err *err)
     return status;
 }
 
-static int push(struct sync_policy *w, const struct step_buffers *step, struct err *err)
+/* A push that is measured starts when every one before it is acknowledged. */
+static int start_measuring(struct sync_policy *w, struct codec_policy_step *ret,
+                           struct err *err)
 {
-    return w->store->ops->push(w->store, step->clock, step->batch->n, true, step->sections,
-                               step->n_sections, err);
+    struct ps_stats before;
+    int status = flush(w, err);
+
+    if (status)
+        return status;
+    w->store->ops->stats(w->store, &before);
+    ret->push_bytes = before.bytes_pushed;
+    return 0;
 }
 
-/* Pushes, and measures the time until the last answer. A push that was sent counts as delivered, even if
- * this worker turns out to be dead meanwhile: the next call reports that again. */
-static int push_timed(struct sync_policy *w, const struct step_buffers *step,
-                      struct codec_policy_step *measured, struct err *err)
+/* And it ends with its last answer. A push that was sent counts as delivered, even if this worker turns out to be
+ * dead meanwhile: the next call reports that again. */
+static int end_measuring(struct sync_policy *w, struct codec_policy_step *ret, struct err *err)
 {
-    const struct param_store_ops *ops = w->store->ops;
-    struct ps_stats before, after;
+    const double sent_s = now_s(NULL);
+    struct ps_stats after;
     int status = flush(w, err);
-    double sent_s;
 
-    if (status)
-        return status;
-    ops->stats(w->store, &before);
-    status = push(w, step, err);
-    sent_s = now_s(NULL);
-    if (status)
-        return status;
-    status = flush(w, err);
     if (!status)
-        measured->push_s = now_s(NULL) - sent_s;
-    ops->stats(w->store, &after);
-    measured->push_bytes = after.bytes_pushed - before.bytes_pushed;
-    measured->bytes_in = after.bytes_in;
+        ret->push_s = now_s(NULL) - sent_s;
+    w->store->ops->stats(w->store, &after);
+    ret->push_bytes = after.bytes_pushed - ret->push_bytes;
+    ret->bytes_in = after.bytes_in;
     return status == PS_EFENCED ? 0 : status;
 }
 
@@ -403,9 +401,12 @@ int sync_policy_push(struct sync_policy *w, const struct step_buffers *step, str
         return status;
     next = set_next_resume_point(w, step);
     if (step->plan.n_left)
-        status = push_timed(w, step, &measured, err);
-    else
-        status = push(w, step, err);
+        status = start_measuring(w, &measured, err);
+    if (!status)
+        status = w->store->ops->push(w->store, step->clock, step->batch->n, true,
+                                     step->sections, step->n_sections, err);
+    if (!status && step->plan.n_left)
+        status = end_measuring(w, &measured, err);
     if (status)
         return status;
     w->resume_point = next;
