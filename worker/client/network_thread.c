@@ -100,30 +100,29 @@ static void post(struct network_thread *net, struct mail *mail)
     (void)status;
 }
 
-static void post_requests(struct network_thread *net, uint64_t epoch,
-                          struct request *const *requests,
+static void post_requests(struct network_thread *net, uint64_t epoch, struct request **requests,
                           void (*run)(struct mail *mail, void *owner))
 {
     uint32_t i = net->state->n_shards;
     struct request *next = NULL;
 
+    assert(i > 0);
     while (i-- > 0) {
         requests[i]->epoch = epoch;
         requests[i]->next = next;
         next = requests[i];
+        requests[i] = NULL;
     }
     next->mail.run = run;
     post(net, &next->mail);
 }
 
-void network_thread_push(struct network_thread *net, uint64_t epoch,
-                         struct request *const *requests)
+void network_thread_push(struct network_thread *net, uint64_t epoch, struct request **requests)
 {
     post_requests(net, epoch, requests, on_push);
 }
 
-void network_thread_pull(struct network_thread *net, uint64_t epoch,
-                         struct request *const *requests)
+void network_thread_pull(struct network_thread *net, uint64_t epoch, struct request **requests)
 {
     post_requests(net, epoch, requests, on_pull);
 }

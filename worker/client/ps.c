@@ -283,7 +283,6 @@ static int send_again(struct ps_client *c, struct push_journal_push *p, struct e
     }
     client_state_add_pushes(&c->state, p->n_shards, n_bytes, &id);
     network_thread_push(c->net, id.epoch, p->requests);
-    memset(p->requests, 0, p->n_shards * sizeof(struct request *));
     return 0;
 }
 
@@ -380,7 +379,6 @@ static void send_pull(struct ps_client *c, uint64_t clock)
         requests[i]->deadline_ms = c->options.pull_ms;
     }
     network_thread_pull(c->net, epoch, requests);
-    request_set_reset(&c->pull_set);
 }
 
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
@@ -537,7 +535,6 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
     if (c->options.journal)
         keep_push(c, &id);
     network_thread_push(c->net, id.epoch, c->push_set.requests);
-    request_set_reset(&c->push_set);
     if (tick)
         atomic_store(&c->n_ticked, clock + 1);
 }
