@@ -19,12 +19,16 @@ struct cutter {
 struct section_heads {
     Ps__Section *items[SECTIONS_MAX];
     Ps__Section heads[SECTIONS_MAX];
+    uint32_t n;
+    size_t body_bytes; /* their keys and values */
 };
 
 static void put_sections(const struct section *sections, uint32_t n_sections,
                          struct section_heads *ret)
 {
     assert(n_sections <= SECTIONS_MAX);
+    ret->n = n_sections;
+    ret->body_bytes = 0;
     for (uint32_t i = 0; i < n_sections; i++) {
         const struct section *s = &sections[i];
         Ps__Section *head = &ret->heads[i];
@@ -39,16 +43,8 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->value_bytes = (uint32_t)s->value_bytes;
         head->state = s->state;
         ret->items[i] = head;
+        ret->body_bytes += s->key_bytes + s->value_bytes;
     }
-}
-
-static size_t sections_bytes(const struct section *sections, uint32_t n_sections)
-{
-    size_t sum = 0;
-
-    for (uint32_t i = 0; i < n_sections; i++)
-        sum += sections[i].key_bytes + sections[i].value_bytes;
-    return sum;
 }
 
 static uint8_t *append(uint8_t *dst, const uint8_t *bytes, size_t n_bytes)
@@ -59,17 +55,16 @@ static uint8_t *append(uint8_t *dst, const uint8_t *bytes, size_t n_bytes)
 }
 
 static int write_sections(struct bytes *out, struct frame_header *header,
-                          const ProtobufCMessage *head, const struct section *sections,
-                          uint32_t n_sections, struct message_zstd *zstd)
+                          const ProtobufCMessage *head, const struct section_heads *heads,
+                          const struct section *sections, struct message_zstd *zstd)
 {
     uint8_t *body, *at;
-    int status =
-        message_head_open(out, head, sections_bytes(sections, n_sections), header, &body);
+    int status = message_head_open(out, head, heads->body_bytes, header, &body);
 
     if (status)
         return status;
     at = body;
-    for (uint32_t i = 0; i < n_sections; i++) {
+    for (uint32_t i = 0; i < heads->n; i++) {
         at = append(at, sections[i].keys, sections[i].key_bytes);
         at = append(at, sections[i].values, sections[i].value_bytes);
     }
@@ -90,7 +85,7 @@ int message_write_pull(struct bytes *out, uint64_t request_id, const struct pull
     head.unfinished = m->unfinished;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
-    return write_sections(out, &header, &head.base, m->sections, m->n_sections, zstd);
+    return write_sections(out, &header, &head.base, &sections, m->sections, zstd);
 }
 
 int message_write_push(struct bytes *out, uint64_t request_id, const struct push *m,
@@ -107,7 +102,7 @@ int message_write_push(struct bytes *out, uint64_t request_id, const struct push
     head.tick = m->tick;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
-    return write_sections(out, &header, &head.base, m->sections, m->n_sections, zstd);
+    return write_sections(out, &header, &head.base, &sections, m->sections, zstd);
 }
 
 /* Can so many keys stand in so many bytes, and so many rows in theirs? */

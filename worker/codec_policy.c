@@ -275,8 +275,9 @@ enum codec_id codec_policy_at(const struct codec_policy *c,
 
     if (c->n_unplanned && pushes && f->is_free)
         id = measured_codec(c, direction);
-    if (direction == CODEC_POLICY_DENSE_PUSH && codec_by_id(id)->feedback &&
-        c->options.steps_before + c->n_planned < c->options.warmup_steps)
+    if (direction == CODEC_POLICY_DENSE_PUSH &&
+        c->options.steps_before + c->n_planned < c->options.warmup_steps &&
+        codec_by_id(id)->feedback)
         return c->options.warmup_codec;
     return id;
 }

@@ -122,9 +122,9 @@ struct codec_policy_step {
     uint32_t n_left; /* its plan's */
     uint32_t n_rows; /* of the batch */
     double compute_s;
-    uint64_t bytes_in;   /* since the run began */
-    uint64_t push_bytes; /* if measured: of keys and values */
-    double push_s; /* likewise: from the push's first byte to the last answer; 0: unknown */
+    uint64_t bytes_in;   /* if measured, as what follows: since the run began */
+    uint64_t push_bytes; /* of keys and values */
+    double push_s;       /* from the push's first byte to the last answer; 0: unknown */
 };
 
 struct codec_policy {

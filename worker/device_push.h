@@ -16,7 +16,7 @@
  * with a push that servers refuse: the worker was declared dead, or the run failed.
  *
  * Residuals move from the encoder to the device before the first step. A copy goes back to be written
- * (error_feedback_state.h); in between the encoder has none of these tables.
+ * (sync_policy.h); in between the encoder has none of these tables.
  *
  * Threads: the thread that computes calls everything, with two exceptions: device_push_swap() belongs to
  * the thread that pushes, and any thread may call device_push_stats().

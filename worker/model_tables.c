@@ -589,37 +589,29 @@ bool model_tables_stopped(const struct model_tables *t, const struct step_buffer
 
 /* ---- the push of a step ---- */
 
-static struct ps_push_section push_section(const struct model_tables *t, uint32_t table,
-                                           enum codec_id codec)
-{
-    return (struct ps_push_section){
-        .table = table, .op = SECTION_GRADIENT, .codec = codec, .topk_fraction = t->s->topk
-    };
-}
-
 static struct ps_push_section push_rows(const struct model_tables *t, uint32_t table,
                                         enum codec_id codec, const struct batch *batch,
                                         const float *grads)
 {
-    struct ps_push_section section = push_section(t, table, codec);
-
-    section.n_keys = batch->n_unique;
-    section.keys = batch->unique;
-    section.values = grads;
-    return section;
+    return (struct ps_push_section){ .table = table,
+                                     .op = SECTION_GRADIENT,
+                                     .codec = codec,
+                                     .topk_fraction = t->s->topk,
+                                     .n_keys = batch->n_unique,
+                                     .keys = batch->unique,
+                                     .values = grads };
 }
 
 static struct ps_push_section push_dense(const struct model_tables *t, const struct dense *d,
-                                         enum codec_id codec, const struct step_buffers *step)
+                                         enum codec_id codec, const float *grads)
 {
-    struct ps_push_section section =
-        push_section(t, d->id, d->tensor->statistic ? CODEC_FP32 : codec);
-
-    section.n_keys = d->n_blocks;
-    section.keys = d->keys;
-    if (step->dense_grads)
-        section.values = step->dense_grads + d->tensor->at;
-    return section;
+    return (struct ps_push_section){ .table = d->id,
+                                     .op = SECTION_GRADIENT,
+                                     .codec = d->tensor->statistic ? CODEC_FP32 : codec,
+                                     .topk_fraction = t->s->topk,
+                                     .n_keys = d->n_blocks,
+                                     .keys = d->keys,
+                                     .values = grads ? grads + d->tensor->at : NULL };
 }
 
 /* Plans the step's codecs and describes its push, once: these sections go to the servers. */
@@ -636,7 +628,8 @@ static void plan_push(const struct model_tables *t, struct step_buffers *step)
         out[n++] = push_rows(t, t->wide, codecs[CODEC_POLICY_WIDE_PUSH], step->batch,
                              step->wide_grads);
     for (uint32_t i = 0; i < t->n_dense; i++)
-        out[n++] = push_dense(t, &t->dense[i], codecs[CODEC_POLICY_DENSE_PUSH], step);
+        out[n++] =
+            push_dense(t, &t->dense[i], codecs[CODEC_POLICY_DENSE_PUSH], step->dense_grads);
     step->n_sections = n;
 }
 

@@ -1,15 +1,19 @@
 #include "worker/sync_policy.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "proto/codec_catalog.h"
+#include "worker/client/error_feedback_file.h"
+#include "worker/client/push_encoder.h"
 #include "worker/client/push_journal.h"
-#include "worker/error_feedback_state.h"
 
 #define WARMUP_AUTO 32u      /* steps; without them topk costs 0.0016 of AUC on Criteo's logs */
 #define REFRESH_ASYNC_MAX 8u /* asynchronous: there is no bound to tell */
@@ -19,14 +23,20 @@ struct sync_policy {
     struct param_store *store;
     pthread_mutex_t lock; /* of codecs, which the threads of pulls and of pushes use */
     struct codec_policy codecs;
-    struct error_feedback_state *state; /* owned; NULL without --state-dir */
-    struct resume_point resume_point;   /* as of the last push */
-    bool resumes;                       /* an earlier process has left it */
-    uint64_t bound;                     /* of dense tables, clocks */
-    uint64_t dense_min_clock;           /* that the last pull of them carried */
-    uint32_t dense_uses;                /* steps that have used it; 0: it has not been pulled */
-    _Atomic uint64_t staleness_max;     /* of dense tables that were used again */
-    _Atomic uint64_t flush_ns;          /* that timed pushes waited */
+    struct push_encoder *encoder; /* borrowed: its residuals */
+    struct residuals_file {
+        bool is_kept;   /* in --state-dir */
+        bool has_begun; /* the file says so */
+        bool was_ended; /* what was found was of a run that had ended; or there was nothing */
+        uint64_t steps_before; /* that earlier runs have made */
+    } file;
+    struct resume_point resume_point; /* as of the last push */
+    bool resumes;                     /* an earlier process has left it */
+    uint64_t bound;                   /* of dense tables, clocks */
+    uint64_t dense_min_clock;         /* that the last pull of them carried */
+    uint32_t dense_uses;              /* steps that have used it; 0: it has not been pulled */
+    _Atomic uint64_t staleness_max;   /* of dense tables that were used again */
+    _Atomic uint64_t flush_ns;        /* that timed pushes waited */
 };
 
 static double now_s(void *arg)
@@ -101,16 +111,97 @@ static void freeze(struct codec_policy_options *o)
         o->flows[i].is_free = false;
 }
 
+/* ---- the residuals' file ---- */
+
+static int write_residuals(const struct sync_policy *w, uint64_t n_steps, bool is_ended,
+                           struct err *err)
+{
+    struct error_feedback_file f = { .rank = w->s->rank,
+                                     .clock = n_steps,
+                                     .is_ended = is_ended };
+
+    snprintf(f.job, sizeof f.job, "%.63s", w->s->job);
+    return error_feedback_file_write(&file_os, w->s->state_dir, &f, w->encoder, err);
+}
+
+/* May a codec of this run keep what it loses? */
+static bool may_owe(const struct settings *s)
+{
+    static const enum codec_policy_direction pushes[] = { CODEC_POLICY_ROWS_PUSH,
+                                                          CODEC_POLICY_DENSE_PUSH };
+    bool ret = false;
+
+    for (size_t i = 0; i < COUNT_OF(pushes); i++) {
+        enum codec_id id;
+        bool is_auto = settings_codec(s, pushes[i], &id);
+
+        ret = ret || is_auto || codec_by_id(id)->feedback;
+    }
+    return ret;
+}
+
+static void log_found(const struct sync_policy *w, const struct error_feedback_file *f)
+{
+    struct push_encoder_residuals residuals;
+
+    push_encoder_residuals(w->encoder, &residuals);
+    if (f->is_ended)
+        log_line_info(
+            "%llu rows are owed something by %llu earlier steps: it goes out with their "
+            "next pushes",
+            (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
+    else if (residuals.n_rows || may_owe(w->s))
+        log_line_warn(
+            "the run before did not end by itself; what it owed to %llu rows is as of its "
+            "step %llu: of rows pushed since, a part is lost or sent twice",
+            (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
+}
+
+static int read_residuals(struct sync_policy *w, struct err *err)
+{
+    struct error_feedback_file f = { .rank = w->s->rank };
+    int status;
+
+    snprintf(f.job, sizeof f.job, "%.63s", w->s->job);
+    status = error_feedback_file_read(&file_os, w->s->state_dir, w->encoder, &f, err);
+    if (status == -ENOENT)
+        return 0;
+    if (status == PS_ECORRUPT) {
+        log_line_warn("%s; this run begins owing nothing", err->text);
+        return 0;
+    }
+    if (status)
+        return status;
+    w->file.steps_before = f.clock;
+    w->file.was_ended = f.is_ended;
+    log_found(w, &f);
+    return 0;
+}
+
+/* Loads the residuals of this job's and rank's earlier run. A damaged file costs a warning, and the run begins
+ * without residuals; one of another job or model, or one that cannot be read or written, is an error. */
+static int open_residuals(struct sync_policy *w, struct err *err)
+{
+    int status;
+
+    if (!w->s->state_dir[0])
+        return 0;
+    w->file = (struct residuals_file){ .is_kept = true, .was_ended = true };
+    status = read_residuals(w, err);
+    return status ? status : write_residuals(w, w->file.steps_before, w->file.was_ended, err);
+}
+
+/* ---- the resume point ---- */
+
 /* The resume point of an earlier process, which setup has checked; or the beginning. */
 static void read_resume_point(struct sync_policy *w)
 {
     uint8_t note[PUSH_JOURNAL_NOTE_MAX];
     uint32_t n_bytes = w->store->journal ? push_journal_found_note(w->store->journal, note) : 0;
 
-    w->resume_point =
-        (struct resume_point){ .settings = resume_point_settings(w->s),
-                               .codec_steps = error_feedback_state_steps_before(w->state),
-                               .best_auc = -1 };
+    w->resume_point = (struct resume_point){ .settings = resume_point_settings(w->s),
+                                             .codec_steps = w->file.steps_before,
+                                             .best_auc = -1 };
     w->resumes = n_bytes && !resume_point_read(note, n_bytes, &w->resume_point);
 }
 
@@ -143,16 +234,17 @@ int sync_policy_new(const struct settings *s, struct param_store *store,
                     uint64_t n_dense_floats, bool trains, struct sync_policy **ret,
                     struct err *err)
 {
-    struct push_encoder *encoder = store->ops->encoder(store);
     struct sync_policy *w = memory_alloc(sizeof *w);
     struct codec_policy_options options;
     int status = 0;
 
-    *w = (struct sync_policy){ .s = s, .store = store, .bound = dense_bound(s) };
+    *w = (struct sync_policy){
+        .s = s, .store = store, .encoder = store->ops->encoder(store), .bound = dense_bound(s)
+    };
     pthread_mutex_init(&w->lock, NULL);
     if (trains) {
-        push_encoder_bound_residuals(encoder, s->residual_max_bytes);
-        status = error_feedback_state_open(&file_os, s, encoder, &w->state, err);
+        push_encoder_bound_residuals(w->encoder, s->residual_max_bytes);
+        status = open_residuals(w, err);
         read_resume_point(w);
     }
     if (status) {
@@ -171,7 +263,6 @@ void sync_policy_free(struct sync_policy *w)
 {
     if (!w)
         return;
-    error_feedback_state_free(w->state);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
@@ -248,34 +339,33 @@ static int flush(struct sync_policy *w, struct err *err)
     return status;
 }
 
-static int push(struct sync_policy *w, const struct step_buffers *step, struct err *err)
+/* A push that is measured starts when every one before it is acknowledged. */
+static int start_measuring(struct sync_policy *w, struct codec_policy_step *ret,
+                           struct err *err)
 {
-    return w->store->ops->push(w->store, step->clock, step->batch->n, true, step->sections,
-                               step->n_sections, err);
+    struct ps_stats before;
+    int status = flush(w, err);
+
+    if (status)
+        return status;
+    w->store->ops->stats(w->store, &before);
+    ret->push_bytes = before.bytes_pushed;
+    return 0;
 }
 
-/* Pushes, and measures the time until the last answer. A push that was sent counts as delivered, even if
- * this worker turns out to be dead meanwhile: the next call reports that again. */
-static int push_timed(struct sync_policy *w, const struct step_buffers *step,
-                      struct codec_policy_step *measured, struct err *err)
+/* And it ends with its last answer. A push that was sent counts as delivered, even if this worker turns out to be
+ * dead meanwhile: the next call reports that again. */
+static int end_measuring(struct sync_policy *w, struct codec_policy_step *ret, struct err *err)
 {
-    const struct param_store_ops *ops = w->store->ops;
-    struct ps_stats before, after;
+    const double sent_s = now_s(NULL);
+    struct ps_stats after;
     int status = flush(w, err);
-    double sent_s;
 
-    if (status)
-        return status;
-    ops->stats(w->store, &before);
-    status = push(w, step, err);
-    sent_s = now_s(NULL);
-    if (status)
-        return status;
-    ops->stats(w->store, &after);
-    measured->push_bytes = after.bytes_pushed - before.bytes_pushed;
-    status = flush(w, err);
     if (!status)
-        measured->push_s = now_s(NULL) - sent_s;
+        ret->push_s = now_s(NULL) - sent_s;
+    w->store->ops->stats(w->store, &after);
+    ret->push_bytes = after.bytes_pushed - ret->push_bytes;
+    ret->bytes_in = after.bytes_in;
     return status == PS_EFENCED ? 0 : status;
 }
 
@@ -292,12 +382,8 @@ static struct resume_point set_next_resume_point(struct sync_policy *w,
     return next;
 }
 
-static void count_step(struct sync_policy *w, struct codec_policy_step *step)
+static void count_step(struct sync_policy *w, const struct codec_policy_step *step)
 {
-    struct ps_stats stats;
-
-    w->store->ops->stats(w->store, &stats);
-    step->bytes_in = stats.bytes_in;
     pthread_mutex_lock(&w->lock);
     codec_policy_stepped(&w->codecs, step);
     pthread_mutex_unlock(&w->lock);
@@ -315,9 +401,12 @@ int sync_policy_push(struct sync_policy *w, const struct step_buffers *step, str
         return status;
     next = set_next_resume_point(w, step);
     if (step->plan.n_left)
-        status = push_timed(w, step, &measured, err);
-    else
-        status = push(w, step, err);
+        status = start_measuring(w, &measured, err);
+    if (!status)
+        status = w->store->ops->push(w->store, step->clock, step->batch->n, true,
+                                     step->sections, step->n_sections, err);
+    if (!status && step->plan.n_left)
+        status = end_measuring(w, &measured, err);
     if (status)
         return status;
     w->resume_point = next;
@@ -327,22 +416,32 @@ int sync_policy_push(struct sync_policy *w, const struct step_buffers *step, str
 
 bool sync_policy_saves_residuals(const struct sync_policy *w)
 {
-    return w->state != NULL;
+    return w->file.is_kept;
 }
 
 bool sync_policy_saves_residuals_at(const struct sync_policy *w, uint64_t number)
 {
-    return error_feedback_state_is_due(w->state, number);
+    return w->file.is_kept && w->s->state_every && number % w->s->state_every == 0;
 }
 
 int sync_policy_begin(struct sync_policy *w, struct err *err)
 {
-    return error_feedback_state_begin(w->state, err);
+    int status;
+
+    if (!w->file.is_kept || w->file.has_begun)
+        return 0;
+    status = write_residuals(w, w->file.steps_before, false, err);
+    w->file.has_begun = !status;
+    return status;
 }
 
 void sync_policy_save_residuals(struct sync_policy *w)
 {
-    error_feedback_state_stepped(w->state, w->resume_point.codec_steps);
+    const uint64_t n_steps = w->resume_point.codec_steps;
+    struct err err;
+
+    if (sync_policy_saves_residuals_at(w, n_steps) && write_residuals(w, n_steps, false, &err))
+        log_line_warn("%s", err.text);
 }
 
 void sync_policy_stats(const struct sync_policy *w, struct ps_stats *ret)
@@ -357,5 +456,8 @@ void sync_policy_stats(const struct sync_policy *w, struct ps_stats *ret)
 
 int sync_policy_end(struct sync_policy *w, struct err *err)
 {
-    return w ? error_feedback_state_end(w->state, w->resume_point.codec_steps, err) : 0;
+    if (!w || !w->file.is_kept)
+        return 0;
+    return write_residuals(w, w->resume_point.codec_steps,
+                           w->file.has_begun || w->file.was_ended, err);
 }

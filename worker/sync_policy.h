@@ -1,7 +1,7 @@
 /*
  * The synchronisation of a run's tables: the codec of each table and direction at each step
  * (codec_policy.h), the refresh of dense tables, and the state that a restart needs: resume point and
- * residuals (error_feedback_state.h). model_tables.c calls it with a step's sections; it calls the store.
+ * residuals. model_tables.c calls it with a step's sections; it calls the store.
  *
  * Dense tables, once pulled, are good for later steps while both hold:
  *
@@ -10,6 +10,11 @@
  *
  * In between the worker sees neither its own dense pushes nor others'. A push of clock c that is
  * missing is one of the last K - 1 steps, which the bound allows to be missing.
+ *
+ * Residuals are a file in --state-dir, so that a restart loses none of them. It is written at the setup of a run
+ * (unchanged: a test of the folder), before the first push, every --state-every steps, and at an orderly end: the
+ * last step, SIGTERM, an error. If a run was killed between its first push and its end, the next run logs it: rows
+ * pushed since the last write then have an old residual, a part of which has been sent already.
  *
  * Threads: one may pull (sync_policy_wants_dense(), sync_policy_pulled(), sync_policy_reset()) while
  * another pushes.
@@ -57,7 +62,7 @@ void sync_policy_reset(struct sync_policy *w);
 int sync_policy_push(struct sync_policy *w, const struct step_buffers *step, struct err *err)
     MUST_CHECK;
 
-/* True if residuals are saved at the end of the run (error_feedback_state.h); and if they are saved after
+/* True if residuals are saved at the end of the run; and if they are saved after
  * the step of this number. */
 bool sync_policy_saves_residuals(const struct sync_policy *w);
 bool sync_policy_saves_residuals_at(const struct sync_policy *w, uint64_t number);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
+#include "proto/channel.h"
 #include "proto/codec_catalog.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_fill.h"
@@ -58,7 +59,7 @@ static void fail(struct psbench_conn *c, const char *what, const char *why)
 static void send_frame(struct psbench_conn *c, int status, struct bytes *frame)
 {
     if (!status)
-        status = connector_send(c->connector, frame);
+        status = channel_send(connector_channel(c->connector), frame);
     bytes_deinit(frame);
     if (status)
         fail(c, "sending", connector_why(status));
@@ -88,7 +89,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
         fail(c, "greeting", r->text);
     } else if (!status) {
         if (r->frame_max_bytes)
-            connector_set_frame_max(c->connector, r->frame_max_bytes);
+            connector_channel(c->connector)->frame_max_bytes = r->frame_max_bytes;
         c->phase = JOINING;
         psbench_greet_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
         send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);

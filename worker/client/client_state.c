@@ -67,7 +67,7 @@ static bool is_joined(const struct client_state *s, uint64_t arg)
     return s->phase == CLIENT_STATE_JOINED || s->phase == CLIENT_STATE_REJOINED;
 }
 
-/* Under the lock: PS_EFENCED once a rejoin is complete. Every caller gets it: the thread that pulls
+/* Under the lock, unless JOINED: PS_EFENCED once a rejoin is complete. Every caller gets it: the thread that pulls
  * and the one that pushes must both stop before the steps are done again. */
 static int report_rejoin(struct client_state *s, struct err *err)
 {
@@ -114,9 +114,9 @@ int client_state_wait_window(struct client_state *s, uint64_t max_bytes, struct 
 
     uv_mutex_lock(&s->lock);
     status = wait_until(s, is_within_window, max_bytes, CLIENT_STATE_NO_DEADLINE, err);
-    if (!status)
+    if (!status && s->phase != CLIENT_STATE_JOINED)
         status = report_rejoin(s, err);
-    if (!status)
+    if (!status && s->refusal.status)
         status = report_refusal(s, err);
     uv_mutex_unlock(&s->lock);
     return status;

@@ -38,7 +38,7 @@ struct cluster_client {
     struct discovery *discovery;      /* owned; NULL once the links are made */
     struct member *members; /* owned; good for reading from any thread once the state is open */
     uint32_t n_shards, n_joined;
-    uint64_t now_ms, started_ms, epoch, clock, pull_id;
+    uint64_t now_ms, started_ms, epoch, clock;
     struct ps_origin origin; /* its incarnation is the one that counts */
     struct cluster_client_fences fences;
     bool failed;
@@ -178,10 +178,10 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         atomic_store_explicit(&cluster->counters.staleness_max, ahead, memory_order_relaxed);
     if (!reply->status)
         cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
-    if (!client_state_is_current_pull(cluster->state, cluster->pull_id))
+    if (!client_state_is_current_pull(cluster->state, pull->pull_id))
         return;
     copy_answer(&cluster->state->answers[shard], reply);
-    client_state_answered(cluster->state, cluster->pull_id, shard);
+    client_state_answered(cluster->state, pull->pull_id, shard);
 }
 
 static void on_table(void *owner, uint32_t shard, uint32_t table,
@@ -479,31 +479,31 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         cluster_client_stop(cluster);
 }
 
-/* The requests' epoch may end while they are handed out, when a link fails or is fenced: the
- * rest stays the caller's. */
-void cluster_client_push(struct cluster_client *cluster, uint64_t epoch,
-                         struct request **requests)
+/* Each to its shard's link. The epoch may end meanwhile, when a link fails or is fenced. */
+static void hand_out(struct cluster_client *cluster, struct request *r,
+                     void (*take)(struct shard_link *l, struct request *r))
 {
-    uint32_t i;
+    struct request *next;
 
-    for (i = 0; i < cluster->n_shards && epoch == cluster->epoch && !cluster->failed; i++) {
-        if (i == 0 && requests[0]->tick)
-            set_clock(cluster, requests[0]->clock + 1);
-        shard_link_push(cluster->members[i].link, requests[i]);
-        requests[i] = NULL;
+    for (uint32_t i = 0; r; r = next, i++) {
+        next = r->next;
+        if (i < cluster->n_shards && r->epoch == cluster->epoch && !cluster->failed)
+            take(cluster->members[i].link, r);
+        else
+            request_free(r);
     }
 }
 
-void cluster_client_pull(struct cluster_client *cluster, uint64_t epoch, uint64_t pull_id,
-                         struct request **requests)
+void cluster_client_push(struct cluster_client *cluster, struct request *first)
 {
-    uint32_t i;
+    if (first->tick && first->epoch == cluster->epoch)
+        set_clock(cluster, first->clock + 1);
+    hand_out(cluster, first, shard_link_push);
+}
 
-    cluster->pull_id = pull_id;
-    for (i = 0; i < cluster->n_shards && epoch == cluster->epoch && !cluster->failed; i++) {
-        shard_link_pull(cluster->members[i].link, requests[i]);
-        requests[i] = NULL;
-    }
+void cluster_client_pull(struct cluster_client *cluster, struct request *first)
+{
+    hand_out(cluster, first, shard_link_pull);
 }
 
 void cluster_client_drop_pull(struct cluster_client *cluster)

@@ -170,14 +170,9 @@ int connector_new(struct channel_loop *channels, const struct address *address,
     return 0;
 }
 
-int connector_send(struct connector *d, struct bytes *frame)
+struct channel *connector_channel(struct connector *d)
 {
-    return channel_send(&d->channel, frame);
-}
-
-void connector_set_frame_max(struct connector *d, uint32_t frame_max_bytes)
-{
-    d->channel.frame_max_bytes = frame_max_bytes;
+    return &d->channel;
 }
 
 /* Ends both directions at once: what has not been written is not to keep the channel

@@ -12,10 +12,10 @@
 #include <uv.h>
 
 #include "common/address.h"
-#include "common/bytes.h"
 #include "proto/channel_loop.h"
 #include "proto/frame.h"
 
+struct channel;
 struct connector;
 
 struct connector_events {
@@ -36,12 +36,8 @@ int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
     MUST_CHECK;
 
-/* Sends one whole frame and leaves *frame empty. Only after events.connected. When it fails,
- * events.closed follows. */
-int connector_send(struct connector *d, struct bytes *frame);
-
-/* The largest frame that the peer may send from now on. */
-void connector_set_frame_max(struct connector *d, uint32_t frame_max_bytes);
+/* What frames are sent by, from events.connected to the end; a call that fails is followed by events.closed. Borrowed. */
+struct channel *connector_channel(struct connector *d);
 
 /* Hangs up without ceremony; no event follows, also not from the event that calls this. The
  * loop needs to run on until libuv is through. NULL is fine. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "proto/channel.h"
 #include "proto/placement.h"
 #include "worker/client/connector.h"
 
@@ -104,7 +105,7 @@ static void on_connected(void *owner)
     int status = message_write_hello(&frame, ++s->request_id, &s->hello);
 
     if (!status)
-        status = connector_send(s->connector, &frame);
+        status = channel_send(connector_channel(s->connector), &frame);
     bytes_deinit(&frame);
     if (status)
         next(s, connector_why(status));

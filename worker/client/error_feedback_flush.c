@@ -151,11 +151,3 @@ int error_feedback_flush_prepare(struct error_feedback_flush *s, const struct er
         add_up(s, r, section);
     return status;
 }
-
-void error_feedback_flush_done(const struct error_feedback_flush *s, struct error_feedback *r)
-{
-    uint32_t i;
-
-    for (i = 0; i < s->n_keys; i++)
-        error_feedback_remove(r, s->keys[i]);
-}

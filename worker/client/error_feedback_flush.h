@@ -38,7 +38,4 @@ int error_feedback_flush_collect(struct error_feedback_flush *s, const struct er
 int error_feedback_flush_prepare(struct error_feedback_flush *s, const struct error_feedback *r,
                                  const struct ps_push_section *section) MUST_CHECK;
 
-/* The collected rows are sent: removes their residuals. */
-void error_feedback_flush_done(const struct error_feedback_flush *s, struct error_feedback *r);
-
 #endif

@@ -13,8 +13,6 @@
 
 #define TICK_MS 20u
 #define STEP_MS_MAX 500u /* by which the links' time moves at once */
-#define IDLE_COMMANDS_MAX \
-    64u /* kept; more do not wait at a time, but for a thread that gets no core */
 
 struct network_thread {
     struct ps_options options;      /* its texts are the three copies below */
@@ -27,12 +25,9 @@ struct network_thread {
     uint64_t now_ms, loop_ms; /* the links' time; the loop's at the last tick */
     struct channel_loop channels;
     struct mailbox mailbox;
-    struct shared_free_list commands; /* that were carried out */
 };
 
 enum command_kind {
-    COMMAND_PUSH,
-    COMMAND_PULL,
     COMMAND_DROP_PULL,
     COMMAND_TABLE,
     COMMAND_DROP_TABLE,
@@ -41,13 +36,9 @@ enum command_kind {
 };
 
 struct command {
-    struct shared_free_link spare; /* while it is with net.commands */
     struct mail mail;
     enum command_kind kind;
-    uint64_t epoch, pull_id;
     struct table_request request;
-    uint32_t n_requests, cap_requests;
-    struct request *requests[]; /* owned until a link takes them */
 };
 
 static void stop(struct network_thread *net)
@@ -61,12 +52,6 @@ static void stop(struct network_thread *net)
 static void execute(struct network_thread *net, struct command *c)
 {
     switch (c->kind) {
-    case COMMAND_PUSH:
-        cluster_client_push(net->cluster, c->epoch, c->requests);
-        return;
-    case COMMAND_PULL:
-        cluster_client_pull(net->cluster, c->epoch, c->pull_id, c->requests);
-        return;
     case COMMAND_DROP_PULL:
         cluster_client_drop_pull(net->cluster);
         return;
@@ -88,91 +73,90 @@ static void execute(struct network_thread *net, struct command *c)
 static void on_command(struct mail *mail, void *owner)
 {
     struct command *c = CONTAINER_OF(mail, struct command, mail);
-    struct network_thread *net = owner;
-    uint32_t i;
 
-    execute(net, c);
-    for (i = 0; i < c->n_requests; i++)
-        request_free(c->requests[i]);
-    if (!shared_free_list_push(&net->commands, &c->spare, 0))
-        free(c);
-}
-
-/* An old one, as it was, or a new one; with room for so many requests. */
-static struct command *acquire_command(struct network_thread *net, uint32_t n_requests)
-{
-    struct shared_free_link *spare = shared_free_list_pop(&net->commands);
-    struct command *c = spare ? CONTAINER_OF(spare, struct command, spare) : NULL;
-
-    if (c && c->cap_requests >= n_requests)
-        return c;
+    execute(owner, c);
     free(c);
-    c = memory_alloc(sizeof *c + n_requests * sizeof(struct request *));
-    c->cap_requests = n_requests;
-    return c;
 }
 
-static struct command *command_new(struct network_thread *net, enum command_kind kind,
-                                   struct request *const *requests, uint32_t n_requests)
+static void on_push(struct mail *mail, void *owner)
 {
-    struct command *c = acquire_command(net, n_requests);
+    struct network_thread *net = owner;
 
-    c->mail.run = on_command;
-    c->kind = kind;
-    c->n_requests = n_requests;
-    if (n_requests)
-        memcpy(c->requests, requests, n_requests * sizeof(struct request *));
-    return c;
+    cluster_client_push(net->cluster, CONTAINER_OF(mail, struct request, mail));
 }
 
-static void post(struct network_thread *net, struct command *c)
+static void on_pull(struct mail *mail, void *owner)
 {
-    int status = mailbox_post(&net->mailbox, &c->mail);
+    struct network_thread *net = owner;
+
+    cluster_client_pull(net->cluster, CONTAINER_OF(mail, struct request, mail));
+}
+
+static void post(struct network_thread *net, struct mail *mail)
+{
+    int status = mailbox_post(&net->mailbox, mail);
 
     assert(status == 0); /* only network_thread_free() closes the box */
     (void)status;
 }
 
-void network_thread_push(struct network_thread *net, uint64_t epoch,
-                         struct request *const *requests)
+static void post_requests(struct network_thread *net, uint64_t epoch, struct request **requests,
+                          void (*run)(struct mail *mail, void *owner))
 {
-    struct command *c = command_new(net, COMMAND_PUSH, requests, net->state->n_shards);
+    uint32_t i = net->state->n_shards;
+    struct request *next = NULL;
 
-    c->epoch = epoch;
-    post(net, c);
+    assert(i > 0);
+    while (i-- > 0) {
+        requests[i]->epoch = epoch;
+        requests[i]->next = next;
+        next = requests[i];
+        requests[i] = NULL;
+    }
+    next->mail.run = run;
+    post(net, &next->mail);
 }
 
-void network_thread_pull(struct network_thread *net, uint64_t epoch, uint64_t pull_id,
-                         struct request *const *requests)
+void network_thread_push(struct network_thread *net, uint64_t epoch, struct request **requests)
 {
-    struct command *c = command_new(net, COMMAND_PULL, requests, net->state->n_shards);
+    post_requests(net, epoch, requests, on_push);
+}
 
-    c->epoch = epoch;
-    c->pull_id = pull_id;
-    post(net, c);
+void network_thread_pull(struct network_thread *net, uint64_t epoch, struct request **requests)
+{
+    post_requests(net, epoch, requests, on_pull);
+}
+
+static struct command *command_new(enum command_kind kind)
+{
+    struct command *c = memory_alloc(sizeof *c);
+
+    c->mail.run = on_command;
+    c->kind = kind;
+    return c;
 }
 
 void network_thread_drop_pull(struct network_thread *net)
 {
-    post(net, command_new(net, COMMAND_DROP_PULL, NULL, 0));
+    post(net, &command_new(COMMAND_DROP_PULL)->mail);
 }
 
 void network_thread_table(struct network_thread *net, const struct table_request *request)
 {
-    struct command *c = command_new(net, COMMAND_TABLE, NULL, 0);
+    struct command *c = command_new(COMMAND_TABLE);
 
     c->request = *request;
-    post(net, c);
+    post(net, &c->mail);
 }
 
 void network_thread_drop_table(struct network_thread *net)
 {
-    post(net, command_new(net, COMMAND_DROP_TABLE, NULL, 0));
+    post(net, &command_new(COMMAND_DROP_TABLE)->mail);
 }
 
 void network_thread_leave(struct network_thread *net)
 {
-    post(net, command_new(net, COMMAND_LEAVE, NULL, 0));
+    post(net, &command_new(COMMAND_LEAVE)->mail);
 }
 
 /* The links' time stands still while this process is stopped: no server is given up for answers that this process
@@ -215,12 +199,7 @@ static char *copy_text(const char *text)
 
 static void free_memory(struct network_thread *net)
 {
-    struct shared_free_link *spare;
-
     cluster_client_free(net->cluster);
-    while ((spare = shared_free_list_pop(&net->commands)) != NULL)
-        free(CONTAINER_OF(spare, struct command, spare));
-    shared_free_list_deinit(&net->commands);
     free(net->token);
     free(net->name);
     free(net->job);
@@ -266,7 +245,6 @@ int network_thread_new(const struct ps_options *options, struct client_state *st
     net->options.name = net->name = copy_text(options->name);
     net->options.job = net->job = copy_text(options->job);
     net->state = state;
-    shared_free_list_init(&net->commands, IDLE_COMMANDS_MAX, 0);
     status = address_list(options->servers ? options->servers : "", DISCOVERY_SERVERS_MAX,
                           servers, &n_servers, err);
     if (!status) {
@@ -288,7 +266,7 @@ void network_thread_free(struct network_thread *net)
 {
     if (!net)
         return;
-    post(net, command_new(net, COMMAND_STOP, NULL, 0));
+    post(net, &command_new(COMMAND_STOP)->mail);
     uv_thread_join(&net->thread);
     mailbox_deinit(&net->mailbox);
     free_memory(net);

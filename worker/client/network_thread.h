@@ -21,12 +21,11 @@ void network_thread_free(struct network_thread *net);
 
 /* ---- commands of the trainer's threads ----
  *
- * requests: one for each shard; the thread takes ownership. Those of an older epoch are dropped. */
+ * requests: one for each shard; the thread takes them and leaves NULLs. They travel as one mail, which is the
+ * first one's, so that a push allocates nothing here. Those of an older epoch are dropped. */
 
-void network_thread_push(struct network_thread *net, uint64_t epoch,
-                         struct request *const *requests);
-void network_thread_pull(struct network_thread *net, uint64_t epoch, uint64_t pull_id,
-                         struct request *const *requests);
+void network_thread_push(struct network_thread *net, uint64_t epoch, struct request **requests);
+void network_thread_pull(struct network_thread *net, uint64_t epoch, struct request **requests);
 void network_thread_drop_pull(struct network_thread *net);
 void network_thread_table(struct network_thread *net, const struct table_request *request);
 void network_thread_drop_table(struct network_thread *net);

@@ -16,7 +16,7 @@
 #include "common/memory.h"
 #include "worker/client/network_thread.h"
 #include "worker/client/push_encoder.h"
-#include "worker/client/push_resend.h"
+#include "worker/client/push_journal.h"
 
 #define LEAVE_MS 10000u
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline comes before ours */
@@ -29,8 +29,14 @@ struct ps_client {
     uint32_t n_shards, n_tables;
     struct request_set push_set, pull_set;
     struct ps_tap tap;
-    struct push_resend
-        resend; /* of pushes of the process before; keeps them for the next one */
+    /* With a journal: the pushes of the process before are sent again, once, before anything else is asked or pushed;
+     * those of this one are kept before they are sent. */
+    struct {
+        uv_mutex_t lock; /* whoever comes first, one that pulls or one that pushes, does it */
+        _Atomic bool is_due;
+        struct err failure;       /* final */
+        uint64_t epoch, last_seq; /* of the last push */
+    } resend;
     struct {
         bool under_way;
         const struct ps_pull_section *sections; /* borrowed while under way */
@@ -100,6 +106,14 @@ static void make_buffers(struct ps_client *c)
     request_set_init(&c->pull_set, c->n_shards, 0);
 }
 
+static void open_journal(struct ps_client *c)
+{
+    push_journal_origin(c->options.journal, &c->options.origin);
+    c->resend.last_seq = c->options.origin.last_seq;
+    c->resend.is_due = push_journal_has_found(c->options.journal);
+    uv_mutex_init(&c->resend.lock);
+}
+
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
 {
     struct ps_client *c = memory_alloc(sizeof *c);
@@ -117,7 +131,7 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         return status;
     }
     if (c->options.journal)
-        push_journal_origin(c->options.journal, &c->options.origin);
+        open_journal(c);
     c->n_ticked = c->options.origin.next_clock;
     status = network_thread_new(&c->options, &c->state, &c->net, err);
     if (!status) {
@@ -132,7 +146,6 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         return status;
     }
     make_buffers(c);
-    push_resend_init(&c->resend, c->options.journal, &c->state, c->net, c->encoder);
     *ret_client = c;
     return 0;
 }
@@ -143,7 +156,8 @@ void ps_close(struct ps_client *c)
         return;
     network_thread_free(c->net);
     client_state_deinit(&c->state);
-    push_resend_deinit(&c->resend);
+    if (c->options.journal)
+        uv_mutex_destroy(&c->resend.lock);
     push_encoder_free(c->encoder);
     if (c->n_shards) {
         request_set_deinit(&c->push_set);
@@ -222,6 +236,115 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
     return status;
 }
 
+/* ---- pushes of the process before, through the journal (push_journal.h) ---- */
+
+/* This process's number of the table, the last if it was asked for twice. */
+static int find_table(const struct push_encoder *e, const char *name, uint32_t *ret,
+                      struct err *err)
+{
+    uint32_t i = push_encoder_n_tables(e);
+
+    while (i-- > 0)
+        if (strncmp(push_encoder_table_name(e, i), name, TABLE_SPEC_NAME_MAX) == 0) {
+            *ret = i;
+            return 0;
+        }
+    return err_set(err, PS_ESPEC,
+                   "what is kept of this worker is of another model: this one has no table "
+                   "\"%s\"",
+                   name);
+}
+
+static int translate(const struct push_encoder *e, struct push_journal_push *p, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < p->n_shards; i++)
+        for (uint32_t k = 0; k < p->requests[i]->n_sections && !status; k++) {
+            struct section *s = &p->requests[i]->sections[k];
+
+            status = find_table(e, p->found_names[s->table_id], &s->table_id, err);
+        }
+    return status;
+}
+
+/* The epoch is 0 as long as the worker is the one that it was. */
+static int send_again(struct ps_client *c, struct push_journal_push *p, struct err *err)
+{
+    struct client_state_identity id;
+    uint64_t n_bytes = 0;
+    int status = translate(c->encoder, p, err);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < p->n_shards; i++) {
+        p->requests[i]->seq = p->seq;
+        n_bytes += bytes_len(&p->requests[i]->bytes);
+    }
+    client_state_add_pushes(&c->state, p->n_shards, n_bytes, &id);
+    network_thread_push(c->net, id.epoch, p->requests);
+    return 0;
+}
+
+static int send_all_again(struct ps_client *c, struct err *err)
+{
+    struct client_state_identity id;
+    struct push_journal_push *p;
+    int status = 0;
+
+    client_state_add_pushes(&c->state, 0, 0, &id);
+    if (id.epoch)
+        push_journal_drop_found(c->options.journal,
+                                "this worker has had to join as somebody new");
+    while (!status && (p = push_journal_pop(c->options.journal)) != NULL) {
+        status = send_again(c, p, err);
+        push_journal_format_free_push(p);
+    }
+    return status;
+}
+
+/* All tables are known. When the worker has had to join as somebody new meanwhile, what was found is dropped.
+ * PS_ESPEC, from then on: it has a table that this model has not. */
+static int resend(struct ps_client *c, struct err *err)
+{
+    int status = 0;
+
+    if (!atomic_load(&c->resend.is_due))
+        return 0;
+    uv_mutex_lock(&c->resend.lock);
+    if (atomic_load(&c->resend.is_due) && !c->resend.failure.status &&
+        !send_all_again(c, &c->resend.failure))
+        atomic_store(&c->resend.is_due, false);
+    status = c->resend.failure.status;
+    if (status)
+        *err = c->resend.failure;
+    uv_mutex_unlock(&c->resend.lock);
+    return status;
+}
+
+/* Numbers the requests of a push, and keeps it; nothing of one that nobody will take. */
+static void keep_push(struct ps_client *c, const struct client_state_identity *id)
+{
+    const char *names[PS_TABLES_MAX];
+    struct push_journal_push push = { .map_id = id->map_id,
+                                      .n_shards = c->n_shards,
+                                      .names = names,
+                                      .requests = c->push_set.requests };
+
+    if (id->epoch == UINT64_MAX)
+        return;
+    if (id->epoch != c->resend.epoch)
+        c->resend.last_seq = 0;
+    c->resend.epoch = id->epoch;
+    push.seq = ++c->resend.last_seq;
+    push.n_tables = push_encoder_n_tables(c->encoder);
+    for (uint32_t i = 0; i < push.n_tables; i++)
+        names[i] = push_encoder_table_name(c->encoder, i);
+    for (uint32_t i = 0; i < c->n_shards; i++)
+        push.requests[i]->seq = push.seq;
+    push_journal_put(c->options.journal, id->incarnation, &push, id->acked);
+}
+
 /* ---- pull ---- */
 
 static void end_pull(struct ps_client *c)
@@ -248,21 +371,21 @@ static void send_pull(struct ps_client *c, uint64_t clock)
     struct request **requests = c->pull_set.requests;
     uint64_t id, epoch, unfinished = n_unfinished(c, clock);
 
+    client_state_start_pull(&c->state, &id, &epoch);
     for (uint32_t i = 0; i < c->n_shards; i++) {
+        requests[i]->pull_id = id;
         requests[i]->clock = clock;
         requests[i]->unfinished = unfinished;
         requests[i]->deadline_ms = c->options.pull_ms;
     }
-    client_state_start_pull(&c->state, &id, &epoch);
-    network_thread_pull(c->net, epoch, id, requests);
-    request_set_reset(&c->pull_set);
+    network_thread_pull(c->net, epoch, requests);
 }
 
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
                   uint32_t n, struct err *err)
 {
     uint32_t i;
-    int status = push_resend_found(&c->resend, err);
+    int status = resend(c, err);
 
     if (!status)
         status = client_state_wait_window(&c->state, UINT64_MAX, err);
@@ -409,9 +532,9 @@ static void send_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, b
     }
     count(&c->bytes_pushed, n_bytes);
     client_state_add_pushes(&c->state, c->n_shards, n_bytes, &id);
-    push_resend_keep(&c->resend, &id, c->push_set.requests, c->n_shards);
+    if (c->options.journal)
+        keep_push(c, &id);
     network_thread_push(c->net, id.epoch, c->push_set.requests);
-    request_set_reset(&c->push_set);
     if (tick)
         atomic_store(&c->n_ticked, clock + 1);
 }
@@ -442,7 +565,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 {
     uint64_t since_ns = uv_hrtime();
     uint32_t i;
-    int status = push_resend_found(&c->resend, err);
+    int status = resend(c, err);
 
     assert(!c->options.reader);
     if (!status)
@@ -459,7 +582,8 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
                        status_text(status));
     }
     send_push(c, clock, n_samples, tick);
-    publish_residuals(c);
+    if (push_encoder_keeps_residuals(c->encoder))
+        publish_residuals(c);
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
         count(&c->rows_pushed, sections[i].n_keys);
@@ -468,7 +592,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 
 int ps_flush(struct ps_client *c, struct err *err)
 {
-    int status = push_resend_found(&c->resend, err);
+    int status = resend(c, err);
 
     return status ? status : wait_window(c, 0, err);
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/memory.h"
+#include "proto/channel.h"
 #include "worker/client/connector.h"
 #include "worker/client/ps.h"
 
@@ -60,7 +61,7 @@ static void end(struct question *q, int status, const char *text)
 static void send_frame(struct question *q, int status, struct bytes *frame)
 {
     if (!status)
-        status = connector_send(q->connector, frame);
+        status = channel_send(connector_channel(q->connector), frame);
     bytes_deinit(frame);
     if (status)
         end(q, status, connector_why(status));

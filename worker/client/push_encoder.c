@@ -18,32 +18,26 @@
 #include "worker/client/error_feedback_flush.h"
 
 /*
- * The keys of one push or pull, grouped by the shard that owns them: for each section the indices
- * of its keys, in their order.
+ * The keys of one push or pull, grouped by the shard that owns them: for each section its keys in their order, and
+ * their indices.
  *
- *     order    [all keys]                    section 0: shard 0's, shard 1's ...; section 1 ...
- *     starts   [n_sections][n_shards + 1]    where each group begins in `order`
+ *     keys, order   [all keys]                    section 0: shard 0's, shard 1's ...; section 1 ...
+ *     starts        [n_sections][n_shards + 1]    where each group begins in `keys` and `order`
  */
 struct partition {
     uint32_t n_shards, n_sections;
-    uint32_t *order;  /* owned */
-    uint64_t *starts; /* owned */
-    uint64_t n_keys, cap_order, cap_starts;
+    void *memory; /* owned: the three arrays */
+    size_t cap_bytes;
+    uint64_t *starts, *keys;
+    uint32_t *order;
+    uint64_t n_keys;
 };
 
-/* The keys of one section that one shard owns: indices[0 .. n). */
+/* The keys of one section that one shard owns: keys[i] is the section's number indices[i]. */
 struct key_group {
+    const uint64_t *keys;
     const uint32_t *indices;
     uint32_t n;
-};
-
-/* How the rows of a section are written: its codec, and where the codec's error goes. */
-struct row_format {
-    const struct codec *codec;
-    uint32_t dim, k;
-    size_t row_bytes;
-    struct error_feedback *residual; /* keeps the error; NULL: it is dropped */
-    struct error_feedback *leftover; /* residuals of an earlier codec; NULL: there are none */
 };
 
 struct table_info {
@@ -52,27 +46,32 @@ struct table_info {
     uint32_t dim;
     uint64_t salt;
     struct error_feedback residual;
-    struct error_feedback_flush flush; /* of the current push, if is_flushing */
-    bool is_flushing;
+    struct error_feedback_flush flush; /* of the current push, if its section is flushed */
 };
 
-/* The keys of one section for one shard, one behind the other. */
-struct key_buffer {
-    uint64_t *keys; /* owned */
-    uint64_t cap;
+/* A section of the current push: how its rows are written, and where the codec's error goes. */
+struct push_section {
+    struct ps_push_section given; /* or in full, with the oldest residuals, if it is flushed */
+    struct table_info *table;
+    const struct codec *codec;
+    uint32_t dim, k;
+    size_t row_bytes;
+    struct error_feedback *residual; /* keeps the error; NULL: it is dropped */
+    struct error_feedback *leftover; /* residuals of an earlier codec; NULL: there are none */
+    bool is_flushed;
 };
 
 /* Pushes and pulls use different fields, as two threads use them. */
 struct push_encoder {
     uint32_t n_shards, n_tables;
-    struct table_info *tables;   /* owned, PS_TABLES_MAX; the residuals are the pushes' */
-    struct partition push, pull; /* of the last request each */
-    struct key_buffer push_keys, pull_keys;
-    struct ps_push_section
-        *sections;               /* owned, SECTIONS_MAX: the current push, as it goes out */
-    uint64_t residual_max_bytes; /* of a sparse table; 0: no bound */
-    uint64_t n_flushed;          /* rows */
-    float *scratch;              /* owned: 2 rows of dim_max floats; the pushes' */
+    const struct codec *codecs[CODEC_ID_END]; /* their builds for this processor */
+    struct table_info *tables;     /* owned, PS_TABLES_MAX; the residuals are the pushes' */
+    struct partition push, pull;   /* of the last request each */
+    struct push_section *sections; /* owned, SECTIONS_MAX: of the current push */
+    uint64_t residual_max_bytes;   /* of a sparse table; 0: no bound */
+    uint64_t n_flushed;            /* rows */
+    bool keeps_residuals;
+    float *scratch; /* owned: 2 rows of dim_max floats; the pushes' */
     uint32_t dim_max;
 };
 
@@ -85,41 +84,39 @@ static void init_partition(struct partition *p, uint32_t n_shards)
 
 static void deinit_partition(struct partition *p)
 {
-    free(p->order);
-    free(p->starts);
-    *p = (struct partition){ .n_shards = p->n_shards };
+    free(p->memory);
+    init_partition(p, p->n_shards);
 }
 
 /* Drops the last request, and reserves memory for n_sections with n_keys keys in all. -ENOMEM: the
  * partition is empty. */
 static int start_partition(struct partition *p, uint32_t n_sections, uint64_t n_keys)
 {
-    uint64_t n_starts = (uint64_t)n_sections * (p->n_shards + 1);
+    const uint64_t n_starts = (uint64_t)n_sections * (p->n_shards + 1);
+    const size_t n_bytes =
+        n_starts * sizeof *p->starts + n_keys * (sizeof *p->keys + sizeof *p->order);
     void *grown;
 
     p->n_sections = 0;
     p->n_keys = 0;
-    if (n_keys > p->cap_order) {
-        grown = memory_try_realloc(p->order, n_keys * sizeof *p->order);
+    if (n_bytes > p->cap_bytes) {
+        grown = memory_try_realloc(p->memory, n_bytes);
         if (!grown)
             return -ENOMEM;
-        p->order = grown;
-        p->cap_order = n_keys;
+        p->memory = grown;
+        p->cap_bytes = n_bytes;
     }
-    if (n_starts > p->cap_starts) {
-        grown = memory_try_realloc(p->starts, n_starts * sizeof *p->starts);
-        if (!grown)
-            return -ENOMEM;
-        p->starts = grown;
-        p->cap_starts = n_starts;
-    }
+    p->starts = p->memory;
+    p->keys = p->starts + n_starts;
+    p->order = (uint32_t *)(p->keys + n_keys);
     return 0;
 }
 
-/* starts[s + 1] counts shard s's keys; then sums turn counts into starts. */
-static void count_keys(const struct partition *p, uint64_t *starts, const uint64_t *keys,
-                       uint32_t n_keys, uint64_t salt)
+/* Of the next section: starts[s + 1] counts shard s's keys; sums turn counts into starts. */
+static void partition_section(struct partition *p, const uint64_t *keys, uint32_t n_keys,
+                              uint64_t salt)
 {
+    uint64_t *starts = p->starts + (size_t)p->n_sections * (p->n_shards + 1);
     uint32_t i;
 
     memset(starts, 0, (p->n_shards + 1) * sizeof *starts);
@@ -128,20 +125,12 @@ static void count_keys(const struct partition *p, uint64_t *starts, const uint64
     starts[0] = p->n_keys;
     for (i = 0; i < p->n_shards; i++)
         starts[i + 1] += starts[i];
-}
+    for (i = 0; i < n_keys; i++) {
+        uint64_t at = starts[placement_shard(keys[i], salt, p->n_shards)]++;
 
-/* Of the next section. */
-static void partition_section(struct partition *p, const uint64_t *keys, uint32_t n_keys,
-                              uint64_t salt)
-{
-    uint64_t *starts = p->starts + (size_t)p->n_sections * (p->n_shards + 1);
-    uint32_t i;
-
-    assert((uint64_t)(p->n_sections + 1) * (p->n_shards + 1) <= p->cap_starts);
-    assert(p->n_keys + n_keys <= p->cap_order);
-    count_keys(p, starts, keys, n_keys, salt);
-    for (i = 0; i < n_keys; i++)
-        p->order[starts[placement_shard(keys[i], salt, p->n_shards)]++] = i;
+        p->keys[at] = keys[i];
+        p->order[at] = i;
+    }
     /* Each start has moved to the next shard's: move them back. */
     memmove(starts + 1, starts, p->n_shards * sizeof *starts);
     starts[0] = p->n_keys;
@@ -154,7 +143,19 @@ static struct key_group group_of(const struct partition *p, uint32_t section, ui
     const uint64_t *starts = p->starts + (size_t)section * (p->n_shards + 1) + shard;
 
     assert(section < p->n_sections && shard < p->n_shards);
-    return (struct key_group){ p->order + starts[0], (uint32_t)(starts[1] - starts[0]) };
+    return (struct key_group){ p->keys + starts[0], p->order + starts[0],
+                               (uint32_t)(starts[1] - starts[0]) };
+}
+
+/* Appends the group's keys to `out`, which has space for them, and notes them in the section. */
+static void write_keys(struct key_group g, struct bytes *out, struct section *ret)
+{
+    uint8_t *dst = out->bytes + out->end;
+
+    ret->n_keys = g.n;
+    ret->keys = dst;
+    ret->key_bytes = key_codec_encode(g.keys, g.n, dst);
+    bytes_commit(out, ret->key_bytes);
 }
 
 /* ---- rows ---- */
@@ -177,33 +178,6 @@ uint32_t push_encoder_n_new_rows(const struct error_feedback *r, uint32_t n_keys
     return n_keys < space ? n_keys : space;
 }
 
-/* residual: of the section's table, borrowed; a section that is encoded already does not use it. */
-static void init_row_format(struct row_format *f, const struct ps_push_section *section,
-                            uint32_t dim, struct error_feedback *residual)
-{
-    *f = (struct row_format){ .dim = dim };
-    f->codec = codec_by_id(section->op == SECTION_ASSIGN ? CODEC_FP32 : section->codec);
-    assert(f->codec);
-    f->k = push_encoder_k(f->codec, dim, section->topk_fraction);
-    f->row_bytes = f->codec->row_bytes(dim, f->k);
-    if (section->encoded)
-        return;
-    if (f->codec->feedback)
-        f->residual = residual;
-    else if (section->op == SECTION_GRADIENT && residual->n_rows)
-        f->leftover = residual;
-}
-
-/* Makes the residuals of the keys the newest, in the order of the keys and not of the shards.
- * Memory for them has been reserved. */
-static void touch_residuals(const struct row_format *f, const uint64_t *keys, uint32_t n_keys)
-{
-    uint32_t i;
-
-    for (i = 0; i < n_keys && f->residual; i++)
-        (void)error_feedback_row(f->residual, keys[i]);
-}
-
 static bool all_finite(const float *x, uint32_t n)
 {
     uint32_t i;
@@ -216,43 +190,52 @@ static bool all_finite(const float *x, uint32_t n)
 
 /* A row that holds NaN or infinity is sent as NaN in every float: no codec then hides it from the
  * server, which refuses the row, and the residual stays finite. */
-static void encode_nan(const struct row_format *f, float *scratch, uint8_t *dst)
+static void encode_nan(const struct push_section *s, float *scratch, uint8_t *dst)
 {
     uint32_t i;
 
-    for (i = 0; i < f->dim; i++)
+    for (i = 0; i < s->dim; i++)
         scratch[i] = NAN;
-    f->codec->encode(scratch, f->dim, f->k, dst);
+    s->codec->encode(scratch, s->dim, s->k, dst);
 }
 
 /* Without feedback, but an earlier codec may have left a residual: this push brings it. */
-static void encode_without_feedback(const struct row_format *f, uint64_t key,
-                                    const float *values, float *scratch, uint8_t *dst)
+static void encode_with_leftover(const struct push_section *s, uint64_t key,
+                                 const float *values, float *scratch, uint8_t *dst)
 {
-    const float *leftover = f->leftover ? error_feedback_find(f->leftover, key) : NULL;
+    const float *leftover = error_feedback_find(s->leftover, key);
     uint32_t i;
 
     if (!leftover) {
-        f->codec->encode(values, f->dim, f->k, dst);
+        s->codec->encode(values, s->dim, s->k, dst);
         return;
     }
-    for (i = 0; i < f->dim; i++)
+    for (i = 0; i < s->dim; i++)
         scratch[i] = values[i] + leftover[i];
-    f->codec->encode(scratch, f->dim, f->k, dst);
-    error_feedback_remove(f->leftover, key);
+    s->codec->encode(scratch, s->dim, s->k, dst);
+    error_feedback_remove(s->leftover, key);
 }
 
-/* Writes row_bytes to dst. scratch: 2 * dim floats. */
-static void encode_row(const struct row_format *f, uint64_t key, const float *values,
-                       float *scratch, uint8_t *dst)
+/* Writes row `at` of the section, row_bytes, to dst. scratch: 2 * dim floats. */
+static void write_row(const struct push_section *s, uint32_t at, float *scratch, uint8_t *dst)
 {
-    if (!f->residual)
-        encode_without_feedback(f, key, values, scratch, dst);
-    else if (!all_finite(values, f->dim))
-        encode_nan(f, scratch, dst);
+    const uint64_t key = s->given.keys[at];
+    const float *values;
+
+    if (s->given.encoded) {
+        memcpy(dst, s->given.encoded + at * s->row_bytes, s->row_bytes);
+        return;
+    }
+    values = s->given.values + (size_t)at * s->dim;
+    if (s->leftover)
+        encode_with_leftover(s, key, values, scratch, dst);
+    else if (!s->residual)
+        s->codec->encode(values, s->dim, s->k, dst);
+    else if (!all_finite(values, s->dim))
+        encode_nan(s, scratch, dst);
     else
-        codec_encode_feedback(f->codec, values, error_feedback_find(f->residual, key), f->dim,
-                              f->k, scratch, dst);
+        codec_encode_feedback(s->codec, values, error_feedback_find(s->residual, key), s->dim,
+                              s->k, scratch, dst);
 }
 
 /* ---- the encoder and its tables ---- */
@@ -265,6 +248,8 @@ struct push_encoder *push_encoder_new(uint32_t n_shards)
     e->n_shards = n_shards;
     e->tables = memory_alloc(PS_TABLES_MAX * sizeof *e->tables);
     e->sections = memory_alloc(SECTIONS_MAX * sizeof *e->sections);
+    for (uint32_t id = 0; id < CODEC_ID_END; id++)
+        e->codecs[id] = codec_by_id(id);
     init_partition(&e->push, n_shards);
     init_partition(&e->pull, n_shards);
     return e;
@@ -283,8 +268,6 @@ void push_encoder_free(struct push_encoder *e)
     deinit_partition(&e->push);
     deinit_partition(&e->pull);
     free(e->tables);
-    free(e->push_keys.keys);
-    free(e->pull_keys.keys);
     free(e->sections);
     free(e->scratch);
     free(e);
@@ -336,215 +319,150 @@ static struct table_info *table_of(struct push_encoder *e, uint32_t table)
     return &e->tables[table];
 }
 
-static int reserve_keys(struct key_buffer *buffer, uint64_t n_keys)
-{
-    uint64_t *keys;
+/* ---- pushes ---- */
 
-    if (n_keys <= buffer->cap)
-        return 0;
-    keys = memory_try_realloc(buffer->keys, n_keys * sizeof *keys);
-    if (!keys)
+/* The section goes out in full, with the oldest residuals: these fill their memory. */
+static int prepare_flush(struct push_encoder *e, struct push_section *s)
+{
+    struct error_feedback_flush *flush = &s->table->flush;
+
+    if (error_feedback_flush_prepare(flush, &s->table->residual, &s->given))
         return -ENOMEM;
-    buffer->keys = keys;
-    buffer->cap = n_keys;
+    s->is_flushed = true;
+    s->codec = e->codecs[CODEC_FP32];
+    s->given.n_keys = flush->n_keys;
+    s->given.keys = flush->keys;
+    s->given.values = flush->values;
     return 0;
 }
 
-/* The shard's keys of one section, one behind the other. */
-static void gather_keys(const struct key_buffer *buffer, const uint64_t *keys,
-                        struct key_group g)
+/* Of a codec with feedback. */
+static int prepare_residuals(struct push_encoder *e, struct push_section *s)
 {
-    uint32_t i;
+    struct error_feedback *residual = &s->table->residual;
 
-    for (i = 0; i < g.n; i++)
-        buffer->keys[i] = keys[g.indices[i]];
+    e->keeps_residuals = true;
+    if (error_feedback_flush_is_due(residual, s->given.keys, s->given.n_keys))
+        return prepare_flush(e, s);
+    s->residual = residual;
+    return error_feedback_reserve(residual, push_encoder_n_new_rows(residual, s->given.n_keys));
 }
 
-/* Appends the group's keys to `out`, which has space for them, and notes them in the section. */
-static void write_keys(const struct key_buffer *buffer, const uint64_t *keys,
-                       struct key_group g, struct bytes *out, struct section *ret)
+/* The codec of its rows, and its residuals' memory; those of a section that is encoded already are the caller's. */
+static int prepare_section(struct push_encoder *e, const struct ps_push_section *given,
+                           struct push_section *s)
 {
-    uint8_t *dst = out->bytes + out->end;
+    struct table_info *t = table_of(e, given->table);
+    int status = 0;
 
-    gather_keys(buffer, keys, g);
-    ret->n_keys = g.n;
-    ret->keys = dst;
-    ret->key_bytes = key_codec_encode(buffer->keys, g.n, dst);
-    bytes_commit(out, ret->key_bytes);
-}
-
-static struct row_format push_format(struct push_encoder *e, const struct ps_push_section *s)
-{
-    struct table_info *t = table_of(e, s->table);
-    struct row_format f;
-
-    init_row_format(&f, s, t->dim, &t->residual);
-    if (t->is_flushing) /* its values contain the residuals */
-        f.leftover = NULL;
-    return f;
-}
-
-/* Row `at` of the section. */
-static void write_row(struct push_encoder *e, const struct ps_push_section *s,
-                      const struct row_format *f, uint32_t at, uint8_t *dst)
-{
-    if (s->encoded)
-        memcpy(dst, s->encoded + at * f->row_bytes, f->row_bytes);
-    else
-        encode_row(f, s->keys[at], s->values + (size_t)at * f->dim, e->scratch, dst);
-}
-
-static void write_values(struct push_encoder *e, const struct ps_push_section *s,
-                         const struct row_format *f, struct key_group g, struct bytes *out,
-                         struct section *ret)
-{
-    uint8_t *dst = out->bytes + out->end;
-    uint32_t i;
-
-    ret->values = dst;
-    ret->value_bytes = g.n * f->row_bytes;
-    for (i = 0; i < g.n; i++, dst += f->row_bytes)
-        write_row(e, s, f, g.indices[i], dst);
-    bytes_commit(out, ret->value_bytes);
+    assert((uint32_t)given->codec < CODEC_ID_END);
+    assert(!given->encoded || given->op == SECTION_GRADIENT);
+    *s = (struct push_section){ .given = *given, .table = t, .dim = t->dim };
+    s->codec = e->codecs[given->op == SECTION_ASSIGN ? CODEC_FP32 : given->codec];
+    if (s->codec->feedback && !given->encoded)
+        status = prepare_residuals(e, s);
+    else if (t->residual.n_rows && given->op == SECTION_GRADIENT && !given->encoded)
+        s->leftover = &t->residual;
+    s->k = push_encoder_k(s->codec, s->dim, given->topk_fraction);
+    s->row_bytes = s->codec->row_bytes(s->dim, s->k);
+    return status;
 }
 
 /* Memory for one shard's keys and values of all sections. */
-static int reserve_push(struct push_encoder *e, const struct ps_push_section *sections,
-                        uint32_t n, uint32_t shard, struct request *request)
+static int reserve_push(const struct push_encoder *e, uint32_t n, uint32_t shard,
+                        struct request *request)
 {
     size_t n_bytes = 1; /* at least one: the pointers of an empty section are valid, too */
-    uint32_t i;
 
     assert(n <= request->cap_sections);
     request->n_sections = n;
-    for (i = 0; i < n; i++)
-        n_bytes += group_of(&e->push, i, shard).n *
-                   (KEY_CODEC_BYTES_MAX + push_format(e, &sections[i]).row_bytes);
+    for (uint32_t i = 0; i < n; i++)
+        n_bytes +=
+            group_of(&e->push, i, shard).n * (KEY_CODEC_BYTES_MAX + e->sections[i].row_bytes);
     return bytes_reserve(&request->bytes, n_bytes) ? 0 : -ENOMEM;
-}
-
-/* Leaves the section as it is; or in full, with the oldest residuals, if these fill their memory. */
-static int flush_section(struct push_encoder *e, struct ps_push_section *s)
-{
-    struct table_info *t = table_of(e, s->table);
-    const struct codec *codec = codec_by_id(s->codec);
-
-    assert(!s->encoded || s->op == SECTION_GRADIENT);
-    t->is_flushing = s->op == SECTION_GRADIENT && !s->encoded && codec && codec->feedback &&
-                     error_feedback_flush_is_due(&t->residual, s->keys, s->n_keys);
-    if (!t->is_flushing)
-        return 0;
-    if (error_feedback_flush_prepare(&t->flush, &t->residual, s))
-        return -ENOMEM;
-    s->codec = CODEC_FP32;
-    s->n_keys = t->flush.n_keys;
-    s->keys = t->flush.keys;
-    s->values = t->flush.values;
-    return 0;
-}
-
-static int flush_sections(struct push_encoder *e, const struct ps_push_section *sections,
-                          uint32_t n)
-{
-    uint32_t i;
-
-    for (i = 0; i < n; i++) {
-        e->sections[i] = sections[i];
-        if (flush_section(e, &e->sections[i]))
-            return -ENOMEM;
-    }
-    return 0;
-}
-
-static void finish_flush(struct push_encoder *e, uint32_t n)
-{
-    uint32_t i;
-
-    for (i = 0; i < n; i++) {
-        struct table_info *t = table_of(e, e->sections[i].table);
-
-        if (!t->is_flushing)
-            continue;
-        error_feedback_flush_done(&t->flush, &t->residual);
-        e->n_flushed += t->flush.n_keys;
-        t->is_flushing = false;
-    }
 }
 
 /* Everything that can fail. */
 static int prepare_push(struct push_encoder *e, const struct ps_push_section *given, uint32_t n,
                         struct request *const *requests)
 {
-    const struct ps_push_section *sections = e->sections;
     uint64_t n_keys = 0;
-    struct row_format f;
     uint32_t i;
 
-    if (flush_sections(e, given, n))
+    for (i = 0; i < n; i++) {
+        if (prepare_section(e, &given[i], &e->sections[i]))
+            return -ENOMEM;
+        n_keys += e->sections[i].given.n_keys;
+    }
+    if (start_partition(&e->push, n, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
-        n_keys += sections[i].n_keys;
-    if (start_partition(&e->push, n, n_keys) || reserve_keys(&e->push_keys, n_keys))
-        return -ENOMEM;
-    for (i = 0; i < n; i++) {
-        partition_section(&e->push, sections[i].keys, sections[i].n_keys,
-                          table_of(e, sections[i].table)->salt);
-        f = push_format(e, &sections[i]);
-        if (f.residual &&
-            error_feedback_reserve(f.residual,
-                                   push_encoder_n_new_rows(f.residual, sections[i].n_keys)))
-            return -ENOMEM;
-    }
+        partition_section(&e->push, e->sections[i].given.keys, e->sections[i].given.n_keys,
+                          e->sections[i].table->salt);
     for (i = 0; i < e->n_shards; i++)
-        if (reserve_push(e, sections, n, i, requests[i]))
+        if (reserve_push(e, n, i, requests[i]))
             return -ENOMEM;
     return 0;
 }
 
-static void remove_residuals(struct push_encoder *e, const struct ps_push_section *s)
+/* Makes the residuals of the section's keys the newest, in the order of the keys and not of the shards.
+ * Memory for them has been reserved. */
+static void touch_residuals(const struct push_section *s)
 {
-    uint32_t i;
+    for (uint32_t i = 0; i < s->given.n_keys; i++)
+        (void)error_feedback_row(s->residual, s->given.keys[i]);
+}
 
-    for (i = 0; i < s->n_keys; i++)
-        error_feedback_remove(&table_of(e, s->table)->residual, s->keys[i]);
+/* Rows that were assigned, or have gone out in full, owe nothing. */
+static void drop_residuals(struct push_encoder *e, const struct push_section *s)
+{
+    if (s->is_flushed)
+        e->n_flushed += s->given.n_keys;
+    for (uint32_t i = 0; i < s->given.n_keys; i++)
+        error_feedback_remove(&s->table->residual, s->given.keys[i]);
 }
 
 /* One section of one shard's push; `request` has space for it. */
-static void write_push_section(struct push_encoder *e, uint32_t i, uint32_t shard,
-                               const struct row_format *f, struct request *request)
+static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_t shard,
+                               struct request *request)
 {
-    const struct ps_push_section *given = &e->sections[i];
-    struct key_group g = group_of(&e->push, i, shard);
+    const struct push_section *s = &e->sections[i];
+    const struct key_group g = group_of(&e->push, i, shard);
     struct section *out = &request->sections[i];
+    uint8_t *dst;
 
     *out = (struct section){
-        .table_id = given->table, .op = given->op, .codec = f->codec->id, .k = f->k
+        .table_id = s->given.table, .op = s->given.op, .codec = s->codec->id, .k = s->k
     };
-    write_keys(&e->push_keys, given->keys, g, &request->bytes, out);
-    write_values(e, given, f, g, &request->bytes, out);
+    write_keys(g, &request->bytes, out);
+    dst = request->bytes.bytes + request->bytes.end;
+    out->values = dst;
+    out->value_bytes = g.n * s->row_bytes;
+    for (uint32_t row = 0; row < g.n; row++, dst += s->row_bytes)
+        write_row(s, g.indices[row], e->scratch, dst);
+    bytes_commit(&request->bytes, out->value_bytes);
 }
 
 int push_encoder_push(struct push_encoder *e, const struct ps_push_section *given, uint32_t n,
                       struct request *const *requests)
 {
-    const struct ps_push_section *sections = e->sections;
-    struct row_format f;
-    uint32_t i, shard;
-
     assert(n <= SECTIONS_MAX);
     if (prepare_push(e, given, n, requests))
         return -ENOMEM;
-    for (i = 0; i < n; i++) {
-        f = push_format(e, &sections[i]);
-        if (sections[i].op == SECTION_ASSIGN)
-            remove_residuals(e, &sections[i]);
-        touch_residuals(&f, sections[i].keys, sections[i].n_keys);
-        for (shard = 0; shard < e->n_shards; shard++)
-            write_push_section(e, i, shard, &f, requests[shard]);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct push_section *s = &e->sections[i];
+
+        if (s->residual)
+            touch_residuals(s);
+        for (uint32_t shard = 0; shard < e->n_shards; shard++)
+            write_push_section(e, i, shard, requests[shard]);
+        if (s->is_flushed || s->given.op == SECTION_ASSIGN)
+            drop_residuals(e, s);
     }
-    finish_flush(e, n);
     return 0;
 }
+
+/* ---- pulls ---- */
 
 static int prepare_pull(struct push_encoder *e, const struct ps_pull_section *sections,
                         uint32_t n, struct request *const *requests)
@@ -555,7 +473,7 @@ static int prepare_pull(struct push_encoder *e, const struct ps_pull_section *se
 
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (start_partition(&e->pull, n, n_keys) || reserve_keys(&e->pull_keys, n_keys))
+    if (start_partition(&e->pull, n, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
         partition_section(&e->pull, sections[i].keys, sections[i].n_keys,
@@ -589,8 +507,7 @@ int push_encoder_pull(struct push_encoder *e, const struct ps_pull_section *sect
             *out = (struct section){ .table_id = sections[i].table,
                                      .codec = sections[i].codec,
                                      .state = sections[i].sink != NULL };
-            write_keys(&e->pull_keys, sections[i].keys, group_of(&e->pull, i, shard),
-                       &requests[shard]->bytes, out);
+            write_keys(group_of(&e->pull, i, shard), &requests[shard]->bytes, out);
         }
     }
     return 0;
@@ -636,6 +553,13 @@ int push_encoder_pulled(struct push_encoder *e, const struct ps_pull_section *se
     return 0;
 }
 
+/* ---- residuals ---- */
+
+bool push_encoder_keeps_residuals(const struct push_encoder *e)
+{
+    return e->keeps_residuals;
+}
+
 void push_encoder_residuals(const struct push_encoder *e, struct push_encoder_residuals *ret)
 {
     uint32_t i;
@@ -654,6 +578,7 @@ uint32_t push_encoder_n_tables(const struct push_encoder *e)
 
 struct error_feedback *push_encoder_residual(struct push_encoder *e, uint32_t table)
 {
+    e->keeps_residuals = true; /* the caller may fill it */
     return &table_of(e, table)->residual;
 }
 

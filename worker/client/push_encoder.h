@@ -57,6 +57,8 @@ struct push_encoder_residuals {
     uint64_t n_rows, n_bytes, n_flushed;
 };
 
+/* False: no codec with feedback was used, and nobody has asked for a table's residuals to fill them. */
+bool push_encoder_keeps_residuals(const struct push_encoder *e);
 void push_encoder_residuals(const struct push_encoder *e, struct push_encoder_residuals *ret);
 
 /* Tables and their residuals, to save them between runs. Valid as long as the encoder. */

@@ -94,14 +94,12 @@ void request_set_deinit(struct request_set *s)
     free(s->requests);
 }
 
-/* Frees the request if it cannot grow. */
-static struct request *with_sections(struct request *r, uint32_t n_sections)
+/* Space for more sections. Frees the request if it cannot grow. */
+static struct request *grow(struct request *r, uint32_t n_sections)
 {
-    struct request *grown;
+    struct request *grown =
+        memory_try_realloc(r, sizeof *r + n_sections * sizeof r->sections[0]);
 
-    if (n_sections <= r->cap_sections)
-        return r;
-    grown = memory_try_realloc(r, sizeof *r + n_sections * sizeof r->sections[0]);
     if (grown)
         grown->cap_sections = n_sections;
     else
@@ -113,7 +111,10 @@ static struct request *acquire(struct shared_free_list *home, uint32_t n_section
 {
     struct request *r = take_home(home);
 
-    r = r ? with_sections(r, n_sections) : request_new(n_sections);
+    if (!r)
+        r = request_new(n_sections);
+    else if (r->cap_sections < n_sections)
+        r = grow(r, n_sections);
     if (!r)
         return NULL;
     bytes_consume(&r->bytes, bytes_len(&r->bytes));

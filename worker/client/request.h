@@ -11,13 +11,17 @@
 
 #include "common/bytes.h"
 #include "common/free_list.h"
+#include "common/mailbox.h"
 #include "proto/message.h"
 
 struct request {
     struct shared_free_link spare; /* while it is in `home` */
     struct shared_free_list
         *home;            /* borrowed: where request_free() puts it; NULL: it is freed */
-    struct request *next; /* in a request_queue */
+    struct mail mail;     /* of a call's first request: posts them all to the network thread */
+    struct request *next; /* of that call, then in a request_queue */
+    uint64_t epoch;       /* of the client_state: a request of an older one is dropped */
+    uint64_t pull_id;     /* pull */
     uint64_t request_id;  /* of the last time it was sent; 0: never */
     uint64_t seq;         /* push: its number; 0 until request_queue_add() */
     uint64_t clock;

@@ -15,6 +15,7 @@
 
 #include "common/hash.h"
 #include "common/memory.h"
+#include "proto/channel.h"
 #include "worker/client/connector.h"
 #include "worker/client/ps_types.h"
 
@@ -56,12 +57,14 @@ enum phase {
 };
 
 struct shard_link {
-    struct channel_loop *channels;          /* borrowed */
+    struct channel_loop *channels; /* borrowed */
+    struct message_zstd *zstd;     /* borrowed, of requests; NULL: they are not compressed */
     const struct shard_link_events *events; /* borrowed, static */
     void *owner;                            /* borrowed */
     struct shard_link_config config;
     enum phase phase;
     struct connector *connector; /* owned; NULL: no connection */
+    struct channel *channel;     /* borrowed: the connector's, once it is connected */
     uint32_t frame_max_bytes;    /* the shard's limit */
     bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
     uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
@@ -168,6 +171,7 @@ static void disconnect(struct shard_link *l)
 {
     connector_drop(l->connector);
     l->connector = NULL;
+    l->channel = NULL;
     l->beat_id = l->greet_id = 0;
 }
 
@@ -271,7 +275,7 @@ static void send_frame(struct shard_link *l, const char *what, int status, struc
         lose(l, connector_why(status));
         return;
     }
-    (void)connector_send(l->connector, frame); /* if it fails, events.closed follows */
+    (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
     l->events->traffic(l->owner, 0, n_bytes);
 }
 
@@ -284,6 +288,7 @@ static void send_hello(struct shard_link *l)
     struct bytes frame = { 0 };
 
     set_phase(l, PHASE_HANDSHAKE);
+    l->channel = connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
     send_frame(l, "a greeting", message_write_hello(&frame, l->greet_id, &l->config.hello),
@@ -323,11 +328,6 @@ static int reserve_frame(struct shard_link *l, const struct request *p, struct b
     return channel_loop_take(l->channels, head_bytes + bytes_len(&p->bytes), ret);
 }
 
-static struct message_zstd *zstd_of(const struct shard_link *l)
-{
-    return l->config.compress ? &l->channels->zstd : NULL;
-}
-
 /* Nothing happens unless the link is READY. */
 static void send_push(struct shard_link *l, struct request *r)
 {
@@ -341,7 +341,7 @@ static void send_push(struct shard_link *l, struct request *r)
     request_push(r, l->tables.shard_ids, &push);
     status = reserve_frame(l, r, &frame);
     if (!status)
-        status = message_write_push(&frame, r->request_id, &push, zstd_of(l));
+        status = message_write_push(&frame, r->request_id, &push, l->zstd);
     send_frame(l, "a push", status, &frame);
 }
 
@@ -361,7 +361,7 @@ static void send_pull(struct shard_link *l)
                  waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 1, &pull);
     status = reserve_frame(l, r, &frame);
     if (!status)
-        status = message_write_pull(&frame, r->request_id, &pull, zstd_of(l));
+        status = message_write_pull(&frame, r->request_id, &pull, l->zstd);
     send_frame(l, "a pull", status, &frame);
 }
 
@@ -477,7 +477,7 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
     }
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
         l->frame_max_bytes = r.frame_max_bytes;
-        connector_set_frame_max(l->connector, r.frame_max_bytes);
+        l->channel->frame_max_bytes = r.frame_max_bytes;
     }
     if (l->config.joins)
         send_join(l);
@@ -805,6 +805,7 @@ struct shard_link *shard_link_new(struct channel_loop *channels,
     struct shard_link *l = memory_alloc(sizeof *l);
 
     l->channels = channels;
+    l->zstd = config->compress ? &channels->zstd : NULL;
     l->config = *config;
     l->events = events;
     l->owner = owner;

@@ -291,7 +291,7 @@ static void a_failed_push_in_full_changes_no_residual(void **state)
         }
         tear_down(rig);
     }
-    assert_true(k > 4);
+    assert_true(k > 3);
 }
 #endif
 
