@@ -83,6 +83,13 @@ static int keep_small_ready(struct wal_queue *q)
     return q->small ? 0 : -ENOMEM;
 }
 
+/* Of the three only the state is another thread's to change. From FULL it changes before that is reported; to FULL a
+ * moment late is as if the reservation had been made a moment earlier. */
+bool wal_queue_has_reserved(const struct wal_queue *q, size_t n_bytes)
+{
+    return q->next && q->next->cap_bytes >= n_bytes && q->small && q->state != WAL_QUEUE_FULL;
+}
+
 int wal_queue_reserve(struct wal_queue *q, size_t n_bytes)
 {
     struct wal_block *block;
