@@ -11,7 +11,7 @@
 
 struct shard_wal {
     struct shard_wal_config config;
-    struct wal_thread *thread; /* owned */
+    struct wal_thread *thread;  /* owned */
     struct shard_events events; /* the shard's */
     uint64_t last;              /* number of the last event's record */
     enum wal_writer_state reported;

@@ -236,8 +236,6 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held)
 {
     struct bsp_held **at;
 
-    if (!held)
-        return;
     held->rank = worker->rank;
     held->incarnation = worker->incarnation;
     at = &make_queue(s, worker->job)->first;

@@ -61,7 +61,7 @@ int bsp_copy(struct shard *s, const struct worker *worker, const struct push *pu
              const struct push_section *sections, struct bsp_held **ret_held, struct err *err)
     MUST_CHECK;
 
-/* Takes `held` (NULL is fine) into its queue. */
+/* Takes `held` into its queue. */
 void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 
 /* The worker has finished all steps up to `clock`. */

@@ -157,25 +157,20 @@ static void refuse(struct shard *s, struct push_op *op, int status)
     report(s, op->worker, &fault->err, &op->result);
 }
 
-static void count_sections(struct shard *s, const struct push_op *op)
-{
-    for (uint32_t i = 0; i < op->push->n_sections; i++) {
-        const struct section *sent = &op->push->sections[i];
-
-        op->sections[i].in.entry->table.rows_pushed += sent->n_keys;
-        s->counters.rows_pushed += sent->n_keys;
-        s->counters.value_bytes_in[sent->codec] += sent->value_bytes;
-    }
-}
-
 /* Its place in the order of pushes: one version for all that does not wait, one step of each
  * table's count. */
 static void assign_version(struct shard *s, struct push_op *op)
 {
     bool any = false;
 
-    for (uint32_t i = 0; i < op->push->n_sections; i++)
+    for (uint32_t i = 0; i < op->push->n_sections; i++) {
+        const struct section *sent = &op->push->sections[i];
+
+        op->sections[i].in.entry->table.rows_pushed += sent->n_keys;
+        s->counters.rows_pushed += sent->n_keys;
+        s->counters.value_bytes_in[sent->codec] += sent->value_bytes;
         any = any || !op->sections[i].waits;
+    }
     s->version += any;
     if (any)
         row_provenance_note(s, op->worker, op->push);
@@ -220,11 +215,11 @@ static int prepare(struct shard *s, struct push_op *op)
 static void commit(struct shard *s, struct push_op *op)
 {
     use_number(s, op);
-    count_sections(s, op);
     assign_version(s, op);
     if (op != &s->large)
         push_apply_all(s, op);
-    bsp_hold(s, op->worker, op->held);
+    if (op->held)
+        bsp_hold(s, op->worker, op->held);
     shard_log_events_push(s, op->worker, op->push, 0);
     end_step(s, op);
     report(s, op->worker, &op->fault.err, &op->result);
@@ -302,32 +297,37 @@ static int check_tables(struct shard *s, struct push_op *op)
     return status ? status : check_clock(s, op);
 }
 
-/* Gives every section its arrays. Marks are for a large push: nothing comes between the slices of a small one. */
+/* Marks are for a large push: nothing comes between the slices of a small one. */
+static int reserve_marks(struct push_op *op, uint64_t n_keys)
+{
+    uint32_t n_sections = op->push->n_sections;
+    uint8_t *marks = shard_scratch(&op->marks, n_keys / 8 + n_sections, 1);
+
+    if (!marks)
+        return -ENOMEM;
+    memset(marks, 0, n_keys / 8 + n_sections);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        op->sections[i].rows.marks = marks;
+        marks += op->sections[i].rows.n_keys / 8 + 1;
+    }
+    return 0;
+}
+
+/* Gives every section its arrays. */
 static int reserve_rows(struct shard *s, struct push_op *op)
 {
     uint64_t n_keys = 0, *keys;
-    uint32_t n_sections = op->push->n_sections;
-    bool has_marks = op == &s->large;
-    uint8_t *marks = NULL;
 
-    for (uint32_t i = 0; i < n_sections; i++)
+    for (uint32_t i = 0; i < op->push->n_sections; i++)
         n_keys += op->push->sections[i].n_keys;
     keys = shard_scratch(&op->keys, n_keys, sizeof *keys);
-    if (has_marks)
-        marks = shard_scratch(&op->marks, n_keys / 8 + n_sections, 1);
-    if (!keys || (has_marks && !marks))
+    if (!keys)
         return -ENOMEM;
-    if (has_marks)
-        memset(marks, 0, n_keys / 8 + n_sections);
-    for (uint32_t i = 0; i < n_sections; i++) {
-        struct pending_rows *b = &op->sections[i].rows;
-
-        b->keys = keys;
-        b->marks = marks;
-        keys += b->n_keys;
-        marks += has_marks ? b->n_keys / 8 + 1 : 0;
+    for (uint32_t i = 0; i < op->push->n_sections; i++) {
+        op->sections[i].rows.keys = keys;
+        keys += op->sections[i].rows.n_keys;
     }
-    return 0;
+    return op == &s->large ? reserve_marks(op, n_keys) : 0;
 }
 
 /* --- CHECK and APPLY, in chunks --- */
@@ -386,7 +386,8 @@ static void fail(struct shard *s, struct push_op *op, int status)
     trim(op);
 }
 
-/* In slices, others have come in between: is all as it was when it began? */
+/* In slices, others have come in between: is all as it was when it began? Of a push out of the log nothing was
+ * checked before. */
 static int check_unchanged(const struct shard *s, struct push_op *op)
 {
     bool is_repeated;
@@ -400,7 +401,7 @@ static int check_unchanged(const struct shard *s, struct push_op *op)
 
 static void take_effect(struct shard *s, struct push_op *op)
 {
-    int status = check_unchanged(s, op);
+    int status = op == &s->large || s->replay ? check_unchanged(s, op) : 0;
 
     if (!status)
         status = prepare(s, op);
@@ -423,14 +424,6 @@ static void end_rows(struct push_op *op)
             pending_rows_end(&op->sections[i].rows);
     op->phase = PUSH_DONE;
     trim(op);
-}
-
-static void next_phase(struct shard *s, struct push_op *op)
-{
-    if (op->phase == PUSH_CHECK)
-        take_effect(s, op);
-    else
-        end_rows(op);
 }
 
 /* The turn has been checked. */
@@ -461,10 +454,12 @@ static void advance(struct shard *s, struct push_op *op, uint64_t n_bytes)
     while (push_is_running(op) && n_bytes) {
         uint64_t cost = 0;
 
-        if (op->section == op->push->n_sections)
-            next_phase(s, op);
-        else
+        if (op->section < op->push->n_sections)
             cost = work(s, op, n_bytes, &status);
+        else if (op->phase == PUSH_CHECK)
+            take_effect(s, op);
+        else
+            end_rows(op);
         if (status)
             fail(s, op, status);
         n_bytes -= cost < n_bytes ? cost : n_bytes;

@@ -21,8 +21,8 @@ int section_check_count(const struct shard_section *section, struct err *err) MU
 /* Begins to read the section's keys. PS_ECOUNT. */
 int section_check_open(struct shard_section *section, struct err *err) MUST_CHECK;
 
-/* Of a push: codec and count as above; the bytes of values are those of n_keys rows; then opens its
- * keys. PS_ECODEC, PS_ECOUNT, PS_EWIDTH. */
+/* Of a push: its codec; opens its keys, as many as can stand in their bytes; the bytes of values are those of
+ * n_keys rows. PS_ECODEC, PS_ECOUNT, PS_EWIDTH. */
 int section_check_sizes(struct shard_section *section, struct err *err) MUST_CHECK;
 
 /* ret_keys[0 .. n): the next ones, ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,

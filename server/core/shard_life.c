@@ -111,7 +111,7 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
         return err_set(err, -ENOSPC,
                        "table %s: this shard has %u tables, which is the most it can have",
                        spec->name, SHARD_N_TABLES_MAX);
-    status = shard_events_room(s->events, &event);
+    status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
         return err_set(err, status,
                        "table %s: the push log is full, as the disk is slower than the pushes",

@@ -68,11 +68,11 @@ struct wal_queue {
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
     uint64_t next_number;
-    uint64_t kept_last; /* the last record that was not dropped */
-    bool gap_next;      /* the next record has lost ones before it */
+    uint64_t kept_last;                 /* the last record that was not dropped */
+    bool gap_next;                      /* the next record has lost ones before it */
     _Atomic enum wal_queue_state state; /* written under the lock, if there is one */
-    uint64_t n_dropped;             /* so far */
-    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has mended; 0: none */
+    uint64_t n_dropped;                 /* so far */
+    uint64_t lost_first, lost_last;     /* of the gaps that no checkpoint has mended; 0: none */
     struct wal_progress progress;
 };
 

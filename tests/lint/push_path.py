@@ -121,7 +121,7 @@ class Profile:
     def times(self, file, name, first, last):
         """How often that function ran."""
         n = 0
-        for line in range(first, last + 1):
+        for line in range(first + 1, last + 1):  # the first one's instructions pass arguments, also where nothing follows
             for inside, times in self.ran.get((file, line), {}).items():
                 n = max(n, self.calls.get(inside, times) if inside == (file, name) else times)
         return n
