@@ -97,39 +97,24 @@ void frame_put_sum(uint8_t dst[static FRAME_SUM_BYTES], const struct frame_crc *
     memcpy(dst, &s->crc, FRAME_SUM_BYTES);
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static int check_sum_behind(struct frame_crc *s, const struct frame_header *header,
-                            const uint8_t *src, size_t n_bytes)
-{
-    size_t head_end = FRAME_HEADER_BYTES + (size_t)header->head_bytes;
-    size_t body_end = head_end + header->body_bytes;
-
-    if (n_bytes < head_end)
-        return 0;
-    if (s->n_bytes < head_end) { /* lengths that are wrong are not waited for */
-        frame_crc_extend(s, src, head_end);
-        if (s->crc != header->crc)
-            return PS_ECORRUPT;
-    }
-    frame_crc_extend(s, src, smaller(n_bytes, body_end));
-    if (n_bytes < body_end + FRAME_SUM_BYTES)
-        return 0;
-    return memcmp(src + body_end, &s->crc, FRAME_SUM_BYTES) == 0 ? 0 : PS_ECORRUPT;
-}
-
 int frame_crc_check(struct frame_crc *s, const struct frame_header *header, const uint8_t *src,
                     size_t n_bytes)
 {
-    size_t whole_bytes = frame_bytes(header);
+    const bool sum_behind = header->flags & FRAME_SUM_BEHIND;
+    size_t head_end = FRAME_HEADER_BYTES + (size_t)header->head_bytes;
+    size_t body_end = head_end + header->body_bytes;
 
-    if (header->flags & FRAME_SUM_BEHIND)
-        return check_sum_behind(s, header, src, n_bytes);
-    frame_crc_extend(s, src, smaller(n_bytes, whole_bytes));
-    return n_bytes < whole_bytes || s->crc == header->crc ? 0 : PS_ECORRUPT;
+    if (sum_behind && s->n_bytes < head_end && n_bytes >= head_end) {
+        frame_crc_extend(s, src, head_end);
+        if (s->crc != header->crc) /* lengths that are wrong are not waited for */
+            return PS_ECORRUPT;
+    }
+    frame_crc_extend(s, src, n_bytes < body_end ? n_bytes : body_end);
+    if (n_bytes < frame_bytes(header))
+        return 0;
+    if (sum_behind)
+        return memcmp(src + body_end, &s->crc, FRAME_SUM_BYTES) == 0 ? 0 : PS_ECORRUPT;
+    return s->crc == header->crc ? 0 : PS_ECORRUPT;
 }
 
 int frame_verify(const uint8_t *src, const struct frame_header *header)

@@ -92,7 +92,8 @@ static void tick(struct shard *s, struct worker *worker, const struct push *push
     if (push->clock + 1 > worker->clock)
         worker->clock = push->clock + 1;
     s->counters.ticks++;
-    bsp_tick(s, worker, push->clock);
+    if (s->queues)
+        bsp_tick(s, worker, push->clock);
 }
 
 /* The end of its step, and what that completes. */
@@ -101,7 +102,8 @@ static void end_step(struct shard *s, struct push_op *op)
     uint64_t n_refused = s->counters.rows_refused;
 
     tick(s, op->worker, op->push);
-    (void)bsp_release(s);
+    if (s->queues)
+        (void)bsp_release(s);
     op->result.rows_refused += s->counters.rows_refused - n_refused;
 }
 
@@ -198,8 +200,9 @@ static int prepare(struct shard *s, struct push_op *op)
     int status;
 
     op->fault.entry = NULL;
+    op->held = NULL;
     status = reserve_event(s, op, 0);
-    if (!status)
+    if (!status && bsp_holds_job(s, op->worker->job))
         status = bsp_copy(s, op->worker, op->push, op->sections, &op->held, &op->fault.err);
     if (status)
         return status;
@@ -233,7 +236,7 @@ static bool is_large(const struct shard *s, const struct push *push)
         const struct shard_entry *entry = shard_entry_at(s, push->sections[i].table_id);
 
         if (entry)
-            n_bytes += (uint64_t)push->sections[i].n_keys * shard_row_cost(entry);
+            n_bytes += (uint64_t)push->sections[i].n_keys * entry->row_cost;
     }
     return n_bytes > SHARD_SLICE_BYTES;
 }
@@ -261,7 +264,7 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
                        entry->table.spec.name);
     entry->mark = s->mark;
-    return section_check_sizes(&section->in, &fault->err);
+    return section_check_sizes(s, &section->in, &fault->err);
 }
 
 /* Asked again before it takes effect: the worker may have been moved up meanwhile. */
@@ -354,7 +357,7 @@ static int check_chunk(struct shard *s, struct push_op *op, struct push_section 
 static uint64_t work(struct shard *s, struct push_op *op, uint64_t n_bytes, int *ret_status)
 {
     struct push_section *section = &op->sections[op->section];
-    uint32_t cost = shard_row_cost(section->in.entry), chunk = shard_chunk(section->in.entry);
+    uint32_t cost = section->in.entry->row_cost, chunk = section->in.entry->chunk_rows;
     uint32_t n_left = section->rows.n_keys - section->rows.n_done;
     uint64_t n = op->phase == PUSH_CHECK || n_bytes / cost < chunk ? chunk : n_bytes / cost;
 
@@ -446,7 +449,7 @@ static void begin(struct shard *s, struct push_op *op, struct worker *worker,
         fail(s, op, status);
 }
 
-/* Goes on for about n_bytes of rows (shard_row_cost()), or until it is done. */
+/* Goes on for about n_bytes of rows (row_cost), or until it is done. */
 static void advance(struct shard *s, struct push_op *op, uint64_t n_bytes)
 {
     int status = 0;

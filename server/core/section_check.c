@@ -16,11 +16,11 @@ int section_check_table(const struct shard *s, const struct section *sent,
     return 0;
 }
 
-int section_check_codec(struct shard_section *section, struct err *err)
+int section_check_codec(const struct shard *s, struct shard_section *section, struct err *err)
 {
     const struct section *sent = section->sent;
     const struct table_spec *spec = &section->entry->table.spec;
-    const struct codec *codec = codec_by_id((uint32_t)sent->codec);
+    const struct codec *codec = sent->codec < CODEC_ID_END ? s->codecs[sent->codec] : NULL;
 
     if (!codec)
         return err_set(err, PS_ECODEC, "table %s: no codec has number %u", spec->name,
@@ -66,11 +66,11 @@ int section_check_open(struct shard_section *section, struct err *err)
     return status ? refuse_keys(section, status, err) : 0;
 }
 
-int section_check_sizes(struct shard_section *section, struct err *err)
+int section_check_sizes(const struct shard *s, struct shard_section *section, struct err *err)
 {
     const struct section *sent = section->sent;
     const struct table_spec *spec = &section->entry->table.spec;
-    int status = section_check_codec(section, err);
+    int status = section_check_codec(s, section, err);
 
     if (!status)
         status = section_check_open(section, err);

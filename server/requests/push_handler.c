@@ -154,9 +154,10 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
     status = channel_loop_take(a->connection->channel.channels, 1, &out);
     if (!status)
         status = message_write_push_reply(&out, a->request_id, &reply);
-    if (!status)
+    if (status)
+        bytes_deinit(&out);
+    else
         status = reply_queue_send(p->context->replies, a->connection, &out, &timing);
-    bytes_deinit(&out); /* empty, if it was sent */
     if (a->holds)
         connection_release(a->connection);
     a->holds = false;
