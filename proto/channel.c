@@ -29,33 +29,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_header *ret_header)
-{
-    size_t len = bytes_len(&in->buf);
-    int status;
-
-    in->next_bytes = 0;
-    if (len && !frame_magic_fits(bytes_front(&in->buf), len))
-        return PS_EPROTO;
-    if (len < FRAME_HEADER_BYTES)
-        return 0;
-    status = frame_decode(bytes_front(&in->buf), max_bytes, ret_header);
-    if (!status)
-        in->next_bytes = frame_bytes(ret_header);
-    return status;
-}
-
-bool channel_in_is_whole(const struct channel_in *in)
-{
-    return in->next_bytes && bytes_len(&in->buf) >= in->next_bytes;
-}
-
-int channel_in_check(struct channel_in *in, const struct frame_header *header)
-{
-    return frame_crc_check(&in->crc, header, bytes_front(&in->buf), in->next_bytes);
-}
-
-void channel_in_drop(struct channel_in *in)
+/* The whole frame at the front is done with. */
+static void drop_frame(struct channel_in *in)
 {
     uint32_t n_bytes = (uint32_t)in->next_bytes;
 
@@ -68,7 +43,7 @@ void channel_in_drop(struct channel_in *in)
     in->crc = (struct frame_crc){ 0 };
 }
 
-void channel_in_clear(struct channel_in *in)
+static void clear_in(struct channel_in *in)
 {
     channel_loop_give(in->channels, &in->buf);
     in->next_bytes = 0;
@@ -111,15 +86,6 @@ static int fit(struct channel_in *in)
     return move(in, want);
 }
 
-int channel_in_recycle(struct channel_in *in, const struct frame_header *header)
-{
-    int status = 0;
-
-    if (in->next_bytes) /* while it is warm */
-        status = frame_crc_check(&in->crc, header, bytes_front(&in->buf), bytes_len(&in->buf));
-    return status ? status : fit(in);
-}
-
 /* Between frames. How much is asked for is a guess: where large frames follow each other, the
  * length of one, so that the next begins where the next read begins. */
 static int room_for_next(struct channel_in *in, size_t *ret_bytes)
@@ -145,7 +111,8 @@ static int room_for_rest(struct channel_in *in, size_t *ret_bytes)
     return status;
 }
 
-int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes)
+/* Where the next bytes go. -ENOMEM. */
+static int find_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes)
 {
     size_t n_bytes;
     int status =
@@ -156,11 +123,6 @@ int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes
     *ret_room = in->buf.bytes + in->buf.end;
     *ret_bytes = n_bytes;
     return 0;
-}
-
-void channel_in_commit(struct channel_in *in, size_t n_bytes)
-{
-    bytes_commit(&in->buf, n_bytes);
 }
 
 /* ---- sending ---- */
@@ -233,7 +195,8 @@ static bool join(struct channel_out_batch *batch, const struct bytes *frame)
     return true;
 }
 
-bool channel_out_add(struct channel_out *o, struct bytes *frame)
+/* Takes the frame. True: the batch is full, write it. */
+static bool add_frame(struct channel_out *o, struct bytes *frame)
 {
     struct channel_out_batch *batch = o->batch ? o->batch : make_batch(o);
 
@@ -267,7 +230,8 @@ static int write_rest(struct channel_out *o, struct channel_out_batch *batch, uv
     return status;
 }
 
-int channel_out_flush(struct channel_out *o)
+/* On failure the frames are gone. */
+static int write_batch(struct channel_out *o)
 {
     struct channel_out_batch *batch = o->batch;
     uv_buf_t bytes[CHANNEL_OUT_FRAMES];
@@ -290,7 +254,8 @@ int channel_out_flush(struct channel_out *o)
     return n < 0 ? n : 0;
 }
 
-int channel_out_wait(struct channel_out *o, struct bytes *frame)
+/* Takes a whole frame while another leaves in parts. -ENOMEM: it is still the caller's. */
+static int add_waiting(struct channel_out *o, struct bytes *frame)
 {
     size_t cap = o->parts.cap ? 2 * o->parts.cap : WAITING_MIN;
     struct bytes *frames = o->parts.frames;
@@ -319,34 +284,39 @@ static void drop_waiting(struct channel_out *o, size_t from)
     memset(&o->parts, 0, sizeof o->parts);
 }
 
-int channel_out_end_parts(struct channel_out *o)
+/* The last part has been added: what has waited goes behind it. As write_batch(). */
+static int end_parts(struct channel_out *o)
 {
     int status = 0;
     size_t i;
 
     for (i = 0; i < o->parts.n_frames && !status; i++)
-        if (channel_out_add(o, &o->parts.frames[i]))
-            status = channel_out_flush(o);
+        if (add_frame(o, &o->parts.frames[i]))
+            status = write_batch(o);
     drop_waiting(o, i);
-    return status ? status : channel_out_flush(o);
+    return status ? status : write_batch(o);
 }
 
-size_t channel_out_leaving_bytes(const struct channel_out *o)
+size_t channel_leaving_bytes(const struct channel *c)
 {
+    const struct channel_out *o = &c->out;
+
     return uv_stream_get_write_queue_size(o->stream) + (o->batch ? o->batch->n_bytes : 0);
 }
 
-size_t channel_out_bytes(const struct channel_out *o)
+size_t channel_unsent_bytes(const struct channel *c)
 {
-    return channel_out_leaving_bytes(o) + o->parts.n_bytes;
+    return channel_leaving_bytes(c) + c->out.parts.n_bytes;
 }
 
-bool channel_out_is_fresh(const struct channel_out *o)
+/* Has something been sent of which the peer may not know yet? */
+static bool is_fresh(const struct channel_out *o)
 {
     return o->n_writes || (o->wrote_turn && o->channels->turn - o->wrote_turn <= 1);
 }
 
-void channel_out_drop(struct channel_out *o)
+/* Drops what has not been handed to libuv. */
+static void drop_out(struct channel_out *o)
 {
     if (o->batch)
         free_batch(o->channels, o->batch);
@@ -385,7 +355,7 @@ static void on_closed(uv_handle_t *handle)
 
     if (--c->n_handles_open)
         return;
-    channel_out_drop(&c->out);
+    drop_out(&c->out);
     c->events->closed(c->owner, c->why);
     channel_loop_give(channels, &in); /* a held frame was good until now */
 }
@@ -442,7 +412,7 @@ static void end(struct channel *c, int why)
     c->state = CHANNEL_CLOSING;
     c->why = why;
     channel_loop_leave_line(c->channels, &c->waiter);
-    if (channel_out_flush(&c->out) == 0 && channel_out_is_fresh(&c->out))
+    if (write_batch(&c->out) == 0 && is_fresh(&c->out))
         linger(c);
     else
         finish(c);
@@ -495,15 +465,15 @@ static bool waits(const struct channel *c)
 /* Hands the frame at the front, which is whole, to the owner. */
 static int deliver_one(struct channel *c, const struct frame_header *header)
 {
-    const uint8_t *head = bytes_front(&c->in.buf) + FRAME_HEADER_BYTES;
-    int status = channel_in_check(&c->in, header);
+    const uint8_t *frame = bytes_front(&c->in.buf), *head = frame + FRAME_HEADER_BYTES;
+    int status = frame_crc_check(&c->in.crc, header, frame, c->in.next_bytes);
 
     if (status)
         return status;
     status = c->events->frame(c->owner, header, head, head + header->head_bytes);
     use_turn(c, c->in.next_bytes + FRAME_TURN_BYTES);
     if (!c->held)
-        channel_in_drop(&c->in);
+        drop_frame(&c->in);
     return status;
 }
 
@@ -525,14 +495,19 @@ static void show(struct channel *c, const struct frame_header *header)
  * at the front, if it has come. */
 static void recycle(struct channel *c, const struct frame_header *header)
 {
-    int status;
+    struct channel_in *in = &c->in;
+    int status = 0;
 
     if (c->held)
         return;
-    if (c->state == CHANNEL_CLOSING || !bytes_len(&c->in.buf)) {
-        channel_in_clear(&c->in);
+    if (c->state == CHANNEL_CLOSING || !bytes_len(&in->buf)) {
+        clear_in(in);
     } else if (c->state == CHANNEL_OPEN && !waits(c)) {
-        status = channel_in_recycle(&c->in, header);
+        if (in->next_bytes) /* while it is warm */
+            status =
+                frame_crc_check(&in->crc, header, bytes_front(&in->buf), bytes_len(&in->buf));
+        if (!status)
+            status = fit(in);
         if (status)
             end(c, status);
         else
@@ -540,22 +515,23 @@ static void recycle(struct channel *c, const struct frame_header *header)
     }
 }
 
-static void flush(struct channel *c)
-{
-    int status = channel_out_flush(&c->out);
-
-    if (status)
-        end_broken(c, status);
-}
-
-/* Looks for a frame at the front. That what is there instead is an HTTP answer is for the owner to tell. */
+/* Looks for a frame at the front. *ret_header is set if its header is there. Refuses a wrong one as soon as the bytes
+ * that tell have come; that they are an HTTP answer is for the owner to tell. */
 static int look(struct channel *c, struct frame_header *ret_header)
 {
     const size_t len = bytes_len(&c->in.buf);
-    int status = channel_in_look(&c->in, c->frame_max_bytes, ret_header);
+    int status;
 
-    c->hears_http =
-        status == PS_EPROTO && memcmp(bytes_front(&c->in.buf), "HTTP", len < 4 ? len : 4) == 0;
+    c->in.next_bytes = 0;
+    if (len && !frame_magic_fits(bytes_front(&c->in.buf), len)) {
+        c->hears_http = memcmp(bytes_front(&c->in.buf), "HTTP", smaller(len, 4)) == 0;
+        return PS_EPROTO;
+    }
+    if (len < FRAME_HEADER_BYTES)
+        return 0;
+    status = frame_decode(bytes_front(&c->in.buf), c->frame_max_bytes, ret_header);
+    if (!status)
+        c->in.next_bytes = frame_bytes(ret_header);
     return status;
 }
 
@@ -568,7 +544,7 @@ static void deliver(struct channel *c)
     c->delivering = true;
     while (c->state == CHANNEL_OPEN && !c->held) {
         status = look(c, &header);
-        if (!status && !channel_in_is_whole(&c->in))
+        if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
         if (!status && turn_is_over(c)) {
             c->n_turns_ended++;
@@ -581,7 +557,9 @@ static void deliver(struct channel *c)
             end(c, status);
     }
     c->delivering = false;
-    flush(c);
+    status = write_batch(&c->out);
+    if (status)
+        end_broken(c, status);
     recycle(c, &header);
 }
 
@@ -598,7 +576,7 @@ static void go_on(struct channel *c)
     if (bytes_len(&c->in.buf))
         channel_loop_line_up(c->channels, &c->waiter, on_turn);
     else
-        channel_in_clear(&c->in);
+        clear_in(&c->in);
     if (!c->stopped)
         return;
     c->stopped = false;
@@ -621,7 +599,7 @@ void channel_release(struct channel *c)
     c->held = false;
     if (c->delivering)
         return;
-    channel_in_drop(&c->in);
+    drop_frame(&c->in);
     if (c->state == CHANNEL_OPEN)
         go_on(c);
 }
@@ -650,7 +628,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     *ret_room = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
         *ret_room = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
-    } else if (!c->declined && channel_in_room(&c->in, &bytes, &n_bytes) == 0) {
+    } else if (!c->declined && find_room(&c->in, &bytes, &n_bytes) == 0) {
         *ret_room = (uv_buf_t){ (char *)bytes, n_bytes };
     }
 }
@@ -694,7 +672,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
     c->bytes_in += (uint64_t)n_bytes;
     if (c->state == CHANNEL_CLOSING)
         return; /* dropped */
-    channel_in_commit(&c->in, (size_t)n_bytes);
+    bytes_commit(&c->in.buf, (size_t)n_bytes);
     deliver(c);
     if (!channel_mid_frame(c))
         return;
@@ -728,7 +706,7 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
 
 static void drain(struct channel *c)
 {
-    if (c->state != CHANNEL_CONGESTED || channel_out_bytes(&c->out) >= LOW_WATER_BYTES)
+    if (c->state != CHANNEL_CONGESTED || channel_unsent_bytes(c) >= LOW_WATER_BYTES)
         return;
     c->state = CHANNEL_OPEN;
     if (!c->held)
@@ -748,23 +726,13 @@ static void on_written(struct channel_out *out, int status)
         c->events->written(c->owner);
 }
 
-size_t channel_unsent_bytes(const struct channel *c)
-{
-    return channel_out_bytes(&c->out);
-}
-
-size_t channel_leaving_bytes(const struct channel *c)
-{
-    return channel_out_leaving_bytes(&c->out);
-}
-
 /* After something was to be written. */
 static int sent(struct channel *c, int status)
 {
     if (status)
         end_broken(c, status);
     else if (c->state == CHANNEL_OPEN && !c->reads_always &&
-             channel_out_bytes(&c->out) > HIGH_WATER_BYTES)
+             channel_unsent_bytes(c) > HIGH_WATER_BYTES)
         c->state = CHANNEL_CONGESTED;
     return status;
 }
@@ -791,10 +759,10 @@ int channel_send(struct channel *c, struct bytes *frame)
     if (status)
         return status;
     if (c->out.parts.under_way) {
-        status = channel_out_wait(&c->out, frame);
+        status = add_waiting(&c->out, frame);
         channel_loop_give(c->channels, frame);
-    } else if (channel_out_add(&c->out, frame) || !c->delivering) {
-        status = channel_out_flush(&c->out);
+    } else if (add_frame(&c->out, frame) || !c->delivering) {
+        status = write_batch(&c->out);
     }
     return sent(c, status);
 }
@@ -806,8 +774,8 @@ int channel_send_part(struct channel *c, struct bytes *part)
     if (status)
         return status;
     c->out.parts.under_way = true;
-    (void)channel_out_add(&c->out, part);
-    return sent(c, channel_out_flush(&c->out));
+    (void)add_frame(&c->out, part);
+    return sent(c, write_batch(&c->out));
 }
 
 int channel_send_last_part(struct channel *c, struct bytes *part)
@@ -816,8 +784,8 @@ int channel_send_last_part(struct channel *c, struct bytes *part)
 
     if (status)
         return status;
-    (void)channel_out_add(&c->out, part);
-    status = sent(c, channel_out_end_parts(&c->out));
+    (void)add_frame(&c->out, part);
+    status = sent(c, end_parts(&c->out));
     if (!status)
         drain(c);
     return status;

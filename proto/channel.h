@@ -34,14 +34,13 @@
 #include "proto/channel_loop.h"
 #include "proto/frame.h"
 
-/* ---- receiving; exported for its tests ---- */
+/* ---- receiving ---- */
 
 /*
  * The way in of a channel: received bytes, and the frames that they make.
  *
- *     channel_in_room -> (read) -> channel_in_commit -> channel_in_look: whole?
- *         -> channel_in_check -> (delivered) -> channel_in_drop -> look again
- *         -> no more that is whole: channel_in_recycle
+ *     find_room -> (read) -> look: whole? -> its sums -> (delivered) -> drop_frame -> look again
+ *         -> no more that is whole: recycle
  *
  * A frame is read to where it is delivered from: many small ones with one read, a large one into
  * a buffer of its size. Only the beginning of an unfinished frame moves: a large one's to a buffer
@@ -59,40 +58,13 @@ struct channel_in {
     uint32_t most_bytes;           /* the largest so far */
 };
 
-/* Where the next bytes go. -ENOMEM. */
-int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes) MUST_CHECK;
-
-/* The first n_bytes of that room now hold data. */
-void channel_in_commit(struct channel_in *in, size_t n_bytes);
-
-/* Looks for a frame at the front. *ret_header is set if its header is there. Refuses a wrong one,
- * as frame_decode() does, as soon as the bytes that tell have come. */
-int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_header *ret_header)
-    MUST_CHECK;
-
-/* Is all there of the frame that was looked at? */
-bool channel_in_is_whole(const struct channel_in *in);
-
-/* PS_ECORRUPT unless the sums of the whole frame are right. */
-int channel_in_check(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
-
-/* The whole frame at the front is done with. */
-void channel_in_drop(struct channel_in *in);
-
-/* All that is left is the beginning of a frame, looked at (`header`: if that has come): it moves to
- * where the rest has room, too, if it must. -ENOMEM; PS_ECORRUPT if a sum that has come is wrong. */
-int channel_in_recycle(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
-
-/* Drops everything. */
-void channel_in_clear(struct channel_in *in);
-
 /* ---- sending ---- */
 
 /*
  * The way out of a channel: frames that wait to be handed to libuv, many in one system call.
  *
- *     channel_out_add ... -> channel_out_flush -> all written at once
- *                                              -> libuv has the rest -> written()
+ *     add_frame ... -> write_batch -> all written at once
+ *                                  -> libuv has the rest -> written()
  *
  * A small frame is copied behind the one before it where there is room, so that a run of
  * acknowledgements travels in one buffer. Every buffer goes to the hub once it is written.
@@ -100,8 +72,8 @@ void channel_in_clear(struct channel_in *in);
  * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
  * the last part:
  *
- *     parts.under_way -> channel_out_add, channel_out_flush ... -> channel_out_end_parts
- *                        channel_out_wait ...
+ *     parts.under_way -> add_frame, write_batch ... -> end_parts
+ *                        add_waiting ...
  */
 #define CHANNEL_OUT_FRAMES 16u
 #define CHANNEL_OUT_BYTES (256u << 10) /* more than that is not kept waiting */
@@ -119,30 +91,6 @@ struct channel_out {
     } parts;
     void (*written)(struct channel_out *o, int status); /* after each of the n_writes */
 };
-
-/* Takes the frame. True: the batch is full, flush it. */
-bool channel_out_add(struct channel_out *o, struct bytes *frame);
-
-/* Writes what waits. On failure the frames are gone. */
-int channel_out_flush(struct channel_out *o);
-
-/* Takes a whole frame while another leaves in parts. -ENOMEM: it is still the caller's. */
-int channel_out_wait(struct channel_out *o, struct bytes *frame) MUST_CHECK;
-
-/* The last part has been added: what has waited goes behind it. As channel_out_flush(). */
-int channel_out_end_parts(struct channel_out *o);
-
-/* Bytes that are here or with libuv, without those that wait for the end of a frame in parts. */
-size_t channel_out_leaving_bytes(const struct channel_out *o);
-
-/* Bytes that are here or with libuv. */
-size_t channel_out_bytes(const struct channel_out *o);
-
-/* Has something been sent of which the peer may not know yet? */
-bool channel_out_is_fresh(const struct channel_out *o);
-
-/* Drops what has not been handed to libuv. */
-void channel_out_drop(struct channel_out *o);
 
 /* ---- the channel ---- */
 

@@ -82,7 +82,7 @@ struct channel_loop {
     struct channel_pool pool;
     struct message_zstd zstd; /* for their owners' messages */
     struct channel_loop_spare
-        *spare; /* channel_out's, of malloc: owned; the newest of n_pooled */
+        *spare; /* the channels' batches, of malloc: owned; the newest of n_pooled */
     uint32_t n_pooled;
     struct channel_loop_waiter *first, *last; /* borrowed: the line */
     size_t n_waiting;

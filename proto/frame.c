@@ -9,20 +9,7 @@
 
 static const uint8_t magic[4] = { 'P', 'S', 'D', '1' };
 
-static void put_le(uint8_t *dst, uint64_t value, int n_bytes)
-{
-    for (int i = 0; i < n_bytes; i++)
-        dst[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *src, int n_bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < n_bytes; i++)
-        value |= (uint64_t)src[i] << (8 * i);
-    return value;
-}
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian");
 
 const char *frame_type_name(unsigned type)
 {
@@ -37,42 +24,30 @@ const char *frame_type_name(unsigned type)
     }
 }
 
-static uint32_t crc_of(const uint8_t *header, const uint8_t *head, size_t head_bytes,
-                       const uint8_t *body, size_t body_bytes)
-{
-    uint32_t crc = crc32c_extend(0, header, CRC_AT);
-
-    if (head_bytes)
-        crc = crc32c_extend(crc, head, head_bytes);
-    if (body_bytes)
-        crc = crc32c_extend(crc, body, body_bytes);
-    return crc;
-}
-
 void frame_open(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header)
 {
     memcpy(dst, magic, sizeof magic);
     dst[4] = (uint8_t)header->type;
     dst[5] = header->flags;
-    put_le(dst + 6, header->head_bytes, 2);
-    put_le(dst + 8, header->body_bytes, 4);
-    put_le(dst + 12, header->request_id, 8);
-    put_le(dst + CRC_AT, 0, 4);
+    memcpy(dst + 6, &header->head_bytes, 2);
+    memcpy(dst + 8, &header->body_bytes, 4);
+    memcpy(dst + 12, &header->request_id, 8);
+    memset(dst + CRC_AT, 0, 4);
 }
 
 void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc)
 {
-    put_le(dst + CRC_AT, crc, 4);
+    memcpy(dst + CRC_AT, &crc, 4);
 }
 
-void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
-                  const uint8_t *head, const uint8_t *body)
+void frame_encode(uint8_t *frame, const struct frame_header *header)
 {
-    bool sum_behind = header->flags & FRAME_SUM_BEHIND;
+    size_t body_bytes = header->flags & FRAME_SUM_BEHIND ? 0 : header->body_bytes;
+    struct frame_crc crc = { 0 };
 
-    frame_open(dst, header);
-    frame_close(
-        dst, crc_of(dst, head, header->head_bytes, body, sum_behind ? 0 : header->body_bytes));
+    frame_open(frame, header);
+    frame_crc_extend(&crc, frame, FRAME_HEADER_BYTES + header->head_bytes + body_bytes);
+    frame_close(frame, crc.crc);
 }
 
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes)
@@ -83,24 +58,20 @@ bool frame_magic_fits(const uint8_t *src, size_t n_bytes)
 int frame_decode(const uint8_t src[static FRAME_HEADER_BYTES], uint32_t max_bytes,
                  struct frame_header *ret_header)
 {
-    unsigned type = src[4];
-    uint8_t flags = src[5];
-    uint64_t head_bytes = get_le(src + 6, 2), body_bytes = get_le(src + 8, 4);
+    struct frame_header header = { .type = (enum frame_type)src[4], .flags = src[5] };
 
+    memcpy(&header.head_bytes, src + 6, 2);
+    memcpy(&header.body_bytes, src + 8, 4);
+    memcpy(&header.request_id, src + 12, 8);
+    memcpy(&header.crc, src + CRC_AT, 4);
     if (!frame_magic_fits(src, sizeof magic))
         return PS_EPROTO;
-    if (type < FRAME_HELLO || type >= FRAME_TYPE_END || (flags & ~FRAME_FLAGS_KNOWN))
+    if (header.type < FRAME_HELLO || header.type >= FRAME_TYPE_END ||
+        (header.flags & ~FRAME_FLAGS_KNOWN))
         return PS_EPROTO;
-    if (head_bytes + body_bytes > max_bytes)
+    if ((uint64_t)header.head_bytes + header.body_bytes > max_bytes)
         return PS_ETOOBIG;
-    *ret_header = (struct frame_header){
-        .type = (enum frame_type)type,
-        .flags = flags,
-        .head_bytes = (uint16_t)head_bytes,
-        .body_bytes = (uint32_t)body_bytes,
-        .request_id = get_le(src + 12, 8),
-        .crc = (uint32_t)get_le(src + CRC_AT, 4),
-    };
+    *ret_header = header;
     return 0;
 }
 
@@ -123,42 +94,27 @@ void frame_crc_follow(struct frame_crc *s, const uint8_t *body, size_t n_bytes)
 
 void frame_put_sum(uint8_t dst[static FRAME_SUM_BYTES], const struct frame_crc *s)
 {
-    put_le(dst, s->crc, FRAME_SUM_BYTES);
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static int check_sum_behind(struct frame_crc *s, const struct frame_header *header,
-                            const uint8_t *src, size_t n_bytes)
-{
-    size_t head_end = FRAME_HEADER_BYTES + (size_t)header->head_bytes;
-    size_t body_end = head_end + header->body_bytes;
-
-    if (n_bytes < head_end)
-        return 0;
-    if (s->n_bytes < head_end) { /* lengths that are wrong are not waited for */
-        frame_crc_extend(s, src, head_end);
-        if (s->crc != header->crc)
-            return PS_ECORRUPT;
-    }
-    frame_crc_extend(s, src, smaller(n_bytes, body_end));
-    if (n_bytes < body_end + FRAME_SUM_BYTES)
-        return 0;
-    return get_le(src + body_end, FRAME_SUM_BYTES) == s->crc ? 0 : PS_ECORRUPT;
+    memcpy(dst, &s->crc, FRAME_SUM_BYTES);
 }
 
 int frame_crc_check(struct frame_crc *s, const struct frame_header *header, const uint8_t *src,
                     size_t n_bytes)
 {
-    size_t whole_bytes = frame_bytes(header);
+    const bool sum_behind = header->flags & FRAME_SUM_BEHIND;
+    size_t head_end = FRAME_HEADER_BYTES + (size_t)header->head_bytes;
+    size_t body_end = head_end + header->body_bytes;
 
-    if (header->flags & FRAME_SUM_BEHIND)
-        return check_sum_behind(s, header, src, n_bytes);
-    frame_crc_extend(s, src, smaller(n_bytes, whole_bytes));
-    return n_bytes < whole_bytes || s->crc == header->crc ? 0 : PS_ECORRUPT;
+    if (sum_behind && s->n_bytes < head_end && n_bytes >= head_end) {
+        frame_crc_extend(s, src, head_end);
+        if (s->crc != header->crc) /* lengths that are wrong are not waited for */
+            return PS_ECORRUPT;
+    }
+    frame_crc_extend(s, src, n_bytes < body_end ? n_bytes : body_end);
+    if (n_bytes < frame_bytes(header))
+        return 0;
+    if (sum_behind)
+        return memcmp(src + body_end, &s->crc, FRAME_SUM_BYTES) == 0 ? 0 : PS_ECORRUPT;
+    return s->crc == header->crc ? 0 : PS_ECORRUPT;
 }
 
 int frame_verify(const uint8_t *src, const struct frame_header *header)

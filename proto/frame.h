@@ -74,10 +74,9 @@ struct frame_header {
 /* Static storage; "unknown" for what is no type. */
 const char *frame_type_name(unsigned type);
 
-/* Writes the header, its crc included; head and body are what follows it on the wire (either
- * may be NULL when empty, and the body with FRAME_SUM_BEHIND). header->crc is ignored. */
-void frame_encode(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header,
-                  const uint8_t *head, const uint8_t *body);
+/* Writes the header, its crc included, before the head and the body, which are there (the body not with
+ * FRAME_SUM_BEHIND). header->crc is ignored. */
+void frame_encode(uint8_t *frame, const struct frame_header *header);
 
 /* The same around a body that is still being written: all of the header but its crc, so that the
  * crc can be taken piece by piece (frame_crc_extend()), and then the crc. */

@@ -73,7 +73,7 @@ void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *
             header->flags |= FRAME_ZSTD;
         header->body_bytes = (uint32_t)body_bytes;
     }
-    frame_encode(head - FRAME_HEADER_BYTES, header, head, body);
+    frame_encode(head - FRAME_HEADER_BYTES, header);
     bytes_commit(out, FRAME_HEADER_BYTES + header->head_bytes + body_bytes);
 }
 

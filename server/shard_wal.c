@@ -8,26 +8,27 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "server/recovery/recorder.h"
 
 struct shard_wal {
     struct shard_wal_config config;
-    struct wal_thread *thread; /* owned */
-    struct recorder recorder;
+    struct wal_thread *thread;  /* owned */
+    struct shard_events events; /* the shard's */
+    uint64_t last;              /* number of the last event's record */
     enum wal_writer_state reported;
     int reported_truncate; /* status of the last truncation */
     bool reported_gap;     /* of records that no checkpoint holds */
 };
 
-/* --- the recorder's sink --- */
+/* --- the shard's events, as records --- */
 
-static int on_reserve(void *owner, size_t n_bytes)
+static int on_reserve(void *owner, const struct shard_event *event)
 {
+    const struct wal_record record = { .event = *event };
     struct shard_wal *l = owner;
     int status;
 
     enter_shard();
-    status = wal_thread_reserve(l->thread, n_bytes);
+    status = wal_thread_reserve(l->thread, wal_record_bytes(&record));
     /* As the reservation saw it: the writer may have made space since, and its news, which end the
      * waiting, are still to come. */
     if (status == -EAGAIN)
@@ -35,15 +36,14 @@ static int on_reserve(void *owner, size_t n_bytes)
     return status;
 }
 
-static uint64_t on_append(void *owner, const struct wal_record *record)
+static void on_event(void *owner, const struct shard_event *event)
 {
+    const struct wal_record record = { .unix_ms = clock_unix_ms(), .event = *event };
     struct shard_wal *l = owner;
-    uint64_t number;
 
     enter_shard();
-    number = wal_thread_append(l->thread, record, clock_mono_ms());
-    reply_queue_note(l->config.replies, number);
-    return number;
+    l->last = wal_thread_append(l->thread, &record, clock_mono_ms());
+    reply_queue_note(l->config.replies, l->last);
 }
 
 /* --- news of the writer --- */
@@ -101,12 +101,6 @@ static void on_news(void *owner)
 
 /* --- for the shard's thread --- */
 
-static uint64_t unix_ms(void *owner)
-{
-    (void)owner;
-    return clock_unix_ms();
-}
-
 int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *end,
                    struct shard_wal **ret, struct err *err)
 {
@@ -116,9 +110,6 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
                                         .mailbox = config->mailbox,
                                         .on_news = on_news,
                                         .owner = l };
-    struct recorder_config recorder = { .sink = { l, on_reserve, on_append },
-                                        .last = end->last,
-                                        .unix_ms = unix_ms };
     int status = wal_thread_start(&thread, end, &l->thread, err);
 
     if (status) {
@@ -130,15 +121,16 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
     /* Unless replies wait for the disk, replies of all that is appended may be sent. */
     reply_queue_release(config->replies,
                         config->writer->durability == WAL_FSYNC ? end->last : UINT64_MAX);
-    recorder_init(&l->recorder, &recorder);
-    shard_set_events(config->shard, &l->recorder.events);
+    l->last = end->last;
+    l->events = (struct shard_events){ l, on_reserve, on_event };
+    shard_set_events(config->shard, &l->events);
     *ret = l;
     return 0;
 }
 
 uint64_t shard_wal_last(const struct shard_wal *l)
 {
-    return recorder_last(&l->recorder);
+    return l->last;
 }
 
 void shard_wal_sync(struct shard_wal *l, uint64_t number)

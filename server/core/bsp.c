@@ -97,12 +97,6 @@ static int check_room(const struct shard *s, const struct worker *worker,
     return check_bytes(s, worker, push, n_bytes, err);
 }
 
-/* Does any table wait for clocks, when this job pushes to it? */
-static bool job_is_held(const struct shard *s, const struct job *job)
-{
-    return job->mode == TABLE_SPEC_MODE_BSP || s->n_bsp_tables > 0;
-}
-
 static uint8_t *copy_section(struct section *dst, const struct section *src, uint8_t *bytes)
 {
     *dst = *src;
@@ -203,9 +197,8 @@ int bsp_copy(struct shard *s, const struct worker *worker, const struct push *pu
     uint32_t n_sections = 0;
     int status;
 
-    *ret_held = NULL;
     /* A late push is one of tables that do not wait. */
-    if (!job_is_held(s, worker->job) || push->clock < worker->clock)
+    if (push->clock < worker->clock)
         return 0;
     for (uint32_t i = 0; i < push->n_sections; i++) {
         if (!sections[i].waits)
@@ -236,8 +229,6 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held)
 {
     struct bsp_held **at;
 
-    if (!held)
-        return;
     held->rank = worker->rank;
     held->incarnation = worker->incarnation;
     at = &make_queue(s, worker->job)->first;
@@ -525,7 +516,7 @@ static void apply_batch(struct shard *s, struct pending_rows *b, struct contribu
 {
     const struct optimizer_step step = optimizer_step_at(b->entry->optim, &b->entry->table.spec,
                                                          clock, ++b->entry->table.n_pushes);
-    uint32_t chunk = shard_chunk(b->entry);
+    uint32_t chunk = b->entry->chunk_rows;
 
     change_first(s, b, chunk);
     while (b->n_done < b->n_keys) {

@@ -54,14 +54,20 @@ struct bsp_queue {
 #define BSP_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
 #define BSP_POOL_BYTES (UINT64_C(64) << 20)
 
-/* A copy of the sections that wait; NULL when this job's pushes are not held. -ENOMEM (with a
- * sentence when the push is to come again once the others have caught up); PS_EBUDGET,
- * PS_ETOOBIG with a sentence. */
+/* Does any table wait for clocks, when this job pushes to it? Then its pushes are held. */
+static inline bool bsp_holds_job(const struct shard *s, const struct job *job)
+{
+    return job->mode == TABLE_SPEC_MODE_BSP || s->n_bsp_tables > 0;
+}
+
+/* Of a push of such a job: *ret_held becomes a copy of the sections that wait; a late push is left
+ * alone. -ENOMEM (with a sentence when the push is to come again once the others have caught up);
+ * PS_EBUDGET, PS_ETOOBIG with a sentence. */
 int bsp_copy(struct shard *s, const struct worker *worker, const struct push *push,
              const struct push_section *sections, struct bsp_held **ret_held, struct err *err)
     MUST_CHECK;
 
-/* Takes `held` (NULL is fine) into its queue. */
+/* Takes `held` into its queue. */
 void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 
 /* The worker has finished all steps up to `clock`. */

@@ -27,7 +27,8 @@ void expire_note_push(struct shard_entry *entry, uint64_t run, uint64_t clock, u
     if (v->idle.n_marks && clock <= r->clock)
         return;
     /* All pushes before this one came while the table's clock stood where it stands. */
-    version_age_note(&v->idle, v->clock, version - 1);
+    if (v->idle.span)
+        version_age_note(&v->idle, v->clock, version - 1);
     if (clock > r->clock && v->clock < UINT64_MAX / 2) {
         v->clock += clock - r->clock;
         r->clock = clock;

@@ -507,7 +507,7 @@ static int admit(struct membership *r, struct membership_entry *entry,
 
     if (entry && join_is_fenced(entry, join, alive))
         return fenced(&entry->job, join, err);
-    status = shard_events_room(r->events, &event);
+    status = shard_events_reserve(r->events, &event);
     if (status == -EAGAIN)
         return err_set(err, status,
                        "job %s: the push log is full, as the disk is slower than the pushes: "

@@ -39,7 +39,7 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
         struct shard_section section;
 
         if ((status = section_check_table(s, sent, &section, err)) != 0 ||
-            (status = section_check_codec(&section, err)) != 0 ||
+            (status = section_check_codec(s, &section, err)) != 0 ||
             (status = section_check_count(&section, err)) != 0)
             return status;
         head_bytes = sent->state ? section_state_bytes(sent->n_keys) : 0;
@@ -175,7 +175,7 @@ static int open_section(const struct shard *s, struct shard_pull_op *run, struct
     if (run->is_open)
         return 0;
     if ((status = section_check_table(s, sent, section, err)) != 0 ||
-        (status = section_check_codec(section, err)) != 0)
+        (status = section_check_codec(s, section, err)) != 0)
         return status;
     run->is_open = true;
     run->copies = is_sent_as_stored(section->entry->table.spec.storage, section->codec->id);
@@ -198,7 +198,7 @@ static void copy_known(struct shard_pull_op *run, struct chunk *ret)
 static int fetch(struct shard *s, struct shard_pull_op *run, struct chunk *ret, struct err *err)
 {
     const struct shard_entry *entry = run->section.entry;
-    uint32_t n = shard_chunk(entry), n_left = run->section.keys.n_left;
+    uint32_t n = entry->chunk_rows, n_left = run->section.keys.n_left;
     uint64_t wrong_key;
     int status;
 
@@ -300,7 +300,7 @@ static void emit_state(struct shard_pull_op *run, const struct chunk *c)
 static int read_section(struct shard *s, struct shard_pull_op *run, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint32_t cost = shard_row_cost(run->section.entry);
+    const uint32_t cost = run->section.entry->row_cost;
     struct chunk chunks[2];
     uint32_t at = 0;
     int status = fetch(s, run, &chunks[0], err);
@@ -442,7 +442,7 @@ bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
         const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
 
         if (entry)
-            n_bytes += (uint64_t)pull->sections[i].n_keys * shard_row_cost(entry);
+            n_bytes += (uint64_t)pull->sections[i].n_keys * entry->row_cost;
     }
     return n_bytes > SHARD_SLICE_BYTES;
 }
@@ -454,7 +454,7 @@ size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull)
 
     for (uint32_t i = 0; i < pull->n_sections; i++) {
         const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
-        uint64_t cost = (uint64_t)shard_chunk(entry) * shard_row_cost(entry);
+        uint64_t cost = (uint64_t)entry->chunk_rows * entry->row_cost;
 
         if (cost > cost_max)
             cost_max = cost;
@@ -464,8 +464,7 @@ size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull)
         const struct shard_entry *entry = shard_entry_at(s, section->table_id);
         size_t row_bytes =
             codec_by_id((uint32_t)section->codec)->row_bytes(entry->table.spec.dim, section->k);
-        uint64_t most =
-            ((SHARD_SLICE_BYTES + cost_max) / shard_row_cost(entry) + 1) * row_bytes;
+        uint64_t most = ((SHARD_SLICE_BYTES + cost_max) / entry->row_cost + 1) * row_bytes;
 
         if (most > n_bytes)
             n_bytes = most;

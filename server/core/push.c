@@ -92,7 +92,8 @@ static void tick(struct shard *s, struct worker *worker, const struct push *push
     if (push->clock + 1 > worker->clock)
         worker->clock = push->clock + 1;
     s->counters.ticks++;
-    bsp_tick(s, worker, push->clock);
+    if (s->queues)
+        bsp_tick(s, worker, push->clock);
 }
 
 /* The end of its step, and what that completes. */
@@ -101,7 +102,8 @@ static void end_step(struct shard *s, struct push_op *op)
     uint64_t n_refused = s->counters.rows_refused;
 
     tick(s, op->worker, op->push);
-    (void)bsp_release(s);
+    if (s->queues)
+        (void)bsp_release(s);
     op->result.rows_refused += s->counters.rows_refused - n_refused;
 }
 
@@ -157,25 +159,20 @@ static void refuse(struct shard *s, struct push_op *op, int status)
     report(s, op->worker, &fault->err, &op->result);
 }
 
-static void count_sections(struct shard *s, const struct push_op *op)
-{
-    for (uint32_t i = 0; i < op->push->n_sections; i++) {
-        const struct section *sent = &op->push->sections[i];
-
-        op->sections[i].in.entry->table.rows_pushed += sent->n_keys;
-        s->counters.rows_pushed += sent->n_keys;
-        s->counters.value_bytes_in[sent->codec] += sent->value_bytes;
-    }
-}
-
 /* Its place in the order of pushes: one version for all that does not wait, one step of each
  * table's count. */
 static void assign_version(struct shard *s, struct push_op *op)
 {
     bool any = false;
 
-    for (uint32_t i = 0; i < op->push->n_sections; i++)
+    for (uint32_t i = 0; i < op->push->n_sections; i++) {
+        const struct section *sent = &op->push->sections[i];
+
+        op->sections[i].in.entry->table.rows_pushed += sent->n_keys;
+        s->counters.rows_pushed += sent->n_keys;
+        s->counters.value_bytes_in[sent->codec] += sent->value_bytes;
         any = any || !op->sections[i].waits;
+    }
     s->version += any;
     if (any)
         row_provenance_note(s, op->worker, op->push);
@@ -203,8 +200,9 @@ static int prepare(struct shard *s, struct push_op *op)
     int status;
 
     op->fault.entry = NULL;
+    op->held = NULL;
     status = reserve_event(s, op, 0);
-    if (!status)
+    if (!status && bsp_holds_job(s, op->worker->job))
         status = bsp_copy(s, op->worker, op->push, op->sections, &op->held, &op->fault.err);
     if (status)
         return status;
@@ -220,11 +218,11 @@ static int prepare(struct shard *s, struct push_op *op)
 static void commit(struct shard *s, struct push_op *op)
 {
     use_number(s, op);
-    count_sections(s, op);
     assign_version(s, op);
     if (op != &s->large)
         push_apply_all(s, op);
-    bsp_hold(s, op->worker, op->held);
+    if (op->held)
+        bsp_hold(s, op->worker, op->held);
     shard_log_events_push(s, op->worker, op->push, 0);
     end_step(s, op);
     report(s, op->worker, &op->fault.err, &op->result);
@@ -238,7 +236,7 @@ static bool is_large(const struct shard *s, const struct push *push)
         const struct shard_entry *entry = shard_entry_at(s, push->sections[i].table_id);
 
         if (entry)
-            n_bytes += (uint64_t)push->sections[i].n_keys * shard_row_cost(entry);
+            n_bytes += (uint64_t)push->sections[i].n_keys * entry->row_cost;
     }
     return n_bytes > SHARD_SLICE_BYTES;
 }
@@ -266,7 +264,7 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
                        entry->table.spec.name);
     entry->mark = s->mark;
-    return section_check_sizes(&section->in, &fault->err);
+    return section_check_sizes(s, &section->in, &fault->err);
 }
 
 /* Asked again before it takes effect: the worker may have been moved up meanwhile. */
@@ -302,32 +300,37 @@ static int check_tables(struct shard *s, struct push_op *op)
     return status ? status : check_clock(s, op);
 }
 
-/* Gives every section its arrays. Marks are for a large push: nothing comes between the slices of a small one. */
+/* Marks are for a large push: nothing comes between the slices of a small one. */
+static int reserve_marks(struct push_op *op, uint64_t n_keys)
+{
+    uint32_t n_sections = op->push->n_sections;
+    uint8_t *marks = shard_scratch(&op->marks, n_keys / 8 + n_sections, 1);
+
+    if (!marks)
+        return -ENOMEM;
+    memset(marks, 0, n_keys / 8 + n_sections);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        op->sections[i].rows.marks = marks;
+        marks += op->sections[i].rows.n_keys / 8 + 1;
+    }
+    return 0;
+}
+
+/* Gives every section its arrays. */
 static int reserve_rows(struct shard *s, struct push_op *op)
 {
     uint64_t n_keys = 0, *keys;
-    uint32_t n_sections = op->push->n_sections;
-    bool has_marks = op == &s->large;
-    uint8_t *marks = NULL;
 
-    for (uint32_t i = 0; i < n_sections; i++)
+    for (uint32_t i = 0; i < op->push->n_sections; i++)
         n_keys += op->push->sections[i].n_keys;
     keys = shard_scratch(&op->keys, n_keys, sizeof *keys);
-    if (has_marks)
-        marks = shard_scratch(&op->marks, n_keys / 8 + n_sections, 1);
-    if (!keys || (has_marks && !marks))
+    if (!keys)
         return -ENOMEM;
-    if (has_marks)
-        memset(marks, 0, n_keys / 8 + n_sections);
-    for (uint32_t i = 0; i < n_sections; i++) {
-        struct pending_rows *b = &op->sections[i].rows;
-
-        b->keys = keys;
-        b->marks = marks;
-        keys += b->n_keys;
-        marks += has_marks ? b->n_keys / 8 + 1 : 0;
+    for (uint32_t i = 0; i < op->push->n_sections; i++) {
+        op->sections[i].rows.keys = keys;
+        keys += op->sections[i].rows.n_keys;
     }
-    return 0;
+    return op == &s->large ? reserve_marks(op, n_keys) : 0;
 }
 
 /* --- CHECK and APPLY, in chunks --- */
@@ -354,7 +357,7 @@ static int check_chunk(struct shard *s, struct push_op *op, struct push_section 
 static uint64_t work(struct shard *s, struct push_op *op, uint64_t n_bytes, int *ret_status)
 {
     struct push_section *section = &op->sections[op->section];
-    uint32_t cost = shard_row_cost(section->in.entry), chunk = shard_chunk(section->in.entry);
+    uint32_t cost = section->in.entry->row_cost, chunk = section->in.entry->chunk_rows;
     uint32_t n_left = section->rows.n_keys - section->rows.n_done;
     uint64_t n = op->phase == PUSH_CHECK || n_bytes / cost < chunk ? chunk : n_bytes / cost;
 
@@ -386,7 +389,8 @@ static void fail(struct shard *s, struct push_op *op, int status)
     trim(op);
 }
 
-/* In slices, others have come in between: is all as it was when it began? */
+/* In slices, others have come in between: is all as it was when it began? Of a push out of the log nothing was
+ * checked before. */
 static int check_unchanged(const struct shard *s, struct push_op *op)
 {
     bool is_repeated;
@@ -400,7 +404,7 @@ static int check_unchanged(const struct shard *s, struct push_op *op)
 
 static void take_effect(struct shard *s, struct push_op *op)
 {
-    int status = check_unchanged(s, op);
+    int status = op == &s->large || s->replay ? check_unchanged(s, op) : 0;
 
     if (!status)
         status = prepare(s, op);
@@ -425,14 +429,6 @@ static void end_rows(struct push_op *op)
     trim(op);
 }
 
-static void next_phase(struct shard *s, struct push_op *op)
-{
-    if (op->phase == PUSH_CHECK)
-        take_effect(s, op);
-    else
-        end_rows(op);
-}
-
 /* The turn has been checked. */
 static void begin(struct shard *s, struct push_op *op, struct worker *worker,
                   const struct push *push)
@@ -453,7 +449,7 @@ static void begin(struct shard *s, struct push_op *op, struct worker *worker,
         fail(s, op, status);
 }
 
-/* Goes on for about n_bytes of rows (shard_row_cost()), or until it is done. */
+/* Goes on for about n_bytes of rows (row_cost), or until it is done. */
 static void advance(struct shard *s, struct push_op *op, uint64_t n_bytes)
 {
     int status = 0;
@@ -461,10 +457,12 @@ static void advance(struct shard *s, struct push_op *op, uint64_t n_bytes)
     while (push_is_running(op) && n_bytes) {
         uint64_t cost = 0;
 
-        if (op->section == op->push->n_sections)
-            next_phase(s, op);
-        else
+        if (op->section < op->push->n_sections)
             cost = work(s, op, n_bytes, &status);
+        else if (op->phase == PUSH_CHECK)
+            take_effect(s, op);
+        else
+            end_rows(op);
         if (status)
             fail(s, op, status);
         n_bytes -= cost < n_bytes ? cost : n_bytes;

@@ -196,11 +196,11 @@ void push_apply_rows(struct shard *s, struct push_op *op, struct push_section *s
                      uint32_t n)
 {
     struct pending_rows *b = &section->rows;
-    uint32_t at = b->n_done, end = at + n, size = shard_chunk(b->entry);
+    uint32_t at = b->n_done, end = at + n, size = b->entry->chunk_rows;
     uint32_t n_chunks = n / size + (n % size != 0);
     struct chunk chunks[3];
 
-    for (uint32_t i = at; op != &s->large && i < end; i += size)
+    for (uint32_t i = at; s->large.phase == PUSH_APPLY && op != &s->large && i < end; i += size)
         push_apply_first(s, b->entry, b->keys + i, end - i < size ? end - i : size);
     /* In step k chunk k asks for its lines, the one before for its rows, and the one before that,
      * for which memory has had all that time, changes. */

@@ -312,14 +312,21 @@ static struct row *replay_row(struct shard *s, struct shard_entry *entry, uint64
 void row_admission_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                         uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows)
 {
+    bool any_absent = false;
+
     if (s->replay) {
         for (uint32_t i = 0; i < n; i++)
             rows[i] = replay_row(s, entry, version, keys[i], rows[i]);
         return;
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (!rows[i])
-            rows[i] = admit_row(s, entry, op, version, keys[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        if (rows[i])
+            continue;
+        rows[i] = admit_row(s, entry, op, version, keys[i]);
+        any_absent = true;
+    }
+    if (!any_absent)
+        return;
     shard_log_events_rows(s);
     shard_log_events_left(s, entry, version, keys, n, rows);
 }

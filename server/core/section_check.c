@@ -16,11 +16,11 @@ int section_check_table(const struct shard *s, const struct section *sent,
     return 0;
 }
 
-int section_check_codec(struct shard_section *section, struct err *err)
+int section_check_codec(const struct shard *s, struct shard_section *section, struct err *err)
 {
     const struct section *sent = section->sent;
     const struct table_spec *spec = &section->entry->table.spec;
-    const struct codec *codec = codec_by_id((uint32_t)sent->codec);
+    const struct codec *codec = sent->codec < CODEC_ID_END ? s->codecs[sent->codec] : NULL;
 
     if (!codec)
         return err_set(err, PS_ECODEC, "table %s: no codec has number %u", spec->name,
@@ -50,20 +50,6 @@ int section_check_count(const struct shard_section *section, struct err *err)
     return 0;
 }
 
-static int check_width(const struct shard_section *section, struct err *err)
-{
-    const struct section *sent = section->sent;
-    const struct table_spec *spec = &section->entry->table.spec;
-
-    if (sent->value_bytes != (uint64_t)sent->n_keys * section->row_bytes)
-        return err_set(err, PS_EWIDTH,
-                       "table %s: %zu bytes of values for %" PRIu32
-                       " rows of %zu bytes (dim %" PRIu32 ", %s)",
-                       spec->name, sent->value_bytes, sent->n_keys, section->row_bytes,
-                       spec->dim, section->codec->name);
-    return 0;
-}
-
 static int refuse_keys(const struct shard_section *section, int status, struct err *err)
 {
     return err_set(err, status, "table %s: %s (%" PRIu32 " keys in %zu bytes)",
@@ -80,15 +66,23 @@ int section_check_open(struct shard_section *section, struct err *err)
     return status ? refuse_keys(section, status, err) : 0;
 }
 
-int section_check_sizes(struct shard_section *section, struct err *err)
+int section_check_sizes(const struct shard *s, struct shard_section *section, struct err *err)
 {
-    int status = section_check_codec(section, err);
+    const struct section *sent = section->sent;
+    const struct table_spec *spec = &section->entry->table.spec;
+    int status = section_check_codec(s, section, err);
 
     if (!status)
-        status = section_check_count(section, err);
-    if (!status)
-        status = check_width(section, err);
-    return status ? status : section_check_open(section, err);
+        status = section_check_open(section, err);
+    if (status)
+        return status;
+    if (sent->value_bytes != (uint64_t)sent->n_keys * section->row_bytes)
+        return err_set(err, PS_EWIDTH,
+                       "table %s: %zu bytes of values for %" PRIu32
+                       " rows of %zu bytes (dim %" PRIu32 ", %s)",
+                       spec->name, sent->value_bytes, sent->n_keys, section->row_bytes,
+                       spec->dim, section->codec->name);
+    return 0;
 }
 
 static int check_blocks(const struct shard_entry *entry, const uint64_t *keys, uint32_t n_keys,

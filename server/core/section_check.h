@@ -13,7 +13,8 @@ int section_check_table(const struct shard *s, const struct section *sent,
                         struct shard_section *ret, struct err *err) MUST_CHECK;
 
 /* Sets codec and row_bytes. PS_ECODEC: unknown codec, k out of range, or state in another codec than fp32. */
-int section_check_codec(struct shard_section *section, struct err *err) MUST_CHECK;
+int section_check_codec(const struct shard *s, struct shard_section *section, struct err *err)
+    MUST_CHECK;
 
 /* Can as many keys stand in the section's bytes as it says? Before memory for them is reserved. PS_ECOUNT. */
 int section_check_count(const struct shard_section *section, struct err *err) MUST_CHECK;
@@ -21,9 +22,10 @@ int section_check_count(const struct shard_section *section, struct err *err) MU
 /* Begins to read the section's keys. PS_ECOUNT. */
 int section_check_open(struct shard_section *section, struct err *err) MUST_CHECK;
 
-/* Of a push: codec and count as above; the bytes of values are those of n_keys rows; then opens its
- * keys. PS_ECODEC, PS_ECOUNT, PS_EWIDTH. */
-int section_check_sizes(struct shard_section *section, struct err *err) MUST_CHECK;
+/* Of a push: its codec; opens its keys, as many as can stand in their bytes; the bytes of values are those of
+ * n_keys rows. PS_ECODEC, PS_ECOUNT, PS_EWIDTH. */
+int section_check_sizes(const struct shard *s, struct shard_section *section, struct err *err)
+    MUST_CHECK;
 
 /* ret_keys[0 .. n): the next ones, ascending, and all of them this shard's. PS_ECOUNT, PS_EORDER,
  * PS_ESHARD; *ret_key is then the first wrong key where one is known. */

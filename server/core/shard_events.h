@@ -125,18 +125,11 @@ struct shard_events {
     void (*record)(void *owner, const struct shard_event *event);
 };
 
-/* events NULL: nothing is reserved or recorded. */
+/* 0, -EAGAIN or -ENOMEM. events NULL: nothing is reserved or recorded. */
 MUST_CHECK static inline int shard_events_reserve(const struct shard_events *events,
                                                   const struct shard_event *event)
 {
-    return events ? events->reserve(events->owner, event) : 0;
-}
-
-/* The same for who asks: 0, -EAGAIN or -ENOMEM. */
-MUST_CHECK static inline int shard_events_room(const struct shard_events *events,
-                                               const struct shard_event *event)
-{
-    int status = shard_events_reserve(events, event);
+    int status = events ? events->reserve(events->owner, event) : 0;
 
     return status == 0 || status == -EAGAIN ? status : -ENOMEM;
 }

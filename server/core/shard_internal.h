@@ -71,7 +71,11 @@ struct shard_entry {
     uint64_t salt;                 /* for placement_shard() */
     uint64_t key_end;              /* dense: number of blocks; sparse: 0, any key */
     uint64_t mark;                 /* s->mark of the last push that named it */
-    struct memory_budget budget;   /* of its rows, index and sketch; parent: the shard's */
+    uint32_t
+        row_cost; /* of a row, in bytes of a slice: its own, or as many as its key is worth */
+    uint32_t
+        chunk_rows; /* worked on together: they stay in the cache from one step to the next */
+    struct memory_budget budget; /* of its rows, index and sketch; parent: the shard's */
     struct shard_turnover turnover;
     struct pending_rows *changing; /* by pushes that have taken effect; borrowed */
     struct bytes
@@ -156,6 +160,7 @@ struct shard_base {
 
 struct shard {
     struct shard_config config;
+    const struct codec *codecs[CODEC_ID_END];       /* static: the builds for this processor */
     struct membership *membership;                  /* owned */
     struct shard_entry *tables[SHARD_N_TABLES_MAX]; /* owned, by id */
     uint32_t n_tables;
@@ -211,22 +216,6 @@ static inline bool pending_rows_mark_is_set(const struct pending_rows *b, uint32
 static inline void pending_rows_mark_set(struct pending_rows *b, uint32_t i)
 {
     b->marks[i / 8] = (uint8_t)(b->marks[i / 8] | 1u << i % 8);
-}
-
-/* What a row costs of a slice, SHARD_SLICE_BYTES: its bytes, or as many as its key is worth. */
-static inline uint32_t shard_row_cost(const struct shard_entry *entry)
-{
-    uint32_t n_bytes = (uint32_t)sizeof(struct row) + entry->table.payload_bytes;
-
-    return n_bytes > SHARD_KEY_COST ? n_bytes : SHARD_KEY_COST;
-}
-
-/* Rows that are worked on together: they stay in the cache from one step to the next. */
-static inline uint32_t shard_chunk(const struct shard_entry *entry)
-{
-    uint32_t n = SHARD_SLICE_BYTES / 16 / shard_row_cost(entry);
-
-    return n < 1 ? 1 : n < SHARD_CHUNK_MAX ? n : SHARD_CHUNK_MAX;
 }
 
 static inline struct shard_entry *shard_entry_at(const struct shard *s, uint32_t id)

@@ -23,6 +23,8 @@ static void init(struct shard *s, const struct shard_config *config)
     s->gradient = memory_alloc(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = memory_alloc(TABLE_SPEC_DIM_MAX * sizeof *s->values);
     s->pushes = memory_alloc(ROW_PROVENANCE_PUSHES * sizeof *s->pushes);
+    for (uint32_t id = 0; id < CODEC_ID_END; id++)
+        s->codecs[id] = codec_by_id(id);
 }
 
 static void deinit(struct shard *s) ON_SHARD
@@ -80,6 +82,15 @@ static uint32_t find_table(const struct shard *s, const char *name)
     return id;
 }
 
+static void set_costs(struct shard_entry *entry)
+{
+    uint32_t cost = (uint32_t)sizeof(struct row) + entry->table.payload_bytes, n;
+
+    entry->row_cost = cost > SHARD_KEY_COST ? cost : SHARD_KEY_COST;
+    n = SHARD_SLICE_BYTES / 16 / entry->row_cost;
+    entry->chunk_rows = n < 1 ? 1 : n < SHARD_CHUNK_MAX ? n : SHARD_CHUNK_MAX;
+}
+
 static struct shard_entry *new_entry(struct shard *s, const struct table_spec *spec)
 {
     const struct optimizer *optim = optimizer_find(spec->optim);
@@ -95,6 +106,7 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
     entry->optim = optim;
     entry->salt = table_spec_salt(spec);
     entry->key_end = spec->kind == TABLE_SPEC_DENSE ? table_spec_n_blocks(spec) : 0;
+    set_costs(entry);
     row_admission_init(s, entry);
     return entry;
 }
@@ -111,7 +123,7 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
         return err_set(err, -ENOSPC,
                        "table %s: this shard has %u tables, which is the most it can have",
                        spec->name, SHARD_N_TABLES_MAX);
-    status = shard_events_room(s->events, &event);
+    status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
         return err_set(err, status,
                        "table %s: the push log is full, as the disk is slower than the pushes",

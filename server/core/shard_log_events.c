@@ -17,22 +17,16 @@ static struct shard_event push_event(const struct shard *s, const struct worker 
 int shard_log_events_reserve(const struct shard *s, const struct worker *worker,
                              const struct push *push, int status)
 {
-    struct shard_event event;
+    struct shard_event event = push_event(s, worker, push, status);
 
-    if (!s->events)
-        return 0;
-    event = push_event(s, worker, push, status);
-    return shard_events_room(s->events, &event);
+    return shard_events_reserve(s->events, &event);
 }
 
 void shard_log_events_push(struct shard *s, const struct worker *worker,
                            const struct push *push, int status)
 {
-    struct shard_event event;
+    struct shard_event event = push_event(s, worker, push, status);
 
-    if (!s->events)
-        return;
-    event = push_event(s, worker, push, status);
     shard_events_record(s->events, &event);
 }
 

@@ -187,7 +187,7 @@ static int check_section(struct shard *s, const struct section *sent)
     int status = section_check_table(s, &rest, &section, &err);
 
     if (!status)
-        status = section_check_sizes(&section, &err);
+        status = section_check_sizes(s, &section, &err);
     while (!status && section.keys.n_left) {
         uint32_t n =
             section.keys.n_left < SHARD_CHUNK_MAX ? section.keys.n_left : SHARD_CHUNK_MAX;

@@ -56,7 +56,7 @@ uint64_t sync_point_met(const struct shard *s, const struct job *job, uint64_t c
 
 static int wait_for_others(const struct job *job, uint64_t clock, uint64_t met, struct err *err)
 {
-    uint64_t least = met ? job_min_clock(job) : 0;
+    uint64_t least = job_min_clock(job);
     uint32_t rank = 0;
 
     if (least >= met)
@@ -74,6 +74,8 @@ int sync_point_arrive(const struct shard *s, struct worker *worker, uint64_t clo
 {
     uint64_t met = sync_point_met(s, worker->job, clock);
 
+    if (!met)
+        return 0;
     if (worker->clock < met) {
         worker->is_behind = false; /* all before this push are judged */
         (void)membership_advance_clock(worker, met);

@@ -23,14 +23,13 @@ static void recycle_unpacked(struct connection *c)
     c->unpacked = (struct bytes){ 0 };
 }
 
-static void read_body(struct connection *c, const uint8_t *body, struct request *r)
+/* Decompresses r->body. */
+static void unpack(struct connection *c, struct request *r)
 {
-    if (r->header->flags & FRAME_ZSTD) {
-        c->unpacked = c->set->unpacked;
-        c->set->unpacked = (struct bytes){ 0 };
-    }
+    c->unpacked = c->set->unpacked;
+    c->set->unpacked = (struct bytes){ 0 };
     r->body_status =
-        message_body(&c->channel.channels->zstd, r->header, body,
+        message_body(&c->channel.channels->zstd, r->header, r->body,
                      c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
 }
 
@@ -41,15 +40,18 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     struct request r = { .connection = c,
                          .header = header,
                          .head = head,
+                         .body = body,
+                         .body_bytes = header->body_bytes,
                          .prechecked_bytes = c->prechecked_bytes,
                          .start_ns = uv_hrtime() };
     int status;
 
     c->n_frames++;
     c->prechecked_bytes = 0;
-    read_body(c, body, &r);
+    if (header->flags & FRAME_ZSTD)
+        unpack(c, &r);
     status = c->set->config.events->on_request(c->set->config.owner, &r);
-    if (!c->channel.held)
+    if (c->unpacked.bytes && !c->channel.held)
         recycle_unpacked(c);
     return status;
 }

@@ -125,7 +125,7 @@ size_t push_handler_precheck(struct push *scratch, const struct frame_header *he
 
 void push_handler_set_finite(struct push *push, const uint8_t *body, size_t prechecked_bytes)
 {
-    for (uint32_t i = 0; i < push->n_sections && prechecked_bytes; i++) {
+    for (uint32_t i = 0; i < push->n_sections; i++) {
         struct section *s = &push->sections[i];
 
         if (is_plain(s))
@@ -134,21 +134,6 @@ void push_handler_set_finite(struct push *push, const uint8_t *body, size_t prec
 }
 
 /* --- the reply --- */
-
-static int send_reply(struct push_handler *p, struct pending_push *a,
-                      const struct push_reply *reply) ON_SHARD
-{
-    struct reply_timing timing = { &p->context->requests[FRAME_PUSH], a->start_ns };
-    struct bytes out = { 0 };
-    int status = channel_loop_take(a->connection->channel.channels, 1, &out);
-
-    if (!status)
-        status = message_write_push_reply(&out, a->request_id, reply);
-    if (!status)
-        return reply_queue_send(p->context->replies, a->connection, &out, &timing);
-    bytes_deinit(&out);
-    return status;
-}
 
 /* `status`: what the push, or its beginning, ended with. Not 0: the connection cannot go on. */
 static int reply(struct push_handler *p, struct pending_push *a, int status,
@@ -160,16 +145,24 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
                                 .version = result->version,
                                 .rows_refused = result->rows_refused,
                                 .repeated = result->repeated };
+    struct reply_timing timing = { &p->context->requests[FRAME_PUSH], a->start_ns };
+    struct bytes out = { 0 };
 
     if (reply.status)
         snprintf(reply.text, sizeof reply.text, "%s",
                  result->text[0] ? result->text : status_text(reply.status));
-    status = send_reply(p, a, &reply);
+    status = channel_loop_take(a->connection->channel.channels, 1, &out);
+    if (!status)
+        status = message_write_push_reply(&out, a->request_id, &reply);
+    if (status)
+        bytes_deinit(&out);
+    else
+        status = reply_queue_send(p->context->replies, a->connection, &out, &timing);
     if (a->holds)
         connection_release(a->connection);
     a->holds = false;
     if (reply.status) {
-        p->context->requests[FRAME_PUSH].n_refused++;
+        timing.requests->n_refused++;
         request_context_log(p->context, a->connection, "push", reply.status, reply.text);
     }
     if (reply.seq)
@@ -279,17 +272,6 @@ static int acquire_received(struct push_handler *p, const struct request *r)
     return 0;
 }
 
-static int read_push(const struct request *r, struct push *push)
-{
-    int status = r->body_status;
-
-    if (!status)
-        status = message_read_push(r->header, r->head, r->body, r->body_bytes, push);
-    if (!status)
-        push_handler_set_finite(push, r->body, r->prechecked_bytes);
-    return status;
-}
-
 int push_handler_receive(struct push_handler *p, const struct request *r)
 {
     enum shard_push_state state = SHARD_PUSH_DONE;
@@ -299,7 +281,11 @@ int push_handler_receive(struct push_handler *p, const struct request *r)
 
     if (status)
         return status;
-    status = read_push(r, &a->push);
+    status = r->body_status;
+    if (!status)
+        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status && r->prechecked_bytes)
+        push_handler_set_finite(&a->push, r->body, r->prechecked_bytes);
     if (!status)
         status = begin(p, a, r->now_ms, &result, &state);
     if (state == SHARD_PUSH_DONE)

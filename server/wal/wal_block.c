@@ -47,17 +47,6 @@ void wal_block_clear(struct wal_block *block)
     block->n_bytes = 0;
 }
 
-void wal_block_add(struct wal_block *block, const struct wal_record *record, size_t n_bytes)
-{
-    wal_record_encode(wal_block_records(block) + block->n_bytes, record);
-    if (!block->n_bytes)
-        block->first = record->number;
-    block->last = record->number;
-    if (record->event.type != SHARD_EVENT_ROWS)
-        block->version = record->event.version;
-    block->n_bytes += n_bytes;
-}
-
 static void encode_head(uint8_t *dst, uint32_t segment_crc, const struct wal_block_head *head)
 {
     const uint32_t sizes[] = { head->n_records, head->raw_bytes, head->stored_bytes, 0,

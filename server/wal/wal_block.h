@@ -65,9 +65,6 @@ void wal_block_free(struct wal_block *first);
 /* Empties it. */
 void wal_block_clear(struct wal_block *block);
 
-/* Adds the record; the block has space for it. */
-void wal_block_add(struct wal_block *block, const struct wal_record *record, size_t n_bytes);
-
 /* Compression state of a writer: created on first use and kept between blocks. Zeroed: none yet. */
 struct wal_block_zstd {
     struct ZSTD_CCtx_s *context; /* owned */

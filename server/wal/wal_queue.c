@@ -83,6 +83,13 @@ static int keep_small_ready(struct wal_queue *q)
     return q->small ? 0 : -ENOMEM;
 }
 
+/* Of the three only the state is another thread's to change. From FULL it changes before that is reported; to FULL a
+ * moment late is as if the reservation had been made a moment earlier. */
+bool wal_queue_has_reserved(const struct wal_queue *q, size_t n_bytes)
+{
+    return q->next && q->next->cap_bytes >= n_bytes && q->small && q->state != WAL_QUEUE_FULL;
+}
+
 int wal_queue_reserve(struct wal_queue *q, size_t n_bytes)
 {
     struct wal_block *block;
@@ -140,6 +147,7 @@ static struct wal_block *open_block(struct wal_queue *q, const struct wal_record
     *q->last = block;
     q->last = &block->next;
     q->held_bytes += block->cap_bytes;
+    update_state(q);
     return block;
 }
 
@@ -158,6 +166,18 @@ static void drop(struct wal_queue *q, uint64_t number)
     add_gap(q, number, number);
 }
 
+/* The block has space for it. */
+static void add(struct wal_block *block, const struct wal_record *record, size_t n_bytes)
+{
+    wal_record_encode(wal_block_records(block) + block->n_bytes, record);
+    if (!block->n_bytes)
+        block->first = record->number;
+    block->last = record->number;
+    if (record->event.type != SHARD_EVENT_ROWS)
+        block->version = record->event.version;
+    block->n_bytes += n_bytes;
+}
+
 uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, uint64_t now_ms)
 {
     struct wal_record numbered = *record;
@@ -171,9 +191,8 @@ uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, 
         drop(q, numbered.number);
         return numbered.number;
     }
-    wal_block_add(block, &numbered, n_bytes);
+    add(block, &numbered, n_bytes);
     q->kept_last = numbered.number;
-    update_state(q);
     return numbered.number;
 }
 

@@ -60,18 +60,19 @@ struct wal_queue {
 
     struct wal_block *first, **last; /* owned: waiting; the last one is open */
     struct wal_block *open;          /* NULL: none, the next append takes `next` */
-    struct wal_block *next;          /* owned, empty: what reserve() has promised */
+    /* These two only reserve and append touch, so the writer's lock is not needed for them. */
+    struct wal_block *next;  /* owned, empty: what reserve() has promised */
     struct wal_block *small; /* owned, empty: for who does not ask, when memory is out */
     struct wal_block *pool;  /* owned, empty */
     size_t pool_bytes;
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
     uint64_t next_number;
-    uint64_t kept_last; /* the last record that was not dropped */
-    bool gap_next;      /* the next record has lost ones before it */
-    enum wal_queue_state state;
-    uint64_t n_dropped;             /* so far */
-    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has mended; 0: none */
+    uint64_t kept_last;                 /* the last record that was not dropped */
+    bool gap_next;                      /* the next record has lost ones before it */
+    _Atomic enum wal_queue_state state; /* written under the lock, if there is one */
+    uint64_t n_dropped;                 /* so far */
+    uint64_t lost_first, lost_last;     /* of the gaps that no checkpoint has mended; 0: none */
     struct wal_progress progress;
 };
 
@@ -89,6 +90,10 @@ void wal_queue_deinit(struct wal_queue *q);
  * (wal_record_bytes()) or less; records of other events may come before it. Called before the event, which must
  * not happen after -EAGAIN (FULL: it waits until FULL ends) or -ENOMEM. */
 int wal_queue_reserve(struct wal_queue *q, size_t n_bytes) MUST_CHECK;
+
+/* True if wal_queue_reserve() would return 0 and change nothing, as an earlier reservation still stands. Needs no
+ * lock on the thread that reserves and appends. */
+bool wal_queue_has_reserved(const struct wal_queue *q, size_t n_bytes);
 
 /* Copies the record, numbers it, and returns the number. now_ms: monotonic, the writer's clock. */
 uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record,

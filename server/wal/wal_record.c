@@ -336,30 +336,25 @@ static void walk_out(struct pen *p, const struct wal_record *record)
     assert(!p->failed);
 }
 
-static size_t payload_bytes(const struct wal_record *record)
-{
-    struct pen p = { .mode = PEN_SIZES };
-
-    walk_out(&p, record);
-    return p.at;
-}
-
 size_t wal_record_bytes(const struct wal_record *record)
 {
-    return padded(WAL_RECORD_HEADER_BYTES + payload_bytes(record));
+    struct pen p = { .mode = PEN_SIZES, .at = WAL_RECORD_HEADER_BYTES };
+
+    walk_out(&p, record);
+    return padded(p.at);
 }
 
 void wal_record_encode(uint8_t *dst, const struct wal_record *record)
 {
     struct wal_record copy = *record;
-    uint32_t n_bytes = (uint32_t)payload_bytes(record);
-    struct pen p = { .mode = PEN_WRITES, .dst = dst, .at = N_BYTES_AT };
-    size_t end = WAL_RECORD_HEADER_BYTES + n_bytes;
+    struct pen p = { .mode = PEN_WRITES, .dst = dst, .at = WAL_RECORD_HEADER_BYTES };
+    uint32_t n_bytes;
 
-    walk_header(&p, &copy, &n_bytes);
     walk_out(&p, record);
-    assert(p.at == end);
-    memset(dst + end, 0, padded(end) - end);
+    n_bytes = (uint32_t)(p.at - WAL_RECORD_HEADER_BYTES);
+    memset(dst + p.at, 0, padded(p.at) - p.at);
+    p.at = N_BYTES_AT;
+    walk_header(&p, &copy, &n_bytes);
 }
 
 static uint32_t load_u32(const uint8_t *at)

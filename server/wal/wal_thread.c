@@ -274,6 +274,8 @@ int wal_thread_reserve(struct wal_thread *t, size_t n_bytes)
 {
     int status;
 
+    if (wal_queue_has_reserved(&t->queue, n_bytes))
+        return 0;
     uv_mutex_lock(&t->lock);
     status = wal_queue_reserve(&t->queue, n_bytes);
     uv_mutex_unlock(&t->lock);

@@ -49,7 +49,8 @@ struct wal_thread_view {
 int wal_thread_start(const struct wal_thread_config *config, const struct wal_end *end,
                      struct wal_thread **ret, struct err *err) MUST_CHECK;
 
-/* As wal_queue_reserve() and wal_queue_append(). */
+/* As wal_queue_reserve() and wal_queue_append(). Reserving takes the lock once a block: one lock per event. Both on one
+ * thread. */
 int wal_thread_reserve(struct wal_thread *t, size_t n_bytes) ON_SHARD MUST_CHECK;
 uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record,
                            uint64_t now_ms) ON_SHARD;

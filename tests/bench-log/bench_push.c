@@ -9,8 +9,8 @@
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
 #include "server/core/optimizer.h"
-#include "server/recovery/recorder.h"
 #include "server/wal/wal_queue.h"
+#include "tests/unit/recovery/recorder.h"
 
 #define DIM 16u
 #define N_KEYS 2000u

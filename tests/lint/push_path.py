@@ -4,8 +4,13 @@
     tests/lint/push_path.py build/release [--list]
 
 Two runs under callgrind: psd while psbench pushes to it, counted from the socket's callback to its return, in which
-the reply is sent; and psworker while it trains, counted from the trainer's call to the socket's write. A function
-counts with all of its lines if one of them ran; code of libraries and generated code is left out.
+the reply is sent; and psworker while it trains, counted from the trainer's call to the socket's write. Code of
+libraries and generated code is left out.
+
+A function is on the way if it ran for at least half of the pushes; then it counts with all of its lines. What ran
+less often is something else that came in the same callback, and is printed as a second figure: leases and leaves,
+blocks of the log that begin, sweeps of expired rows, growth of a buffer. How often a function ran is how often it was
+called, or, where the compiler put it into its caller, how often one of its instructions ran there.
 """
 import os
 import re
@@ -29,7 +34,7 @@ def free_port():
 
 def callgrind(out, entries, *more):
     return ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-strings=no", "--compress-pos=no",
-            "--dump-line=yes", *[f"--toggle-collect={e}" for e in entries], *more]
+            "--dump-line=yes", "--dump-instr=yes", *[f"--toggle-collect={e}" for e in entries], *more]
 
 
 def wait_for(path, text, process):
@@ -76,22 +81,50 @@ def run_worker(bin_dir, folder):
     return out
 
 
-def lines_that_ran(path):
-    """{file: {line}} of our own files."""
-    ran, file = {}, None
-    root = os.getcwd() + "/"
-    after_call = False
-    for text in open(path, errors="replace"):
-        if m := re.match(r"(?:fl|fi|fe)=(.*)", text):
-            name = m[1].replace(root, "")
-            file = name[2:] if name.startswith("./") else name
-        elif text.startswith("calls="):
-            after_call = True
-        elif m := re.match(r"(\d+) \d+", text):
-            if file and file.startswith(OURS):
-                ran.setdefault(file, set()).add(int(m[1]))
-            after_call = False
-    return ran
+class Profile:
+    """What callgrind saw of our own files."""
+
+    def __init__(self, path, entries):
+        self.ran = {}  # {(file, line): {(file, function) that the code was in: how often, at most}}
+        self.calls = {}  # {(file, function): how often it was called}
+        root = os.getcwd() + "/"
+        here = file = inside = called = None  # the function's file, the line's file, the function; who is called
+        for text in open(path, errors="replace"):
+            if m := re.match(r"(fl|fi|fe|cfi|cfl)=(.*)", text):
+                name = m[2].replace(root, "").removeprefix("./")
+                if m[1] in ("cfi", "cfl"):
+                    called = name
+                    continue
+                file = name
+                if m[1] == "fl":
+                    here = name
+            elif m := re.match(r"(c?)fn=(\w+)", text):
+                if m[1]:
+                    callee = (called or file, m[2])
+                else:
+                    inside = (here, m[2])
+            elif m := re.match(r"calls=(\d+)", text):
+                self.calls[callee] = self.calls.get(callee, 0) + int(m[1])
+                called = None
+                is_call = True
+                continue
+            elif m := re.match(r"0x[0-9a-f]+ (\d+) (\d+)", text):
+                if file and file.startswith(OURS):
+                    at = self.ran.setdefault((file, int(m[1])), {})
+                    at[inside] = max(at.get(inside, 0), 1 if is_call else int(m[2]))
+            is_call = False
+        self.n_pushes = max(n for (_, name), n in self.calls.items() if name in entries)
+
+    def files(self):
+        return sorted({file for file, _ in self.ran})
+
+    def times(self, file, name, first, last):
+        """How often that function ran."""
+        n = 0
+        for line in range(first + 1, last + 1):  # the first one's instructions pass arguments, also where nothing follows
+            for inside, times in self.ran.get((file, line), {}).items():
+                n = max(n, self.calls.get(inside, times) if inside == (file, name) else times)
+        return n
 
 
 def functions_of(file):
@@ -106,23 +139,32 @@ def functions_of(file):
     return found
 
 
-def report(title, out, is_listed):
-    n_functions = n_lines = 0
-    rooms = set()
-    rows = []
-    for file, lines in sorted(lines_that_ran(out).items()):
-        here = [(name, last - first + 1) for name, first, last in functions_of(file) if any(first <= line <= last for line in lines)]
+def report(title, profile, is_listed):
+    n_functions = n_lines = n_all = 0
+    rooms, rows, seldom = set(), [], {}
+    for file in profile.files():
+        here = []
+        for name, first, last in functions_of(file):
+            times = profile.times(file, name, first, last)
+            n_all += last - first + 1 if times else 0
+            if times * 2 >= profile.n_pushes:
+                here.append((name, last - first + 1))
+            elif times:
+                seldom.setdefault(file, []).append(f"{name} {last - first + 1} ({times})")
         if not here:
             continue
         rooms.add(os.path.splitext(file)[0])
         rows.append((file, here))
         n_functions += len(here)
         n_lines += sum(n for _, n in here)
-    print(f"{title}: {n_lines} lines of {n_functions} functions in {len(rows)} files ({len(rooms)} rooms)")
+    print(f"{title}: {n_lines} lines of {n_functions} functions in {len(rooms)} files (a header is one with its .c); "
+          f"{n_all} lines with what {profile.n_pushes} pushes met seldom")
     for file, here in rows:
         print(f"  {file}: {sum(n for _, n in here)} lines")
         for name, n in here if is_listed else []:
             print(f"      {name} {n}")
+    for file, here in seldom.items() if is_listed else []:
+        print(f"  seldom, {file}: {', '.join(here)}")
     return n_lines, rooms
 
 
@@ -131,9 +173,10 @@ def main():
         sys.exit("usage: tests/lint/push_path.py build/release [--list]   (after make)")
     bin_dir, is_listed = sys.argv[1] + "/bin", "--list" in sys.argv
     with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
-        s_lines, s_rooms = report("from the socket to the reply (psd)", run_server(bin_dir, a), is_listed)
-        w_lines, w_rooms = report("from the trainer to the socket (psworker)", run_worker(bin_dir, b), is_listed)
-    print(f"end to end: {s_lines + w_lines} lines in {len(s_rooms | w_rooms)} rooms")
+        s_lines, s_rooms = report("from the socket to the reply (psd)", Profile(run_server(bin_dir, a), SERVER_ENTRY), is_listed)
+        w_lines, w_rooms = report("from the trainer to the socket (psworker)", Profile(run_worker(bin_dir, b), WORKER_ENTRY),
+                                  is_listed)
+    print(f"end to end: {s_lines + w_lines} lines in {len(s_rooms | w_rooms)} files")
 
 
 if __name__ == "__main__":

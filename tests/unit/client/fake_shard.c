@@ -267,8 +267,7 @@ static void fake_nonsense(struct fake *f, const struct frame_header *h, bool is_
     header.head_bytes = (uint16_t)(n / 2);
     header.body_bytes = n - n / 2;
     if (is_framed)
-        frame_encode(dst, &header, dst + FRAME_HEADER_BYTES,
-                     dst + FRAME_HEADER_BYTES + header.head_bytes);
+        frame_encode(dst, &header);
     bytes_commit(out, FRAME_HEADER_BYTES + n);
 }
 

@@ -19,7 +19,7 @@ static void add_frame(struct bytes *all, uint64_t dice, size_t n_bytes)
     assert_non_null(dst);
     for (size_t i = 0; i + FRAME_HEADER_BYTES < whole; i++)
         head[i] = (uint8_t)(dice >> i % 57);
-    frame_encode(dst, &header, head, head + header.head_bytes);
+    frame_encode(dst, &header);
     frame_crc_extend(&crc, dst, whole);
     frame_put_sum(dst + whole, &crc);
     bytes_commit(all, frame_bytes(&header));

@@ -27,7 +27,7 @@ static struct bytes next_part(struct parts *p)
 
     assert_non_null(dst);
     if (!p->n_sent) {
-        frame_encode(dst, &header, NULL, NULL);
+        frame_encode(dst, &header);
         frame_crc_extend(&p->crc, dst, FRAME_HEADER_BYTES);
         bytes_commit(&b, FRAME_HEADER_BYTES);
         dst += FRAME_HEADER_BYTES;

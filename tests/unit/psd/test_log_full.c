@@ -321,7 +321,7 @@ static void a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory(vo
         const struct shard_events *event_log = l.f.shard->events;
         int status;
 
-        while ((status = shard_events_room(event_log, &event)) != 0) {
+        while ((status = shard_events_reserve(event_log, &event)) != 0) {
             assert_int_equal(status, -EAGAIN);
             assert_true(l.f.replies.is_full);
             n_full++;

@@ -7,11 +7,11 @@
 #define TESTS_UNIT_RECOVERY_LOGGED_WORLD_H
 
 #include "server/core/sync_point.h"
-#include "server/recovery/recorder.h"
 #include "server/recovery/wal_replay.h"
 #include "server/wal/wal_writer.h"
 #include "tests/support/bad_disk.h"
 #include "tests/unit/core/replay_world.h"
+#include "tests/unit/recovery/recorder.h"
 
 #define LOG_DIR "log"
 

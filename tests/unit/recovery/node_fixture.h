@@ -7,11 +7,11 @@
 
 #include "server/checkpoint/shard_file_writer.h"
 #include "server/recovery/load_cluster.h"
-#include "server/recovery/recorder.h"
 #include "server/recovery/timeline.h"
 #include "server/wal/wal_writer.h"
 #include "tests/support/crash_files.h"
 #include "tests/unit/core/events_fixture.h"
+#include "tests/unit/recovery/recorder.h"
 
 #define NODE_DIR "data"
 
