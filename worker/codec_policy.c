@@ -10,7 +10,7 @@
 
 /* By level. What is not there for a direction stands at the one before it: weights of one float
  * have no scale to share, and codecs with feedback answer no pulls. The last level is what costs
- * the least AUC on Criteo's logs for its bytes (README.md, "Few bytes"). */
+ * the least AUC on Criteo's logs for its bytes (deploy/docs/benchmarks.md, "Codecs and AUC"). */
 static const enum codec_id ladders[CODEC_POLICY_DIRECTIONS][LEVELS] = {
     [CODEC_POLICY_ROWS_PUSH] = { CODEC_FP32, CODEC_BF16, CODEC_INT8, CODEC_ONEBIT },
     [CODEC_POLICY_ROWS_PULL] = { CODEC_FP32, CODEC_BF16, CODEC_INT8, CODEC_INT8 },

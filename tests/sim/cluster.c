@@ -172,7 +172,7 @@ static void on_end(void *owner)
 void node_kill(struct node *n, bool is_power_cut)
 {
     /* After a sync that failed nobody but the process that saw it knows what is safe: the next one would read
-     * it from memory (server/wal/README.md, "What is not in it"). */
+     * it from memory (server/wal/README.md, "Limits"). */
     bool is_cut = is_power_cut || n->disk.is_gated;
     struct process *p = n->process;
 
