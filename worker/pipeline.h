@@ -4,9 +4,9 @@
  *     read   ->   fetch   ->   compute   ->   deliver
  *     loader's      pulls        caller's       encodes,
  *     thread      into a       thread         pushes
- *                 slot
+ *                 step_buffers
  *
- * Slots are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
+ * Step buffers are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
  * counter a stage says where everything is:
  *
  *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_read
@@ -44,7 +44,7 @@ struct pipeline_totals {
     uint64_t steps, samples;
 };
 
-/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the slots. */
+/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the step buffers. */
 int pipeline_new(struct model_tables *tables, struct param_store *store,
                  const struct stop_signal *stop, uint32_t n_permits, struct pipeline **ret,
                  struct err *err) MUST_CHECK;

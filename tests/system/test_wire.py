@@ -1,4 +1,4 @@
-"""How tables travel: what lossy codecs owe outlives a restart, and codecs are chosen for the link."""
+"""How tables go over the wire: residuals of lossy codecs outlive a restart, and codecs are chosen for the link."""
 import gzip
 import json
 import re

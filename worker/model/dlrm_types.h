@@ -84,7 +84,7 @@ struct dlrm_encoded {
 /* ---- a step ---- */
 
 /* Steps that may be in flight at a time, at most: one is copied in, one computes, one is copied out. */
-#define DLRM_SLOTS 3u
+#define DLRM_BUFFER_SETS 3u
 
 /* All borrowed until the step has ended. */
 struct dlrm_step {

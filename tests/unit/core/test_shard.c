@@ -131,7 +131,7 @@ static void a_key_without_a_row_reads_as_it_will_start(void **state)
     shard_free(s);
 }
 
-static void every_codec_travels_both_ways(void **state)
+static void every_codec_works_in_pushes_and_pulls(void **state)
 {
     static const uint64_t keys[] = { 3, 4 };
     const float g[2 * DIM] = { 1, -2, 0.5f, 4, 8, 8, -8, 8 };
@@ -373,7 +373,7 @@ int main(void)
         cmocka_unit_test(the_number_of_tables_has_an_end),
         cmocka_unit_test(golden_numbers_come_out_of_encoded_pushes),
         cmocka_unit_test(a_key_without_a_row_reads_as_it_will_start),
-        cmocka_unit_test(every_codec_travels_both_ways),
+        cmocka_unit_test(every_codec_works_in_pushes_and_pulls),
         cmocka_unit_test(a_push_is_applied_once_whatever_the_link_does),
         cmocka_unit_test(the_step_count_is_the_tables_and_an_empty_push_counts),
         cmocka_unit_test(rows_know_the_push_that_changed_them_last),

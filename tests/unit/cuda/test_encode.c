@@ -34,7 +34,7 @@ static uint32_t dim_of(struct lab *lab, uint32_t i)
     return i < COUNT_OF(dims) ? dims[i] : 1 + lab_below(lab, 300);
 }
 
-/* Rows that travel: from where, and what they are residual. */
+/* Rows to encode: from where, with which residual. */
 enum { N_MAX = 8, ROWS = 11 };
 
 /* n of ROWS, each at most once, some of them none. */

@@ -2,7 +2,7 @@
  * cost nothing; and all is given back. */
 #include <errno.h>
 
-#include "tests/unit/cuda/slots.h"
+#include "tests/unit/cuda/buffer_sets.h"
 #include "tests/unit/model/encoded.h"
 #include "tests/unit/model/row_cache_world.h"
 
@@ -73,15 +73,15 @@ static void check_settled(const struct trial *t)
 /* Until one step's failure is told; those before it are right. */
 static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
 {
-    struct slots s = { .rig = { .c = t->c } };
+    struct buffer_sets s = { .rig = { .c = t->c } };
 
     s.host[0] = step_in(t->host);
     s.device[0] = step_in(t->device);
     for (uint32_t i = 0; i < STEPS && !t->told; i++) {
         int status;
 
-        slots_draw(&s.host[0], seed, i, SLOTS_SAME_BAGS);
-        (void)slots_start(&s, 0, 1);
+        buffer_sets_draw(&s.host[0], seed, i, BUFFER_SETS_SAME_BAGS);
+        (void)buffer_sets_start(&s, 0, 1);
         status = ops->wait(t->c, 0);
         t->told = status != 0;
         check_settled(t);
@@ -122,18 +122,18 @@ static long fail_each(uint64_t seed, enum device_products products, enum emu_rt_
 static void each_call_that_fails_is_told_or_costs_nothing(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, DEVICE_BF16, SLOTS_SAME_BAGS, STEPS);
+    struct step *want = buffer_sets_one_by_one(seed, DEVICE_BF16, BUFFER_SETS_SAME_BAGS, STEPS);
     const long n_calls = fail_each(seed, DEVICE_BF16, EMU_RT_ONCE, want);
 
     (void)state;
     print_message("%ld calls\n", n_calls);
     assert_true(n_calls > 200);
     assert_int_equal(fail_each(seed, DEVICE_BF16, EMU_RT_EVER, want), n_calls);
-    slots_free(want, STEPS);
+    buffer_sets_free(want, STEPS);
 }
 
-/* A whole model's, memory for what travels and the wait included. */
-static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state)
+/* A whole model's, memory for encoded gradients and the wait included. */
+static void each_call_that_fails_in_a_step_that_encodes_is_reported_too(void **state)
 {
     static const struct dlrm_config config = { .batch_max = 8,
                                                .n_numeric = 2,
@@ -171,46 +171,46 @@ static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state
     assert_true(k > 40);
 }
 
-/* Steps of other slots go on. */
-static void a_failure_is_its_slots_alone_and_told_once(void **state)
+/* Steps of other buffer sets go on. */
+static void a_failure_is_reported_once_and_by_its_buffer_set_alone(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, DEVICE_FP32, SLOTS_OWN_BAGS, 2);
-    struct slots s;
+    struct step *want = buffer_sets_one_by_one(seed, DEVICE_FP32, BUFFER_SETS_OWN_BAGS, 2);
+    struct buffer_sets s;
 
     (void)state;
-    slots_open(&s, seed, DEVICE_FP32);
-    for (uint32_t slot = 0; slot < 2; slot++) {
-        slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
-        if (slot == 0)
+    buffer_sets_open(&s, seed, DEVICE_FP32);
+    for (uint32_t set = 0; set < 2; set++) {
+        buffer_sets_draw(&s.host[set], seed, set, BUFFER_SETS_OWN_BAGS);
+        if (set == 0)
             emu_rt_fail(0, EMU_RT_ONCE); /* a copy */
-        (void)slots_start(&s, slot, 0);
+        (void)buffer_sets_start(&s, set, 0);
     }
     assert_int_equal(ops->wait(s.rig.c, 0), PS_EDEVICE);
     assert_non_null(strstr(ops->failure(s.rig.c), "cudaErrorIllegalAddress"));
     assert_int_equal(ops->wait(s.rig.c, 0), 0);
     assert_int_equal(ops->wait(s.rig.c, 1), 0);
     assert_null(step_difference(&s.host[1], &want[1]));
-    slots_close(&s);
-    slots_free(want, 2);
+    buffer_sets_close(&s);
+    buffer_sets_free(want, 2);
 }
 
 /* A record that k calls after the second begin() fails: whether steps are called for ever then. */
 static bool is_never_recorded(uint64_t seed, long k)
 {
-    struct slots s;
+    struct buffer_sets s;
     bool recorded;
 
-    slots_open(&s, seed, DEVICE_FP32);
+    buffer_sets_open(&s, seed, DEVICE_FP32);
     for (int i = 0; i < 4; i++) {
-        slots_draw(&s.host[0], seed, 0, SLOTS_OWN_BAGS);
+        buffer_sets_draw(&s.host[0], seed, 0, BUFFER_SETS_OWN_BAGS);
         emu_rt_fail(i == 1 ? k : -1, EMU_RT_ONCE);
-        recorded = slots_start(&s, 0, 1);
+        recorded = buffer_sets_start(&s, 0, 1);
         assert_true(i > 1 || !recorded);
         (void)ops->wait(s.rig.c, 0);
     }
     emu_rt_fail(-1, EMU_RT_ONCE);
-    slots_close(&s);
+    buffer_sets_close(&s);
     return !recorded;
 }
 
@@ -267,7 +267,7 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
         emu_rt_fail(k, EMU_RT_ONCE);
         if (world_play(&w, &keeps, &got)) {
             assert_int_equal(n_far(&w, &got, &want), 0);
-            assert_true(world_n_failed(&got) <= DLRM_SLOTS);
+            assert_true(world_n_failed(&got) <= DLRM_BUFFER_SETS);
             n_told += world_n_failed(&got);
             world_end_free(&got);
         }
@@ -313,8 +313,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_that_fails_is_told_or_costs_nothing),
-        cmocka_unit_test(each_call_that_fails_in_a_step_that_travels_is_told_too),
-        cmocka_unit_test(a_failure_is_its_slots_alone_and_told_once),
+        cmocka_unit_test(each_call_that_fails_in_a_step_that_encodes_is_reported_too),
+        cmocka_unit_test(a_failure_is_reported_once_and_by_its_buffer_set_alone),
         cmocka_unit_test(a_record_that_failed_is_not_tried_again),
         cmocka_unit_test(rows_that_stay_are_right_whatever_call_has_failed),
         cmocka_unit_test(memory_that_there_is_not_is_no_memory),

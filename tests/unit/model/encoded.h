@@ -133,10 +133,10 @@ static inline void encoded_draw(struct encoded_run *t, struct encoded_step *s)
 }
 
 /* The step to make; what must come of it is known, and must be owed then. */
-static inline struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot,
+static inline struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t set,
                                                uint64_t number)
 {
-    struct encoded_step *s = &t->steps[slot];
+    struct encoded_step *s = &t->steps[set];
     struct dlrm_step step;
 
     encoded_draw(t, s);
@@ -150,11 +150,11 @@ static inline struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t s
     return step;
 }
 
-static inline void encoded_begin(struct encoded_run *t, uint32_t slot, uint64_t number)
+static inline void encoded_begin(struct encoded_run *t, uint32_t set, uint64_t number)
 {
-    const struct dlrm_step step = encoded_prepare(t, slot, number);
+    const struct dlrm_step step = encoded_prepare(t, set, number);
 
-    assert_int_equal(dlrm_step_begin(t->m, slot, &step), 0);
+    assert_int_equal(dlrm_step_begin(t->m, set, &step), 0);
 }
 
 static inline void encoded_free_step(struct encoded_run *t, struct encoded_step *s)
@@ -169,12 +169,12 @@ static inline void encoded_free_step(struct encoded_run *t, struct encoded_step 
     fixture_deinit(&s->f);
 }
 
-static inline void encoded_end(struct encoded_run *t, uint32_t slot)
+static inline void encoded_end(struct encoded_run *t, uint32_t set)
 {
-    struct encoded_step *s = &t->steps[slot];
+    struct encoded_step *s = &t->steps[set];
     double loss;
 
-    assert_int_equal(dlrm_step_end(t->m, slot, &loss), 0);
+    assert_int_equal(dlrm_step_end(t->m, set, &loss), 0);
     assert_memory_equal(&loss, &s->f.loss, sizeof loss);
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (memcmp(s->gradients[i].bytes, s->want + (s->gradients[i].bytes - s->bytes),
@@ -188,13 +188,13 @@ static inline void encoded_end(struct encoded_run *t, uint32_t slot)
 /* As many steps at a time as the device takes. */
 static inline void encoded_run(struct encoded_run *t, uint32_t n_steps)
 {
-    const uint32_t n_slots = dlrm_n_slots(t->m);
+    const uint32_t n_sets = dlrm_n_buffer_sets(t->m);
 
-    for (uint32_t i = 0; i < n_steps + n_slots; i++) {
-        if (i >= n_slots && i - n_slots < n_steps)
-            encoded_end(t, i % n_slots);
+    for (uint32_t i = 0; i < n_steps + n_sets; i++) {
+        if (i >= n_sets && i - n_sets < n_steps)
+            encoded_end(t, i % n_sets);
         if (i < n_steps)
-            encoded_begin(t, i % n_slots, i);
+            encoded_begin(t, i % n_sets, i);
     }
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))

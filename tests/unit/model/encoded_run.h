@@ -30,7 +30,7 @@ struct encoded_run {
     struct compute *cpu;
     float *residual[DLRM_GRADIENTS_MAX]; /* what must be */
     enum codec_id codecs[DLRM_GRADIENTS_MAX];
-    struct encoded_step steps[DLRM_SLOTS];
+    struct encoded_step steps[DLRM_BUFFER_SETS];
 };
 
 static inline uint32_t encoded_width(struct encoded_run *t, uint32_t gradient)

@@ -191,7 +191,7 @@ static void floats_and_predictions_come_between(void **state)
     encoded_close(&t);
 }
 
-static void the_cpu_has_no_flows_that_travel(void **state)
+static void the_cpu_encodes_no_gradients(void **state)
 {
     struct dlrm *m = encoded_model(&device_cpu, &plain);
 
@@ -219,7 +219,7 @@ static void a_device_that_fails_is_told_by_what_is_owed(void **state)
 }
 
 #ifdef PS_FAULTS
-/* The k-th allocation of the first step that travels fails; the same step finds room then, and none is owed anything else. */
+/* The k-th allocation of the first step that is encoded on the device fails; the same step finds room then, and none is owed anything else. */
 static void a_step_that_finds_no_room_is_refused_and_can_be_made_again(void **state)
 {
     long n_refused = 0;
@@ -267,7 +267,7 @@ int main(void)
         cmocka_unit_test(the_tensors_bytes_are_one_copy),
         cmocka_unit_test(floats_that_leave_in_order_need_no_op),
         cmocka_unit_test(floats_and_predictions_come_between),
-        cmocka_unit_test(the_cpu_has_no_flows_that_travel),
+        cmocka_unit_test(the_cpu_encodes_no_gradients),
         cmocka_unit_test(a_device_that_fails_is_told_by_what_is_owed),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_step_that_finds_no_room_is_refused_and_can_be_made_again),

@@ -85,7 +85,8 @@ static void a_failure_is_that_of_all_steps_under_way_and_of_no_other(void **stat
 
         assert_true(world_play(&w, &way, &got));
         assert_int_equal(got.status[k - 1], PS_EDEVICE);
-        assert_int_equal(world_n_failed(&got), n_left < DLRM_SLOTS ? n_left : DLRM_SLOTS);
+        assert_int_equal(world_n_failed(&got),
+                         n_left < DLRM_BUFFER_SETS ? n_left : DLRM_BUFFER_SETS);
         assert_int_equal(world_n_wrong(&w, &got, &want), 0);
         world_end_free(&got);
     }

@@ -74,7 +74,7 @@ static void rows_go_as_the_codec_writes_them(void **state)
     bench_free(b);
 }
 
-/* The sum that is to travel of row i of N. */
+/* The sum of row i of N that is encoded. */
 static void add_up(const struct bench *b, uint32_t i, float *v)
 {
     for (uint32_t d = 0; d < DIM; d++) {

@@ -328,8 +328,9 @@ static void close_lab(struct lab *l)
 }
 
 /* All that a run asks for. */
-static int use_travel(struct lab *l, struct device_push_step *step,
-                      struct device_push_copy *copy, struct device_push **t, struct err *err)
+static int use_device_push(struct lab *l, struct device_push_step *step,
+                           struct device_push_copy *copy, struct device_push **t,
+                           struct err *err)
 {
     int status = device_push_new(l->model, l->encoder, l->tables, l->n, t, err);
 
@@ -356,7 +357,7 @@ static void the_kth_failed_allocation_is_a_sentence(void **state)
 
         open_lab(&l);
         memory_fail_after(k);
-        status = use_travel(&l, &step, &copy, &t, &err);
+        status = use_device_push(&l, &step, &copy, &t, &err);
         memory_fail_after(-1);
         if (status) {
             assert_int_equal(status, -ENOMEM);
@@ -389,7 +390,8 @@ static void the_kth_failed_allocation_is_a_sentence(void **state)
 static int make_files(void **state)
 {
     for (int i = 0; i < 2; i++)
-        snprintf(state_dir[i], sizeof state_dir[i], "/tmp/psd-travel-%d-%d", (int)getpid(), i);
+        snprintf(state_dir[i], sizeof state_dir[i], "/tmp/psd-device-push-%d-%d", (int)getpid(),
+                 i);
     return click_log_write(state);
 }
 
