@@ -358,7 +358,7 @@ bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against
 bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
 	@$< $(FILE)
 
-bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the disk takes; DIR= for the disk
+bench-log: $(B)/bin/bench-log ## what the write-ahead log costs a shard, and what the disk takes; DIR= for the disk
 	@$< $(DIR)
 
 bench-store: $(B)/bin/bench-store ## what checkpoints cost: slices, writing, loading; DIR= for the disk, MILLIONS= of rows

@@ -45,9 +45,9 @@
  *
  * A frame is read to where it is delivered from: many small ones with one read, a large one into
  * a buffer of its size. Only the beginning of an unfinished frame moves: a large one's to a buffer
- * where the rest has room; a small one's, from the large buffer of many, to one of its own size
+ * where the rest has space; a small one's, from the large buffer of many, to one of its own size
  * while it waits, and back for the next read. Its crc is extended as it comes. A header alone
- * reserves nothing: there is room for twice what has come of the frame, or for as much as the largest
+ * reserves nothing: there is space for twice what has come of the frame, or for as much as the largest
  * frame that the peer has sent.
  */
 struct channel_in {
@@ -62,11 +62,11 @@ struct channel_in {
 /* Where the next bytes go. -ENOMEM. */
 int channel_in_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes) MUST_CHECK;
 
-/* The first n_bytes of that room now hold data. */
+/* The first n_bytes of that space now hold data. */
 void channel_in_commit(struct channel_in *in, size_t n_bytes);
 
 /* Looks for a frame at the front. *ret_header is set if its header is there. Refuses a wrong one,
- * as frame_decode() does, as soon as the bytes that tell have come. */
+ * as frame_decode() does, as soon as the bytes that decide it have come. */
 int channel_in_look(struct channel_in *in, uint32_t max_bytes, struct frame_header *ret_header)
     MUST_CHECK;
 
@@ -80,7 +80,7 @@ int channel_in_check(struct channel_in *in, const struct frame_header *header) M
 void channel_in_drop(struct channel_in *in);
 
 /* All that is left is the beginning of a frame, looked at (`header`: if that has come): it moves to
- * where the rest has room, too, if it must. -ENOMEM; PS_ECORRUPT if a sum that has come is wrong. */
+ * where the rest has space, too, if it must. -ENOMEM; PS_ECORRUPT if a sum that has come is wrong. */
 int channel_in_recycle(struct channel_in *in, const struct frame_header *header) MUST_CHECK;
 
 /* Drops everything. */
@@ -94,7 +94,7 @@ void channel_in_clear(struct channel_in *in);
  *     channel_out_add ... -> channel_out_flush -> all written at once
  *                                              -> libuv has the rest -> written()
  *
- * A small frame is copied behind the one before it where there is room, so that a run of
+ * A small frame is copied behind the one before it where there is space, so that a run of
  * acknowledgements travels in one buffer. Every buffer goes to the hub once it is written.
  *
  * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
@@ -159,7 +159,7 @@ struct channel_events {
     void (*part)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body, size_t n_bytes);
 
-    /* NULL, or: some of a frame that is sent in parts has left, and room may be there for more. */
+    /* NULL, or: some of a frame that is sent in parts has left, and space may be there for more. */
     void (*written)(void *owner);
 
     /* The last call ever made: the channel and its stream may now be freed.
@@ -228,7 +228,7 @@ void channel_hold(struct channel *c);
  * call; on a channel that is CLOSING nothing happens. */
 void channel_release(struct channel *c);
 
-/* Does the peer owe us the rest of a frame? (How a slow sender is told from an idle peer.) Not
+/* True if the rest of a frame is still to come. (How a slow sender differs from an idle peer.) Not
  * while it is we who do not read. */
 bool channel_mid_frame(const struct channel *c);
 

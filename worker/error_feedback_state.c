@@ -31,7 +31,7 @@ static int write_state(struct error_feedback_state *state, uint64_t n_steps, boo
 }
 
 /* May a codec of this run keep what it loses? */
-static bool may_owe(const struct settings *s)
+static bool may_have_residuals(const struct settings *s)
 {
     static const enum codec_policy_direction pushes[] = { CODEC_POLICY_ROWS_PUSH,
                                                           CODEC_POLICY_DENSE_PUSH };
@@ -46,20 +46,20 @@ static bool may_owe(const struct settings *s)
     return ret;
 }
 
-static void tell_found(const struct error_feedback_state *state,
-                       const struct error_feedback_file *f)
+static void report_found(const struct error_feedback_state *state,
+                         const struct error_feedback_file *f)
 {
     struct push_encoder_residuals residuals;
 
     push_encoder_residuals(state->encoder, &residuals);
     if (f->is_ended)
         log_line_info(
-            "%llu rows are owed something by %llu earlier steps: it goes out with their "
-            "next pushes",
+            "%llu rows have residuals of %llu earlier steps: these are added to their next "
+            "pushes",
             (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
-    else if (residuals.n_rows || may_owe(state->s))
+    else if (residuals.n_rows || may_have_residuals(state->s))
         log_line_warn(
-            "the run before did not end by itself; what it owed to %llu rows is as of its "
+            "the run before did not end by itself; the residuals of %llu rows are as of its "
             "step %llu: of rows pushed since, a part is lost or sent twice",
             (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
 }
@@ -82,7 +82,7 @@ static int read_state(struct error_feedback_state *state, struct err *err)
         return status;
     state->steps_before = f.clock;
     state->was_ended = f.is_ended;
-    tell_found(state, &f);
+    report_found(state, &f);
     return 0;
 }
 

@@ -17,7 +17,7 @@
  * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and
  * the hand-over of their push (n_fetched - n_delivered < n_permits). With the job's bound s and
  * n_permits <= s + 1 a pull of clock c leaves after the push of c - s - 1 or later, which is what
- * the bound lets it miss; servers, who are told how many steps are unfinished (ps.h), see to it
+ * the bound lets it miss; servers, which get the number of unfinished steps (ps.h), see to it
  * again. Hand-over is enough: a shard judges a link's pushes before the pulls behind them.
  *
  * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at

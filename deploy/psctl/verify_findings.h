@@ -1,4 +1,4 @@
-/* What is found while a data directory is verified, and told as it is found. */
+/* The findings of `psctl verify`, printed as they are found. */
 #ifndef DEPLOY_PSCTL_VERIFY_FINDINGS_H
 #define DEPLOY_PSCTL_VERIFY_FINDINGS_H
 

@@ -101,12 +101,12 @@
 #include "server/core/shard.h"
 
 #define SHARD_FILE_FORMAT 3u       /* what is written; formats 1 and 2 are read, too */
-#define SHARD_FILE_TABLE_FORMAT 2u /* since when table records are as they are */
+#define SHARD_FILE_TABLE_FORMAT 2u /* the format that introduced this table record */
 #define SHARD_FILE_HEADER_BYTES 96u
 #define SHARD_FILE_HEADER_1_BYTES 40u /* of formats 1 and 2 */
 #define SHARD_FILE_TABLE_BYTES 336u   /* of formats 2 and 3 */
 #define SHARD_FILE_TABLE_1_BYTES 284u /* of format 1 */
-#define SHARD_FILE_CHUNK_BYTES 20u    /* the head of a chunk; what it holds follows */
+#define SHARD_FILE_CHUNK_BYTES 20u    /* the head of a chunk */
 #define SHARD_FILE_FOOTER_BYTES 56u
 #define SHARD_FILE_FOOTER_1_BYTES 32u         /* of formats 1 and 2 */
 #define SHARD_FILE_ROW_HEAD_BYTES 16u         /* of formats 2 and 3: key, stamp */
@@ -116,7 +116,7 @@
 #define SHARD_FILE_COUNT_MAX \
     (UINT64_C(1) << 53) /* what the manifest's JSON can carry exactly */
 
-/* Whose file: which shard of the cluster, on which node, in which layout. */
+/* The shard that wrote a file, its node and its layout. */
 struct shard_file_identity {
     uint32_t node, shard,
         n_shards;    /* shard: the cluster's number; n_shards 0: of format 1 or 2 */
@@ -167,7 +167,7 @@ struct shard_file_footer {
     uint32_t crc; /* of header, records and heads of chunks; in formats 1 and 2 of all that */
 };
 
-/* What a file turned out to be. */
+/* Facts of a file that was read or written. */
 struct shard_file_facts {
     uint64_t n_bytes;
     uint32_t crc;   /* as the footer's, but with the footer */
@@ -177,7 +177,7 @@ struct shard_file_facts {
     bool is_delta;
 };
 
-/* What these pieces take in a file of this format. */
+/* Sizes in a file of this format. */
 static inline uint32_t shard_file_header_bytes(uint32_t format)
 {
     return format < 3 ? SHARD_FILE_HEADER_1_BYTES : SHARD_FILE_HEADER_BYTES;
@@ -199,10 +199,10 @@ static inline uint32_t shard_file_row_bytes(uint32_t format, uint32_t payload_by
            payload_bytes;
 }
 
-/* What stands behind a row's head in memory; 0: an optimizer that nobody has. */
+/* Bytes of a row behind its head in memory; 0: unknown optimizer. */
 uint32_t shard_file_payload_bytes(const struct table_spec *spec);
 
-/* What is encoded is of format SHARD_FILE_FORMAT. */
+/* Encode in format SHARD_FILE_FORMAT. */
 void shard_file_encode_header(uint8_t dst[static SHARD_FILE_HEADER_BYTES],
                               const struct shard_file_header *header);
 void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
@@ -214,8 +214,8 @@ void shard_file_encode_footer(uint8_t dst[static SHARD_FILE_FOOTER_BYTES],
 void shard_file_encode_chunk(uint8_t dst[static SHARD_FILE_CHUNK_BYTES],
                              const struct shard_file_chunk *chunk, const uint8_t *bytes);
 
-/* What is wrong with these bytes, in a few words (static storage, or `reason`), or NULL when
- * they are right. src: magic and format; then all of the piece, in a file of this format. */
+/* Return the error in these bytes (static storage, or `reason`), or NULL. src: magic and format; else the whole header,
+ * record or footer of this format. */
 #define SHARD_FILE_FORMAT_AT_BYTES 12u
 const char *shard_file_decode_format(const uint8_t src[static SHARD_FILE_FORMAT_AT_BYTES],
                                      uint32_t *ret_format);
@@ -226,7 +226,7 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
 const char *shard_file_decode_footer(const uint8_t *src, uint32_t format,
                                      struct shard_file_footer *ret);
 
-/* The head only: its crc can be judged once the rest is there, by shard_file_chunk_is_whole(). */
+/* Decodes the head only; shard_file_chunk_is_whole() checks the crc once the content is read. */
 const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BYTES],
                                     const struct shard_file_header *header,
                                     const struct shard_file_table *tables,
@@ -234,7 +234,7 @@ const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BY
 bool shard_file_chunk_is_whole(const uint8_t head[static SHARD_FILE_CHUNK_BYTES],
                                const struct shard_file_chunk *chunk, const uint8_t *bytes);
 
-/* Rows of format 1, in place, as SHARD_FILE_FORMAT has them: with a stamp, which has no touches. */
+/* Converts rows of format 1 in place: their stamp has no touches. */
 void shard_file_convert_rows_1(uint8_t *rows, uint32_t n_rows, uint32_t payload_bytes);
 
 #endif

@@ -7,7 +7,7 @@
  * around it, and a simulation calls it as it is.
  *
  *     state     meaning                                  reserve          append
- *     OPEN      there is room                            makes room       is kept
+ *     OPEN      there is space                           reserves         is kept
  *     FULL      max_bytes wait: the disk is slower       -EAGAIN: the     is kept: what was reserved
  *                                                        event waits      before, ends, rows
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
@@ -17,7 +17,7 @@
  * may never be reached. Under fsync, FULL stays FULL while the disk fails, so no acknowledged record is lost.
  * DROPS ends only when the writer succeeds.
  *
- * Events without a reservation (shard_events.h: GONE, REACH, ROWS) are kept while there is memory; a small
+ * Events without a reservation (shard_events.h: GONE, ADVANCE, ROWS) are kept while there is memory; a small
  * spare block serves when memory is out. Beyond that, and beyond twice max_bytes, such a record is dropped, in
  * any state.
  *
@@ -61,8 +61,9 @@ struct wal_queue {
     struct wal_block *first, **last; /* owned: waiting; the last one is open */
     struct wal_block *open;          /* NULL: none, the next append takes `next` */
     struct wal_block *next;          /* owned, empty: what reserve() has promised */
-    struct wal_block *small; /* owned, empty: for who does not ask, when memory is out */
-    struct wal_block *pool;  /* owned, empty */
+    struct wal_block
+        *small; /* owned, empty: for events without a reservation, when memory is out */
+    struct wal_block *pool; /* owned, empty */
     size_t pool_bytes;
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
@@ -71,7 +72,7 @@ struct wal_queue {
     bool gap_next;      /* the next record has lost ones before it */
     enum wal_queue_state state;
     uint64_t n_dropped;             /* so far */
-    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has mended; 0: none */
+    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has closed; 0: none */
     struct wal_progress progress;
 };
 

@@ -21,7 +21,7 @@
  *     3 join      text job, text name, u32 rank, u32 n_workers, u64 incarnation, u32 mode, u32 bound, u64 clock,
  *                 u64 last_acked, u64 now_ms (the shard's time)
  *     4 gone      worker, u32 state: 2 left, 3 dead, 4 lost
- *     5 reach     worker, u64 clock
+ *     5 advance   worker, u64 clock
  *     6 combine   u64 run, u64 clock
  *     7 rows      u32 table_id, u32 op (0 removed, 1 left out, 2 touches), u32 n_keys, u32 zero, n_keys u64; op 2:
  *                 n_keys u8 touches
@@ -48,7 +48,7 @@
     X(SHARD_EVENT_TABLE, 2, "table")     \
     X(SHARD_EVENT_JOIN, 3, "join")       \
     X(SHARD_EVENT_GONE, 4, "gone")       \
-    X(SHARD_EVENT_REACH, 5, "reach")     \
+    X(SHARD_EVENT_ADVANCE, 5, "advance") \
     X(SHARD_EVENT_COMBINE, 6, "combine") \
     X(SHARD_EVENT_ROWS, 7, "rows")
 

@@ -126,7 +126,7 @@ void bench_model_init(struct bench_model *x, struct watch *w, const struct batch
 }
 
 /* Rows of a gradient, and how wide they are. */
-static uint32_t flow_rows(struct bench_model *x, uint32_t gradient, uint32_t *ret_width)
+static uint32_t gradient_rows(struct bench_model *x, uint32_t gradient, uint32_t *ret_width)
 {
     uint32_t n_floats;
 
@@ -139,13 +139,13 @@ static uint32_t flow_rows(struct bench_model *x, uint32_t gradient, uint32_t *re
 }
 
 /* The most that any codec makes of them: 6 bytes of a float. */
-static size_t flows_bytes(struct bench_model *x)
+static size_t encoded_bytes(struct bench_model *x)
 {
     uint32_t width;
     size_t n = 0;
 
     for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
-        n += 6 * (size_t)flow_rows(x, i, &width) * width;
+        n += 6 * (size_t)gradient_rows(x, i, &width) * width;
     return n;
 }
 
@@ -155,7 +155,7 @@ static size_t places_bytes(const struct bench_model *x)
            sizeof *x->places;
 }
 
-static void make_flows(struct bench_model *x)
+static void make_encoded(struct bench_model *x)
 {
     uint32_t width;
 
@@ -163,10 +163,10 @@ static void make_flows(struct bench_model *x)
     for (uint32_t i = 0; i < places_bytes(x) / sizeof *x->places; i++)
         x->places[i] = i;
     for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
-        must(dlrm_residual_reserve(x->m, i, flow_rows(x, i, &width)), "what is owed", NULL);
+        must(dlrm_residual_reserve(x->m, i, gradient_rows(x, i, &width)), "residuals", NULL);
     for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
         x->gradients[set] = memory_alloc(dlrm_n_gradients(x->m) * sizeof *x->gradients[set]);
-        x->bytes[set] = pinned(x, flows_bytes(x));
+        x->bytes[set] = pinned(x, encoded_bytes(x));
     }
 }
 
@@ -175,13 +175,13 @@ void bench_model_encode(struct bench_model *x, enum codec_id codec)
     const struct codec *c = codec_by_id(codec);
 
     if (!x->places)
-        make_flows(x);
+        make_encoded(x);
     for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
         uint8_t *bytes = x->bytes[set];
 
         for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++) {
             uint32_t width;
-            const uint32_t n = flow_rows(x, i, &width);
+            const uint32_t n = gradient_rows(x, i, &width);
             const uint32_t k = codec == CODEC_TOPK ? (width + 9) / 10 : 0;
 
             x->gradients[set][i] =
@@ -192,20 +192,20 @@ void bench_model_encode(struct bench_model *x, enum codec_id codec)
     }
 }
 
-static void free_flows(struct bench_model *x)
+static void free_encoded(struct bench_model *x)
 {
     if (!x->places)
         return;
     dlrm_host_free(x->m, x->places, places_bytes(x));
     for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
-        dlrm_host_free(x->m, x->bytes[set], flows_bytes(x));
+        dlrm_host_free(x->m, x->bytes[set], encoded_bytes(x));
         free(x->gradients[set]);
     }
 }
 
 void bench_model_deinit(struct bench_model *x)
 {
-    free_flows(x);
+    free_encoded(x);
     dlrm_host_free(x->m, x->pinned.label, batch_words(x->batch) * sizeof(uint32_t));
     dlrm_host_free(x->m, x->rows, rows_bytes(x));
     for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)

@@ -208,7 +208,7 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
         gpu->add_rows(c, n, width, a, lda, b, ldb, mask, sum);
 }
 
-static double owed_floats(const struct device_encode *e)
+static double residual_floats(const struct device_encode *e)
 {
     return e->residual ? 2 * (double)e->dim : 0;
 }
@@ -220,7 +220,7 @@ static void encode(struct compute *c, const struct device_encode *e)
     /* There is room for more rows than a batch has. */
     const double n = e->n_max < watch->n_rows ? e->n_max : watch->n_rows;
     struct timing t = timing_of("encode", 0, 0,
-                                n * (e->dim + owed_floats(e) + (e->residual_at ? 1 : 0) +
+                                n * (e->dim + residual_floats(e) + (e->residual_at ? 1 : 0) +
                                      (double)codec->row_bytes(e->dim, e->k) / 4),
                                 0);
 

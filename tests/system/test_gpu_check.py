@@ -300,7 +300,7 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(ran))
 
 
-def test_a_race_is_told_in_one_sentence(stand):
+def test_a_race_is_reported_in_one_sentence(stand):
     race = "Error: Race reported between Write access at topk(float *)+0x1 and Read access at topk(float *)+0x2 [8 hazards]"
     stand.tool("compute-sanitizer", RUNS + f"[ $tool != racecheck ] || {{ echo '========= {race}'; exit 9; }}\n" + CLEAN)
     _, phases = stand.check(1)

@@ -56,7 +56,7 @@ struct compute {
     char text[160];
 };
 
-/* s, which has room for n_bytes: it was reserved. */
+/* s, which has space for n_bytes: it was reserved. */
 static inline void *cpu_scratch_of(const struct cpu_scratch *s, size_t n_bytes)
 {
     assert(n_bytes <= s->n_bytes);

@@ -27,7 +27,7 @@ struct cuda_buffer_set {
     struct cuda_error fault;  /* the first since the last wait */
 };
 
-/* Where an op goes, and who is told if it does not. */
+/* The stream of an op, and where its failure is kept. */
 struct cuda_target {
     cudaStream_t stream;
     struct cuda_error *fault;

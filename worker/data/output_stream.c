@@ -16,8 +16,8 @@ struct output_stream {
     const char *path; /* owned, behind the struct */
     FILE *file;       /* owned, unless it is stdout */
     ZSTD_CCtx *zstd;  /* owned; NULL: plain */
-    size_t room_bytes;
-    void *room; /* owned; packed text on its way to the file */
+    size_t space_bytes;
+    void *space; /* owned; packed text on its way to the file */
 };
 
 static int write_failed(const struct output_stream *s, struct err *err)
@@ -33,10 +33,10 @@ static int start_packing(struct output_stream *s, struct err *err)
 
     if (len < 4 || strcmp(s->path + len - 4, ".zst") != 0)
         return 0;
-    s->room_bytes = ZSTD_CStreamOutSize();
-    s->room = memory_try_alloc(s->room_bytes);
+    s->space_bytes = ZSTD_CStreamOutSize();
+    s->space = memory_try_alloc(s->space_bytes);
     s->zstd = ZSTD_createCCtx();
-    if (!s->room || !s->zstd)
+    if (!s->space || !s->zstd)
         return err_set(err, -ENOMEM, "%s: no memory to pack it", s->path);
     ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL);
     ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_checksumFlag, 1);
@@ -67,14 +67,14 @@ static int pack(struct output_stream *s, ZSTD_inBuffer *in, ZSTD_EndDirective di
     size_t left;
 
     do {
-        ZSTD_outBuffer out = { .dst = s->room, .size = s->room_bytes };
+        ZSTD_outBuffer out = { .dst = s->space, .size = s->space_bytes };
 
         left = ZSTD_compressStream2(s->zstd, &out, in, directive);
         if (ZSTD_isError(left))
             return err_set(err, -ENOMEM, "%s: cannot pack: %s", s->path,
                            ZSTD_getErrorName(left));
         errno = 0;
-        if (fwrite(s->room, 1, out.pos, s->file) != out.pos)
+        if (fwrite(s->space, 1, out.pos, s->file) != out.pos)
             return write_failed(s, err);
     } while (directive == ZSTD_e_end ? left != 0 : in->pos < in->size);
     return 0;
@@ -117,7 +117,7 @@ int output_stream_close(struct output_stream *s, int status, struct err *err)
             remove_file(s);
     }
     ZSTD_freeCCtx(s->zstd);
-    free(s->room);
+    free(s->space);
     free(s);
     return status;
 }

@@ -9,7 +9,7 @@
 _Static_assert(DLRM_BUFFER_SETS <= DEVICE_BUFFER_SETS,
                "a device has a buffer set for each step");
 
-#define ROWS_MIN 64u /* room for rows, at least */
+#define ROWS_MIN 64u /* space for rows, at least */
 
 /* ---- sizes ---- */
 

@@ -90,7 +90,7 @@ void device_push_encode_deinit(struct device_push_encode *f)
     *f = (struct device_push_encode){ 0 };
 }
 
-/* Rows and keys are the data's: with room to spare. What a tensor has does not change. */
+/* Rows and keys are the data's: with space to spare. What a tensor has does not change. */
 static uint32_t with_headroom(uint32_t gradient, uint32_t n)
 {
     return gradient < DLRM_DENSE && n < UINT32_MAX / 2 ? n + n / 2 : n;
@@ -271,7 +271,7 @@ static bool is_plain(uint32_t gradient, const uint32_t *places, uint32_t n)
     return gradient >= DLRM_DENSE && i == n;
 }
 
-/* The device's copy of n places in room for cap; NULL: the op needs none. */
+/* The device's copy of n places in space for cap; NULL: the op needs none. */
 static const uint32_t *put_places(const struct device_push_encode *f, uint32_t set,
                                   uint32_t gradient, const uint32_t *places, uint32_t n,
                                   struct cursor *at)

@@ -48,7 +48,7 @@ int device_row_cache_keep(struct device_row_cache *r, size_t n_bytes) MUST_CHECK
 /* For a step of n rows in a buffer set at rest. -ENOMEM. */
 int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t n) MUST_CHECK;
 
-/* The step's rows on their way to `device`, [n_unique][dim]; room has been reserved. */
+/* The step's rows on their way to `device`, [n_unique][dim]; space has been reserved. */
 void device_row_cache_put(struct device_row_cache *r, uint32_t set,
                           const struct dlrm_step *step, float *device);
 

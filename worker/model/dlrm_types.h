@@ -29,7 +29,7 @@ struct dlrm_tensor {
      * batch), to be applied with SGD at rate 1. */
     bool statistic;
 
-    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is room for the rest of
+    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is space for the rest of
      * its last block of TABLE_SPEC_DENSE_BLOCK. */
     size_t at;
 

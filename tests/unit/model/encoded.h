@@ -46,8 +46,8 @@ static inline void encoded_draw_batch(struct encoded_run *t, struct encoded_step
 }
 
 /* Of rows: those of the batch, sometimes more, that are only paid what they are owed. Of tensors: all blocks. */
-static inline void encoded_draw_flow(struct encoded_run *t, struct encoded_step *s,
-                                     uint32_t gradient)
+static inline void encoded_draw_gradient(struct encoded_run *t, struct encoded_step *s,
+                                         uint32_t gradient)
 {
     const uint32_t n_rows =
         gradient < DLRM_DENSE ? s->f.batch.n_unique : encoded_n_rows(t, gradient);
@@ -128,7 +128,7 @@ static inline void encoded_draw(struct encoded_run *t, struct encoded_step *s)
     encoded_draw_batch(t, s);
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))
-            encoded_draw_flow(t, s, i);
+            encoded_draw_gradient(t, s, i);
     encoded_lay_out(t, s);
 }
 
@@ -198,7 +198,7 @@ static inline void encoded_run(struct encoded_run *t, uint32_t n_steps)
     }
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))
-            encoded_check_owed(t, i);
+            encoded_check_residuals(t, i);
 }
 
 static inline struct dlrm_config encoded_config(struct fixture_rng *rng)

@@ -126,7 +126,7 @@ static inline void encoded_open(struct encoded_run *t, const struct device_ops *
 }
 
 /* What the device says it owes, asked for in an order of its own. */
-static inline void encoded_check_owed(struct encoded_run *t, uint32_t gradient)
+static inline void encoded_check_residuals(struct encoded_run *t, uint32_t gradient)
 {
     const uint32_t n = encoded_n_rows(t, gradient), width = encoded_width(t, gradient);
     uint32_t *at = memory_alloc(n * sizeof *at), n_asked = 0;

@@ -117,7 +117,7 @@ static void a_prediction_neither_reads_nor_keeps(void **state)
 
 #ifdef PS_FAULTS
 /* A model that cannot be made, rows that cannot stay, a step that finds no room: each is told, and nothing else is lost. */
-static void every_failing_allocation_is_told_or_costs_copies(void **state)
+static void every_failing_allocation_is_reported_or_costs_copies(void **state)
 {
     const struct world_way on_cpu = { .ops = &device_cpu };
     struct world_end want, got;
@@ -158,7 +158,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_that_of_all_steps_under_way_and_of_no_other),
         cmocka_unit_test(a_prediction_neither_reads_nor_keeps),
 #ifdef PS_FAULTS
-        cmocka_unit_test(every_failing_allocation_is_told_or_costs_copies),
+        cmocka_unit_test(every_failing_allocation_is_reported_or_costs_copies),
 #endif
     };
 

@@ -236,7 +236,7 @@ static void last_words(const struct mistake *m, char *words, size_t n_bytes)
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
-static void mistakes_are_told(void **state)
+static void mistakes_are_reported(void **state)
 {
     char words[8192];
 
@@ -252,7 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_made_recorded_and_replayed),
-        cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(mistakes_are_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,25 +1,25 @@
-/* Every gradient of every kind of model, against differences of the loss of a twin in
+/* Every gradient of every kind of model, against differences of the loss of a reference in
  * double. */
-#include "tests/unit/model/twin.h"
+#include "tests/unit/model/reference.h"
 
 /* Steps of 1e-6 in double leave about 1e-9; what remains is the model's own float arithmetic,
  * relative to the largest gradient of its array. */
 static const double step_size = 1e-6, tolerance = 2e-5;
 
-static double slope(struct twin *t, double *parameter)
+static double slope(struct reference *t, double *parameter)
 {
     const double at = *parameter;
     double up, down;
 
     *parameter = at + step_size;
-    up = twin_loss(t);
+    up = reference_loss(t);
     *parameter = at - step_size;
-    down = twin_loss(t);
+    down = reference_loss(t);
     *parameter = at;
     return (up - down) / (2 * step_size);
 }
 
-static void check_array(struct twin *t, const char *name, double *parameters,
+static void check_array(struct reference *t, const char *name, double *parameters,
                         const float *grads, size_t n)
 {
     double *want = memory_alloc(n * sizeof *want + 1), largest = 0;
@@ -35,26 +35,28 @@ static void check_array(struct twin *t, const char *name, double *parameters,
     free(want);
 }
 
-static void check_logits(struct fixture *f, struct twin *t)
+static void check_logits(struct fixture *f, struct reference *t)
 {
     const float *logits = fixture_read(f, "logit");
 
     for (uint32_t s = 0; s < f->batch.n; s++)
         if (!(fabs((double)logits[s] - t->logits[s]) < 1e-5 * (1 + fabs(t->logits[s]))))
-            fail_msg("logit %u is %.9g, the twin's %.9g", s, (double)logits[s], t->logits[s]);
+            fail_msg("logit %u is %.9g, the reference's %.9g", s, (double)logits[s],
+                     t->logits[s]);
 }
 
 static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t seed)
 {
     struct fixture_rng rng = { seed, 0 };
     struct fixture f;
-    struct twin t;
+    struct reference t;
 
     fixture_init(&f, config, n, &rng);
     fixture_step(&f, seed);
-    twin_init(&t, &f, true, seed);
-    if (!(fabs(f.loss + twin_l2(&t) - twin_loss(&t)) < 1e-5))
-        fail_msg("loss %.9g, the twin's %.9g", f.loss + twin_l2(&t), twin_loss(&t));
+    reference_init(&t, &f, true, seed);
+    if (!(fabs(f.loss + reference_l2(&t) - reference_loss(&t)) < 1e-5))
+        fail_msg("loss %.9g, the reference's %.9g", f.loss + reference_l2(&t),
+                 reference_loss(&t));
     check_logits(&f, &t);
     for (uint32_t i = 0; i < dlrm_n_tensors(f.m); i++) {
         struct dlrm_tensor *tensor = dlrm_tensor(f.m, i);
@@ -65,13 +67,13 @@ static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t s
     check_array(&t, "rows", t.rows, f.row_grads, (size_t)f.batch.n_unique * config->dim);
     if (config->wide)
         check_array(&t, "wide", t.wide, f.wide_grads, f.batch.n_unique);
-    twin_deinit(&t);
+    reference_deinit(&t);
 
     fixture_predict(&f);
-    twin_init(&t, &f, false, 0);
-    twin_loss(&t);
+    reference_init(&t, &f, false, 0);
+    reference_loss(&t);
     check_logits(&f, &t);
-    twin_deinit(&t);
+    reference_deinit(&t);
     fixture_deinit(&f);
 }
 

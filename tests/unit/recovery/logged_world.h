@@ -1,7 +1,7 @@
 /*
  * A shard to which all sorts of things happen (tests/unit/core/replay_world.h), with a recorder, a log and
  * a bad disk. Beside the log every event is kept in memory: event i is record i + 1, and the shard made
- * again from the first n of them is the twin of any recovery up to record n.
+ * again from the first n of them is the reference of any recovery up to record n.
  */
 #ifndef TESTS_UNIT_RECOVERY_LOGGED_WORLD_H
 #define TESTS_UNIT_RECOVERY_LOGGED_WORLD_H
@@ -264,15 +264,15 @@ static inline int recover(struct logged_world *l, struct wal_replay *r)
     return status;
 }
 
-static inline void assert_is_twin(struct logged_world *l, struct shard *s, uint64_t last)
+static inline void assert_is_reference(struct logged_world *l, struct shard *s, uint64_t last)
 {
-    struct shard *twin;
+    struct shard *reference;
 
     enter_shard();
     assert_int_equal(
-        try_restore(&l->w.config, NULL, 0, l->w.event_log, last, l->w.now_ms, &twin), 0);
-    assert_same_shard(twin, s);
-    shard_free(twin);
+        try_restore(&l->w.config, NULL, 0, l->w.event_log, last, l->w.now_ms, &reference), 0);
+    assert_same_shard(reference, s);
+    shard_free(reference);
 }
 
 /* Scans of which the log has all that they need. */

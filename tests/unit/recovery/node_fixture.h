@@ -32,16 +32,16 @@ struct node {
     bool each_apart; /* records, in blocks of their own */
     struct line lines[NODE_N_SHARDS_MAX];
     struct manifest *m; /* owned: of the last checkpoint */
-    int n_told;
-    char told[256]; /* the last sentence */
+    int n_reported;
+    char sentence[256]; /* the last sentence */
 };
 
 static inline void node_hear(void *arg, const char *sentence)
 {
     struct node *n = arg;
 
-    n->n_told++;
-    snprintf(n->told, sizeof n->told, "%s", sentence);
+    n->n_reported++;
+    snprintf(n->sentence, sizeof n->sentence, "%s", sentence);
 }
 
 /* --- its logs --- */
@@ -301,7 +301,7 @@ static inline struct shard *node_rebuild(struct node *n, uint32_t i,
     struct shard *s = make_shard(i, n->n_shards, 0);
 
     *err = (struct err){ 0 };
-    n->n_told = 0;
+    n->n_reported = 0;
     *ret_status = recover_shard_run(&config, s, 0, ret_facts, err);
     assert_int_equal(crash_files_n_open(&n->files), 0);
     assert_true(*ret_status == 0 || err->text[0]);
@@ -326,7 +326,7 @@ static inline int node_collect(struct node *n, const char *path,
     int status;
 
     *err = (struct err){ 0 };
-    n->n_told = 0;
+    n->n_reported = 0;
     *ret = NULL;
     enter_shard();
     status = load_cluster_one(&config, 0, ret, &facts, err);

@@ -120,9 +120,9 @@ static inline struct wal_record fixture_record(struct fixture_room *room, uint64
         e->gone.worker = worker;
         e->gone.state = WORKER_DEAD;
         break;
-    case SHARD_EVENT_REACH:
-        e->reach.worker = worker;
-        e->reach.clock = seed;
+    case SHARD_EVENT_ADVANCE:
+        e->advance.worker = worker;
+        e->advance.clock = seed;
         break;
     case SHARD_EVENT_COMBINE:
         e->combine.run = seed;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/support/seed.h"
-#include "tests/unit/worker/mirror_bench.h"
+#include "tests/unit/worker/exact_cache_bench.h"
 #include "worker/cache/replica.h"
 
 static const struct setup plain = { .n_shards = 3,

@@ -10,7 +10,7 @@
 
 #include "tests/unit/model/fixture.h"
 
-struct twin {
+struct reference {
     struct fixture *f;
     uint64_t step;
     bool training;
@@ -19,7 +19,7 @@ struct twin {
     double *logits;
 };
 
-static inline double *twin_copy(const float *x, size_t n, double offset)
+static inline double *reference_copy(const float *x, size_t n, double offset)
 {
     double *to = memory_alloc(n * sizeof *to + 1);
 
@@ -28,23 +28,24 @@ static inline double *twin_copy(const float *x, size_t n, double offset)
     return to;
 }
 
-static inline void twin_init(struct twin *t, struct fixture *f, bool training, uint64_t step)
+static inline void reference_init(struct reference *t, struct fixture *f, bool training,
+                                  uint64_t step)
 {
     const size_t n_rows = f->batch.n_unique;
 
-    *t = (struct twin){ .f = f, .training = training, .step = step };
+    *t = (struct reference){ .f = f, .training = training, .step = step };
     for (uint32_t i = 0; i < dlrm_n_tensors(f->m); i++) {
         struct dlrm_tensor *tensor = dlrm_tensor(f->m, i);
 
         t->tensors[i] =
-            twin_copy(tensor->values, tensor->n_floats, (double)tensor->init_offset);
+            reference_copy(tensor->values, tensor->n_floats, (double)tensor->init_offset);
     }
-    t->rows = twin_copy(f->rows, n_rows * f->config.dim, 0);
-    t->wide = f->wide ? twin_copy(f->wide, n_rows, 0) : NULL;
+    t->rows = reference_copy(f->rows, n_rows * f->config.dim, 0);
+    t->wide = f->wide ? reference_copy(f->wide, n_rows, 0) : NULL;
     t->logits = memory_alloc(f->batch.n * sizeof *t->logits + 1);
 }
 
-static inline void twin_deinit(struct twin *t)
+static inline void reference_deinit(struct reference *t)
 {
     for (uint32_t i = 0; i < DLRM_TENSORS_MAX; i++)
         free(t->tensors[i]);
@@ -54,8 +55,8 @@ static inline void twin_deinit(struct twin *t)
 }
 
 /* In place. gamma, beta, running mean, running variance. */
-static inline void twin_norm(const struct twin *t, double *const *tensors, double *x,
-                             uint32_t n, uint32_t width)
+static inline void reference_norm(const struct reference *t, double *const *tensors, double *x,
+                                  uint32_t n, uint32_t width)
 {
     for (uint32_t o = 0; o < width; o++) {
         double mean = tensors[2][o], var = tensors[3][o];
@@ -73,7 +74,7 @@ static inline void twin_norm(const struct twin *t, double *const *tensors, doubl
     }
 }
 
-struct twin_mlp {
+struct reference_mlp {
     uint32_t in, n_hidden, out;
     const uint32_t *hidden;
     bool relu_last;
@@ -81,8 +82,8 @@ struct twin_mlp {
 };
 
 /* Frees x, returns its own. *tensor: the first of the MLP, and on return the one after it. */
-static inline double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp, double *x,
-                               uint32_t *tensor)
+static inline double *reference_mlp(const struct reference *t, const struct reference_mlp *mlp,
+                                    double *x, uint32_t *tensor)
 {
     const uint32_t n = t->f->batch.n;
     const uint64_t key = hash_mix2(t->f->config.seed, t->step);
@@ -100,7 +101,7 @@ static inline double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp,
                     y[s * out + o] += w[o * in + k] * x[s * in + k];
             }
         if (relu && t->f->config.batch_norm) {
-            twin_norm(t, t->tensors + *tensor, y, n, out);
+            reference_norm(t, t->tensors + *tensor, y, n, out);
             *tensor += 4;
         }
         for (uint32_t k = 0; k < n * out; k++) {
@@ -119,7 +120,7 @@ static inline double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp,
 }
 
 /* T [n][n_vectors][dim] */
-static inline double *twin_vectors(const struct twin *t, uint32_t *tensor)
+static inline double *reference_vectors(const struct reference *t, uint32_t *tensor)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const struct batch *b = &t->f->batch;
@@ -128,11 +129,10 @@ static inline double *twin_vectors(const struct twin *t, uint32_t *tensor)
     double *T = memory_alloc((size_t)b->n * n_vectors * dim * sizeof *T + 1);
 
     if (first) {
-        const struct twin_mlp mlp = {
-            cfg->n_numeric, cfg->n_bottom, dim, cfg->bottom, true, 0
-        };
-        double *d =
-            twin_mlp(t, &mlp, twin_copy(b->numeric, (size_t)b->n * cfg->n_numeric, 0), tensor);
+        const struct reference_mlp mlp = { cfg->n_numeric, cfg->n_bottom, dim,
+                                           cfg->bottom,    true,          0 };
+        double *d = reference_mlp(
+            t, &mlp, reference_copy(b->numeric, (size_t)b->n * cfg->n_numeric, 0), tensor);
 
         for (uint32_t i = 0; i < b->n * dim; i++)
             T[(i / dim) * n_vectors * dim + i % dim] = d[i];
@@ -146,7 +146,7 @@ static inline double *twin_vectors(const struct twin *t, uint32_t *tensor)
     return T;
 }
 
-static inline double twin_dot(const double *a, const double *b, uint32_t n)
+static inline double reference_dot(const double *a, const double *b, uint32_t n)
 {
     double sum = 0;
 
@@ -156,7 +156,7 @@ static inline double twin_dot(const double *a, const double *b, uint32_t n)
 }
 
 /* R; frees T. */
-static inline double *twin_interact(const struct twin *t, double *T, uint32_t r_width)
+static inline double *reference_interact(const struct reference *t, double *T, uint32_t r_width)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const uint32_t dim = cfg->dim, n_vectors = (cfg->n_numeric ? 1 : 0) + cfg->n_fields;
@@ -172,13 +172,13 @@ static inline double *twin_interact(const struct twin *t, double *T, uint32_t r_
             *r++ = v[d];
         for (uint32_t i = 0; i < n_vectors; i++)
             for (uint32_t j = 0; j < i + (cfg->self_interaction ? 1 : 0); j++)
-                *r++ = twin_dot(v + i * dim, v + j * dim, dim);
+                *r++ = reference_dot(v + i * dim, v + j * dim, dim);
     }
     free(T);
     return R;
 }
 
-static inline double twin_l2(const struct twin *t)
+static inline double reference_l2(const struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     double sum = 0;
@@ -188,24 +188,23 @@ static inline double twin_l2(const struct twin *t)
 
         if (strchr(tensor->name, 'W'))
             sum += (double)cfg->l2_dense / 2 *
-                   twin_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
+                   reference_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
     }
     return sum + (double)cfg->l2_rows / 2 *
-                     twin_dot(t->rows, t->rows, t->f->batch.n_unique * cfg->dim);
+                     reference_dot(t->rows, t->rows, t->f->batch.n_unique * cfg->dim);
 }
 
 /* Fills logits; the loss with L2. */
-static inline double twin_loss(struct twin *t)
+static inline double reference_loss(struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const struct batch *b = &t->f->batch;
     const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
-    const struct twin_mlp top = {
-        r_width, cfg->n_top, 1, cfg->top, false, (double)cfg->dropout
-    };
+    const struct reference_mlp top = { r_width,  cfg->n_top, 1,
+                                       cfg->top, false,      (double)cfg->dropout };
     uint32_t tensor = 0;
-    double *T = twin_vectors(t, &tensor),
-           *z = twin_mlp(t, &top, twin_interact(t, T, r_width), &tensor), loss = 0;
+    double *T = reference_vectors(t, &tensor),
+           *z = reference_mlp(t, &top, reference_interact(t, T, r_width), &tensor), loss = 0;
 
     for (uint32_t s = 0; s < b->n; s++) {
         for (uint32_t j = b->starts[s * cfg->n_fields];
@@ -215,7 +214,7 @@ static inline double twin_loss(struct twin *t)
         loss += (fmax(z[s], 0) - z[s] * (double)b->label[s] + log1p(exp(-fabs(z[s])))) / b->n;
     }
     free(z);
-    return loss + twin_l2(t);
+    return loss + reference_l2(t);
 }
 
 #endif
