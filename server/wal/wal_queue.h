@@ -61,9 +61,8 @@ struct wal_queue {
     struct wal_block *first, **last; /* owned: waiting; the last one is open */
     struct wal_block *open;          /* NULL: none, the next append takes `next` */
     struct wal_block *next;          /* owned, empty: what reserve() has promised */
-    struct wal_block
-        *small; /* owned, empty: for events without a reservation, when memory is out */
-    struct wal_block *pool; /* owned, empty */
+    struct wal_block *small; /* owned, empty: for who does not ask, when memory is out */
+    struct wal_block *pool;  /* owned, empty */
     size_t pool_bytes;
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
@@ -72,7 +71,7 @@ struct wal_queue {
     bool gap_next;      /* the next record has lost ones before it */
     enum wal_queue_state state;
     uint64_t n_dropped;             /* so far */
-    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has closed; 0: none */
+    uint64_t lost_first, lost_last; /* of the gaps that no checkpoint has mended; 0: none */
     struct wal_progress progress;
 };
 
