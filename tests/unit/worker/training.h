@@ -83,6 +83,15 @@ static inline const struct device_ops *training_far(void)
     return far_device_ops(&device_cpu, &training_late);
 }
 
+/* As many steps are under way as batches are there in time, which the scheduler has a say in: never more than
+ * n, and n in one of a hundred runs. */
+static inline void training_assert_under_way(uint64_t n, void (*run_again)(void))
+{
+    for (int i = 0; i < 100 && far_device_counts().most_under_way < n; i++)
+        run_again();
+    assert_int_equal(far_device_counts().most_under_way, n);
+}
+
 static inline void training_assert_same(const struct training *a, const struct training *b)
 {
     assert_int_equal(a->n_applied, b->n_applied);
