@@ -128,7 +128,7 @@ def test_a_run_that_ends_with_an_error_keeps_its_residuals(psds, tmp_path):
     assert "did not end by itself" not in err, "nothing was pushed before"
     _, err = finish(worker(node, data, *flags))
     found = re.search(r"(\d+) rows have residuals of (\d+) earlier steps", err)
-    assert told and int(told[1]) > 0 and int(told[2]) > 5, err
+    assert found and int(found[1]) > 0 and int(found[2]) > 5, err
     assert "did not end by itself" not in err
 
 
