@@ -45,7 +45,8 @@ static void check_same(const char *const *flags, uint64_t *ret_n_flushed)
     must(gpu->status, &gpu->err);
     assert_int_equal(cpu->n_applied, 2 * CLICK_LOG_BATCHES);
     training_assert_same(gpu, cpu);
-    assert_in_range(far_device_counts().most_under_way, 1, 3); /* that there are 3: test_trainer.c */
+    assert_in_range(far_device_counts().most_under_way, 1,
+                    3); /* that there are 3: test_trainer.c */
     assert_int_equal(far_device_counts().n_pageable, 0);
     *ret_n_flushed = gpu->stats.residual_flushed;
     free(cpu), free(gpu);
