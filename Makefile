@@ -181,7 +181,7 @@ helpers.cuda     = model
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums upload interact encode gemm slots model travel)
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums upload interact encode gemm buffer_sets model device_push)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
             $(wildcard proto/codec*.c)
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
@@ -372,7 +372,7 @@ bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against
 bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
 	@$< $(FILE)
 
-bench-log: $(B)/bin/bench-log ## what the push log costs a shard, and what the disk takes; DIR= for the disk
+bench-log: $(B)/bin/bench-log ## what the write-ahead log costs a shard, and what the disk takes; DIR= for the disk
 	@$< $(DIR)
 
 bench-store: $(B)/bin/bench-store ## what checkpoints cost: slices, writing, loading; DIR= for the disk, MILLIONS= of rows

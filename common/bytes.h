@@ -24,10 +24,10 @@ static inline const uint8_t *bytes_front(const struct bytes *b)
     return b->bytes + b->start;
 }
 
-/* Makes room for n_bytes after the end and returns it, or NULL. Moves bytes. */
+/* Makes space for n_bytes after the end and returns it, or NULL. Moves bytes. */
 uint8_t *bytes_reserve(struct bytes *b, size_t n_bytes) MUST_CHECK;
 
-/* The first n_bytes of the reserved room now hold data. */
+/* The first n_bytes of the reserved space now hold data. */
 void bytes_commit(struct bytes *b, size_t n_bytes);
 
 void bytes_consume(struct bytes *b, size_t n_bytes);

@@ -80,7 +80,7 @@ static void blank_controls(char *text)
 void log_line_write(enum log_line_level level, const char *fmt, ...)
 {
     char line[LINE_BYTES_MAX];
-    size_t head, room;
+    size_t head, space;
     va_list args;
     int saved_errno = errno, n;
     ssize_t written;
@@ -88,18 +88,18 @@ void log_line_write(enum log_line_level level, const char *fmt, ...)
     if (level > chosen_level)
         return;
     head = write_head(line, sizeof line, level);
-    room = sizeof line - head - 1; /* and the end of line */
+    space = sizeof line - head - 1; /* and the end of line */
     va_start(args, fmt);
-    n = vsnprintf(line + head, room, fmt, args);
+    n = vsnprintf(line + head, space, fmt, args);
     va_end(args);
-    if (n >= (int)room)
-        memcpy(line + head + room - 4, "...", 4);
+    if (n >= (int)space)
+        memcpy(line + head + space - 4, "...", 4);
     blank_controls(line + head);
-    room = strlen(line);
-    line[room++] = '\n';
+    space = strlen(line);
+    line[space++] = '\n';
     /* One write, so that lines of several threads do not mix. There is nobody to tell if it
      * fails. */
-    written = write(STDERR_FILENO, line, room);
+    written = write(STDERR_FILENO, line, space);
     (void)written;
     errno = saved_errno;
 }

@@ -433,7 +433,7 @@ static bool wants_no_values(enum settings_action action)
     return action == SETTINGS_HELP || action == SETTINGS_VERSION;
 }
 
-static int walk(struct load *l, enum pass pass)
+static int read_options(struct load *l, enum pass pass)
 {
     struct option option = { 0 };
     int i = l->first, status = 0;
@@ -457,7 +457,7 @@ int settings_load(const struct settings_table *table, int argc, char **argv, int
     strcpy(l.line.before, "--");
     set_fallbacks(table, settings);
     for (pass = 0; pass < N_PASSES && status == 0; pass++)
-        status = walk(&l, (enum pass)pass);
+        status = read_options(&l, (enum pass)pass);
     if (status < 0) {
         settings_free(table, settings);
         return status;

@@ -5,7 +5,7 @@
  * function with a SIMD_TARGET in front that calls it: the compiler makes the vectors. Where it
  * makes poor ones, the SIMD_AVX512 build has intrinsics instead, and the plain C stands beside
  * them. All builds give the same bits (tests hold them to SIMD_PLAIN). A kernel does not ask
- * where it runs: who looks one up in a catalog gets the build for this processor.
+ * where it runs: a look-up in a catalog returns the build for this processor.
  */
 #ifndef COMMON_SIMD_H
 #define COMMON_SIMD_H

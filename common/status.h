@@ -36,7 +36,7 @@
     X(PS_ETOOBIG,   -10018, "larger than the limit")                                   \
     X(PS_ECLUSTER,  -10019, "the nodes disagree about the cluster")                    \
     X(PS_ESTOPPING, -10020, "the daemon is stopping")                                  \
-    X(PS_EDATA,     -10021, "the data cannot be read as told")                         \
+    X(PS_EDATA,     -10021, "the data cannot be read as specified")                    \
     X(PS_ESETTING,  -10022, "a setting is wrong")                                      \
     X(PS_ENOJOIN,   -10023, "the connection has not joined a job")                     \
     X(PS_ECOUNT,    -10024, "counts and lengths do not match")                         \

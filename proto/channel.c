@@ -50,7 +50,7 @@ static void clear_in(struct channel_in *in)
     in->crc = (struct frame_crc){ 0 };
 }
 
-/* Room for the frame at the front, of which something has come, but for no more than the peer
+/* Space for the frame at the front, of which something has come, but for no more than the peer
  * has shown that it fills. */
 static size_t wanted_bytes(const struct channel_in *in)
 {
@@ -341,7 +341,7 @@ static void drop_out(struct channel_out *o)
 #define LOW_WATER_BYTES (2u << 20)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room);
-static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room);
+static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space);
 static void on_turn(struct channel_loop_waiter *w);
 static void on_written(struct channel_out *out, int status);
 
@@ -645,7 +645,7 @@ static void on_declined(struct channel *c)
     }
 }
 
-/* A frame has come in part, and nothing more is there to read. The rest may be waiting for room in flight, until what has come
+/* A frame has come in part, and nothing more is there to read. The rest may be waiting for space in flight, until what has come
  * is acknowledged; and the kernel delays that in the hope of an answer to send it with, which there cannot be before the
  * rest. Other streams than TCP's know nothing of it. */
 static void acknowledge(const struct channel *c)
@@ -657,7 +657,7 @@ static void acknowledge(const struct channel *c)
         (void)!setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
+static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
 {
     struct channel *c = stream->data;
 
@@ -677,7 +677,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
     if (!channel_mid_frame(c))
         return;
     use_turn(c, (size_t)n_bytes);
-    if ((size_t)n_bytes < room->len)
+    if ((size_t)n_bytes < space->len)
         acknowledge(c);
 }
 

@@ -31,9 +31,9 @@
  *
  * Free buffers stand in lists by size, four to an octave (4, 5, 6, 7, 8, 10, 12 ... KiB); the one
  * given back last, still warm in the cache, is the first to be taken. A buffer is an ordinary
- * struct bytes: whoever takes it may grow it, give it back, or free it with bytes_deinit(). Any buf
+ * struct bytes: its holder may grow it, give it back, or free it with bytes_deinit(). Any buf
  * may be given; but no more of a size are kept than were taken, so that buffers which others make
- * and only ever give do not pile up here.
+ * and only ever give do not accumulate here.
  */
 #define CHANNEL_POOL_CLASSES 61u                   /* 4 KiB .. 128 MiB */
 #define CHANNEL_POOL_KEEP_BYTES ((size_t)64 << 20) /* free buffers kept, at most */
@@ -51,7 +51,7 @@ struct channel_pool {
 /* A zeroed pool is a good one. */
 void channel_pool_deinit(struct channel_pool *p);
 
-/* *ret is set: empty, with room for n_bytes or more. -ENOMEM leaves it alone. */
+/* *ret is set: empty, with space for n_bytes or more. -ENOMEM leaves it alone. */
 int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret) MUST_CHECK;
 
 /* Leaves *b empty. */
@@ -65,7 +65,7 @@ void channel_pool_sweep(struct channel_pool *p);
 #define CHANNEL_TURN_BYTES (512u << 10)
 #define CHANNEL_LOOP_SWEEP_MS 2000u
 
-/* Somebody who waits for its turn; lies in the channel. */
+/* A channel that waits for its turn; a member of the channel. */
 struct channel_loop_waiter {
     void (*go)(struct channel_loop_waiter *w); /* NULL: does not wait */
     struct channel_loop_waiter *next, *prev;
@@ -102,7 +102,7 @@ void channel_loop_close(struct channel_loop *channels);
 /* After the loop has ended: frees all buffers that were not taken, or were given back. */
 void channel_loop_deinit(struct channel_loop *channels);
 
-/* Sets *ret to an empty buf with room for n_bytes or more: to be sent, given back, or freed with
+/* Sets *ret to an empty buf with space for n_bytes or more: to be sent, given back, or freed with
  * bytes_deinit(). -ENOMEM leaves *ret alone. */
 int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
     MUST_CHECK;

@@ -60,7 +60,7 @@ SIMD_INLINE float codec_scalar_onebit_got(float scale, uint32_t is_plus)
     return codec_bytes_to_float(codec_bytes_of_float(scale) ^ ((uint32_t)(is_plus == 0) << 31));
 }
 
-/* What is owed when `want` was to be sent and `got` was. */
+/* The residual when `want` was to be sent and `got` was. */
 SIMD_INLINE float codec_scalar_residual(float want, float got)
 {
     const float lost = want - got;

@@ -92,7 +92,7 @@ SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
     return bad ? PS_ENAN : 0;
 }
 
-/* What may still be the k-th largest: |x| of some of the row, and room for a vector that ends
+/* What may still be the k-th largest: |x| of some of the row, and space for a vector that ends
  * beyond them. */
 struct candidates {
     float abs[CANDIDATES_MAX + CODEC_AVX512_LANES];

@@ -56,7 +56,7 @@ enum frame_type {
 
 enum frame_flag {
     FRAME_ZSTD = 1 << 0,
-    FRAME_SUM_BEHIND = 1 << 1, /* only to who understands it (README.md) */
+    FRAME_SUM_BEHIND = 1 << 1, /* only to peers that understand it (README.md) */
     FRAME_FLAGS_KNOWN = FRAME_ZSTD | FRAME_SUM_BEHIND
 };
 
@@ -84,7 +84,7 @@ void frame_open(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_heade
 void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc);
 
 /* Could these first bytes (any number of them) begin a frame? So that a peer that speaks
- * something else is told apart before a whole header has come. */
+ * something else is recognised before a whole header has come. */
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes);
 
 /* Reads one header. PS_EPROTO on a wrong magic or an unknown type or flag, PS_ETOOBIG if head +

@@ -15,7 +15,7 @@
 
 #define KEY_CODEC_BYTES_MAX 10 /* of one key */
 
-/* Writes n_keys ascending keys to dst, which has room for n_keys * KEY_CODEC_BYTES_MAX; returns the
+/* Writes n_keys ascending keys to dst, which has space for n_keys * KEY_CODEC_BYTES_MAX; returns the
  * bytes written. */
 size_t key_codec_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst);
 

@@ -13,7 +13,7 @@
 #include "proto/frame.h"
 
 /*
- * Room behind what is in *out for a frame whose body has body_bytes, which the caller then
+ * Space behind what is in *out for a frame whose body has body_bytes, which the caller then
  * writes at *ret_body; the head is in its place already. Nothing counts until
  * message_head_seal(). header: type and request_id are the caller's, the lengths are filled in.
  * PS_ETOOBIG or -ENOMEM, *out as it was.

@@ -15,7 +15,7 @@ void message_zstd_deinit(struct message_zstd *z)
     *z = (struct message_zstd){ 0 };
 }
 
-/* Room for n_bytes of a packed body. NULL: no memory. */
+/* Space for n_bytes of a packed body. NULL: no memory. */
 static uint8_t *make_ready(struct message_zstd *z, size_t n_bytes)
 {
     if (!z->compress)
@@ -26,16 +26,16 @@ static uint8_t *make_ready(struct message_zstd *z, size_t n_bytes)
 
 size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes)
 {
-    size_t room = n_bytes - n_bytes / 16, n;
+    size_t space = n_bytes - n_bytes / 16, n;
     uint8_t *packed;
 
     if (n_bytes < MESSAGE_ZSTD_BYTES_MIN)
         return n_bytes;
-    packed = make_ready(z, room);
+    packed = make_ready(z, space);
     if (!packed)
         return n_bytes;
-    /* Where the room ends, it would not pay: zstd gives up there by itself. */
-    n = ZSTD_compressCCtx(z->compress, packed, room, body, n_bytes, MESSAGE_ZSTD_LEVEL);
+    /* Where the space ends, it would not pay: zstd gives up there by itself. */
+    n = ZSTD_compressCCtx(z->compress, packed, space, body, n_bytes, MESSAGE_ZSTD_LEVEL);
     if (ZSTD_isError(n))
         return n_bytes;
     memcpy(body, packed, n);
@@ -46,7 +46,7 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
                             uint32_t max_bytes, struct bytes *scratch)
 {
     unsigned long long want = ZSTD_getFrameContentSize(src, n_bytes);
-    uint8_t *room;
+    uint8_t *space;
 
     /* 0: our writer never sends it, but zstd says so of a frame to be skipped. */
     if (want == ZSTD_CONTENTSIZE_UNKNOWN || want == ZSTD_CONTENTSIZE_ERROR || want == 0)
@@ -56,12 +56,12 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
     if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
         return PS_ECORRUPT;
     scratch->start = scratch->end = 0;
-    room = bytes_reserve(scratch, (size_t)want);
+    space = bytes_reserve(scratch, (size_t)want);
     if (!z->decompress)
         z->decompress = ZSTD_createDCtx();
-    if (!room || !z->decompress)
+    if (!space || !z->decompress)
         return -ENOMEM;
-    if (ZSTD_decompressDCtx(z->decompress, room, (size_t)want, src, n_bytes) != want)
+    if (ZSTD_decompressDCtx(z->decompress, space, (size_t)want, src, n_bytes) != want)
         return PS_ECORRUPT;
     bytes_commit(scratch, (size_t)want);
     return 0;

@@ -1,6 +1,6 @@
 /*
  * A run of rows of one table inside a pull or a push, as it stands in a frame's body. Pure
- * description: the bytes are borrowed from whoever holds the frame.
+ * description: the bytes are borrowed from the holder of the frame.
  *
  * Life: message.c makes sections out of a frame (counts and lengths already checked against
  * the body), server/core reads them.

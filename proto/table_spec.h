@@ -52,7 +52,7 @@ enum table_spec_storage {
     TABLE_SPEC_STORAGE_END
 };
 
-/* Which rows make room for new ones when a budget is full: none (new rows are refused), those
+/* Which rows are evicted for new ones when a budget is full: none (new rows are refused), those
  * whose last push is longest ago, or those with the fewest pushes. */
 enum table_spec_victims {
     TABLE_SPEC_VICTIMS_NONE,
@@ -111,7 +111,7 @@ struct lr_schedule {
  *     ttl       a row goes when it was not pushed for ttl_s seconds of the shard's time
  *     rare      a row goes when it had fewer than rare_touches pushes in rare_clocks clocks
  *     budget    max_bytes for the table over all shards, each having an equal part; when it or
- *               the node's is full, `victims` says who makes room
+ *               the node's is full, `victims` says which rows are evicted
  *
  * A row that went and comes back starts anew. idle and ttl are held within 1/32 of their span and
  * never early, rare with a window that is a sweep's pass longer; rows go when the sweep comes by

@@ -52,10 +52,10 @@ static int answer(struct connection *c, uint64_t request_id, const char *json)
     return status ? status : connection_send(c, &frame);
 }
 
-static int refuse(struct admin_server *d, struct connection *c, uint64_t request_id, int told,
+static int refuse(struct admin_server *d, struct connection *c, uint64_t request_id, int reason,
                   const char *sentence)
 {
-    struct status_reply reply = { .status = told };
+    struct status_reply reply = { .status = reason };
     struct bytes frame = { 0 };
     int status;
 

@@ -1,5 +1,5 @@
 /*
- * The static list of nodes that make up a cluster, as the hello reply tells it: the same value
+ * The static list of nodes that make up a cluster, as the hello reply has it: the same value
  * on every node but for the node's own number. A client that knows it knows where every key
  * bucket is.
  */

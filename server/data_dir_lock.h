@@ -20,7 +20,7 @@ int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struc
 /* Gives it back. One that is not taken is fine. */
 void data_dir_lock_release(struct data_dir_lock *lock);
 
-/* The same for who has failed: a directory that was made for it goes, as long as nothing else was put there. */
+/* The same after a failure: a directory that was made for it is removed if it is empty. */
 void data_dir_lock_abandon(struct data_dir_lock *lock);
 
 #endif

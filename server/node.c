@@ -239,7 +239,7 @@ static void on_tick(uv_timer_t *timer)
 
 /* --- the listener's events --- */
 
-static int on_guest(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+static int on_client(void *owner, int fd, uint64_t request_id, const struct hello *hello)
 {
     struct node *n = owner;
 
@@ -272,7 +272,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
                       sentence[0] ? sentence : status_text(status), more);
 }
 
-static const struct listener_events listener_events = { on_guest, n_connections, on_refused };
+static const struct listener_events listener_events = { on_client, n_connections, on_refused };
 
 /* --- the start --- */
 
@@ -320,7 +320,7 @@ static void on_restored(void *arg, const struct start_result *result)
     }
     if (result->from[0])
         log_line_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
-                      " records of the push log",
+                      " records of the write-ahead log",
                       result->n_tables, result->n_rows, result->from, result->n_records);
     if (n->stop_signal_asked)
         end(n);

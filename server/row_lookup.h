@@ -20,7 +20,7 @@ struct row_lookup;
 /* Borrowed until the last mail is back. */
 struct row_lookup_config {
     struct mailbox *mailbox;            /* the main thread's */
-    const struct hello_reply *map;      /* who else there is */
+    const struct hello_reply *map;      /* the other nodes */
     struct shard_thread *const *shards; /* of this node, map->shards_per_node */
 };
 

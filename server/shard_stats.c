@@ -161,7 +161,7 @@ static void copy_full_log(const struct shard_stats_inputs *in, struct shard_repo
     if (!in->replies->is_full || report->n_waits == STATS_N_WAITS_MAX)
         return;
     report->n_waits++;
-    snprintf(wait->what, sizeof wait->what, "push log full");
+    snprintf(wait->what, sizeof wait->what, "write-ahead log full");
     snprintf(wait->who, sizeof wait->who, "pushes, joins and tables of shard %u",
              in->shard_number);
     snprintf(wait->why, sizeof wait->why, "the disk is slower than they: %llu bytes wait",
@@ -184,7 +184,7 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
              (unsigned long long)replies->n_waiting, in->shard_number);
     snprintf(wait->why, sizeof wait->why, "%.159s",
              report->log_line_error[0] ? report->log_line_error
-                                       : "the push log is being synced");
+                                       : "the write-ahead log is being synced");
     wait->since_unix_ms = report->made_unix_ms - (uv_hrtime() - replies->since_ns) / 1000000;
 }
 

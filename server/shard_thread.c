@@ -12,7 +12,7 @@
 #define TICK_MS 50u
 #define REPORT_MS 200u
 
-struct guest {
+struct client {
     struct mail mail;
     int fd;
     uint64_t request_id;
@@ -114,24 +114,24 @@ static void on_tick(uv_timer_t *timer)
 
 /* --- mail --- */
 
-static void on_guest(struct mail *mail, void *owner)
+static void on_client(struct mail *mail, void *owner)
 {
-    struct guest *guest = CONTAINER_OF(mail, struct guest, mail);
+    struct client *client = CONTAINER_OF(mail, struct client, mail);
     struct shard_thread *t = owner;
     int status;
 
     enter_shard();
     t->n_received++;
     if (t->state == SHARD_OPEN) {
-        status =
-            connection_set_open(&t->connections, guest->fd, guest->request_id, &guest->hello);
+        status = connection_set_open(&t->connections, client->fd, client->request_id,
+                                     &client->hello);
         if (status)
             log_line_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
-                          guest->hello.name, status_text(status));
+                          client->hello.name, status_text(status));
     } else {
-        close(guest->fd);
+        close(client->fd);
     }
-    free(guest);
+    free(client);
 }
 
 static void on_serve(struct mail *mail, void *owner)
@@ -209,7 +209,7 @@ static void close_log(struct shard_thread *t) ON_SHARD
     struct err err = { 0 };
 
     if (t->wal && shard_wal_close(t->wal, &err))
-        log_line_error("shard %u: the push log was not written to its end: %s",
+        log_line_error("shard %u: the write-ahead log was not written to its end: %s",
                        t->config.core.shard, err.text);
     t->wal = NULL;
 }
@@ -310,15 +310,15 @@ void shard_thread_serve(struct shard_thread *t)
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
                          const struct hello *hello)
 {
-    struct guest *guest = memory_alloc(sizeof *guest);
+    struct client *client = memory_alloc(sizeof *client);
     int status;
 
-    *guest = (struct guest){
-        .mail.run = on_guest, .fd = fd, .request_id = request_id, .hello = *hello
+    *client = (struct client){
+        .mail.run = on_client, .fd = fd, .request_id = request_id, .hello = *hello
     };
-    status = mailbox_post(&t->mailbox, &guest->mail);
+    status = mailbox_post(&t->mailbox, &client->mail);
     if (status) {
-        free(guest);
+        free(client);
         return status;
     }
     t->n_handed++;

@@ -64,7 +64,7 @@ uint64_t shard_thread_alive_ms(const struct shard_thread *t);
 /* Bytes that it has read for checkpoints so far. Any thread. */
 uint64_t shard_thread_checkpoint_bytes(const struct shard_thread *t);
 
-/* Of its push log: bytes written since it was opened, and whether it lacks records (shard_wal.h).
+/* Of its write-ahead log: bytes written since it was opened, and whether it lacks records (shard_wal.h).
  * Any thread. */
 uint64_t shard_thread_log_bytes(const struct shard_thread *t);
 bool shard_thread_log_has_gap(const struct shard_thread *t);

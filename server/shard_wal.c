@@ -46,7 +46,7 @@ static void on_event(void *owner, const struct shard_event *event)
     reply_queue_note(l->config.replies, l->last);
 }
 
-/* --- news of the writer --- */
+/* --- notifications of the writer --- */
 
 /* One line when it begins and one when it ends; /healthz and /stats show it meanwhile. */
 static void report_state(struct shard_wal *l, const struct wal_progress *progress)
@@ -55,18 +55,18 @@ static void report_state(struct shard_wal *l, const struct wal_progress *progres
         return;
     l->reported = progress->state;
     if (progress->state == WAL_WRITER_FAILED)
-        log_line_error("the push log cannot be written: %s; tried again every second",
+        log_line_error("the write-ahead log cannot be written: %s; tried again every second",
                        progress->err.text);
     else
-        log_line_info("the push log is written again");
+        log_line_info("the write-ahead log is written again");
 }
 
 static void report_truncate(struct shard_wal *l, const struct err *cut)
 {
     if (cut->status && cut->status != l->reported_truncate)
-        log_line_error(
-            "the push log grows, as what a checkpoint has made needless cannot be removed: %s",
-            cut->text);
+        log_line_error("the write-ahead log grows, as what a checkpoint has made needless "
+                       "cannot be removed: %s",
+                       cut->text);
     l->reported_truncate = cut->status;
 }
 
@@ -76,7 +76,7 @@ static void report_gap(struct shard_wal *l, const struct wal_thread_view *view)
 
     if (lacks && !l->reported_gap)
         log_line_error(
-            "the push log lacks records from %" PRIu64
+            "the write-ahead log lacks records from %" PRIu64
             " on: psd goes on, but a crash loses all that came since, until the next "
             "checkpoint is written",
             view->lost_first);
@@ -144,12 +144,13 @@ int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struc
 
     wal_thread_view(l->thread, &view);
     if (view.lost_last > first)
-        return err_set(err, -EIO, "the push log lost records while the checkpoint was written");
+        return err_set(err, -EIO,
+                       "the write-ahead log lost records while the checkpoint was written");
     if (view.progress.durable >= through)
         return 0;
     if (view.progress.state == WAL_WRITER_FAILED)
-        return err_set(err, view.progress.err.status, "the push log cannot be written: %.200s",
-                       view.progress.err.text);
+        return err_set(err, view.progress.err.status,
+                       "the write-ahead log cannot be written: %.200s", view.progress.err.text);
     return -EAGAIN;
 }
 

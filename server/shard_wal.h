@@ -1,9 +1,9 @@
 /*
- * A shard's push log on its loop: every event that changes the shard is recorded, a thread of the
+ * A shard's write-ahead log on its loop: every event that changes the shard is recorded, a thread of the
  * log's own writes what is recorded, and replies wait for it as --durability says (reply_queue.h).
  *
  *     shard_wal_open()     once the shard is as it was (restore.c)
- *     ...                  events, news of the writer
+ *     ...                  events, notifications of the writer
  *     shard_wal_close()    writes what is there
  */
 #ifndef SERVER_SHARD_WAL_H

@@ -1,5 +1,5 @@
 /*
- * The start of a node: which data its shards begin with, and how their push logs are opened behind it.
+ * The start of a node: which data its shards begin with, and how their write-ahead logs are opened behind it.
  *
  *     what is found                                  what is done
  *     this node's own data, in this layout           every shard is recovered (recover_shard.h), and

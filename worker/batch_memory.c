@@ -6,7 +6,7 @@
 
 #include "common/memory.h"
 
-#define BITS_MIN 6u /* of a size: room for a struct kept */
+#define BITS_MIN 6u /* of a size: space for a struct kept */
 #define BITS_END 48u
 
 /* A block that is with nobody. */

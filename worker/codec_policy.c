@@ -10,7 +10,7 @@
 
 /* By level. What is not there for a direction stands at the one before it: weights of one float
  * have no scale to share, and codecs with feedback answer no pulls. The last level is what costs
- * the least AUC on Criteo's logs for its bytes (README.md, "Few bytes"). */
+ * the least AUC on Criteo's logs for its bytes (deploy/docs/benchmarks.md, "Codecs and AUC"). */
 static const enum codec_id ladders[CODEC_POLICY_DIRECTIONS][LEVELS] = {
     [CODEC_POLICY_ROWS_PUSH] = { CODEC_FP32, CODEC_BF16, CODEC_INT8, CODEC_ONEBIT },
     [CODEC_POLICY_ROWS_PULL] = { CODEC_FP32, CODEC_BF16, CODEC_INT8, CODEC_INT8 },
@@ -34,7 +34,7 @@ double codec_policy_wire_s(const struct codec_policy_input *in,
     if (!(in->bytes_per_s > 0))
         return 0;
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++) {
-        const struct codec_policy_flow *f = &in->flows[i];
+        const struct codec_policy_rows *f = &in->rows[i];
 
         n_bytes += f->n_rows * (double)codec_by_id(c->codecs[i])->row_bytes(f->dim, f->k) /
                    every(c, i);
@@ -49,7 +49,7 @@ double codec_policy_step_s(const struct codec_policy_input *in,
 
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
         busy_s +=
-            in->flows[i].n_rows * in->flows[i].dim * in->encode_s[c->codecs[i]] / every(c, i);
+            in->rows[i].n_rows * in->rows[i].dim * in->encode_s[c->codecs[i]] / every(c, i);
     if (in->overlaps)
         return wire_s > busy_s ? wire_s : busy_s;
     return wire_s + busy_s;
@@ -59,7 +59,7 @@ static void set_level(const struct codec_policy_input *in, int level,
                       struct codec_policy_choice *c)
 {
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        c->codecs[i] = in->flows[i].is_free ? ladders[i][level] : in->flows[i].codec;
+        c->codecs[i] = in->rows[i].is_free ? ladders[i][level] : in->rows[i].codec;
 }
 
 /* Each direction back towards fp32, the lossiest first, as long as the step stays below most_s. */
@@ -70,7 +70,7 @@ static void go_back(const struct codec_policy_input *in, int level, double most_
         for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++) {
             const enum codec_id before = c->codecs[i];
 
-            if (!in->flows[i].is_free || before != ladders[i][from])
+            if (!in->rows[i].is_free || before != ladders[i][from])
                 continue;
             c->codecs[i] = ladders[i][from - 1];
             if (codec_policy_step_s(in, c) > most_s)
@@ -166,7 +166,7 @@ void codec_policy_describe(const struct codec_policy_input *in,
     char link[80], wide[48] = "", refresh[48] = "";
 
     describe_link(in, link, sizeof link);
-    if (in->flows[CODEC_POLICY_WIDE_PUSH].n_rows > 0)
+    if (in->rows[CODEC_POLICY_WIDE_PUSH].n_rows > 0)
         snprintf(wide, sizeof wide, "; wide %s out, %s in", name_of(c, CODEC_POLICY_WIDE_PUSH),
                  name_of(c, CODEC_POLICY_WIDE_PULL));
     if (c->refresh > 1)
@@ -188,7 +188,7 @@ static double time_codec(const struct codec_policy_options *o, const struct code
 {
     float values[TIMED_DIM], residual[TIMED_DIM] = { 0 }, scratch[2 * TIMED_DIM];
     uint8_t bytes[4 * TIMED_DIM + 64];
-    const struct codec_policy_flow *dense = &o->flows[CODEC_POLICY_DENSE_PUSH];
+    const struct codec_policy_rows *dense = &o->rows[CODEC_POLICY_DENSE_PUSH];
     uint32_t k = 1 + dense->k * (TIMED_DIM - 1) / (dense->dim + 1);
     double best = 0;
 
@@ -212,7 +212,7 @@ static double time_codec(const struct codec_policy_options *o, const struct code
 static bool any_is_free(const struct codec_policy_options *o)
 {
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        if (o->flows[i].is_free)
+        if (o->rows[i].is_free)
             return true;
     return o->refresh == 0 && o->refresh_max > 1;
 }
@@ -229,8 +229,8 @@ void codec_policy_init(struct codec_policy *c, const struct codec_policy_options
 {
     *c = (struct codec_policy){ .options = *o, .now.refresh = o->refresh ? o->refresh : 1 };
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++) {
-        c->input.flows[i] = o->flows[i];
-        c->now.codecs[i] = o->flows[i].is_free ? CODEC_FP32 : o->flows[i].codec;
+        c->input.rows[i] = o->rows[i];
+        c->now.codecs[i] = o->rows[i].is_free ? CODEC_FP32 : o->rows[i].codec;
     }
     c->input.overlaps = o->overlaps;
     c->input.refresh_max = o->refresh ? 1 : o->refresh_max;
@@ -268,7 +268,7 @@ static enum codec_id measured_codec(const struct codec_policy *c,
 enum codec_id codec_policy_at(const struct codec_policy *c,
                               enum codec_policy_direction direction)
 {
-    const struct codec_policy_flow *f = &c->options.flows[direction];
+    const struct codec_policy_rows *f = &c->options.rows[direction];
     bool pushes = direction == CODEC_POLICY_ROWS_PUSH || direction == CODEC_POLICY_WIDE_PUSH ||
                   direction == CODEC_POLICY_DENSE_PUSH;
     enum codec_id id = c->now.codecs[direction];
@@ -335,23 +335,23 @@ static double pulled_share(const struct codec_policy *c, const struct codec_poli
     double expected = 0, n_steps = (double)c->n_quiet, share;
 
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++) {
-        const struct codec_policy_flow *f = &c->input.flows[i];
+        const struct codec_policy_rows *f = &c->input.rows[i];
 
         if (i == CODEC_POLICY_ROWS_PULL || i == CODEC_POLICY_WIDE_PULL)
             expected +=
                 c->rows * (double)codec_by_id(c->now.codecs[i])->row_bytes(f->dim, f->k);
         if (i == CODEC_POLICY_DENSE_PULL)
-            expected += n_steps / c->now.refresh * c->options.flows[i].n_rows *
+            expected += n_steps / c->now.refresh * c->options.rows[i].n_rows *
                         (double)codec_by_id(c->now.codecs[i])->row_bytes(f->dim, f->k);
     }
     share = expected > 0 ? (double)(step->bytes_in - c->bytes_in) / expected : 0;
     return share < 1 ? share : 1;
 }
 
-static void set_flows(struct codec_policy *c, const struct codec_policy_step *step)
+static void set_rows(struct codec_policy *c, const struct codec_policy_step *step)
 {
-    const struct codec_policy_flow *given = c->options.flows;
-    struct codec_policy_flow *f = c->input.flows;
+    const struct codec_policy_rows *given = c->options.rows;
+    struct codec_policy_rows *f = c->input.rows;
     double rows = c->rows / (double)c->n_quiet, share;
     bool has_wide = given[CODEC_POLICY_WIDE_PUSH].dim > 0;
 
@@ -369,7 +369,7 @@ static void choose(struct codec_policy *c, const struct codec_policy_step *step)
 {
     bool first = !(c->input.bytes_per_s > 0);
 
-    set_flows(c, step);
+    set_rows(c, step);
     set_link(c);
     if (first)
         codec_policy_choose(&c->input, &c->now);

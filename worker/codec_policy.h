@@ -49,7 +49,7 @@ enum codec_policy_direction {
 };
 
 /* The rows of one kind of table that a step sends in one direction. */
-struct codec_policy_flow {
+struct codec_policy_rows {
     double n_rows; /* 0: the table is absent, or a cache answers its pulls */
     uint32_t dim;
     bool is_free;        /* auto: to be chosen; otherwise: */
@@ -63,7 +63,7 @@ struct codec_policy_input {
     double key_bytes;          /* of a step, both directions: no codec changes them */
     bool overlaps;
     double encode_s[CODEC_ID_END]; /* of one float */
-    struct codec_policy_flow flows[CODEC_POLICY_DIRECTIONS];
+    struct codec_policy_rows rows[CODEC_POLICY_DIRECTIONS];
     uint32_t refresh_max; /* dense tables may be pulled every so many steps, 1 or more */
 };
 
@@ -99,7 +99,7 @@ void codec_policy_describe(const struct codec_policy_input *in,
 
 struct codec_policy_options {
     /* Directions: dims, which are free, the others' codecs; of dense tables n_rows too. */
-    struct codec_policy_flow flows[CODEC_POLICY_DIRECTIONS];
+    struct codec_policy_rows rows[CODEC_POLICY_DIRECTIONS];
     bool has_link, overlaps;
     uint32_t refresh, refresh_max; /* refresh 0: to be chosen, up to refresh_max */
     uint64_t warmup_steps;         /* dense gradients have warmup_codec so long, if theirs is */

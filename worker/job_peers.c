@@ -249,7 +249,7 @@ void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX])
 
     f->settings = s;
     if (try_servers(s, find_cluster, f, &err))
-        snprintf(ret_why, JOB_PEERS_WHY_MAX, "no server tells for what (%.200s)", err.text);
+        snprintf(ret_why, JOB_PEERS_WHY_MAX, "no server says for what (%.200s)", err.text);
     else
         ask_why(s, f, ret_why);
     free(f);

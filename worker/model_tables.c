@@ -246,7 +246,7 @@ static void reserve_device_rows(struct model_tables *t)
     if (!t->store->ops->has_places)
         return;
     if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
-        log_line_warn("--device-cache: the device has no room, each step copies all its rows");
+        log_line_warn("--device-cache: the device has no space, each step copies all its rows");
     t->shape.places = dlrm_keeps_rows(t->shape.model);
 }
 

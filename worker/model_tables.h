@@ -49,39 +49,37 @@ enum model_tables_want {
     MODEL_TABLES_STEP = 7
 };
 
-/* Room for the model's arrays in an empty slot; deinit frees its arrays, and gives the model its
- * own ones back if it used the slot's. */
-int model_tables_step_init(struct model_tables *t, struct step_buffers *slot, struct err *err)
-    MUST_CHECK;
-void model_tables_step_deinit(struct model_tables *t, struct step_buffers *slot);
+/* Allocates the arrays of empty step buffers. Deinit frees them; if the model used them, it uses its own again. */
+int model_tables_step_init(struct model_tables *t, struct step_buffers *buffers,
+                           struct err *err) MUST_CHECK;
+void model_tables_step_deinit(struct model_tables *t, struct step_buffers *buffers);
 
-/* Asks for the unique rows of the slot's batch and the model's arrays at the slot's clock, and
- * waits. Makes room for the gradients too. */
-int model_tables_pull(struct model_tables *t, struct step_buffers *slot,
+/* Pulls the unique rows of the batch, and the model's arrays, at the clock of the step buffers. Makes space for the
+ * gradients, too. */
+int model_tables_pull(struct model_tables *t, struct step_buffers *buffers,
                       enum model_tables_want want, struct err *err) MUST_CHECK;
 
-/* Tells the store that the slot's rows are wanted next (param_store.h, ahead); 0 at once where it does
- * not want to know. */
-int model_tables_prefetch(struct model_tables *t, struct step_buffers *slot, struct err *err)
+/* Announces the rows of the batch to the store (param_store.h, ahead); 0 at once if the store has no use for it. */
+int model_tables_prefetch(struct model_tables *t, struct step_buffers *buffers, struct err *err)
     MUST_CHECK;
 
-/* The model's arrays are the slot's from here on; a slot that was pulled without them gets a copy
- * of those that the model has. The step to make of it, at once or behind those that are under way: a prediction, or
- * one whose gradients come as floats. */
-struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *slot);
+/* The model uses the arrays of these step buffers from now on; if they were pulled without dense arrays, they get a
+ * copy of the model's. Returns the step to compute, at once or after those in flight: a prediction, or a step whose
+ * gradients are floats. */
+struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *buffers);
 
 /* The same for a training step: the device encodes its gradients, if it can (device_push.h). */
-int model_tables_begin(struct model_tables *t, struct step_buffers *slot, struct dlrm_step *ret,
-                       struct err *err) MUST_CHECK;
+int model_tables_begin(struct model_tables *t, struct step_buffers *buffers,
+                       struct dlrm_step *ret, struct err *err) MUST_CHECK;
 
-/* True if the residuals after the slot's step, the last that has begun, are to be written. They are copied to the
+/* True if the residuals after this step, the last that has begun, are to be written. They are copied to the
  * host when the step has ended, before another one begins, and written after its push. A failure is a warning. */
 bool model_tables_copies_residuals(const struct model_tables *t,
-                                   const struct step_buffers *slot);
-void model_tables_copy_residuals(struct model_tables *t, struct step_buffers *slot);
+                                   const struct step_buffers *buffers);
+void model_tables_copy_residuals(struct model_tables *t, struct step_buffers *buffers);
 
-/* Pushes the slot's gradients, and ticks. */
-int model_tables_push(struct model_tables *t, struct step_buffers *slot, struct err *err)
+/* Pushes the gradients, and ticks. */
+int model_tables_push(struct model_tables *t, struct step_buffers *buffers, struct err *err)
     MUST_CHECK;
 
 /* The codecs and refresh of the tables, and the resume point. */
@@ -106,6 +104,6 @@ int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *re
 /* Early stop: rank 0 says after which clock everybody ends, and each sees it with its next pull. Told before rank 0 ticks
  * past that clock, all workers of a lock-step job end at the same step. */
 int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err) MUST_CHECK;
-bool model_tables_stopped(const struct model_tables *t, const struct step_buffers *slot);
+bool model_tables_stopped(const struct model_tables *t, const struct step_buffers *buffers);
 
 #endif

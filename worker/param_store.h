@@ -14,7 +14,7 @@
 struct param_store;
 
 /*
- * Threads: as in ps.h. Where `overlaps` is false, calls must not overlap, whoever makes them:
+ * Threads: as in ps.h. Where `overlaps` is false, calls must not overlap, also of different threads:
  * the next one begins after the last one has returned.
  *
  * PS_EFENCED comes from every call until resume() (ps_resume()).

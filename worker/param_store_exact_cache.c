@@ -140,7 +140,7 @@ static void add_counts(struct exact_cache *m, const struct ps_pull_section *sect
 }
 
 /* What of these sections is to be asked of the servers: rows that are not held; step counts, if
- * they are in doubt; what is not covered. There is room for the keys. */
+ * they are in doubt; what is not covered. There is space for the keys. */
 static void compose(struct exact_cache *m, const struct ps_pull_section *sections, uint32_t n)
     ON_SHARD
 {

@@ -4,9 +4,9 @@
  *     read   ->   fetch   ->   compute   ->   deliver
  *     loader's      pulls        caller's       encodes,
  *     thread      into a       thread         pushes
- *                 slot
+ *                 step_buffers
  *
- * Slots are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
+ * Step buffers are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
  * counter a stage says where everything is:
  *
  *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_read
@@ -17,7 +17,7 @@
  * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and
  * the hand-over of their push (n_fetched - n_delivered < n_permits). With the job's bound s and
  * n_permits <= s + 1 a pull of clock c leaves after the push of c - s - 1 or later, which is what
- * the bound lets it miss; servers, who are told how many steps are unfinished (ps.h), see to it
+ * the bound lets it miss; servers, which get the number of unfinished steps (ps.h), see to it
  * again. Hand-over is enough: a shard judges a link's pushes before the pulls behind them.
  *
  * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at
@@ -44,7 +44,7 @@ struct pipeline_totals {
     uint64_t steps, samples;
 };
 
-/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the slots. */
+/* n_permits >= 1. All is borrowed; stop may be NULL. Makes the step buffers. */
 int pipeline_new(struct model_tables *tables, struct param_store *store,
                  const struct stop_signal *stop, uint32_t n_permits, struct pipeline **ret,
                  struct err *err) MUST_CHECK;

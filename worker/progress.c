@@ -230,7 +230,7 @@ static void tell_cache(const struct ps_stats *s)
     if (s->rows_asked)
         log_line_info(
             "the row cache had %.1f%% of %llu rows, %.2f%% were pulled again; %.1f MB of "
-            "values did not travel",
+            "values were not sent",
             100 * (double)s->rows_cached / (double)s->rows_asked,
             (unsigned long long)s->rows_asked,
             100 * (double)s->rows_pulled_again / (double)s->rows_asked,

@@ -4,13 +4,13 @@
  *     stage     thread            busy while it
  *     read      the loader's        reads, parses, hashes, drops duplicates
  *     fetch     fetch (*)         encodes keys, decodes rows
- *     servers   none              waits for servers: for a pull's answer, or for room for a push
+ *     servers   none              waits for servers: for a pull's answer, or for space for a push
  *     compute   the trainer's     goes forward and backward
  *     deliver   deliver (*)       encodes gradients
  *     network   the library's     frames, sends, receives (CPU time)
  *
  * (*) the trainer's where steps follow one another: pipeline.h. Waiting for a neighbour is not
- * busy; waiting for servers is told apart, as a stage that nobody here works in.
+ * busy; waiting for servers is a stage of its own, in which nothing here works.
  */
 #ifndef WORKER_STAGE_TIMES_H
 #define WORKER_STAGE_TIMES_H

@@ -62,13 +62,13 @@ static uint64_t dense_bound(const struct settings *s)
     return s->dense_mode ? s->dense_staleness : s->staleness;
 }
 
-static void init_flow(const struct settings *s, enum codec_policy_direction direction,
-                      double n_rows, uint32_t dim, struct codec_policy_flow *f)
+static void init_rows(const struct settings *s, enum codec_policy_direction direction,
+                      double n_rows, uint32_t dim, struct codec_policy_rows *f)
 {
     bool pushes = direction == CODEC_POLICY_ROWS_PUSH || direction == CODEC_POLICY_WIDE_PUSH ||
                   direction == CODEC_POLICY_DENSE_PUSH;
 
-    *f = (struct codec_policy_flow){ .n_rows = n_rows, .dim = dim };
+    *f = (struct codec_policy_rows){ .n_rows = n_rows, .dim = dim };
     f->is_free = settings_codec(s, direction, &f->codec);
     f->k = pushes ? (uint32_t)((float)dim * s->topk) : 0;
     f->k = f->k ? f->k : 1;
@@ -86,16 +86,16 @@ static struct codec_policy_options make_options(const struct sync_policy *w,
                                       .notice = notice };
     double n_blocks = (double)n_dense_floats / TABLE_SPEC_DENSE_BLOCK;
 
-    init_flow(s, CODEC_POLICY_ROWS_PUSH, 0, s->dim, &o.flows[CODEC_POLICY_ROWS_PUSH]);
-    init_flow(s, CODEC_POLICY_ROWS_PULL, 0, s->dim, &o.flows[CODEC_POLICY_ROWS_PULL]);
-    init_flow(s, CODEC_POLICY_WIDE_PUSH, 0, s->wide, &o.flows[CODEC_POLICY_WIDE_PUSH]);
-    init_flow(s, CODEC_POLICY_WIDE_PULL, 0, s->wide, &o.flows[CODEC_POLICY_WIDE_PULL]);
-    init_flow(s, CODEC_POLICY_DENSE_PUSH, n_blocks, TABLE_SPEC_DENSE_BLOCK,
-              &o.flows[CODEC_POLICY_DENSE_PUSH]);
-    if (o.flows[CODEC_POLICY_DENSE_PUSH].is_free && !o.warmup_steps)
+    init_rows(s, CODEC_POLICY_ROWS_PUSH, 0, s->dim, &o.rows[CODEC_POLICY_ROWS_PUSH]);
+    init_rows(s, CODEC_POLICY_ROWS_PULL, 0, s->dim, &o.rows[CODEC_POLICY_ROWS_PULL]);
+    init_rows(s, CODEC_POLICY_WIDE_PUSH, 0, s->wide, &o.rows[CODEC_POLICY_WIDE_PUSH]);
+    init_rows(s, CODEC_POLICY_WIDE_PULL, 0, s->wide, &o.rows[CODEC_POLICY_WIDE_PULL]);
+    init_rows(s, CODEC_POLICY_DENSE_PUSH, n_blocks, TABLE_SPEC_DENSE_BLOCK,
+              &o.rows[CODEC_POLICY_DENSE_PUSH]);
+    if (o.rows[CODEC_POLICY_DENSE_PUSH].is_free && !o.warmup_steps)
         o.warmup_steps = WARMUP_AUTO;
-    init_flow(s, CODEC_POLICY_DENSE_PULL, n_blocks, TABLE_SPEC_DENSE_BLOCK,
-              &o.flows[CODEC_POLICY_DENSE_PULL]);
+    init_rows(s, CODEC_POLICY_DENSE_PULL, n_blocks, TABLE_SPEC_DENSE_BLOCK,
+              &o.rows[CODEC_POLICY_DENSE_PULL]);
     if (settings_refresh(s, &o.refresh, NULL))
         o.refresh = 1;
     o.overlaps = w->store->ops->overlaps && settings_ahead(s) > 0;
@@ -108,7 +108,7 @@ static void freeze(struct codec_policy_options *o)
 {
     o->refresh = 1;
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        o->flows[i].is_free = false;
+        o->rows[i].is_free = false;
 }
 
 /* ---- the residuals' file ---- */

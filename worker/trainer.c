@@ -9,9 +9,9 @@
 #include "worker/evaluate.h"
 #include "worker/wait_monitor.h"
 
-static uint32_t slot_of_device(const struct trainer *t, uint64_t step)
+static uint32_t buffer_set_of(const struct trainer *t, uint64_t step)
 {
-    return (uint32_t)(step % t->n_slots);
+    return (uint32_t)(step % t->n_sets);
 }
 
 static bool validates(const struct trainer *t)
@@ -26,7 +26,7 @@ static void drop_steps(struct trainer *t)
     int status;
 
     for (; t->n_ended < t->n_begun; t->n_ended++) {
-        status = dlrm_step_end(t->u->model, slot_of_device(t, t->n_ended), &loss);
+        status = dlrm_step_end(t->u->model, buffer_set_of(t, t->n_ended), &loss);
         if (status)
             log_line_debug("a step that was dropped: %s", status_text(status));
     }
@@ -63,10 +63,10 @@ static int begin_step(struct trainer *t, struct step_buffers *buffers, struct er
 
     if (status)
         return status;
-    status = dlrm_step_begin(t->u->model, slot_of_device(t, t->n_begun), &step);
+    status = dlrm_step_begin(t->u->model, buffer_set_of(t, t->n_begun), &step);
     if (status)
         return begin_failed(t, status, err);
-    t->clocks[slot_of_device(t, t->n_begun++)] = buffers->clock;
+    t->clocks[buffer_set_of(t, t->n_begun++)] = buffers->clock;
     t->keeps = model_tables_copies_residuals(t->tables, buffers) ? buffers : NULL;
     return 0;
 }
@@ -74,7 +74,7 @@ static int begin_step(struct trainer *t, struct step_buffers *buffers, struct er
 /* The oldest one that has begun. */
 static int end_step(struct trainer *t, struct err *err)
 {
-    const uint32_t at = slot_of_device(t, t->n_ended++);
+    const uint32_t at = buffer_set_of(t, t->n_ended++);
     double loss;
     int status = dlrm_step_end(t->u->model, at, &loss);
 
@@ -97,7 +97,7 @@ static int end_step(struct trainer *t, struct err *err)
 /* The next one that can begin now, or NULL. */
 static struct step_buffers *next_ready(struct trainer *t)
 {
-    bool is_full = t->n_begun - t->n_ended == t->n_slots;
+    bool is_full = t->n_begun - t->n_ended == t->n_sets;
 
     return is_full || t->keeps ? NULL : pipeline_ready(t->pipeline);
 }
@@ -403,12 +403,12 @@ static void warn_unused_settings(const struct trainer *t)
 }
 
 /* More device buffers than steps in flight would only cost memory. */
-static uint32_t n_slots_of(const struct trainer *t)
+static uint32_t n_buffer_sets_of(const struct trainer *t)
 {
-    const uint32_t n_slots = dlrm_n_slots(t->u->model),
+    const uint32_t n_sets = dlrm_n_buffer_sets(t->u->model),
                    n_permits = pipeline_n_permits(t->pipeline);
 
-    return n_permits < n_slots ? n_permits : n_slots;
+    return n_permits < n_sets ? n_permits : n_sets;
 }
 
 int trainer_run(struct trainer *t, struct err *err)
@@ -424,7 +424,7 @@ int trainer_run(struct trainer *t, struct err *err)
         t->pipeline = NULL;
         return status;
     }
-    t->n_slots = n_slots_of(t);
+    t->n_sets = n_buffer_sets_of(t);
     warn_unused_settings(t);
     t->mark = sync_policy_resume_point(model_tables_sync_policy(t->tables));
     t->state.n_epochs = t->s->epochs;

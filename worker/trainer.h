@@ -25,12 +25,12 @@ struct trainer {
     const struct stop_signal *stop;
     struct pipeline *pipeline; /* owned, while it runs */
     uint64_t clock;            /* steps finished, as the servers count them */
-    uint32_t n_slots; /* of the device, as many as there are permits: steps take them in turn */
-    uint64_t n_begun, n_ended;   /* by the device: what is between them is under way */
-    uint64_t clocks[DLRM_SLOTS]; /* of those, by the device's buffers */
-    struct step_buffers *keeps;  /* the last one's, if its residuals are copied; or NULL */
-    uint64_t steps_before;       /* that another process of this worker has made */
-    uint64_t skip;               /* batches from here on that belong to those steps */
+    uint32_t n_sets; /* of the device, as many as there are permits: steps take them in turn */
+    uint64_t n_begun, n_ended;         /* by the device: what is between them is under way */
+    uint64_t clocks[DLRM_BUFFER_SETS]; /* of those, by the device's buffers */
+    struct step_buffers *keeps; /* the last one's, if its residuals are copied; or NULL */
+    uint64_t steps_before;      /* that another process of this worker has made */
+    uint64_t skip;              /* batches from here on that belong to those steps */
     struct data_loader_bad_rows bad_before; /* of earlier epochs */
     bool bad_row_logged;
     struct progress_state state;

@@ -10,7 +10,7 @@
 
 /*
  * Data directories that psd may write to while they are read: where it has finished and removed checkpoints (--keep)
- * meanwhile, what could not be read says nothing, and whoever reads begins again.
+ * meanwhile, what could not be read says nothing, and the reader starts again.
  *
  *     do {
  *         retry_scan_begin(&scan);

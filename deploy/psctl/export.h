@@ -21,7 +21,7 @@
  *     state      NAME.state.X, shaped as the weights; of row-wise Adagrad [n], of a dense table [blocks]
  *                X: momentum b, adagrad and rowwise_adagrad s, adam m and v, ftrl z and n (server/core/optimizer.h)
  *
- * Keys are u64 in psd; the same 64 bits are told as i64, which all of PyTorch can read. Weights are told as
+ * Keys are u64 in psd; the same 64 bits are written as i64, which all of PyTorch can read. Weights are written as
  * fp32 whatever they are stored as.
  */
 #define EXPORT_N_MAX 4u /* of one table: keys, weights, two of state */

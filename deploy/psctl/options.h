@@ -1,4 +1,4 @@
-/* What psctl was told: the value that main.c's table of settings fills in, and the commands are given. */
+/* The options of psctl: filled in by main.c's table of settings, used by the commands. */
 #ifndef DEPLOY_PSCTL_OPTIONS_H
 #define DEPLOY_PSCTL_OPTIONS_H
 

@@ -66,7 +66,7 @@ int tensor_files_put(struct tensor_file *f, const void *bytes, size_t n_bytes)
     const uint8_t *at = bytes;
 
     while (n_bytes > 0) {
-        size_t room = BUFFER_BYTES - f->n_buffered, n = n_bytes < room ? n_bytes : room;
+        size_t space = BUFFER_BYTES - f->n_buffered, n = n_bytes < space ? n_bytes : space;
         int status;
 
         memcpy(f->buffer + f->n_buffered, at, n);
@@ -127,7 +127,7 @@ int tensor_files_close(struct tensor_file *f, int so_far)
 #define MAGIC_BYTES 10u /* with version and length */
 #define ALIGNMENT 64u
 #define HEAD_BYTES \
-    (MAGIC_BYTES + 246u) /* a multiple of ALIGNMENT, and room for any dictionary of ours */
+    (MAGIC_BYTES + 246u) /* a multiple of ALIGNMENT, and space for any dictionary of ours */
 
 static void encode_head(char dst[static HEAD_BYTES], const struct tensor_array *t)
 {

@@ -131,7 +131,7 @@ static const cJSON *child(const cJSON *object, const char *name)
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-/* Room for what the format_* functions write. */
+/* Space for what the format_* functions write. */
 #define CELL_MAX 48
 
 static const char *format_count(char dst[static CELL_MAX], double n)

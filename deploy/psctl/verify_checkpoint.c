@@ -15,7 +15,7 @@
 /* A file on its way past. */
 struct look {
     uint64_t *salts, *key_ends; /* owned, of its tables; key_end 0: any key */
-    uint8_t *state;             /* owned: roster and held pushes */
+    uint8_t *state;             /* owned: membership and held pushes */
     size_t n_state, state_cap;
     struct err *err;
 };

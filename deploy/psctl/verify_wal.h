@@ -1,4 +1,4 @@
-/* One shard's push log, read from its first record to its last: what is in it, and whether that is all. */
+/* One shard's write-ahead log, read from its first record to its last: what is in it, and whether that is all. */
 #ifndef DEPLOY_PSCTL_VERIFY_WAL_H
 #define DEPLOY_PSCTL_VERIFY_WAL_H
 

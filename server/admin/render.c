@@ -10,12 +10,13 @@ static bool describe_log(const struct shard_report *shard, char *ret_sentence, s
 
     if (log->is_failed)
         snprintf(ret_sentence, n_bytes,
-                 "the push log of shard %" PRIu32 " %scannot be written: %s", shard->shard,
+                 "the write-ahead log of shard %" PRIu32 " %scannot be written: %s",
+                 shard->shard,
                  log->has_gap ? "lacks records until the next checkpoint is written, and " : "",
                  shard->log_line_error);
     else if (log->has_gap)
         snprintf(ret_sentence, n_bytes,
-                 "the push log of shard %" PRIu32
+                 "the write-ahead log of shard %" PRIu32
                  " lacks records until the next checkpoint is written",
                  shard->shard);
     else if (log->waited_ms > RENDER_DISK_MS)

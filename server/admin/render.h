@@ -1,5 +1,5 @@
 /*
- * A report as text: JSON for /stats and psctl, Prometheus text for /metrics, and the verdict
+ * A report as text: JSON for /stats and psctl, Prometheus text for /metrics, and the sentence
  * for /healthz. Pure functions; the text is malloc'ed and the caller's.
  */
 #ifndef SERVER_ADMIN_RENDER_H
@@ -17,7 +17,7 @@ char *render_json(const struct node_report *node, const char *what);
 
 char *render_metrics(const struct node_report *node);
 
-/* 0 when every shard reported lately and its push log is whole and can be written, and the last
+/* 0 when every shard reported lately and its write-ahead log is whole and can be written, and the last
  * checkpoint did not fail; else fills a sentence and returns -1. */
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes);
 

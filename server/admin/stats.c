@@ -177,7 +177,7 @@ static void add_shard(struct shard_report *t, const struct shard_report *from)
     t->n_waits += from->n_waits;
 }
 
-/* Room for every shard's everything: nothing has to grow. */
+/* Space for every shard's everything: nothing has to grow. */
 static struct shard_report *new_total(const struct node_report *node)
 {
     struct shard_report *t = memory_alloc(sizeof *t);

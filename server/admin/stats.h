@@ -1,7 +1,7 @@
 /*
  * A report of one shard: a plain copy that the shard's thread makes a
  * few times a second (shard_thread.c) and that the page, /stats, /metrics, psctl and the
- * watchdog read. Nobody who reads it touches the shard, so a stuck shard shows as an old
+ * watchdog read. A reader never touches the shard, so a stuck shard shows as an old
  * report, never as a stuck reader.
  */
 #ifndef SERVER_ADMIN_STATS_H
@@ -75,7 +75,7 @@ struct stats_net {
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };
 
-/* A shard's push log. Counters and states only: stats_total() adds them up. */
+/* A shard's write-ahead log. Counters and states only: stats_total() adds them up. */
 struct stats_log {
     uint64_t is_on;             /* of a total: shards that have one */
     uint64_t appended, durable; /* numbers of records; of a total: their sums */

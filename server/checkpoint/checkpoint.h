@@ -1,6 +1,6 @@
 /*
  * Checkpoints: each shard's state as one file (shard_file.h); the node's manifest, renamed into place last,
- * says that all of them are whole. README.md gives the formats as byte tables.
+ * says that all of them are whole. shard_file.h and manifest.h have the formats.
  *
  *     DATA_DIR/checkpoints/NUMBER/shard-III.psc   one per shard of this node
  *     DATA_DIR/checkpoints/NUMBER/MANIFEST        JSON
@@ -10,16 +10,16 @@
  *
  *     1 full <- 2 delta <- 3 delta     4 full <- 5 delta     ...
  *
- * A restore point is a checkpoint with all that its deltas need. Who writes one:
+ * A restore point is a checkpoint with all checkpoints that its deltas need. To write one:
  *
- *     checkpoint_next     a number, its directory           any thread, nothing else under way here
- *     shard_file_writer_* each shard's file                 server/checkpoint/shard_file_writer.h
+ *     checkpoint_next     a number and its directory; from any thread, with no other checkpoint under way
+ *     shard_file_writer_* each shard's file (shard_file_writer.h)
  *     checkpoint_commit   when each shard's log is durable through its file's `through`
  *
- * and who starts from one:
+ * To recover from one:
  *
- *     checkpoint_find     the newest; loader_load() of each shard (server/checkpoint/loader.h); where that finds
- *                         damage, checkpoint_find() with what is below it, and new shards
+ *     checkpoint_find     the newest; then loader_load() for each shard (loader.h). If a file is corrupt, repeat with
+ *                         `below` set to this checkpoint's number, and new shards
  */
 #ifndef SERVER_CHECKPOINT_CHECKPOINT_H
 #define SERVER_CHECKPOINT_CHECKPOINT_H
@@ -42,31 +42,31 @@ struct checkpoint {
         *links; /* owned, n_links: the checkpoint itself, its base, that one's base ... */
 };
 
-/* The number that a new checkpoint in this data directory gets. Makes the directories, and
- * removes those of checkpoints that were not finished: none may be under way here. */
+/* Returns the number for a new checkpoint of this data directory. Makes the directories, and removes those of
+ * unfinished checkpoints; no checkpoint may be under way. */
 int checkpoint_next(const struct file_ops *files, const char *data_dir, uint64_t *ret_number,
                     struct err *err) MUST_CHECK;
 
-/* The same, above `floor`, too. */
+/* The same, with a number above `floor`. */
 int checkpoint_next_above(const struct file_ops *files, const char *data_dir, uint64_t floor,
                           uint64_t *ret_number, struct err *err) MUST_CHECK;
 
-/* Of a shard's file. */
+/* The path of a shard's file. */
 int checkpoint_file_path(const char *data_dir, uint64_t number, uint32_t shard_index,
                          char ret[static CHECKPOINT_FILE_PATH_MAX], struct err *err) MUST_CHECK;
 
 /*
- * After all shards: writes, syncs and renames the manifest, then removes all but the newest
- * `keep` restore points (CHECKPOINT_KEEP_ALL: none); a checkpoint that one of these needs stays, too. What
- * cannot be removed is no failure, and is tried again after the next commit. A failure may come after the
- * rename: then the new checkpoint or the previous one is the newest, and both are whole.
+ * After all shards' files: writes, syncs and renames the manifest, then removes all but the newest `keep` restore
+ * points (CHECKPOINT_KEEP_ALL: none); a checkpoint that one of these needs stays. A failed removal is no failure; it
+ * is tried again after the next commit. After a failure behind the rename, the new or the previous checkpoint is the
+ * newest, and both are whole.
  *
- * A delta whose base is not there any more is refused (-ENOENT, PS_ECORRUPT), as is one that makes a chain of
- * more than CHECKPOINT_CHAIN_MAX (-EINVAL): the next one has to be full.
+ * A delta without its base is refused (-ENOENT, PS_ECORRUPT), as is a chain of more than CHECKPOINT_CHAIN_MAX
+ * (-EINVAL): the next one must be full.
  *
- * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the restore points that are
- * there: its log may be cut at the record behind it. 0: it may not be cut, as while there are fewer than `keep`:
- * then the state in which the log begins is one of those that can be gone back to.
+ * ret_firsts (may be NULL): for each of m->n_files shards the smallest `first` of the existing restore points; its log
+ * may be truncated before the record after it. 0: it must not be truncated, because there are fewer than `keep`, so the
+ * state at the log's beginning still counts as one.
  */
 #define CHECKPOINT_KEEP_ALL UINT32_MAX
 int checkpoint_commit(const struct file_ops *files, const char *data_dir,
@@ -78,11 +78,10 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
 int checkpoint_sync(const struct file_ops *files, const char *data_dir, uint64_t number,
                     struct err *err) MUST_CHECK;
 
-/* The newest restore point below number `below` (0: of all) whose manifests are valid; its files are opened
- * as far as their heads, and hold what these say only once they are read to their ends (loader.h,
- * checkpoint_verify()). One that is damaged, or lacks a link, is told to `report` (may be NULL) and skipped.
- * PS_ENOCHECKPOINT when there is none, PS_ECORRUPT when there are some and all are damaged (starting empty
- * would hide a loss). */
+/* Finds the newest restore point below number `below` (0: of all) whose manifests are valid. Of its files only the
+ * headers are checked; loading or checkpoint_verify() checks the rest. A corrupt or incomplete one is passed to `report`
+ * (may be NULL) and skipped. PS_ENOCHECKPOINT: there is none. PS_ECORRUPT: there are some, and all are corrupt (an empty
+ * start would hide a loss). */
 int checkpoint_find(const struct file_ops *files, const char *data_dir, uint64_t below,
                     struct checkpoint *ret, void (*report)(void *, const char *sentence),
                     void *arg, struct err *err) MUST_CHECK;
@@ -93,19 +92,19 @@ int checkpoint_find_numbered(const struct file_ops *files, const char *data_dir,
                              void (*report)(void *arg, const char *sentence), void *arg,
                              struct err *err) MUST_CHECK;
 
-/* The same of one directory, DATA_DIR/checkpoints/NUMBER, also as people type it (directory_resolve()); its links stand
- * beside it. */
+/* The same for one directory, DATA_DIR/checkpoints/NUMBER, also as people type it (directory_resolve()). Its bases are in
+ * directories beside it. */
 int checkpoint_open(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                     struct err *err) MUST_CHECK;
 
 /* A zeroed one is fine. */
 void checkpoint_close(struct checkpoint *c);
 
-/* Checks every checksum, count and row of all its files; progress(arg) between chunks (NULL is fine). */
+/* Checks every checksum, count and row of all its files; calls progress(arg) between chunks (NULL is fine). */
 int checkpoint_verify(const struct file_ops *files, const struct checkpoint *c,
                       void (*progress)(void *), void *arg, struct err *err) MUST_CHECK;
 
-/* checkpoint_find() and checkpoint_verify(), on down until one is whole: for who would not load twice. */
+/* checkpoint_find() and checkpoint_verify(), newest first, until one is whole: for callers that cannot load twice. */
 int checkpoint_find_whole(const struct file_ops *files, const char *data_dir,
                           struct checkpoint *ret, void (*report)(void *, const char *sentence),
                           void *arg, struct err *err) MUST_CHECK;
@@ -128,13 +127,13 @@ int checkpoint_archive(const struct file_ops *files, const char *data_dir, uint6
  * is a loss. */
 bool checkpoint_is_unfinished(const struct file_ops *files, const char *dir);
 
-/* The manifests of a restore point: its own, and those of what it is a delta to. No file is opened. On
- * failure *ret is empty. */
+/* Reads the manifests of a restore point: its own and those of its bases. Opens no shard file. On failure *ret is
+ * empty. */
 int checkpoint_read_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                           struct err *err) MUST_CHECK;
 
-/* checkpoint_open() where psd may be at work. *ret_unfinished: it failed for the want of a manifest, and
- * there is none yet, or no more; one that came while it was looked for is taken. */
+/* checkpoint_open() in the data directory of a running psd. *ret_unfinished: true if it failed because the manifest is
+ * not written yet, or was removed. A manifest that appears meanwhile is used. */
 int checkpoint_open_live(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                          bool *ret_unfinished, struct err *err) MUST_CHECK;
 
@@ -143,7 +142,7 @@ int checkpoint_open_live(const struct file_ops *files, const char *dir, struct c
 /* Receives the content of files. Anything but 0, with a sentence set, ends the reading. */
 struct checkpoint_visitor {
     void *owner; /* borrowed */
-    /* A file begins: header and tables are there. n_behind: so many files come behind it. */
+    /* A file begins: header and tables are read. n_behind: the number of files that follow. */
     int (*on_file)(void *owner, const struct shard_file_reader *r, uint32_t n_behind);
     int (*on_piece)(void *owner, const struct shard_file_reader *r,
                     const struct shard_file_reader_chunk *piece);
@@ -152,12 +151,13 @@ struct checkpoint_visitor {
 /* The number of files in the chain of file i; 1: it is full. */
 uint32_t checkpoint_chain_length(const struct checkpoint *c, uint32_t i);
 
-/* All of it. ret_facts (NULL is fine): the newest file's. What was shown counts only when 0 is returned. */
+/* Reads the whole chain. ret_facts (NULL is fine): the newest file's. What the visitor got counts only if 0 is
+ * returned. */
 int checkpoint_chain_read(const struct file_ops *files, const struct checkpoint *c, uint32_t i,
                           const struct checkpoint_visitor *visitor,
                           struct shard_file_facts *ret_facts, struct err *err) MUST_CHECK;
 
-/* The same of one file of the chain, number 0 being the newest: for who has read the others. */
+/* The same for one file of the chain; number 0 is the newest. */
 int checkpoint_chain_read_link(const struct file_ops *files, const struct checkpoint *c,
                                uint32_t i, uint32_t link,
                                const struct checkpoint_visitor *visitor,

@@ -14,7 +14,7 @@
 
 int directory_path(const char *data_dir, char ret[static DIRECTORY_PATH_MAX], struct err *err)
 {
-    /* Room for /checkpoints/NUMBER behind it, so that no later path is cut. */
+    /* Space for /checkpoints/NUMBER behind it, so that no later path is cut. */
     if (strlen(data_dir) + 40 > DIRECTORY_PATH_MAX)
         return err_set(err, -ENAMETOOLONG, "the data directory's path is longer than %u bytes",
                        DIRECTORY_PATH_MAX - 40);
@@ -135,7 +135,7 @@ void directory_resolve(const struct file_ops *files, const char *path,
         (void)!directory_archived_path(data_dir, number, ret, NULL);
 }
 
-/* Room for one more of `n` items: doubled when they fill a power of two. */
+/* Space for one more of `n` items: doubled when they fill a power of two. */
 static void *with_room(void *items, size_t n, size_t item_bytes)
 {
     return n & (n - 1) ? items : memory_try_realloc(items, (n ? n * 2 : 1) * item_bytes);

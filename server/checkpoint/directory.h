@@ -47,7 +47,7 @@ bool directory_is_finished(const struct file_ops *files, const char *dir);
 struct directory_numbers {
     uint64_t *items; /* owned */
     size_t n;
-    uint64_t greatest; /* that is there or was set aside; 0: none */
+    uint64_t greatest; /* of existing and archived ones; 0: none */
 };
 
 /* `base`: directory_path()'s. An absent directory has no numbers. ret->items is the caller's to
@@ -55,7 +55,7 @@ struct directory_numbers {
 int directory_list(const struct file_ops *files, const char *base,
                    struct directory_numbers *ret, struct err *err) MUST_CHECK;
 
-/* The same of those that were set aside: NUMBER.aside. */
+/* The same for archived checkpoints: NUMBER.aside. */
 int directory_list_archived(const struct file_ops *files, const char *base,
                             struct directory_numbers *ret, struct err *err) MUST_CHECK;
 
@@ -67,8 +67,8 @@ int directory_make_dir(const struct file_ops *files, const char *path, const cha
 int directory_archive(const struct file_ops *files, const char *data_dir, uint64_t number,
                       struct err *err) MUST_CHECK;
 
-/* Removes our files in a checkpoint's directory, then it. The manifest goes first: what a crash
- * leaves is no checkpoint. What cannot be removed stays, for the next attempt. */
+/* Removes our files in a checkpoint's directory, then it. The manifest goes first, so that after a crash
+ * the rest is no checkpoint. What cannot be removed stays until the next attempt. */
 void directory_remove(const struct file_ops *files, const char *dir);
 
 #endif

@@ -1,14 +1,15 @@
 /*
- * A restore point (checkpoint.h) -> shards. Two ways:
+ * Loads a restore point (checkpoint.h) into shards, in one of two ways:
  *
- *     loader_load   the shard that wrote the file, whole: tables, rows, membership, held pushes. Same layout only. Then
- *                   its log is replayed, from record `first` + 1 on (wal_replay.h), and replay_end()
- *     loader_reshard   rows and step counts alone, each to the shard that its key routes to, whatever wrote them: of
- *                   each file, or of each node's restore points, one after another. Exact where the files' `first` and
- *                   `through` are the same
+ *     loader_load      recovers a shard from its own file: tables, rows, membership, held pushes. The layout must be
+ *                      the same. The caller then replays the log from record `first` + 1 on (wal_replay.h) and calls
+ *                      replay_end()
+ *     loader_reshard   loads rows and step counts only, for another layout: each row goes to the shard of its key.
+ *                      Called for each node's restore point in turn. Exact if all files have the same `first` and
+ *                      `through`
  *
- * Files are read once: all that checkpoint_verify() holds is held on the way. After any failure the shard is
- * only good for shard_free(); where checkpoint_is_damage() an older restore point may do.
+ * Each file is read once, with the checks of checkpoint_verify(). After a failure the shard can only be freed. If
+ * checkpoint_is_damage() is true of the status, the caller may try an older restore point with a new shard.
  */
 #ifndef SERVER_CHECKPOINT_LOADER_H
 #define SERVER_CHECKPOINT_LOADER_H
@@ -28,17 +29,18 @@ struct loader_config {
     const struct file_ops *files;
     const struct checkpoint *checkpoint;
     void (*progress)(void *arg); /* between chunks; NULL is fine */
-    /* Of loader_reshard(): only tables of which this is said; NULL: all. */
+    /* Of loader_reshard(): true for the tables to load; NULL: all. */
     bool (*wants)(void *arg, const char *table);
     void *arg;
 };
 
-/* File number `shard_index` of the restore point and what it is a delta to, into a new shard, for which
- * checkpoint_is_of() has been asked. Calls replay_begin(); replay_end() is the caller's, behind the log. */
+/* Loads file number `shard_index` of the restore point, and the files that it is a delta to, into a new shard. The
+ * caller has checked checkpoint_is_of(). Calls replay_begin(); the caller calls replay_end() after the log. */
 int loader_load(const struct loader_config *config, uint32_t shard_index, struct shard *shard,
                 uint64_t now_ms, struct loader_facts *ret, struct err *err) ON_SHARD MUST_CHECK;
 
-/* All files of the restore point: what of it belongs to `shard`, which may have tables and rows of others' already. */
+/* Loads from all files of the restore point the rows that belong to `shard`. The shard may already have tables and
+ * rows from other restore points. */
 int loader_reshard(const struct loader_config *config, struct shard *shard,
                    struct loader_facts *ret, struct err *err) ON_SHARD MUST_CHECK;
 

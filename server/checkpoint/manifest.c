@@ -171,9 +171,9 @@ static int read_text(const struct file_ops *files, const char *path, struct byte
     if (status)
         return status;
     while (n > 0 && !status) {
-        uint8_t *room = bytes_reserve(&b, 4096);
+        uint8_t *space = bytes_reserve(&b, 4096);
 
-        n = room ? files->read(files->state, fd, room, 4095) : -ENOMEM;
+        n = space ? files->read(files->state, fd, space, 4095) : -ENOMEM;
         if (n > 0)
             bytes_commit(&b, (size_t)n);
         status = n < 0 ? (int)n : bytes_len(&b) > TEXT_MAX ? PS_ECORRUPT : 0;

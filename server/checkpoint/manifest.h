@@ -1,7 +1,22 @@
 /*
  * Manifest of a checkpoint: a small JSON file, written last and renamed into place, so its presence means that
- * the checkpoint is whole. Its last line is the crc32c of all bytes before that line; a corrupt manifest does
- * not count. README.md lists its fields.
+ * the checkpoint is whole. Its last two lines are `"crc32c": "XXXXXXXX"` and `}`: the crc32c of all bytes before
+ * them. A corrupt manifest does not count.
+ *
+ *     field                           content
+ *     format, format_version          "psd checkpoint", 2
+ *     number                          as in the directory's name
+ *     node, nodes, shards_per_node    the node that wrote it, and its cluster
+ *     unix_ms                         time of day
+ *     base                            the checkpoint that its files are deltas to; 0: all files are full
+ *     shards                          of the cluster
+ *     map_id                          16 hexadecimal digits
+ *     jobs                            name, mode, min_clock (the slowest shard's) of each job: for display
+ *     files                           of shard 0, 1, 2 ...: name, bytes, crc32c, rows, version, shard, delta (or full),
+ *                                     gone, first, through
+ *
+ * The crc32c of a file is the footer's first crc, extended over the footer's 56 bytes. Version 1 is still read: it
+ * ends after unix_ms and version; its files are of format 1 or 2, and their crc32c is that of the whole file.
  */
 #ifndef SERVER_CHECKPOINT_MANIFEST_H
 #define SERVER_CHECKPOINT_MANIFEST_H

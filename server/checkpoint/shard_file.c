@@ -15,12 +15,12 @@ static const char tags[SHARD_FILE_WHAT_END][4] = { "STAT", "GONE", "ROWS" };
 
 /* Walks over the fields of a record, either way: one list of fields serves
  * writing and reading. */
-struct pen {
+struct field_io {
     uint8_t *at;
     bool reads;
 };
 
-static void raw(struct pen *p, void *field, size_t n_bytes)
+static void raw(struct field_io *p, void *field, size_t n_bytes)
 {
     if (p->reads)
         memcpy(field, p->at, n_bytes);
@@ -29,30 +29,30 @@ static void raw(struct pen *p, void *field, size_t n_bytes)
     p->at += n_bytes;
 }
 
-static void u32(struct pen *p, uint32_t *field)
+static void u32(struct field_io *p, uint32_t *field)
 {
     raw(p, field, sizeof *field);
 }
 
-static void u64(struct pen *p, uint64_t *field)
+static void u64(struct field_io *p, uint64_t *field)
 {
     raw(p, field, sizeof *field);
 }
 
-static void f32(struct pen *p, float *field)
+static void f32(struct field_io *p, float *field)
 {
     raw(p, field, sizeof *field);
 }
 
 /* An enum field as a u32. Its range is table_spec_check()'s to judge. */
-#define ENUM_FIELD(pen, field)                \
+#define ENUM_FIELD(io, field)                 \
     do {                                      \
         uint32_t number_ = (uint32_t)(field); \
-        u32(pen, &number_);                   \
+        u32(io, &number_);                    \
         (field) = number_;                    \
     } while (0)
 
-static void walk_params(struct pen *p, struct optimizer_params *params)
+static void fields_params(struct field_io *p, struct optimizer_params *params)
 {
     f32(p, &params->learning_rate);
     f32(p, &params->epsilon);
@@ -68,7 +68,7 @@ static void walk_params(struct pen *p, struct optimizer_params *params)
     f32(p, &params->ftrl_l2);
 }
 
-static void walk_schedule(struct pen *p, struct lr_schedule *schedule)
+static void fields_schedule(struct field_io *p, struct lr_schedule *schedule)
 {
     u32(p, &schedule->warmup_clocks);
     ENUM_FIELD(p, schedule->decay);
@@ -78,7 +78,7 @@ static void walk_schedule(struct pen *p, struct lr_schedule *schedule)
     f32(p, &schedule->decay_floor);
 }
 
-static void walk_limits(struct pen *p, struct table_spec_limits *limits)
+static void fields_limits(struct field_io *p, struct table_spec_limits *limits)
 {
     u32(p, &limits->admit_touches);
     u64(p, &limits->admit_clocks);
@@ -90,7 +90,7 @@ static void walk_limits(struct pen *p, struct table_spec_limits *limits)
     u64(p, &limits->max_bytes);
 }
 
-static void walk_table(struct pen *p, uint32_t format, struct shard_file_table *t)
+static void fields_table(struct field_io *p, uint32_t format, struct shard_file_table *t)
 {
     raw(p, t->spec.name, sizeof t->spec.name);
     ENUM_FIELD(p, t->spec.kind);
@@ -100,14 +100,14 @@ static void walk_table(struct pen *p, uint32_t format, struct shard_file_table *
     ENUM_FIELD(p, t->spec.init);
     f32(p, &t->spec.init_scale);
     ENUM_FIELD(p, t->spec.optim);
-    walk_params(p, &t->spec.params);
-    walk_schedule(p, &t->spec.schedule);
+    fields_params(p, &t->spec.params);
+    fields_schedule(p, &t->spec.schedule);
     f32(p, &t->spec.clip_norm);
     ENUM_FIELD(p, t->spec.mode);
     u32(p, &t->spec.bound);
     if (format > 1) {
         ENUM_FIELD(p, t->spec.storage);
-        walk_limits(p, &t->spec.limits);
+        fields_limits(p, &t->spec.limits);
     }
     u64(p, &t->n_pushes);
     u64(p, &t->n_rows);
@@ -131,7 +131,7 @@ static bool is_sealed(const uint8_t *record, size_t n_bytes)
     return memcmp(record + n_bytes - sizeof crc, &crc, sizeof crc) == 0;
 }
 
-static void walk_header(struct pen *p, uint32_t format, struct shard_file_header *header)
+static void fields_header(struct field_io *p, uint32_t format, struct shard_file_header *header)
 {
     u32(p, &header->shard_index);
     u64(p, &header->number);
@@ -153,14 +153,14 @@ void shard_file_encode_header(uint8_t dst[static SHARD_FILE_HEADER_BYTES],
                               const struct shard_file_header *header)
 {
     struct shard_file_header copy = *header;
-    struct pen p = { .at = dst };
+    struct field_io p = { .at = dst };
     uint32_t format = SHARD_FILE_FORMAT;
 
     memset(dst, 0, SHARD_FILE_HEADER_BYTES);
     memcpy(p.at, magic, sizeof magic);
     p.at += sizeof magic;
     u32(&p, &format);
-    walk_header(&p, SHARD_FILE_FORMAT, &copy);
+    fields_header(&p, SHARD_FILE_FORMAT, &copy);
     seal(dst, SHARD_FILE_HEADER_BYTES);
 }
 
@@ -194,13 +194,13 @@ const char *shard_file_decode_header(const uint8_t *src, uint32_t format,
                                      struct shard_file_header *ret)
 {
     uint8_t copy[SHARD_FILE_HEADER_BYTES];
-    struct pen p = { .at = copy + SHARD_FILE_FORMAT_AT_BYTES, .reads = true };
+    struct field_io p = { .at = copy + SHARD_FILE_FORMAT_AT_BYTES, .reads = true };
 
     *ret = (struct shard_file_header){ .format = format };
     memcpy(copy, src, shard_file_header_bytes(format));
     if (!is_sealed(src, shard_file_header_bytes(format)))
         return "the header fails its checksum";
-    walk_header(&p, format, ret);
+    fields_header(&p, format, ret);
     return check_header(ret);
 }
 
@@ -208,7 +208,7 @@ void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
                              const struct shard_file_table *table)
 {
     struct shard_file_table copy = *table;
-    struct pen p = { .at = dst };
+    struct field_io p = { .at = dst };
 
     /* What stands behind the name's NUL may be anything in memory; in a file it is zeros. */
     memset(copy.spec.name, 0, sizeof copy.spec.name);
@@ -216,7 +216,7 @@ void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
            strnlen(table->spec.name, TABLE_SPEC_NAME_MAX - 1));
     memcpy(p.at, tag_table, sizeof tag_table);
     p.at += sizeof tag_table;
-    walk_table(&p, SHARD_FILE_FORMAT, &copy);
+    fields_table(&p, SHARD_FILE_FORMAT, &copy);
     seal(dst, SHARD_FILE_TABLE_BYTES);
 }
 
@@ -233,7 +233,7 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
                                     struct shard_file_table *ret, struct err *reason)
 {
     uint8_t copy[SHARD_FILE_TABLE_BYTES];
-    struct pen p = { .at = copy + sizeof tag_table, .reads = true };
+    struct field_io p = { .at = copy + sizeof tag_table, .reads = true };
 
     *ret = (struct shard_file_table){ 0 };
     memcpy(copy, src, shard_file_table_bytes(format));
@@ -241,7 +241,7 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
         return "no table record where one must be";
     if (!is_sealed(src, shard_file_table_bytes(format)))
         return "a table record fails its checksum";
-    walk_table(&p, format, ret);
+    fields_table(&p, format, ret);
     if (ret->spec.name[TABLE_SPEC_NAME_MAX - 1])
         return "a table's name has no end";
     if (table_spec_check(&ret->spec, reason) != 0)
@@ -253,7 +253,7 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
     return NULL;
 }
 
-static void walk_footer(struct pen *p, uint32_t format, struct shard_file_footer *footer)
+static void fields_footer(struct field_io *p, uint32_t format, struct shard_file_footer *footer)
 {
     u32(p, &footer->n_tables);
     u64(p, &footer->n_rows);
@@ -270,10 +270,10 @@ void shard_file_encode_footer(uint8_t dst[static SHARD_FILE_FOOTER_BYTES],
                               const struct shard_file_footer *footer)
 {
     struct shard_file_footer copy = *footer;
-    struct pen p = { .at = dst + sizeof tag_footer };
+    struct field_io p = { .at = dst + sizeof tag_footer };
 
     memcpy(dst, tag_footer, sizeof tag_footer);
-    walk_footer(&p, SHARD_FILE_FORMAT, &copy);
+    fields_footer(&p, SHARD_FILE_FORMAT, &copy);
     seal(dst, SHARD_FILE_FOOTER_BYTES);
 }
 
@@ -281,7 +281,7 @@ const char *shard_file_decode_footer(const uint8_t *src, uint32_t format,
                                      struct shard_file_footer *ret)
 {
     uint8_t copy[SHARD_FILE_FOOTER_BYTES];
-    struct pen p = { .at = copy + sizeof tag_footer, .reads = true };
+    struct field_io p = { .at = copy + sizeof tag_footer, .reads = true };
 
     *ret = (struct shard_file_footer){ 0 };
     memcpy(copy, src, shard_file_footer_bytes(format));
@@ -289,11 +289,11 @@ const char *shard_file_decode_footer(const uint8_t *src, uint32_t format,
         return "neither a chunk nor the footer where one must be";
     if (!is_sealed(src, shard_file_footer_bytes(format)))
         return "the footer fails its checksum";
-    walk_footer(&p, format, ret);
+    fields_footer(&p, format, ret);
     return NULL;
 }
 
-static void walk_chunk(struct pen *p, struct shard_file_chunk *chunk)
+static void fields_chunk(struct field_io *p, struct shard_file_chunk *chunk)
 {
     u32(p, &chunk->table);
     u32(p, &chunk->n_items);
@@ -312,11 +312,11 @@ void shard_file_encode_chunk(uint8_t dst[static SHARD_FILE_CHUNK_BYTES],
                              const struct shard_file_chunk *chunk, const uint8_t *bytes)
 {
     struct shard_file_chunk copy = *chunk;
-    struct pen p = { .at = dst + sizeof tags[0] };
+    struct field_io p = { .at = dst + sizeof tags[0] };
     uint32_t crc;
 
     memcpy(dst, tags[chunk->what], sizeof tags[0]);
-    walk_chunk(&p, &copy);
+    fields_chunk(&p, &copy);
     crc = chunk_crc(dst, chunk, bytes);
     memcpy(dst + SHARD_FILE_CHUNK_BYTES - sizeof crc, &crc, sizeof crc);
 }
@@ -340,7 +340,7 @@ const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BY
                                     struct shard_file_chunk *ret)
 {
     uint8_t copy[SHARD_FILE_CHUNK_BYTES];
-    struct pen p = { .at = copy + sizeof tags[0], .reads = true };
+    struct field_io p = { .at = copy + sizeof tags[0], .reads = true };
 
     memcpy(copy, src, sizeof copy);
     ret->what = SHARD_FILE_STATE;
@@ -350,7 +350,7 @@ const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BY
     if (ret->what == SHARD_FILE_WHAT_END ||
         (header->format < 3 && ret->what != SHARD_FILE_ROWS))
         return "neither a chunk nor the footer where one must be";
-    walk_chunk(&p, ret);
+    fields_chunk(&p, ret);
     if (ret->what == SHARD_FILE_STATE ? ret->table != 0 : ret->table >= header->n_tables)
         return "a chunk of a table that has no record";
     if ((ret->n_items == 0) != (ret->what == SHARD_FILE_STATE) || ret->n_bytes == 0)

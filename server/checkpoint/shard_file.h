@@ -1,14 +1,99 @@
 /*
- * Format of one shard's file of a checkpoint: encoders and decoders of the bytes that README.md beside this
- * file specifies. shard_file_reader.c and shard_file_writer.c move the bytes; nothing
- * here touches a file.
+ * Format of DATA_DIR/checkpoints/NUMBER/shard-III.psc, one shard's file of a checkpoint: its encoders and decoders.
+ * shard_file_reader.c and shard_file_writer.c move the bytes; nothing here touches a file.
  *
  *     header | table record, n_tables times | chunk ... | footer
  *
- *     chunks   STATE of membership and held pushes, then GONE: keys, of a delta; then ROWS
+ * All tables stand before the first row, so a reader knows the tables before it reads gigabytes. Counts that are
+ * known only when a scan ends stand in the footer. Integers and floats are little-endian; nothing is aligned or
+ * padded. crc is crc32c (Castagnoli).
  *
- * All tables stand before the first row, so a reader knows the tables before it reads
- * gigabytes. Counts that are known only when a scan ends stand in the footer.
+ *     Header, 96 bytes
+ *          0      8  magic          PSDPART and a newline
+ *          8      4  format         3
+ *         12      4  shard_index    on its node: the III of the name
+ *         16      8  number         of the checkpoint
+ *         24      8  version        the shard's version at `first`: the number of its last push
+ *         32      4  n_tables
+ *         36     12  node, shard,   u32 each; shard: the cluster's number
+ *                    n_shards
+ *         48      8  map_id         of the slot map
+ *         56      8  first          the log's last record when the scan began; 0: none
+ *         64      8  base           the checkpoint that this is a delta to; 0: it is full
+ *         72      8  base_version   version of that file
+ *         80      8  state_bytes    of all chunks of state
+ *         88      4  zero
+ *         92      4  crc            of bytes 0..91
+ *
+ *     Table record, 336 bytes: struct table_spec (proto/table_spec.h), then the table's counts
+ *          0      4  tag            TABL
+ *          4    128  name           zeros behind it, at least one
+ *        132      4  kind           0 sparse, 1 dense
+ *        136      4  dim
+ *        140      8  n_floats       dense; else 0
+ *        148      8  seed
+ *        156      4  init           0 zero, 1 uniform, 2 normal
+ *        160      4  init_scale     f32
+ *        164      4  optimizer      0 sgd, 1 momentum, 2 adagrad, 3 rowwise_adagrad, 4 adam, 5 ftrl
+ *        168     48  parameters     12 f32, see below
+ *        216      4  warmup_clocks
+ *        220      4  decay          0 none, 1 linear, 2 exp, 3 inv_sqrt
+ *        224      8  decay_start
+ *        232      8  decay_clocks
+ *        240      4  decay_rate     f32
+ *        244      4  decay_floor    f32
+ *        248      4  clip_norm      f32
+ *        252      4  mode           0 as the job says, 1 async, 2 ssp, 3 bsp
+ *        256      4  bound
+ *        260      4  storage        of the weights: 0 fp32, 1 bf16, 2 fp16
+ *        264      4  admit_touches
+ *        268      8  admit_clocks
+ *        276      8  idle_clocks
+ *        284      4  ttl_s
+ *        288      4  rare_touches
+ *        292      8  rare_clocks
+ *        300      4  victims        0 none, 1 oldest, 2 rarest
+ *        304      8  max_bytes
+ *        312      8  n_pushes       of the table: its optimizer's step count
+ *        320      8  n_rows         in memory at `first`; a full file has about as many
+ *        328      4  payload_bytes  of a row: weights as stored, zeros up to a multiple of 4, optimizer state in f32
+ *        332      4  crc            of bytes 0..331
+ *
+ *     parameters: learning_rate, epsilon, momentum, nesterov, weight_decay, beta1, beta2, initial_accumulator,
+ *     lr_decay, ftrl_beta, ftrl_l1, ftrl_l2
+ *
+ *     Chunk: a head of 20 bytes, then at most 1 MiB unless a single row is longer
+ *          0      4  tag            STAT, GONE or ROWS, which come in this order
+ *          4      4  table          index of the table's record, from 0; of state 0
+ *          8      4  n_items        rows, keys: 1 or more; of state 0
+ *         12      4  n_bytes        1 or more
+ *         16      4  crc            of bytes 0..15 and what follows
+ *         20 n_bytes                 STAT: a piece of membership and held pushes (server/core/snapshot_meta.h)
+ *                                   GONE, of a delta: keys (u64) of the rows removed since its base
+ *                                   ROWS: each key u64, stamp u64, payload
+ *
+ *     Footer, 56 bytes, and nothing behind it
+ *          0      4  tag            END and a newline
+ *          4      4  n_tables       as in the header
+ *          8      8  n_rows         of all chunks
+ *         16      8  n_gone         the same
+ *         24      8  through        the log's last record when the scan ended
+ *         32      8  last_version   the shard's version at `through`
+ *         40      8  n_bytes        of the file before the footer
+ *         48      4  crc            of header, table records and the heads of all chunks
+ *         52      4  crc            of the footer's bytes 0..51
+ *
+ * A row's stamp is version << 16 | touches << 8: the number of the push that last changed the row (48 bits, at most
+ * last_version), the number of its counted pushes (8 bits), and 8 zero bits. A row that was removed and made again
+ * during the scan may stand there twice; the last one counts.
+ *
+ * Formats 1 and 2 are read, not written. Their header is bytes 0..35 above and the crc of these. Their footer is
+ * tag, n_tables, n_rows, n_bytes, the crc of all bytes before it, and its own crc. They hold chunks of rows only,
+ * exact n_rows, and no row above the header's version. Without a log position, membership and held pushes, only
+ * their rows can be used (loader_reshard()). Format 1's table record has 284 bytes: bytes 0..259 as above, then
+ * n_pushes u64, n_rows u64, row_floats u32 (dim and the optimizer's state, all f32), and the crc of bytes 0..279. Its
+ * rows are key u64, version u64, last clock u64 (skipped), row_floats f32; its tables are stored in fp32 without
+ * limits.
  */
 #ifndef SERVER_CHECKPOINT_SHARD_FILE_H
 #define SERVER_CHECKPOINT_SHARD_FILE_H
@@ -16,12 +101,12 @@
 #include "server/core/shard.h"
 
 #define SHARD_FILE_FORMAT 3u       /* what is written; formats 1 and 2 are read, too */
-#define SHARD_FILE_TABLE_FORMAT 2u /* since when table records are as they are */
+#define SHARD_FILE_TABLE_FORMAT 2u /* the format that introduced this table record */
 #define SHARD_FILE_HEADER_BYTES 96u
 #define SHARD_FILE_HEADER_1_BYTES 40u /* of formats 1 and 2 */
 #define SHARD_FILE_TABLE_BYTES 336u   /* of formats 2 and 3 */
 #define SHARD_FILE_TABLE_1_BYTES 284u /* of format 1 */
-#define SHARD_FILE_CHUNK_BYTES 20u    /* the head of a chunk; what it holds follows */
+#define SHARD_FILE_CHUNK_BYTES 20u    /* the head of a chunk */
 #define SHARD_FILE_FOOTER_BYTES 56u
 #define SHARD_FILE_FOOTER_1_BYTES 32u         /* of formats 1 and 2 */
 #define SHARD_FILE_ROW_HEAD_BYTES 16u         /* of formats 2 and 3: key, stamp */
@@ -31,7 +116,7 @@
 #define SHARD_FILE_COUNT_MAX \
     (UINT64_C(1) << 53) /* what the manifest's JSON can carry exactly */
 
-/* Whose file: which shard of the cluster, on which node, in which layout. */
+/* The shard that wrote a file, its node and its layout. */
 struct shard_file_identity {
     uint32_t node, shard,
         n_shards;    /* shard: the cluster's number; n_shards 0: of format 1 or 2 */
@@ -82,7 +167,7 @@ struct shard_file_footer {
     uint32_t crc; /* of header, records and heads of chunks; in formats 1 and 2 of all that */
 };
 
-/* What a file turned out to be. */
+/* Facts of a file that was read or written. */
 struct shard_file_facts {
     uint64_t n_bytes;
     uint32_t crc;   /* as the footer's, but with the footer */
@@ -92,7 +177,7 @@ struct shard_file_facts {
     bool is_delta;
 };
 
-/* What these pieces take in a file of this format. */
+/* Sizes in a file of this format. */
 static inline uint32_t shard_file_header_bytes(uint32_t format)
 {
     return format < 3 ? SHARD_FILE_HEADER_1_BYTES : SHARD_FILE_HEADER_BYTES;
@@ -114,10 +199,10 @@ static inline uint32_t shard_file_row_bytes(uint32_t format, uint32_t payload_by
            payload_bytes;
 }
 
-/* What stands behind a row's head in memory; 0: an optimizer that nobody has. */
+/* Bytes of a row behind its head in memory; 0: unknown optimizer. */
 uint32_t shard_file_payload_bytes(const struct table_spec *spec);
 
-/* What is encoded is of format SHARD_FILE_FORMAT. */
+/* Encode in format SHARD_FILE_FORMAT. */
 void shard_file_encode_header(uint8_t dst[static SHARD_FILE_HEADER_BYTES],
                               const struct shard_file_header *header);
 void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
@@ -129,8 +214,8 @@ void shard_file_encode_footer(uint8_t dst[static SHARD_FILE_FOOTER_BYTES],
 void shard_file_encode_chunk(uint8_t dst[static SHARD_FILE_CHUNK_BYTES],
                              const struct shard_file_chunk *chunk, const uint8_t *bytes);
 
-/* What is wrong with these bytes, in a few words (static storage, or `reason`), or NULL when
- * they are right. src: magic and format; then all of the piece, in a file of this format. */
+/* Return the error in these bytes (static storage, or `reason`), or NULL. src: magic and format; else the whole header,
+ * record or footer of this format. */
 #define SHARD_FILE_FORMAT_AT_BYTES 12u
 const char *shard_file_decode_format(const uint8_t src[static SHARD_FILE_FORMAT_AT_BYTES],
                                      uint32_t *ret_format);
@@ -141,7 +226,7 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
 const char *shard_file_decode_footer(const uint8_t *src, uint32_t format,
                                      struct shard_file_footer *ret);
 
-/* The head only: its crc can be judged once the rest is there, by shard_file_chunk_is_whole(). */
+/* Decodes the head only; shard_file_chunk_is_whole() checks the crc once the content is read. */
 const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BYTES],
                                     const struct shard_file_header *header,
                                     const struct shard_file_table *tables,
@@ -149,7 +234,7 @@ const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BY
 bool shard_file_chunk_is_whole(const uint8_t head[static SHARD_FILE_CHUNK_BYTES],
                                const struct shard_file_chunk *chunk, const uint8_t *bytes);
 
-/* Rows of format 1, in place, as SHARD_FILE_FORMAT has them: with a stamp, which has no touches. */
+/* Converts rows of format 1 in place: their stamp has no touches. */
 void shard_file_convert_rows_1(uint8_t *rows, uint32_t n_rows, uint32_t payload_bytes);
 
 #endif

@@ -20,7 +20,7 @@ struct shard_file_reader {
     struct shard_file_table *tables; /* owned: header.n_tables of them */
     struct shard_file_facts facts;   /* complete when shard_file_reader_next() has returned 0 */
 
-    const struct file_ops *files; /* the rest is shard_file_reader.c's */
+    const struct file_ops *files; /* private from here on */
     const char *path;             /* borrowed until shard_file_reader_close() */
     int fd;
     enum shard_file_what what; /* of the chunk before: they come in this order */

@@ -353,7 +353,7 @@ static bool continues(const struct shard_file_writer_buffer *b,
 }
 
 /* A slice that stands behind all that is used. Mostly it goes on where the last chunk ends; else it
- * makes room for a head. */
+ * makes space for a head. */
 static void add(struct shard_file_writer_buffer *b, const struct snapshot_scan_slice *slice)
 {
     static const enum shard_file_what whats[] = { [SNAPSHOT_SCAN_STATE] = SHARD_FILE_STATE,

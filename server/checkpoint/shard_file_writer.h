@@ -40,33 +40,33 @@ struct shard_file_writer_config {
 };
 
 enum shard_file_writer_state {
-    SHARD_FILE_WRITER_MORE, /* the next slice may be asked for */
-    SHARD_FILE_WRITER_FULL, /* not before a buffer has been given back */
-    SHARD_FILE_WRITER_READ  /* all is in buffers */
+    SHARD_FILE_WRITER_MORE, /* call shard_file_writer_fill() again */
+    SHARD_FILE_WRITER_FULL, /* wait until a buffer is recycled */
+    SHARD_FILE_WRITER_READ  /* the scan is complete */
 };
 
 struct shard_file_writer_facts {
-    uint64_t n_numbers, n_seen; /* row numbers: there are, looked at */
+    uint64_t n_numbers, n_seen; /* row numbers: in all, scanned */
     uint64_t n_bytes;           /* of the file, written */
 };
 
-/* The first moment: `first` is the number of the last record that the shard's log was given (0: none).
- * -EAGAIN: a push in slices is in between; -EINVAL: no delta is possible now (snapshot_scan_may_be_delta()),
- * so take base 0; -ENOMEM, -ENAMETOOLONG. On failure all is as it was. */
+/* Begins the scan: `first` is the number of the last record of the shard's log (0: none).
+ * -EAGAIN: a push in slices is running; -EINVAL: no delta is possible now (snapshot_scan_may_be_delta()),
+ * so use base 0; -ENOMEM, -ENAMETOOLONG. On failure nothing has changed. */
 int shard_file_writer_begin(const struct shard_file_writer_config *config, struct shard *shard,
                             uint64_t first, struct shard_file_writer **ret, struct err *err)
     ON_SHARD MUST_CHECK;
 
-/* One slice: costs what a slice of snapshot_scan_more() costs; none where it is FULL or READ. */
+/* Reads one slice (snapshot_scan_more()); nothing if FULL or READ. */
 enum shard_file_writer_state shard_file_writer_fill(struct shard_file_writer *s,
                                                     struct shard *shard) ON_SHARD;
 
-/* The next buffer to be written, or NULL: none is full yet, or one is out. */
+/* The next buffer to write, or NULL: none is full yet, or one is being written. */
 struct shard_file_writer_buffer *shard_file_writer_next(struct shard_file_writer *s) ON_SHARD;
 void shard_file_writer_recycle(struct shard_file_writer *s,
                                struct shard_file_writer_buffer *buffer) ON_SHARD;
 
-/* READ, and every buffer has been written: time for shard_file_writer_close(). */
+/* True if READ and every buffer is written: call shard_file_writer_close(). */
 bool shard_file_writer_is_written(const struct shard_file_writer *s) ON_SHARD;
 
 /* Writes the buffer; syncs from time to time. The first call creates the file. A failure is returned again by every
@@ -75,17 +75,16 @@ int shard_file_writer_write(struct shard_file_writer *s,
                             struct shard_file_writer_buffer *buffer, struct err *err)
     MUST_CHECK;
 
-/* Footer, sync, close; the directory is checkpoint_commit()'s to sync. `through`: number of the last record
- * that the log was given when READ was said. After a failure the file is gone, or is left where it
- * cannot be removed. */
+/* Footer, sync, close; the directory is checkpoint_commit()'s to sync. `through`: number of the log's last
+ * record when the scan became READ. After a failure the file is removed, if that is possible. */
 int shard_file_writer_close(struct shard_file_writer *s, uint64_t through,
                             struct shard_file_facts *ret, struct err *err) MUST_CHECK;
 
 /* Instead of shard_file_writer_close(), at any time without a buffer in use: removes the file. */
 void shard_file_writer_discard(struct shard_file_writer *s);
 
-/* Behind shard_file_writer_close() or shard_file_writer_discard(). KEPT: the manifest is written, and this
- * file is what the next delta is one to. DROPPED: the next one has to be full. Frees it. */
+/* After shard_file_writer_close() or shard_file_writer_discard(); frees it. KEPT: the manifest is written, and this file
+ * may be the base of the next delta. DROPPED: the next file must be full. */
 void shard_file_writer_end(struct shard_file_writer *s, struct shard *shard,
                            enum snapshot_scan_end how) ON_SHARD;
 

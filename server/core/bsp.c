@@ -111,7 +111,7 @@ static uint8_t *copy_section(struct section *dst, const struct section *src, uin
 
 /* --- memory of held pushes --- */
 
-/* The newest of those let go that has room; NULL: there is none. */
+/* The newest of those let go that has space; NULL: there is none. */
 static struct bsp_held *reuse_held(struct shard *s, size_t n_bytes)
 {
     struct bsp_held **at = &s->pooled_held, *h;
@@ -282,7 +282,7 @@ struct clock_work {
     struct pending_rows *batches; /* one for each table */
     uint32_t n_batches;
     uint64_t n_keys;  /* of all contributions */
-    uint64_t *merged; /* room for n_keys: the batches' keys */
+    uint64_t *merged; /* space for n_keys: the batches' keys */
 };
 
 static uint64_t rank_samples(const struct bsp_held *h, uint64_t clock)

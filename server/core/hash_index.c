@@ -307,7 +307,7 @@ static int grow_directory(struct hash_index *x)
     return 0;
 }
 
-/* Room for one more segment. */
+/* Space for one more segment. */
 static int grow_segments(struct hash_index *x)
 {
     uint32_t cap = x->segments_cap ? x->segments_cap * 2 : 4;
@@ -397,7 +397,7 @@ static int enlarge(struct hash_index *x, const struct slab *rows,
     return 0;
 }
 
-/* The segment of that hash becomes two, between which the directory has room to tell. */
+/* The segment of that hash becomes two, between which the directory has space to tell. */
 static int split(struct hash_index *x, const struct slab *rows, uint64_t hash)
 {
     struct hash_index_segment *from, to[2];

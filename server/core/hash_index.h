@@ -202,7 +202,7 @@ void hash_index_ask_rows(const struct hash_index *x, const struct slab *rows,
 void hash_index_compare(const struct hash_index *x, const struct slab *rows,
                         struct hash_index_group *g);
 
-/* The key, which is not there, and for which hash_index_reserve() has made room, has this row. */
+/* The key, which is not there, and for which hash_index_reserve() has made space, has this row. */
 void hash_index_put(struct hash_index *x, uint64_t key, uint32_t number);
 
 /* The number of `row`, which is there. */

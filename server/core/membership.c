@@ -108,9 +108,9 @@ static void report_clock(const struct membership *r, const struct worker *w)
 {
     if (r->events)
         shard_events_record(r->events,
-                            &(struct shard_event){ .type = SHARD_EVENT_REACH,
+                            &(struct shard_event){ .type = SHARD_EVENT_ADVANCE,
                                                    .version = *r->version,
-                                                   .reach = { identity(w), w->clock } });
+                                                   .advance = { identity(w), w->clock } });
 }
 
 /* --- workers that count --- */
@@ -291,7 +291,7 @@ static struct membership_entry *gone_entry(const struct membership *r)
     return oldest;
 }
 
-/* A place with room for n_workers, for a job that has none. */
+/* A place with space for n_workers, for a job that has none. */
 static int new_entry(struct membership *r, uint32_t n_workers,
                      struct membership_entry **ret_entry)
 {
@@ -509,10 +509,11 @@ static int admit(struct membership *r, struct membership_entry *entry,
         return fenced(&entry->job, join, err);
     status = shard_events_reserve(r->events, &event);
     if (status == -EAGAIN)
-        return err_set(err, status,
-                       "job %s: the push log is full, as the disk is slower than the pushes: "
-                       "rank %u has to wait",
-                       join->job, join->rank);
+        return err_set(
+            err, status,
+            "job %s: the write-ahead log is full, as the disk is slower than the pushes: "
+            "rank %u has to wait",
+            join->job, join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);

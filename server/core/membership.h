@@ -53,7 +53,7 @@ struct worker {
     uint64_t incarnation;
     uint64_t fenced_below; /* a smaller incarnation is refused */
     uint64_t clock;        /* steps finished */
-    uint64_t last_seq;     /* of the last push judged */
+    uint64_t last_seq;     /* of the last push that used up its number */
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;

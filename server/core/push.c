@@ -121,7 +121,8 @@ static int reserve_event(struct shard *s, struct push_op *op, int outcome)
     if (!status)
         return 0;
     return err_set(&op->fault.err, status,
-                   status == -EAGAIN ? "the push log is full: push number %" PRIu64 " waits"
+                   status == -EAGAIN ? "the write-ahead log is full: push number %" PRIu64
+                                       " waits"
                                      : "no memory for the log of push number %" PRIu64,
                    op->push->seq);
 }

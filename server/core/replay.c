@@ -163,9 +163,9 @@ static int replay_gone(struct shard *s, const struct shard_event *event, struct 
 
 static int replay_reach(struct shard *s, const struct shard_event *event, struct err *err)
 {
-    struct worker *worker = find_worker(s, &event->reach.worker);
+    struct worker *worker = find_worker(s, &event->advance.worker);
 
-    if (!worker || !membership_advance_clock(worker, event->reach.clock))
+    if (!worker || !membership_advance_clock(worker, event->advance.clock))
         return wrong(err, "a clock that nobody has reached");
     return 0;
 }
@@ -201,7 +201,7 @@ static int apply(struct shard *s, const struct shard_event *event, uint64_t now_
         return replay_join(s, event, now_ms, err);
     case SHARD_EVENT_GONE:
         return replay_gone(s, event, err);
-    case SHARD_EVENT_REACH:
+    case SHARD_EVENT_ADVANCE:
         return replay_reach(s, event, err);
     case SHARD_EVENT_COMBINE:
         return replay_combine(s, event, err);

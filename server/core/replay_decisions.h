@@ -1,9 +1,9 @@
 /*
- * What was decided when events happened, for those who apply them again (replay.h): a push or a
+ * The decisions that were made when events happened, for their replay (replay.h): a push or a
  * clock then changes only rows that are older than it, makes rows but for keys that got none, and
  * asks neither budgets nor sketches.
  *
- *     rows told for a push or clock that is still to come     wait here
+ *     rows of a push or clock that is still to come          wait here
  *     the push or clock comes                                 those that went go, and are aged; it is
  *                                                             applied without the keys that are left
  *     it does not come                                        none of it has happened
@@ -31,7 +31,7 @@ void replay_decisions_stop(struct shard *s);
 /* One row event. PS_ECORRUPT: no such table, or of a version beyond the next; -ENOMEM. */
 int replay_decisions_receive(struct shard *s, const struct shard_event *event) MUST_CHECK;
 
-/* The push or clock that they were told for is about to change rows. */
+/* The push or clock of these decisions is about to change rows. */
 void replay_decisions_begin(struct shard *s);
 /* It has. */
 void replay_decisions_end(struct shard *s);

@@ -52,7 +52,7 @@ int restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp
     return status;
 }
 
-/* From *at on, up to `end`, the keys that are this shard's, as many as there is room for: their places
+/* From *at on, up to `end`, the keys that are this shard's, as many as there is space for: their places
  * in the index are asked for. */
 static int gather(const struct shard *s, const struct shard_entry *entry, const uint8_t **at,
                   const uint8_t *end, size_t item_bytes, struct batch *b)

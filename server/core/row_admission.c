@@ -76,7 +76,7 @@ static int admit(struct shard_entry *entry, uint64_t key, bool *ret_admitted)
 /* --- eviction --- */
 
 /* For a new row of push number `version`. One of version 0 has just been made. Nor what the newest push
- * has changed: while it goes on, a push in slices may want room before it, and nobody could say afterwards
+ * has changed: while it goes on, a push in slices may want space before it, and nobody could say afterwards
  * that the row had first been changed, and then gone (replay.h). */
 static bool is_evictable(const struct shard *s, const struct shard_entry *entry,
                          const struct row *row, uint64_t version)
@@ -220,7 +220,7 @@ static bool evict(struct shard *s, struct shard_entry *entry, uint64_t key, uint
     if (entry->table.spec.limits.victims == TABLE_SPEC_VICTIMS_NONE ||
         (s->mark && entry->turnover.barren == s->mark))
         return false;
-    /* With a number free it is the index that has no room: for this key, in its place. */
+    /* With a number free it is the index that has no space: for this key, in its place. */
     if (table_n_rows(t) < table_n_numbers(t))
         row = oldest_near(s, entry, key, version);
     else if (table_n_rows(t))
@@ -430,7 +430,7 @@ static int refuse_blocks(const struct shard *s, struct push_op *op,
                        (unsigned long long)facts.row_bytes);
     return err_set(
         &op->fault.err, status,
-        "dense table %s: no room for %u blocks of %llu bytes: %llu of the %llu bytes "
+        "dense table %s: no space for %u blocks of %llu bytes: %llu of the %llu bytes "
         "that this shard may hold are taken (psd --memory-max, over all shards)",
         name, n_absent, (unsigned long long)facts.row_bytes, (unsigned long long)s->budget.used,
         (unsigned long long)s->budget.max);

@@ -67,7 +67,7 @@ struct shard_table {
 };
 
 struct shard_push_result {
-    int status;     /* what the worker is told: 0 or a refusal */
+    int status;     /* of the reply: 0 or a refusal */
     char text[200]; /* a sentence when refused */
     /* Committed before; nothing done. If it is the worker's last refused push, it is refused again. */
     bool repeated;
@@ -220,7 +220,7 @@ struct shard_pull_op {
     size_t value_bytes[SECTIONS_MAX];
 };
 
-/* worker NULL: a reader, for whom min clock is 0. */
+/* worker NULL: a reader; its min clock is 0. */
 void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
                       uint8_t *dst, struct shard_pull_op *ret) ON_SHARD;
 /* Before the first slice: decodes the keys of all sections, one behind the other, into `keys`, which

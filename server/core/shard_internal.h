@@ -52,7 +52,7 @@ struct shard_turnover {
     /* The hand that looks for victims: the next row number; at or below what they go; how many
      * numbers are left of its round with that threshold; how often one was chosen. */
     uint64_t hand, threshold, hand_left, n_thresholds;
-    uint64_t barren; /* the push (s->mark) for which nobody was found who may go */
+    uint64_t barren; /* the push (s->mark) for which no row could be evicted */
     /* Touches are halved, once for every so many pushes of each row: when the table's
      * rows_pushed was so much that began last; numbers that the hand has still to do. */
     uint64_t aged_at, age_left;
@@ -142,7 +142,7 @@ struct replay_decisions; /* replay_decisions.h */
 struct snapshot_scan;    /* snapshot_scan.h */
 struct row_provenance_push;
 
-/* Rows that went or were aged and are still to be told of, all of one table (shard_log_events.h). */
+/* Removed or aged rows of one table whose event is still to be emitted (shard_log_events.h). */
 struct shard_telling {
     const struct shard_entry *entry;
     uint32_t n_gone, n_aged;
@@ -169,7 +169,7 @@ struct shard {
     uint32_t sweeps_table;       /* whose turn it is (expire.h) */
     uint64_t version;
     uint64_t mark;   /* counts pushes looked at */
-    uint64_t n_gone; /* of the membership, when pulls were last told to look again */
+    uint64_t n_gone; /* of the membership, when parked pulls were last checked */
     struct shard_counters counters;
     struct shard_refusal refusal;
     struct bsp_queue *queues;        /* owned */
@@ -195,7 +195,7 @@ struct shard {
     float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
 };
 
-/* Room for n items at the beginning of a scratch buffer, or NULL. What was there is lost. */
+/* Space for n items at the beginning of a scratch buffer, or NULL. What was there is lost. */
 static inline void *shard_scratch(struct bytes *b, uint64_t n, size_t item_bytes)
 {
     return bytes_reserve(b, (size_t)n * item_bytes + 1);

@@ -125,9 +125,10 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
                        spec->name, SHARD_N_TABLES_MAX);
     status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
-        return err_set(err, status,
-                       "table %s: the push log is full, as the disk is slower than the pushes",
-                       spec->name);
+        return err_set(
+            err, status,
+            "table %s: the write-ahead log is full, as the disk is slower than the pushes",
+            spec->name);
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);

@@ -66,7 +66,7 @@ void shard_log_events_rows(struct shard *s)
     t->n_aged = t->n_gone = 0;
 }
 
-/* Makes room for one more of that table. */
+/* Makes space for one more of that table. */
 static struct shard_telling *gather(struct shard *s, const struct shard_entry *entry)
 {
     struct shard_telling *t = &s->telling;

@@ -50,7 +50,7 @@ void slab_deinit(struct slab *s)
     memory_budget_give(&s->budget, s->budget.used);
 }
 
-/* Room for one more pointer. */
+/* Space for one more pointer. */
 static int grow_list(struct slab *s)
 {
     uint32_t cap = s->slabs_cap ? s->slabs_cap * 2 : 8;

@@ -141,7 +141,7 @@ uint64_t snapshot_scan_n_pushes(const struct snapshot_scan *w, uint32_t id)
 
 /* --- slices --- */
 
-/* As many of src's bytes, from *offset on, as dst has room for; true at src's end. */
+/* As many of src's bytes, from *offset on, as dst has space for; true at src's end. */
 static bool copy_piece(const uint8_t *src, size_t n_bytes, size_t *offset, uint8_t *dst,
                        size_t dst_bytes, size_t *used)
 {

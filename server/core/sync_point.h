@@ -1,6 +1,6 @@
 /*
  * Compares a shard with "the state after clock c" of a job, on which all shards of a cluster agree without
- * messages. README.md, "A cut", describes this state for each mode, and how a node checkpoints it.
+ * messages. README.md, "Sync points", describes this state for each mode, and how a node checkpoints it.
  *
  *     state   pushes of clocks up to c                         of later clocks
  *     EARLY   a counted worker has not finished c, or c is     any

@@ -9,7 +9,7 @@
  *
  * Lookups go in batches: all hashes, then all lines, then all rows, each prefetched before it is read. A
  * full segment splits in two. The skew makes segments fill one after another, so that no request pays for
- * the growth of a whole table (server/README.md, "The engine"). Rows never move: a row's pointer and number
+ * the growth of a whole table (server/README.md, "Performance"). Rows never move: a row's pointer and number
  * are valid until it is removed.
  *
  * Segments and rows lie in huge pages. Memory is taken from the budget before it is held.

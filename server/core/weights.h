@@ -46,7 +46,7 @@ struct weights_ops {
     void (*set)(const float *restrict src, uint32_t dim, uint8_t *restrict dst);
 };
 
-/* For whoever has many rows of one storage, or compares builds; simd_runs(build). */
+/* For callers with many rows of one storage, or comparing builds; simd_runs(build). */
 const struct weights_ops *weights_ops(enum table_spec_storage storage, enum simd build);
 
 #endif

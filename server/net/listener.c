@@ -1,7 +1,7 @@
 /*
  * In the order of a handshake's life:
  *
- *     on_connection -> on_read -> read_hello -> on_hello -> listener_check_hello -> events.on_guest, or turn_away
+ *     on_connection -> on_read -> read_hello -> on_hello -> listener_check_hello -> events.on_client, or turn_away
  *
  *     state      reads            leaves it by
  *     READING    the hello        a whole hello -> on_hello(), which replies or hands the socket on
@@ -237,7 +237,7 @@ static void hand_over(struct handshake *h, struct hello_reply *reply)
         turn_away(h, reply);
         return;
     }
-    status = l->config.events->on_guest(l->config.owner, fd, h->request_id, &h->hello);
+    status = l->config.events->on_client(l->config.owner, fd, h->request_id, &h->hello);
     if (status) {
         l->counts.refused++;
         l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));

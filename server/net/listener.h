@@ -22,14 +22,14 @@
 #include "proto/message.h"
 
 #define LISTENER_HANDSHAKES_EXTRA \
-    64u /* beyond connections_max: peers that are told why not, or operators */
+    64u /* beyond connections_max: peers that get a refusal, or operators */
 
 struct listener;
 
 struct listener_events {
     /* A peer that may come in: `fd` is taken when 0 is returned, else the peer is refused with
      * that status. */
-    int (*on_guest)(void *owner, int fd, uint64_t request_id, const struct hello *hello);
+    int (*on_client)(void *owner, int fd, uint64_t request_id, const struct hello *hello);
     /* How many connections have been handed on and are open, operators' too. */
     uint64_t (*n_connections)(void *owner);
     /* A peer was turned away; for a line in the log. */

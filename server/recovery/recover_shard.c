@@ -207,14 +207,14 @@ static int check_promised(const struct attempt *a, struct err *err)
         return status;
     if (end->last < p.through)
         return err_set(err, PS_ECORRUPT,
-                       "shard %" PRIu32 ": the push log ends behind record %" PRIu64
+                       "shard %" PRIu32 ": the write-ahead log ends behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, had all up to %" PRIu64
                        ": mend it, or go without what came behind, with --at NUMBER or "
                        "--at JOB:CLOCK",
                        config->shard_index, end->last, p.number, p.through);
     if (end->verdict == WAL_GAP && p.damaged)
         return err_set(err, PS_ECORRUPT,
-                       "shard %" PRIu32 ": the push log has a gap behind record %" PRIu64
+                       "shard %" PRIu32 ": the write-ahead log has a gap behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, may have what came behind: "
                        "mend it, or go without, with --at NUMBER or --at JOB:CLOCK",
                        config->shard_index, end->last, p.damaged);
@@ -268,7 +268,7 @@ static int load(struct attempt *a, struct err *err) ON_SHARD
     return loader_load(&loader, config->shard_index, a->shard, a->now_ms, &a->loaded, err);
 }
 
-static int replay_as_told(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+static int replay_by_options(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
 {
     uint64_t from;
 
@@ -309,7 +309,7 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     a->facts->n_bytes = a->loaded.n_bytes;
     a->facts->end.last = a->loaded.first;
     if (!status)
-        status = replay_as_told(a, ret_fit, err);
+        status = replay_by_options(a, ret_fit, err);
     replay_end(a->shard, a->now_ms);
     return status;
 }

@@ -18,7 +18,7 @@
 int timeline_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
                  struct err *err)
 {
-    /* Room for /log/EPOCH/shard-NNNN/NUMBER.psl.unread behind it, so that no later path is cut. */
+    /* Space for /log/EPOCH/shard-NNNN/NUMBER.psl.unread behind it, so that no later path is cut. */
     if (strlen(data_dir) + 96 > WAL_PATH_MAX)
         return err_set(err, -ENAMETOOLONG, "the data directory's path is longer than %u bytes",
                        WAL_PATH_MAX - 96);
@@ -376,11 +376,11 @@ int timeline_preserve(const struct file_ops *files, const char *data_dir, uint64
             status = preserve_one(files, data_dir, timelines.items[i], &is_preserved, err);
         if (status || !is_preserved || !report)
             continue;
-        err_set(
-            &text, 0,
-            "a push log of which there is no checkpoint is left as it is, and never removed: "
-            "%.120s/log/%0*" PRIu64,
-            data_dir, NUMBER_DIGITS, timelines.items[i]);
+        err_set(&text, 0,
+                "a write-ahead log of which there is no checkpoint is left as it is, and never "
+                "removed: "
+                "%.120s/log/%0*" PRIu64,
+                data_dir, NUMBER_DIGITS, timelines.items[i]);
         report(arg, text.text);
     }
     free(timelines.items);
@@ -406,7 +406,7 @@ void timeline_remove_unused(const struct file_ops *files, const char *data_dir,
 /* --- the file BEGINNING --- */
 
 #define HEAD "psd epoch, format 1\nabove "
-#define TOLD "told\n"
+#define OPTIONS_LINE "told\n"
 #define TAIL_BYTES 16u      /* crc32c 01234567 newline */
 #define TEXT_MAX (1u << 20) /* what the settings can say is less */
 #define PATH_BYTES (WAL_PATH_MAX + 24)
@@ -424,7 +424,8 @@ static char *print(const struct timeline_beginning *b, size_t *ret_bytes)
 
     if (!out)
         return NULL;
-    fprintf(out, HEAD "%" PRIu64 "\n%s%s", b->above, b->has_options ? TOLD : "", b->options);
+    fprintf(out, HEAD "%" PRIu64 "\n%s%s", b->above, b->has_options ? OPTIONS_LINE : "",
+            b->options);
     fflush(out);
     tail(end, text, *ret_bytes);
     fprintf(out, "%s", end);
@@ -450,9 +451,10 @@ static bool parse(char *text, size_t n_bytes, struct timeline_beginning *ret)
     ret->above = strtoull(text + sizeof HEAD - 1, &behind, 10);
     if (*behind++ != '\n')
         return false;
-    ret->has_options = strncmp(behind, TOLD, sizeof TOLD - 1) == 0;
+    ret->has_options = strncmp(behind, OPTIONS_LINE, sizeof OPTIONS_LINE - 1) == 0;
     ret->options = memory_alloc(n + 1);
-    snprintf(ret->options, n + 1, "%s", behind + (ret->has_options ? sizeof TOLD - 1 : 0));
+    snprintf(ret->options, n + 1, "%s",
+             behind + (ret->has_options ? sizeof OPTIONS_LINE - 1 : 0));
     return true;
 }
 

@@ -36,7 +36,7 @@ int timeline_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
 int timeline_make(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                   struct err *err) MUST_CHECK;
 
-/* The directories of its logs: all of them before any log begins, since their number tells the layout of a node
+/* The directories of its logs: all of them before any log begins, since their number is the layout of a node
  * that has no checkpoint yet. */
 int timeline_make_logs(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                        uint32_t n_shards, struct err *err) MUST_CHECK;

@@ -1,5 +1,5 @@
 /*
- * Joins and tables that wait for space in the push log, in the order of arrival: each as it was
+ * Joins and tables that wait for space in the write-ahead log, in the order of arrival: each as it was
  * received, its connection held. Pushes have a queue of their own (push_handler.h).
  *
  *     received -> waits -> handled again    the log has space

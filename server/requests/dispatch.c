@@ -16,14 +16,14 @@
 #include "server/requests/push_handler.h"
 
 #define STEP_MS_MAX 500u /* by which the shard's time moves at once */
-#define LATER 1          /* a handler's answer: none yet, as the push log is full */
+#define LATER 1          /* a handler's answer: none yet, as the write-ahead log is full */
 
 struct dispatch {
     struct dispatch_config config;
     struct request_context context;
     struct pull_handler *pulls;  /* owned */
     struct push_handler *pushes; /* owned */
-    struct deferred deferred;    /* joins and tables: for space in the push log */
+    struct deferred deferred;    /* joins and tables: for space in the write-ahead log */
     struct bytes out;            /* the reply being made; empty in between */
     struct push precheck;        /* push_handler_precheck()'s scratch */
     uv_idle_t idle;              /* active while there is more to do than events bring */
@@ -352,7 +352,7 @@ static int on_request(void *owner, struct request *r)
     return status;
 }
 
-/* Handles the requests that wait for space in the push log, until one has to wait again. */
+/* Handles the requests that wait for space in the write-ahead log, until one has to wait again. */
 static void retry_deferred(struct dispatch *d) ON_SHARD
 {
     const struct request *first;

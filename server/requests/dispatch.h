@@ -20,7 +20,7 @@ struct dispatch_config {
     uint32_t shard_number;       /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
-    uint64_t wait_max_ms; /* of joins and tables, for space in the push log; 0: deferred.h's */
+    uint64_t wait_max_ms; /* of joins and tables, for space in the WAL; 0: deferred.h's */
     bool compress_replies;
 };
 
@@ -38,7 +38,7 @@ extern const struct connection_events dispatch_events;
 /* A few times a second: leases, deadlines. */
 void dispatch_tick(struct dispatch *d) ON_SHARD;
 
-/* The push log has space again: continues pushes, joins and tables that waited for it. */
+/* The write-ahead log has space again: continues pushes, joins and tables that waited for it. */
 void dispatch_resume(struct dispatch *d) ON_SHARD;
 
 /* From here on every request is refused with PS_ESTOPPING, and so are parked and running pulls and

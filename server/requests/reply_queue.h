@@ -1,7 +1,7 @@
 /*
  * Replies that promise something: that a push, a join, a table or a leave has happened and will
  * have happened after a crash, too. With --durability fsync they wait here, in the order of the
- * events, until the push log is on the disk up to their event; otherwise they are sent at once.
+ * events, until the write-ahead log is on the disk up to their event; otherwise they are sent at once.
  *
  *     event -> reply_queue_note() -> reply_queue_send() -> waits -> reply_queue_release() -> sent
  *                                            dropped with its connection: the peer asks again

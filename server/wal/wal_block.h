@@ -38,7 +38,7 @@ struct wal_block {
     uint64_t since_ms;         /* when the first one came */
     bool gap;                  /* records before the first one were dropped */
     size_t n_bytes, cap_bytes; /* of records */
-    /* Room for the header, then the records. */
+    /* Space for the header, then the records. */
     _Alignas(8) uint8_t bytes[];
 };
 

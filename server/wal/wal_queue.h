@@ -7,7 +7,7 @@
  * around it, and a simulation calls it as it is.
  *
  *     state     meaning                                  reserve          append
- *     OPEN      there is room                            makes room       is kept
+ *     OPEN      there is space                           reserves         is kept
  *     FULL      max_bytes wait: the disk is slower       -EAGAIN: the     is kept: what was reserved
  *                                                        event waits      before, ends, rows
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
@@ -17,7 +17,7 @@
  * may never be reached. Under fsync, FULL stays FULL while the disk fails, so no acknowledged record is lost.
  * DROPS ends only when the writer succeeds.
  *
- * Events without a reservation (shard_events.h: GONE, REACH, ROWS) are kept while there is memory; a small
+ * Events without a reservation (shard_events.h: GONE, ADVANCE, ROWS) are kept while there is memory; a small
  * spare block serves when memory is out. Beyond that, and beyond twice max_bytes, such a record is dropped, in
  * any state.
  *

@@ -133,7 +133,8 @@ static void end_at(struct wal_reader *r, enum wal_verdict verdict, uint64_t offs
     r->state = READER_ENDED;
     if (verdict == WAL_CLEAN || verdict == WAL_STOPPED)
         return;
-    err_set(&text, 0, "the push log %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
+    err_set(&text, 0,
+            "the write-ahead log %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
             is[verdict], r->end.reached, why, offset, r->end.path);
     memcpy(r->end.text, text.text, sizeof r->end.text);
 }
@@ -213,7 +214,7 @@ static int check_identity(struct wal_reader *r)
         want = &r->whose;
     if (want && !is_same(found, want))
         return err_set(r->err, PS_ECLUSTER,
-                       "the push log is of shard %u of %u, node %u, map %" PRIu64
+                       "the write-ahead log is of shard %u of %u, node %u, map %" PRIu64
                        "; expected shard %u of %u, node %u, map %" PRIu64 ": %s",
                        found->shard, found->n_shards, found->node, found->map_id, want->shard,
                        want->n_shards, want->node, want->map_id, r->end.path);

@@ -1,8 +1,8 @@
 /*
- * Reads a shard's log from a record to its end, and returns a verdict on the end. Every byte is checked
- * against its checksum; any file content leads to one of these verdicts.
+ * Reads a shard's log from a record to its end, and classifies the end. Every byte is checked
+ * against its checksum; any file content leads to one of these results.
  *
- *     verdict       meaning                                                   what to do
+ *     result        meaning                                                   what to do
  *     WAL_CLEAN     the last record is the last byte                          go on
  *     WAL_TORN      bytes that are no block, none of them known durable:      go on
  *                   what a crash leaves
@@ -44,7 +44,7 @@ struct wal_end {
 };
 
 /* dir: of one shard's log; an absent one is an empty log. identity: whose log it must be
- * (PS_ECLUSTER), or NULL for anybody's. `from` is 1 or more: the first record that is wanted. A
+ * (PS_ECLUSTER), or NULL for any. `from` is 1 or more: the first record that is wanted. A
  * log that begins behind it is WAL_DAMAGED. -ENOMEM; what files answer. */
 int wal_reader_open(const struct file_ops *files, const char *dir,
                     const struct wal_identity *identity, uint64_t from, struct wal_reader **ret,

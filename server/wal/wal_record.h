@@ -1,6 +1,5 @@
 /*
  * A record: one event of a shard as bytes, for replay on top of a checkpoint.
- * README.md beside this file has the payloads' byte tables.
  *
  *     offset  bytes  field
  *          0      4  crc32c    of bytes 4 .. 40 + n_bytes; set by wal_record_seal()
@@ -12,6 +11,23 @@
  *         32      4  type      WAL_RECORD_LIST
  *         36      4  zero
  *         40      -  payload, then zeros up to a multiple of 8
+ *
+ * Payloads, by type:
+ *
+ *     1 push      worker, i32 status, u64 seq, u64 clock, u32 n_samples, u32 tick, u32 n_sections; per section
+ *                 u32 table_id, op, codec, k, n_keys, key_bytes, value_bytes; then keys and values of each section, as
+ *                 received (proto/README.md). A refused push (status not 0) has no sections
+ *     2 table     u32 id, u32 format (2), a table record (server/checkpoint/shard_file.h) with n_pushes and n_rows 0
+ *     3 join      text job, text name, u32 rank, u32 n_workers, u64 incarnation, u32 mode, u32 bound, u64 clock,
+ *                 u64 last_acked, u64 now_ms (the shard's time)
+ *     4 gone      worker, u32 state: 2 left, 3 dead, 4 lost
+ *     5 advance   worker, u64 clock
+ *     6 combine   u64 run, u64 clock
+ *     7 rows      u32 table_id, u32 op (0 removed, 1 left out, 2 touches), u32 n_keys, u32 zero, n_keys u64; op 2:
+ *                 n_keys u8 touches
+ *
+ * text is u32 length with NUL, the characters, NUL, zeros up to a multiple of 4. worker is text job, u32 rank,
+ * u64 incarnation.
  *
  * All integers are little-endian. A record's bytes begin at a multiple of 8.
  */
@@ -32,7 +48,7 @@
     X(SHARD_EVENT_TABLE, 2, "table")     \
     X(SHARD_EVENT_JOIN, 3, "join")       \
     X(SHARD_EVENT_GONE, 4, "gone")       \
-    X(SHARD_EVENT_REACH, 5, "reach")     \
+    X(SHARD_EVENT_ADVANCE, 5, "advance") \
     X(SHARD_EVENT_COMBINE, 6, "combine") \
     X(SHARD_EVENT_ROWS, 7, "rows")
 

@@ -133,8 +133,8 @@ int wal_segment_list(const struct file_ops *files, const char *dir, struct wal_s
 
 static int fail(struct err *err, int status, const char *what, const char *path)
 {
-    return err_set(err, status, "the push log: cannot %s: %s: %s", what, status_text(status),
-                   path);
+    return err_set(err, status, "the write-ahead log: cannot %s: %s: %s", what,
+                   status_text(status), path);
 }
 
 int wal_segment_make_dir(const struct file_ops *files, const char *dir, struct err *err)

@@ -68,7 +68,7 @@ struct wal_segments {
 int wal_segment_list(const struct file_ops *files, const char *dir, struct wal_segments *ret,
                      struct err *err) MUST_CHECK;
 
-/* --- the directory of a shard's log; all answer what files do, with a sentence --- */
+/* --- the directory of a shard's log; all return statuses of the file system, with a sentence --- */
 
 /* Makes the directory; its parent is there. */
 int wal_segment_make_dir(const struct file_ops *files, const char *dir, struct err *err)

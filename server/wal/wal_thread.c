@@ -259,7 +259,8 @@ int wal_thread_start(const struct wal_thread_config *config, const struct wal_en
                                                .max_bytes = config->max_bytes });
     status = wal_writer_open(&t->config.writer, end, clock_unix_ms(), &t->writer, err);
     if (!status && (status = make(t)) != 0)
-        err_set(err, status, "the push log: cannot start its thread: %s", status_text(status));
+        err_set(err, status, "the write-ahead log: cannot start its thread: %s",
+                status_text(status));
     if (status) {
         wal_writer_free(t->writer);
         wal_queue_deinit(&t->queue);

@@ -6,16 +6,16 @@
  * (fsync, or wal_thread_sync()), the queue is no longer FULL, the writer has failed or works again, there is a
  * gap. wal_thread_view() has the details.
  *
- *     before an event   wal_thread_reserve(t, wal_record_bytes(&record)); not 0: no event
+ *     before an event   wal_thread_reserve(t, wal_record_bytes(&record)); if not 0, the event must not happen
  *     at the event      number = wal_thread_append(t, &record, now_ms)
  *     its reply         once number <= view.acknowledged (at once, but for fsync)
  *     view.state FULL   reserve returns -EAGAIN until it is OPEN: read no pushes. A notification follows each
  *                       -EAGAIN when FULL ends; the view may be newer than the state that reserve saw
  *     view.progress     .state FAILED: /healthz is red, with .err.text
- *     view.lost_first   not 0: there is a gap. /healthz is red; a checkpoint, at once (full or delta)
- *     a scan's end      wal_thread_sync(t, through); a checkpoint once view.progress.durable has reached
- *                       it, and unless view.lost_last is above the scan's first record: then drop
- *                       it and begin another
+ *     view.lost_first   not 0: there is a gap. /healthz is red; take a checkpoint at once (full or delta)
+ *     a scan's end      wal_thread_sync(t, through); commit the checkpoint once view.progress.durable has
+ *                       reached it. If view.lost_last is above the scan's first record, drop the scan and
+ *                       begin another
  *     it is durable     wal_thread_close_gap(t, first); wal_thread_truncate(t, oldest kept checkpoint's first + 1)
  */
 #ifndef SERVER_WAL_WAL_THREAD_H

@@ -89,8 +89,8 @@ void wal_writer_report(struct wal_writer *w, struct wal_queue *q)
 
 static int failed(struct wal_writer *w, int status, const char *what)
 {
-    return err_set(w->err, status, "the push log: cannot %s: %s: %s", what, status_text(status),
-                   w->path);
+    return err_set(w->err, status, "the write-ahead log: cannot %s: %s: %s", what,
+                   status_text(status), w->path);
 }
 
 static int sync_file(struct wal_writer *w)

@@ -45,8 +45,7 @@ struct wal_writer_config {
     enum wal_zstd zstd;
     uint32_t interval_ms; /* async: a record is synced this long after it was taken; 0: 1000 */
     uint32_t retry_ms;    /* after a failure; 0: 1000 */
-    uint64_t
-        segment_bytes; /* a segment that has as many is the last one's predecessor; 0: 64 MiB */
+    uint64_t segment_bytes; /* at this size the next segment begins; 0: 64 MiB */
 };
 
 /*
@@ -57,7 +56,7 @@ struct wal_writer_config {
 int wal_writer_open(const struct wal_writer_config *config, const struct wal_end *end,
                     uint64_t unix_ms, struct wal_writer **ret, struct err *err) MUST_CHECK;
 
-/* NULL is fine. Kept records are gone with it: wal_writer_close() before. */
+/* NULL is fine. Kept records are lost: call wal_writer_close() before. */
 void wal_writer_free(struct wal_writer *w);
 
 /* Drains the queue; wal_writer_work() must follow. */
@@ -78,8 +77,7 @@ void wal_writer_sync(struct wal_writer *w);
 /* The next wal_writer_work() tries again, whatever the time. */
 void wal_writer_retry(struct wal_writer *w);
 
-/* Writes all drained records, syncs them (async, fsync), and marks the log as closed. Failure: as
- * progress->err. */
+/* Writes all drained records, syncs them (async, fsync), and marks the log as closed. On failure, progress->err has the reason. */
 int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms) MUST_CHECK;
 
 /* Removes segments with only records below `number`, the first that is still needed. What cannot be removed stays

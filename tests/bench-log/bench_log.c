@@ -1,5 +1,5 @@
 /*
- * What the push log costs: the loop's thread in ns for each record and KiB, the disk in MB/s, and
+ * What the write-ahead log costs: the loop's thread in ns for each record and KiB, the disk in MB/s, and
  * how long a group waits for its sync. Pushes of three sizes, of fp32 and of int8 rows. Before that, a
  * shard's pushes with a log and without (bench_push.h).
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The figures of server/README.md, "The hot path": one shard on one core, psbench on another.
+"""The figures of deploy/docs/benchmarks.md, "The hot path": one shard on one core, psbench on another.
 
     tests/bench/hotpath.py build/release/bin                    # about twelve minutes, 14 GiB of memory
     tests/bench/hotpath.py build/release/bin --quick            # under two minutes, small tables: does it all run?

@@ -18,7 +18,7 @@
 #include "tests/bench/psbench_cases.h"
 #include "tests/bench/psbench_core.h"
 #include "tests/bench/psbench_cpu.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_limits.h"
 #include "tests/bench/psbench_local.h"
 #include "tests/bench/psbench_report.h"
@@ -188,7 +188,7 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
     if (!status && !s->local)
         status = psbench_cpu_pin(cpu, err);
     if (!status && !s->local && !s->server_pid)
-        s->server_pid = psbench_greet_find_pid(s);
+        s->server_pid = psbench_handshake_find_pid(s);
     for (uint32_t i = 0; i < n && !status; i++) {
         psbench_cases_choose(&cases[i], s);
         status = run_case(s, &core, err);

@@ -4,7 +4,7 @@
 
 #include "common/number.h"
 #include "proto/codec_catalog.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_report.h"
 
 #define KEYS_MAX 1000000u
@@ -105,5 +105,5 @@ void psbench_cases_choose(const struct psbench_case *one, struct psbench_setting
     s->codec = one->codec;
     s->keys_per_request = one->keys_per_request;
     s->depth = s->depth_wanted ? s->depth_wanted : depth_of(one->keys_per_request);
-    psbench_greet_name_table(s);
+    psbench_handshake_name_table(s);
 }

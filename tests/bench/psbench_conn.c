@@ -8,7 +8,7 @@
 #include "proto/codec_catalog.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_fill.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_pace.h"
 #include "tests/bench/psbench_slots.h"
 
@@ -36,7 +36,7 @@ struct psbench_conn {
     struct psbench_slots slots;
     struct psbench_pace pace;
     uint32_t next_set;
-    double pulls_owed; /* mix: a pull is next when this reaches 1 */
+    double pulls_due; /* mix: a pull is next when this reaches 1 */
     uint64_t seq, silent_ms;
     struct push push; /* one section; the table's number is known after NAMING */
     struct pull pull;
@@ -71,7 +71,7 @@ static void on_connected(void *owner)
     struct bytes frame = { 0 };
     struct hello hello;
 
-    psbench_greet_hello(c->config.settings, &hello);
+    psbench_handshake_hello(c->config.settings, &hello);
     hello.shard = c->config.shard_on_node;
     hello.map_id = c->config.map_id;
     c->phase = GREETING;
@@ -91,7 +91,7 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
         if (r->frame_max_bytes)
             connector_channel(c->connector)->frame_max_bytes = r->frame_max_bytes;
         c->phase = JOINING;
-        psbench_greet_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
+        psbench_handshake_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
         send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);
     }
     free(r);
@@ -110,7 +110,7 @@ static int take_join(struct psbench_conn *c, const struct frame_header *h, const
             fail(c, "joining", r.text);
         return status;
     }
-    psbench_greet_table(c->config.settings, &request);
+    psbench_handshake_table(c->config.settings, &request);
     c->push.clock = c->pull.clock = r.clock;
     c->phase = NAMING;
     send_frame(c, message_write_table(&frame, CONTROL_ID, &request), &frame);
@@ -182,10 +182,10 @@ static enum psbench_kind next_kind(struct psbench_conn *c)
 
     if (s->load != PSBENCH_MIX)
         return s->load == PSBENCH_PULL ? PSBENCH_IS_PULL : PSBENCH_IS_PUSH;
-    c->pulls_owed += (double)s->pull_share;
-    if (c->pulls_owed < 1)
+    c->pulls_due += (double)s->pull_share;
+    if (c->pulls_due < 1)
         return PSBENCH_IS_PUSH;
-    c->pulls_owed--;
+    c->pulls_due--;
     return PSBENCH_IS_PULL;
 }
 
@@ -391,7 +391,7 @@ static void make_sections(struct psbench_conn *c)
     c->push.tick = true;
     c->push.n_sections = c->pull.n_sections = 1;
     push->codec = (enum codec_id)s->codec;
-    push->k = psbench_greet_k(s);
+    push->k = psbench_handshake_k(s);
     push->values = c->config.pool->values;
     push->value_bytes = c->config.pool->value_bytes;
     pull->codec = codec_by_id((uint32_t)s->codec)->feedback ? CODEC_FP32 : push->codec;

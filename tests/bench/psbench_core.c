@@ -10,7 +10,7 @@
 #include "server/core/row_init.h"
 #include "server/core/table.h"
 #include "server/core/weights.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_keys.h"
 
 #define CHUNK_MAX 1024u
@@ -37,7 +37,7 @@ struct psbench_core {
     uint8_t *answer;       /* owned: n_keys encoded rows */
     float *weights, *grad; /* owned: a row each */
     uint32_t next_set;
-    double pulls_owed;
+    double pulls_due;
     uint64_t version;
     struct way way;
 };
@@ -135,10 +135,10 @@ static enum psbench_kind next_kind(struct psbench_core *c)
 
     if (s->load != PSBENCH_MIX)
         return s->load == PSBENCH_PULL ? PSBENCH_IS_PULL : PSBENCH_IS_PUSH;
-    c->pulls_owed += (double)s->pull_share;
-    if (c->pulls_owed < 1)
+    c->pulls_due += (double)s->pull_share;
+    if (c->pulls_due < 1)
         return PSBENCH_IS_PUSH;
-    c->pulls_owed--;
+    c->pulls_due--;
     return PSBENCH_IS_PULL;
 }
 
@@ -201,7 +201,7 @@ int psbench_core_new(const struct psbench_settings *s, struct psbench_core **ret
     int status;
 
     c->settings = s;
-    psbench_greet_table(s, &request);
+    psbench_handshake_table(s, &request);
     c->spec = request.spec;
     c->optim = optimizer_find(c->spec.optim);
     c->step = optimizer_step_at(c->optim, &c->spec, 0, 1);
@@ -230,7 +230,7 @@ int psbench_core_load(struct psbench_core *c, const struct psbench_settings *s,
     c->pool = pool;
     c->codec = codec_by_id((uint32_t)s->codec);
     c->answer_codec = c->codec->feedback ? codec_by_id(CODEC_FP32) : c->codec;
-    c->k = psbench_greet_k(s);
+    c->k = psbench_handshake_k(s);
     c->value_bytes = c->codec->row_bytes(s->dim, c->k);
     c->answer_bytes = c->answer_codec->row_bytes(s->dim, 0);
     free(c->answer);

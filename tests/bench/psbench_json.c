@@ -5,7 +5,7 @@
 
 #include "proto/codec_catalog.h"
 #include "tests/bench/psbench_cpu.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_report.h"
 
 static void put(cJSON *object, const char *name, double value)
@@ -37,7 +37,7 @@ cJSON *psbench_report_open(const struct psbench_settings *s)
     cJSON_AddStringToObject(line, "event", "result");
     cJSON_AddStringToObject(line, "load", psbench_report_load_name(s->load));
     cJSON_AddBoolToObject(line, "local", s->local);
-    put(line, "unix_ms", (double)psbench_greet_unix_ms());
+    put(line, "unix_ms", (double)psbench_handshake_unix_ms());
     cJSON_AddStringToObject(line, "cpu_model", model);
     put(line, "cores", psbench_cpu_count());
     put(line, "keys_per_request", s->keys_per_request);

@@ -8,7 +8,7 @@
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "tests/bench/psbench_keys.h"
 #include "tests/bench/psbench_zipf.h"
 
@@ -114,7 +114,7 @@ static void make_set(struct source *src, uint64_t *keys, uint64_t *scratch)
 static void make_values(struct psbench_pool *p, const struct psbench_settings *s)
 {
     const struct codec *codec = codec_by_id((uint32_t)s->codec);
-    uint32_t k = psbench_greet_k(s), i, j;
+    uint32_t k = psbench_handshake_k(s), i, j;
     size_t row_bytes = codec->row_bytes(s->dim, k);
     float *row = memory_alloc(s->dim * sizeof *row);
 

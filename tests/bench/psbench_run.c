@@ -9,7 +9,7 @@
 #include "common/memory.h"
 #include "tests/bench/psbench_conn.h"
 #include "tests/bench/psbench_cpu.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 #include "worker/client/discovery.h"
 
 #define TICK_MS 10u
@@ -179,7 +179,7 @@ static void open_conn(struct run *r, uint32_t i, const struct address *found,
                                           .n_ranks =
                                               n / r->n_shards + (shard < n % r->n_shards),
                                           .map_id = m->map_id,
-                                          .incarnation = psbench_greet_unix_ms(),
+                                          .incarnation = psbench_handshake_unix_ms(),
                                           .idle = on_idle,
                                           .gone = on_gone,
                                           .failed = on_failed,
@@ -276,7 +276,7 @@ int psbench_run(const struct psbench_settings *settings, struct psbench_pools *p
     status = uv_loop_init(&r.loop);
     if (status)
         return err_set(err, status, "no event loop: %s", status_text(status));
-    psbench_greet_hello(settings, &hello);
+    psbench_handshake_hello(settings, &hello);
     channel_loop_init(&r.channels, &r.loop);
     r.seek = discovery_new(&r.channels, servers, n_servers, &hello, CONNECT_MS,
                            &discovery_events, &r);

@@ -10,7 +10,7 @@
 #include "server/core/shard.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_fill.h"
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 
 enum order { NOTHING, MEASURE, STOP };
 
@@ -30,7 +30,7 @@ struct psbench_shard {
     struct pull pull;
     uint64_t seq;
     uint32_t next_set;
-    double pulls_owed;
+    double pulls_due;
     uint8_t *answer; /* owned: what pulls are answered into */
 };
 
@@ -88,7 +88,7 @@ static int make_shard(struct psbench_shard *s) ON_SHARD
     uint32_t id = 0;
     int status;
 
-    psbench_greet_table(s->config.settings, &request);
+    psbench_handshake_table(s->config.settings, &request);
     s->shard = shard_new(&config);
     status = shard_table_ask(s->shard, &request.spec, false, &id, &s->err);
     if (!status)
@@ -108,7 +108,7 @@ static void make_messages(struct psbench_shard *s)
     s->push.tick = true;
     s->push.n_sections = s->pull.n_sections = 1;
     push->codec = codec->id;
-    push->k = psbench_greet_k(settings);
+    push->k = psbench_handshake_k(settings);
     push->n_keys = pull->n_keys = pool->n_keys;
     push->values = pool->values;
     push->value_bytes = pool->value_bytes;
@@ -123,10 +123,10 @@ static bool is_pull_next(struct psbench_shard *s)
 
     if (settings->load != PSBENCH_MIX)
         return settings->load == PSBENCH_PULL;
-    s->pulls_owed += (double)settings->pull_share;
-    if (s->pulls_owed < 1)
+    s->pulls_due += (double)settings->pull_share;
+    if (s->pulls_due < 1)
         return false;
-    s->pulls_owed--;
+    s->pulls_due--;
     return true;
 }
 

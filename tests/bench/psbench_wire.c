@@ -34,7 +34,7 @@ struct client {
     uv_connect_t *connects; /* owned */
     const struct psbench_wire_config *config;
     const uint8_t *bytes;
-    double pulls_owed;
+    double pulls_due;
     bool measuring, over;
     uint64_t n_requests, start_ns, end_ns;
     double cpu;
@@ -132,9 +132,9 @@ static void ask(struct client *c, struct bare *b)
     const struct psbench_wire_config *cfg = c->config;
     enum psbench_kind kind = PSBENCH_IS_PUSH;
 
-    c->pulls_owed += (double)cfg->pull_share;
-    if (c->pulls_owed >= 1) {
-        c->pulls_owed--;
+    c->pulls_due += (double)cfg->pull_share;
+    if (c->pulls_due >= 1) {
+        c->pulls_due--;
         kind = PSBENCH_IS_PULL;
     }
     bare_send(b, cfg->request_bytes[kind], cfg->answer_bytes[kind], c->bytes);

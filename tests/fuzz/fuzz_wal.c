@@ -1,5 +1,5 @@
 /*
- * A shard's push log: u8 from | the folder of its segments (disk.h).
+ * A shard's write-ahead log: u8 from | the folder of its segments (disk.h).
  *
  * The reader hands out records in their order, each of which is written as the bytes that it is read from
  * again, and ends with a verdict. A writer goes on behind whatever is not damaged: then all that was read

@@ -63,8 +63,8 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
     must(model_tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err,
          "tables");
     must(batch_init(&h->batch, h->s.batch, n_numeric, n_fields), &err, "batch");
-    must(model_tables_step_init(h->tables, &h->slot, &err), &err, "slot");
-    h->slot.batch = &h->batch;
+    must(model_tables_step_init(h->tables, &h->buffers, &err), &err, "step buffers");
+    h->buffers.batch = &h->batch;
 }
 
 void harness_close(struct harness *h)
@@ -72,7 +72,7 @@ void harness_close(struct harness *h)
     struct err err = { 0 };
 
     must(h->store->ops->leave(h->store, &err), &err, "leave");
-    model_tables_step_deinit(h->tables, &h->slot);
+    model_tables_step_deinit(h->tables, &h->buffers);
     batch_deinit(&h->batch);
     model_tables_free(h->tables);
     h->store->ops->close(h->store);
@@ -180,9 +180,9 @@ static void pull(struct harness *h)
     struct err err = { 0 };
 
     must(batch_dedup(&h->batch), &err, "dedup");
-    h->slot.clock = h->clock;
-    must(model_tables_pull(h->tables, &h->slot, MODEL_TABLES_ALL, &err), &err, "pull");
-    model_tables_use(h->tables, &h->slot);
+    h->buffers.clock = h->clock;
+    must(model_tables_pull(h->tables, &h->buffers, MODEL_TABLES_ALL, &err), &err, "pull");
+    model_tables_use(h->tables, &h->buffers);
 }
 
 void harness_forward(struct harness *h)
@@ -190,9 +190,9 @@ void harness_forward(struct harness *h)
     struct err err = { 0 };
 
     pull(h);
-    must(
-        dlrm_predict(h->model, &(struct dlrm_step){ .batch = &h->batch, .rows = h->slot.rows }),
-        &err, "predict");
+    must(dlrm_predict(h->model,
+                      &(struct dlrm_step){ .batch = &h->batch, .rows = h->buffers.rows }),
+         &err, "predict");
 }
 
 double harness_step(struct harness *h)
@@ -203,12 +203,12 @@ double harness_step(struct harness *h)
     pull(h);
     must(dlrm_step(h->model,
                    &(struct dlrm_step){ .batch = &h->batch,
-                                        .rows = h->slot.rows,
-                                        .row_grads = h->slot.row_grads,
+                                        .rows = h->buffers.rows,
+                                        .row_grads = h->buffers.row_grads,
                                         .number = h->clock },
                    &loss),
          &err, "step");
-    must(model_tables_push(h->tables, &h->slot, &err), &err, "push");
+    must(model_tables_push(h->tables, &h->buffers, &err), &err, "push");
     h->clock++;
     return loss;
 }

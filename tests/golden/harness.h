@@ -14,7 +14,7 @@ struct harness {
     struct param_store *store;
     struct model_tables *tables;
     struct batch batch;
-    struct step_buffers slot; /* of that batch */
+    struct step_buffers buffers; /* of that batch */
     uint64_t clock;
 };
 

@@ -78,8 +78,8 @@ static double flop_rate(const struct rates *r, enum device_products products)
 static void steps(struct bench_model *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        bench_model_begin(x, i % DLRM_SLOTS);
-        (void)bench_model_end(x, i % DLRM_SLOTS);
+        bench_model_begin(x, i % DLRM_BUFFER_SETS);
+        (void)bench_model_end(x, i % DLRM_BUFFER_SETS);
     }
 }
 
@@ -90,7 +90,7 @@ static double measure_alone(struct bench_model *x, struct watch *w)
     uint32_t n = 0;
 
     w->copies = true;
-    steps(x, 4 * DLRM_SLOTS);
+    steps(x, 4 * DLRM_BUFFER_SETS);
     w->copies = false;
     end = watch_now_s() + 0.3;
     while (n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end)) {
@@ -108,19 +108,19 @@ static double measure_whole(struct bench_model *x, struct watch *w)
     uint32_t n = 0;
 
     w->copies = true;
-    steps(x, 2 * DLRM_SLOTS);
-    for (uint32_t i = 0; i + 1 < DLRM_SLOTS; i++)
+    steps(x, 2 * DLRM_BUFFER_SETS);
+    for (uint32_t i = 0; i + 1 < DLRM_BUFFER_SETS; i++)
         bench_model_begin(x, i);
     last = watch_now_s();
-    for (uint32_t i = DLRM_SLOTS - 1; n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end);
-         i++) {
-        bench_model_begin(x, i % DLRM_SLOTS);
-        (void)bench_model_end(x, (i + 1) % DLRM_SLOTS);
+    for (uint32_t i = DLRM_BUFFER_SETS - 1;
+         n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end); i++) {
+        bench_model_begin(x, i % DLRM_BUFFER_SETS);
+        (void)bench_model_end(x, (i + 1) % DLRM_BUFFER_SETS);
         took[n++] = watch_now_s() - last;
         last = watch_now_s();
     }
-    for (uint32_t i = 0; i + 1 < DLRM_SLOTS; i++)
-        (void)bench_model_end(x, (n + i) % DLRM_SLOTS);
+    for (uint32_t i = 0; i + 1 < DLRM_BUFFER_SETS; i++)
+        (void)bench_model_end(x, (n + i) % DLRM_BUFFER_SETS);
     return watch_median(took, n);
 }
 
@@ -139,7 +139,7 @@ static struct cost measure_codec(struct bench_model *x, struct watch *w, enum co
 
     bench_model_encode(x, codec);
     w->records = w->copies = w->encodes = true;
-    steps(x, DLRM_SLOTS);
+    steps(x, DLRM_BUFFER_SETS);
     w->n = 0;
     measure_ops(x, w);
     *ret_ops = (struct watch_op){ 0 };
@@ -338,17 +338,18 @@ static int run(const char *facts, const char *folder, uint32_t only)
     return fclose(out) ? 1 : 0;
 }
 
-/* Of steps in all slots, from the first to records of records; all have to be the same. */
+/* Of steps in all buffer sets, from the first to records of records; all have to be the same. */
 static uint64_t digest_of(struct bench_model *x, struct watch *w, bool records)
 {
     uint64_t first = 0;
 
     w->records = records;
-    for (uint32_t i = 0; i < 4 * DLRM_SLOTS; i++) {
+    for (uint32_t i = 0; i < 4 * DLRM_BUFFER_SETS; i++) {
         uint64_t digest;
 
-        bench_model_begin(x, i % DLRM_SLOTS);
-        digest = bench_model_digest(x, i % DLRM_SLOTS, bench_model_end(x, i % DLRM_SLOTS));
+        bench_model_begin(x, i % DLRM_BUFFER_SETS);
+        digest = bench_model_digest(x, i % DLRM_BUFFER_SETS,
+                                    bench_model_end(x, i % DLRM_BUFFER_SETS));
         if (i && digest != first) {
             fprintf(stderr, "bench: step %u ends in other bits than step 0%s\n", i,
                     records ? ", with graphs" : "");

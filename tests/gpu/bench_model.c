@@ -119,14 +119,14 @@ void bench_model_init(struct bench_model *x, struct watch *w, const struct batch
     init_dense(x->m);
     pin_batch(x);
     x->rows = pinned(x, rows_bytes(x));
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
         x->row_grads[i] = pinned(x, rows_bytes(x));
     for (size_t i = 0; i < (size_t)batch->n_unique * dim; i++)
         x->rows[i] = random_float(i, 0.1f);
 }
 
 /* Rows of a gradient, and how wide they are. */
-static uint32_t flow_rows(struct bench_model *x, uint32_t gradient, uint32_t *ret_width)
+static uint32_t gradient_rows(struct bench_model *x, uint32_t gradient, uint32_t *ret_width)
 {
     uint32_t n_floats;
 
@@ -139,13 +139,13 @@ static uint32_t flow_rows(struct bench_model *x, uint32_t gradient, uint32_t *re
 }
 
 /* The most that any codec makes of them: 6 bytes of a float. */
-static size_t flows_bytes(struct bench_model *x)
+static size_t encoded_bytes(struct bench_model *x)
 {
     uint32_t width;
     size_t n = 0;
 
     for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
-        n += 6 * (size_t)flow_rows(x, i, &width) * width;
+        n += 6 * (size_t)gradient_rows(x, i, &width) * width;
     return n;
 }
 
@@ -155,7 +155,7 @@ static size_t places_bytes(const struct bench_model *x)
            sizeof *x->places;
 }
 
-static void make_flows(struct bench_model *x)
+static void make_encoded(struct bench_model *x)
 {
     uint32_t width;
 
@@ -163,10 +163,10 @@ static void make_flows(struct bench_model *x)
     for (uint32_t i = 0; i < places_bytes(x) / sizeof *x->places; i++)
         x->places[i] = i;
     for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++)
-        must(dlrm_residual_reserve(x->m, i, flow_rows(x, i, &width)), "what is owed", NULL);
-    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
-        x->gradients[slot] = memory_alloc(dlrm_n_gradients(x->m) * sizeof *x->gradients[slot]);
-        x->bytes[slot] = pinned(x, flows_bytes(x));
+        must(dlrm_residual_reserve(x->m, i, gradient_rows(x, i, &width)), "residuals", NULL);
+    for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
+        x->gradients[set] = memory_alloc(dlrm_n_gradients(x->m) * sizeof *x->gradients[set]);
+        x->bytes[set] = pinned(x, encoded_bytes(x));
     }
 }
 
@@ -175,16 +175,16 @@ void bench_model_encode(struct bench_model *x, enum codec_id codec)
     const struct codec *c = codec_by_id(codec);
 
     if (!x->places)
-        make_flows(x);
-    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
-        uint8_t *bytes = x->bytes[slot];
+        make_encoded(x);
+    for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
+        uint8_t *bytes = x->bytes[set];
 
         for (uint32_t i = 0; i < dlrm_n_gradients(x->m); i++) {
             uint32_t width;
-            const uint32_t n = flow_rows(x, i, &width);
+            const uint32_t n = gradient_rows(x, i, &width);
             const uint32_t k = codec == CODEC_TOPK ? (width + 9) / 10 : 0;
 
-            x->gradients[slot][i] =
+            x->gradients[set][i] =
                 (struct dlrm_encoded){ codec, k, n, NULL, c->feedback && n ? x->places : NULL,
                                        bytes };
             bytes += n * c->row_bytes(width, k);
@@ -192,23 +192,23 @@ void bench_model_encode(struct bench_model *x, enum codec_id codec)
     }
 }
 
-static void free_flows(struct bench_model *x)
+static void free_encoded(struct bench_model *x)
 {
     if (!x->places)
         return;
     dlrm_host_free(x->m, x->places, places_bytes(x));
-    for (uint32_t slot = 0; slot < DLRM_SLOTS; slot++) {
-        dlrm_host_free(x->m, x->bytes[slot], flows_bytes(x));
-        free(x->gradients[slot]);
+    for (uint32_t set = 0; set < DLRM_BUFFER_SETS; set++) {
+        dlrm_host_free(x->m, x->bytes[set], encoded_bytes(x));
+        free(x->gradients[set]);
     }
 }
 
 void bench_model_deinit(struct bench_model *x)
 {
-    free_flows(x);
+    free_encoded(x);
     dlrm_host_free(x->m, x->pinned.label, batch_words(x->batch) * sizeof(uint32_t));
     dlrm_host_free(x->m, x->rows, rows_bytes(x));
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
         dlrm_host_free(x->m, x->row_grads[i], rows_bytes(x));
     dlrm_free(x->m);
 }
@@ -221,21 +221,21 @@ static void must_device(const struct bench_model *x, int status)
         must(dlrm_failed(x->m, status, &err), "step", &err);
 }
 
-void bench_model_begin(struct bench_model *x, uint32_t slot)
+void bench_model_begin(struct bench_model *x, uint32_t set)
 {
     const struct dlrm_step step = { .batch = &x->pinned,
                                     .rows = x->rows,
-                                    .row_grads = x->row_grads[slot],
-                                    .encoded = x->gradients[slot] };
+                                    .row_grads = x->row_grads[set],
+                                    .encoded = x->gradients[set] };
 
-    must_device(x, dlrm_step_begin(x->m, slot, &step));
+    must_device(x, dlrm_step_begin(x->m, set, &step));
 }
 
-double bench_model_end(struct bench_model *x, uint32_t slot)
+double bench_model_end(struct bench_model *x, uint32_t set)
 {
     double loss;
 
-    must_device(x, dlrm_step_end(x->m, slot, &loss));
+    must_device(x, dlrm_step_end(x->m, set, &loss));
     return loss;
 }
 
@@ -246,10 +246,10 @@ static uint64_t fnv(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-uint64_t bench_model_digest(const struct bench_model *x, uint32_t slot, double loss)
+uint64_t bench_model_digest(const struct bench_model *x, uint32_t set, double loss)
 {
     uint64_t h = fnv(UINT64_C(0xcbf29ce484222325), &loss, sizeof loss);
 
-    h = fnv(h, x->row_grads[slot], rows_bytes(x));
+    h = fnv(h, x->row_grads[set], rows_bytes(x));
     return fnv(h, dlrm_tensor(x->m, 0)->grads, dlrm_dense_floats(x->m) * sizeof(float));
 }

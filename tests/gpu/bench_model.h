@@ -14,12 +14,12 @@ struct bench_model {
     struct batch
         pinned; /* the same; label, where the block begins, numeric, starts and row_of are its own */
     uint32_t dim;
-    float *rows, *row_grads[DLRM_SLOTS];
+    float *rows, *row_grads[DLRM_BUFFER_SETS];
 
     /* Where gradients leave encoded (bench_model_encode()): */
-    struct dlrm_encoded *gradients[DLRM_SLOTS]; /* owned; NULL: as they are */
-    uint32_t *places;                           /* i at i, for the longest gradient */
-    uint8_t *bytes[DLRM_SLOTS];
+    struct dlrm_encoded *gradients[DLRM_BUFFER_SETS]; /* owned; NULL: as they are */
+    uint32_t *places;                                 /* i at i, for the longest gradient */
+    uint8_t *bytes[DLRM_BUFFER_SETS];
 };
 
 const char *bench_products_name(enum device_products products);
@@ -34,10 +34,10 @@ void bench_model_deinit(struct bench_model *x);
 /* From here on gradients leave by this codec, those of rows and of tensors, and what it owes stays on the device. */
 void bench_model_encode(struct bench_model *x, enum codec_id codec);
 
-void bench_model_begin(struct bench_model *x, uint32_t slot);
-double bench_model_end(struct bench_model *x, uint32_t slot); /* its loss */
+void bench_model_begin(struct bench_model *x, uint32_t set);
+double bench_model_end(struct bench_model *x, uint32_t set); /* its loss */
 
-/* FNV-1a of what the slot's last step has made: loss, gradients of rows, dense gradients. */
-uint64_t bench_model_digest(const struct bench_model *x, uint32_t slot, double loss);
+/* FNV-1a of what the buffer set's last step has made: loss, gradients of rows, dense gradients. */
+uint64_t bench_model_digest(const struct bench_model *x, uint32_t set, double loss);
 
 #endif

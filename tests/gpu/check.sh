@@ -10,7 +10,7 @@ make=${1:?"usage: check.sh MAKE BUILD LACK [PROGRAMS]"} build=${2:?} lack=${3:-}
 out=${OUT:-$build/gpu} scratch=$build/gpu-scratch total=${GPU_CHECK_SECONDS:-530}
 bin=$build/release/bin
 [ -z "${PSD_BIN:-}" ] || bin=$(realpath -m "$PSD_BIN")
-units="bags elementwise sums upload interact encode gemm slots model travel"
+units="bags elementwise sums upload interact encode gemm buffer_sets model device_push"
 results="facts.json bench.jsonl torch.jsonl end_to_end.jsonl phases.jsonl table.md logs.tar.gz"
 
 # --- phases ---

@@ -46,8 +46,8 @@ options=""
 [ "$tool" != racecheck ] || options=$(exclusion)
 passes steps "$programs/gpu/bench" digest 48 || exit 1
 echo "passed steps"
-for unit in slots $(printf '%s\n' "$@" | grep -vx slots); do
-    case $unit in model | travel) continue ;; esac # they take long, and have no op that the others lack
+for unit in buffer_sets $(printf '%s\n' "$@" | grep -vx buffer_sets); do
+    case $unit in model | device_push) continue ;; esac # they take long, and have no op that the others lack
     passes "$unit" "$programs/unit/test_$unit" || exit 1
     echo "passed $unit"
 done

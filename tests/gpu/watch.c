@@ -47,8 +47,8 @@ struct timing {
 
 static void finish(struct compute *c)
 {
-    gpu->end(c, watch->slot);
-    if (!gpu->wait(c, watch->slot))
+    gpu->end(c, watch->set);
+    if (!gpu->wait(c, watch->set))
         return;
     fprintf(stderr, "bench: %s\n", gpu->failure(c));
     exit(1);
@@ -96,14 +96,14 @@ static bool again(struct compute *c, struct timing *t)
         if (!t->is_open)
             break;
         t->start_s = watch_now_s();
-        t->is_graph = gpu->begin(c, watch->slot, t->run < WARM + RUNS ? 0 : own_key);
+        t->is_graph = gpu->begin(c, watch->set, t->run < WARM + RUNS ? 0 : own_key);
         if (!t->is_graph) {
             t->calls_left = CALLS - 1;
             return true;
         }
     }
     keep(t);
-    (void)gpu->begin(c, watch->slot, 0);
+    (void)gpu->begin(c, watch->set, 0);
     return false;
 }
 
@@ -208,7 +208,7 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
         gpu->add_rows(c, n, width, a, lda, b, ldb, mask, sum);
 }
 
-static double owed_floats(const struct device_encode *e)
+static double residual_floats(const struct device_encode *e)
 {
     return e->residual ? 2 * (double)e->dim : 0;
 }
@@ -220,7 +220,7 @@ static void encode(struct compute *c, const struct device_encode *e)
     /* There is room for more rows than a batch has. */
     const double n = e->n_max < watch->n_rows ? e->n_max : watch->n_rows;
     struct timing t = timing_of("encode", 0, 0,
-                                n * (e->dim + owed_floats(e) + (e->residual_at ? 1 : 0) +
+                                n * (e->dim + residual_floats(e) + (e->residual_at ? 1 : 0) +
                                      (double)codec->row_bytes(e->dim, e->k) / 4),
                                 0);
 
@@ -229,27 +229,27 @@ static void encode(struct compute *c, const struct device_encode *e)
         gpu->encode(c, e);
 }
 
-static bool begin(struct compute *c, uint32_t slot, uint64_t key)
+static bool begin(struct compute *c, uint32_t set, uint64_t key)
 {
-    watch->slot = slot;
+    watch->set = set;
     watch->began_s = watch_now_s();
-    return gpu->begin(c, slot, watch->records && !watch->ops ? key : 0);
+    return gpu->begin(c, set, watch->records && !watch->ops ? key : 0);
 }
 
-static void upload(struct compute *c, uint32_t slot, void *device, const void *host,
+static void upload(struct compute *c, uint32_t set, void *device, const void *host,
                    size_t n_bytes)
 {
     watch->in_bytes += (double)n_bytes;
     if (watch->copies)
-        gpu->upload(c, slot, device, host, n_bytes);
+        gpu->upload(c, set, device, host, n_bytes);
 }
 
-static void download(struct compute *c, uint32_t slot, void *host, const void *device,
+static void download(struct compute *c, uint32_t set, void *host, const void *device,
                      size_t n_bytes)
 {
     watch->out_bytes += (double)n_bytes;
     if (watch->copies)
-        gpu->download(c, slot, host, device, n_bytes);
+        gpu->download(c, set, host, device, n_bytes);
 }
 
 /* The ops of a plain DLRM; others are the GPU's own. */

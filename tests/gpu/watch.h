@@ -30,7 +30,7 @@ struct watch {
 
     double began_s; /* the last begin() of a step, after its copies in were asked for */
     double in_bytes, out_bytes;
-    uint32_t slot, n;
+    uint32_t set, n;
     uint32_t n_measured; /* ever: each has a key of its own */
     struct watch_op at[WATCH_OPS_MAX];
 };

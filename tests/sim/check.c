@@ -16,19 +16,19 @@ static void check_row(const struct world *w, const struct check_place *at,
                       const struct model *model, uint32_t table, uint32_t key,
                       const struct row *row, const char *when)
 {
-    const struct model_row *twin = &model->rows[table][key];
+    const struct model_row *reference = &model->rows[table][key];
     uint32_t width = w->plan.widths[table];
     const float *values = model->values[table] + (size_t)key * width;
 
-    if (!row && !twin->is_there)
+    if (!row && !reference->is_there)
         return;
-    if (!row || !twin->is_there)
+    if (!row || !reference->is_there)
         world_fail(w, "shard %u, %s: table %u, key %u is %s", at->shard, when, table, key,
                    row ? "there, and should not be" : "not there");
-    if (row_version(row) != twin->version)
+    if (row_version(row) != reference->version)
         world_fail(w, "shard %u, %s: table %u, key %u has version %llu, not %llu", at->shard,
                    when, table, key, (unsigned long long)row_version(row),
-                   (unsigned long long)twin->version);
+                   (unsigned long long)reference->version);
     for (uint32_t i = 0; i < width; i++) /* bit for bit, but for the sign of 0 */
         if (row->floats[i] != values[i])
             world_fail(w, "shard %u, %s: table %u, key %u, float %u is %g, not %g", at->shard,
@@ -59,20 +59,20 @@ static void check_table(const struct world *w, const struct check_place *at, str
 }
 
 static void check_worker(const struct world *w, const struct check_place *at,
-                         const struct worker *is, const struct model_worker *twin,
+                         const struct worker *is, const struct model_worker *reference,
                          const char *when)
 {
-    if (is->state != twin->state || is->incarnation != twin->incarnation ||
-        is->clock != twin->clock || is->last_seq != twin->last_seq)
+    if (is->state != reference->state || is->incarnation != reference->incarnation ||
+        is->clock != reference->clock || is->last_seq != reference->last_seq)
         world_fail(
             w,
             "shard %u, %s: rank %u is %s, incarnation %llu, clock %llu, push %llu; not %s, "
             "%llu, %llu, %llu",
             at->shard, when, is->rank, worker_state_name(is->state),
             (unsigned long long)is->incarnation, (unsigned long long)is->clock,
-            (unsigned long long)is->last_seq, worker_state_name(twin->state),
-            (unsigned long long)twin->incarnation, (unsigned long long)twin->clock,
-            (unsigned long long)twin->last_seq);
+            (unsigned long long)is->last_seq, worker_state_name(reference->state),
+            (unsigned long long)reference->incarnation, (unsigned long long)reference->clock,
+            (unsigned long long)reference->last_seq);
 }
 
 void check_same(const struct world *w, const struct check_place *at, struct shard *core,
@@ -119,7 +119,7 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
                                                            .lease_ms = w->plan.lease_ms,
                                                            .join_ms = 3 * w->plan.lease_ms,
                                                            .park_ms = 60000,
-                                                           .sync_steps = w->plan.meet_steps });
+                                                           .sync_steps = w->plan.sync_steps });
     int status;
 
     snprintf(data_dir, sizeof data_dir, OS_DATA_DIR "%u", w->nodes[at->node].number);
@@ -164,7 +164,7 @@ void check_promise(const struct world *w, const struct check_place *at, uint64_t
     uint64_t floor = check_floor(w, at->shard, is_cut);
 
     if (last > w->books[at->shard].history.n)
-        world_fail(w, "shard %u: %llu records are there, %llu were told", at->shard,
+        world_fail(w, "shard %u: %llu records are there, %llu were recorded", at->shard,
                    (unsigned long long)last, (unsigned long long)w->books[at->shard].history.n);
     check_acked(w, at->shard, last);
     /* Rows that are told for a push which is not there are no part of the log (wal_replay.h). */
@@ -228,16 +228,15 @@ void check_interval(struct world *w, uint32_t shard)
         now_us < book->troubled_us + 10 * bound_us)
         return;
     spent_us = book->life.log_fiber->disk_us;
-    while (book->due < h->n && h->facts[book->due].told_us + bound_us + spent_us -
-                                       h->facts[book->due].told_disk_us <
-                                   now_us)
+    while (book->due < h->n &&
+           h->facts[book->due].at_us + bound_us + spent_us - h->facts[book->due].at_disk_us <
+               now_us)
         book->due++;
     if (book->due > book->safe && (!book->lost || book->due < book->lost))
-        world_fail(w,
-                   "shard %u: record %llu is %llu us old and not on the disk, interval %u ms",
-                   shard, (unsigned long long)book->due,
-                   (unsigned long long)(now_us - h->facts[book->due - 1].told_us),
-                   w->plan.interval_ms);
+        world_fail(
+            w, "shard %u: record %llu is %llu us old and not on the disk, interval %u ms",
+            shard, (unsigned long long)book->due,
+            (unsigned long long)(now_us - h->facts[book->due - 1].at_us), w->plan.interval_ms);
 }
 
 /* --- lock step --- */
@@ -381,21 +380,22 @@ static void check_pushes(const struct world *w, const struct check_place *at, ui
             continue;
         n_in += i < last;
         if ((i < last) != (h->facts[i].push->clock < met))
-            world_fail(w, "shard %u: meeting at %llu: push %llu of rank %u, clock %llu, is %s",
+            world_fail(w,
+                       "shard %u: sync point at %llu: push %llu of rank %u, clock %llu, is %s",
                        at->shard, (unsigned long long)met,
                        (unsigned long long)h->facts[i].push->seq, h->facts[i].rank,
                        (unsigned long long)h->facts[i].push->clock, i < last ? "in" : "out");
     }
-    for (const struct sent_push *p = w->ledger.first; p; p = p->next)
+    for (const struct sent_push *p = w->push_history.first; p; p = p->next)
         n_made += p->shard == at->shard && p->clock < met;
     if (w->plan.lease_ms == PLAN_LEASE_MS && n_in != n_made)
-        world_fail(w, "shard %u: meeting at %llu: %llu pushes are in, %llu were made",
+        world_fail(w, "shard %u: sync point at %llu: %llu pushes are in, %llu were made",
                    at->shard, (unsigned long long)met, (unsigned long long)n_in,
                    (unsigned long long)n_made);
 }
 
-bool check_meeting(const struct world *w, const struct check_place *at, const struct disk *disk,
-                   uint64_t met, bool is_kept)
+bool check_sync_point(const struct world *w, const struct check_place *at,
+                      const struct disk *disk, uint64_t met, bool is_kept)
 {
     const struct recover_shard_at to = { .job = "job", .clock = met };
     struct recover_shard_facts facts;
@@ -409,16 +409,16 @@ bool check_meeting(const struct world *w, const struct check_place *at, const st
     status = check_rebuild(w, at, &copy, &to, &core, &facts, &err);
     disk_deinit(&copy);
     if (status && (is_kept || status != PS_ENOCHECKPOINT))
-        world_fail(w, "shard %u: meeting at %llu: %s", at->shard, (unsigned long long)met,
+        world_fail(w, "shard %u: sync point at %llu: %s", at->shard, (unsigned long long)met,
                    err.text);
     if (status)
         return false;
     if (facts.has_later || sync_point_of(core, "job", met - 1) != SYNC_POINT_EXACT)
-        world_fail(w, "shard %u: meeting at %llu is not exact", at->shard,
+        world_fail(w, "shard %u: sync point at %llu is not exact", at->shard,
                    (unsigned long long)met);
     check_pushes(w, at, met, facts.end.last);
     check_fold(w, at->shard, facts.end.last, &model);
-    check_same(w, at, core, &model, "at a meeting");
+    check_same(w, at, core, &model, "at a sync point");
     model_deinit(&model);
     shard_free(core);
     return true;
@@ -431,7 +431,7 @@ void check_end(const struct world *w, const struct check_place *at, struct shard
     const struct worker *any = membership_worker(shard_membership(core), "job", 0);
     uint64_t n_acked = 0, n_in = 0;
 
-    for (const struct sent_push *p = w->ledger.first; p; p = p->next)
+    for (const struct sent_push *p = w->push_history.first; p; p = p->next)
         n_acked += p->shard == at->shard && p->is_acked;
     for (uint64_t i = 0; i < h->n; i++)
         n_in += h->facts[i].type == SHARD_EVENT_PUSH && h->facts[i].push->is_acked;

@@ -20,11 +20,11 @@ static inline struct check_place check_place_of(const struct world *w, uint32_t 
     return (struct check_place){ shard / n, shard % n, shard };
 }
 
-/* The shard is the twin, bit for bit: rows, versions, counts, who takes part. */
+/* The shard is the reference, bit for bit: rows, versions, counts, who takes part. */
 void check_same(const struct world *w, const struct check_place *at, struct shard *core,
                 struct model *model, const char *when) ON_SHARD;
 
-/* The twin behind that record. `ret`: model_deinit() it. */
+/* The reference behind that record. `ret`: model_deinit() it. */
 void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret);
 
 /* A new shard, as the disk gives it back. Not 0: *ret is NULL. */
@@ -40,11 +40,11 @@ uint64_t check_floor(const struct world *w, uint32_t shard, bool is_cut);
 void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
                    bool is_cut);
 
-/* If the node's process died now: a copy of its disk gives back what was promised, and that is the twin. */
+/* If the node's process died now: a copy of its disk gives back what was promised, and that is the reference. */
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
                      bool is_cut) ON_SHARD;
 
-/* async, of a shard that lives: what was told an interval ago is on the disk. At every moment. */
+/* async, of a shard that lives: what was recorded an interval ago is on the disk. At every moment. */
 void check_interval(struct world *w, uint32_t shard);
 
 /* A job in lock step that nothing happens to, step by step. */
@@ -69,10 +69,10 @@ void check_cut(const struct world *w, const struct check_place *at, const struct
 /* The smallest clock of those that count, behind that record. */
 uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record);
 
-/* Bounded staleness, of a job that never started afresh: the disk gives back the state at the meeting, with
+/* Bounded staleness, of a job that never started afresh: the disk gives back the state at the sync point, with
  * all pushes of the steps before it and none of later ones. False: it does not have it any more (is_kept: it has to). */
-bool check_meeting(const struct world *w, const struct check_place *at, const struct disk *disk,
-                   uint64_t met, bool is_kept) ON_SHARD;
+bool check_sync_point(const struct world *w, const struct check_place *at,
+                      const struct disk *disk, uint64_t met, bool is_kept) ON_SHARD;
 
 /* All is done: every acknowledged push is in it, and with lock step it is what it always is. */
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,

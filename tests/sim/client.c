@@ -52,8 +52,8 @@ void client_numbers(struct client *c, uint64_t incarnation)
     like.seq = ++s->last_seq;
     for (uint32_t i = 0; i < c->world->plan.n_shards; i++) {
         like.shard = i;
-        (void)ledger_make(&c->world->ledger, &c->world->plan, &like, s->push.part,
-                          s->push.n_parts);
+        (void)push_history_make(&c->world->push_history, &c->world->plan, &like, s->push.part,
+                                s->push.n_parts);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * The workers: each a process that trains with the product's client library, as worker/trainer.c does: pulls, computes, pushes,
- * goes on where it is told to when it was declared dead, and leaves. What it pulls is held against what the shards had.
+ * goes on where the servers say when it was declared dead, and leaves. What it pulls is held against what the shards had.
  */
 #ifndef TESTS_SIM_CLIENT_H
 #define TESTS_SIM_CLIENT_H

@@ -93,7 +93,7 @@ static void make_args(const struct node *n, struct args *a)
     add(a, "--checkpoint-every=%ums", p->checkpoint_every_us / 1000);
     add(a, "--checkpoint-deltas=%u", p->n_deltas_max);
     add(a, "--keep=%u", p->keep);
-    add(a, "--cut-every=%u", p->meet_steps);
+    add(a, "--cut-every=%u", p->sync_steps);
     add(a, "--lease=%ums", p->lease_ms);
     add(a, "--join-timeout=%ums", 3 * p->lease_ms);
 }
@@ -122,7 +122,7 @@ static void run(void *owner)
 
 /* --- how it ends --- */
 
-/* A node that was told to stop while it served, and says that it has, has all on its disk, whatever its durability: there
+/* A node that got SIGTERM while it served, and says that it has, has all on its disk, whatever its durability: there
  * is a last checkpoint. */
 static void note_orderly_end(struct node *n)
 {
@@ -153,7 +153,7 @@ static void on_end(void *owner)
     const struct process *p = n->process;
     bool has_faults = n->disk.n_faults != n->n_faults, is_off;
 
-    /* Told to stop before it had dealt out what it was told to restore it says that this is not done. */
+    /* If it is stopped before it has resharded what --restore names, it says that this is not done. */
     if (p->exit_status && !has_faults && !(n->is_stopping && !n->is_open))
         world_fail(n->world, "node %u: psd ends with %d: %s", n->index, p->exit_status,
                    p->last_error);
@@ -172,7 +172,7 @@ static void on_end(void *owner)
 void node_kill(struct node *n, bool is_power_cut)
 {
     /* After a sync that failed nobody but the process that saw it knows what is safe: the next one would read
-     * it from memory (server/wal/README.md, "What is not in it"). */
+     * it from memory (server/wal/README.md, "Limits"). */
     bool is_cut = is_power_cut || n->disk.is_gated;
     struct process *p = n->process;
 
@@ -325,8 +325,7 @@ bool node_is_safe(const struct node *n)
         const struct shard_book *book = book_of(n, i);
         const struct wal_queue *q = book->life.queue;
 
-        if (!q || !book->life.core || !taps_is_settled(book) || book->lost ||
-            book->model.n_held ||
+        if (!q || !book->life.core || !taps_is_idle(book) || book->lost || book->model.n_held ||
             (is_none ? q->progress.written < q->kept_last
                      : q->progress.durable < book->history.n))
             return false;
@@ -372,20 +371,21 @@ static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
     }
 }
 
-/* Where nothing that was told is lost, and the job's clocks never began anew: all that were reached. */
-static void check_meetings(struct node *n) ON_SHARD
+/* If no recorded event is lost, and the job's clocks never began anew: all that were reached. */
+static void check_sync_points(struct node *n) ON_SHARD
 {
     const struct plan *p = &n->world->plan;
 
-    for (uint32_t i = 0; p->meet_steps && i < n_shards(n); i++) {
+    for (uint32_t i = 0; p->sync_steps && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
         const struct shard_book *book = book_of(n, i);
         uint64_t reached = model_min_clock(&book->model);
 
         if (p->durability != WAL_FSYNC || book->model.run != 1)
             continue;
-        for (uint64_t met = p->meet_steps; met <= reached; met += p->meet_steps)
-            n->n_met += check_meeting(n->world, &at, &n->disk, met, met > oldest_kept(n, i));
+        for (uint64_t met = p->sync_steps; met <= reached; met += p->sync_steps)
+            n->n_sync_points +=
+                check_sync_point(n->world, &at, &n->disk, met, met > oldest_kept(n, i));
     }
 }
 
@@ -397,7 +397,7 @@ void node_check_end(struct node *n)
     enter_shard();
     if (plan_is_exact(&n->world->plan))
         check_cuts(n, calm);
-    check_meetings(n);
+    check_sync_points(n);
     for (uint32_t i = 0; i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 

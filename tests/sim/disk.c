@@ -462,7 +462,7 @@ static void tear(struct disk *d, struct disk_inode *inode)
 }
 
 /* What stands in a directory to which no path leads is gone with it. */
-static void settle_dirs(struct disk *d)
+static void persist_dirs(struct disk *d)
 {
     bool goes_on = true;
 
@@ -482,7 +482,7 @@ static void settle_dirs(struct disk *d)
 }
 
 /* Of each directory's changes a beginning happened. */
-static void settle_names(struct disk *d)
+static void persist_names(struct disk *d)
 {
     bool *stopped = calloc(d->n_inodes, sizeof *stopped);
 
@@ -496,7 +496,7 @@ static void settle_names(struct disk *d)
     }
     free(stopped);
     d->n_changes = 0;
-    settle_dirs(d);
+    persist_dirs(d);
     for (uint32_t i = 0; i < d->n_names; i++) {
         struct disk_name *name = &d->names[i];
 
@@ -511,7 +511,7 @@ void disk_power_cut(struct disk *d)
     for (uint32_t i = 1; i < d->n_inodes; i++)
         if (!d->inodes[i].is_dir)
             tear(d, &d->inodes[i]);
-    settle_names(d);
+    persist_names(d);
     d->is_gated = false;
     disk_kill(d);
 }

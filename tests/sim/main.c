@@ -27,12 +27,12 @@ struct options {
     uint64_t seed, n_schedules, die_at;
     double cpu_s; /* 0: no limit */
     uint32_t node;
-    bool has_seed, every_op, is_told, is_cut, twice;
+    bool has_seed, every_op, is_traced, is_cut, twice;
 };
 
 struct totals {
-    uint64_t n, n_events, n_switches, n_recovered, n_checkpoints, n_records, n_met, n_layouts,
-        n_repeated, n_fenced, simulated_us;
+    uint64_t n, n_events, n_switches, n_recovered, n_checkpoints, n_records, n_sync_points,
+        n_layouts, n_repeated, n_fenced, simulated_us;
 };
 
 /* What the processes share that run schedules one after the other. */
@@ -93,7 +93,7 @@ static bool parse(struct options *o, int argc, char **argv)
         else if (strcmp(argv[i], "--twice") == 0)
             o->twice = true;
         else if (strcmp(argv[i], "--trace") == 0)
-            o->is_told = true;
+            o->is_traced = true;
         else if (strcmp(argv[i], "--cut") == 0)
             o->is_cut = true;
         else if (!value)
@@ -155,7 +155,7 @@ static void run(struct schedule_facts *ret)
     t->n_recovered += ret->n_recovered;
     t->n_checkpoints += ret->n_checkpoints;
     t->n_records += ret->n_records;
-    t->n_met += ret->n_met;
+    t->n_sync_points += ret->n_sync_points;
     t->n_layouts += ret->n_layouts;
     t->n_repeated += ret->n_repeated;
     t->n_fenced += ret->n_fenced;
@@ -227,14 +227,14 @@ static void run_batch(const struct options *o)
         return;
     if (!shared->is_said && !(WIFEXITED(status) && WEXITSTATUS(status) == 1))
         say_again(
-            "ended by the system, or by a sanitizer"); /* 1: a promise is broken, and was told */
+            "ended by the system, or by a sanitizer"); /* 1: a promise is broken, and was reported */
     exit(1);
 }
 
 static void run_all(const struct options *o)
 {
     shared->next = (struct schedule_config){ .seed = o->seed,
-                                             .is_told = o->is_told,
+                                             .is_traced = o->is_traced,
                                              .die_node = o->node,
                                              .die_at = o->die_at,
                                              .die_is_cut = o->is_cut };
@@ -259,7 +259,7 @@ static void report(void)
            (unsigned long long)t->n, (unsigned long long)t->n_events,
            (unsigned long long)t->n_switches, (unsigned long long)t->n_records,
            (unsigned long long)t->n_recovered, (unsigned long long)t->n_checkpoints,
-           (unsigned long long)t->n_met, (unsigned long long)t->n_layouts,
+           (unsigned long long)t->n_sync_points, (unsigned long long)t->n_layouts,
            (unsigned long long)t->n_repeated, (unsigned long long)t->n_fenced,
            (double)t->simulated_us * 1e-6, s, (double)t->n / s * 60);
 }

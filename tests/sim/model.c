@@ -39,7 +39,7 @@ static void fill_worker(struct fact *fact, const struct shard_event_worker *who)
     fact->incarnation = who->incarnation;
 }
 
-struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+struct fact fact_of(const struct shard_event *event, const struct push_history *push_history,
                     uint32_t shard)
 {
     struct fact fact = { .type = event->type, .version = event->version };
@@ -48,8 +48,8 @@ struct fact fact_of(const struct shard_event *event, const struct ledger *ledger
     case SHARD_EVENT_PUSH:
         fill_worker(&fact, &event->push.worker);
         fact.status = event->push.status;
-        fact.push =
-            ledger_find(ledger, shard, fact.rank, fact.incarnation, event->push.push->seq);
+        fact.push = push_history_find(push_history, shard, fact.rank, fact.incarnation,
+                                      event->push.push->seq);
         break;
     case SHARD_EVENT_TABLE:
         fact.table = event->table.id;
@@ -64,9 +64,9 @@ struct fact fact_of(const struct shard_event *event, const struct ledger *ledger
         fill_worker(&fact, &event->gone.worker);
         fact.state = (enum worker_state)event->gone.state;
         break;
-    case SHARD_EVENT_REACH:
-        fill_worker(&fact, &event->reach.worker);
-        fact.clock = event->reach.clock;
+    case SHARD_EVENT_ADVANCE:
+        fill_worker(&fact, &event->advance.worker);
+        fact.clock = event->advance.clock;
         break;
     case SHARD_EVENT_COMBINE:
         fact.clock = event->combine.clock;
@@ -167,7 +167,7 @@ static void step_section(struct model *m, const struct sent_push *push, uint32_t
         step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table]);
 }
 
-/* What was told for the version that begins now. */
+/* What was recorded for the version that begins now. */
 static void begin_version(struct model *m)
 {
     m->version++;
@@ -328,7 +328,7 @@ static const char *apply_now(struct model *m, const struct sent_push *push)
     return NULL;
 }
 
-/* Bounded staleness: before all that count have come to a meeting, nothing behind it changes a row. */
+/* Bounded staleness: before all that count have reached a sync point, nothing beyond it changes a row. */
 static bool is_early(const struct model *m, const struct sent_push *push)
 {
     uint64_t met = plan_met(m->plan, push->clock);
@@ -354,7 +354,7 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (push->seq != w->last_seq + 1)
         return "a push is applied before the one in front of it";
     if (is_early(m, push))
-        return "a push is applied before all have come to the meeting in front of it";
+        return "a push is applied before all have reached the sync point in front of it";
     w->last_seq = push->seq;
     /* What nobody had synced is lost, and the others have gone on meanwhile. */
     if (fact->status && m->plan->mode == TABLE_SPEC_MODE_BSP && push->clock < w->clock &&
@@ -506,7 +506,7 @@ const char *model_apply(struct model *m, const struct fact *fact)
     case SHARD_EVENT_GONE:
         w->state = fact->state;
         return NULL;
-    case SHARD_EVENT_REACH:
+    case SHARD_EVENT_ADVANCE:
         if (fact->clock <= w->clock)
             return "a clock goes back";
         w->clock = fact->clock;

@@ -1,5 +1,5 @@
 /*
- * The trivial twin of one shard: the facts that its push log was told, in order, and what they make of a few
+ * A trivial model of one shard: the events that its write-ahead log recorded, in order, and what they make of a few
  * arrays. It knows the rules of server/core, and none of its code.
  *
  *     history   every fact, by its number; after a recovery it ends where the log ended
@@ -10,7 +10,7 @@
 
 #include "server/core/membership.h"
 #include "server/core/shard_events.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/push_history.h"
 
 /* One event, without anything borrowed but the push. */
 struct fact {
@@ -25,8 +25,8 @@ struct fact {
     uint64_t run;               /* of a combined clock */
     uint32_t table;             /* made; of rows */
     enum shard_rows_op op;
-    uint64_t keys;                  /* a bit for each */
-    uint64_t told_us, told_disk_us; /* when; what its log's thread had spent on files by then */
+    uint64_t keys;              /* a bit for each */
+    uint64_t at_us, at_disk_us; /* when; what its log's thread had spent on files by then */
 };
 
 struct history {
@@ -72,8 +72,8 @@ struct model {
 void history_deinit(struct history *h);
 void history_add(struct history *h, const struct fact *fact);
 
-/* The fact that an event is; push NULL where it is none of the ledger's. */
-struct fact fact_of(const struct shard_event *event, const struct ledger *ledger,
+/* The fact that an event is; push NULL where it is none of the push history's. */
+struct fact fact_of(const struct shard_event *event, const struct push_history *push_history,
                     uint32_t shard);
 
 void model_init(struct model *m, const struct plan *plan);

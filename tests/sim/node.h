@@ -23,14 +23,14 @@ struct node {
     uint64_t n_faults; /* of its disk, when the process began */
     bool was_cut;      /* its last death took the power with it */
     bool is_due;       /* to start again */
-    bool is_stopping;  /* it was told to */
+    bool is_stopping;  /* it got SIGTERM */
     bool is_held;      /* it does not start again by itself */
     bool is_open;      /* all shards have a log */
     uint64_t n_saves, n_done;
-    uint64_t n_done_before; /* it was told to stop */
+    uint64_t n_done_before; /* it got SIGTERM */
     struct node_save
         saves[PLAN_N_KEPT_MAX]; /* the newest; number n stands at n % PLAN_N_KEPT_MAX */
-    uint64_t n_met;
+    uint64_t n_sync_points;
 };
 
 void node_init(struct node *n, struct world *world, uint32_t index, uint32_t number);
@@ -44,7 +44,7 @@ void node_stop(struct node *n);
 /* An operator asks for a checkpoint. */
 void node_ask_checkpoint(struct node *n);
 
-/* Are all its shards there, is nothing under way in them, and all that they were told on the disk? */
+/* Are all its shards there, is nothing under way in them, and all their events on the disk? */
 bool node_is_safe(const struct node *n);
 
 /* If it died now. */

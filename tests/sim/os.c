@@ -55,7 +55,7 @@ void WRAP(log_line_write)(enum log_line_level level, const char *fmt, ...)
     char line[600];
     va_list args;
 
-    if (!world->is_told && level != LOG_LINE_LEVEL_ERROR)
+    if (!world->is_traced && level != LOG_LINE_LEVEL_ERROR)
         return;
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);

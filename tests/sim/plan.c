@@ -108,11 +108,11 @@ static void make_trouble(struct plan *p, struct dice *d)
 }
 
 /* By dice of its own, so that a seed's schedule is otherwise what it was. */
-static void make_meetings(struct plan *p, struct dice d)
+static void make_sync_points(struct plan *p, struct dice d)
 {
     if (p->mode != TABLE_SPEC_MODE_SSP)
         return;
-    p->meet_steps = dice_once_in(&d, 5) ? 0 : (uint32_t)dice_from(&d, 1, 5);
+    p->sync_steps = dice_once_in(&d, 5) ? 0 : (uint32_t)dice_from(&d, 1, 5);
     p->asks_seldom = dice_once_in(&d, 3);
 }
 
@@ -146,13 +146,13 @@ void plan_make(struct plan *p, uint64_t seed)
     make_tables(p, &d);
     make_job(p, &d);
     make_trouble(p, &d);
-    make_meetings(p, dice_of(seed, 5));
+    make_sync_points(p, dice_of(seed, 5));
     make_layout(p, dice_of(seed, 8));
 }
 
 uint64_t plan_met(const struct plan *p, uint64_t clock)
 {
-    return p->meet_steps ? clock / p->meet_steps * p->meet_steps : 0;
+    return p->sync_steps ? clock / p->sync_steps * p->sync_steps : 0;
 }
 
 bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock)
@@ -207,7 +207,7 @@ void plan_print(const struct plan *p, FILE *to)
 
     fprintf(
         to,
-        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, meet "
+        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, sync "
         "%u%s), %u "
         "steps, "
         "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
@@ -216,7 +216,7 @@ void plan_print(const struct plan *p, FILE *to)
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
         "%u workers crash, %u freeze, %u are replaced\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->meet_steps,
+        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->sync_steps,
         p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
         table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",

@@ -39,7 +39,7 @@ struct plan {
     enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_steps;
-    uint32_t meet_steps; /* bounded staleness: all meet every so many steps; 0: never */
+    uint32_t sync_steps; /* bounded staleness: a sync point every so many steps; 0: never */
     bool asks_seldom;    /* of the same: some steps pull nothing */
 
     uint32_t network_us, disk_us, compute_us; /* the longest that one thing takes, mostly */
@@ -51,7 +51,7 @@ struct plan {
     uint32_t
         n_replaced; /* a worker stands still, and somebody starts another one of its rank */
     uint32_t n_stops,
-        n_checkpoints; /* a node is told to stop; an operator asks for a checkpoint */
+        n_checkpoints; /* a node gets SIGTERM; an operator requests a checkpoint */
 };
 
 void plan_make(struct plan *p, uint64_t seed);
@@ -62,7 +62,7 @@ void plan_go_on(struct plan *p);
 /* Does membership stay as it is, so that lock step has one right result? */
 bool plan_is_exact(const struct plan *p);
 
-/* The last meeting at or before a step; 0: none. */
+/* The last sync point at or before a step; 0: none. */
 uint64_t plan_met(const struct plan *p, uint64_t clock);
 
 /* Does this step of a worker ask for rows, or compute with what it has? */

@@ -251,12 +251,12 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
     *ret = (struct schedule_facts){ .n_events = machine.events.n_run,
                                     .n_switches = machine.n_switches,
                                     .simulated_us = machine_now_us(),
-                                    .n_pushes = w->ledger.n,
+                                    .n_pushes = w->push_history.n,
                                     .n_nodes = w->plan.n_nodes };
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         ret->n_recovered += s->world.nodes[i].n_recovered - 1;
         ret->n_checkpoints += s->world.nodes[i].n_done;
-        ret->n_met += s->world.nodes[i].n_met;
+        ret->n_sync_points += s->world.nodes[i].n_sync_points;
         ret->n_ops[i] = s->world.nodes[i].disk.n_ops;
     }
     enter_shard();
@@ -379,7 +379,7 @@ static void go_on(struct schedule *s)
     deal_books(w, old, n_old);
     for (uint32_t i = 0; i < n_old; i++)
         end_book(&old[i]);
-    ledger_deinit(&w->ledger);
+    push_history_deinit(&w->push_history);
     begin_nodes(s);
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
         client_init(&s->clients[i], w, i);
@@ -394,7 +394,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     struct world *w = &s->world;
 
     s->config = config;
-    w->is_told = config->is_told;
+    w->is_traced = config->is_traced;
     w->nodes = s->nodes;
     w->clients = s->clients;
     w->die_is_cut = -1;
@@ -411,7 +411,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     }
     w->dice = dice_of(config->seed, 2);
     s->dice = dice_of(config->seed, 3);
-    if (w->is_told)
+    if (w->is_traced)
         plan_print(&w->plan, stdout);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
         begin_book(&w->books[i], &w->plan);
@@ -439,7 +439,7 @@ static void end(struct schedule *s)
         node_deinit(&w->old_nodes[i]);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
         end_book(&w->books[i]);
-    ledger_deinit(&w->ledger);
+    push_history_deinit(&w->push_history);
 }
 
 void schedule_run(const struct schedule_config *config, struct schedule_facts *ret)

@@ -12,7 +12,7 @@
 
 struct schedule_config {
     uint64_t seed;
-    bool is_told;
+    bool is_traced;
     /* This node's process dies in file operation number die_at; SCHEDULE_NEVER: as the plan says. */
     uint32_t die_node;
     uint64_t die_at;
@@ -21,7 +21,7 @@ struct schedule_config {
 
 struct schedule_facts {
     uint64_t digest, n_events, n_switches, n_recovered, n_checkpoints, n_records, n_pushes,
-        n_met, simulated_us, n_layouts, n_repeated, n_fenced;
+        n_sync_points, simulated_us, n_layouts, n_repeated, n_fenced;
     uint64_t n_ops[4]; /* of files, of each node */
     uint32_t n_nodes;
     bool ran_to_die_at;

@@ -1,8 +1,8 @@
 /*
  * The product's functions that are listened to (Makefile, SIM_WRAPS): each does what it does, and what it has done is told to the
- * twin or held against it, before any other thread runs.
+ * reference or held against it, before any other thread runs.
  *
- *     wal_queue_append()                     an event is told: to the twin, too
+ *     wal_queue_append()                     an event is recorded: in the model, too
  *     wal_writer_open(), _tell(), _mend()    what is on the disk, as the log says
  *     recover_shard_run(), shard_set_events()        a shard comes back; it begins to live
  *     shard_pull_begin(), _end()             a pull is answered: the bound, and the rows of that moment
@@ -70,7 +70,7 @@ static struct shard_book *book_of_queue(const struct wal_queue *q, uint32_t *ret
     return NULL;
 }
 
-/* --- what the log is told --- */
+/* --- what the log records --- */
 
 void REAL(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *config);
 void WRAP(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *config);
@@ -108,9 +108,9 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
     const char *wrong;
 
     assert(book);
-    fact = fact_of(&record->event, &world->ledger, shard);
-    fact.told_us = machine_now_us();
-    fact.told_disk_us = disk_us_of(book->life.log_fiber);
+    fact = fact_of(&record->event, &world->push_history, shard);
+    fact.at_us = machine_now_us();
+    fact.at_disk_us = disk_us_of(book->life.log_fiber);
     world_tell(world, "shard %u: record %llu: %s, rank %u, version %llu, clock %llu%s%s", shard,
                (unsigned long long)number, wal_record_name(fact.type), fact.rank,
                (unsigned long long)fact.version,
@@ -118,7 +118,7 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
                fact.status ? ": " : "", fact.status ? status_text(fact.status) : "");
     history_add(&book->history, &fact);
     if (book->history.n != number)
-        world_fail(world, "shard %u: record %llu is told, %llu is next", shard,
+        world_fail(world, "shard %u: record %llu comes, %llu is next", shard,
                    (unsigned long long)number, (unsigned long long)book->history.n);
     wrong = model_apply(&book->model, &fact);
     if (wrong)
@@ -244,7 +244,7 @@ void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal)
     life->process = process_current();
 }
 
-bool taps_is_settled(const struct shard_book *book)
+bool taps_is_idle(const struct shard_book *book)
 {
     const struct shard *s = book->life.core;
 
@@ -261,7 +261,7 @@ static void on_turn(struct process *p)
         if (book->life.process != p || book->life.fiber != machine.running || !book->life.core)
             continue;
         check_interval(world, i);
-        if (book->n_seen == book->history.n || !taps_is_settled(book))
+        if (book->n_seen == book->history.n || !taps_is_idle(book))
             return;
         book->n_seen = book->history.n;
         check_same(world, &at, book->life.core, &book->model, "now");
@@ -287,7 +287,7 @@ static void check_bound(uint32_t shard, uint64_t clock)
         world_fail(
             world, "shard %u: a pull of clock %llu is answered before clock %llu is combined",
             shard, (unsigned long long)clock, (unsigned long long)model->held[0].push->clock);
-    for (const struct sent_push *p = world->ledger.first; p; p = p->next) {
+    for (const struct sent_push *p = world->push_history.first; p; p = p->next) {
         const struct model_worker *who = &model->workers[p->rank];
 
         if (p->shard == shard && p->clock < until && p->clock >= who->joined_clock &&
@@ -331,7 +331,7 @@ void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
     check_bound(shard, pull->clock);
     a->clock = pull->clock;
     a->n_facts = book->history.n;
-    a->is_mixed = !taps_is_settled(book);
+    a->is_mixed = !taps_is_idle(book);
     keep_rows(book, a);
 }
 
@@ -455,8 +455,8 @@ void WRAP(client_state_ack)(struct client_state *d, uint32_t shard, uint64_t seq
 void WRAP(client_state_ack)(struct client_state *d, uint32_t shard, uint64_t seq,
                             uint64_t n_bytes)
 {
-    struct sent_push *push =
-        ledger_find(&world->ledger, shard, process_current()->rank, d->incarnation, seq);
+    struct sent_push *push = push_history_find(&world->push_history, shard,
+                                               process_current()->rank, d->incarnation, seq);
 
     if (!push)
         world_fail(world, "rank %u hears of push %llu, which it has not made",

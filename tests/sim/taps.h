@@ -6,8 +6,8 @@
 
 void taps_begin(struct world *w);
 
-/* Every push is settled: the rows of the living shard are what the twin says. */
-bool taps_is_settled(const struct shard_book *book);
+/* Every push is settled: the rows of the living shard are what the reference says. */
+bool taps_is_idle(const struct shard_book *book);
 
 /* The process is gone, and all that is known of it. */
 void taps_forget(struct world *w, const struct process *p);

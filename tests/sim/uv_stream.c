@@ -26,7 +26,7 @@ struct sock {
     uint8_t *in;                              /* owned: arrived and not read */
     size_t in_first, in_end, in_cap;
     int end;                     /* behind them: 0: more may come; UV_EOF, UV_ECONNRESET */
-    int broken;                  /* what a write is told; 0: it may be tried */
+    int broken;                  /* what a write returns; 0: it may be tried */
     bool is_shut, is_cut, loses; /* loses: of a cut: nothing comes through any more; ... */
     uint64_t held_until_us;      /* ... or nothing before that */
     size_t flying, window;       /* bytes on their way to the peer; that it may hold unread */
@@ -134,7 +134,7 @@ static void on_arrival(void *owner, uint64_t number, void *data)
     from->flying -= segment->n_bytes;
     if (from->loses)
         return;
-    if (s->is_gone) { /* nobody is there: the sender is told so */
+    if (s->is_gone) { /* nobody is there: the sender learns it */
         if (segment->end != UV_ECONNRESET)
             send_end(s, UV_ECONNRESET);
         return;
@@ -736,26 +736,26 @@ static struct loop *loop_of_request(const struct request *r)
 
 void request_tell(struct handle *h, struct request *r)
 {
-    struct request told = *r;
+    struct request done = *r;
 
     if (!h && r->kind == REQUEST_CONNECT &&
         handle_of(((uv_connect_t *)(void *)r->req)->handle)->is_closing)
-        told.status = UV_ECANCELED;
+        done.status = UV_ECANCELED;
     loop_of_request(r)->n_requests--;
     free(r->bytes);
     free(r);
-    switch (told.kind) {
+    switch (done.kind) {
     case REQUEST_WORK:
-        told.on_done.work((uv_work_t *)(void *)told.req, told.status);
+        done.on_done.work((uv_work_t *)(void *)done.req, done.status);
         break;
     case REQUEST_WRITE:
-        told.on_done.write((uv_write_t *)(void *)told.req, told.status);
+        done.on_done.write((uv_write_t *)(void *)done.req, done.status);
         break;
     case REQUEST_CONNECT:
-        told.on_done.connect((uv_connect_t *)(void *)told.req, told.status);
+        done.on_done.connect((uv_connect_t *)(void *)done.req, done.status);
         break;
     case REQUEST_SHUTDOWN:
-        told.on_done.shutdown((uv_shutdown_t *)(void *)told.req, told.status);
+        done.on_done.shutdown((uv_shutdown_t *)(void *)done.req, done.status);
         break;
     }
 }

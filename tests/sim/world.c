@@ -25,7 +25,7 @@ void world_tell(const struct world *w, const char *fmt, ...)
 {
     va_list args;
 
-    if (!w->is_told)
+    if (!w->is_traced)
         return;
     printf("%10.3f  ", (double)machine_now_us() / 1000);
     va_start(args, fmt);

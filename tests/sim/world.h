@@ -1,6 +1,6 @@
 /*
- * What all parts of one schedule share: its plan, every push, what each shard's log was told, what is known of the processes,
- * and how a broken promise is told.
+ * What all parts of one schedule share: its plan, every push, what each shard's log recorded, what is known of the processes,
+ * and how a broken promise is reported.
  */
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
@@ -42,7 +42,7 @@ struct shard_book {
     uint64_t saved;       /* all up to here is in a checkpoint that is whole */
     uint64_t due;         /* async: ... that have to be on the disk by now */
     uint64_t troubled_us; /* when its log last failed */
-    uint64_t n_seen;      /* records after which the living shard was held to the twin */
+    uint64_t n_seen;      /* records after which the living shard was held to the reference */
     uint64_t
         lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
     struct shard_answer *
@@ -55,7 +55,7 @@ struct client;
 
 struct world {
     struct plan plan;
-    struct ledger ledger;
+    struct push_history push_history;
     struct dice dice;
     struct shard_book books[PLAN_N_SHARDS_MAX];
     struct node *nodes;     /* borrowed, as these */
@@ -63,9 +63,9 @@ struct world {
     uint32_t n_old_nodes;
     struct client *clients;
     int die_is_cut; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
-    bool is_calm;  /* nothing goes wrong any more */
-    bool is_told;  /* every step is shown */
-    char what[80]; /* the kind of schedule, for who reads of a failure */
+    bool is_calm;   /* nothing goes wrong any more */
+    bool is_traced; /* every step is shown */
+    char what[80];  /* the kind of schedule, for who reads of a failure */
 };
 
 /* The schedule has broken a promise: says so and how to see it again; the program ends. */

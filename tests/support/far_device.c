@@ -34,7 +34,7 @@ struct copy {
 
 enum state { IDLE, BEGUN, ENDED };
 
-struct slot {
+struct buffer_set {
     enum state state;
     uint64_t key, order;
     bool replayed;
@@ -55,8 +55,8 @@ struct compute {
     size_t region_used;
     struct block blocks[BLOCKS_MAX];
     struct far_host host;
-    struct slot slots[DEVICE_SLOTS];
-    struct slot *open; /* between begin and end */
+    struct buffer_set sets[DEVICE_BUFFER_SETS];
+    struct buffer_set *open; /* between begin and end */
     uint64_t n_begins;
     struct record records[RECORDS_MAX];
     uint32_t n_records;
@@ -149,11 +149,11 @@ static void count_pageable(struct compute *c, const void *host, size_t n_bytes)
 
 /* ---- copies ---- */
 
-static struct slot *slot_at(struct compute *c, uint32_t slot)
+static struct buffer_set *set_at(struct compute *c, uint32_t set)
 {
-    if (slot >= DEVICE_SLOTS)
-        far_stop("there is no slot %u", slot);
-    return &c->slots[slot];
+    if (set >= DEVICE_BUFFER_SETS)
+        far_stop("there is no buffer set %u", set);
+    return &c->sets[set];
 }
 
 static void add_copy(struct copy *copies, uint32_t *n, void *to, const void *from,
@@ -182,7 +182,7 @@ static void run_rows(struct compute *c, const struct row_upload *asked)
         the.counts.upload_bytes += u.how[i] & DEVICE_ROW_KEPT ? 0 : row_bytes;
 }
 
-static void run_uploads(struct compute *c, struct slot *s)
+static void run_uploads(struct compute *c, struct buffer_set *s)
 {
     for (; s->n_uploaded < s->n_uploads; s->n_uploaded++) {
         const struct copy *copy = &s->uploads[s->n_uploaded];
@@ -198,63 +198,63 @@ static void run_uploads(struct compute *c, struct slot *s)
     }
 }
 
-static struct copy *add_upload(struct compute *c, uint32_t slot, void *device, const void *from,
+static struct copy *add_upload(struct compute *c, uint32_t set, void *device, const void *from,
                                size_t n_bytes)
 {
-    struct slot *s = slot_at(c, slot);
+    struct buffer_set *s = set_at(c, set);
 
     if (s->state != IDLE)
-        far_stop("a copy into slot %u, whose step has begun", slot);
+        far_stop("a copy into buffer set %u, whose step has begun", set);
     add_copy(s->uploads, &s->n_uploads, device, from, n_bytes);
     return &s->uploads[s->n_uploads - 1];
 }
 
 /* rows.n 0: a plain copy. */
-static void ask_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+static void ask_upload(struct compute *c, uint32_t set, void *device, const void *host,
                        size_t n_bytes, struct row_upload rows)
 {
-    struct copy *copy = add_upload(c, slot, device, host, n_bytes);
+    struct copy *copy = add_upload(c, set, device, host, n_bytes);
 
     copy->hash = far_host_hash(host, n_bytes);
     copy->rows = rows;
     count_pageable(c, host, n_bytes);
     the.counts.n_uploads++;
     if (!the.plan->late)
-        run_uploads(c, slot_at(c, slot));
+        run_uploads(c, set_at(c, set));
 }
 
 /* What is there by then: who began before this has what it asked for. */
-static void far_upload_again(struct compute *c, uint32_t slot, void *device, const void *from,
+static void far_upload_again(struct compute *c, uint32_t set, void *device, const void *from,
                              size_t n_bytes)
 {
     (void)find_block(c, from, n_bytes);
-    add_upload(c, slot, device, from, n_bytes)->again = true;
+    add_upload(c, set, device, from, n_bytes)->again = true;
     if (!the.plan->late)
-        run_uploads(c, slot_at(c, slot));
+        run_uploads(c, set_at(c, set));
 }
 
-static void far_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+static void far_upload(struct compute *c, uint32_t set, void *device, const void *host,
                        size_t n_bytes)
 {
-    ask_upload(c, slot, device, host, n_bytes, (struct row_upload){ 0 });
+    ask_upload(c, set, device, host, n_bytes, (struct row_upload){ 0 });
 }
 
-static void far_upload_rows(struct compute *c, uint32_t slot, const struct row_upload *u)
+static void far_upload_rows(struct compute *c, uint32_t set, const struct row_upload *u)
 {
     const size_t n_bytes = (size_t)u->n * u->dim * sizeof *u->rows;
 
     if (!far_host_has(&c->host, u->host, n_bytes))
         far_stop("rows that I am to read myself are in memory that I did not give");
-    ask_upload(c, slot, u->rows, u->host, n_bytes, *u);
+    ask_upload(c, set, u->rows, u->host, n_bytes, *u);
 }
 
-static void far_download(struct compute *c, uint32_t slot, void *host, const void *device,
+static void far_download(struct compute *c, uint32_t set, void *host, const void *device,
                          size_t n_bytes)
 {
-    struct slot *s = slot_at(c, slot);
+    struct buffer_set *s = set_at(c, set);
 
     if (s->state != ENDED)
-        far_stop("a copy out of slot %u, whose step has not ended", slot);
+        far_stop("a copy out of buffer set %u, whose step has not ended", set);
     (void)find_block(c, device, n_bytes);
     memset(host, 0xff, n_bytes); /* NaN, until it is there */
     add_copy(s->downloads, &s->n_downloads, host, device, n_bytes);
@@ -276,20 +276,21 @@ static void count_under_way(const struct compute *c)
 {
     uint64_t n = 0;
 
-    for (uint32_t i = 0; i < DEVICE_SLOTS; i++)
-        n += c->slots[i].state != IDLE;
+    for (uint32_t i = 0; i < DEVICE_BUFFER_SETS; i++)
+        n += c->sets[i].state != IDLE;
     if (n > the.counts.most_under_way)
         the.counts.most_under_way = n;
 }
 
-static bool far_begin(struct compute *c, uint32_t slot, uint64_t key)
+static bool far_begin(struct compute *c, uint32_t set, uint64_t key)
 {
-    struct slot *s = slot_at(c, slot);
+    struct buffer_set *s = set_at(c, set);
     const struct record *record = find_record(c, key);
 
     if (c->open || s->state != IDLE)
-        far_stop("slot %u begins while a step is open, or before the wait for its last one",
-                 slot);
+        far_stop(
+            "buffer set %u begins while a step is open, or before the wait for its last one",
+            set);
     run_uploads(c, s);
     s->state = BEGUN;
     s->key = key;
@@ -313,7 +314,7 @@ static struct far_ops *open_list(struct compute *c)
     return &c->open->ops;
 }
 
-static void keep_record(struct compute *c, const struct slot *s)
+static void keep_record(struct compute *c, const struct buffer_set *s)
 {
     struct record *record = find_record(c, s->key);
 
@@ -336,12 +337,12 @@ static void keep_record(struct compute *c, const struct slot *s)
     the.counts.n_records++;
 }
 
-static void far_end(struct compute *c, uint32_t slot)
+static void far_end(struct compute *c, uint32_t set)
 {
-    struct slot *s = slot_at(c, slot);
+    struct buffer_set *s = set_at(c, set);
 
     if (c->open != s)
-        far_stop("slot %u ends and has not begun", slot);
+        far_stop("buffer set %u ends and has not begun", set);
     keep_record(c, s);
     s->state = ENDED;
     c->open = NULL;
@@ -353,10 +354,10 @@ static void far_end(struct compute *c, uint32_t slot)
 static void run_up_to(struct compute *c, uint64_t order)
 {
     for (;;) {
-        struct slot *next = NULL;
+        struct buffer_set *next = NULL;
 
-        for (uint32_t i = 0; i < DEVICE_SLOTS; i++) {
-            struct slot *s = &c->slots[i];
+        for (uint32_t i = 0; i < DEVICE_BUFFER_SETS; i++) {
+            struct buffer_set *s = &c->sets[i];
 
             if (s->state == ENDED && s->ops.n && s->order <= order &&
                 (!next || s->order < next->order))
@@ -368,27 +369,27 @@ static void run_up_to(struct compute *c, uint64_t order)
     }
 }
 
-static void check_uploads(const struct slot *s, uint32_t slot)
+static void check_uploads(const struct buffer_set *s, uint32_t set)
 {
     for (uint32_t i = 0; i < s->n_uploads; i++)
         if (!s->uploads[i].again &&
             far_host_hash(s->uploads[i].from, s->uploads[i].n_bytes) != s->uploads[i].hash)
-            far_stop("copy %u into slot %u: the host's side has changed before the wait", i,
-                     slot);
+            far_stop("copy %u into buffer set %u: the host's side has changed before the wait",
+                     i, set);
 }
 
-static int far_wait(struct compute *c, uint32_t slot)
+static int far_wait(struct compute *c, uint32_t set)
 {
-    struct slot *s = slot_at(c, slot);
+    struct buffer_set *s = set_at(c, set);
     const bool runs_all = hash_mix2(the.plan->seed, the.counts.n_waits) & 1;
 
     if (s->state == BEGUN)
-        far_stop("a wait for slot %u, whose step has not ended", slot);
+        far_stop("a wait for buffer set %u, whose step has not ended", set);
     run_up_to(c, runs_all ? UINT64_MAX : s->order);
     for (uint32_t i = 0; i < s->n_downloads; i++)
         memcpy((void *)(uintptr_t)s->downloads[i].to, real_of(c, s->downloads[i].from),
                s->downloads[i].n_bytes);
-    check_uploads(s, slot);
+    check_uploads(s, set);
     s->state = IDLE;
     s->n_uploads = s->n_uploaded = s->n_downloads = 0;
     return ++the.counts.n_waits == the.plan->bad_wait ? PS_EDEVICE : 0;
@@ -408,8 +409,8 @@ static void far_close(struct compute *c)
     left = far_host_deinit(&c->host);
     if (left)
         far_stop("%zu bytes of the host were not freed", left);
-    for (uint32_t i = 0; i < DEVICE_SLOTS; i++)
-        far_ops_clear(&c->slots[i].ops);
+    for (uint32_t i = 0; i < DEVICE_BUFFER_SETS; i++)
+        far_ops_clear(&c->sets[i].ops);
     for (uint32_t i = 0; i < c->n_records; i++)
         far_ops_clear(&c->records[i].ops);
     the.cpu->close(c->cpu);

@@ -7,7 +7,7 @@
  *               is given is told, and so is memory that has been freed, or never is
  *     copies    in at begin(), out at wait(): whoever changes the host's side in between is told; those
  *               from or to memory of the host that the device did not give are counted
- *     ops       late: at a wait(), this slot's or another's, in the order of the begins
+ *     ops       late: at a wait(), this buffer set's or another's, in the order of the begins
  *     records   replayed from their list, without the caller; or called again and held against the
  *               list, argument by argument
  *     kept      rows that stay are put by the CPU's op; host memory that is not its own, a place of two rows or beyond the
@@ -29,7 +29,7 @@ struct far_device_plan {
 
 struct far_device_counts {
     uint64_t n_waits, n_uploads, n_downloads, n_records, n_replays, n_compared, n_allocs;
-    uint64_t upload_bytes, most_under_way; /* slots */
+    uint64_t upload_bytes, most_under_way; /* buffer sets */
     uint64_t n_host_allocs,
         n_pageable; /* pageable: copies that a GPU's driver would have to stage */
 };

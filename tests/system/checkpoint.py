@@ -1,4 +1,4 @@
-"""Reads checkpoints as server/checkpoint/README.md describes them, independently of the C code."""
+"""Reads checkpoints as server/checkpoint/shard_file.h and manifest.h describe them, independently of the C code."""
 import json
 import pathlib
 import struct

@@ -209,7 +209,7 @@ def test_what_is_no_greeting_at_all_is_hung_up_on(data, shared_psd, counted):
     counted.eventually_adds("malformed")
 
 
-def test_a_guest_who_says_nothing_or_half_a_hello_is_hung_up_on(start_psd):
+def test_a_client_that_sends_nothing_or_half_a_hello_is_closed(start_psd):
     psd = start_psd("--greeting-timeout", "200ms")
     with Wire(psd.port) as silent, Wire(psd.port) as half:
         with contextlib.suppress(Closed):  # sooner than it could send
@@ -236,7 +236,7 @@ def test_a_token_is_asked_for_and_compared(start_psd):
         assert client.table().status == 0
 
 
-def test_connections_beyond_the_limit_are_told_so_and_operators_still_come_in(start_psd):
+def test_connections_beyond_the_limit_are_refused_and_operators_still_accepted(start_psd):
     psd = start_psd("--connections-max", "2", "--shards", "1")
     with psd.connect(), psd.connect():
         with Wire(psd.port) as third:
@@ -323,7 +323,7 @@ def test_a_bad_push_is_refused_whole_and_counted(name, worker, shared_psd, count
     counted.eventually_adds("refused_pushes")
 
 
-def test_a_nan_push_is_told_apart_in_the_counters_and_kept_for_the_operator(worker, shared_psd, counted):
+def test_a_nan_push_is_kept_apart_in_the_counters_and_kept_for_the_operator(worker, shared_psd, counted):
     assert worker.push([A], floats(1, math.nan, 1, 1), table=worker.t, clock=5).status == STATUS["ENAN"]
     counted.eventually_adds("nan")
     refusals = [shard["last_refusal"] for shard in shared_psd.admin()["shards"] if shard["last_refusal"]["n"]]

@@ -88,7 +88,7 @@ def test_psworker_says_what_is_wrong_with_a_flag(args, pattern, tmp_path):
 
 @pytest.mark.parametrize("program,args", [("psworker", ("train", "--servers")), ("psctl", ("status", "--server")), ("psctl", ("why", "--server")),
                                           ("psbench", ("pull", "--server"))], ids=lambda x: x if isinstance(x, str) else x[0])
-def test_the_stats_port_instead_of_the_servers_is_told_in_one_sentence(psds, tmp_path, program, args):
+def test_the_stats_port_instead_of_the_servers_is_reported_in_one_sentence(psds, tmp_path, program, args):
     node = psds("--shards", 1)
     data = ("--data", synth(tmp_path / "log.tsv", 100), "--format", "criteo") if program == "psworker" else ()
     refused(program, (*args, node.http, *data), 1, f"{node.http}: it answers HTTP: is this the stats port\\?$")
@@ -177,7 +177,7 @@ def test_a_mistake_about_the_files_makes_no_table(psds, tmp_path):
     assert wait_for("the tables", lambda: node.stats()["tables"])
 
 
-def test_of_a_file_that_has_malformed_rows_alone_the_first_is_told(tmp_path):
+def test_of_a_file_that_has_malformed_rows_alone_the_first_is_reported(tmp_path):
     log = tmp_path / "text.md"
     log.write_text("a line\n" * 163)
     for command, *flags in (("train", "--local"), ("train", "--local", "--shuffle", 50)):

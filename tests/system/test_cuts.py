@@ -52,7 +52,7 @@ def met(start_psd, tmp_path):
     return tmp_path
 
 
-def test_who_is_ahead_waits_at_a_cut_and_is_told_for_whom(start_psd, tmp_path):
+def test_a_worker_ahead_waits_at_a_sync_point_and_learns_for_whom(start_psd, tmp_path):
     psd = start_psd(*args_of(tmp_path, "--shards", "1", "--cut-every", str(CUT)))
     job = Job([lambda: psd.connect(0)], wire.SSP)
     fast = job.workers[0, 0]
@@ -78,7 +78,7 @@ def test_who_is_ahead_waits_at_a_cut_and_is_told_for_whom(start_psd, tmp_path):
     assert steps_of_rows(psd, 1) == {2.0 * CUT + 1}
 
 
-def test_a_cut_is_exact_in_every_layout_and_other_clocks_are_told_not_to_be(start_psd, met):
+def test_a_sync_point_is_exact_in_every_layout_and_other_clocks_are_reported_as_inexact(start_psd, met):
     state, is_late = replay(met / "data", f"job:{CUT}")
     assert not is_late and [t["pushes"] for t in state["tables"]] == [2 * CUT]
     assert replay(met / "data", f"job:{CUT - 1}")[1]

@@ -111,12 +111,12 @@ def test_nobody_asks_for_a_driver_with_device_cpu(log, driver):
     assert "computing on cpu: " in err and "on the CPU" not in err
 
 
-def test_a_driver_that_fails_is_told(log, driver):
+def test_a_driver_that_fails_is_reported(log, driver):
     _, err = finish(run(BIN / "psworker", "train", "--data", log, *FLAGS, "--local", "--device", "cuda", env=driver(35)), status=1)
     assert err == "psworker: the NVIDIA driver has no device for us: it fails (35)\n"
 
 
-def test_a_driver_without_the_plug_in_is_told(log, driver, tmp_path):
+def test_a_driver_without_the_plug_in_is_reported(log, driver, tmp_path):
     shutil.copy(BIN / "psworker", tmp_path)
     flags = ("train", "--data", log, *FLAGS, "--local")
     _, err = finish(run(tmp_path / "psworker", *flags, "--device", "cuda", env=driver()), status=1)
@@ -134,13 +134,13 @@ def refuse(program, log, env, words):
     assert "info  computing on the CPU: " in err and words in err and "computing on cpu: " in err
 
 
-def test_a_plug_in_of_another_version_is_told(log, driver, tmp_path):
+def test_a_plug_in_of_another_version_is_reported(log, driver, tmp_path):
     shutil.copy(BIN / "psworker", tmp_path)
     compile_so(tmp_path / "psworker_cuda.so", OTHER)
     refuse(tmp_path / "psworker", log, driver(), "is of another version of psworker")
 
 
-def test_a_device_that_does_not_open_is_told(log, driver, installed):
+def test_a_device_that_does_not_open_is_reported(log, driver, installed):
     refuse(installed, log, {**driver(), "FAR_REFUSES": "1"}, "far: it does not want to")
 
 

@@ -166,7 +166,7 @@ def damage(path, at=None):
     path.write_bytes(data)
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_with_a_longer_log_does_as_well(start_psd, tmp_path,
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_with_a_longer_log_does_as_well(start_psd, tmp_path,
                                                                                          monkeypatch):
     args = (*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
     psd = start_psd(*args)
@@ -288,7 +288,7 @@ def test_a_damaged_log_is_refused_in_any_layout_and_a_state_before_it_is_not(sta
     damage(log, (sizes[0] + sizes[1]) // 2)
     for more in (("--data-dir", "data"), ("--data-dir", "data", "--shards", "3"), ("--restore", "data"),
                  ("--data-dir", "data", "--at", "job:80")):
-        with pytest.raises(RuntimeError, match="the push log is damaged behind record .*--at JOB:CLOCK"):
+        with pytest.raises(RuntimeError, match="the write-ahead log is damaged behind record .*--at JOB:CLOCK"):
             start_psd(*args, *more)
     for at, n_pushes in (("job:21", 21), ("1", 20)):
         psd = start_psd(*args, "--restore", "data", "--at", at)
@@ -339,7 +339,7 @@ def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_tells_what_a_crash_
             assert tool("psbench", *load, *at).returncode == 0
         status = psd.admin("status")
         assert not status["healthy"] and "lacks records" in status["health"] and "No space" in status["health"]
-        eventually(lambda: "the push log lacks records from" in psd.log())
+        eventually(lambda: "the write-ahead log lacks records from" in psd.log())
         filler.unlink()
         eventually(lambda: psd.admin("status")["healthy"], 60)
         rows = psd.admin("status")["totals"]["rows"]
@@ -386,7 +386,7 @@ def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
             assert time.monotonic() < deadline
             p.push()  # the last page of the log may have room for a few
         status = psd.admin("status")
-        assert not status["healthy"] and "push log" in status["health"]
+        assert not status["healthy"] and "write-ahead log" in status["health"]
         assert any(w["what"] == "acknowledgement" for w in psd.admin("why")["waits"])
         filler.unlink()
         settle([p])

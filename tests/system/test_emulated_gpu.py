@@ -169,7 +169,7 @@ def test_gradients_that_leave_the_device_encoded_are_those_the_host_encodes(trai
     assert there_says["residual_settled"] == here_says["residual_settled"]
 
 
-def test_what_is_owed_goes_from_run_to_run_over_servers(train, log, psds, tmp_path):
+def test_residuals_go_from_run_to_run_over_servers(train, log, psds, tmp_path):
     """A first half and a second one, each encoded on the device or on the host: the bits of one run."""
     codecs = CODECS["onebit and topk"]
     want, _ = tables_of(train, tmp_path / "one", "off", *codecs, data=log)

@@ -296,11 +296,11 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     _, phases = stand.check(1)
     assert phases["initcheck"] == ("failed", "initcheck found something in bags: Uninitialized __global__ memory read of size 4 bytes "
                                              "at bag_sum(float *)+0x70")
-    ran = ["steps", "slots", *(unit for unit in UNITS if unit not in ("slots", "model", "travel"))]
+    ran = ["steps", "buffer_sets", *(unit for unit in UNITS if unit not in ("buffer_sets", "model", "device_push"))]
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(ran))
 
 
-def test_a_race_is_told_in_one_sentence(stand):
+def test_a_race_is_reported_in_one_sentence(stand):
     race = "Error: Race reported between Write access at topk(float *)+0x1 and Read access at topk(float *)+0x2 [8 hazards]"
     stand.tool("compute-sanitizer", RUNS + f"[ $tool != racecheck ] || {{ echo '========= {race}'; exit 9; }}\n" + CLEAN)
     _, phases = stand.check(1)
@@ -342,7 +342,7 @@ def test_a_program_that_fails_under_a_sanitizer_fails_the_check(stand):
 def test_a_sanitizer_that_is_cut_says_what_passed(stand):
     stand.program("unit/test_bags", "exit 0")
     stand.tool("compute-sanitizer", RUNS + "[[ $program != *test_bags ]] || exec sleep 100\n" + CLEAN)
-    stand.check_cut("memcheck", 0, seconds=15, until="; passed: steps, slots")
+    stand.check_cut("memcheck", 0, seconds=15, until="; passed: steps, buffer_sets")
 
 
 # --- end to end ---
@@ -369,6 +369,6 @@ def test_what_takes_too_long_is_cut_and_what_has_no_time_left_is_skipped(stand):
 
 
 def test_tests_that_hang_fail_the_check(stand):
-    stand.program("unit/test_slots", "exec sleep 100")
+    stand.program("unit/test_buffer_sets", "exec sleep 100")
     _, phases = stand.check_cut("tests", 1, seconds=6)
     assert phases["three-runs"][0] == "skipped"

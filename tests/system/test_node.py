@@ -134,7 +134,7 @@ def test_two_daemons_do_not_share_a_data_directory(start_psd, tmp_path):
     assert f"in use by the psd with pid {psd.process.pid}" in second.stderr
 
 
-def test_a_port_in_use_is_told_in_a_sentence(start_psd, tmp_path):
+def test_a_port_in_use_is_reported_in_a_sentence(start_psd, tmp_path):
     psd = start_psd()
     second = run("--listen", f"127.0.0.1:{psd.port}")
     assert second.returncode == 1
@@ -194,7 +194,7 @@ MISUSE = [
 
 
 @pytest.mark.parametrize("args,status,words", MISUSE, ids=[" ".join(a)[:40] for a, _, _ in MISUSE])
-def test_a_setting_that_is_wrong_is_told_in_one_sentence(args, status, words):
+def test_a_setting_that_is_wrong_is_reported_in_one_sentence(args, status, words):
     listen = [] if "--listen" in args else ["--listen", "127.0.0.1:0"]
     got = run(*listen, *args)
     assert (got.returncode, len(got.stderr.splitlines())) == (status, 1), got.stderr
@@ -331,14 +331,14 @@ def test_a_daemon_out_of_descriptors_serves_again_when_some_are_free(start_psd):
     n_open = len(os.listdir(f"/proc/{psd.process.pid}/fd"))
     _, most = resource.prlimit(psd.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(psd.process.pid, resource.RLIMIT_NOFILE, (n_open + 4, most))
-    crowd = []
+    clients = []
     for _ in range(20):
         try:
-            crowd.append(Wire(psd.port, timeout=5))
-            crowd[-1].hello()
+            clients.append(Wire(psd.port, timeout=5))
+            clients[-1].hello()
         except (wire.Closed, OSError):
             pass
-    for client in crowd:
+    for client in clients:
         client.close()
 
     def serves():

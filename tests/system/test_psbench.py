@@ -107,7 +107,7 @@ def test_loads_end_while_the_client_spins(start_psd, measure, load):
     assert load == "mix" or line["requests"] == 200
 
 
-def test_growth_is_told_apart_from_the_rows_own_work(start_psd, measure):
+def test_growth_is_kept_apart_from_the_rows_own_work(start_psd, measure):
     psd = start_psd("--shards", "1", data=False)
     (line,) = measure("grow", *at(psd), *SMALL, "--connections", "2")
     assert set(line) == EVERYWHERE | MEASURED | {"grow"}
@@ -222,7 +222,7 @@ def test_settings_are_checked_without_a_server():
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
-def test_rows_that_find_no_room_are_told(start_psd, measure):
+def test_rows_that_find_no_room_are_reported(start_psd, measure):
     psd = start_psd("--shards", "1", "--memory-max", "1M", data=False)
     (line,) = measure("push", *at(psd), *SMALL, "--dim", "64")
     assert line["rows_refused"] > 0
@@ -247,7 +247,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(start_psd, loa
         child.stderr.close()
 
 
-def test_too_few_rows_are_told(start_psd):
+def test_too_few_rows_are_reported(start_psd):
     psd = start_psd("--shards", "1", data=False)
     got = psbench("pull", *at(psd), "--rows", "100")
     assert got.returncode == 1

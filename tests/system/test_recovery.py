@@ -176,7 +176,7 @@ def test_a_state_of_other_settings_is_refused_and_a_second_process_too(psds, tmp
     first.communicate()
     _, said = finish(psworker("train", *flags, "--batch", 16), status=2)
     assert "--batch" in said and "remove" in said
-    for damaged in state.glob("*.pushes"):  # all: which of them counts is the spool's own business
+    for damaged in state.glob("*.pushes"):  # all: which of them counts is the journal's own business
         pushes = bytearray(damaged.read_bytes())
         pushes[IN_FIRST_PUSH] ^= 1
         damaged.write_bytes(pushes)

@@ -95,7 +95,7 @@ def test_tools_see_the_clock_that_all_shards_have(torn, tmp_path):
     assert got.returncode == 0 and json.loads(got.stdout)["same"], got.stdout + got.stderr
 
 
-def test_nodes_that_do_not_see_each_other_are_told_how_to_agree(start_psd, tmp_path):
+def test_nodes_that_do_not_see_each_other_are_refused_with_what_to_change(start_psd, tmp_path):
     nodes = [f"127.0.0.1:{port}" for port in free_ports(2)]
 
     def start(i, n_shards, *more):
@@ -123,7 +123,7 @@ def test_nodes_that_do_not_see_each_other_are_told_how_to_agree(start_psd, tmp_p
                 assert {v for row in wire.rows(answer, DIM) for v in row} == {-4.0}
 
 
-def test_a_clock_of_a_job_in_ssp_is_told_to_be_inexact(start_psd, tmp_path):
+def test_a_clock_of_a_job_in_ssp_is_reported_as_inexact(start_psd, tmp_path):
     psd = start_psd(*args_of(tmp_path, "--shards", "2"))
     job = Job([lambda s=s: psd.connect(s) for s in range(2)], wire.SSP)
     job.steps(3)
@@ -165,7 +165,7 @@ def test_tools_refuse_a_damaged_log_and_take_a_state_before_it(start_psd, tmp_pa
     for args in (("restore", data, "--to", tmp_path / "r"), ("export", data, "--out", tmp_path / "x.safetensors"),
                  ("replay", data), ("diff", data, data)):
         got = psctl(*args)
-        assert got.returncode == 1 and "the push log is damaged behind record" in got.stderr, (args, got.stderr)
+        assert got.returncode == 1 and "the write-ahead log is damaged behind record" in got.stderr, (args, got.stderr)
         assert "--at JOB:CLOCK" in got.stderr
         got = psctl(*args, "--at", "1")
         assert got.returncode == 0, (args, got.stderr)

@@ -23,7 +23,7 @@ def psctl(*args):
     return subprocess.run([str(BIN / "psctl"), *map(str, args)], capture_output=True, text=True, timeout=300)
 
 
-def told(*args, code=0):
+def psctl_json(*args, code=0):
     """What psctl prints, as an object."""
     got = psctl(*args, "--json")
     assert got.returncode == code, got.stderr + got.stdout
@@ -39,7 +39,7 @@ def refused(*args, code=1):
 
 
 def assert_same(a, b):
-    difference = told("diff", a, b)
+    difference = psctl_json("diff", a, b)
     assert difference["same"], difference
     assert len(difference["tables"]) > 0
 
@@ -101,12 +101,12 @@ def copy(killed, tmp_path):
 # --- verify ---
 
 def test_what_a_killed_psd_has_left_is_whole(killed):
-    report = told("verify", killed)
+    report = psctl_json("verify", killed)
     assert report["damage"] == []
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole"] * 3
     assert [c["base"] for c in report["checkpoints"]] == [0, 1, 2]
     assert len(report["logs"]) == 4 and all(log["last"] > 24 for log in report["logs"])
-    assert told("verify", killed / "checkpoints/00000000000000000003")["damage"] == []
+    assert psctl_json("verify", killed / "checkpoints/00000000000000000003")["damage"] == []
 
 
 def flip(path, at):
@@ -120,16 +120,16 @@ def test_every_byte_of_a_checkpoint_counts(copy):
     for file in sorted((copy / "checkpoints").glob("*/*")):
         for at in (0, dice.randrange(file.stat().st_size), file.stat().st_size - 1):
             flip(file, at)
-            damage = told("verify", file.parent, code=1)["damage"]
+            damage = psctl_json("verify", file.parent, code=1)["damage"]
             assert any(file.parent.name in sentence for sentence in damage), (file, at, damage)
             flip(file, at)
-    assert told("verify", copy)["damage"] == []
+    assert psctl_json("verify", copy)["damage"] == []
 
 
 def test_a_damaged_link_takes_the_restore_points_on_it_with_it(copy):
     part = copy / "checkpoints/00000000000000000002/shard-001.psc"
     flip(part, part.stat().st_size // 2)
-    damage = told("verify", copy, code=1)["damage"]
+    damage = psctl_json("verify", copy, code=1)["damage"]
     assert "shard-001.psc" in damage[0] and "byte" in damage[0]
     assert any(sentence.startswith("restore point 3 is of no use") for sentence in damage)
     got = psctl("verify", copy)
@@ -162,13 +162,13 @@ def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
     data, n_pushes = walked
     walk = checkpoint.manifest(data)["files"][0]
     assert walk["through"] - walk["first"] > 10
-    assert told("verify", data)["damage"] == []
-    assert told("replay", data)["tables"][0]["pushes"] == n_pushes
+    assert psctl_json("verify", data)["damage"] == []
+    assert psctl_json("replay", data)["tables"][0]["pushes"] == n_pushes
 
     copy = shutil.copytree(data, tmp_path / "copy")
     (segment,) = copy.glob("log/*/shard-000/*.psl")
     segment.write_bytes(segment.read_bytes()[:200])
-    report = told("verify", copy, code=1)
+    report = psctl_json("verify", copy, code=1)
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole"]
     assert report["damage"] == [f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
                                 "0 are there"]
@@ -181,7 +181,7 @@ def test_a_flipped_byte_that_was_promised_damages_the_log(killed, copy, tmp_path
     name, start, end = json.loads((killed.parent / "promised.json").read_text())
     (segment,) = (s for s in segments(copy) if s.name == name)
     flip(segment, int(start + (end - start) * place))
-    damage = told("verify", copy, code=1)["damage"]
+    damage = psctl_json("verify", copy, code=1)["damage"]
     assert any(f"shard {DAMAGED}" in sentence and "byte" in sentence and segment.name in sentence for sentence in damage), damage
     lines = psctl("verify", copy).stdout.splitlines()
     assert not any(line.startswith("whole") and f"shard {DAMAGED}:" in line for line in lines), lines
@@ -194,7 +194,7 @@ def test_a_flipped_byte_that_was_promised_damages_the_log(killed, copy, tmp_path
 
 def test_an_unfinished_checkpoint_is_no_damage(copy):
     (copy / "checkpoints/00000000000000000003/MANIFEST").unlink()
-    report = told("verify", copy)
+    report = psctl_json("verify", copy)
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole", "whole", "unfinished"]
 
 
@@ -207,9 +207,9 @@ def test_tools_look_on_while_psd_writes(start_psd, tmp_path):
         for seq in range(1, 61):
             assert client.push(keys, floats(*[seq] * 200), table=table, seq=seq, clock=seq - 1).status == 0
             if seq % 6 == 0:
-                assert told("verify", tmp_path / "d")["damage"] == []
-        eventually(lambda: [t["pushes"] for t in told("replay", tmp_path / "d")["tables"]] == [60])
-    assert [t["rows"] for t in told("replay", tmp_path / "d")["tables"]] == [50]
+                assert psctl_json("verify", tmp_path / "d")["damage"] == []
+        eventually(lambda: [t["pushes"] for t in psctl_json("replay", tmp_path / "d")["tables"]] == [60])
+    assert [t["rows"] for t in psctl_json("replay", tmp_path / "d")["tables"]] == [50]
 
 
 def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_path):
@@ -221,37 +221,37 @@ def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_pa
     firsts, newest, n_pushes = set(), set(), [0]
     try:
         eventually(lambda: any(data.glob("checkpoints/*/MANIFEST")))
-        eventually(lambda: any(t["pushes"] for t in told("replay", data)["tables"]))
+        eventually(lambda: any(t["pushes"] for t in psctl_json("replay", data)["tables"]))
         while len(firsts) < 3 or len(newest) < 5:  # the log was cut, and all checkpoints were replaced
             assert load.poll() is None, (firsts, newest)
-            report = told("verify", data)
+            report = psctl_json("verify", data)
             assert report["damage"] == []
             firsts.add(report["logs"][0]["first"])
             newest.add(max(c["number"] for c in report["checkpoints"]))
-            n_pushes.append(told("replay", data)["tables"][0]["pushes"])
+            n_pushes.append(psctl_json("replay", data)["tables"][0]["pushes"])
             assert n_pushes[-1] >= n_pushes[-2]
-            told("export", data, "--out", tmp_path / f"{len(n_pushes)}.safetensors")
-            assert told("checkpoints", data)["checkpoints"]
+            psctl_json("export", data, "--out", tmp_path / f"{len(n_pushes)}.safetensors")
+            assert psctl_json("checkpoints", data)["checkpoints"]
     finally:
         load.kill()
         load.wait()
     psd.kill()
-    report = told("verify", data)
+    report = psctl_json("verify", data)
     assert report["damage"] == []
     whole = [c for c in report["checkpoints"] if c["verdict"] == "whole"]
-    points = told("checkpoints", data)["checkpoints"]
+    points = psctl_json("checkpoints", data)["checkpoints"]
     assert [(c["number"], c.get("log_cut")) for c in points] == [(c["number"], c.get("log_cut")) for c in whole]
     for point in points:
         if point.get("log_cut"):
             assert "needs the log up to record" in refused("replay", data, "--at", point["number"])
     assert "log_cut" not in points[-1]
-    told("replay", data, "--at", points[-1]["number"])
+    psctl_json("replay", data, "--at", points[-1]["number"])
 
 
 # --- checkpoints, --at ---
 
 def test_restore_points_are_listed_and_can_be_gone_back_to(killed):
-    points = told("checkpoints", killed)["checkpoints"]
+    points = psctl_json("checkpoints", killed)["checkpoints"]
     assert [p["number"] for p in points] == [1, 2, 3] and [p["base"] for p in points] == [0, 1, 2]
     clocks = [p["jobs"][0]["min_clock"] for p in points]
     assert clocks == sorted(clocks) and points[0]["jobs"][0]["name"] == "j"
@@ -259,9 +259,9 @@ def test_restore_points_are_listed_and_can_be_gone_back_to(killed):
     assert len(lines) == 4 and "delta to 2" in lines[3] and f"j:{clocks[2]}" in lines[3]
 
     clock = clocks[2] + 2
-    exact = told("replay", killed, "--at", f"j:{clock}")["tables"]
+    exact = psctl_json("replay", killed, "--at", f"j:{clock}")["tables"]
     assert {t["pushes"] for t in exact} == {clock}
-    end = told("replay", killed)["tables"]
+    end = psctl_json("replay", killed)["tables"]
     assert all(t["pushes"] > clock for t in end)
     assert "checkpoint 9" in refused("replay", killed, "--at", "9")
     assert "10000" in refused("replay", killed, "--at", "j:10000")
@@ -273,51 +273,51 @@ def test_restore_points_are_listed_and_can_be_gone_back_to(killed):
 def test_four_shards_three_five_four_are_the_same_rows(killed, tmp_path):
     before = killed
     for n_shards in (3, 5, 4):
-        made = told("restore", before, "--to", tmp_path / str(n_shards), "--shards", n_shards)
+        made = psctl_json("restore", before, "--to", tmp_path / str(n_shards), "--shards", n_shards)
         assert made["shards"] == n_shards and made["rows"] > 1000
-        assert told("verify", tmp_path / str(n_shards))["damage"] == []
+        assert psctl_json("verify", tmp_path / str(n_shards))["damage"] == []
         before = tmp_path / str(n_shards)
         assert_same(killed, before)
-    assert told("replay", killed, "--against", before)["against"]["same"]
-    digests = [told("replay", path)["tables"] for path in (killed, before)]
+    assert psctl_json("replay", killed, "--against", before)["against"]["same"]
+    digests = [psctl_json("replay", path)["tables"] for path in (killed, before)]
     assert digests[0] == digests[1]
 
 
 def test_nodes_of_another_cluster_hold_the_same_rows_together(killed, tmp_path):
     for node in (0, 1, 2):
-        told("restore", killed, "--to", tmp_path / str(node), "--nodes", 3, "--node", node, "--shards", 2)
+        psctl_json("restore", killed, "--to", tmp_path / str(node), "--nodes", 3, "--node", node, "--shards", 2)
     nodes = ",".join(str(tmp_path / str(node)) for node in (2, 0, 1))
     assert_same(killed, nodes)
-    told("restore", nodes, "--to", tmp_path / "one", "--shards", 1)
+    psctl_json("restore", nodes, "--to", tmp_path / "one", "--shards", 1)
     assert_same(killed, tmp_path / "one")
     assert "by node 0, one of 3 nodes" in refused("restore", tmp_path / "0", "--to", tmp_path / "x")
     assert "both" in refused("diff", f"{tmp_path / '0'},{tmp_path / '0'}", killed)
 
 
 def test_one_table_alone_is_restored(killed, tmp_path):
-    made = told("restore", killed, "--to", tmp_path / "d", "--table", "j/emb")
+    made = psctl_json("restore", killed, "--to", tmp_path / "d", "--table", "j/emb")
     assert made["tables"] == 1
-    tables = told("diff", killed, tmp_path / "d")["tables"]
+    tables = psctl_json("diff", killed, tmp_path / "d")["tables"]
     assert [t["name"] for t in tables if t["in_b"]] == ["j/emb"]
     assert all(t["rows_a"] == t["rows_b"] and t["changed"] == t["restamped"] == 0 for t in tables if t["in_b"])
     assert "no table nope" in refused("restore", killed, "--to", tmp_path / "e", "--table", "nope")
 
 
 def test_what_is_there_is_not_replaced(killed, tmp_path):
-    told("restore", killed, "--to", tmp_path / "d")
+    psctl_json("restore", killed, "--to", tmp_path / "d")
     files = sorted(p.name for p in (tmp_path / "d").rglob("*"))
     assert "already" in refused("restore", killed, "--to", tmp_path / "d")
     assert files == sorted(p.name for p in (tmp_path / "d").rglob("*"))
 
 
 def test_psd_serves_what_was_restored(start_psd, killed, tmp_path):
-    told("restore", killed, "--to", tmp_path / "d", "--shards", 3, "--at", "3")
-    told("export", killed, "--at", "3", "--out", tmp_path / "npy", "--format", "npy", "--state", "--table", "j/emb")
+    psctl_json("restore", killed, "--to", tmp_path / "d", "--shards", 3, "--at", "3")
+    psctl_json("export", killed, "--at", "3", "--out", tmp_path / "npy", "--format", "npy", "--state", "--table", "j/emb")
     keys, weights, state = [np.load(tmp_path / f"npy/j%2Femb.{name}.npy") for name in ("keys", "weight", "state.s")]
     psd = start_psd("--shards", "3", "--data-dir", str(tmp_path / "d"))
     for i in range(0, len(keys), len(keys) // 7):
         key = int(keys[i:i + 1].view(np.uint64)[0])
-        row = told("row", "j/emb", key, "--server", f"127.0.0.1:{psd.port}")
+        row = psctl_json("row", "j/emb", key, "--server", f"127.0.0.1:{psd.port}")
         assert row["found"] and row["key"] == str(key)
         assert np.array_equal(np.array(row["weights"], "f4"), weights[i])
         assert np.array_equal(np.array(row["state"], "f4"), state[i].reshape(-1))
@@ -340,10 +340,10 @@ def read_safetensors(path):
 
 
 def test_both_formats_hold_what_the_files_hold(killed, tmp_path):
-    told("restore", killed, "--to", tmp_path / "one", "--shards", 1)
+    psctl_json("restore", killed, "--to", tmp_path / "one", "--shards", 1)
     rows = checkpoint.read_tables([tmp_path / "one"])
-    told("export", killed, "--out", tmp_path / "m.safetensors", "--state")
-    told("export", killed, "--out", tmp_path / "npy", "--format", "npy", "--state")
+    psctl_json("export", killed, "--out", tmp_path / "m.safetensors", "--state")
+    psctl_json("export", killed, "--out", tmp_path / "npy", "--format", "npy", "--state")
     arrays, notes = read_safetensors(tmp_path / "m.safetensors")
     assert "is there already" in refused("export", killed, "--out", tmp_path / "m.safetensors")
     tables = json.loads((tmp_path / "npy/tables.json").read_text())["tables"]
@@ -367,7 +367,7 @@ def test_both_formats_hold_what_the_files_hold(killed, tmp_path):
 
 def test_pytorch_takes_the_arrays(killed, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    told("export", killed, "--out", tmp_path / "npy", "--format", "npy", "--table", "j/emb")
+    psctl_json("export", killed, "--out", tmp_path / "npy", "--format", "npy", "--table", "j/emb")
     weights = torch.from_numpy(np.load(tmp_path / "npy/j%2Femb.weight.npy"))
     keys = torch.from_numpy(np.load(tmp_path / "npy/j%2Femb.keys.npy"))
     bag = torch.nn.Embedding.from_pretrained(weights)
@@ -388,10 +388,10 @@ def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd
     assert "tables x and x.weight both have an array x.weight" in sentence
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.tmp").exists()
     for i, table in enumerate(("x", "x.weight")):
-        told("export", tmp_path / "d", "--format", form, "--out", tmp_path / str(i), "--table", table)
+        psctl_json("export", tmp_path / "d", "--format", form, "--out", tmp_path / str(i), "--table", table)
     rest = ["export", tmp_path / "d", "--format", form, "--table", "x,__metadata__", "--out", tmp_path / "out"]
     if form == "npy":
-        assert told(*rest)["arrays"] == 3
+        assert psctl_json(*rest)["arrays"] == 3
     else:
         assert "__metadata__" in refused(*rest) and not (tmp_path / "out").exists()
 
@@ -399,10 +399,10 @@ def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd
 # --- diff ---
 
 def test_a_diff_tells_what_came_and_what_moved(killed):
-    report = told("diff", killed, killed, "--at", "2")
+    report = psctl_json("diff", killed, killed, "--at", "2")
     assert report["same"]
     first = killed / "checkpoints/00000000000000000001"
-    emb = next(t for t in told("diff", first, killed, "--top", 3)["tables"] if t["name"] == "j/emb")
+    emb = next(t for t in psctl_json("diff", first, killed, "--top", 3)["tables"] if t["name"] == "j/emb")
     assert emb["only_b"] == emb["rows_b"] - emb["rows_a"] > 0 and emb["only_a"] == 0 and len(emb["only_b_keys"]) == 8
     drifts = [item["l2"] for item in emb["top"]]
     assert len(drifts) == 3 and drifts == sorted(drifts, reverse=True) and drifts[0] == emb["drift"]["max"]
@@ -425,16 +425,16 @@ def test_a_row_says_who_pushed_it_last(start_psd, tmp_path):
             assert client.join(job="shop", rank=rank, n_workers=2, incarnation=70 + rank).status == 0
         assert one.push(keys, floats(*range(1, 7)), table=table, seq=1, clock=0).status == 0
         assert other.push(keys[1:2], floats(1, 1), table=table, seq=1, clock=0).status == 0
-        row = told("row", "t", keys[0], "--server", address)
+        row = psctl_json("row", "t", keys[0], "--server", address)
         assert row["pushed_by"] == {"job": "shop", "clock": 0, "combined": False, "rank": 0, "incarnation": "70", "seq": 1}
         assert (row["version"], row["touches"], row["optimizer"]) == (1, 1, "adagrad") and row["state"] == [1, 4]
         text = psctl("row", "t", hex(keys[1]), "--server", address).stdout
         assert "job shop, clock 0: rank 1, incarnation 71, push number 1\n" in text and "version      2, 2 touches" in text
-    told("checkpoint", "--server", address)
+    psctl_json("checkpoint", "--server", address)
     psd.kill()
     psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"))
     address = f"127.0.0.1:{psd.port}"
-    row = told("row", "t", keys[1], "--server", address)
+    row = psctl_json("row", "t", keys[1], "--server", address)
     assert row["version"] == 2 and "pushed_by" not in row
     assert "not among the last 65,536 pushes" in psctl("row", "t", keys[1], "--server", address).stdout
     assert "there is none" in psctl("row", "t", wire.keys_of(1, 2, 4)[3], "--server", address).stdout
@@ -453,7 +453,7 @@ def test_a_row_on_another_node_is_asked_for_there(start_psd, tmp_path):
             assert client.push(wire.keys_of(shard, 4, 1), floats(shard), table=table).status == 0
     for port in ports:
         for shard in range(4):
-            row = told("row", "t", wire.keys_of(shard, 4, 1)[0], "--server", f"127.0.0.1:{port}")
+            row = psctl_json("row", "t", wire.keys_of(shard, 4, 1)[0], "--server", f"127.0.0.1:{port}")
             assert (row["shard"], row["node"], row["weights"]) == (shard, shard // 2, [-shard])
 
 
@@ -469,7 +469,7 @@ def test_many_who_ask_for_rows_and_leave_do_no_harm(start_psd):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(leave_at_once, range(100)))
-    assert not told("row", "t", 1, "--server", f"127.0.0.1:{psd.port}")["found"]
+    assert not psctl_json("row", "t", 1, "--server", f"127.0.0.1:{psd.port}")["found"]
     for argument in ("", "7", "x t", "7 ", "99999999999999999999 t"):
         with psd.connect(wire.DOOR, "operator") as client:
             assert client.admin("row", argument).text.startswith("row: found ")

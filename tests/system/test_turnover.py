@@ -111,6 +111,6 @@ def test_weights_stored_in_halves_learn_alike_on_servers_and_inside_the_process(
     (("--table-full", "newest"), "refuse"),
     (("--table-storage", "fp8"), "fp32"),
 ], ids=lambda f: " ".join(f) if isinstance(f, tuple) else "")
-def test_what_makes_no_sense_is_told_before_anything_begins(tmp_path, flags, sentence):
+def test_what_makes_no_sense_is_reported_before_anything_begins(tmp_path, flags, sentence):
     _, err = finish(psworker("train", "--data", tmp_path, "--format", "criteo", "--local", *flags, "--check"), status=2)
     assert sentence in err and len(err.strip().splitlines()) == 1

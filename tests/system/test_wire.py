@@ -1,4 +1,4 @@
-"""How tables travel: what lossy codecs owe outlives a restart, and codecs are chosen for the link."""
+"""How tables go over the wire: residuals of lossy codecs outlive a restart, and codecs are chosen for the link."""
 import gzip
 import json
 import re
@@ -76,11 +76,11 @@ def test_a_run_stopped_by_a_signal_goes_on_where_it_was(psds, tmp_path):
     assert r["stopped_early"] and 10 <= r["step"] < rows // BATCH
     _, rest = cut(tmp_path, data, r["step"] * BATCH, "rest")
     _, err = finish(worker(node, rest, *LOSSY, "--state-dir", state))
-    assert re.search(rf"rows are owed something by {r['step']} earlier steps", err), err
+    assert re.search(rf"rows have residuals of {r['step']} earlier steps", err), err
     assert stopped(node) == want
 
 
-def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds, tmp_path):
+def test_what_a_kill_leaves_is_reported_and_used_and_a_bad_file_is_one_sentence(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 40000)
 
     def killed(n):
@@ -97,14 +97,14 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     node, state, flags = in_time(killed)
     head, _ = cut(tmp_path, data, 4 * BATCH, "head")
     _, err = finish(worker(node, data, *flags))  # goes on behind the last step
-    assert re.search(r"did not end by itself; what it owed to \d+ rows is as of its step \d+0:", err), err
+    assert re.search(r"did not end by itself; the residuals of \d+ rows are as of its step \d+0:", err), err
 
     file = state / "ctr.0.residuals"
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
     _, err = finish(worker(node, head, *flags))
     assert re.search(r"ctr\.0\.residuals is damaged: .*; this run begins owing nothing", err), err
-    assert "owed something" not in err
+    assert "have residuals" not in err
 
     (state / "other.0.residuals").write_bytes(whole)
     _, err = finish(worker(node, head, *flags, "--job", "other"), status=2)
@@ -114,7 +114,7 @@ def test_what_a_kill_leaves_is_told_and_used_and_a_bad_file_is_one_sentence(psds
     assert "--state-dir" in err and "cannot be made" in err, err
 
 
-def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
+def test_a_run_that_ends_with_an_error_keeps_its_residuals(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 40 * BATCH)
     flags = (*LOSSY, "--state-dir", tmp_path / "state")
     node = psds("--shards", 2)
@@ -127,8 +127,8 @@ def test_a_run_that_ends_with_an_error_keeps_what_it_owes(psds, tmp_path):
     _, err = finish(worker(node, broken, *flags), status=1)
     assert "did not end by itself" not in err, "nothing was pushed before"
     _, err = finish(worker(node, data, *flags))
-    told = re.search(r"(\d+) rows are owed something by (\d+) earlier steps", err)
-    assert told and int(told[1]) > 0 and int(told[2]) > 5, err
+    found = re.search(r"(\d+) rows have residuals of (\d+) earlier steps", err)
+    assert found and int(found[1]) > 0 and int(found[2]) > 5, err
     assert "did not end by itself" not in err
 
 

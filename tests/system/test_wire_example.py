@@ -236,7 +236,7 @@ def test_last_applied_is_raised_to_last_acked(start_psd, keeps):
         assert worker.pull([1]) == ([[-3, -6, -9, -12]] if keeps else [[-1, -2, -3, -4]])
 
 
-def test_a_number_that_the_shard_has_and_the_client_does_not_is_told_truly(shared_psd):
+def test_a_number_that_the_shard_has_and_the_client_does_not_is_reported_as_repeated(shared_psd):
     with Worker(shared_psd.port, job="truly", table={"name": "truly"}) as worker:
         worker.push(HERE[:1], GRAD)
         worker.wait()
@@ -372,7 +372,7 @@ def test_1024_pushes_are_held_and_the_next_uses_its_number_up(shared_psd):
         assert fast.leave().status == 0
 
 
-def test_a_push_behind_a_sync_point_is_told_to_come_again(start_psd):
+def test_a_push_beyond_a_sync_point_is_refused_until_later(start_psd):
     psd = start_psd("--shards", "1", "--cut-every", "2", "--lease", "300s")
     with psd.connect() as fast, psd.connect() as slow:
         table = fast.table().number(3)

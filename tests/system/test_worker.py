@@ -373,15 +373,15 @@ def two_workers(node, log, *mode, epochs=10000, every="200ms"):
 @pytest.mark.parametrize("mode", [("--mode", "bsp"), ("--mode", "ssp", "--staleness", 2, "--ahead", 1),
                                   ("--mode", "ssp", "--staleness", 2, "--reuse-clocks", 2),
                                   ("--mode", "ssp", "--staleness", 2, "--reuse-clocks", 2, "--ahead", 1)], ids=lambda m: " ".join(map(str, m)))
-def test_a_wait_for_a_worker_is_told_with_its_reason_and_a_signal_ends_it(psds, tmp_path, mode):
+def test_a_wait_for_a_worker_is_reported_with_its_reason_and_a_signal_ends_it(psds, tmp_path, mode):
     node = psds("--shards", 2, "--lease", "120s")
     waits, hangs = two_workers(node, synth(tmp_path / "log.tsv", 3000), *mode)
     hangs.send_signal(signal.SIGSTOP)
     reason = r", \d+\.\d s so far: min clock is \d+, needs \d+: worker 1 \(psworker \S+\) is at \d+"
-    n_told = 0
+    n_reported = 0
     for line in waits.stderr:
-        n_told += bool(re.search("waiting" + reason, line))
-        if n_told == 3:
+        n_reported += bool(re.search("waiting" + reason, line))
+        if n_reported == 3:
             break
     waits.send_signal(signal.SIGTERM)
     out, err = finish(waits, timeout=100)  # the lease is longer
@@ -400,7 +400,7 @@ def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_pat
     told = lambda what: next(line for line in stays.stderr if re.search(what, line))
     assert told("waiting, ") and told("worker 1 is gone: .*declared dead; the others go on without it")
     node.proc.send_signal(signal.SIGSTOP)  # one more wait: it is said once
-    assert told("waiting, .*no server tells for what")
+    assert told("waiting, .*no server says for what")
     node.proc.send_signal(signal.SIGCONT)
     before = node.stats()["jobs"][0]["workers"][0]["clock"]
     assert any(json.loads(line)["step"] > before + 1000 for line in stays.stdout)  # many more steps
@@ -410,7 +410,7 @@ def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_pat
 
 
 @pytest.mark.parametrize("cache", ["256M", "0"])
-def test_a_wait_for_a_server_is_told_with_and_without_the_row_cache(psds, tmp_path, cache):
+def test_a_wait_for_a_server_is_reported_with_and_without_the_row_cache(psds, tmp_path, cache):
     """With it a job's only worker asks for nothing in the end, and waits where it pushes."""
     node = psds("--shards", 2, "--lease", "120s")
     worker = psworker("train", "--data", synth(tmp_path / "log.tsv", 3000), "--servers", node.address, *SMALL, "--epochs", 10000, "--json", "-",
@@ -418,7 +418,7 @@ def test_a_wait_for_a_server_is_told_with_and_without_the_row_cache(psds, tmp_pa
     while json.loads(worker.stdout.readline())["samples"] < 6000:  # all rows have come
         pass
     node.proc.send_signal(signal.SIGSTOP)
-    assert any(re.search("waiting, .*no server tells for what", line) for line in worker.stderr)
+    assert any(re.search("waiting, .*no server says for what", line) for line in worker.stderr)
     node.proc.send_signal(signal.SIGCONT)
     worker.send_signal(signal.SIGTERM)
     assert result(finish(worker)[0])["stopped_early"]

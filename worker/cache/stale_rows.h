@@ -18,7 +18,7 @@ struct stale_rows {
 };
 
 /* bound 0: keeps nothing. `budget` is borrowed: what all tables together may hold; one that finds no
- * room for its first byte keeps nothing. -ENOMEM. */
+ * space for its first byte keeps nothing. -ENOMEM. */
 int stale_rows_init(struct stale_rows *k, uint32_t dim, uint32_t bound,
                     struct memory_budget *budget) MUST_CHECK;
 void stale_rows_deinit(struct stale_rows *k);
@@ -43,7 +43,7 @@ struct stale_rows_origin {
     uint64_t min_clock, version;
 };
 
-/* Left out without memory, or where the budget has no room and no row that went has left its place: false. Else
+/* Left out without memory, or where the budget has no space and no row that went has left its place: false. Else
  * *ret_place is its place. */
 bool stale_rows_put(struct stale_rows *k, uint64_t key, struct stale_rows_origin origin,
                     const float *row, uint32_t *ret_place);

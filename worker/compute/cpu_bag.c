@@ -98,7 +98,7 @@ struct hit {
     uint32_t row;
 };
 
-/* Those of positions first .. end - 1; room for one more. */
+/* Those of positions first .. end - 1; space for one more. */
 SIMD_INLINE uint32_t find_hits(const struct job *j, struct cpu_range positions,
                                struct cpu_range rows, struct cursor *cur, struct hit *hits)
 {

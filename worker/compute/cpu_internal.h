@@ -56,7 +56,7 @@ struct compute {
     char text[160];
 };
 
-/* s, which has room for n_bytes: it was reserved. */
+/* s, which has space for n_bytes: it was reserved. */
 static inline void *cpu_scratch_of(const struct cpu_scratch *s, size_t n_bytes)
 {
     assert(n_bytes <= s->n_bytes);
@@ -132,7 +132,7 @@ void cpu_interact_backward(struct compute *c, const struct interact *it, const f
 void cpu_logit_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cpu_logit_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                     double *ret);
-void cpu_rows_upload(struct compute *c, uint32_t slot, const struct row_upload *u);
+void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u);
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y);
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,
                   const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum);

@@ -219,7 +219,7 @@ static void dw_by_kernel(void *job, uint32_t task, uint32_t thread)
             memset(dw, 0, l->in * sizeof *dw);
 }
 
-/* A quarter of them, but no more than `sums` has room for. */
+/* A quarter of them, but no more than `sums` has space for. */
 static uint32_t dw_rows_by_kernel(uint32_t out)
 {
     const uint32_t quarter = cpu_ceil_div(cpu_ceil_div(out, 4), 32) * 32;

@@ -21,11 +21,11 @@
 enum { FLOATS = 1 << 14 };
 
 /* Only as the definition: here nothing need be copied. */
-void cpu_rows_upload(struct compute *c, uint32_t slot, const struct row_upload *u)
+void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u)
 {
     const size_t n_bytes = u->dim * sizeof *u->rows;
 
-    (void)c, (void)slot;
+    (void)c, (void)set;
     for (size_t r = 0; r < u->n; r++) {
         float *row = u->rows + r * u->dim;
         float *kept = u->kept + (size_t)(u->how[r] & ~DEVICE_ROW_KEPT) * u->dim;

@@ -10,12 +10,12 @@
  * the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0. C and C++ both read
  * this header.
  *
- * Slots: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap. A step runs
+ * Buffer sets: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap. A step runs
  *
  *     upload ...   begin   op op op ...   end   download ...   wait
  *
- * in that order. Of two slots only the ops are ordered, by their begin(); copies of one run beside ops of the other. The host
- * memory of a copy stays as it is until the slot's wait().
+ * in that order. Of two buffer sets only the ops are ordered, by their begin(); copies of one run beside ops of the other. The host
+ * memory of a copy stays as it is until the buffer set's wait().
  */
 #ifndef WORKER_COMPUTE_DEVICE_H
 #define WORKER_COMPUTE_DEVICE_H
@@ -177,7 +177,7 @@ struct device_encode {
 
 #define DEVICE_NONE UINT32_MAX
 
-#define DEVICE_SLOTS 4u
+#define DEVICE_BUFFER_SETS 4u
 
 struct device_ops {
     const char *name;
@@ -205,27 +205,27 @@ struct device_ops {
     void *(*host_alloc)(struct compute *c, size_t n_bytes);
     void (*host_free)(struct compute *c, void *memory, size_t n_bytes);
 
-    /* Slots are numbered 0 .. DEVICE_SLOTS - 1. */
-    void (*upload)(struct compute *c, uint32_t slot, void *device, const void *host,
+    /* Buffer sets are numbered 0 .. DEVICE_BUFFER_SETS - 1. */
+    void (*upload)(struct compute *c, uint32_t set, void *device, const void *host,
                    size_t n_bytes);
-    void (*download)(struct compute *c, uint32_t slot, void *host, const void *device,
+    void (*download)(struct compute *c, uint32_t set, void *host, const void *device,
                      size_t n_bytes);
 
-    /* As upload(), from the device's own memory, in one order with the uploads of all slots that filled `from`. */
-    void (*upload_from_device)(struct compute *c, uint32_t slot, void *device, const void *from,
+    /* As upload(), from the device's own memory, in one order with the uploads of all buffer sets that filled `from`. */
+    void (*upload_from_device)(struct compute *c, uint32_t set, void *device, const void *from,
                                size_t n_bytes);
 
-    /* As upload(), in one order with those of all slots, as they share u->kept. `u` is read before it returns. */
-    void (*upload_rows)(struct compute *c, uint32_t slot, const struct row_upload *u);
+    /* As upload(), in one order with those of all buffer sets, as they share u->kept. `u` is read before it returns. */
+    void (*upload_rows)(struct compute *c, uint32_t set, const struct row_upload *u);
 
     /* Ops follow, up to end(). True: a record of this key was run; no op may be called, end() comes next. The same key
      * means the same ops with the same arguments, so what differs from step to step is in the device's memory. 0 is
      * never recorded. */
-    bool (*begin)(struct compute *c, uint32_t slot, uint64_t key);
-    void (*end)(struct compute *c, uint32_t slot);
+    bool (*begin)(struct compute *c, uint32_t set, uint64_t key);
+    void (*end)(struct compute *c, uint32_t set);
 
-    /* Waits until the slot's copies and ops are done. The first failure since the last wait, or 0. */
-    int (*wait)(struct compute *c, uint32_t slot);
+    /* Waits until the buffer set's copies and ops are done. The first failure since the last wait, or 0. */
+    int (*wait)(struct compute *c, uint32_t set);
 
     /* The last failure of wait(), in a sentence. Lives until the next one. */
     const char *(*failure)(const struct compute *c);

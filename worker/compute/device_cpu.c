@@ -150,35 +150,35 @@ static void cpu_memory_free(struct compute *c, void *memory, size_t n_bytes)
     memory_unmap(memory, n_bytes);
 }
 
-static void cpu_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+static void cpu_upload(struct compute *c, uint32_t set, void *device, const void *host,
                        size_t n_bytes)
 {
-    (void)c, (void)slot;
+    (void)c, (void)set;
     if (device != host && n_bytes)
         memcpy(device, host, n_bytes);
 }
 
-static void cpu_download(struct compute *c, uint32_t slot, void *host, const void *device,
+static void cpu_download(struct compute *c, uint32_t set, void *host, const void *device,
                          size_t n_bytes)
 {
-    cpu_upload(c, slot, host, device, n_bytes);
+    cpu_upload(c, set, host, device, n_bytes);
 }
 
-static bool cpu_begin(struct compute *c, uint32_t slot, uint64_t key)
+static bool cpu_begin(struct compute *c, uint32_t set, uint64_t key)
 {
-    (void)c, (void)slot, (void)key;
+    (void)c, (void)set, (void)key;
     return false;
 }
 
-static void cpu_end(struct compute *c, uint32_t slot)
+static void cpu_end(struct compute *c, uint32_t set)
 {
-    (void)c, (void)slot;
+    (void)c, (void)set;
 }
 
 /* Every op is done when it returns, and none can fail. */
-static int cpu_wait(struct compute *c, uint32_t slot)
+static int cpu_wait(struct compute *c, uint32_t set)
 {
-    (void)c, (void)slot;
+    (void)c, (void)set;
     return 0;
 }
 

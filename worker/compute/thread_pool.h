@@ -4,7 +4,7 @@
  *     caller     posts a job ── takes tasks ── waits for the last one ──> goes on
  *     others     spin ─ take tasks ─ spin for some microseconds ─ sleep until the next job
  *
- * Tasks are numbered and handed out in order to whoever is free. A thread that the kernel has
+ * Tasks are numbered and given in order to the next free thread. A thread that the kernel has
  * put aside holds nobody up unless it holds a task. What a task computes must depend on its
  * number alone: then neither the number of threads nor their luck is seen in the result.
  */

@@ -6,7 +6,7 @@
  *     out                                                                └─ copies ─► done[out] ─┐
  *     host                                                                                       └─ wait() returns
  *
- * No slot needs another dependency: its next upload comes after its wait(), and the ops of all share a stream.
+ * No buffer set needs another dependency: its next upload comes after its wait(), and the ops of all share a stream.
  */
 #ifndef WORKER_CUDA_CUDA_H
 #define WORKER_CUDA_CUDA_H
@@ -20,13 +20,14 @@
 
 enum cuda_stream { CUDA_IN, CUDA_COMPUTE, CUDA_OUT, CUDA_STREAMS };
 
-struct cuda_slot {
-    cudaEvent_t done[CUDA_STREAMS]; /* owned: all of the slot's work on a stream */
-    bool queued[CUDA_STREAMS];      /* there is work that no later work of the slot waits for */
-    struct cuda_error fault;        /* the first since the last wait */
+struct cuda_buffer_set {
+    cudaEvent_t done[CUDA_STREAMS]; /* owned: all of the buffer set's work on a stream */
+    bool
+        queued[CUDA_STREAMS]; /* there is work that no later work of the buffer set waits for */
+    struct cuda_error fault;  /* the first since the last wait */
 };
 
-/* Where an op goes, and who is told if it does not. */
+/* The stream of an op, and where its failure is kept. */
 struct cuda_target {
     cudaStream_t stream;
     struct cuda_error *fault;
@@ -35,8 +36,9 @@ struct cuda_target {
 struct compute {
     cudaStream_t streams[CUDA_STREAMS]; /* owned */
     cudaStream_t record;                /* owned: nothing runs there, it is captured */
-    struct cuda_slot slots[DEVICE_SLOTS];
-    struct cuda_slot *out; /* whose copies out have no mark behind them yet; NULL: all have */
+    struct cuda_buffer_set sets[DEVICE_BUFFER_SETS];
+    struct cuda_buffer_set
+        *out; /* whose copies out have no mark behind them yet; NULL: all have */
     struct graphs graphs;
     struct gemm *products; /* owned */
     enum kernels_math math;

@@ -23,10 +23,10 @@ static void cuda_close(struct compute *c)
     graphs_clear(&c->graphs);
     gemm_free(c->products);
     scratch_free(&c->scratch);
-    for (uint32_t s = 0; s < DEVICE_SLOTS; s++)
+    for (uint32_t s = 0; s < DEVICE_BUFFER_SETS; s++)
         for (int i = 0; i < CUDA_STREAMS; i++)
-            if (c->slots[s].done[i])
-                (void)cudaEventDestroy(c->slots[s].done[i]);
+            if (c->sets[s].done[i])
+                (void)cudaEventDestroy(c->sets[s].done[i]);
     for (int i = 0; i < CUDA_STREAMS; i++)
         if (c->streams[i])
             (void)cudaStreamDestroy(c->streams[i]);
@@ -45,11 +45,11 @@ static bool make_streams(struct compute *c, struct cuda_error *f)
     made =
         made && cuda_error_check(f, "stream",
                                  cudaStreamCreateWithFlags(&c->record, cudaStreamNonBlocking));
-    for (uint32_t s = 0; s < DEVICE_SLOTS && made; s++)
+    for (uint32_t s = 0; s < DEVICE_BUFFER_SETS && made; s++)
         for (int i = 0; i < CUDA_STREAMS && made; i++)
             made = cuda_error_check(
                 f, "event",
-                cudaEventCreateWithFlags(&c->slots[s].done[i], cudaEventDisableTiming));
+                cudaEventCreateWithFlags(&c->sets[s].done[i], cudaEventDisableTiming));
     return made;
 }
 
@@ -163,16 +163,16 @@ static void cuda_host_free(struct compute *c, void *memory, size_t n_bytes)
     (void)cudaFreeHost(memory);
 }
 
-/* Slots */
+/* Buffer sets */
 
-/* A mark behind what the slot has on stream i up to here. */
-static bool mark(struct compute *c, struct cuda_slot *s, enum cuda_stream i)
+/* A mark behind what the buffer set has on stream i up to here. */
+static bool mark(struct compute *c, struct cuda_buffer_set *s, enum cuda_stream i)
 {
     return cuda_error_check(&s->fault, "event", cudaEventRecord(s->done[i], c->streams[i]));
 }
 
-/* Stream `then` goes on after what the slot has on stream `first`. */
-static void follow(struct compute *c, struct cuda_slot *s, enum cuda_stream first,
+/* Stream `then` goes on after what the buffer set has on stream `first`. */
+static void follow(struct compute *c, struct cuda_buffer_set *s, enum cuda_stream first,
                    enum cuda_stream then)
 {
     if (!s->queued[first])
@@ -182,10 +182,10 @@ static void follow(struct compute *c, struct cuda_slot *s, enum cuda_stream firs
                            cudaStreamWaitEvent(c->streams[then], s->done[first], 0));
 }
 
-static void copy_in(struct compute *c, uint32_t slot, void *device, const void *from,
+static void copy_in(struct compute *c, uint32_t set, void *device, const void *from,
                     size_t n_bytes, enum cudaMemcpyKind kind)
 {
-    struct cuda_slot *s = &c->slots[slot];
+    struct cuda_buffer_set *s = &c->sets[set];
 
     if (!n_bytes)
         return;
@@ -194,23 +194,23 @@ static void copy_in(struct compute *c, uint32_t slot, void *device, const void *
                            cudaMemcpyAsync(device, from, n_bytes, kind, c->streams[CUDA_IN]));
 }
 
-static void cuda_upload(struct compute *c, uint32_t slot, void *device, const void *host,
+static void cuda_upload(struct compute *c, uint32_t set, void *device, const void *host,
                         size_t n_bytes)
 {
-    copy_in(c, slot, device, host, n_bytes, cudaMemcpyHostToDevice);
+    copy_in(c, set, device, host, n_bytes, cudaMemcpyHostToDevice);
 }
 
 /* All that writes `from` is on this stream. */
-static void cuda_upload_from_device(struct compute *c, uint32_t slot, void *device,
+static void cuda_upload_from_device(struct compute *c, uint32_t set, void *device,
                                     const void *from, size_t n_bytes)
 {
-    copy_in(c, slot, device, from, n_bytes, cudaMemcpyDeviceToDevice);
+    copy_in(c, set, device, from, n_bytes, cudaMemcpyDeviceToDevice);
 }
 
 /* Pinned memory has one address for host and device (unified addressing). */
-static void cuda_upload_rows(struct compute *c, uint32_t slot, const struct row_upload *u)
+static void cuda_upload_rows(struct compute *c, uint32_t set, const struct row_upload *u)
 {
-    struct cuda_slot *s = &c->slots[slot];
+    struct cuda_buffer_set *s = &c->sets[set];
 
     s->queued[CUDA_IN] = true;
     (void)cuda_error_check(&s->fault, "rows to the device",
@@ -219,17 +219,17 @@ static void cuda_upload_rows(struct compute *c, uint32_t slot, const struct row_
 
 /* The mark behind the copies out that are not marked yet, before those of `next` go behind them: a mark that is made later
  * is behind these, too, and whoever waits for it waits for all steps under way. */
-static void mark_out(struct compute *c, struct cuda_slot *next)
+static void mark_out(struct compute *c, struct cuda_buffer_set *next)
 {
     if (c->out && c->out != next)
         (void)mark(c, c->out, CUDA_OUT);
     c->out = next;
 }
 
-static void cuda_download(struct compute *c, uint32_t slot, void *host, const void *device,
+static void cuda_download(struct compute *c, uint32_t set, void *host, const void *device,
                           size_t n_bytes)
 {
-    struct cuda_slot *s = &c->slots[slot];
+    struct cuda_buffer_set *s = &c->sets[set];
 
     if (!n_bytes)
         return;
@@ -252,11 +252,11 @@ static void begin_recording(struct compute *c, struct graph *g)
     c->targets[c->n_targets++] = (struct cuda_target){ c->record, &c->record_fault };
 }
 
-static bool cuda_begin(struct compute *c, uint32_t slot, uint64_t key)
+static bool cuda_begin(struct compute *c, uint32_t set, uint64_t key)
 {
     const cudaStream_t stream = c->streams[CUDA_COMPUTE];
-    struct cuda_slot *s = &c->slots[slot];
-    struct graph *g = key ? graphs_find(&c->graphs, slot, key) : NULL;
+    struct cuda_buffer_set *s = &c->sets[set];
+    struct graph *g = key ? graphs_find(&c->graphs, set, key) : NULL;
 
     assert(!c->n_targets);
     if (s->queued[CUDA_IN])
@@ -275,9 +275,9 @@ static bool cuda_begin(struct compute *c, uint32_t slot, uint64_t key)
     return false;
 }
 
-static void cuda_end(struct compute *c, uint32_t slot)
+static void cuda_end(struct compute *c, uint32_t set)
 {
-    struct cuda_slot *s = &c->slots[slot];
+    struct cuda_buffer_set *s = &c->sets[set];
 
     if (c->recording)
         graphs_end_capture(c->recording, c->record, cuda_error_is_set(&c->record_fault));
@@ -286,9 +286,9 @@ static void cuda_end(struct compute *c, uint32_t slot)
     s->queued[CUDA_COMPUTE] = mark(c, s, CUDA_COMPUTE);
 }
 
-static int cuda_wait(struct compute *c, uint32_t slot)
+static int cuda_wait(struct compute *c, uint32_t set)
 {
-    struct cuda_slot *s = &c->slots[slot];
+    struct cuda_buffer_set *s = &c->sets[set];
 
     if (c->out == s)
         mark_out(c, NULL);

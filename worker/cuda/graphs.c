@@ -14,14 +14,14 @@ void graphs_clear(struct graphs *g)
         clear(&g->at[i]);
 }
 
-struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key)
+struct graph *graphs_find(struct graphs *g, uint32_t set, uint64_t key)
 {
     struct graph *oldest = &g->at[0];
 
     for (uint32_t i = 0; i < GRAPHS_MAX; i++) {
         struct graph *graph = &g->at[i];
 
-        if (graph->key == key && graph->slot == slot) {
+        if (graph->key == key && graph->set == set) {
             graph->used = ++g->clock;
             return graph;
         }
@@ -29,7 +29,7 @@ struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key)
             oldest = graph;
     }
     clear(oldest);
-    *oldest = (struct graph){ .slot = slot, .key = key, .used = ++g->clock };
+    *oldest = (struct graph){ .set = set, .key = key, .used = ++g->clock };
     return oldest;
 }
 

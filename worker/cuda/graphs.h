@@ -1,5 +1,5 @@
 /*
- * CUDA graphs of a device: one for each slot and key, in three steps.
+ * CUDA graphs of a device: one for each buffer set and key, in three steps.
  *
  *     first time     the ops run, and allocate plans and scratch
  *     second time    they run, and are captured on a stream of their own
@@ -19,7 +19,7 @@
 #define GRAPHS_MAX 32u
 
 struct graph {
-    uint32_t slot;
+    uint32_t set;
     uint64_t key;         /* 0: free */
     uint64_t used;        /* when: graphs.clock */
     bool is_known;        /* has been run once */
@@ -32,8 +32,8 @@ struct graphs {
     struct graph at[GRAPHS_MAX];
 };
 
-/* Finds or adds the graph of slot and key; evicts the least recently used one. */
-struct graph *graphs_find(struct graphs *g, uint32_t slot, uint64_t key);
+/* Finds or adds the graph of buffer set and key; evicts the least recently used one. */
+struct graph *graphs_find(struct graphs *g, uint32_t set, uint64_t key);
 
 /* Makes the capture on `record` the graph. If `failed`, or if that fails, the graph is refused. */
 void graphs_end_capture(struct graph *g, cudaStream_t record, bool failed);

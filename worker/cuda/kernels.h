@@ -2,7 +2,7 @@
  * Every op of device.h that is no matrix product, and the wire's encoders, as launches of kernels.
  *
  * A launch takes the stream first, allocates nothing, waits for nothing, and says what the launch said; what a
- * kernel does wrong later is told by the runtime. All may be captured into a graph: grids depend on the shapes
+ * kernel does wrong later is reported by the runtime. All may be captured into a graph: grids depend on the shapes
  * alone, and what differs from step to step is read from device memory (device_encode.n, bag_uses.counts).
  *
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
@@ -98,7 +98,7 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 
-/* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find room
+/* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find space
  * beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 

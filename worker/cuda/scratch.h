@@ -9,7 +9,7 @@ struct scratch {
     size_t n_bytes;
 };
 
-/* Room for n_bytes. If it moves, nothing may be running that uses it, and no graph may know it. Fails as cudaMalloc()
+/* Space for n_bytes. If it moves, nothing may be running that uses it, and no graph may know it. Fails as cudaMalloc()
  * does; then it is as it was, or empty. */
 cudaError_t scratch_reserve(struct scratch *s, size_t n_bytes);
 void scratch_free(struct scratch *s);

@@ -59,7 +59,7 @@ int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
 
-/* Makes room for n_more keys; what dedup has added may be gone. -ENOMEM: the keys are as they were. */
+/* Makes space for n_more keys; what dedup has added may be gone. -ENOMEM: the keys are as they were. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
 
 /* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */

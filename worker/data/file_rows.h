@@ -36,7 +36,7 @@ void file_rows_close(struct file_rows *r);
 /* To the next row; false behind the last. */
 int file_rows_next(struct file_rows *r, bool *ret_there, struct err *err) MUST_CHECK;
 
-/* Adds the row to the batch, which has room for it; PS_EDATA, with `ret` filled, for a malformed
+/* Adds the row to the batch, which has space for it; PS_EDATA, with `ret` filled, for a malformed
  * one; -ENOMEM. Once for a row. */
 int file_rows_add(struct file_rows *r, struct batch *b, struct file_rows_refusal *ret)
     MUST_CHECK;
@@ -48,7 +48,7 @@ int file_rows_record(struct file_rows *r, const struct parsed_row **ret) MUST_CH
 int file_rows_add_record(const struct parsed_row *record, struct batch *b,
                          struct file_rows_refusal *ret) MUST_CHECK;
 
-/* No more rows are wanted: reads on to the end if a cache is being written, for whoever wants
+/* No more rows are wanted: reads on to the end if a cache is being written, for the next reader that wants
  * the others. */
 int file_rows_finish(struct file_rows *r, struct err *err) MUST_CHECK;
 

@@ -58,15 +58,15 @@ static bool is_number(const char *text, size_t len)
 
 static bool parse_any(const char *text, size_t len, double *ret)
 {
-    char room[DECIMAL_LEN_MAX + 1];
+    char buffer[DECIMAL_LEN_MAX + 1];
     double x;
 
     if (len > DECIMAL_LEN_MAX || !is_number(text, len))
         return false;
-    memcpy(room, text, len);
-    room[len] = '\0';
+    memcpy(buffer, text, len);
+    buffer[len] = '\0';
     /* The point is a point: our programs never leave the C locale. */
-    x = strtod(room, NULL);
+    x = strtod(buffer, NULL);
     if (!isfinite(x))
         return false;
     *ret = x;
@@ -224,24 +224,24 @@ uint32_t line_parser_split(const char *delimiter, char quote, char *line, size_t
 /* ---- refusing ---- */
 
 /* A token as a sentence may show it: cut short, nothing that moves a terminal's cursor. */
-static const char *shown(struct line_parser_span token, char room[SHOWN_MAX + 4])
+static const char *shown(struct line_parser_span token, char buffer[SHOWN_MAX + 4])
 {
     size_t n = token.len < SHOWN_MAX ? token.len : SHOWN_MAX;
 
     for (size_t i = 0; i < n; i++)
-        room[i] = token.at[i] >= ' ' && token.at[i] <= '~' ? token.at[i] : '?';
-    memcpy(room + n, token.len > n ? "..." : "", token.len > n ? 4 : 1);
-    return room;
+        buffer[i] = token.at[i] >= ' ' && token.at[i] <= '~' ? token.at[i] : '?';
+    memcpy(buffer + n, token.len > n ? "..." : "", token.len > n ? 4 : 1);
+    return buffer;
 }
 
 static int refuse(const struct line_parser_plan *plan, uint32_t column,
                   struct line_parser_span token, const char *what, struct err *why)
 {
     const char *name = plan->names ? plan->names[column] : NULL;
-    char room[SHOWN_MAX + 4];
+    char buffer[SHOWN_MAX + 4];
 
     return err_set(why, PS_EDATA, "column %u%s%s%s: '%s' %s", column, name ? " (" : "",
-                   name ? name : "", name ? ")" : "", shown(token, room), what);
+                   name ? name : "", name ? ")" : "", shown(token, buffer), what);
 }
 
 static int refuse_split(const struct line_parser_plan *plan, uint32_t n, struct err *why)
@@ -446,13 +446,13 @@ int line_parser_check_header(const struct line_parser_plan *plan, char *line, si
     struct line_parser_span spans[LINE_PARSER_COLUMNS_MAX + 1];
     uint32_t n =
         line_parser_split(plan->delimiter, plan->quote, line, len, spans, plan->n_columns + 1);
-    char room[SHOWN_MAX + 4];
+    char buffer[SHOWN_MAX + 4];
 
     if (n != plan->n_columns)
         return refuse_split(plan, n, why);
     for (uint32_t i = 0; i < n; i++)
         if (plan->names && plan->names[i] && !equals(spans[i], plan->names[i]))
             return err_set(why, PS_EDATA, "column %u is called '%s', '%s' expected", i,
-                           shown(spans[i], room), plan->names[i]);
+                           shown(spans[i], buffer), plan->names[i]);
     return 0;
 }

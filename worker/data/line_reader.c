@@ -53,13 +53,13 @@ uint64_t line_reader_bytes(const struct line_reader *r)
 
 static int read_more(struct line_reader *r, struct err *err)
 {
-    uint8_t *room = bytes_reserve(&r->text, READ_BYTES);
+    uint8_t *space = bytes_reserve(&r->text, READ_BYTES);
     size_t n = 0;
     int status;
 
-    if (!room)
+    if (!space)
         return err_set(err, -ENOMEM, "%s: no memory for a line", r->path);
-    status = input_stream_read(r->source, room, READ_BYTES, &n, err);
+    status = input_stream_read(r->source, space, READ_BYTES, &n, err);
     if (status)
         return status;
     bytes_commit(&r->text, n);

@@ -40,7 +40,7 @@ static uint32_t get_u32(const uint8_t *at)
     return x;
 }
 
-/* Room for a record, its last 8 bytes 0 and its head written. */
+/* Space for a record, its last 8 bytes 0 and its head written. */
 static uint8_t *begin(struct bytes *to, uint64_t n_bytes, enum parsed_row_kind kind,
                       uint64_t text_bytes)
 {

@@ -49,7 +49,7 @@ int parsed_row_put_refusal(struct bytes *to, enum parsed_row_kind kind, uint64_t
 bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_numeric,
                          uint32_t n_fields);
 
-/* Adds a ROW or BAGS to the batch, which has room for a sample. -ENOMEM leaves the batch with
+/* Adds a ROW or BAGS to the batch, which has space for a sample. -ENOMEM leaves the batch with
  * the samples it had. */
 int parsed_row_add(const struct parsed_row *r, struct batch *b) MUST_CHECK;
 

@@ -337,7 +337,7 @@ struct row_cache_file_writer {
     struct row_cache_file_key key;
     char path[ROW_CACHE_FILE_PATH_MAX + 64]; /* until it is whole */
     int fd;                                  /* -1: none */
-    struct bytes block;                      /* room for the head, then records */
+    struct bytes block;                      /* space for the head, then records */
     uint32_t n_rows;                         /* in the block */
     uint64_t first_row;                      /* of the block */
 };

@@ -108,27 +108,27 @@ static bool parse_range(const char *item, size_t len, uint64_t *ret_first, uint6
 }
 
 /* The names that are there, as many as fit a sentence. */
-static const char *list_names(const struct columns *c, char room[160])
+static const char *list_names(const struct columns *c, char buffer[160])
 {
     size_t at = 0;
 
-    room[0] = '\0';
+    buffer[0] = '\0';
     for (uint32_t i = 0; i < c->n; i++) {
         size_t len = strlen(c->names[i]);
 
         if (at + len + 2 > 160 - sizeof ", ...") {
-            memcpy(room + at, ", ...", sizeof ", ...");
+            memcpy(buffer + at, ", ...", sizeof ", ...");
             break;
         }
-        at += (size_t)sprintf(room + at, "%s%s", i ? ", " : "", c->names[i]);
+        at += (size_t)sprintf(buffer + at, "%s%s", i ? ", " : "", c->names[i]);
     }
-    return room;
+    return buffer;
 }
 
 static int find_name(const struct columns *c, const char *setting, const char *item, size_t len,
                      uint32_t *ret, struct err *err)
 {
-    char room[160];
+    char buffer[160];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < c->n; i++)
@@ -146,7 +146,7 @@ static int find_name(const struct columns *c, const char *setting, const char *i
             "= yes, or names with columns = ...",
             setting, (int)len, item);
     return err_set(err, PS_ESETTING, "%s: no column is called '%.*s'; there are %s", setting,
-                   (int)(len < 32 ? len : 32), item, list_names(c, room));
+                   (int)(len < 32 ? len : 32), item, list_names(c, buffer));
 }
 
 static const char *kind_text(enum columns_kind kind)
@@ -576,7 +576,7 @@ static int plan_numbers(struct schema *s, enum schema_numeric numeric_as, struct
     return 0;
 }
 
-/* The plan's twin, with every column behind the label's one place to the left. */
+/* The plan's reference, with every column behind the label's one place to the left. */
 static int plan_unlabelled(struct schema *s, struct err *err)
 {
     struct line_parser_plan *p = &s->unlabelled;

@@ -9,7 +9,7 @@
  *                    an inner separator makes it a bag
  *
  * Numerics and fields are numbered in the order of the columns in the file, whatever the order
- * of the lists. row.h has the formulas.
+ * of the lists. line_parser.h has the formulas.
  */
 #ifndef WORKER_DATA_SCHEMA_H
 #define WORKER_DATA_SCHEMA_H

@@ -20,8 +20,8 @@ struct shuffle {
     uint64_t seed, n_draws;
     uint32_t n, n_max, n_cut;
     size_t
-        room_bytes; /* of a line in the block: what the first one needed, to a multiple of 64 */
-    char *block;    /* owned; NULL: every line has memory of its own */
+        space_bytes; /* of a line in the block: what the first one needed, to a multiple of 64 */
+    char *block;     /* owned; NULL: every line has memory of its own */
     struct slot out;     /* handed out last; its memory takes the next line */
     struct slot slots[]; /* [n_max], n of them full */
 };
@@ -41,12 +41,12 @@ int shuffle_new(uint32_t n_max, uint64_t seed, struct shuffle **ret_shuffle)
 
 static size_t block_bytes(const struct shuffle *s)
 {
-    return ((size_t)s->n_max + 1) * s->room_bytes;
+    return ((size_t)s->n_max + 1) * s->space_bytes;
 }
 
 static bool is_owned(const struct shuffle *s, const struct slot *slot)
 {
-    return slot->line.bytes && (!s->block || slot->cap_bytes > s->room_bytes);
+    return slot->line.bytes && (!s->block || slot->cap_bytes > s->space_bytes);
 }
 
 void shuffle_free(struct shuffle *s)
@@ -74,25 +74,25 @@ static uint32_t draw(struct shuffle *s)
  * there is none to be had, lines have memory of their own. */
 static void make_block(struct shuffle *s, size_t len)
 {
-    s->room_bytes = (len + 63) / 64 * 64;
-    if (s->room_bytes <= BLOCK_LINE_MAX && s->room_bytes > 0)
+    s->space_bytes = (len + 63) / 64 * 64;
+    if (s->space_bytes <= BLOCK_LINE_MAX && s->space_bytes > 0)
         s->block = memory_map(block_bytes(s));
 }
 
-/* More room than there is. What was there is lost. */
+/* More space than there is. What was there is lost. */
 static int make_room(struct shuffle *s, struct slot *to, size_t len)
 {
     size_t cap = len + (to->cap_bytes ? len / 4 : 0) + 1;
     char *bytes;
 
-    if (s->room_bytes == 0)
+    if (s->space_bytes == 0)
         make_block(s, len);
-    if (s->block && !to->line.bytes && len <= s->room_bytes) {
-        to->line.bytes = s->block + s->n_cut++ * s->room_bytes;
-        to->cap_bytes = s->room_bytes;
+    if (s->block && !to->line.bytes && len <= s->space_bytes) {
+        to->line.bytes = s->block + s->n_cut++ * s->space_bytes;
+        to->cap_bytes = s->space_bytes;
         return 0;
     }
-    cap = cap > s->room_bytes ? cap : s->room_bytes + 1;
+    cap = cap > s->space_bytes ? cap : s->space_bytes + 1;
     bytes = memory_try_realloc(is_owned(s, to) ? to->line.bytes : NULL, cap);
     if (!bytes)
         return -ENOMEM;

@@ -28,7 +28,7 @@ struct synth {
     const struct synth_options *options;
     double weight_spread; /* of one column's part of the logit */
     double bias;
-    char *line; /* owned, room for the longest */
+    char *line; /* owned, space for the longest */
 };
 
 /* A stream of random numbers: number i of stream `base`. */

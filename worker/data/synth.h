@@ -24,7 +24,7 @@ struct synth_options {
     uint64_t cardinality;              /* distinct tokens of a categorical column, at least 1 */
     double zipf;                       /* exponent, 0 (uniform) to 10 */
     double positive_rate;              /* in (0, 1) */
-    /* May be NULL: told the probability of each row, so that the caller can say how well a
+    /* May be NULL: receives the probability of each row, so that the caller can say how well a
      * perfect model would do. */
     void (*on_row)(void *arg, double probability, int label);
     void *arg; /* borrowed, on_row's */

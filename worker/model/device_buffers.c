@@ -6,9 +6,10 @@
 
 #include "common/hash.h"
 
-_Static_assert(DLRM_SLOTS <= DEVICE_SLOTS, "a device has a slot for each step");
+_Static_assert(DLRM_BUFFER_SETS <= DEVICE_BUFFER_SETS,
+               "a device has a buffer set for each step");
 
-#define ROWS_MIN 64u /* room for rows, at least */
+#define ROWS_MIN 64u /* space for rows, at least */
 
 /* ---- sizes ---- */
 
@@ -17,12 +18,12 @@ static uint32_t n_bags_max(const struct device_buffers *p)
     return p->n_max * p->n_fields; /* dlrm_config_check() */
 }
 
-static uint32_t n_spans_max(const struct device_buffers_slot *s)
+static uint32_t n_spans_max(const struct device_buffers_set *s)
 {
     return bag_transpose_n_spans_max(s->rows_cap, s->keys_cap);
 }
 
-static size_t transpose_bytes(const struct device_buffers_slot *s, uint32_t n_keys)
+static size_t transpose_bytes(const struct device_buffers_set *s, uint32_t n_keys)
 {
     return sizeof(uint32_t) *
            (2 + ((size_t)s->rows_cap + 1) + ((size_t)n_spans_max(s) + 1) + n_keys);
@@ -35,7 +36,7 @@ static bool grows(enum device_buffers_array a)
 }
 
 /* 0: the model has none, or the device no use for it. */
-static size_t bytes_of(const struct device_buffers *p, const struct device_buffers_slot *s,
+static size_t bytes_of(const struct device_buffers *p, const struct device_buffers_set *s,
                        enum device_buffers_array a)
 {
     switch (a) {
@@ -82,7 +83,7 @@ static void host_free(const struct device_buffers *p, void *memory, size_t n_byt
         p->ops->host_free(p->c, memory, n_bytes);
 }
 
-static void free_array(const struct device_buffers *p, struct device_buffers_slot *s,
+static void free_array(const struct device_buffers *p, struct device_buffers_set *s,
                        enum device_buffers_array a)
 {
     if (s->arrays[a])
@@ -90,7 +91,7 @@ static void free_array(const struct device_buffers *p, struct device_buffers_slo
     s->arrays[a] = NULL;
 }
 
-static int alloc_array(const struct device_buffers *p, struct device_buffers_slot *s,
+static int alloc_array(const struct device_buffers *p, struct device_buffers_set *s,
                        enum device_buffers_array a)
 {
     const size_t n_bytes = bytes_of(p, s, a);
@@ -101,15 +102,14 @@ static int alloc_array(const struct device_buffers *p, struct device_buffers_slo
     return s->arrays[a] ? 0 : -ENOMEM;
 }
 
-static struct bag_transpose_arrays transpose_at(const struct device_buffers_slot *s,
-                                                void *block)
+static struct bag_transpose_arrays transpose_at(const struct device_buffers_set *s, void *block)
 {
     uint32_t *counts = block, *first = counts + 2, *spans = first + s->rows_cap + 1;
 
     return (struct bag_transpose_arrays){ counts, first, spans, spans + n_spans_max(s) + 1 };
 }
 
-static int alloc_transpose(const struct device_buffers *p, struct device_buffers_slot *s)
+static int alloc_transpose(const struct device_buffers *p, struct device_buffers_set *s)
 {
     struct bag_transpose_arrays there;
 
@@ -125,7 +125,7 @@ static int alloc_transpose(const struct device_buffers *p, struct device_buffers
     return 0;
 }
 
-static void free_buffers(const struct device_buffers *p, struct device_buffers_slot *s)
+static void free_buffers(const struct device_buffers *p, struct device_buffers_set *s)
 {
     host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
     s->host_transpose = NULL;
@@ -141,7 +141,7 @@ static uint32_t with_headroom(uint32_t n)
 }
 
 /* At least for some, so that every array has an address. */
-static int reserve(struct device_buffers *p, struct device_buffers_slot *s,
+static int reserve(struct device_buffers *p, struct device_buffers_set *s,
                    const struct batch *batch)
 {
     uint32_t keys_cap = s->keys_cap, rows_cap = s->rows_cap;
@@ -173,7 +173,7 @@ void device_buffers_use(struct device_buffers *p, float *values, float *grads)
     p->host_grads = grads ? grads : p->grads;
 }
 
-static int init_slot(struct device_buffers *p, struct device_buffers_slot *s)
+static int init_set(struct device_buffers *p, struct device_buffers_set *s)
 {
     static const struct batch empty = { 0 };
     int status = 0;
@@ -218,15 +218,15 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
     if (!p->probs)
         return -ENOMEM;
     device_buffers_use(p, NULL, NULL);
-    for (uint32_t i = 0; i < DLRM_SLOTS && !status; i++)
-        status = init_slot(p, &p->slots[i]);
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && !status; i++)
+        status = init_set(p, &p->sets[i]);
     return status;
 }
 
 void device_buffers_deinit(struct device_buffers *p)
 {
-    for (uint32_t i = 0; i < DLRM_SLOTS && p->ops; i++) {
-        struct device_buffers_slot *s = &p->slots[i];
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && p->ops; i++) {
+        struct device_buffers_set *s = &p->sets[i];
 
         host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
         host_free(p, s->host_drop_keys, bytes_of(p, s, BUFFER_DROP_KEYS));
@@ -243,103 +243,102 @@ void device_buffers_deinit(struct device_buffers *p)
 
 /* ---- a step ---- */
 
-/* 21 bits of n, 2 of the slot, 1 of the pass. */
-static uint64_t key_of(const struct device_buffers *p, uint32_t slot, uint32_t n,
+/* 21 bits of n, 2 of the buffer set, 1 of the pass. */
+static uint64_t key_of(const struct device_buffers *p, uint32_t set, uint32_t n,
                        enum device_buffers_pass pass)
 {
-    return p->slots[slot].generation << 24 | n << 3 | slot << 1 |
-           (pass == DEVICE_BUFFERS_TRAIN);
+    return p->sets[set].generation << 24 | n << 3 | set << 1 | (pass == DEVICE_BUFFERS_TRAIN);
 }
 
-static void put(const struct device_buffers *p, uint32_t slot, enum device_buffers_array a,
+static void put(const struct device_buffers *p, uint32_t set, enum device_buffers_array a,
                 const void *host, size_t n_bytes)
 {
     if (n_bytes)
-        p->ops->upload(p->c, slot, p->slots[slot].arrays[a], host, n_bytes);
+        p->ops->upload(p->c, set, p->sets[set].arrays[a], host, n_bytes);
 }
 
-static void put_transpose(struct device_buffers *p, uint32_t slot, const struct batch *b)
+static void put_transpose(struct device_buffers *p, uint32_t set, const struct batch *b)
 {
-    struct device_buffers_slot *s = &p->slots[slot];
+    struct device_buffers_set *s = &p->sets[set];
     const struct bag_transpose_input source = {
         b->n * p->n_fields, b->n_unique, b->starts, b->row_of, b->order, b->order_starts
     };
 
     bag_transpose_build(&source, &s->fill);
-    put(p, slot, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
+    put(p, set, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
 }
 
-static void put_batch(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass)
 {
     const struct batch *b = step->batch;
 
-    put(p, slot, BUFFER_NUMERIC, b->numeric, (size_t)b->n * p->n_numeric * sizeof(float));
+    put(p, set, BUFFER_NUMERIC, b->numeric, (size_t)b->n * p->n_numeric * sizeof(float));
     if (pass == DEVICE_BUFFERS_TRAIN)
-        put(p, slot, BUFFER_LABEL, b->label, b->n * sizeof(float));
-    put(p, slot, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
-    put(p, slot, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
+        put(p, set, BUFFER_LABEL, b->label, b->n * sizeof(float));
+    put(p, set, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
+    put(p, set, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
     if (pass == DEVICE_BUFFERS_TRAIN)
-        device_row_cache_put(&p->rows, slot, step, p->slots[slot].arrays[BUFFER_ROWS]);
+        device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
     else
-        put(p, slot, BUFFER_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
+        put(p, set, BUFFER_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
     if (p->wide)
-        put(p, slot, BUFFER_WIDE, step->wide, b->n_unique * sizeof(float));
+        put(p, set, BUFFER_WIDE, step->wide, b->n_unique * sizeof(float));
     if (pass == DEVICE_BUFFERS_TRAIN)
-        put(p, slot, BUFFER_DROP_KEYS, p->slots[slot].host_drop_keys,
+        put(p, set, BUFFER_DROP_KEYS, p->sets[set].host_drop_keys,
             p->n_drop_keys * sizeof(uint64_t));
     if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
-        put_transpose(p, slot, b);
+        put_transpose(p, set, b);
 }
 
 /* README.md, rule 8. */
-static void draw_drop_keys(const struct device_buffers *p, uint32_t slot, uint64_t number)
+static void draw_drop_keys(const struct device_buffers *p, uint32_t set, uint64_t number)
 {
     const uint64_t step = hash_mix2(p->seed, number);
 
     for (uint32_t i = 0; i < p->n_drop_keys; i++)
-        p->slots[slot].host_drop_keys[i] = hash_mix2(step, i);
+        p->sets[set].host_drop_keys[i] = hash_mix2(step, i);
 }
 
-/* A slot that has the values that are wanted, or has been asked to; NULL: they are the host's alone. */
-static const struct device_buffers_slot *slot_with_values(const struct device_buffers *p)
+/* A buffer set that has the values that are wanted, or has been asked to; NULL: they are the host's alone. */
+static const struct device_buffers_set *set_with_values(const struct device_buffers *p)
 {
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
-        if (p->slots[i].values_version == p->n_values)
-            return &p->slots[i];
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
+        if (p->sets[i].values_version == p->n_values)
+            return &p->sets[i];
     return NULL;
 }
 
-static void put_values(struct device_buffers *p, uint32_t slot)
+static void put_values(struct device_buffers *p, uint32_t set)
 {
-    const struct device_buffers_slot *has = slot_with_values(p);
-    struct device_buffers_slot *s = &p->slots[slot];
+    const struct device_buffers_set *has = set_with_values(p);
+    struct device_buffers_set *s = &p->sets[set];
 
     s->values_copied = has && s->values_version != p->n_values;
     s->n_failures = p->n_failures;
     if (!has)
-        put(p, slot, BUFFER_VALUES, p->host_values, p->dense_floats * sizeof(float));
+        put(p, set, BUFFER_VALUES, p->host_values, p->dense_floats * sizeof(float));
     else if (s->values_copied)
-        p->ops->upload_from_device(p->c, slot, s->arrays[BUFFER_VALUES],
+        p->ops->upload_from_device(p->c, set, s->arrays[BUFFER_VALUES],
                                    has->arrays[BUFFER_VALUES], p->dense_floats * sizeof(float));
     s->values_version = p->n_values;
 }
 
 /* A failure may be that of the copy which others have gone on from: nobody's values are trusted, and steps that were given
- * another slot's values and are still in flight have failed with it. */
-static int finish_values(struct device_buffers *p, const struct device_buffers_slot *s,
+ * another buffer set's values and are still in flight have failed with it. */
+static int finish_values(struct device_buffers *p, const struct device_buffers_set *s,
                          int status)
 {
     const bool source_failed = s->values_copied && s->n_failures != p->n_failures;
 
-    for (uint32_t i = 0; i < DLRM_SLOTS && status; i++)
-        p->slots[i].values_version = 0;
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && status; i++)
+        p->sets[i].values_version = 0;
     p->n_failures += status != 0;
     return !status && source_failed ? PS_EDEVICE : status;
 }
 
 /* The caller's own arrays. */
-static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t slot,
+static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t set,
                                 const struct dlrm_step *step)
 {
     const struct batch *b = step->batch;
@@ -352,20 +351,20 @@ static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t slot,
         .rows = step->rows,
         .wide = step->wide,
         .values = p->host_values,
-        .drop_keys = p->slots[slot].host_drop_keys,
+        .drop_keys = p->sets[set].host_drop_keys,
         .bags = { b->n, p->n_fields, p->dim, b->n_unique, b->starts, b->row_of, NULL },
         .row_grads = step->row_grads,
         .wide_grads = step->wide_grads,
         .grads = p->host_grads,
         .probs = p->probs,
-        .loss = p->slots[slot].loss,
+        .loss = p->sets[set].loss,
     };
 }
 
-static struct dlrm_io device_io(const struct device_buffers *p, uint32_t slot, uint32_t n,
+static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, uint32_t n,
                                 enum device_buffers_pass pass)
 {
-    const struct device_buffers_slot *s = &p->slots[slot];
+    const struct device_buffers_set *s = &p->sets[set];
     void *const *at = s->arrays;
 
     return (struct dlrm_io){
@@ -384,44 +383,44 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t slot, u
         .grads = at[BUFFER_GRADS],
         .probs = at[BUFFER_PROBS],
         .loss = at[BUFFER_LOSS],
-        .key = key_of(p, slot, n, pass),
+        .key = key_of(p, set, n, pass),
     };
 }
 
-int device_buffers_in(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass, struct dlrm_io *ret)
 {
-    struct device_buffers_slot *s = &p->slots[slot];
+    struct device_buffers_set *s = &p->sets[set];
     int status;
 
-    assert(slot < DLRM_SLOTS && !s->busy);
-    draw_drop_keys(p, slot, step->number);
+    assert(set < DLRM_BUFFER_SETS && !s->busy);
+    draw_drop_keys(p, set, step->number);
     if (p->ops->shares_memory) {
-        *ret = shared_io(p, slot, step);
+        *ret = shared_io(p, set, step);
     } else {
         status = reserve(p, s, step->batch);
         if (!status)
-            status = device_row_cache_reserve(&p->rows, slot, s->rows_cap);
+            status = device_row_cache_reserve(&p->rows, set, s->rows_cap);
         if (status)
             return status;
         if (!step->keeps_dense || !p->n_values)
             p->n_values++;
-        put_batch(p, slot, step, pass);
-        put_values(p, slot);
-        *ret = device_io(p, slot, step->batch->n, pass);
+        put_batch(p, set, step, pass);
+        put_values(p, set);
+        *ret = device_io(p, set, step->batch->n, pass);
     }
     s->busy = true;
     return 0;
 }
 
-static void fetch(const struct device_buffers *p, uint32_t slot, void *host,
+static void fetch(const struct device_buffers *p, uint32_t set, void *host,
                   enum device_buffers_array a, size_t n_bytes)
 {
     if (n_bytes)
-        p->ops->download(p->c, slot, host, p->slots[slot].arrays[a], n_bytes);
+        p->ops->download(p->c, set, host, p->sets[set].arrays[a], n_bytes);
 }
 
-void device_buffers_out(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                         enum device_buffers_pass pass)
 {
     const size_t n_rows = step->batch->n_unique;
@@ -429,25 +428,25 @@ void device_buffers_out(struct device_buffers *p, uint32_t slot, const struct dl
     if (p->ops->shares_memory)
         return;
     if (pass == DEVICE_BUFFERS_PREDICT) {
-        fetch(p, slot, p->probs, BUFFER_PROBS, step->batch->n * sizeof(float));
+        fetch(p, set, p->probs, BUFFER_PROBS, step->batch->n * sizeof(float));
         return;
     }
-    fetch(p, slot, p->slots[slot].loss, BUFFER_LOSS, sizeof(double));
+    fetch(p, set, p->sets[set].loss, BUFFER_LOSS, sizeof(double));
     if (step->encoded)
         return;
-    fetch(p, slot, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
+    fetch(p, set, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
     if (p->wide)
-        fetch(p, slot, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
-    fetch(p, slot, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));
+        fetch(p, set, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
+    fetch(p, set, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));
 }
 
-int device_buffers_wait(struct device_buffers *p, uint32_t slot, double *ret_loss)
+int device_buffers_wait(struct device_buffers *p, uint32_t set, double *ret_loss)
 {
-    struct device_buffers_slot *s = &p->slots[slot];
+    struct device_buffers_set *s = &p->sets[set];
     int status;
 
-    assert(slot < DLRM_SLOTS && s->busy);
-    status = device_row_cache_finish(&p->rows, slot, p->ops->wait(p->c, slot));
+    assert(set < DLRM_BUFFER_SETS && s->busy);
+    status = device_row_cache_finish(&p->rows, set, p->ops->wait(p->c, set));
     status = finish_values(p, s, status);
     s->busy = false;
     *ret_loss = status ? (double)NAN : *s->loss;

@@ -1,17 +1,17 @@
 /*
  * The host and device arrays of a step. On a device that shares the host's memory (device_ops.shares_memory) ops read and write
- * the caller's own arrays and nothing is copied. On another device each slot has its own memory for inputs and outputs, so that
+ * the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for inputs and outputs, so that
  * the copies of one step run beside the ops of another:
  *
  *     in, each step        numeric, label, starts, row_of, the bags' transpose, wide, dropout's keys; rows, except those
  *                          that the device has kept (device_row_cache.h)
- *     in, when changed     values of the dense array; unchanged ones come from the slot that has them
+ *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
- * Activations and their gradients are the model's, one set for all slots: the ops of steps do not overlap. The dense array has
+ * Activations and their gradients are the model's, one set for all buffer sets: the ops of steps do not overlap. The dense array has
  * the same layout in the device's memory as in the host's, gaps included, and is one copy.
  *
- * Arrays of keys and rows grow when a batch needs more, by half more than it needs. Then the slot's addresses change, and with
+ * Arrays of keys and rows grow when a batch needs more, by half more than it needs. Then the buffer set's addresses change, and with
  * them the key of each of its records (device_ops.begin).
  */
 #ifndef WORKER_MODEL_DEVICE_BUFFERS_H
@@ -22,7 +22,7 @@
 #include "worker/model/device_row_cache.h"
 #include "worker/model/dlrm_config.h"
 
-/* The arrays of a slot in the device's memory. */
+/* The arrays of a buffer set in the device's memory. */
 enum device_buffers_array {
     BUFFER_NUMERIC,
     BUFFER_LABEL,
@@ -55,7 +55,7 @@ struct dlrm_io {
     uint64_t key;                        /* of the record */
 };
 
-struct device_buffers_slot {
+struct device_buffers_set {
     void *arrays
         [BUFFER_N_ARRAYS]; /* owned, of the device; NULL where there is none, and everywhere on
                                      a device that shares its memory */
@@ -66,8 +66,8 @@ struct device_buffers_slot {
     uint64_t *host_drop_keys; /* owned, of the host; NULL without dropout */
     double *loss;             /* owned, of the host */
     uint64_t generation;      /* of the addresses */
-    uint64_t values_version;  /* of the dense array in this slot */
-    bool values_copied;       /* from another slot, in the step in flight */
+    uint64_t values_version;  /* of the dense array in this buffer set */
+    bool values_copied;       /* from another buffer set, in the step in flight */
     uint64_t n_failures;      /* device_buffers.n_failures then */
     bool busy;                /* a step is in flight */
 };
@@ -84,8 +84,8 @@ struct device_buffers {
     float *host_values, *host_grads; /* borrowed: the one in use */
     float *probs;                    /* owned, of the host */
     uint64_t n_generations, n_values;
-    uint64_t n_failures; /* each of them invalidates the values of all slots */
-    struct device_buffers_slot slots[DLRM_SLOTS];
+    uint64_t n_failures; /* each of them invalidates the values of all buffer sets */
+    struct device_buffers_set sets[DLRM_BUFFER_SETS];
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
@@ -103,15 +103,15 @@ void device_buffers_use(struct device_buffers *p, float *values, float *grads);
 enum device_buffers_pass { DEVICE_BUFFERS_TRAIN, DEVICE_BUFFERS_PREDICT };
 
 /* Copies in what the step needs, and says where the ops find it. -ENOMEM: nothing is in flight. */
-int device_buffers_in(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass, struct dlrm_io *ret) MUST_CHECK;
 
 /* After the last op: copies the outputs out, except the gradients of a step that has step->encoded. */
-void device_buffers_out(struct device_buffers *p, uint32_t slot, const struct dlrm_step *step,
+void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                         enum device_buffers_pass pass);
 
-/* Waits for the slot: its outputs are in the host's memory. *ret_loss: of a training step. The device's error: *ret_loss is
+/* Waits for the buffer set: its outputs are in the host's memory. *ret_loss: of a training step. The device's error: *ret_loss is
  * NaN. */
-int device_buffers_wait(struct device_buffers *p, uint32_t slot, double *ret_loss) MUST_CHECK;
+int device_buffers_wait(struct device_buffers *p, uint32_t set, double *ret_loss) MUST_CHECK;
 
 #endif

@@ -84,13 +84,13 @@ void device_push_encode_release_residuals(struct device_push_encode *f)
 
 void device_push_encode_deinit(struct device_push_encode *f)
 {
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
         free_buffers(f, &f->buffers[i]);
     device_push_encode_release_residuals(f);
     *f = (struct device_push_encode){ 0 };
 }
 
-/* Rows and keys are the data's: with room to spare. What a tensor has does not change. */
+/* Rows and keys are the data's: with space to spare. What a tensor has does not change. */
 static uint32_t with_headroom(uint32_t gradient, uint32_t n)
 {
     return gradient < DLRM_DENSE && n < UINT32_MAX / 2 ? n + n / 2 : n;
@@ -145,10 +145,10 @@ static int alloc_memory(const struct device_push_encode *f,
     return r->memory ? 0 : -ENOMEM;
 }
 
-int device_push_encode_reserve(struct device_push_encode *f, uint32_t slot,
+int device_push_encode_reserve(struct device_push_encode *f, uint32_t set,
                                const struct dlrm_encoded *encoded)
 {
-    struct device_push_encode_buffers *r = &f->buffers[slot];
+    struct device_push_encode_buffers *r = &f->buffers[set];
 
     if (!r->counts) {
         r->counts = f->ops->host_alloc(f->c, f->n * sizeof *r->counts);
@@ -233,7 +233,7 @@ int device_push_encode_get_residual(struct device_push_encode *f, uint32_t gradi
 
 /* ---- a step ---- */
 
-/* Of a gradient's rows: where they are in the slot's memory. `words` is behind those of the gradients before. */
+/* Of a gradient's rows: where they are in the buffer set's memory. `words` is behind those of the gradients before. */
 struct cursor {
     uint32_t *words;
     uint8_t *bytes[DLRM_DENSE + 1];
@@ -271,18 +271,18 @@ static bool is_plain(uint32_t gradient, const uint32_t *places, uint32_t n)
     return gradient >= DLRM_DENSE && i == n;
 }
 
-/* The device's copy of n places in room for cap; NULL: the op needs none. */
-static const uint32_t *put_places(const struct device_push_encode *f, uint32_t slot,
+/* The device's copy of n places in space for cap; NULL: the op needs none. */
+static const uint32_t *put_places(const struct device_push_encode *f, uint32_t set,
                                   uint32_t gradient, const uint32_t *places, uint32_t n,
                                   struct cursor *at)
 {
     uint32_t *device = at->words;
 
-    at->words += f->buffers[slot].rows_cap[gradient];
+    at->words += f->buffers[set].rows_cap[gradient];
     if (!places || is_plain(gradient, places, n))
         return NULL;
     if (n)
-        f->ops->upload(f->c, slot, device, places, n * sizeof *places);
+        f->ops->upload(f->c, set, device, places, n * sizeof *places);
     return device;
 }
 
@@ -294,13 +294,13 @@ static const float *gradients(const struct device_push_encode *f, uint32_t gradi
                                    : io->grads + f->at[gradient].at;
 }
 
-static struct device_encode encode_of(struct device_push_encode *f, uint32_t slot,
+static struct device_encode encode_of(struct device_push_encode *f, uint32_t set,
                                       uint32_t gradient, const struct dlrm_encoded *t,
                                       const struct dlrm_io *io, struct cursor *at)
 {
-    const struct device_push_encode_buffers *r = &f->buffers[slot];
-    const uint32_t *from = put_places(f, slot, gradient, t->from, t->n, at);
-    const uint32_t *residual_at = put_places(f, slot, gradient, t->residual_at, t->n, at);
+    const struct device_push_encode_buffers *r = &f->buffers[set];
+    const uint32_t *from = put_places(f, set, gradient, t->from, t->n, at);
+    const uint32_t *residual_at = put_places(f, set, gradient, t->residual_at, t->n, at);
 
     assert(!t->n || !t->residual_at || f->at[gradient].residual);
     return (struct device_encode){
@@ -341,10 +341,10 @@ static uint64_t key_of(struct device_push_encode *f, struct device_push_encode_b
 }
 
 /* Says where the gradient's bytes will be, and how they get there. */
-static void add_gradient(struct device_push_encode *f, uint32_t slot, uint32_t gradient,
+static void add_gradient(struct device_push_encode *f, uint32_t set, uint32_t gradient,
                          const struct dlrm_encoded *t, struct dlrm_io *io, struct cursor *at)
 {
-    struct device_push_encode_buffers *r = &f->buffers[slot];
+    struct device_push_encode_buffers *r = &f->buffers[set];
     struct device_encode *e = &r->encodes[io->n_encodes];
 
     assert(f->at[gradient].width || !t->n);
@@ -357,28 +357,28 @@ static void add_gradient(struct device_push_encode *f, uint32_t slot, uint32_t g
         at->words += 2 * (size_t)r->rows_cap[gradient];
         return;
     }
-    *e = encode_of(f, slot, gradient, t, io, at);
+    *e = encode_of(f, set, gradient, t, io, at);
     r->bytes[gradient] = e->bytes;
     io->n_encodes++;
 }
 
-void device_push_encode_in(struct device_push_encode *f, uint32_t slot,
+void device_push_encode_in(struct device_push_encode *f, uint32_t set,
                            const struct dlrm_encoded *encoded, struct dlrm_io *io)
 {
-    struct device_push_encode_buffers *r = &f->buffers[slot];
+    struct device_push_encode_buffers *r = &f->buffers[set];
     struct cursor at = start(f, r);
 
     for (uint32_t i = 0; i < f->n; i++)
-        add_gradient(f, slot, i, &encoded[i], io, &at);
-    f->ops->upload(f->c, slot, r->memory, r->counts, f->n * sizeof *r->counts);
+        add_gradient(f, set, i, &encoded[i], io, &at);
+    f->ops->upload(f->c, set, r->memory, r->counts, f->n * sizeof *r->counts);
     io->encodes = r->encodes;
     io->key = key_of(f, r, io);
 }
 
-void device_push_encode_out(struct device_push_encode *f, uint32_t slot,
+void device_push_encode_out(struct device_push_encode *f, uint32_t set,
                             const struct dlrm_encoded *encoded)
 {
-    const uint8_t *const *bytes = f->buffers[slot].bytes, *device = NULL;
+    const uint8_t *const *bytes = f->buffers[set].bytes, *device = NULL;
     uint8_t *host = NULL;
     size_t n = 0;
 
@@ -389,12 +389,12 @@ void device_push_encode_out(struct device_push_encode *f, uint32_t slot,
             n += more;
         } else if (more) {
             if (n)
-                f->ops->download(f->c, slot, host, device, n);
+                f->ops->download(f->c, set, host, device, n);
             host = encoded[i].bytes;
             device = bytes[i];
             n = more;
         }
     }
     if (n)
-        f->ops->download(f->c, slot, host, device, n);
+        f->ops->download(f->c, set, host, device, n);
 }

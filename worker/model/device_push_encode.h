@@ -1,8 +1,8 @@
 /*
- * A step's gradients encoded on the device (dlrm_types.h, "encoded gradients"): the residuals, for the model's life; in each slot
+ * A step's gradients encoded on the device (dlrm_types.h, "encoded gradients"): the residuals, for the model's life; in each buffer set
  * memory for inputs and outputs; the encode ops.
  *
- * A slot's memory is one block of the device's,
+ * A buffer set's memory is one block of the device's,
  *
  *     counts [gradients], from and residual_at of each, bytes of the rows, of the wide weights, of all tensors
  *
@@ -20,7 +20,7 @@
 #include "worker/model/device_buffers.h"
 #include "worker/model/dlrm_types.h"
 
-#define DEVICE_PUSH_ENCODE_KEYS 8u /* that a slot remembers */
+#define DEVICE_PUSH_ENCODE_KEYS 8u /* that a buffer set remembers */
 
 struct device_push_encode_residual {
     uint32_t width;           /* 0: the model has none */
@@ -54,7 +54,7 @@ struct device_push_encode {
     struct compute *c;
     uint32_t n;
     struct device_push_encode_residual at[DLRM_GRADIENTS_MAX];
-    struct device_push_encode_buffers buffers[DLRM_SLOTS];
+    struct device_push_encode_buffers buffers[DLRM_BUFFER_SETS];
     uint64_t n_keys;
 };
 
@@ -76,16 +76,16 @@ int device_push_encode_put_residual(struct device_push_encode *f, uint32_t gradi
 int device_push_encode_get_residual(struct device_push_encode *f, uint32_t gradient,
                                     const uint32_t *at, uint32_t n, float *rows) MUST_CHECK;
 
-/* Reserves the memory of a step; the slot has none in flight. -ENOMEM. */
-int device_push_encode_reserve(struct device_push_encode *f, uint32_t slot,
+/* Reserves the memory of a step; the buffer set has none in flight. -ENOMEM. */
+int device_push_encode_reserve(struct device_push_encode *f, uint32_t set,
                                const struct dlrm_encoded *encoded) MUST_CHECK;
 
 /* After device_buffers_in() and the reserve: copies in, and sets ops and key of io. */
-void device_push_encode_in(struct device_push_encode *f, uint32_t slot,
+void device_push_encode_in(struct device_push_encode *f, uint32_t set,
                            const struct dlrm_encoded *encoded, struct dlrm_io *io);
 
 /* After the last op: copies the bytes out. */
-void device_push_encode_out(struct device_push_encode *f, uint32_t slot,
+void device_push_encode_out(struct device_push_encode *f, uint32_t set,
                             const struct dlrm_encoded *encoded);
 
 #endif

@@ -41,7 +41,7 @@ static void drop_kept(struct device_row_cache *r)
 
 void device_row_cache_deinit(struct device_row_cache *r)
 {
-    for (uint32_t i = 0; i < DLRM_SLOTS && r->ops; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && r->ops; i++)
         drop_plan(r, &r->plans[i]);
     drop_kept(r);
 }
@@ -63,9 +63,9 @@ int device_row_cache_keep(struct device_row_cache *r, size_t n_bytes)
     return -ENOMEM;
 }
 
-int device_row_cache_reserve(struct device_row_cache *r, uint32_t slot, uint32_t n)
+int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t n)
 {
-    struct device_row_cache_plan *p = &r->plans[slot];
+    struct device_row_cache_plan *p = &r->plans[set];
 
     if (!r->n_places || n <= p->cap)
         return 0;
@@ -105,24 +105,24 @@ static uint32_t plan(struct device_row_cache *r, const struct dlrm_step *step, u
     return n_there;
 }
 
-static void put_kept(struct device_row_cache *r, uint32_t slot, const struct dlrm_step *step,
+static void put_kept(struct device_row_cache *r, uint32_t set, const struct dlrm_step *step,
                      float *device)
 {
     const uint32_t n = step->batch->n_unique;
-    struct device_row_cache_plan *p = &r->plans[slot];
+    struct device_row_cache_plan *p = &r->plans[set];
     const struct row_upload upload = { n, r->dim, step->rows, p->device, device, r->kept };
     const uint32_t n_there = plan(r, step, p->host);
 
     assert(n <= p->cap);
-    r->ops->upload(r->c, slot, p->device, p->host, n * sizeof *p->host);
-    r->ops->upload_rows(r->c, slot, &upload);
+    r->ops->upload(r->c, set, p->device, p->host, n * sizeof *p->host);
+    r->ops->upload_rows(r->c, set, &upload);
     p->in_flight = true;
     p->n_failures = r->n_failures;
     r->n_kept += n_there;
     r->n_copied += n - n_there;
 }
 
-void device_row_cache_put(struct device_row_cache *r, uint32_t slot,
+void device_row_cache_put(struct device_row_cache *r, uint32_t set,
                           const struct dlrm_step *step, float *device)
 {
     const uint32_t n = step->batch->n_unique;
@@ -130,16 +130,16 @@ void device_row_cache_put(struct device_row_cache *r, uint32_t slot,
     if (!n)
         return;
     if (r->n_places && step->versions) {
-        put_kept(r, slot, step, device);
+        put_kept(r, set, step, device);
         return;
     }
-    r->ops->upload(r->c, slot, device, step->rows, (size_t)n * r->dim * sizeof *device);
+    r->ops->upload(r->c, set, device, step->rows, (size_t)n * r->dim * sizeof *device);
     r->n_copied += n;
 }
 
-int device_row_cache_finish(struct device_row_cache *r, uint32_t slot, int status)
+int device_row_cache_finish(struct device_row_cache *r, uint32_t set, int status)
 {
-    struct device_row_cache_plan *p = &r->plans[slot];
+    struct device_row_cache_plan *p = &r->plans[set];
     const bool source_failed = p->in_flight && p->n_failures != r->n_failures;
 
     p->in_flight = false;

@@ -16,7 +16,7 @@
 #include "worker/compute/device.h"
 #include "worker/model/dlrm_types.h"
 
-/* row_upload.how of a slot's step. */
+/* row_upload.how of a buffer set's step. */
 struct device_row_cache_plan {
     uint32_t *host;   /* owned, of the host */
     uint32_t *device; /* owned, of the device */
@@ -31,7 +31,7 @@ struct device_row_cache {
     uint32_t dim, n_places; /* 0: no row is kept */
     float *kept;            /* owned, of the device */
     uint64_t *versions;     /* owned */
-    struct device_row_cache_plan plans[DLRM_SLOTS];
+    struct device_row_cache_plan plans[DLRM_BUFFER_SETS];
     uint64_t n_failures;       /* how often the cache was emptied */
     uint64_t n_copied, n_kept; /* rows */
 };
@@ -45,15 +45,15 @@ void device_row_cache_deinit(struct device_row_cache *r);
 /* dlrm_keep_rows() */
 int device_row_cache_keep(struct device_row_cache *r, size_t n_bytes) MUST_CHECK;
 
-/* For a step of n rows in a slot at rest. -ENOMEM. */
-int device_row_cache_reserve(struct device_row_cache *r, uint32_t slot, uint32_t n) MUST_CHECK;
+/* For a step of n rows in a buffer set at rest. -ENOMEM. */
+int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t n) MUST_CHECK;
 
-/* The step's rows on their way to `device`, [n_unique][dim]; room has been reserved. */
-void device_row_cache_put(struct device_row_cache *r, uint32_t slot,
+/* The step's rows on their way to `device`, [n_unique][dim]; space has been reserved. */
+void device_row_cache_put(struct device_row_cache *r, uint32_t set,
                           const struct dlrm_step *step, float *device);
 
-/* Ends the slot's step with the status of its wait. A failure empties the cache and fails every step in flight, whose rows
+/* Ends the buffer set's step with the status of its wait. A failure empties the cache and fails every step in flight, whose rows
  * may never have arrived. Steps end in the order of device_row_cache_put(). Returns the step's status. */
-int device_row_cache_finish(struct device_row_cache *r, uint32_t slot, int status) MUST_CHECK;
+int device_row_cache_finish(struct device_row_cache *r, uint32_t set, int status) MUST_CHECK;
 
 #endif

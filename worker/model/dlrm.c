@@ -255,8 +255,8 @@ uint32_t dlrm_n_gradients(const struct dlrm *m)
 
 static bool is_at_rest(const struct dlrm *m)
 {
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
-        if (m->buffers.slots[i].busy)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
+        if (m->buffers.sets[i].busy)
             return false;
     return true;
 }
@@ -394,7 +394,7 @@ static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_p
 }
 
 /* Everything of a step but the wait for it. */
-static int begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step,
+static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
                  enum device_buffers_pass pass)
 {
     const struct dlrm_encoded *encoded = pass == DEVICE_BUFFERS_TRAIN ? step->encoded : NULL;
@@ -404,38 +404,38 @@ static int begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step,
     assert(step->batch->n <= m->config.batch_max && !step->wide == !m->config.wide);
     assert(step->batch->n_numeric == m->config.n_numeric &&
            step->batch->n_fields == m->config.n_fields);
-    status = encoded ? device_push_encode_reserve(&m->encoder, slot, encoded) : 0;
+    status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
-        status = device_buffers_in(&m->buffers, slot, step, pass, &io);
+        status = device_buffers_in(&m->buffers, set, step, pass, &io);
     if (status)
         return status;
     if (encoded)
-        device_push_encode_in(&m->encoder, slot, encoded, &io);
+        device_push_encode_in(&m->encoder, set, encoded, &io);
     m->n = io.n;
     aim(m, &io);
-    if (!m->ops->begin(m->c, slot, io.key))
+    if (!m->ops->begin(m->c, set, io.key))
         make(m, &io, pass);
-    m->ops->end(m->c, slot);
-    device_buffers_out(&m->buffers, slot, step, pass);
+    m->ops->end(m->c, set);
+    device_buffers_out(&m->buffers, set, step, pass);
     if (encoded)
-        device_push_encode_out(&m->encoder, slot, encoded);
+        device_push_encode_out(&m->encoder, set, encoded);
     return 0;
 }
 
-uint32_t dlrm_n_slots(const struct dlrm *m)
+uint32_t dlrm_n_buffer_sets(const struct dlrm *m)
 {
-    return m->ops->shares_memory ? 1 : DLRM_SLOTS;
+    return m->ops->shares_memory ? 1 : DLRM_BUFFER_SETS;
 }
 
-int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step)
+int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step)
 {
     assert(step->encoded ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
-    return begin(m, slot, step, DEVICE_BUFFERS_TRAIN);
+    return begin(m, set, step, DEVICE_BUFFERS_TRAIN);
 }
 
-int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss)
+int dlrm_step_end(struct dlrm *m, uint32_t set, double *ret_loss)
 {
-    return device_buffers_wait(&m->buffers, slot, ret_loss);
+    return device_buffers_wait(&m->buffers, set, ret_loss);
 }
 
 int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss)

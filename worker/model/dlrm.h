@@ -104,15 +104,15 @@ int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uin
  * step->wide_grads. *ret_loss: the mean loss over the batch (without L2), in double, sums in blocks
  * (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
  *
- * In two halves, up to dlrm_n_slots() steps may be in flight, each in a slot of its own, so that the
+ * In two halves, up to dlrm_n_buffer_sets() steps may be in flight, each in a buffer set of its own, so that the
  * copies of one run beside the ops of another: their ops run in the order of the begins, and the
  * dense arrays are those in use at the begin. After a begin that failed no end is due; after any
  * other the arrays of the step stay as they are until its end.
  */
 int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss) MUST_CHECK;
-uint32_t dlrm_n_slots(const struct dlrm *m);
-int dlrm_step_begin(struct dlrm *m, uint32_t slot, const struct dlrm_step *step) MUST_CHECK;
-int dlrm_step_end(struct dlrm *m, uint32_t slot, double *ret_loss) MUST_CHECK;
+uint32_t dlrm_n_buffer_sets(const struct dlrm *m);
+int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step) MUST_CHECK;
+int dlrm_step_end(struct dlrm *m, uint32_t set, double *ret_loss) MUST_CHECK;
 
 /* Probabilities of the batch's samples, as evaluation has them: running statistics, no dropout. No step
  * is in flight. They stay until the next prediction. */

@@ -29,7 +29,7 @@ struct dlrm_tensor {
      * batch), to be applied with SGD at rate 1. */
     bool statistic;
 
-    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is room for the rest of
+    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is space for the rest of
      * its last block of TABLE_SPEC_DENSE_BLOCK. */
     size_t at;
 
@@ -84,7 +84,7 @@ struct dlrm_encoded {
 /* ---- a step ---- */
 
 /* Steps that may be in flight at a time, at most: one is copied in, one computes, one is copied out. */
-#define DLRM_SLOTS 3u
+#define DLRM_BUFFER_SETS 3u
 
 /* All borrowed until the step has ended. */
 struct dlrm_step {

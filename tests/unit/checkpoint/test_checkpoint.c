@@ -156,7 +156,7 @@ static void count_progress(void *arg)
     ++*(int *)arg;
 }
 
-static void progress_is_told_between_slices_of_saving_and_chunks_of_loading(void **state)
+static void progress_is_reported_between_slices_of_saving_and_chunks_of_loading(void **state)
 {
     struct crash_files c;
     struct shard *shard = fixture_shard(0, 1), *loaded = fixture_shard(0, 1);
@@ -443,7 +443,7 @@ int main(void)
         cmocka_unit_test(two_nodes_checkpoints_load_onto_one_shard_one_after_another),
         cmocka_unit_test(a_table_without_rows_and_a_shard_without_tables_are_saved_too),
         cmocka_unit_test(rows_of_every_width_fit),
-        cmocka_unit_test(progress_is_told_between_slices_of_saving_and_chunks_of_loading),
+        cmocka_unit_test(progress_is_reported_between_slices_of_saving_and_chunks_of_loading),
         cmocka_unit_test(no_sync_has_much_to_do_and_life_is_shown_between_them),
         cmocka_unit_test(the_newest_n_are_kept_and_unfinished_ones_before_them_go),
         cmocka_unit_test(a_number_is_never_given_twice_and_strange_names_are_left_alone),

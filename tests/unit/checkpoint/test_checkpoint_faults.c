@@ -4,7 +4,7 @@
 #include "common/crc32c.h"
 #include "common/memory.h"
 #include "server/core/replay.h"
-#include "tests/support/told.h"
+#include "tests/support/reports.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 #define FIRST_DIR DATA_DIR "/checkpoints/00000000000000000001"
@@ -137,16 +137,17 @@ static int load(struct crash_files *c, bool whole)
 static void assert_refused(struct crash_files *c, const char *name, bool whole)
 {
     struct checkpoint found;
-    struct told told = { 0 };
+    struct reports reports = { 0 };
     struct err err = { 0 };
 
     assert_int_equal(verify(c, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, name));
     assert_int_equal(load(c, whole), PS_ECORRUPT);
-    assert_int_equal(checkpoint_find_whole(&c->ops, DATA_DIR, &found, told_hear, &told, &err),
-                     PS_ECORRUPT);
-    assert_int_equal(told.n, 1);
-    assert_non_null(strstr(told.last, name));
+    assert_int_equal(
+        checkpoint_find_whole(&c->ops, DATA_DIR, &found, reports_add, &reports, &err),
+        PS_ECORRUPT);
+    assert_int_equal(reports.n, 1);
+    assert_non_null(strstr(reports.last, name));
     assert_int_equal(crash_files_n_open(c), 0);
 }
 
@@ -208,7 +209,7 @@ static void a_damaged_or_missing_file_makes_the_one_before_the_newest(void **sta
     struct shard *old = fixture_shard(0, 1), *next = fixture_shard(0, 1);
     const char *path = DATA_DIR "/checkpoints/00000000000000000002/shard-000.psc";
     struct checkpoint found;
-    struct told told = { 0 };
+    struct reports reports = { 0 };
     struct crash_files c;
     struct err err;
 
@@ -219,18 +220,18 @@ static void a_damaged_or_missing_file_makes_the_one_before_the_newest(void **sta
     assert_int_equal(fixture_save(&c.ops, &old, 1, 2, NULL), 0);
     assert_int_equal(fixture_save(&c.ops, &next, 1, 2, NULL), 0);
     crash_files_at(&c, path)->bytes[100] ^= 4;
-    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, told_hear, &told, &err),
-                     0);
+    assert_int_equal(
+        checkpoint_find_whole(&c.ops, DATA_DIR, &found, reports_add, &reports, &err), 0);
     assert_string_equal(found.dir, FIRST_DIR);
     checkpoint_close(&found);
-    assert_int_equal(told.n, 1);
-    assert_non_null(strstr(told.last, "00000000000000000002/shard-000.psc"));
+    assert_int_equal(reports.n, 1);
+    assert_non_null(strstr(reports.last, "00000000000000000002/shard-000.psc"));
     assert_int_equal(c.ops.unlink(&c, path), 0);
-    assert_int_equal(checkpoint_find_whole(&c.ops, DATA_DIR, &found, told_hear, &told, &err),
-                     0);
+    assert_int_equal(
+        checkpoint_find_whole(&c.ops, DATA_DIR, &found, reports_add, &reports, &err), 0);
     assert_string_equal(found.dir, FIRST_DIR);
     checkpoint_close(&found);
-    assert_int_equal(told.n, 2);
+    assert_int_equal(reports.n, 2);
     shard_free(old);
     shard_free(next);
     crash_files_deinit(&c);

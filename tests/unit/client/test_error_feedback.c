@@ -34,10 +34,10 @@ static void a_new_row_is_zeros_and_a_known_one_is_kept(void **state)
     error_feedback_deinit(&r);
 }
 
-/* The twin: an array with one place for each key. */
+/* The reference: an array with one place for each key. */
 static void random_use_equals_a_plain_array(void **state)
 {
-    float twin[N_KEYS][DIM] = { 0 };
+    float reference[N_KEYS][DIM] = { 0 };
     uint64_t seed = 20261120, dice, key;
     uint32_t step, i;
     struct error_feedback r;
@@ -51,12 +51,12 @@ static void random_use_equals_a_plain_array(void **state)
         key = i * UINT64_C(0x100000000);
         if (dice >> 61 == 0) {
             error_feedback_remove(&r, key);
-            memset(twin[i], 0, sizeof twin[i]);
+            memset(reference[i], 0, sizeof reference[i]);
         } else {
             assert_int_equal(error_feedback_reserve(&r, 1), 0);
-            assert_memory_equal(error_feedback_row(&r, key), twin[i], sizeof twin[i]);
+            assert_memory_equal(error_feedback_row(&r, key), reference[i], sizeof reference[i]);
             error_feedback_row(&r, key)[dice % DIM] += 1.0f;
-            twin[i][dice % DIM] += 1.0f;
+            reference[i][dice % DIM] += 1.0f;
         }
     }
     error_feedback_deinit(&r);

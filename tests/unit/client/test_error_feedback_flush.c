@@ -48,7 +48,7 @@ static void tear_down(struct rig *rig)
     free(rig);
 }
 
-/* Key i of the twin's arrays. */
+/* Key i of the reference's arrays. */
 static uint64_t key_of(uint32_t i)
 {
     return UINT64_C(1000003) * i;
@@ -143,7 +143,7 @@ static void check_run(uint64_t seed, uint64_t max_bytes, const enum codec_id *co
     tear_down(rig);
 }
 
-static void what_is_sent_and_what_is_owed_are_the_gradients_under_any_bound(void **state)
+static void sent_values_plus_residuals_are_the_gradients_under_any_bound(void **state)
 {
     static const enum codec_id topk[] = { CODEC_TOPK }, onebit[] = { CODEC_ONEBIT },
                                mixed[] = { CODEC_TOPK, CODEC_FP32, CODEC_TOPK };
@@ -161,7 +161,7 @@ static void what_is_sent_and_what_is_owed_are_the_gradients_under_any_bound(void
 }
 
 /* Which rows go is the batches' doing, not the shards': one encoder for each number of them. */
-static void what_is_owed_does_not_depend_on_the_number_of_shards(void **state)
+static void residuals_do_not_depend_on_the_number_of_shards(void **state)
 {
     struct table_spec spec = { .name = "emb", .kind = TABLE_SPEC_SPARSE, .dim = DIM };
     struct push_encoder *e[2] = { push_encoder_new(1), push_encoder_new(N_SHARDS) };
@@ -195,7 +195,7 @@ static void what_is_owed_does_not_depend_on_the_number_of_shards(void **state)
     request_set_deinit(&set);
 }
 
-static void the_rows_owed_for_longest_go_first_and_make_room_for_many_pushes(void **state)
+static void the_oldest_residuals_go_first_and_make_space_for_many_pushes(void **state)
 {
     struct rig *rig = set_up(9000);
     const struct error_feedback *r = push_encoder_residual(rig->e, 0);
@@ -298,9 +298,9 @@ static void a_failed_push_in_full_changes_no_residual(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_sent_and_what_is_owed_are_the_gradients_under_any_bound),
-        cmocka_unit_test(what_is_owed_does_not_depend_on_the_number_of_shards),
-        cmocka_unit_test(the_rows_owed_for_longest_go_first_and_make_room_for_many_pushes),
+        cmocka_unit_test(sent_values_plus_residuals_are_the_gradients_under_any_bound),
+        cmocka_unit_test(residuals_do_not_depend_on_the_number_of_shards),
+        cmocka_unit_test(the_oldest_residuals_go_first_and_make_space_for_many_pushes),
         cmocka_unit_test(a_bound_below_one_batch_sends_all_in_full),
         cmocka_unit_test(blocks_of_dense_tables_keep_theirs_whatever_the_bound),
 #ifdef PS_FAULTS

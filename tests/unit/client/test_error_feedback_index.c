@@ -218,7 +218,7 @@ static void check_push(struct rig *rig, const struct batch *b)
 }
 
 /* The same rows are owed the same, in the same order, and the encoder that was fed owes nothing. */
-static void check_owed(struct rig *rig)
+static void check_residuals(struct rig *rig)
 {
     const struct error_feedback *x = push_encoder_residual(rig->plain, 0),
                                 *y = &rig->there.index;
@@ -251,7 +251,7 @@ static void number_anew(struct elsewhere *e)
     e->rows = rows;
 }
 
-static uint64_t n_settled(struct rig *rig)
+static uint64_t n_flushed(struct rig *rig)
 {
     struct push_encoder_residuals residuals;
 
@@ -278,9 +278,9 @@ static uint64_t run(uint64_t seed, uint32_t dim, enum table_spec_kind kind, uint
             number_anew(&rig.there);
         make_batch(&b, dim, hash_mix2(seed ^ 5, i), codec);
         check_push(&rig, &b);
-        check_owed(&rig);
+        check_residuals(&rig);
     }
-    settled = n_settled(&rig);
+    settled = n_flushed(&rig);
     tear_down(&rig);
     free(b.grads);
     return settled;
@@ -303,7 +303,7 @@ static void pushes_are_those_of_the_plain_encoder(void **state)
 }
 
 /* Not even where it would have to make room. */
-static void an_encoded_section_leaves_what_the_table_owes_alone(void **state)
+static void an_encoded_section_leaves_the_tables_residuals_alone(void **state)
 {
     static const float grads[4 * 8] = { 1, -2, 3 };
     static const uint64_t keys[] = { 1, 2, 3, 4 };
@@ -358,7 +358,7 @@ static void check_failures(uint64_t seed, enum codec_id codec, bool flushes)
         memory_fail_after(-1);
         if (status) {
             assert_int_equal(status, -ENOMEM);
-            check_owed(&rig);
+            check_residuals(&rig);
             check_push(&rig, &b);
         }
         assert_int_equal(rig.there.residuals.flushes, flushes);
@@ -368,7 +368,7 @@ static void check_failures(uint64_t seed, enum codec_id codec, bool flushes)
     free(b.grads);
 }
 
-static void a_failed_allocation_changes_nothing_that_is_owed(void **state)
+static void a_failed_allocation_changes_no_residual(void **state)
 {
     (void)state;
     check_failures(1, CODEC_TOPK, true);
@@ -381,9 +381,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_are_those_of_the_plain_encoder),
-        cmocka_unit_test(an_encoded_section_leaves_what_the_table_owes_alone),
+        cmocka_unit_test(an_encoded_section_leaves_the_tables_residuals_alone),
 #ifdef PS_FAULTS
-        cmocka_unit_test(a_failed_allocation_changes_nothing_that_is_owed),
+        cmocka_unit_test(a_failed_allocation_changes_no_residual),
 #endif
     };
 

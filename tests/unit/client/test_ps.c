@@ -37,7 +37,7 @@ static void a_refused_greeting_ends_at_once_with_the_servers_sentence(void **sta
     assert_not_let_in(&plan, PS_EGREETING, "the fake refuses this greeting");
 }
 
-static void a_port_of_http_is_told_at_once(void **state)
+static void a_port_of_http_is_reported_at_once(void **state)
 {
     const struct fake_plan plan = { .n_shards = 1,
                                     .fault_at = -1,
@@ -69,7 +69,7 @@ static void other_bytes_than_frames_are_a_broken_protocol(void **state)
     fake_free(f);
 }
 
-static void a_refused_push_is_told_once_by_the_next_call(void **state)
+static void a_refused_push_is_reported_once_by_the_next_call(void **state)
 {
     struct fake_plan plan = { .n_shards = 1,
                               .fault_at = 1,
@@ -345,9 +345,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_reads_what_it_has_pushed),
         cmocka_unit_test(a_refused_greeting_ends_at_once_with_the_servers_sentence),
-        cmocka_unit_test(a_port_of_http_is_told_at_once),
+        cmocka_unit_test(a_port_of_http_is_reported_at_once),
         cmocka_unit_test(other_bytes_than_frames_are_a_broken_protocol),
-        cmocka_unit_test(a_refused_push_is_told_once_by_the_next_call),
+        cmocka_unit_test(a_refused_push_is_reported_once_by_the_next_call),
         cmocka_unit_test(a_refused_pull_says_which_shard_and_why),
         cmocka_unit_test(a_pull_that_is_never_answered_ends_at_its_deadline),
         cmocka_unit_test(pushes_wait_for_room_in_the_window),

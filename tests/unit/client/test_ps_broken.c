@@ -151,7 +151,7 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
     };
     float rows[N_KEYS * FAKE_DIM];
     struct ps_stats stats;
-    uint32_t n_told, i;
+    uint32_t n_reported, i;
     uint64_t clock;
     struct rig rig;
     struct err err;
@@ -162,13 +162,13 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
     for (t = 0; t < COUNT_OF(types); t++) {
         plan.fault_type = types[t];
         set_up(&rig, &plan, NULL);
-        for (clock = 0, n_told = 0; clock < 6;) {
+        for (clock = 0, n_reported = 0; clock < 6;) {
             status = pull_rows(rig.c, rig.table, clock, rows, &err);
             if (!status)
                 status = push_and_flush(&rig, clock, &err);
             if (status) {
                 assert_int_equal(status, PS_EFENCED);
-                n_told++;
+                n_reported++;
                 assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED); /* until ... */
                 assert_true(ps_resume(rig.c) >= clock);
                 clock = ps_clock(rig.c);
@@ -176,7 +176,7 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
                 clock++;
             }
         }
-        assert_int_equal(n_told, 1);
+        assert_int_equal(n_reported, 1);
         ps_stats(rig.c, &stats);
         assert_int_equal(stats.rejoins, 1);
         assert_int_equal(stats.reconnects, 0);
@@ -322,7 +322,7 @@ static void a_worker_whose_clock_is_behind_joins_as_who_comes_next(void **state)
 static void two_processes_of_one_rank_do_not_fight_for_ever(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .fences_pushed = true };
-    uint32_t n_told = 0;
+    uint32_t n_reported = 0;
     struct rig rig;
     struct err err;
     int status;
@@ -331,10 +331,10 @@ static void two_processes_of_one_rank_do_not_fight_for_ever(void **state)
     set_up(&rig, &plan, NULL);
     do {
         status = push_and_flush(&rig, ps_resume(rig.c), &err);
-        n_told += status == PS_EFENCED;
-        assert_true(n_told < 20);
+        n_reported += status == PS_EFENCED;
+        assert_true(n_reported < 20);
     } while (!status || !strstr(err.text, "another process running with the same rank"));
-    assert_int_equal(n_told, 6);
+    assert_int_equal(n_reported, 6);
     assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED);
     halt(&rig);
     assert_true(rig.f->shards[0].n_applied >= 5);

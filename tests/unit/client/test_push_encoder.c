@@ -103,7 +103,7 @@ static const uint8_t *find_row(const struct section *s, uint64_t key, size_t row
     return NULL;
 }
 
-/* The twin: each row encoded by itself, residuals in a plain array. */
+/* The reference: each row encoded by itself, residuals in a plain array. */
 static void check_push(const struct rig *rig, const struct ps_push_section *s, uint32_t index,
                        uint32_t dim, uint64_t salt, uint32_t k, float (*residuals)[DIM_MAX])
 {
@@ -211,7 +211,7 @@ static void push_one(struct rig *rig, enum section_op op, enum codec_id codec, u
     assert_int_equal(push_encoder_push(rig->e, &s, 1, rig->push.requests), 0);
 }
 
-static void assigning_a_row_forgets_what_is_owed_to_it(void **state)
+static void assigning_a_row_drops_its_residual(void **state)
 {
     const struct table_spec spec = make_spec("emb", 4, TABLE_SPEC_SPARSE);
     const float grad[4] = { 4, 3, 2, 1 };
@@ -374,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_equals_rows_encoded_one_by_one_on_any_number_of_shards),
         cmocka_unit_test(an_empty_section_reaches_every_shard),
-        cmocka_unit_test(assigning_a_row_forgets_what_is_owed_to_it),
+        cmocka_unit_test(assigning_a_row_drops_its_residual),
         cmocka_unit_test(nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay),
         cmocka_unit_test(what_shards_answer_lands_where_it_was_asked_for),
 #ifdef PS_FAULTS

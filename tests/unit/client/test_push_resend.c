@@ -17,8 +17,8 @@ static void note_sentence(void *arg, const char *sentence)
 }
 
 /* What it says last is in text[256]. */
-static struct push_journal *open_spool(struct crash_files *disk, uint64_t incarnation,
-                                       char *text)
+static struct push_journal *open_journal(struct crash_files *disk, uint64_t incarnation,
+                                         char *text)
 {
     const struct push_journal_options options = { .files = &disk->ops,
                                                   .dir = DIR,
@@ -44,7 +44,7 @@ static void begin(struct life *l, struct crash_files *disk, struct fake *f,
 
     fake_address(f, address);
     options = make_options(address);
-    options.journal = l->journal = open_spool(disk, incarnation, text);
+    options.journal = l->journal = open_journal(disk, incarnation, text);
     if (ps_open(&options, &l->c, &err) ||
         (first_table_too && ps_table(l->c, &other, &l->table, &err)) ||
         ps_table(l->c, &spec, &l->table, &err))
@@ -207,7 +207,7 @@ another_cluster_and_servers_that_have_declared_it_dead_see_somebody_new(void **s
                     dropped);
 }
 
-static void a_model_without_the_table_is_told_and_nothing_is_sent(void **state)
+static void a_model_without_the_table_is_reported_and_nothing_is_sent(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute_pushes = true };
     const struct table_spec spec = make_spec("unlike");
@@ -227,7 +227,7 @@ static void a_model_without_the_table_is_told_and_nothing_is_sent(void **state)
     die(&l);
     fake_address(f, address);
     options = make_options(address);
-    options.journal = l.journal = open_spool(&disk, 9, text);
+    options.journal = l.journal = open_journal(&disk, 9, text);
     if (ps_open(&options, &l.c, &err) || ps_table(l.c, &spec, &l.table, &err))
         fail_msg("%s", err.text);
     for (int i = 0; i < 2; i++) {
@@ -247,7 +247,7 @@ int main(void)
         cmocka_unit_test(many_processes_that_each_die_at_once_apply_each_push_once),
         cmocka_unit_test(
             another_cluster_and_servers_that_have_declared_it_dead_see_somebody_new),
-        cmocka_unit_test(a_model_without_the_table_is_told_and_nothing_is_sent),
+        cmocka_unit_test(a_model_without_the_table_is_reported_and_nothing_is_sent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 #define N_SHARDS 3u
 #define WINDOW ((size_t)1 << 20)
 
-/* One call: each shard's parcel gets n_bytes and is handed to the caller. */
+/* One call: each shard's request gets n_bytes and is handed to the caller. */
 static void fill(struct request_set *s, uint32_t n_sections, size_t n_bytes,
                  struct request **ret)
 {

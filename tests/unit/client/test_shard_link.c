@@ -190,7 +190,7 @@ static struct request *empty_request(uint32_t deadline_ms)
     return p;
 }
 
-static void a_pull_without_answer_is_told_of_again_and_again(void **state)
+static void a_pull_without_answer_is_reported_again_and_again(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .holds_pulls = true };
     struct rig rig;
@@ -312,7 +312,7 @@ static void a_push_that_always_breaks_the_connection_ends_the_job(void **state)
     a_push_that_is_never_judged_ends_the_job(plan, "connection");
 }
 
-static void a_refusal_whose_answer_was_lost_is_told_all_the_same(void **state)
+static void a_refusal_whose_answer_was_lost_is_reported_all_the_same(void **state)
 {
     struct fake_plan plan = { .n_shards = 1,
                               .fault_at = 1,
@@ -348,7 +348,7 @@ static void a_shard_that_was_restarted_may_have_nothing_left(void **state)
     tear_down(&rig);
 }
 
-static void a_shard_that_accepts_but_never_greets_is_given_up(void **state)
+static void a_shard_that_accepts_but_never_answers_is_given_up(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .mute = true };
     struct rig rig;
@@ -441,15 +441,15 @@ static void a_request_without_memory_goes_out_on_the_next_connection(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pull_without_answer_is_told_of_again_and_again),
+        cmocka_unit_test(a_pull_without_answer_is_reported_again_and_again),
         cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
-        cmocka_unit_test(a_refusal_whose_answer_was_lost_is_told_all_the_same),
+        cmocka_unit_test(a_refusal_whose_answer_was_lost_is_reported_all_the_same),
         cmocka_unit_test(a_shard_that_was_restarted_may_have_nothing_left),
-        cmocka_unit_test(a_shard_that_accepts_but_never_greets_is_given_up),
+        cmocka_unit_test(a_shard_that_accepts_but_never_answers_is_given_up),
         cmocka_unit_test(another_clusters_shard_is_refused),
         cmocka_unit_test(a_farewell_ends_also_when_the_shard_is_gone),
 #ifdef PS_FAULTS

@@ -128,7 +128,7 @@ static int see(void *arg, const char *name)
     return ++seen->n == seen->n_max ? 77 : 0;
 }
 
-static void listing_names_every_entry_once_and_stops_when_told(void **state)
+static void listing_names_every_entry_once_and_stops_on_request(void **state)
 {
     struct folder *f = *state;
     struct seen seen = { 0 };
@@ -169,7 +169,7 @@ static void what_fails_returns_its_errno_and_sets_nothing(void **state)
     assert_int_equal(file_os.close(NULL, -1), -EBADF);
 }
 
-static void a_full_disk_is_told(void **state)
+static void a_full_disk_is_reported(void **state)
 {
     int fd;
 
@@ -190,11 +190,11 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_folder_may_be_made_twice_but_not_over_a_file,
                                         make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(listing_names_every_entry_once_and_stops_when_told,
+        cmocka_unit_test_setup_teardown(listing_names_every_entry_once_and_stops_on_request,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_fails_returns_its_errno_and_sets_nothing,
                                         make_folder, remove_folder),
-        cmocka_unit_test(a_full_disk_is_told),
+        cmocka_unit_test(a_full_disk_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

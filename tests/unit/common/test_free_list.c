@@ -84,7 +84,7 @@ static void without_room_for_more_none_stays_beyond_the_few(void **state)
     shared_free_list_deinit(&s);
 }
 
-static void a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may(void **state)
+static void a_free_list_gives_out_the_newest_and_keeps_no_more_than_it_may(void **state)
 {
     struct free_list_link a, b, c;
     struct free_list p = { .n_max = 2 };
@@ -155,7 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_goes_out_first),
-        cmocka_unit_test(a_pile_gives_out_the_newest_and_keeps_no_more_than_it_may),
+        cmocka_unit_test(a_free_list_gives_out_the_newest_and_keeps_no_more_than_it_may),
         cmocka_unit_test(a_few_stay_however_large_and_more_as_long_as_they_are_small),
         cmocka_unit_test(without_room_for_more_none_stays_beyond_the_few),
         cmocka_unit_test(threads_that_turn_blocks_over_make_one_each),

@@ -27,7 +27,7 @@ static uint64_t any_value(uint64_t seed, uint64_t i)
 }
 
 /* The value of rank ceil(q n), of sorted values. */
-static uint64_t twin_quantile(const uint64_t *sorted, size_t n, double q)
+static uint64_t reference_quantile(const uint64_t *sorted, size_t n, double q)
 {
     double exact = q * (double)n;
     size_t rank = (size_t)exact;
@@ -59,7 +59,8 @@ static void quantiles_are_those_of_the_sorted_values_to_within_a_sixteenth(void 
             histogram_record(&h, values[i] = any_value(seed, i));
         qsort(values, n, sizeof values[0], compare);
         for (i = 0; i < COUNT_OF(qs); i++)
-            assert_near_above(histogram_quantile(&h, qs[i]), twin_quantile(values, n, qs[i]));
+            assert_near_above(histogram_quantile(&h, qs[i]),
+                              reference_quantile(values, n, qs[i]));
         assert_true(histogram_quantile(&h, 1) == values[n - 1]);
         assert_true(h.max == values[n - 1]);
         assert_int_equal(h.n, n);

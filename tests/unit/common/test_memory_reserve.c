@@ -103,7 +103,7 @@ static void none_is_none(void **state)
     memory_reserve_deinit();
 }
 
-static void more_than_the_machine_has_is_told(void **state)
+static void more_than_the_machine_has_is_reported(void **state)
 {
     struct err err = { 0 };
 
@@ -156,7 +156,7 @@ int main(void)
         cmocka_unit_test(parts_lie_side_by_side_until_nothing_fits),
         cmocka_unit_test(the_rest_goes_and_what_is_taken_stays),
         cmocka_unit_test(none_is_none),
-        cmocka_unit_test(more_than_the_machine_has_is_told),
+        cmocka_unit_test(more_than_the_machine_has_is_reported),
         cmocka_unit_test(no_two_threads_are_given_the_same),
     };
 

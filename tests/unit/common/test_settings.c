@@ -185,7 +185,7 @@ static void a_text_may_be_as_long_as_its_limit(void **state)
     assert_int_equal(strlen(s.listen), SETTINGS_TEXT_MAX - 1);
 }
 
-static void actions_are_told_and_help_needs_no_valid_rest(void **state)
+static void actions_are_reported_and_help_needs_no_valid_rest(void **state)
 {
     (void)state;
     assert_int_equal(EXAMPLE_LOAD(&s, &action, &err, "--check"), 0);
@@ -353,7 +353,7 @@ int main(void)
         TEST(a_list_grows_within_its_source_and_replaces_the_one_before),
         TEST(a_list_may_be_as_long_as_its_limit),
         TEST(a_text_may_be_as_long_as_its_limit),
-        TEST(actions_are_told_and_help_needs_no_valid_rest),
+        TEST(actions_are_reported_and_help_needs_no_valid_rest),
         TEST(one_setting_is_set_as_it_would_be_typed),
         TEST(a_printed_configuration_reads_back_as_itself),
         TEST(the_printed_fallbacks_are_a_file_that_teaches),

@@ -124,7 +124,7 @@ static void what_is_no_token_is_refused(void **state)
     assert_non_null(strstr(err.text, "more than the 127"));
 }
 
-static void every_failure_is_told_and_the_file_closed(void **state)
+static void every_failure_is_reported_and_the_file_closed(void **state)
 {
     char token[TOKEN_FILE_MAX];
     struct err err;
@@ -145,7 +145,7 @@ int main(void)
         cmocka_unit_test(the_one_line_is_the_token),
         cmocka_unit_test(no_file_is_no_token),
         cmocka_unit_test(what_is_no_token_is_refused),
-        cmocka_unit_test(every_failure_is_told_and_the_file_closed),
+        cmocka_unit_test(every_failure_is_reported_and_the_file_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

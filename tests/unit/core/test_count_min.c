@@ -1,4 +1,4 @@
-/* Counting touches in little memory, against a twin that counts them all. */
+/* Counting touches in little memory, against a reference that counts them all. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #define N_KEYS 400000u
 
-struct twin {
+struct reference {
     uint32_t now[N_KEYS], last[N_KEYS];
 };
 
@@ -25,12 +25,12 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static uint32_t twin_count(const struct twin *t, uint32_t i)
+static uint32_t reference_count(const struct reference *t, uint32_t i)
 {
     return least(t->now[i], COUNT_MIN_COUNT_MAX) + least(t->last[i], COUNT_MIN_COUNT_MAX);
 }
 
-static void twin_turn(struct twin *t)
+static void reference_turn(struct reference *t)
 {
     memcpy(t->last, t->now, sizeof t->last);
     memset(t->now, 0, sizeof t->now);
@@ -57,7 +57,7 @@ static uint64_t key_of(uint32_t i)
 static void it_never_undercounts(void **state)
 {
     const uint64_t seed = 7, n_turn = 150000;
-    struct twin *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     struct count_min *s;
 
     (void)state;
@@ -68,32 +68,32 @@ static void it_never_undercounts(void **state)
 
         if (i % n_turn == n_turn - 1) {
             count_min_turn(s);
-            twin_turn(t);
+            reference_turn(t);
         }
         t->now[key]++;
-        assert_true(count_min_add(s, key_of(key)) >= twin_count(t, key));
+        assert_true(count_min_add(s, key_of(key)) >= reference_count(t, key));
         if (i % 25000 == 0)
             for (uint32_t k = 0; k < N_KEYS; k += 7)
-                assert_true(count_min_count(s, key_of(k)) >= twin_count(t, k));
+                assert_true(count_min_count(s, key_of(k)) >= reference_count(t, k));
     }
     count_min_free(s);
     free(t);
 }
 
 /* Share of all keys, also of those that never came, that are overcounted by `by` or more. */
-static double share_over(const struct count_min *s, const struct twin *t, uint32_t by)
+static double share_over(const struct count_min *s, const struct reference *t, uint32_t by)
 {
     uint32_t n_over = 0;
 
     for (uint32_t k = 0; k < N_KEYS; k++)
-        n_over += count_min_count(s, key_of(k)) >= twin_count(t, k) + by;
+        n_over += count_min_count(s, key_of(k)) >= reference_count(t, k) + by;
     return (double)n_over / N_KEYS;
 }
 
 static void measure(uint32_t (*draw)(uint64_t seed, uint64_t i), uint64_t n_most)
 {
     const uint64_t seed = 11, n_cells = 1 << 19;
-    struct twin *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     struct count_min *s;
 
     print_message("seed %llu\n", (unsigned long long)seed);

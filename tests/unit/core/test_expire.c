@@ -1,4 +1,4 @@
-/* Which rows come and go: by the rules one by one, and all of them against a trivial twin. */
+/* Which rows come and go: by the rules one by one, and all of them against a trivial reference. */
 #include "fixture.h"
 #include "server/core/expire.h"
 #include "server/core/shard_internal.h"
@@ -238,23 +238,23 @@ static void a_slice_is_bounded_and_a_pass_goes_on_in_the_next(void **state)
     stage_free(&g);
 }
 
-/* --- a twin that remembers everything of every key --- */
+/* --- a reference that remembers everything of every key --- */
 
-struct twin_key {
+struct reference_key {
     bool there, visited;
     uint64_t clock, ms;        /* of the last push */
     uint32_t touches, seen[2]; /* pushes without a row: in this half-window, in the last */
 };
 
-struct twin {
+struct reference {
     struct table_spec_limits limits;
-    struct twin_key keys[N_KEYS];
+    struct reference_key keys[N_KEYS];
     uint64_t clock, half, rare_from, n_rows, n_unadmitted, n_gone;
 };
 
-static void twin_push(struct twin *t, uint32_t i, uint64_t ms)
+static void reference_push(struct reference *t, uint32_t i, uint64_t ms)
 {
-    struct twin_key *k = &t->keys[i];
+    struct reference_key *k = &t->keys[i];
 
     if (!k->there && t->limits.admit_touches > 1 &&
         ++k->seen[0] + k->seen[1] < t->limits.admit_touches) {
@@ -273,7 +273,7 @@ static void twin_push(struct twin *t, uint32_t i, uint64_t ms)
 }
 
 /* The half-windows of clocks, if any of these pushes looks at the sketch. */
-static void twin_turn(struct twin *t, const uint32_t *keys, uint32_t n)
+static void reference_turn(struct reference *t, const uint32_t *keys, uint32_t n)
 {
     uint64_t half;
     bool any = false;
@@ -298,14 +298,14 @@ static bool is_over(uint64_t now, uint64_t then, uint64_t span, uint64_t grace)
 }
 
 /* The shard has swept: what it has kept and removed must be what the rules allow. */
-static void twin_sweep(struct twin *t, struct stage *g)
+static void reference_sweep(struct reference *t, struct stage *g)
 {
     const struct table_spec_limits *l = &t->limits;
     uint64_t ttl_ms = (uint64_t)l->ttl_s * 1000;
     bool rare = l->rare_touches && t->n_rows && t->clock >= t->rare_from;
 
     for (uint32_t i = 0; i < N_KEYS; i++) {
-        struct twin_key *k = &t->keys[i];
+        struct reference_key *k = &t->keys[i];
         bool there = is_there(g, i), is_rare;
 
         if (!k->there) {
@@ -334,7 +334,7 @@ static void twin_sweep(struct twin *t, struct stage *g)
         t->rare_from = t->clock + l->rare_clocks;
 }
 
-static void assert_counts(const struct twin *t, struct stage *g)
+static void assert_counts(const struct reference *t, struct stage *g)
 {
     const struct shard_table *table = table_of(g);
     const struct shard_counters *c = shard_counters(g->s);
@@ -349,8 +349,8 @@ static void assert_counts(const struct twin *t, struct stage *g)
 
 static void play(struct dice *dice, struct table_spec_limits limits)
 {
-    static struct twin twin;
-    struct twin *t = &twin;
+    static struct reference reference;
+    struct reference *t = &reference;
     struct stage g = stage_new(limits);
     uint64_t clock = 0; /* as the table's, which begins at 0 */
 
@@ -369,23 +369,23 @@ static void play(struct dice *dice, struct table_spec_limits limits)
             }
         push_keys(&g, clock, keys, n);
         t->clock = clock;
-        twin_turn(t, numbers, n);
+        reference_turn(t, numbers, n);
         for (uint32_t i = 0; i < n; i++)
-            twin_push(t, numbers[i], g.now_ms);
+            reference_push(t, numbers[i], g.now_ms);
         advance(&g, 0);
-        twin_sweep(t, &g);
+        reference_sweep(t, &g);
         if (roll(dice, 3) == 0) {
             advance(&g, roll(dice, 3000));
-            twin_sweep(t, &g);
+            reference_sweep(t, &g);
         }
         assert_counts(t, &g);
     }
     stage_free(&g);
 }
 
-static void rows_come_and_go_as_a_trivial_twin_says(void **state)
+static void rows_come_and_go_as_a_trivial_model_says(void **state)
 {
-    struct dice dice = dice_of_this_run("rows_come_and_go_as_a_trivial_twin_says");
+    struct dice dice = dice_of_this_run("rows_come_and_go_as_a_trivial_model_says");
 
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -418,7 +418,7 @@ int main(void)
         cmocka_unit_test(a_row_goes_when_it_had_too_few_pushes),
         cmocka_unit_test(after_a_restart_nothing_goes_before_a_whole_span),
         cmocka_unit_test(a_slice_is_bounded_and_a_pass_goes_on_in_the_next),
-        cmocka_unit_test(rows_come_and_go_as_a_trivial_twin_says),
+        cmocka_unit_test(rows_come_and_go_as_a_trivial_model_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void the_skew_keeps_the_order_of_hashes(void **state)
 
 /* Line, tag and directory are the same for all 4096 of them: they stand in each other's way from the
  * first line to the last. */
-static void keys_with_the_same_hash_are_told_apart(void **state)
+static void keys_with_the_same_hash_are_kept_apart(void **state)
 {
     enum { N = 1500 };
     struct table *t = make_rows(0, 0, NULL);
@@ -247,7 +247,7 @@ int main(void)
         cmocka_unit_test(every_line_of_tags_is_matched_as_the_plain_loop_does),
         cmocka_unit_test(no_key_has_the_tag_of_an_empty_place),
         cmocka_unit_test(the_skew_keeps_the_order_of_hashes),
-        cmocka_unit_test(keys_with_the_same_hash_are_told_apart),
+        cmocka_unit_test(keys_with_the_same_hash_are_kept_apart),
         cmocka_unit_test(removal_leaves_nothing_behind),
         cmocka_unit_test(keys_that_share_a_prefix_cost_no_more_than_others),
         cmocka_unit_test(segments_split_one_after_another),

@@ -425,7 +425,7 @@ static void a_join_without_memory_leaves_no_job_behind(void **state)
 }
 #endif
 
-static void who_is_refused_can_be_told_which_incarnation_would_not_be(void **state)
+static void a_refused_worker_learns_which_incarnation_may_join(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *a = must_join(r, ask(0, 2, 300), 0), *b = must_join(r, ask(1, 2, 7), 0), *w;
@@ -488,7 +488,7 @@ int main(void)
 #ifdef PS_FAULTS
         cmocka_unit_test(a_join_without_memory_leaves_no_job_behind),
 #endif
-        cmocka_unit_test(who_is_refused_can_be_told_which_incarnation_would_not_be),
+        cmocka_unit_test(a_refused_worker_learns_which_incarnation_may_join),
         cmocka_unit_test(a_clock_that_no_job_reaches_moves_nobody),
     };
 

@@ -123,7 +123,7 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
 
     (void)state;
     for (uint64_t round = 0; round < 12; round++) {
-        struct world w = begin_world("goes on", &shape, round), twin;
+        struct world w = begin_world("goes on", &shape, round), reference;
         struct event_log *other = event_log_new();
 
         enter_shard();
@@ -133,10 +133,10 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
         if (w.going.scan)
             scan_end(w.s, &w.going, SNAPSHOT_SCAN_DROPPED);
         kept_scan_free(&w.going);
-        twin = w;
-        twin.s = restore(&w);
-        twin.event_log = other;
-        shard_set_events(twin.s, &other->sink);
+        reference = w;
+        reference.s = restore(&w);
+        reference.event_log = other;
+        shard_set_events(reference.s, &other->sink);
         /* The other's leases and deadlines begin when it is made again. */
         membership_renew(shard_membership(w.s), w.now_ms);
         memset(w.scans, 0, sizeof w.scans);
@@ -145,24 +145,24 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
             uint64_t before = w.dice.n;
 
             if (roll(&w.dice, 3) == 0) {
-                go_on(&w), go_on(&twin);
+                go_on(&w), go_on(&reference);
             } else if (roll(&w.dice, 6) == 0) {
-                twin.dice = w.dice;
-                join_one(&w), join_one(&twin);
+                reference.dice = w.dice;
+                join_one(&w), join_one(&reference);
             } else if (roll(&w.dice, 6) == 0) {
-                twin.dice = w.dice;
-                time_passes(&w), time_passes(&twin);
+                reference.dice = w.dice;
+                time_passes(&w), time_passes(&reference);
             } else {
-                twin.dice = w.dice;
-                push_one(&w), push_one(&twin);
+                reference.dice = w.dice;
+                push_one(&w), push_one(&reference);
             }
             assert_true(w.dice.n > before);
         }
-        settle(&w), settle(&twin);
-        assert_same_shard(w.s, twin.s);
-        drop_scans(&twin);
+        settle(&w), settle(&reference);
+        assert_same_shard(w.s, reference.s);
+        drop_scans(&reference);
         shard_free(w.s);
-        shard_free(twin.s);
+        shard_free(reference.s);
         event_log_free(w.event_log);
         event_log_free(other);
     }

@@ -44,19 +44,19 @@ static void an_index_that_was_made_ready_does_not_split_on_the_way(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         struct table_facts ready, full, grown;
-        struct table *t, *twin;
+        struct table *t, *reference;
         struct row *row;
 
         assert_int_equal(table_new(&t, 4, 0, NULL), 0);
-        assert_int_equal(table_new(&twin, 4, 0, NULL), 0);
+        assert_int_equal(table_new(&reference, 4, 0, NULL), 0);
         table_expect(t, sizes[i]);
         table_facts(t, &ready);
         for (uint64_t key = 0; key < sizes[i]; key++) {
             assert_int_equal(table_insert(t, key, &row), 0);
-            assert_int_equal(table_insert(twin, key, &row), 0);
+            assert_int_equal(table_insert(reference, key, &row), 0);
         }
         table_facts(t, &full);
-        table_facts(twin, &grown);
+        table_facts(reference, &grown);
         assert_int_equal(full.n_splits, ready.n_splits);
         assert_int_equal(full.n_slots, ready.n_slots);
         /* It takes what it would have grown to, but for the keys that decide about a split. */
@@ -66,7 +66,7 @@ static void an_index_that_was_made_ready_does_not_split_on_the_way(void **state)
             assert_true(row && row->key == key);
         }
         table_free(t);
-        table_free(twin);
+        table_free(reference);
     }
 }
 
@@ -122,13 +122,13 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
-        struct shard *s = make_shard(i, 3, 0), *twin = make_shard(i, 3, 0);
+        struct shard *s = make_shard(i, 3, 0), *reference = make_shard(i, 3, 0);
         uint32_t id, n_ours, n_gone, n_want = 0;
         uint64_t keys[N / 2];
 
         enter_shard();
         id = make_table(s, &spec);
-        (void)make_table(twin, &spec);
+        (void)make_table(reference, &spec);
         restore_expect(s, id, N);
         assert_int_equal(restore_rows(s, id, bytes, N, &n_ours), 0);
         for (uint32_t r = 0; r < N; r++) {
@@ -136,13 +136,14 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
 
             memcpy(&key, bytes + r * row_bytes, 8);
             memcpy(&stamp, bytes + r * row_bytes + 8, 8);
-            assert_int_equal(restore_row(twin, id, key, stamp, bytes + r * row_bytes + 16), 0);
+            assert_int_equal(restore_row(reference, id, key, stamp, bytes + r * row_bytes + 16),
+                             0);
             n_want += placement_shard(key, table_spec_salt(&spec), 3) == i;
         }
         assert_int_equal(n_ours, n_want);
         assert_int_equal(table_n_rows(shard_table(s, id)->rows), n_want);
         for (uint64_t k = 0; k < n_want; k++) {
-            const struct row *row = table_row(shard_table(twin, id)->rows, k);
+            const struct row *row = table_row(shard_table(reference, id)->rows, k);
 
             assert_memory_equal(find_row(s, id, row->key), row, row_bytes);
             assert_int_equal(row_flags(row), 0);
@@ -156,7 +157,7 @@ static void rows_come_back_as_one_by_one_and_those_of_others_are_left_out(void *
                          0);
         assert_int_equal(table_n_rows(shard_table(s, id)->rows), n_ours - n_gone);
         shard_free(s);
-        shard_free(twin);
+        shard_free(reference);
     }
 }
 

@@ -94,7 +94,7 @@ static void what_is_long_ago_is_not_remembered(void **state)
     shard_free(s);
 }
 
-static void other_shards_keys_and_blocks_that_are_not_there_are_told(void **state)
+static void other_shards_keys_and_blocks_that_are_not_there_are_reported(void **state)
 {
     struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_SGD),
                       dense = dense_spec("d", 4, 8, TABLE_SPEC_SGD);
@@ -122,7 +122,7 @@ int main(void)
         cmocka_unit_test(a_row_names_the_push_of_its_version),
         cmocka_unit_test(a_combined_clock_is_of_all_its_workers),
         cmocka_unit_test(what_is_long_ago_is_not_remembered),
-        cmocka_unit_test(other_shards_keys_and_blocks_that_are_not_there_are_told),
+        cmocka_unit_test(other_shards_keys_and_blocks_that_are_not_there_are_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

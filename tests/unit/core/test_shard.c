@@ -131,7 +131,7 @@ static void a_key_without_a_row_reads_as_it_will_start(void **state)
     shard_free(s);
 }
 
-static void every_codec_travels_both_ways(void **state)
+static void every_codec_works_in_pushes_and_pulls(void **state)
 {
     static const uint64_t keys[] = { 3, 4 };
     const float g[2 * DIM] = { 1, -2, 0.5f, 4, 8, 8, -8, 8 };
@@ -204,19 +204,19 @@ static void a_push_is_applied_once_whatever_the_link_does(void **state)
     enum { N_PUSHES = 100, N_KEYS = 101 };
     struct dice dice = dice_of_this_run("sequence");
     struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM);
-    struct shard *s = make_shard(0, 1, 0), *twin = make_shard(0, 1, 0);
+    struct shard *s = make_shard(0, 1, 0), *reference = make_shard(0, 1, 0);
     uint32_t table = make_table(s, &spec), next = 0;
     struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1),
-                  *twin_w = join(twin, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+                  *reference_w = join(reference, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     uint64_t keys[N_KEYS], n_repeated = 0;
     float got[N_KEYS * DIM], want[N_KEYS * DIM];
     struct shard_push_result result;
 
     (void)state;
     enter_shard();
-    make_table(twin, &spec);
+    make_table(reference, &spec);
     for (uint32_t i = 0; i < N_PUSHES; i++)
-        must_push(twin, twin_w, random_push(dice.seed, i, table));
+        must_push(reference, reference_w, random_push(dice.seed, i, table));
     while (next < N_PUSHES) {
         uint32_t i = (uint32_t)roll(&dice, next + 3);
 
@@ -232,13 +232,13 @@ static void a_push_is_applied_once_whatever_the_link_does(void **state)
     for (uint64_t k = 0; k < N_KEYS; k++)
         keys[k] = k;
     read_weights(s, table, keys, N_KEYS, got);
-    read_weights(twin, table, keys, N_KEYS, want);
+    read_weights(reference, table, keys, N_KEYS, want);
     assert_floats_equal(got, want, N_KEYS * DIM);
     assert_int_equal(shard_table(s, table)->n_pushes, N_PUSHES);
     assert_int_equal(shard_counters(s)->pushes_repeated, n_repeated);
-    assert_int_equal(shard_version(s), shard_version(twin));
+    assert_int_equal(shard_version(s), shard_version(reference));
     shard_free(s);
-    shard_free(twin);
+    shard_free(reference);
 }
 
 static void the_step_count_is_the_tables_and_an_empty_push_counts(void **state)
@@ -373,7 +373,7 @@ int main(void)
         cmocka_unit_test(the_number_of_tables_has_an_end),
         cmocka_unit_test(golden_numbers_come_out_of_encoded_pushes),
         cmocka_unit_test(a_key_without_a_row_reads_as_it_will_start),
-        cmocka_unit_test(every_codec_travels_both_ways),
+        cmocka_unit_test(every_codec_works_in_pushes_and_pulls),
         cmocka_unit_test(a_push_is_applied_once_whatever_the_link_does),
         cmocka_unit_test(the_step_count_is_the_tables_and_an_empty_push_counts),
         cmocka_unit_test(rows_know_the_push_that_changed_them_last),

@@ -65,7 +65,7 @@ static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
 
     assert_int_equal(result.status, PS_EBUDGET);
     assert_non_null(
-        strstr(result.text, "dense table top: no room for 300 blocks of 1040 bytes"));
+        strstr(result.text, "dense table top: no space for 300 blocks of 1040 bytes"));
     assert_non_null(strstr(result.text, "--memory-max"));
     assert_int_equal(n_rows(&l, l.emb), 0);
     assert_int_equal(n_rows(&l, l.top), 0);

@@ -285,8 +285,8 @@ static void damage_other(struct dice *d, struct kept_event *k)
     case SHARD_EVENT_GONE:
         k->e.gone.state = (int)some_number(d, 0);
         break;
-    case SHARD_EVENT_REACH:
-        k->e.reach.clock = some_number(d, k->e.reach.clock);
+    case SHARD_EVENT_ADVANCE:
+        k->e.advance.clock = some_number(d, k->e.advance.clock);
         break;
     case SHARD_EVENT_COMBINE:
         if (roll(d, 2))

@@ -303,7 +303,7 @@ static void a_push_needs_a_living_worker_and_its_turn(void **state)
     shard_free(s);
 }
 
-static void a_refusal_is_told_again_to_who_missed_it(void **state)
+static void a_refusal_is_repeated_to_a_worker_that_missed_it(void **state)
 {
     const float values[DIM] = { 0, NAN, 0, 0 };
     const uint64_t key = 7;
@@ -347,7 +347,7 @@ int main(void)
         cmocka_unit_test(a_key_of_another_shard_is_refused_by_pull_and_push),
         cmocka_unit_test(a_bad_pull_is_refused_with_a_sentence),
         cmocka_unit_test(a_push_needs_a_living_worker_and_its_turn),
-        cmocka_unit_test(a_refusal_is_told_again_to_who_missed_it),
+        cmocka_unit_test(a_refusal_is_repeated_to_a_worker_that_missed_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Pushes and pulls that go on in slices, while others come in between: against a twin that gets
+/* Pushes and pulls that go on in slices, while others come in between: against a reference that gets
  * the same requests whole, each at the moment at which it took effect. */
 #include <math.h>
 
@@ -26,7 +26,7 @@ static const struct {
 /* A push of a worker that has not been answered. */
 struct asked {
     struct push *push; /* NULL: none */
-    bool mirrored;     /* the twin has had it, and said `want` */
+    bool mirrored;     /* the reference has had it, and said `want` */
     struct shard_push_result want;
     int want_status;
 };
@@ -43,8 +43,8 @@ struct reading {
 struct pair {
     struct dice dice;
     uint32_t n_tables;
-    struct shard *s, *twin;
-    struct worker *workers[N_WORKERS], *twins[N_WORKERS];
+    struct shard *s, *reference;
+    struct worker *workers[N_WORKERS], *references[N_WORKERS];
     struct asked asked[N_WORKERS];
     uint32_t under_way; /* whose push is in slices; N_WORKERS: nobody's */
     struct reading readings[N_PULLS];
@@ -99,8 +99,8 @@ static struct push *random_push(struct pair *p, uint32_t rank)
     return push;
 }
 
-static void assert_told(const struct shard_push_result *got,
-                        const struct shard_push_result *want)
+static void assert_reported(const struct shard_push_result *got,
+                            const struct shard_push_result *want)
 {
     assert_int_equal(got->status, want->status);
     assert_string_equal(got->text, want->text);
@@ -114,11 +114,11 @@ static void cache(struct pair *p, uint32_t rank)
 {
     struct asked *a = &p->asked[rank];
 
-    a->want_status = shard_push(p->twin, p->twins[rank], a->push, 0, &a->want);
+    a->want_status = shard_push(p->reference, p->references[rank], a->push, 0, &a->want);
     a->mirrored = true;
 }
 
-/* Has the push under way taken its place in the order? Then the twin gets it now. */
+/* Has the push under way taken its place in the order? Then the reference gets it now. */
 static void follow(struct pair *p)
 {
     if (p->under_way < N_WORKERS && !p->asked[p->under_way].mirrored &&
@@ -126,14 +126,15 @@ static void follow(struct pair *p)
         cache(p, p->under_way);
 }
 
-static void told(struct pair *p, uint32_t rank, int status, const struct shard_push_result *got)
+static void check_result(struct pair *p, uint32_t rank, int status,
+                         const struct shard_push_result *got)
 {
     struct asked *a = &p->asked[rank];
 
     if (!a->mirrored)
         cache(p, rank);
     assert_int_equal(status, a->want_status);
-    assert_told(got, &a->want);
+    assert_reported(got, &a->want);
     p->n_refused += got->status != 0;
     free_push(a->push);
     *a = (struct asked){ 0 };
@@ -155,7 +156,7 @@ static void begin(struct pair *p, uint32_t rank)
     p->n_overtaken += state == SHARD_PUSH_DONE && p->under_way < N_WORKERS;
     p->n_later += state == SHARD_PUSH_BUSY;
     if (state == SHARD_PUSH_DONE)
-        told(p, rank, status, &result);
+        check_result(p, rank, status, &result);
     if (state != SHARD_PUSH_RUNNING)
         return;
     p->under_way = rank;
@@ -177,10 +178,10 @@ static void go_on(struct pair *p)
         p->under_way = N_WORKERS;
     follow(p);
     if (state == SHARD_PUSH_DONE)
-        told(p, rank, status, &result);
+        check_result(p, rank, status, &result);
 }
 
-/* Rows [from, to) as the twin has them now. */
+/* Rows [from, to) as the reference has them now. */
 static void assert_read(struct pair *p, const struct reading *r, uint32_t from, uint32_t to)
 {
     struct pull *pull = make_pull(r->pull->clock, r->table, r->keys + from, to - from);
@@ -191,7 +192,7 @@ static void assert_read(struct pair *p, const struct reading *r, uint32_t from, 
     assert_non_null(want);
     pull->sections[0].codec = r->pull->sections[0].codec;
     pull->sections[0].k = r->pull->sections[0].k;
-    assert_int_equal(shard_pull(p->twin, NULL, pull, want, &min_clock, &version, &err), 0);
+    assert_int_equal(shard_pull(p->reference, NULL, pull, want, &min_clock, &version, &err), 0);
     assert_memory_equal(r->bytes + from * r->row_bytes, want, (to - from) * r->row_bytes);
     free(want);
     free_pull(pull);
@@ -244,13 +245,14 @@ static void assert_same_rows(struct pair *p, uint32_t table)
     uint32_t n_bytes = shard_table(p->s, table)->payload_bytes;
 
     assert_int_equal(table_n_rows(shard_table(p->s, table)->rows),
-                     table_n_rows(shard_table(p->twin, table)->rows));
-    assert_int_equal(shard_table(p->s, table)->n_pushes, shard_table(p->twin, table)->n_pushes);
+                     table_n_rows(shard_table(p->reference, table)->rows));
+    assert_int_equal(shard_table(p->s, table)->n_pushes,
+                     shard_table(p->reference, table)->n_pushes);
     assert_int_equal(shard_table(p->s, table)->rows_pushed,
-                     shard_table(p->twin, table)->rows_pushed);
+                     shard_table(p->reference, table)->rows_pushed);
     for (uint64_t key = 0; key < kinds[table].n_keys; key++) {
         const struct row *row = find_row(p->s, table, key),
-                         *want = find_row(p->twin, table, key);
+                         *want = find_row(p->reference, table, key);
 
         assert_int_equal(row != NULL, want != NULL);
         if (!row)
@@ -266,18 +268,18 @@ static void assert_same(struct pair *p)
     follow(p);
     for (uint32_t i = 0; i < p->n_tables; i++)
         assert_same_rows(p, i);
-    assert_int_equal(shard_version(p->s), shard_version(p->twin));
-    p->twin->counters.pulls = p->s->counters.pulls; /* the twin was asked in pieces */
-    p->twin->counters.rows_pulled = p->s->counters.rows_pulled;
-    memcpy(p->twin->counters.value_bytes_out, p->s->counters.value_bytes_out,
+    assert_int_equal(shard_version(p->s), shard_version(p->reference));
+    p->reference->counters.pulls = p->s->counters.pulls; /* the reference was asked in pieces */
+    p->reference->counters.rows_pulled = p->s->counters.rows_pulled;
+    memcpy(p->reference->counters.value_bytes_out, p->s->counters.value_bytes_out,
            sizeof p->s->counters.value_bytes_out);
-    assert_memory_equal(shard_counters(p->s), shard_counters(p->twin),
+    assert_memory_equal(shard_counters(p->s), shard_counters(p->reference),
                         sizeof(struct shard_counters));
-    assert_int_equal(p->s->refusal.n, p->twin->refusal.n);
-    assert_string_equal(p->s->refusal.text, p->twin->refusal.text);
+    assert_int_equal(p->s->refusal.n, p->reference->refusal.n);
+    assert_string_equal(p->s->refusal.text, p->reference->refusal.text);
     for (uint32_t i = 0; i < N_WORKERS; i++) {
-        assert_int_equal(p->workers[i]->last_seq, p->twins[i]->last_seq);
-        assert_int_equal(p->workers[i]->clock, p->twins[i]->clock);
+        assert_int_equal(p->workers[i]->last_seq, p->references[i]->last_seq);
+        assert_int_equal(p->workers[i]->clock, p->references[i]->clock);
     }
 }
 
@@ -286,7 +288,7 @@ static void set_up(struct pair *p, uint32_t n_tables, struct dice dice)
     *p = (struct pair){ .dice = dice, .n_tables = n_tables, .under_way = N_WORKERS };
     enter_shard();
     p->s = make_shard(0, 1, 0);
-    p->twin = make_shard(0, 1, 0);
+    p->reference = make_shard(0, 1, 0);
     for (uint32_t i = 0; i < n_tables; i++) {
         struct table_spec spec = sparse_spec("", kinds[i].dim, kinds[i].optim);
 
@@ -298,11 +300,11 @@ static void set_up(struct pair *p, uint32_t n_tables, struct dice dice)
         spec.mode = kinds[i].mode;
         spec.clip_norm = kinds[i].clip_norm;
         assert_int_equal(make_table(p->s, &spec), i);
-        assert_int_equal(make_table(p->twin, &spec), i);
+        assert_int_equal(make_table(p->reference, &spec), i);
     }
     for (uint32_t rank = 0; rank < N_WORKERS; rank++) {
         p->workers[rank] = join(p->s, TABLE_SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
-        p->twins[rank] = join(p->twin, TABLE_SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
+        p->references[rank] = join(p->reference, TABLE_SPEC_MODE_ASYNC, 0, rank, N_WORKERS);
     }
 }
 
@@ -319,7 +321,7 @@ static void tear_down(struct pair *p)
         while (p->readings[i].pull)
             read_on(p, &p->readings[i]);
     shard_free(p->s);
-    shard_free(p->twin);
+    shard_free(p->reference);
 }
 
 static void run_pair(uint32_t n_tables, const char *name)

@@ -1,4 +1,4 @@
-/* Where a job in bounded staleness meets (sync_point.h): nobody is answered or judged behind it before all
+/* Sync points of a job in bounded staleness (sync_point.h): nothing beyond one is answered or applied before all
  * are there, so the state is exact; and nobody waits for who is gone. */
 #include "server/core/sync_point.h"
 
@@ -7,7 +7,7 @@
 #include "events_fixture.h"
 
 #define DIM 2u
-#define MEET 4u
+#define SYNC_STEPS 4u
 #define N_WORKERS 3u
 
 struct bench {
@@ -31,7 +31,7 @@ static void bench_init_shard(struct bench *b, uint32_t sync_steps)
 static void bench_init(struct bench *b, enum table_spec_mode mode, uint32_t bound,
                        uint32_t n_workers)
 {
-    bench_init_shard(b, MEET);
+    bench_init_shard(b, SYNC_STEPS);
     for (uint32_t i = 0; i < n_workers; i++)
         b->w[i] = join(b->s, mode, bound, i, n_workers);
 }
@@ -70,10 +70,11 @@ static void a_pull_waits_for_the_bound_and_for_the_last_meeting(void **state)
     (void)state;
     for (uint32_t bound = 0; bound < 7; bound++) {
         bench_init(&b, TABLE_SPEC_MODE_SSP, bound, 2);
-        for (uint64_t least = 0; least < 3 * MEET; least++) {
-            for (uint64_t clock = 0; clock < 4 * MEET; clock++)
+        for (uint64_t least = 0; least < 3 * SYNC_STEPS; least++) {
+            for (uint64_t clock = 0; clock < 4 * SYNC_STEPS; clock++)
                 assert_int_equal(ready(b.s, b.w[0], clock, b.table),
-                                 least + bound >= clock && least >= clock / MEET * MEET);
+                                 least + bound >= clock &&
+                                     least >= clock / SYNC_STEPS * SYNC_STEPS);
             step(&b, 0);
             step(&b, 1);
         }
@@ -106,7 +107,7 @@ static void a_pull_says_what_it_waits_for(void **state)
 static void no_pull_of_such_a_job_gets_by(void **state)
 {
     struct table_spec async = sparse_spec("async", DIM, TABLE_SPEC_SGD);
-    struct pull nothing = { .clock = MEET };
+    struct pull nothing = { .clock = SYNC_STEPS };
     struct bench b;
     uint32_t id;
 
@@ -114,8 +115,8 @@ static void no_pull_of_such_a_job_gets_by(void **state)
     async.mode = TABLE_SPEC_MODE_ASYNC;
     bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
     id = make_table(b.s, &async);
-    assert_true(ready(b.s, b.w[0], MEET - 1, id));
-    assert_false(ready(b.s, b.w[0], MEET, id));
+    assert_true(ready(b.s, b.w[0], SYNC_STEPS - 1, id));
+    assert_false(ready(b.s, b.w[0], SYNC_STEPS, id));
     assert_false(shard_pull_ready(b.s, b.w[0], &nothing));
     assert_true(shard_pull_ready(b.s, NULL, &nothing));
     bench_deinit(&b);
@@ -130,13 +131,13 @@ static void other_jobs_do_not_meet(void **state)
     ssp.mode = TABLE_SPEC_MODE_SSP;
     ssp.bound = 9;
     bench_init(&b, TABLE_SPEC_MODE_ASYNC, 0, 2);
-    assert_true(ready(b.s, b.w[0], 5 * MEET, b.table));
-    assert_true(ready(b.s, b.w[0], MEET, make_table(b.s, &ssp)));
-    for (uint32_t i = 0; i < 2 * MEET; i++)
+    assert_true(ready(b.s, b.w[0], 5 * SYNC_STEPS, b.table));
+    assert_true(ready(b.s, b.w[0], SYNC_STEPS, make_table(b.s, &ssp)));
+    for (uint32_t i = 0; i < 2 * SYNC_STEPS; i++)
         step(&b, 0);
     bench_deinit(&b);
     bench_init(&b, TABLE_SPEC_MODE_BSP, 0, 2);
-    for (uint32_t i = 0; i < 2 * MEET; i++)
+    for (uint32_t i = 0; i < 2 * SYNC_STEPS; i++)
         step(&b, 0); /* held */
     bench_deinit(&b);
     bench_init_shard(&b, 0);
@@ -153,18 +154,18 @@ static void where_all_meet_the_state_is_exact_until_somebody_goes_on(void **stat
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
-    for (uint32_t i = 0; i < MEET; i++)
+    for (uint32_t i = 0; i < SYNC_STEPS; i++)
         step(&b, 0);
-    for (uint32_t i = 0; i + 1 < MEET; i++)
+    for (uint32_t i = 0; i + 1 < SYNC_STEPS; i++)
         step(&b, 1);
-    assert_false(ready(b.s, b.w[0], MEET, b.table));
-    assert_int_equal(cut_after(&b, MEET - 1), SYNC_POINT_PAST); /* no meeting: as ever */
-    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EARLY);
+    assert_false(ready(b.s, b.w[0], SYNC_STEPS, b.table));
+    assert_int_equal(cut_after(&b, SYNC_STEPS - 1), SYNC_POINT_PAST); /* no meeting: as ever */
+    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EARLY);
     step(&b, 1);
-    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
-    assert_true(ready(b.s, b.w[0], MEET, b.table));
+    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    assert_true(ready(b.s, b.w[0], SYNC_STEPS, b.table));
     step(&b, 0);
-    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_PAST);
+    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_PAST);
     bench_deinit(&b);
 }
 
@@ -179,13 +180,13 @@ static void the_wait_ends_with_who_is_waited_for(void **state)
         bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
         if (how == 2) {
             bench_deinit(&b);
-            bench_init_shard(&b, MEET);
+            bench_init_shard(&b, SYNC_STEPS);
             b.w[0] = join(b.s, TABLE_SPEC_MODE_SSP, 9, 0, 2);
         }
-        for (uint32_t i = 0; i < MEET; i++)
+        for (uint32_t i = 0; i < SYNC_STEPS; i++)
             step(&b, 0);
-        assert_false(ready(b.s, b.w[0], MEET, b.table));
-        assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET)).status, -EBUSY);
+        assert_false(ready(b.s, b.w[0], SYNC_STEPS, b.table));
+        assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS)).status, -EBUSY);
         if (how == 0) {
             membership_leave(shard_membership(b.s), b.w[1]);
         } else {
@@ -196,10 +197,10 @@ static void the_wait_ends_with_who_is_waited_for(void **state)
                              0);
             assert_true(shard_advance(b.s, over_ms));
         }
-        assert_true(ready(b.s, b.w[0], MEET, b.table));
-        assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
-        result = must_push(b.s, b.w[0], make_step(&b, 0, MEET));
-        assert_int_equal(result.min_clock, MEET + 1);
+        assert_true(ready(b.s, b.w[0], SYNC_STEPS, b.table));
+        assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+        result = must_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
+        assert_int_equal(result.min_clock, SYNC_STEPS + 1);
         bench_deinit(&b);
     }
 }
@@ -213,27 +214,27 @@ static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
-    for (uint32_t i = 0; i < MEET; i++)
+    for (uint32_t i = 0; i < SYNC_STEPS; i++)
         step(&b, 0);
     shard_set_events(b.s, &j->sink);
     version = shard_version(b.s);
     for (int i = 0; i < 3; i++) {
-        result = try_push(b.s, b.w[0], make_step(&b, 0, MEET));
+        result = try_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
         assert_int_equal(result.status, -EBUSY);
         assert_string_equal(result.text,
                             "a push of clock 4 waits for the cut at 4: worker 1 is at 0");
     }
     assert_int_equal(j->n, 0);
     assert_int_equal(shard_version(b.s), version);
-    assert_int_equal(b.w[0]->last_seq, MEET);
+    assert_int_equal(b.w[0]->last_seq, SYNC_STEPS);
     assert_int_equal(shard_counters(b.s)->pushes_refused, 0);
     /* What it says of itself counts on the push that is still to come. */
-    assert_false(membership_advance_clock(b.w[0], MEET + 1));
-    for (uint32_t i = 0; i < MEET; i++)
+    assert_false(membership_advance_clock(b.w[0], SYNC_STEPS + 1));
+    for (uint32_t i = 0; i < SYNC_STEPS; i++)
         step(&b, 1);
-    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
-    (void)must_push(b.s, b.w[0], make_step(&b, 0, MEET));
-    assert_int_equal(n_of_type(j, SHARD_EVENT_REACH, 0), 0);
+    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    (void)must_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
+    assert_int_equal(n_of_type(j, SHARD_EVENT_ADVANCE, 0), 0);
     shard_set_events(b.s, NULL);
     event_log_free(j);
     bench_deinit(&b);
@@ -247,17 +248,17 @@ static void who_passes_a_meeting_by_is_moved_up_to_it_first(void **state)
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
-    for (uint32_t i = 0; i < MEET; i++)
+    for (uint32_t i = 0; i < SYNC_STEPS; i++)
         step(&b, 0);
     step(&b, 1);
     shard_set_events(b.s, &j->sink);
-    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET)).status, -EBUSY);
-    (void)must_push(b.s, b.w[1], make_step(&b, 1, MEET + 1));
+    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS)).status, -EBUSY);
+    (void)must_push(b.s, b.w[1], make_step(&b, 1, SYNC_STEPS + 1));
     assert_int_equal(j->n, 2);
-    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_REACH);
-    assert_int_equal(j->events[0]->e.reach.clock, MEET);
+    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_ADVANCE);
+    assert_int_equal(j->events[0]->e.advance.clock, SYNC_STEPS);
     assert_int_equal(j->events[1]->e.type, SHARD_EVENT_PUSH);
-    (void)must_push(b.s, b.w[0], make_step(&b, 0, MEET));
+    (void)must_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
     shard_set_events(b.s, NULL);
     event_log_free(j);
     bench_deinit(&b);
@@ -273,17 +274,17 @@ static void two_who_pass_a_meeting_by_do_not_wait_for_each_other(void **state)
     bench_init(&b, TABLE_SPEC_MODE_SSP, 9, 2);
     shard_set_events(b.s, &j->sink);
     b.w[0]->is_behind = true;
-    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, MEET + 1)).status, -EBUSY);
+    assert_int_equal(try_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS + 1)).status, -EBUSY);
     assert_int_equal(j->n, 1);
-    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_REACH);
-    assert_int_equal(b.w[0]->clock, MEET);
-    assert_int_equal(try_push(b.s, b.w[1], make_step(&b, 1, 2 * MEET)).status, -EBUSY);
-    assert_int_equal(b.w[1]->clock, 2 * MEET);
-    assert_int_equal(cut_after(&b, MEET), SYNC_POINT_EXACT);
-    for (uint64_t clock = MEET + 1; clock < 2 * MEET; clock++)
+    assert_int_equal(j->events[0]->e.type, SHARD_EVENT_ADVANCE);
+    assert_int_equal(b.w[0]->clock, SYNC_STEPS);
+    assert_int_equal(try_push(b.s, b.w[1], make_step(&b, 1, 2 * SYNC_STEPS)).status, -EBUSY);
+    assert_int_equal(b.w[1]->clock, 2 * SYNC_STEPS);
+    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    for (uint64_t clock = SYNC_STEPS + 1; clock < 2 * SYNC_STEPS; clock++)
         (void)must_push(b.s, b.w[0], make_step(&b, 0, clock));
-    assert_int_equal(cut_after(&b, 2 * MEET), SYNC_POINT_EXACT);
-    (void)must_push(b.s, b.w[1], make_step(&b, 1, 2 * MEET));
+    assert_int_equal(cut_after(&b, 2 * SYNC_STEPS), SYNC_POINT_EXACT);
+    (void)must_push(b.s, b.w[1], make_step(&b, 1, 2 * SYNC_STEPS));
     shard_set_events(b.s, NULL);
     event_log_free(j);
     bench_deinit(&b);
@@ -310,7 +311,7 @@ static int watch_reserve(void *owner, const struct shard_event *event)
 static void look(struct watch *w)
 {
     enter_shard();
-    for (; job_min_clock(w->job) >= w->met; w->met += MEET)
+    for (; job_min_clock(w->job) >= w->met; w->met += SYNC_STEPS)
         assert_int_equal(sync_point_of(w->s, "job", w->met - 1), SYNC_POINT_EXACT);
 }
 
@@ -318,7 +319,7 @@ static void watch_record(void *owner, const struct shard_event *event)
 {
     struct watch *w = owner;
 
-    if (event->type == SHARD_EVENT_REACH) {
+    if (event->type == SHARD_EVENT_ADVANCE) {
         w->n_reached++;
         look(w);
     }
@@ -369,7 +370,7 @@ static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void 
     enum { N_EVENTS = 20000 };
     struct dice dice = dice_of_this_run("meetings");
     struct actor actors[N_WORKERS] = { { 0 } };
-    struct watch watch = { .met = MEET };
+    struct watch watch = { .met = SYNC_STEPS };
     struct bench b;
 
     (void)state;
@@ -395,7 +396,7 @@ static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void 
         look(&watch);
         assert_true(any || e % 64);
     }
-    assert_true(watch.met > 100 * MEET);
+    assert_true(watch.met > 100 * SYNC_STEPS);
     assert_true(watch.n_reached > 0);
     shard_set_events(b.s, NULL);
     bench_deinit(&b);

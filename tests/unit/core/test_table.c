@@ -87,32 +87,32 @@ static key_family *const families[] = { key_in_order, key_at_random, key_of_equa
 #define TWIN_N_MAX 20000u
 #define BATCH 300u
 
-/* The twin is an array of pointers: where key i stands. */
-struct twin {
+/* The reference is an array of pointers: where key i stands. */
+struct reference {
     struct row *rows[TWIN_N_MAX];
     uint64_t n_rows, n_removed;
 };
 
-static void put_or_remove(struct table *t, struct twin *twin, key_family *key_of, uint64_t i,
-                          struct dice *dice)
+static void put_or_remove(struct table *t, struct reference *reference, key_family *key_of,
+                          uint64_t i, struct dice *dice)
 {
-    struct row *row = twin->rows[i];
+    struct row *row = reference->rows[i];
 
     if (!row) {
         row = insert(t, key_of(i));
         row->stamp = row_stamp(i, (uint32_t)i & 0xff, 0);
-        twin->rows[i] = row;
-        twin->n_rows++;
+        reference->rows[i] = row;
+        reference->n_rows++;
     } else if (roll(dice, 3) == 0) {
         table_remove(t, row);
-        twin->rows[i] = NULL;
-        twin->n_rows--;
-        twin->n_removed++;
+        reference->rows[i] = NULL;
+        reference->n_rows--;
+        reference->n_removed++;
     }
 }
 
-static void compare_with_twin(struct table *t, struct twin *twin, key_family *key_of,
-                              uint32_t n, struct dice *dice)
+static void compare_with_reference(struct table *t, struct reference *reference,
+                                   key_family *key_of, uint32_t n, struct dice *dice)
 {
     uint64_t keys[BATCH] = { 0 }, places[BATCH];
     struct row *rows[BATCH];
@@ -124,19 +124,19 @@ static void compare_with_twin(struct table *t, struct twin *twin, key_family *ke
     }
     table_find_batch(t, keys, n_batch, rows);
     for (uint32_t i = 0; i < n_batch; i++) {
-        assert_ptr_equal(rows[i], twin->rows[places[i]]);
+        assert_ptr_equal(rows[i], reference->rows[places[i]]);
         assert_true(!rows[i] || row_version(rows[i]) == places[i]);
     }
     for (uint32_t i = 0; i < n_batch; i++)
-        put_or_remove(t, twin, key_of, places[i], dice);
-    assert_int_equal(table_n_rows(t), twin->n_rows);
+        put_or_remove(t, reference, key_of, places[i], dice);
+    assert_int_equal(table_n_rows(t), reference->n_rows);
 }
 
-static void does_what_a_trivial_twin_does(void **state)
+static void does_what_a_trivial_model_does(void **state)
 {
     static const uint32_t sizes[] = { 1, 30, 700, 3000, TWIN_N_MAX };
     struct dice dice = dice_of_this_run("table");
-    static struct twin twin;
+    static struct reference reference;
 
     (void)state;
     for (size_t f = 0; f < COUNT_OF(families); f++) {
@@ -145,12 +145,12 @@ static void does_what_a_trivial_twin_does(void **state)
             struct table *t = make_rows(payloads[roll(&dice, 4)], 0, NULL);
             struct table_facts facts;
 
-            memset(&twin, 0, sizeof twin);
+            memset(&reference, 0, sizeof reference);
             for (uint32_t round = 0; round < n_rounds; round++)
-                compare_with_twin(t, &twin, families[f], sizes[s], &dice);
+                compare_with_reference(t, &reference, families[f], sizes[s], &dice);
             check_whole(t);
             table_facts(t, &facts);
-            assert_int_equal(facts.n_removed, twin.n_removed);
+            assert_int_equal(facts.n_removed, reference.n_removed);
             table_free(t);
         }
     }
@@ -206,7 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_table_finds_nothing_and_holds_next_to_nothing),
         cmocka_unit_test(rows_stay_where_they_are_and_do_not_overlap),
-        cmocka_unit_test(does_what_a_trivial_twin_does),
+        cmocka_unit_test(does_what_a_trivial_model_does),
         cmocka_unit_test(numbers_of_removed_rows_are_used_before_new_ones),
         cmocka_unit_test(touches_are_counted_up_to_their_greatest),
     };

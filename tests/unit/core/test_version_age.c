@@ -1,4 +1,4 @@
-/* "Not pushed for so long", against a twin that remembers every note. */
+/* "Not pushed for so long", against a reference that remembers every note. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@
 
 #define N_NOTES 20000u
 
-struct twin {
+struct reference {
     uint64_t span;
     uint32_t n;
     struct version_age_mark notes[N_NOTES];
 };
 
 /* The greatest version that had come a span and `grace` before now. */
-static uint64_t twin_version(const struct twin *t, uint64_t now, uint64_t grace)
+static uint64_t reference_version(const struct reference *t, uint64_t now, uint64_t grace)
 {
     uint64_t version = 0;
 
@@ -34,7 +34,7 @@ static uint64_t twin_version(const struct twin *t, uint64_t now, uint64_t grace)
 static void a_horizon_is_never_early_and_at_most_a_32nd_late(void **state)
 {
     const uint64_t seed = 20240601;
-    struct twin *t = malloc(sizeof *t);
+    struct reference *t = malloc(sizeof *t);
 
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -54,8 +54,8 @@ static void a_horizon_is_never_early_and_at_most_a_32nd_late(void **state)
             t->notes[t->n++] = (struct version_age_mark){ value, version };
             version_age_note(&h, value, version);
             got = version_age_version(&h, value);
-            assert_true(got <= twin_version(t, value, 0));
-            assert_true(got >= twin_version(t, value, h.span / 32));
+            assert_true(got <= reference_version(t, value, 0));
+            assert_true(got >= reference_version(t, value, h.span / 32));
         }
     }
     free(t);

@@ -1,4 +1,4 @@
-/* device_cuda on the emulated device, for tests that take the worker's own way: memory, copies, slots. */
+/* device_cuda on the emulated device, for tests that take the worker's own way: memory, copies, buffer sets. */
 #ifndef TESTS_UNIT_CUDA_RIG_H
 #define TESTS_UNIT_CUDA_RIG_H
 

@@ -20,7 +20,7 @@ enum {
     STEP_BAGS = STEP_N * STEP_FIELDS,
     STEP_KEYS_MAX = 4 * STEP_BAGS,
     STEP_ROWS_MAX = 12,
-    STEP_K = 2,           /* of the rows that travel by topk */
+    STEP_K = 2,           /* of the rows that are encoded by topk */
     STEP_SENT_FLOATS = 3, /* 6 STEP_K bytes */
     STEP_SPANS_MAX = STEP_ROWS_MAX + STEP_KEYS_MAX / (int)BAG_TRANSPOSE_SPAN
 };

@@ -34,7 +34,7 @@ static uint32_t dim_of(struct lab *lab, uint32_t i)
     return i < COUNT_OF(dims) ? dims[i] : 1 + lab_below(lab, 300);
 }
 
-/* Rows that travel: from where, and what they are residual. */
+/* Rows to encode: from where, with which residual. */
 enum { N_MAX = 8, ROWS = 11 };
 
 /* n of ROWS, each at most once, some of them none. */
@@ -82,24 +82,24 @@ static struct device_encode draw_encode(struct lab *lab, enum codec_id codec, ui
 static void check_encode(struct lab *lab, const struct device_encode *e, const float *start)
 {
     const size_t n_bytes = *e->n * codec_by_id(e->codec)->row_bytes(e->dim, e->k),
-                 n_owed = e->residual ? (size_t)ROWS * e->dim : 0;
+                 n_residuals = e->residual ? (size_t)ROWS * e->dim : 0;
     struct device_encode device = *e, cpu = *e;
 
     cpu.bytes = lab_blank(lab, n_bytes, 0);
-    if (n_owed) {
-        cpu.residual = lab_blank(lab, n_owed * sizeof(float), 0);
-        memcpy(cpu.residual, start, n_owed * sizeof(float));
+    if (n_residuals) {
+        cpu.residual = lab_blank(lab, n_residuals * sizeof(float), 0);
+        memcpy(cpu.residual, start, n_residuals * sizeof(float));
     }
     lab_each_order(lab, run_encode, &device,
                    (struct lab_out[]){ { e->bytes, n_bytes, NULL },
-                                       { e->residual, n_owed * sizeof(float), start },
+                                       { e->residual, n_residuals * sizeof(float), start },
                                        { 0 } });
     device_cpu.encode(lab->cpu, &cpu);
     assert_memory_equal(e->bytes, cpu.bytes, n_bytes);
-    lab_same(e->residual, cpu.residual, n_owed);
+    lab_same(e->residual, cpu.residual, n_residuals);
 }
 
-static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
+static void rows_and_residuals_have_the_cpus_bits(void **state)
 {
     struct lab *lab = *state;
 
@@ -117,7 +117,7 @@ static void rows_and_what_is_owed_have_the_cpus_bits(void **state)
 }
 
 /* One bad float in a row, wherever it is: the servers see it, and what is residual is as it was. */
-static void what_is_not_finite_is_sent_and_not_owed(void **state)
+static void values_that_are_not_finite_are_sent_and_leave_no_residual(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
     const uint32_t dim = 300, k = 7;
@@ -158,8 +158,8 @@ static void a_codec_that_there_is_not_is_no_launch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_and_what_is_owed_have_the_cpus_bits),
-        cmocka_unit_test(what_is_not_finite_is_sent_and_not_owed),
+        cmocka_unit_test(rows_and_residuals_have_the_cpus_bits),
+        cmocka_unit_test(values_that_are_not_finite_are_sent_and_leave_no_residual),
         cmocka_unit_test(a_codec_that_there_is_not_is_no_launch),
     };
 

@@ -1,8 +1,8 @@
-/* The k-th call of CUDA or cublasLt fails, for every k: each failure is told where the contract says, with a sentence, or it has
+/* The k-th call of CUDA or cublasLt fails, for every k: each failure is reported where the contract says, with a sentence, or it has
  * cost nothing; and all is given back. */
 #include <errno.h>
 
-#include "tests/unit/cuda/slots.h"
+#include "tests/unit/cuda/buffer_sets.h"
 #include "tests/unit/model/encoded.h"
 #include "tests/unit/model/row_cache_world.h"
 
@@ -11,7 +11,7 @@ enum { STEPS = 3 }; /* called, recorded, run from the record */
 struct trial {
     struct compute *c;
     float *host, *device;
-    bool told;
+    bool reported;
 };
 
 static void open_all(struct trial *t, enum device_products products)
@@ -19,7 +19,7 @@ static void open_all(struct trial *t, enum device_products products)
     struct err err = { 0 };
     const int status = ops->open(&(struct device_options){ 1, products }, &t->c, &err);
 
-    t->told = true;
+    t->reported = true;
     if (status) {
         assert_int_equal(status, PS_EDEVICE);
         assert_memory_equal(err.text, "cuda: ", 6);
@@ -29,7 +29,7 @@ static void open_all(struct trial *t, enum device_products products)
     t->device = ops->memory_alloc(t->c, step_bytes());
     t->host = ops->host_alloc(t->c, step_bytes());
     if (t->device && t->host && !step_reserve(ops, t->c))
-        t->told = false;
+        t->reported = false;
 }
 
 static void close_all(struct trial *t)
@@ -70,20 +70,20 @@ static void check_settled(const struct trial *t)
     free(before);
 }
 
-/* Until one step's failure is told; those before it are right. */
+/* Until one step's failure is reported; those before it are right. */
 static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
 {
-    struct slots s = { .rig = { .c = t->c } };
+    struct buffer_sets s = { .rig = { .c = t->c } };
 
     s.host[0] = step_in(t->host);
     s.device[0] = step_in(t->device);
-    for (uint32_t i = 0; i < STEPS && !t->told; i++) {
+    for (uint32_t i = 0; i < STEPS && !t->reported; i++) {
         int status;
 
-        slots_draw(&s.host[0], seed, i, SLOTS_SAME_BAGS);
-        (void)slots_start(&s, 0, 1);
+        buffer_sets_draw(&s.host[0], seed, i, BUFFER_SETS_SAME_BAGS);
+        (void)buffer_sets_start(&s, 0, 1);
         status = ops->wait(t->c, 0);
-        t->told = status != 0;
+        t->reported = status != 0;
         check_settled(t);
         if (status) {
             assert_int_equal(status, PS_EDEVICE);
@@ -105,35 +105,35 @@ static long fail_each(uint64_t seed, enum device_products products, enum emu_rt_
         emu_rt_seed(seed);
         emu_rt_fail(k, fault);
         open_all(&t, products);
-        if (!t.told)
+        if (!t.reported)
             run_steps(&t, seed, want);
         failed = emu_rt_has_failed();
         emu_rt_fail(-1, fault);
         close_all(&t);
         if (!failed) {
-            assert_false(t.told);
+            assert_false(t.reported);
             return k;
         }
-        if (fault == EMU_RT_EVER && !t.told)
-            fail_msg("nobody was told that all has failed from call %ld on", k);
+        if (fault == EMU_RT_EVER && !t.reported)
+            fail_msg("no call reported that all has failed from call %ld on", k);
     }
 }
 
-static void each_call_that_fails_is_told_or_costs_nothing(void **state)
+static void each_call_that_fails_is_reported_or_costs_nothing(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, DEVICE_BF16, SLOTS_SAME_BAGS, STEPS);
+    struct step *want = buffer_sets_one_by_one(seed, DEVICE_BF16, BUFFER_SETS_SAME_BAGS, STEPS);
     const long n_calls = fail_each(seed, DEVICE_BF16, EMU_RT_ONCE, want);
 
     (void)state;
     print_message("%ld calls\n", n_calls);
     assert_true(n_calls > 200);
     assert_int_equal(fail_each(seed, DEVICE_BF16, EMU_RT_EVER, want), n_calls);
-    slots_free(want, STEPS);
+    buffer_sets_free(want, STEPS);
 }
 
-/* A whole model's, memory for what travels and the wait included. */
-static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state)
+/* A whole model's, memory for encoded gradients and the wait included. */
+static void each_call_that_fails_in_a_step_that_encodes_is_reported_too(void **state)
 {
     static const struct dlrm_config config = { .batch_max = 8,
                                                .n_numeric = 2,
@@ -171,46 +171,46 @@ static void each_call_that_fails_in_a_step_that_travels_is_told_too(void **state
     assert_true(k > 40);
 }
 
-/* Steps of other slots go on. */
-static void a_failure_is_its_slots_alone_and_told_once(void **state)
+/* Steps of other buffer sets go on. */
+static void a_failure_is_reported_once_and_by_its_buffer_set_alone(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, DEVICE_FP32, SLOTS_OWN_BAGS, 2);
-    struct slots s;
+    struct step *want = buffer_sets_one_by_one(seed, DEVICE_FP32, BUFFER_SETS_OWN_BAGS, 2);
+    struct buffer_sets s;
 
     (void)state;
-    slots_open(&s, seed, DEVICE_FP32);
-    for (uint32_t slot = 0; slot < 2; slot++) {
-        slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
-        if (slot == 0)
+    buffer_sets_open(&s, seed, DEVICE_FP32);
+    for (uint32_t set = 0; set < 2; set++) {
+        buffer_sets_draw(&s.host[set], seed, set, BUFFER_SETS_OWN_BAGS);
+        if (set == 0)
             emu_rt_fail(0, EMU_RT_ONCE); /* a copy */
-        (void)slots_start(&s, slot, 0);
+        (void)buffer_sets_start(&s, set, 0);
     }
     assert_int_equal(ops->wait(s.rig.c, 0), PS_EDEVICE);
     assert_non_null(strstr(ops->failure(s.rig.c), "cudaErrorIllegalAddress"));
     assert_int_equal(ops->wait(s.rig.c, 0), 0);
     assert_int_equal(ops->wait(s.rig.c, 1), 0);
     assert_null(step_difference(&s.host[1], &want[1]));
-    slots_close(&s);
-    slots_free(want, 2);
+    buffer_sets_close(&s);
+    buffer_sets_free(want, 2);
 }
 
 /* A record that k calls after the second begin() fails: whether steps are called for ever then. */
 static bool is_never_recorded(uint64_t seed, long k)
 {
-    struct slots s;
+    struct buffer_sets s;
     bool recorded;
 
-    slots_open(&s, seed, DEVICE_FP32);
+    buffer_sets_open(&s, seed, DEVICE_FP32);
     for (int i = 0; i < 4; i++) {
-        slots_draw(&s.host[0], seed, 0, SLOTS_OWN_BAGS);
+        buffer_sets_draw(&s.host[0], seed, 0, BUFFER_SETS_OWN_BAGS);
         emu_rt_fail(i == 1 ? k : -1, EMU_RT_ONCE);
-        recorded = slots_start(&s, 0, 1);
+        recorded = buffer_sets_start(&s, 0, 1);
         assert_true(i > 1 || !recorded);
         (void)ops->wait(s.rig.c, 0);
     }
     emu_rt_fail(-1, EMU_RT_ONCE);
-    slots_close(&s);
+    buffer_sets_close(&s);
     return !recorded;
 }
 
@@ -253,7 +253,7 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
     const struct world_way copies = { .ops = ops }, keeps = { .ops = ops, .keeps = true };
     const uint64_t seed = rig_seed();
     struct world_end want, got;
-    uint32_t n_told = 0;
+    uint32_t n_reported = 0;
     bool failed = true;
     struct world w;
 
@@ -267,15 +267,15 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
         emu_rt_fail(k, EMU_RT_ONCE);
         if (world_play(&w, &keeps, &got)) {
             assert_int_equal(n_far(&w, &got, &want), 0);
-            assert_true(world_n_failed(&got) <= DLRM_SLOTS);
-            n_told += world_n_failed(&got);
+            assert_true(world_n_failed(&got) <= DLRM_BUFFER_SETS);
+            n_reported += world_n_failed(&got);
             world_end_free(&got);
         }
         failed = emu_rt_has_failed();
         emu_rt_fail(-1, EMU_RT_ONCE);
         assert_int_equal(emu_rt_alive(), 0);
     }
-    assert_true(n_told > 10 * WORLD_STEPS);
+    assert_true(n_reported > 10 * WORLD_STEPS);
     world_end_free(&want);
     world_deinit(&w);
 }
@@ -293,7 +293,7 @@ static void memory_that_there_is_not_is_no_memory(void **state)
     rig_close(&r);
 }
 
-static void a_machine_without_a_gpu_is_told_so(void **state)
+static void a_machine_without_a_gpu_is_reported(void **state)
 {
     struct compute *c;
     struct err err;
@@ -312,13 +312,13 @@ static void a_machine_without_a_gpu_is_told_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_that_fails_is_told_or_costs_nothing),
-        cmocka_unit_test(each_call_that_fails_in_a_step_that_travels_is_told_too),
-        cmocka_unit_test(a_failure_is_its_slots_alone_and_told_once),
+        cmocka_unit_test(each_call_that_fails_is_reported_or_costs_nothing),
+        cmocka_unit_test(each_call_that_fails_in_a_step_that_encodes_is_reported_too),
+        cmocka_unit_test(a_failure_is_reported_once_and_by_its_buffer_set_alone),
         cmocka_unit_test(a_record_that_failed_is_not_tried_again),
         cmocka_unit_test(rows_that_stay_are_right_whatever_call_has_failed),
         cmocka_unit_test(memory_that_there_is_not_is_no_memory),
-        cmocka_unit_test(a_machine_without_a_gpu_is_told_so),
+        cmocka_unit_test(a_machine_without_a_gpu_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,8 +78,8 @@ static void add(struct sums s, size_t i, double a, double b)
 }
 
 /* Of one sample: r from number at_r on, dt from number at_t on. */
-static void twin(const struct interact *it, const float *t, const float *dr, struct sums r,
-                 size_t at_r, struct sums dt, size_t at_t)
+static void reference(const struct interact *it, const float *t, const float *dr, struct sums r,
+                      size_t at_r, struct sums dt, size_t at_t)
 {
     for (uint32_t d = 0; d < it->direct; d++)
         add(r, at_r++, (double)t[d], 1);
@@ -95,13 +95,13 @@ static void twin(const struct interact *it, const float *t, const float *dr, str
             }
 }
 
-static void check_twin(struct lab *lab, const struct job *j, double tolerance)
+static void check_reference(struct lab *lab, const struct job *j, double tolerance)
 {
     const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_width(&j->it);
     const struct sums r = sums_of(lab, j->it.n * per_r), dt = sums_of(lab, j->it.n * per_t);
 
     for (size_t s = 0; s < j->it.n; s++)
-        twin(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
+        reference(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
     lab_near(j->r, r.at, r.magnitude, j->it.n * per_r, tolerance);
     lab_near(j->dt, dt.at, dt.magnitude, j->it.n * per_t, tolerance);
 }
@@ -117,7 +117,7 @@ static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
         const struct job j = run(lab, KERNELS_FP32, it, lab_below(lab, 2));
 
         check_cpu(lab, &j);
-        check_twin(lab, &j, 1e-5);
+        check_reference(lab, &j, 1e-5);
         lab_sweep(lab);
     }
 }
@@ -144,7 +144,7 @@ static void tensor_cores_are_within_tf32_of_double(void **state)
                                          lab_below(lab, 2) == 0 };
             const struct job j = run(lab, KERNELS_TF32, it, 0);
 
-            check_twin(lab, &j, 1e-3);
+            check_reference(lab, &j, 1e-3);
             lab_sweep(lab);
         }
 }

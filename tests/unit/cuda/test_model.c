@@ -101,7 +101,7 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
     return c;
 }
 
-/* Four steps in one slot: called, recorded, and twice from the record. A norm of few samples makes much of a rounding. */
+/* Four steps in one buffer set: called, recorded, and twice from the record. A norm of few samples makes much of a rounding. */
 static void any_model_is_the_cpus_within_fp32(void **state)
 {
     const uint64_t seed = test_seed();
@@ -176,20 +176,20 @@ static void run_deinit(struct run *r)
     fixture_deinit(&r->f);
 }
 
-/* n_slots steps at a time. */
-static void run_steps(struct run *r, uint32_t n_slots)
+/* n_buffer_sets steps at a time. */
+static void run_steps(struct run *r, uint32_t n_sets)
 {
-    for (uint32_t i = 0; i < N_STEPS + n_slots; i++) {
+    for (uint32_t i = 0; i < N_STEPS + n_sets; i++) {
         struct dlrm_step step = fixture_step_of(&r->f, i);
 
-        if (i >= n_slots)
-            assert_int_equal(dlrm_step_end(r->f.m, i % n_slots, &r->losses[i - n_slots]), 0);
+        if (i >= n_sets)
+            assert_int_equal(dlrm_step_end(r->f.m, i % n_sets, &r->losses[i - n_sets]), 0);
         if (i >= N_STEPS)
             continue;
         step.row_grads = r->row_grads[i];
         step.keeps_dense = i % r->refresh != 0;
         dlrm_use(r->f.m, r->values[i], r->grads[i]);
-        assert_int_equal(dlrm_step_begin(r->f.m, i % n_slots, &step), 0);
+        assert_int_equal(dlrm_step_begin(r->f.m, i % n_sets, &step), 0);
     }
 }
 
@@ -219,7 +219,7 @@ static void steps_under_way_end_in_the_bits_of_steps_one_by_one(void **state)
         run_steps(&one, 1);
         assert_true(isfinite(one.losses[N_STEPS - 1]));
         run_init(&all, &config, hash_mix2(seed, k), refresh);
-        run_steps(&all, DLRM_SLOTS);
+        run_steps(&all, DLRM_BUFFER_SETS);
         assert_memory_equal(all.losses, one.losses, sizeof one.losses);
         for (uint32_t i = 0; i < N_STEPS; i++) {
             assert_memory_equal(all.grads[i], one.grads[i], one.n_dense * sizeof(float));

@@ -60,7 +60,7 @@ static void put_key(struct batch *b, uint64_t key)
 }
 
 /* What batch_dedup() must give, the slow way. */
-static void check_against_twin(const struct batch *b)
+static void check_against_reference(const struct batch *b)
 {
     uint64_t *sorted = memory_alloc((b->n_keys + 1) * sizeof *sorted);
     uint32_t n = 0;
@@ -122,7 +122,7 @@ static void dedup_agrees_with_a_sort(void **state)
         for (uint32_t i = 0; i < n; i++)
             put_key(&b, key_of_kind(round % 6, seed, &counter));
         assert_int_equal(batch_dedup(&b), 0);
-        check_against_twin(&b);
+        check_against_reference(&b);
     }
     batch_deinit(&b);
 }
@@ -169,7 +169,7 @@ static void what_a_device_copies_lies_in_the_memory_that_was_given(void **state)
         for (uint64_t i = 0; i < 300 * round; i++)
             put_key(&b, hash_mix2(round, i % 90));
         assert_int_equal(batch_dedup(&b), 0);
-        check_against_twin(&b);
+        check_against_reference(&b);
         assert_int_equal(v.n_out, 4);
     }
     assert_int_equal(v.n_taken, 4 + 4); /* 201 keys, then twice as many each time, up to 3216 */
@@ -189,7 +189,7 @@ static void the_same_size_again_allocates_nothing(void **state)
         for (uint64_t i = 0; i < 800; i++)
             put_key(&b, hash_mix2(round, i));
         assert_int_equal(batch_dedup(&b), 0);
-        check_against_twin(&b);
+        check_against_reference(&b);
         memory_fail_after(0);
     }
     memory_fail_after(-1);
@@ -222,7 +222,7 @@ static void every_failed_allocation_leaves_the_keys(const struct batch_allocator
         for (uint32_t i = 0; i < b.n_keys; i++)
             assert_true(b.keys[i] == hash_mix(i % 1000));
         if (!status)
-            check_against_twin(&b);
+            check_against_reference(&b);
         batch_deinit(&b);
     }
 }

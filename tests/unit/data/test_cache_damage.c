@@ -1,6 +1,6 @@
 #include "tests/unit/data/cache_bench.h"
 
-static void a_cache_cut_short_anywhere_is_told_and_written_anew(void **state)
+static void a_cache_cut_short_anywhere_is_reported_and_written_anew(void **state)
 {
     struct crash_inode *inode;
     struct cache_bench b;
@@ -27,7 +27,7 @@ static void a_cache_cut_short_anywhere_is_told_and_written_anew(void **state)
     cache_bench_free(&b);
 }
 
-static void a_flipped_bit_anywhere_is_told_and_written_anew(void **state)
+static void a_flipped_bit_anywhere_is_reported_and_written_anew(void **state)
 {
     struct cache_bench b;
     size_t n_bytes;
@@ -79,7 +79,7 @@ static void a_cache_whose_files_fail_costs_no_row(void **state)
     }
 }
 
-static void a_full_disk_is_told_in_a_sentence(void **state)
+static void a_full_disk_is_reported_in_a_sentence(void **state)
 {
     struct cache_bench b;
 
@@ -125,10 +125,10 @@ static void every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cac
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cache_cut_short_anywhere_is_told_and_written_anew),
-        cmocka_unit_test(a_flipped_bit_anywhere_is_told_and_written_anew),
+        cmocka_unit_test(a_cache_cut_short_anywhere_is_reported_and_written_anew),
+        cmocka_unit_test(a_flipped_bit_anywhere_is_reported_and_written_anew),
         cmocka_unit_test(a_cache_whose_files_fail_costs_no_row),
-        cmocka_unit_test(a_full_disk_is_told_in_a_sentence),
+        cmocka_unit_test(a_full_disk_is_reported_in_a_sentence),
 #ifdef PS_FAULTS
         cmocka_unit_test(
             every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cache),

@@ -245,8 +245,8 @@ static void unlabelled_lines_lack_the_label_column_alone(void **state)
 }
 
 /* Finds the spans one byte at a time. */
-static uint32_t split_twin(const char *delimiter, const char *line, size_t len, size_t *begins,
-                           size_t *ends)
+static uint32_t split_reference(const char *delimiter, const char *line, size_t len,
+                                size_t *begins, size_t *ends)
 {
     size_t step = strlen(delimiter), at = 0;
     uint32_t n = 0;
@@ -281,7 +281,7 @@ static void splitting_agrees_with_a_walk_over_the_bytes(void **state)
         assert_non_null(line);
         for (size_t i = 0; i < len; i++)
             line[i] = "ab,\t "[fixture_draw(seed, &counter, 5)];
-        n = split_twin(delimiter, line, len, begins, ends);
+        n = split_reference(delimiter, line, len, begins, ends);
         assert_int_equal(line_parser_split(delimiter, 0, line, len, spans, 202), n);
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(spans[i].at - line, begins[i]);

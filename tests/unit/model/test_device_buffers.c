@@ -107,12 +107,12 @@ static void begin(struct dlrm *m, const struct script *s, struct outcome *o, uin
     const struct dlrm_step step = step_of(s, o, i);
 
     dlrm_use(m, s->values[i], o->grads[i]);
-    assert_int_equal(dlrm_step_begin(m, i % dlrm_n_slots(m), &step), 0);
+    assert_int_equal(dlrm_step_begin(m, i % dlrm_n_buffer_sets(m), &step), 0);
 }
 
 static void end(struct dlrm *m, struct outcome *o, uint32_t i)
 {
-    assert_int_equal(dlrm_step_end(m, i % dlrm_n_slots(m), &o->losses[i]), 0);
+    assert_int_equal(dlrm_step_end(m, i % dlrm_n_buffer_sets(m), &o->losses[i]), 0);
 }
 
 /* As many steps at a time as the device takes; then all predictions. */
@@ -126,7 +126,7 @@ static void play(const struct script *s, const struct device_ops *ops, struct ou
         fail_msg("%s", err.text);
     outcome_init(o, s, dlrm_dense_floats(m));
     for (uint32_t i = 0; i < N_STEPS; i++) {
-        if (i - n_ended == dlrm_n_slots(m))
+        if (i - n_ended == dlrm_n_buffer_sets(m))
             end(m, o, n_ended++);
         begin(m, s, o, i);
     }
@@ -186,7 +186,7 @@ static void check_model(const struct dlrm_config *config, uint64_t seed)
     for (size_t i = 0; i < COUNT_OF(plans); i++) {
         play(&s, far_device_ops(&device_cpu, &plans[i]), &far);
         check_outcome(&s, &far, &cpu);
-        assert_int_equal(far_device_counts().most_under_way, DLRM_SLOTS);
+        assert_int_equal(far_device_counts().most_under_way, DLRM_BUFFER_SETS);
         outcome_deinit(&far);
     }
     outcome_deinit(&cpu);
@@ -213,7 +213,7 @@ static void any_model_ends_in_the_cpus_bits(void **state)
     assert_true(n_checked > 30);
 }
 
-/* The same batch in all slots, again and again. */
+/* The same batch in all buffer sets, again and again. */
 static struct far_device_counts repeat(struct fixture *f, const struct far_device_plan *plan,
                                        uint32_t n_steps, bool keeps_dense)
 {
@@ -225,23 +225,23 @@ static struct far_device_counts repeat(struct fixture *f, const struct far_devic
     for (uint32_t i = 0; i < n_steps; i++) {
         step = fixture_step_of(f, i);
         step.keeps_dense = keeps_dense && i;
-        assert_int_equal(dlrm_step_begin(f->m, i % DLRM_SLOTS, &step), 0);
-        assert_int_equal(dlrm_step_end(f->m, i % DLRM_SLOTS, &f->loss), 0);
+        assert_int_equal(dlrm_step_begin(f->m, i % DLRM_BUFFER_SETS, &step), 0);
+        assert_int_equal(dlrm_step_end(f->m, i % DLRM_BUFFER_SETS, &f->loss), 0);
     }
     counts = far_device_counts();
     fixture_deinit(f);
     return counts;
 }
 
-static void a_slot_is_recorded_once_and_then_replayed(void **state)
+static void a_buffer_set_is_recorded_once_and_then_replayed(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct fixture f = { .config = fixture_plain };
     struct far_device_counts counts = repeat(&f, &plan, 10, false);
 
     (void)state;
-    assert_int_equal(counts.n_records, DLRM_SLOTS);
-    assert_int_equal(counts.n_replays, 10 - DLRM_SLOTS);
+    assert_int_equal(counts.n_records, DLRM_BUFFER_SETS);
+    assert_int_equal(counts.n_replays, 10 - DLRM_BUFFER_SETS);
     assert_int_equal(counts.n_waits, 10);
 }
 
@@ -287,7 +287,7 @@ static void weights_that_did_not_change_are_copied_to_the_device_once(void **sta
 }
 
 /* The failure may have been that of the one copy which all go on from. */
-static void steps_with_the_weights_of_a_slot_that_fails_fail_with_it(void **state)
+static void steps_with_the_weights_of_a_buffer_set_that_fails_fail_with_it(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true, .bad_wait = 1 };
     struct fixture_rng rng = { 37, 0 };
@@ -297,13 +297,13 @@ static void steps_with_the_weights_of_a_slot_that_fails_fail_with_it(void **stat
 
     (void)state;
     fixture_init_on(&f, far_device_ops(&device_cpu, &plan), &fixture_plain, 16, &rng);
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++) {
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++) {
         step = fixture_step_of(&f, i);
         step.keeps_dense = i > 0;
         assert_int_equal(dlrm_step_begin(f.m, i, &step), 0);
         n_uploads[0] = i ? n_uploads[0] : far_device_counts().n_uploads;
     }
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
         assert_int_equal(dlrm_step_end(f.m, i, &f.loss), PS_EDEVICE);
     n_uploads[1] = far_device_counts().n_uploads;
     assert_int_equal(dlrm_step(f.m, &step, &f.loss), 0);
@@ -343,7 +343,7 @@ static void rows_have_room_to_spare_and_more_of_them_get_other_addresses(void **
     fixture_deinit(&f);
 }
 
-static void a_device_that_fails_is_told_with_the_step(void **state)
+static void a_device_that_fails_is_reported_with_the_step(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .bad_wait = 2 };
     struct fixture_rng rng = { 33, 0 };
@@ -401,7 +401,7 @@ static void its_intermediates_are_the_cpus(void **state)
 }
 
 #ifdef PS_FAULTS
-static void every_failing_allocation_is_told_and_can_be_made_good(void **state)
+static void every_failing_allocation_is_reported_and_can_be_made_good(void **state)
 {
     static const struct far_device_plan plan = { .late = true };
     struct dlrm_config config = fixture_plain;
@@ -459,16 +459,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_model_ends_in_the_cpus_bits),
-        cmocka_unit_test(a_slot_is_recorded_once_and_then_replayed),
+        cmocka_unit_test(a_buffer_set_is_recorded_once_and_then_replayed),
         cmocka_unit_test(dropout_is_replayed_with_the_steps_own_keys),
         cmocka_unit_test(weights_that_did_not_change_are_copied_to_the_device_once),
-        cmocka_unit_test(steps_with_the_weights_of_a_slot_that_fails_fail_with_it),
+        cmocka_unit_test(steps_with_the_weights_of_a_buffer_set_that_fails_fail_with_it),
         cmocka_unit_test(rows_have_room_to_spare_and_more_of_them_get_other_addresses),
-        cmocka_unit_test(a_device_that_fails_is_told_with_the_step),
+        cmocka_unit_test(a_device_that_fails_is_reported_with_the_step),
         cmocka_unit_test(a_device_that_cannot_be_opened_says_why),
         cmocka_unit_test(its_intermediates_are_the_cpus),
 #ifdef PS_FAULTS
-        cmocka_unit_test(every_failing_allocation_is_told_and_can_be_made_good),
+        cmocka_unit_test(every_failing_allocation_is_reported_and_can_be_made_good),
         cmocka_unit_test(a_batch_that_finds_no_room_is_refused_and_the_next_one_is_not),
 #endif
     };

@@ -61,7 +61,7 @@ static uint64_t repeat(struct encoded_run *t, const struct dlrm_step *step, uint
     return far_device_counts().n_records - n_before;
 }
 
-static void a_record_knows_its_codecs_and_what_is_owed(void **state)
+static void a_graph_knows_its_codecs_and_residuals(void **state)
 {
     struct encoded_run t;
     struct dlrm_step step;
@@ -191,7 +191,7 @@ static void floats_and_predictions_come_between(void **state)
     encoded_close(&t);
 }
 
-static void the_cpu_has_no_flows_that_travel(void **state)
+static void the_cpu_encodes_no_gradients(void **state)
 {
     struct dlrm *m = encoded_model(&device_cpu, &plain);
 
@@ -200,7 +200,7 @@ static void the_cpu_has_no_flows_that_travel(void **state)
     dlrm_free(m);
 }
 
-static void a_device_that_fails_is_told_by_what_is_owed(void **state)
+static void a_failing_device_is_reported_by_its_residuals(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .bad_wait = 3 };
     struct dlrm *m = encoded_model(far_device_ops(&device_cpu, &plan), &plain);
@@ -219,7 +219,7 @@ static void a_device_that_fails_is_told_by_what_is_owed(void **state)
 }
 
 #ifdef PS_FAULTS
-/* The k-th allocation of the first step that travels fails; the same step finds room then, and none is owed anything else. */
+/* The k-th allocation of the first step that is encoded on the device fails; the same step finds room then, and none is owed anything else. */
 static void a_step_that_finds_no_room_is_refused_and_can_be_made_again(void **state)
 {
     long n_refused = 0;
@@ -246,7 +246,7 @@ static void a_step_that_finds_no_room_is_refused_and_can_be_made_again(void **st
     assert_true(n_refused > 1 && n_refused < 12);
 }
 
-static void what_is_owed_finds_no_room_or_some(void **state)
+static void residuals_find_no_space_or_some(void **state)
 {
     struct dlrm *m = encoded_model(far_device_ops(&device_cpu, &replaying), &plain);
 
@@ -263,15 +263,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_step_leaves_as_the_cpu_encodes_its_floats),
-        cmocka_unit_test(a_record_knows_its_codecs_and_what_is_owed),
+        cmocka_unit_test(a_graph_knows_its_codecs_and_residuals),
         cmocka_unit_test(the_tensors_bytes_are_one_copy),
         cmocka_unit_test(floats_that_leave_in_order_need_no_op),
         cmocka_unit_test(floats_and_predictions_come_between),
-        cmocka_unit_test(the_cpu_has_no_flows_that_travel),
-        cmocka_unit_test(a_device_that_fails_is_told_by_what_is_owed),
+        cmocka_unit_test(the_cpu_encodes_no_gradients),
+        cmocka_unit_test(a_failing_device_is_reported_by_its_residuals),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_step_that_finds_no_room_is_refused_and_can_be_made_again),
-        cmocka_unit_test(what_is_owed_finds_no_room_or_some),
+        cmocka_unit_test(residuals_find_no_space_or_some),
 #endif
     };
 

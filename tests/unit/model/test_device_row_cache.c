@@ -85,7 +85,8 @@ static void a_failure_is_that_of_all_steps_under_way_and_of_no_other(void **stat
 
         assert_true(world_play(&w, &way, &got));
         assert_int_equal(got.status[k - 1], PS_EDEVICE);
-        assert_int_equal(world_n_failed(&got), n_left < DLRM_SLOTS ? n_left : DLRM_SLOTS);
+        assert_int_equal(world_n_failed(&got),
+                         n_left < DLRM_BUFFER_SETS ? n_left : DLRM_BUFFER_SETS);
         assert_int_equal(world_n_wrong(&w, &got, &want), 0);
         world_end_free(&got);
     }
@@ -116,7 +117,7 @@ static void a_prediction_neither_reads_nor_keeps(void **state)
 
 #ifdef PS_FAULTS
 /* A model that cannot be made, rows that cannot stay, a step that finds no room: each is told, and nothing else is lost. */
-static void every_failing_allocation_is_told_or_costs_copies(void **state)
+static void every_failing_allocation_is_reported_or_costs_copies(void **state)
 {
     const struct world_way on_cpu = { .ops = &device_cpu };
     struct world_end want, got;
@@ -157,7 +158,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_that_of_all_steps_under_way_and_of_no_other),
         cmocka_unit_test(a_prediction_neither_reads_nor_keeps),
 #ifdef PS_FAULTS
-        cmocka_unit_test(every_failing_allocation_is_told_or_costs_copies),
+        cmocka_unit_test(every_failing_allocation_is_reported_or_costs_copies),
 #endif
     };
 

@@ -256,7 +256,7 @@ static void peek_knows_no_other_names(void **state)
     fixture_deinit(&f);
 }
 
-static void every_failing_allocation_is_told_and_leaks_nothing(void **state)
+static void every_failing_allocation_is_reported_and_leaks_nothing(void **state)
 {
     (void)state;
 #ifdef PS_FAULTS
@@ -296,7 +296,7 @@ int main(void)
         cmocka_unit_test(a_batch_without_samples_moves_nothing),
         cmocka_unit_test(a_batch_of_empty_bags_works_without_rows),
         cmocka_unit_test(peek_knows_no_other_names),
-        cmocka_unit_test(every_failing_allocation_is_told_and_leaks_nothing),
+        cmocka_unit_test(every_failing_allocation_is_reported_and_leaks_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

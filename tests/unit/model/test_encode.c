@@ -74,7 +74,7 @@ static void rows_go_as_the_codec_writes_them(void **state)
     bench_free(b);
 }
 
-/* The sum that is to travel of row i of N. */
+/* The sum of row i of N that is encoded. */
 static void add_up(const struct bench *b, uint32_t i, float *v)
 {
     for (uint32_t d = 0; d < DIM; d++) {
@@ -85,7 +85,7 @@ static void add_up(const struct bench *b, uint32_t i, float *v)
 }
 
 /* A codec that keeps nothing brings what another one kept, and it is residual no more; what no row named stays. */
-static void what_is_owed_goes_along_and_is_paid_or_kept(void **state)
+static void residuals_go_along_and_are_sent_or_kept(void **state)
 {
     (void)state;
     for (uint32_t id = 0; id < CODEC_ID_END; id++) {
@@ -108,7 +108,7 @@ static void what_is_owed_goes_along_and_is_paid_or_kept(void **state)
     }
 }
 
-static void without_places_row_i_is_owed_row_i(void **state)
+static void without_places_row_i_has_residual_i(void **state)
 {
     struct bench *b = bench_new();
     float scratch[2 * DIM];
@@ -126,7 +126,7 @@ static void without_places_row_i_is_owed_row_i(void **state)
 }
 
 /* As push_encoder.c's put_poison() and put_plain(). */
-static void what_is_not_finite_is_told_and_owed_nothing_of(void **state)
+static void values_that_are_not_finite_are_reported_and_leave_no_residual(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
 
@@ -154,9 +154,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_as_the_codec_writes_them),
-        cmocka_unit_test(what_is_owed_goes_along_and_is_paid_or_kept),
-        cmocka_unit_test(without_places_row_i_is_owed_row_i),
-        cmocka_unit_test(what_is_not_finite_is_told_and_owed_nothing_of),
+        cmocka_unit_test(residuals_go_along_and_are_sent_or_kept),
+        cmocka_unit_test(without_places_row_i_has_residual_i),
+        cmocka_unit_test(values_that_are_not_finite_are_reported_and_leave_no_residual),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

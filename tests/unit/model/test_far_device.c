@@ -36,7 +36,7 @@ static void bench_free(struct bench *b)
     free(b->host);
 }
 
-/* y += 2 x in slot 0, x being what the host has. */
+/* y += 2 x in buffer set 0, x being what the host has. */
 static void step(struct bench *b, uint64_t key, float factor)
 {
     b->ops->upload(b->c, 0, b->x, b->host, N * sizeof(float));
@@ -140,7 +140,7 @@ static void op_is_outside_of_a_step(void)
     b.ops->axpy(b.c, N, 1, b.x, b.y);
 }
 
-static void slot_begins_twice(void)
+static void set_begins_twice(void)
 {
     struct bench b = bench_new(&plan);
 
@@ -202,7 +202,7 @@ static const struct mistake {
     { same_key_has_other_arguments, "op 0 of key 7 is another than it was" },
     { replayed_step_is_called, "an op of a step that is replayed" },
     { op_is_outside_of_a_step, "an op outside of begin and end" },
-    { slot_begins_twice, "a copy into slot 0, whose step has begun" },
+    { set_begins_twice, "a copy into buffer set 0, whose step has begun" },
     { rows_are_not_pinned, "in memory that I did not give" },
     { two_rows_have_one_place, "row 1 has a place beyond the memory, or another row's" },
     { a_row_has_a_place_beyond_the_memory, "row 1 has a place beyond the memory" },
@@ -236,7 +236,7 @@ static void last_words(const struct mistake *m, char *words, size_t n_bytes)
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
-static void mistakes_are_told(void **state)
+static void mistakes_are_reported(void **state)
 {
     char words[8192];
 
@@ -252,7 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_made_recorded_and_replayed),
-        cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(mistakes_are_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

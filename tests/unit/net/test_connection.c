@@ -114,7 +114,7 @@ static struct connection_set_counts count(const struct fixture *f)
     return counts;
 }
 
-static void a_guest_is_welcomed_and_its_requests_are_counted_and_served(void **state)
+static void a_client_is_accepted_and_its_requests_are_counted_and_served(void **state)
 {
     struct fixture f;
 
@@ -278,7 +278,7 @@ static void closing_all_lets_replies_out_first(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_guest_is_welcomed_and_its_requests_are_counted_and_served),
+        cmocka_unit_test(a_client_is_accepted_and_its_requests_are_counted_and_served),
         cmocka_unit_test(a_request_that_may_not_come_ends_the_connection_as_malformed),
         cmocka_unit_test(a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not),
         cmocka_unit_test(a_peer_that_waits_for_us_is_not_slow),

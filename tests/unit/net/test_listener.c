@@ -17,23 +17,23 @@ struct fixture {
     struct hello_reply map;
     struct listener_config config;
     struct listener *listener;
-    int guest_fd, guest_status; /* guest_status: the status of on_guest() */
-    uint64_t guest_request_id, n_connections;
-    struct hello guest;
-    uint32_t n_guests, n_refused;
+    int client_fd, client_status; /* client_status: the status of on_client() */
+    uint64_t client_request_id, n_connections;
+    struct hello client;
+    uint32_t n_clients, n_refused;
     int last_refusal;
 };
 
-static int on_guest(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+static int on_client(void *owner, int fd, uint64_t request_id, const struct hello *hello)
 {
     struct fixture *f = owner;
 
-    if (f->guest_status)
-        return f->guest_status;
-    f->guest_fd = fd;
-    f->guest_request_id = request_id;
-    f->guest = *hello;
-    f->n_guests++;
+    if (f->client_status)
+        return f->client_status;
+    f->client_fd = fd;
+    f->client_request_id = request_id;
+    f->client = *hello;
+    f->n_clients++;
     return 0;
 }
 
@@ -54,7 +54,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
     f->last_refusal = status;
 }
 
-static const struct listener_events events = { on_guest, n_connections, on_refused };
+static const struct listener_events events = { on_client, n_connections, on_refused };
 
 static const struct hello good_hello = {
     .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
@@ -66,7 +66,7 @@ static void set_up(struct fixture *f)
 
     *f = (struct fixture){
         .map = { .version = 1, .n_nodes = 1, .shards_per_node = 2, .map_id = 77 },
-        .guest_fd = -1
+        .client_fd = -1
     };
     snprintf(f->map.nodes[0], MESSAGE_ADDRESS_MAX, "here:1");
     assert_int_equal(uv_loop_init(&f->loop), 0);
@@ -84,8 +84,8 @@ static void set_up(struct fixture *f)
 
 static void tear_down(struct fixture *f)
 {
-    if (f->guest_fd >= 0)
-        close(f->guest_fd);
+    if (f->client_fd >= 0)
+        close(f->client_fd);
     listener_close(f->listener);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);
@@ -172,7 +172,7 @@ static struct listener_counts count(struct fixture *f)
     return counts;
 }
 
-static void a_good_guest_is_handed_on_with_its_socket(void **state)
+static void an_accepted_client_is_handed_on_with_its_socket(void **state)
 {
     struct fixture f;
     struct peer p;
@@ -182,11 +182,11 @@ static void a_good_guest_is_handed_on_with_its_socket(void **state)
     set_up(&f);
     p = knock(&f);
     say_hello(&p, &good_hello);
-    while (!f.n_guests)
+    while (!f.n_clients)
         peer_turn(&p);
-    assert_int_equal(f.guest_request_id, 42);
-    assert_string_equal(f.guest.name, "peer");
-    assert_int_equal(write(f.guest_fd, "x", 1), 1);
+    assert_int_equal(f.client_request_id, 42);
+    assert_string_equal(f.client.name, "peer");
+    assert_int_equal(write(f.client_fd, "x", 1), 1);
     assert_int_equal(read(p.fd, &byte, 1), 1);
     assert_int_equal(byte, 'x');
     while (count(&f).greetings)
@@ -207,11 +207,11 @@ static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
     set_up(&f);
     p = knock(&f);
     for (size_t i = 0; i < bytes_len(&frame); i++) {
-        assert_int_equal(f.n_guests, 0);
+        assert_int_equal(f.n_clients, 0);
         peer_send_bytes(&p, bytes_front(&frame) + i, 1);
         peer_turn(&p);
     }
-    while (!f.n_guests)
+    while (!f.n_clients)
         peer_turn(&p);
     bytes_deinit(&frame);
     peer_close(&p);
@@ -233,7 +233,7 @@ static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
         assert_false(peer_receive(&p));
         peer_close(&p);
     }
-    assert_int_equal(f.n_guests, 0);
+    assert_int_equal(f.n_clients, 0);
     while (count(&f).greetings)
         uv_run(&f.loop, UV_RUN_ONCE);
     bytes_deinit(&frame);
@@ -275,7 +275,7 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
     }
 }
 
-static void a_refusal_reaches_the_guest_before_the_end(void **state)
+static void a_refusal_reaches_the_client_before_the_end(void **state)
 {
     struct hello hello = good_hello;
     struct hello_reply reply;
@@ -308,7 +308,7 @@ static void bytes_behind_the_hello_and_other_first_words_are_refused(void **stat
         assert_int_equal(hear(&p).status, PS_EGREETING);
         peer_close(&p);
     }
-    assert_int_equal(f.n_guests, 0);
+    assert_int_equal(f.n_clients, 0);
     assert_int_equal(count(&f).refused, 2);
     tear_down(&f);
 }
@@ -338,11 +338,11 @@ static void a_worker_at_the_listener_receives_the_shard_map_only(void **state)
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.map_id, 77);
     assert_string_equal(reply.nodes[0], "here:1");
-    assert_int_equal(f.n_guests, 0);
+    assert_int_equal(f.n_clients, 0);
     tear_down(&f);
 }
 
-static void a_full_house_says_so_to_all_but_operators(void **state)
+static void beyond_the_limit_all_but_operators_are_refused(void **state)
 {
     struct hello hello = good_hello;
     struct fixture f;
@@ -356,13 +356,13 @@ static void a_full_house_says_so_to_all_but_operators(void **state)
     hello.shard = MESSAGE_SHARD_LISTENER;
     p = knock(&f);
     say_hello(&p, &hello);
-    while (!f.n_guests)
+    while (!f.n_clients)
         peer_turn(&p);
     peer_close(&p);
     tear_down(&f);
 }
 
-static void a_crowd_beyond_what_can_be_told_so_is_hung_up_on(void **state)
+static void connections_beyond_those_that_get_a_refusal_are_closed(void **state)
 {
     struct fixture f;
 
@@ -374,14 +374,14 @@ static void a_crowd_beyond_what_can_be_told_so_is_hung_up_on(void **state)
     tear_down(&f);
 }
 
-static void a_guest_that_the_house_does_not_take_is_hung_up_on(void **state)
+static void a_client_that_the_owner_refuses_is_closed(void **state)
 {
     struct bytes frame = good_frame();
     struct fixture f;
 
     (void)state;
     set_up(&f);
-    f.guest_status = UV_EPIPE;
+    f.client_status = UV_EPIPE;
     assert_hung_up_on_at_once(&f, bytes_front(&frame), bytes_len(&frame));
     assert_int_equal(count(&f).refused, 1);
     bytes_deinit(&frame);
@@ -439,17 +439,17 @@ static void a_port_in_use_is_refused_with_a_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_guest_is_handed_on_with_its_socket),
+        cmocka_unit_test(an_accepted_client_is_handed_on_with_its_socket),
         cmocka_unit_test(a_hello_that_comes_one_byte_at_a_time_is_understood),
         cmocka_unit_test(a_hello_cut_off_at_any_byte_is_forgotten),
         cmocka_unit_test(every_reason_to_refuse_has_its_status_and_sentence),
-        cmocka_unit_test(a_refusal_reaches_the_guest_before_the_end),
+        cmocka_unit_test(a_refusal_reaches_the_client_before_the_end),
         cmocka_unit_test(bytes_behind_the_hello_and_other_first_words_are_refused),
         cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
         cmocka_unit_test(a_worker_at_the_listener_receives_the_shard_map_only),
-        cmocka_unit_test(a_full_house_says_so_to_all_but_operators),
-        cmocka_unit_test(a_crowd_beyond_what_can_be_told_so_is_hung_up_on),
-        cmocka_unit_test(a_guest_that_the_house_does_not_take_is_hung_up_on),
+        cmocka_unit_test(beyond_the_limit_all_but_operators_are_refused),
+        cmocka_unit_test(connections_beyond_those_that_get_a_refusal_are_closed),
+        cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
         cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
         cmocka_unit_test(a_port_in_use_is_refused_with_a_sentence),

@@ -228,7 +228,7 @@ static void send_takes_the_frame_even_when_it_is_closing(void **state)
     assert_int_equal(f.why, 0);
 }
 
-static void a_peer_that_hangs_up_is_told_by_a_failed_write(void **state)
+static void a_peer_that_hangs_up_is_reported_by_a_failed_write(void **state)
 {
     struct channels f;
 
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_never_reads_delays_the_close_no_longer_than_the_limit),
         cmocka_unit_test(a_close_with_nothing_to_write_waits_for_nobody),
         cmocka_unit_test(send_takes_the_frame_even_when_it_is_closing),
-        cmocka_unit_test(a_peer_that_hangs_up_is_told_by_a_failed_write),
+        cmocka_unit_test(a_peer_that_hangs_up_is_reported_by_a_failed_write),
         cmocka_unit_test(stops_reading_while_the_peer_reads_no_replies_then_goes_on),
         cmocka_unit_test(the_beginning_of_a_frame_is_acknowledged_at_once),
 #ifdef PS_FAULTS

@@ -168,7 +168,7 @@ static void a_peer_that_has_sent_large_frames_is_given_room_for_the_next_at_once
     bytes_deinit(&all);
 }
 
-static void what_is_unfinished_is_told_from_what_is_idle(void **state)
+static void an_unfinished_frame_is_distinguished_from_an_idle_peer(void **state)
 {
     struct bytes all = { 0 };
     struct channels f;
@@ -228,7 +228,7 @@ int main(void)
         cmocka_unit_test(a_changed_byte_of_a_large_frame_is_found_however_it_comes),
         cmocka_unit_test(a_steady_stream_allocates_nothing),
         cmocka_unit_test(a_peer_that_has_sent_large_frames_is_given_room_for_the_next_at_once),
-        cmocka_unit_test(what_is_unfinished_is_told_from_what_is_idle),
+        cmocka_unit_test(an_unfinished_frame_is_distinguished_from_an_idle_peer),
 #ifdef PS_FAULTS
         cmocka_unit_test(whichever_allocation_fails_the_channel_closes_and_nothing_leaks),
 #endif

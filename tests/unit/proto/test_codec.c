@@ -180,9 +180,10 @@ static void topk_gives_ties_to_the_lower_index(void **state)
     npy_free(&x);
 }
 
-/* The trivial twins: one value at a time, in double, straight from the table in codec.h. */
+/* The trivial references: one value at a time, in double, straight from the table in codec.h. */
 
-static double twin_round_half(double x, int mantissa_bits, int exponent_min, double overflow)
+static double reference_round_half(double x, int mantissa_bits, int exponent_min,
+                                   double overflow)
 {
     int exponent;
     double step;
@@ -196,7 +197,7 @@ static double twin_round_half(double x, int mantissa_bits, int exponent_min, dou
     return fabs(x) >= overflow ? copysign(INFINITY, x) : x;
 }
 
-static void twin_int8(const float *x, uint32_t dim, float *ret)
+static void reference_int8(const float *x, uint32_t dim, float *ret)
 {
     float max = 0, scale;
 
@@ -207,7 +208,7 @@ static void twin_int8(const float *x, uint32_t dim, float *ret)
         ret[i] = scale > 0 ? fminf(fmaxf(nearbyintf(x[i] / scale), -127), 127) * scale : 0;
 }
 
-static void twin_onebit(const float *x, uint32_t dim, float *ret)
+static void reference_onebit(const float *x, uint32_t dim, float *ret)
 {
     for (uint32_t b = 0; b < dim; b += 256) {
         uint32_t n = dim - b < 256 ? dim - b : 256;
@@ -221,7 +222,7 @@ static void twin_onebit(const float *x, uint32_t dim, float *ret)
 }
 
 /* Takes the largest that is left, the first of equals, k times. */
-static void twin_topk(const float *x, uint32_t dim, uint32_t k, float *ret)
+static void reference_topk(const float *x, uint32_t dim, uint32_t k, float *ret)
 {
     static bool taken[DIM_MAX];
 
@@ -238,23 +239,24 @@ static void twin_topk(const float *x, uint32_t dim, uint32_t k, float *ret)
     }
 }
 
-static void twin(enum codec_id id, const float *x, uint32_t dim, uint32_t k, float *ret)
+static void reference(enum codec_id id, const float *x, uint32_t dim, uint32_t k, float *ret)
 {
     switch (id) {
     case CODEC_INT8:
-        twin_int8(x, dim, ret);
+        reference_int8(x, dim, ret);
         return;
     case CODEC_ONEBIT:
-        twin_onebit(x, dim, ret);
+        reference_onebit(x, dim, ret);
         return;
     case CODEC_TOPK:
-        twin_topk(x, dim, k, ret);
+        reference_topk(x, dim, k, ret);
         return;
     default:
         for (uint32_t i = 0; i < dim; i++)
-            ret[i] = id == CODEC_FP32   ? x[i]
-                     : id == CODEC_BF16 ? (float)twin_round_half((double)x[i], 7, -126, 0x1p128)
-                                        : (float)twin_round_half((double)x[i], 10, -14, 65536);
+            ret[i] = id == CODEC_FP32 ? x[i]
+                     : id == CODEC_BF16
+                         ? (float)reference_round_half((double)x[i], 7, -126, 0x1p128)
+                         : (float)reference_round_half((double)x[i], 10, -14, 65536);
     }
 }
 
@@ -273,7 +275,7 @@ static void random_row(uint64_t seed, float *x, uint32_t dim)
     }
 }
 
-static void random_rows_equal_the_twins(void **state)
+static void random_rows_equal_the_references(void **state)
 {
     static float x[DIM_MAX], got[DIM_MAX], want[DIM_MAX];
     uint64_t seed = 7001;
@@ -290,7 +292,7 @@ static void random_rows_equal_the_twins(void **state)
         random_row(seed + round, x, dim);
         codec->encode(x, dim, k, bytes + 1);
         assert_int_equal(codec->decode(bytes + 1, dim, k, got), 0);
-        twin(codec->id, x, dim, k, want);
+        reference(codec->id, x, dim, k, want);
         for (uint32_t i = 0; i < dim; i++) {
             float slack = codec->id == CODEC_ONEBIT ? 1e-6f * fabsf(want[i]) : 0;
 
@@ -449,7 +451,7 @@ int main(void)
         cmocka_unit_test(onebit_with_feedback_equals_the_golden_steps),
         cmocka_unit_test(topk_with_feedback_equals_the_golden_steps),
         cmocka_unit_test(topk_gives_ties_to_the_lower_index),
-        cmocka_unit_test(random_rows_equal_the_twins),
+        cmocka_unit_test(random_rows_equal_the_references),
         cmocka_unit_test(the_largest_floats_stay_finite_in_int8_and_onebit),
         cmocka_unit_test(nan_and_infinity_are_not_hidden_by_any_codec),
         cmocka_unit_test(feedback_sends_everything_in_the_end),

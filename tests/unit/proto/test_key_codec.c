@@ -40,8 +40,8 @@ static void the_extremes_of_a_key_come_back(void **state)
     assert_round_trip(edges, 0, 0);
 }
 
-/* What the trivial twin writes: one number after the other, by division. */
-static size_t twin_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst)
+/* What the trivial reference writes: one number after the other, by division. */
+static size_t reference_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst)
 {
     size_t n = 0;
 
@@ -56,7 +56,7 @@ static size_t twin_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *dst)
     return n;
 }
 
-static void random_keys_come_back_and_equal_the_twins_bytes(void **state)
+static void random_keys_come_back_and_equal_the_references_bytes(void **state)
 {
     static uint64_t keys[N_MAX];
     static uint8_t ours[N_MAX * KEY_CODEC_BYTES_MAX], theirs[N_MAX * KEY_CODEC_BYTES_MAX];
@@ -75,7 +75,7 @@ static void random_keys_come_back_and_equal_the_twins_bytes(void **state)
                 1 + (hash_mix2(round, i) >> (11 + shift) >> (hash_mix2(i, round) % 20));
         assert_round_trip(keys, n_keys, 0);
         n_bytes = key_codec_encode(keys, n_keys, ours);
-        assert_int_equal(n_bytes, twin_encode(keys, n_keys, theirs));
+        assert_int_equal(n_bytes, reference_encode(keys, n_keys, theirs));
         assert_memory_equal(ours, theirs, n_bytes);
     }
 }
@@ -172,7 +172,8 @@ static void any_bytes_are_read_or_refused(void **state)
 }
 
 /* One number after the other, by multiplication: the definition in plain words. */
-static int twin_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys, uint64_t *ret_keys)
+static int reference_decode(const uint8_t *src, size_t n_bytes, uint32_t n_keys,
+                            uint64_t *ret_keys)
 {
     uint64_t key = 0;
     size_t at = 0;
@@ -235,7 +236,7 @@ static void reading_in_pieces_is_reading_byte_by_byte(void **state)
             bytes[hash_mix2(3, round) % n_bytes] = (uint8_t)hash_mix2(4, round);
         exact = malloc(n_bytes); /* nothing is read beyond it */
         memcpy(exact, bytes, n_bytes);
-        status = twin_decode(exact, n_bytes, n_keys, want);
+        status = reference_decode(exact, n_bytes, n_keys, want);
         assert_int_equal(key_codec_decode(exact, n_bytes, n_keys, got), status);
         assert_true(status || memcmp(got, want, n_keys * sizeof *got) == 0);
         assert_int_equal(decode_in_pieces(round, exact, n_bytes, n_keys, got), status);
@@ -248,7 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_extremes_of_a_key_come_back),
-        cmocka_unit_test(random_keys_come_back_and_equal_the_twins_bytes),
+        cmocka_unit_test(random_keys_come_back_and_equal_the_references_bytes),
         cmocka_unit_test(malformed_keys_are_refused),
         cmocka_unit_test(a_count_that_lies_is_refused_before_the_keys_are_touched),
         cmocka_unit_test(any_bytes_are_read_or_refused),

@@ -288,7 +288,7 @@ static void every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was(void
     free(bytes);
 }
 
-static void every_failing_allocation_of_a_read_is_told_as_such(void **state)
+static void every_failing_allocation_of_a_read_is_reported_as_such(void **state)
 {
     static struct push push;
     struct frame_header h = { .type = FRAME_PUSH, .head_bytes = 4000 };
@@ -346,7 +346,7 @@ int main(void)
         cmocka_unit_test(more_sections_than_the_limit_are_refused),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was),
-        cmocka_unit_test(every_failing_allocation_of_a_read_is_told_as_such),
+        cmocka_unit_test(every_failing_allocation_of_a_read_is_reported_as_such),
         cmocka_unit_test(every_failing_allocation_of_a_pull_reply_leaves_nothing),
 #endif
     };

@@ -253,7 +253,7 @@ static void every_field_that_differs_is_found(void **state)
     }
 }
 
-static void a_difference_is_told_with_both_values(void **state)
+static void a_difference_is_reported_with_both_values(void **state)
 {
     const struct table_spec have = sparse();
     struct table_spec want = have;
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(a_dense_table_has_no_limits_but_any_storage),
         cmocka_unit_test(nan_and_infinity_are_out_of_every_range),
         cmocka_unit_test(every_field_that_differs_is_found),
-        cmocka_unit_test(a_difference_is_told_with_both_values),
+        cmocka_unit_test(a_difference_is_reported_with_both_values),
         cmocka_unit_test(every_number_has_a_name_and_no_other),
         cmocka_unit_test(a_dense_array_has_a_block_for_every_float),
         cmocka_unit_test(slots_are_dealt_to_shards_in_equal_runs),

@@ -330,7 +330,7 @@ static void collect_number(struct live *l)
     collect_point(l, DATA_DIR, 1, "no checkpoint 1 or older in ", "no valid checkpoint 1 in ");
 }
 
-static void a_checkpoint_that_goes_while_it_is_read_is_told(void **state)
+static void a_checkpoint_that_goes_while_it_is_read_is_reported(void **state)
 {
     (void)state;
     at_any_moment(collect_path);
@@ -424,7 +424,7 @@ int main(void)
         cmocka_unit_test(a_log_that_is_cut_while_it_is_read_is_whole),
         cmocka_unit_test(what_psd_does_meanwhile_is_no_damage),
         cmocka_unit_test(the_state_at_the_end_is_had_whatever_psd_removes),
-        cmocka_unit_test(a_checkpoint_that_goes_while_it_is_read_is_told),
+        cmocka_unit_test(a_checkpoint_that_goes_while_it_is_read_is_reported),
         cmocka_unit_test(a_checkpoint_that_goes_while_it_is_verified_is_no_damage),
         cmocka_unit_test(a_checkpoint_whose_log_is_cut_is_none_and_no_damage),
         cmocka_unit_test(a_state_that_a_damaged_log_leads_to_is_refused),

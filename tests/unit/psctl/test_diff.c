@@ -7,14 +7,14 @@
 #define N_KEYS 3000u
 #define DIM 3u
 
-/* The trivial twin of a table: row i is key i + 1, or is not there. */
-struct twin {
+/* The trivial reference of a table: row i is key i + 1, or is not there. */
+struct reference {
     bool is_there[N_KEYS];
     float weights[N_KEYS][DIM];
     uint64_t version[N_KEYS];
 };
 
-static void throw_rows(struct twin *t, struct dice *d)
+static void throw_rows(struct reference *t, struct dice *d)
 {
     for (uint32_t i = 0; i < N_KEYS; i++) {
         t->is_there[i] = roll(d, 10) > 0;
@@ -24,7 +24,7 @@ static void throw_rows(struct twin *t, struct dice *d)
     }
 }
 
-static void change_rows(struct twin *t, struct dice *d)
+static void change_rows(struct reference *t, struct dice *d)
 {
     for (uint32_t i = 0; i < N_KEYS; i++) {
         uint64_t what = roll(d, 20);
@@ -39,7 +39,7 @@ static void change_rows(struct twin *t, struct dice *d)
 }
 
 /* In an order that is the dice's: layout must not matter. */
-static struct shard *make(const struct twin *t, struct dice *d)
+static struct shard *make(const struct reference *t, struct dice *d)
 {
     struct table_spec spec = sparse_spec("t", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
@@ -56,7 +56,7 @@ static struct shard *make(const struct twin *t, struct dice *d)
     return s;
 }
 
-static double drift_of(const struct twin *a, const struct twin *b, uint32_t i)
+static double drift_of(const struct reference *a, const struct reference *b, uint32_t i)
 {
     double sum = 0;
 
@@ -72,11 +72,11 @@ static void assert_keys(const struct diff_keys *got, const uint64_t *want, uint6
         assert_int_equal(got->items[i], want[i]);
 }
 
-/* Keys of one kind, in ascending order, as the twins have them. */
+/* Keys of one kind, in ascending order, as the references have them. */
 enum kind { ONLY_A, ONLY_B, CHANGED, RESTAMPED, N_KINDS };
 
-static void hold_against_twins(const struct diff_table *t, const struct twin *a,
-                               const struct twin *b)
+static void compare_with_models(const struct diff_table *t, const struct reference *a,
+                                const struct reference *b)
 {
     static uint64_t keys[N_KINDS][N_KEYS];
     uint64_t n[N_KINDS] = { 0 };
@@ -114,9 +114,9 @@ static void hold_against_twins(const struct diff_table *t, const struct twin *a,
     }
 }
 
-static void two_states_differ_as_their_twins_do(void **state)
+static void two_states_differ_as_their_models_do(void **state)
 {
-    static struct twin a, b;
+    static struct reference a, b;
     struct dice d = dice_of_this_run("compare");
 
     (void)state;
@@ -135,7 +135,7 @@ static void two_states_differ_as_their_twins_do(void **state)
         assert_false(diff_is_same(&c));
         assert_int_equal(c.tables[0].n_top, 5);
         assert_true(c.tables[0].top[0].l2 == c.tables[0].drift_max);
-        hold_against_twins(&c.tables[0], &a, &b);
+        compare_with_models(&c.tables[0], &a, &b);
         diff_free(&c);
         shard_free(left);
         shard_free(right);
@@ -144,7 +144,7 @@ static void two_states_differ_as_their_twins_do(void **state)
 
 static void one_state_in_two_orders_is_the_same_and_has_one_digest(void **state)
 {
-    static struct twin a;
+    static struct reference a;
     struct dice d = dice_of_this_run("digest");
     struct shard *left, *right;
     struct diff c;
@@ -171,7 +171,7 @@ static void one_state_in_two_orders_is_the_same_and_has_one_digest(void **state)
 
 static void a_step_without_a_row_is_a_difference(void **state)
 {
-    static struct twin a;
+    static struct reference a;
     struct dice d = dice_of_this_run("steps");
     struct shard *left = make(&a, &d), *right = make(&a, &d);
     struct diff c;
@@ -187,7 +187,7 @@ static void a_step_without_a_row_is_a_difference(void **state)
     shard_free(right);
 }
 
-static void tables_that_only_one_has_or_of_another_shape_are_told(void **state)
+static void tables_that_only_one_has_or_of_another_shape_are_reported(void **state)
 {
     struct table_spec only_a = sparse_spec("a", 2, TABLE_SPEC_SGD),
                       only_b = sparse_spec("b", 2, TABLE_SPEC_SGD);
@@ -243,7 +243,7 @@ static void weights_of_another_storage_are_compared_as_floats(void **state)
 #ifdef PS_FAULTS
 static void without_memory_nothing_is_compared(void **state)
 {
-    static struct twin a, b;
+    static struct reference a, b;
     struct dice d = dice_of_this_run("memory");
     struct shard *left, *right;
     struct err err = { 0 };
@@ -268,10 +268,10 @@ static void without_memory_nothing_is_compared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_states_differ_as_their_twins_do),
+        cmocka_unit_test(two_states_differ_as_their_models_do),
         cmocka_unit_test(one_state_in_two_orders_is_the_same_and_has_one_digest),
         cmocka_unit_test(a_step_without_a_row_is_a_difference),
-        cmocka_unit_test(tables_that_only_one_has_or_of_another_shape_are_told),
+        cmocka_unit_test(tables_that_only_one_has_or_of_another_shape_are_reported),
         cmocka_unit_test(weights_of_another_storage_are_compared_as_floats),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_nothing_is_compared),

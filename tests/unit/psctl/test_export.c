@@ -79,7 +79,7 @@ static void rows_of_a_sparse_table_stand_by_key_as_i64_with_their_state(void **s
     shard_free(s);
 }
 
-static void half_weights_are_told_as_floats_and_rowwise_state_has_one_number(void **state)
+static void half_weights_are_exported_as_floats_and_rowwise_state_has_one_number(void **state)
 {
     const uint16_t payload[4] = { 0x3f80, 0x4000, 0, 0x4040 }; /* 1, 2; f32 2 behind padding */
     const float want[2] = { 1, 2 };
@@ -288,7 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_a_sparse_table_stand_by_key_as_i64_with_their_state),
-        cmocka_unit_test(half_weights_are_told_as_floats_and_rowwise_state_has_one_number),
+        cmocka_unit_test(half_weights_are_exported_as_floats_and_rowwise_state_has_one_number),
         cmocka_unit_test(
             a_dense_table_is_one_array_without_padding_and_what_is_missing_is_initial),
         cmocka_unit_test(a_table_without_rows_is_empty_arrays),

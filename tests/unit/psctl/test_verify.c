@@ -101,7 +101,7 @@ static void a_file_that_is_cut_off_anywhere_is_damaged(void **state)
     crash_files_deinit(&c);
 }
 
-static void a_row_in_another_shards_file_is_told_with_its_key(void **state)
+static void a_row_in_another_shards_file_is_reported_with_its_key(void **state)
 {
     struct crash_files c;
     char *first;
@@ -296,7 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_of_a_checkpoint_counts),
         cmocka_unit_test(a_file_that_is_cut_off_anywhere_is_damaged),
-        cmocka_unit_test(a_row_in_another_shards_file_is_told_with_its_key),
+        cmocka_unit_test(a_row_in_another_shards_file_is_reported_with_its_key),
         cmocka_unit_test(an_unfinished_one_and_what_is_not_there_are_no_damage),
         cmocka_unit_test(a_log_tells_its_records_and_how_far_it_reaches),
         cmocka_unit_test(a_log_whose_beginning_is_gone_needs_a_checkpoint),

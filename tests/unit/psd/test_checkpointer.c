@@ -131,14 +131,14 @@ static void tear_down(struct fixture *f)
     uv_sem_destroy(&f->gate);
 }
 
-struct told {
+struct answer {
     int n;
     struct checkpointer_record last;
 };
 
 static void on_done(void *arg, const struct checkpointer_record *record)
 {
-    struct told *answer = arg;
+    struct answer *answer = arg;
 
     answer->n++;
     answer->last = *record;
@@ -152,7 +152,7 @@ static void run_until(struct fixture *f, const uint64_t *counter, uint64_t n)
 
 static void wishes_share_the_next_one_while_one_is_under_way(void **state)
 {
-    struct told first = { 0 }, later = { 0 };
+    struct answer first = { 0 }, later = { 0 };
     struct fixture f;
 
     (void)state;
@@ -174,7 +174,7 @@ static void wishes_share_the_next_one_while_one_is_under_way(void **state)
 static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
 {
     uint64_t start_ms = clock_mono_ms(), end_ms;
-    struct told answer = { 0 };
+    struct answer answer = { 0 };
     struct fixture f;
 
     (void)state;
@@ -194,9 +194,9 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
     tear_down(&f);
 }
 
-static void one_that_takes_too_long_is_told_to_have_failed_and_goes_on(void **state)
+static void one_that_takes_too_long_is_reported_as_failed_and_goes_on(void **state)
 {
-    struct told answer = { 0 };
+    struct answer answer = { 0 };
     struct fixture f;
 
     (void)state;
@@ -326,7 +326,7 @@ static void what_a_restored_shard_reports_is_what_it_has_loaded(void **state)
 {
     struct settings settings = { .data_dir = DATA_DIR };
     struct mail mail = { .run = make_table };
-    struct told answer = { 0 };
+    struct answer answer = { 0 };
     struct shard_thread *thread;
     struct start_config config;
     struct published_report *published;
@@ -364,7 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wishes_share_the_next_one_while_one_is_under_way),
         cmocka_unit_test(the_next_one_is_due_so_long_after_the_end_of_the_last),
-        cmocka_unit_test(one_that_takes_too_long_is_told_to_have_failed_and_goes_on),
+        cmocka_unit_test(one_that_takes_too_long_is_reported_as_failed_and_goes_on),
         cmocka_unit_test(an_operator_waits_for_one_checkpoint_at_a_time),
         cmocka_unit_test(what_a_restored_shard_reports_is_what_it_has_loaded),
     };

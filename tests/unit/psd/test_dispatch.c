@@ -189,7 +189,7 @@ static void a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock(voi
     tear_down(&f);
 }
 
-static void who_is_fenced_is_told_how_to_come_back(void **state)
+static void a_fenced_worker_learns_how_to_rejoin(void **state)
 {
     struct join_reply reply;
     struct fixture f;
@@ -286,7 +286,7 @@ int main(void)
         cmocka_unit_test(a_stopped_service_refuses_who_waits),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
         cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
-        cmocka_unit_test(who_is_fenced_is_told_how_to_come_back),
+        cmocka_unit_test(a_fenced_worker_learns_how_to_rejoin),
         cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal),

@@ -1,4 +1,4 @@
-/* Starts that are interrupted at any operation of the disk: nothing has happened, or all that was told. */
+/* Starts that are interrupted at any operation of the disk: nothing has happened, or all that its options say. */
 #include "common/log_line.h"
 #include "tests/unit/psd/starts.h"
 
@@ -13,20 +13,20 @@ enum trouble { KILLED, POWER, FAULT };
 #endif
 
 /* File operations of a start that nothing happens to. */
-static long n_ops_of(struct node *n, const char *const *told, uint32_t n_shards)
+static long n_ops_of(struct node *n, const char *const *options, uint32_t n_shards)
 {
     long n_ops;
 
     make(n, 2);
     crash_files_heal(&n->files);
-    must_start(n, n_shards, told);
+    must_start(n, n_shards, options);
     n_ops = n->files.n_ops;
     node_end(n);
     return n_ops;
 }
 
-/* Was it all that was told? Else it was nothing: then, and behind it a plain start, or the same once more. */
-static bool interrupt(struct node *n, const char *const *told, uint32_t n_shards,
+/* Was it all that its options say? Else it was nothing: then, and behind it a plain start, or the same once more. */
+static bool interrupt(struct node *n, const char *const *options, uint32_t n_shards,
                       uint64_t n_steps, enum trouble trouble, long k)
 {
     struct err err;
@@ -38,7 +38,7 @@ static bool interrupt(struct node *n, const char *const *told, uint32_t n_shards
     n->files.fail_at = k;
     n->files.torn = true;
     n->files.dies = trouble != FAULT;
-    status = start_with(n, n_shards, false, &err, told);
+    status = start_with(n, n_shards, false, &err, options);
     if (trouble == POWER)
         crash_files_power_cut(&n->files);
     crash_files_heal(&n->files);
@@ -48,22 +48,22 @@ static bool interrupt(struct node *n, const char *const *told, uint32_t n_shards
     if (k % 2)
         must_start(n, stands ? n_shards : 2, PLAIN);
     assert_holds(n, stands ? n_steps : N_STEPS);
-    must_start(n, n_shards, told);
+    must_start(n, n_shards, options);
     assert_holds(n, n_steps);
     node_end(n);
     return stands;
 }
 
-static void an_interrupted_start_has_done_nothing_or_all(const char *const *told,
+static void an_interrupted_start_has_done_nothing_or_all(const char *const *options,
                                                          uint32_t n_shards, uint64_t n_steps,
                                                          enum trouble trouble)
 {
     uint64_t n_all = 0, n_nothing = 0;
     struct node n;
-    long n_ops = n_ops_of(&n, told, n_shards);
+    long n_ops = n_ops_of(&n, options, n_shards);
 
     for (long k = 0; k < n_ops; k += (k + 100 < n_ops ? 5 : 1) * STRIDE) {
-        bool stands = interrupt(&n, told, n_shards, n_steps, trouble, k);
+        bool stands = interrupt(&n, options, n_shards, n_steps, trouble, k);
 
         n_all += stands;
         n_nothing += !stands;
@@ -76,9 +76,9 @@ static void an_interrupted_start_has_done_nothing_or_all(const char *const *told
 static void at_any_operation(void **state)
 {
     (void)state;
-    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "2"), 2, 20, KILLED);
-    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "job:12"), 2, 12, POWER);
-    an_interrupted_start_has_done_nothing_or_all(TOLD("at", "2"), 2, 20, FAULT);
+    an_interrupted_start_has_done_nothing_or_all(START_WITH("at", "2"), 2, 20, KILLED);
+    an_interrupted_start_has_done_nothing_or_all(START_WITH("at", "job:12"), 2, 12, POWER);
+    an_interrupted_start_has_done_nothing_or_all(START_WITH("at", "2"), 2, 20, FAULT);
 }
 
 static void also_of_another_layout(void **state)
@@ -152,7 +152,7 @@ static void one_that_is_to_stop_begins_nothing(void **state)
 
     (void)state;
     make(&n, 2);
-    assert_int_equal(start_with(&n, 2, true, &err, TOLD("at", "1")), PS_ESTOPPING);
+    assert_int_equal(start_with(&n, 2, true, &err, START_WITH("at", "1")), PS_ESTOPPING);
     assert_non_null(strstr(err.text, "stopped before"));
     assert_int_equal(newest_epoch(&n), 0);
     assert_int_equal(start_with(&n, 2, true, &err, PLAIN),

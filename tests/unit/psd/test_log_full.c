@@ -1,4 +1,4 @@
-/* A push log that is full for a while: whoever needs a place in it waits, is told nothing of memory, and
+/* A write-ahead log that is full for a while: requests that need space in it wait, are not refused for memory, and
  * loses neither its connection nor its turn. */
 #include "server/core/shard_internal.h"
 #include "server/shard_wal.h"
@@ -258,7 +258,7 @@ static size_t n_connections(struct logged *l)
 
 /* A held connection is not read: that its peer has hung up is seen when the wait is over, however long the disk
  * stands still. */
-static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **state)
+static void a_client_that_waited_learns_why_and_leaves_no_connection_behind(void **state)
 {
     struct join_reply joined;
     struct table_reply made;
@@ -285,10 +285,10 @@ static void who_has_waited_is_told_why_and_leaves_no_connection_behind(void **st
     dispatch_tick(l.f.dispatch);
     joined = hear_join(&late);
     assert_int_equal(joined.status, -EBUSY);
-    assert_non_null(strstr(joined.text, "job job: the push log is full"));
+    assert_non_null(strstr(joined.text, "job job: the write-ahead log is full"));
     made = hear_table(&maker);
     assert_int_equal(made.status, -EBUSY);
-    assert_non_null(strstr(made.text, "table t: the push log is full"));
+    assert_non_null(strstr(made.text, "table t: the write-ahead log is full"));
     peer_close(&late);
     peer_close(&maker);
     while (n_connections(&l) > 1)
@@ -342,7 +342,7 @@ int main(void)
         cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
         cmocka_unit_test(who_hangs_up_while_it_waits_is_forgotten),
         cmocka_unit_test(who_waits_when_the_daemon_stops_is_hung_up_on),
-        cmocka_unit_test(who_has_waited_is_told_why_and_leaves_no_connection_behind),
+        cmocka_unit_test(a_client_that_waited_learns_why_and_leaves_no_connection_behind),
         cmocka_unit_test(a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory),
     };
 

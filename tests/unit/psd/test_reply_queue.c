@@ -69,7 +69,7 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
     tear_down(&f);
 }
 
-static void what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told(void **state)
+static void what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent(void **state)
 {
     struct fixture f;
     struct peer p, again;
@@ -122,7 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once),
         cmocka_unit_test(replies_wait_for_all_that_came_before_and_go_in_order),
-        cmocka_unit_test(what_a_join_tells_of_earlier_pushes_is_safe_when_it_is_told),
+        cmocka_unit_test(what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent),
         cmocka_unit_test(while_the_log_is_full_pushes_wait_and_nobody_dies_of_it),
     };
 

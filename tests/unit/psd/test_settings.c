@@ -72,7 +72,7 @@ static void the_defaults_are_those_of_the_manual(void **state)
     settings_free(&settings_psd, &s);
 }
 
-static void nothing_to_listen_on_is_told_with_what_to_type(void **state)
+static void nothing_to_listen_on_is_reported_with_what_to_type(void **state)
 {
     struct settings s;
     struct err err;
@@ -192,7 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dev_chooses_what_is_not_given),
         cmocka_unit_test(the_defaults_are_those_of_the_manual),
-        cmocka_unit_test(nothing_to_listen_on_is_told_with_what_to_type),
+        cmocka_unit_test(nothing_to_listen_on_is_reported_with_what_to_type),
         cmocka_unit_test(settings_that_do_not_go_together_are_refused),
         cmocka_unit_test(a_token_file_gives_its_one_line),
         cmocka_unit_test(all_nodes_of_a_cluster_have_one_map),

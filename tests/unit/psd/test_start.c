@@ -1,10 +1,10 @@
-/* What a start is told is done once; what it is not made of is set aside; all shards are of one history. */
+/* Options of a start act once; what it is not made of is set aside; all shards are of one history. */
 #include "common/log_line.h"
 #include "tests/unit/psd/starts.h"
 
-/* --- told once --- */
+/* --- options act once --- */
 
-static void what_is_told_is_done_once_and_again_when_it_was_not_told_in_between(void **state)
+static void options_act_once_and_again_after_a_start_without_them(void **state)
 {
     static const char *const at[] = { "data-dir", NODE_DIR, "at", "2", NULL };
     struct node n;
@@ -20,10 +20,10 @@ static void what_is_told_is_done_once_and_again_when_it_was_not_told_in_between(
         must_start(&n, 2, at); /* by whoever restarts it */
     assert_holds(&n, 23);
     assert_int_equal(newest_epoch(&n), 4);
-    must_start(&n, 2, TOLD("at", "job:21")); /* something else */
+    must_start(&n, 2, START_WITH("at", "job:21")); /* something else */
     assert_holds(&n, 21);
     must_start(&n, 2, PLAIN);
-    must_start(&n, 2, TOLD("at", "job:21"));
+    must_start(&n, 2, START_WITH("at", "job:21"));
     assert_holds(&n, 21);
     assert_true(newest_epoch(&n) > 5);
     node_end(&n);
@@ -31,25 +31,25 @@ static void what_is_told_is_done_once_and_again_when_it_was_not_told_in_between(
 
 static void a_crash_behind_no_restore_does_not_begin_with_nothing_again(void **state)
 {
-    static const char *const told[] = { "data-dir", NODE_DIR, "no-restore", "yes", NULL };
+    static const char *const options[] = { "data-dir", NODE_DIR, "no-restore", "yes", NULL };
     struct node n;
 
     (void)state;
     make(&n, 1);
-    must_start(&n, 1, told);
+    must_start(&n, 1, options);
     n.epoch = newest_epoch(&n);
     node_start(&n);
     node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
     node_steps(&n, "job", 1, 0, 3);
     node_die(&n);
-    must_start(&n, 1, told);
+    must_start(&n, 1, options);
     assert_holds(&n, 3);
     node_end(&n);
 }
 
 static void nor_does_one_behind_restore_from_elsewhere(void **state)
 {
-    static const char *const told[] = { "data-dir", "own", "restore", NODE_DIR, NULL };
+    static const char *const options[] = { "data-dir", "own", "restore", NODE_DIR, NULL };
     struct shard *one;
     struct node n;
     struct err err;
@@ -57,9 +57,9 @@ static void nor_does_one_behind_restore_from_elsewhere(void **state)
     (void)state;
     make(&n, 2);
     assert_int_equal(n.files.ops.mkdir(n.files.ops.state, "own"), 0);
-    must_start(&n, 1, told);
+    must_start(&n, 1, options);
     train(&n, N_STEPS, N_STEPS + 5); /* goes on elsewhere: not ours any more */
-    must_start(&n, 1, told);
+    must_start(&n, 1, options);
     assert_int_equal(node_collect(&n, "own", NULL, &one, &err), 0);
     assert_steps(one, "job", N_STEPS);
     shard_free(one);
@@ -90,9 +90,9 @@ static void where_it_cannot_be_known_whether_it_was_done_it_is_refused(void **st
 
     (void)state;
     make(&n, 1);
-    must_start(&n, 1, TOLD("at", "2"));
+    must_start(&n, 1, START_WITH("at", "2"));
     node_damage(crash_files_at(&n.files, NODE_DIR "/log/00000000000000000004/BEGINNING"));
-    must_refuse(&n, 1, TOLD("at", "2"), PS_ECORRUPT, "BEGINNING");
+    must_refuse(&n, 1, START_WITH("at", "2"), PS_ECORRUPT, "BEGINNING");
     must_start(&n, 1, PLAIN);
     assert_holds(&n, 20);
     node_end(&n);
@@ -106,7 +106,7 @@ static void a_start_from_an_older_checkpoint_sets_the_newer_ones_aside(void **st
 
     (void)state;
     make(&n, 2);
-    must_start(&n, 2, TOLD("at", "1"));
+    must_start(&n, 2, START_WITH("at", "1"));
     assert_holds(&n, 10);
     assert_true(is_there(&n, 1, "") && is_there(&n, 4, ""));
     assert_true(is_there(&n, 2, ".aside") && is_there(&n, 3, ".aside"));
@@ -124,7 +124,7 @@ static void a_start_from_an_older_checkpoint_sets_the_newer_ones_aside(void **st
                                         NODE_DIR "/checkpoints/00000000000000000003.aside",
                                         NODE_DIR "/checkpoints/00000000000000000003"),
                      0);
-    must_start(&n, 2, TOLD("at", "3"));
+    must_start(&n, 2, START_WITH("at", "3"));
     assert_holds(&n, 25);
     node_end(&n);
 }
@@ -135,7 +135,7 @@ static void a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone(v
 
     (void)state;
     make(&n, 1);
-    must_start(&n, 1, TOLD("no-restore", "yes"));
+    must_start(&n, 1, START_WITH("no-restore", "yes"));
     for (uint64_t number = 1; number <= 3; number++)
         assert_true(is_there(&n, number, ".aside"));
     node_end(&n);
@@ -143,7 +143,7 @@ static void a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone(v
     node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
     node_steps(&n, "job", 1, 0, 5);
     node_die(&n);
-    must_start(&n, 1, TOLD("no-restore", "yes"));
+    must_start(&n, 1, START_WITH("no-restore", "yes"));
     assert_true(crash_files_is_there(&n.files, NODE_DIR "/log/00000000000000000000/LEFT"));
     timeline_remove_unused(&n.files.ops, NODE_DIR, 1);
     assert_non_null(crash_files_at(
@@ -210,11 +210,11 @@ static void all_shards_are_of_one_epoch(void **state)
 
     (void)state;
     make(&n, 2);
-    must_start(&n, 2, TOLD("at", "2"));
+    must_start(&n, 2, START_WITH("at", "2"));
     node_damage(node_part(&n, 4, 0));
     must_refuse(&n, 2, PLAIN, PS_ECORRUPT, "checkpoint 4");
-    must_refuse(&n, 2, TOLD("at", "job:20"), PS_ECORRUPT, "checkpoint 4");
-    must_start(&n, 2, TOLD("at", "1"));
+    must_refuse(&n, 2, START_WITH("at", "job:20"), PS_ECORRUPT, "checkpoint 4");
+    must_start(&n, 2, START_WITH("at", "1"));
     assert_holds(&n, 10);
     node_end(&n);
 }
@@ -236,7 +236,7 @@ static void a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout(
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_told_is_done_once_and_again_when_it_was_not_told_in_between),
+        cmocka_unit_test(options_act_once_and_again_after_a_start_without_them),
         cmocka_unit_test(a_crash_behind_no_restore_does_not_begin_with_nothing_again),
         cmocka_unit_test(nor_does_one_behind_restore_from_elsewhere),
         cmocka_unit_test(what_was_done_stays_done_in_another_layout),

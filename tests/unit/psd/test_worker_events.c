@@ -37,7 +37,7 @@ static void look(struct worker_events *c, struct stats_worker *workers, uint32_t
     worker_events_update(c, &(struct shard_report){ .workers = workers, .n_workers = n });
 }
 
-static void who_joins_leaves_dies_or_never_comes_is_told_once(void **state)
+static void joins_leaves_deaths_and_losses_are_reported_once(void **state)
 {
     struct lines lines = { 0 };
     struct worker_events *c = worker_events_new(take, &lines);
@@ -111,7 +111,7 @@ static void another_incarnation_in_the_same_place_is_another_worker(void **state
 }
 
 /* psd is started again: its membership holds ends that were logged before. */
-static void who_had_ended_before_the_start_is_not_told_again(void **state)
+static void workers_that_ended_before_the_start_are_not_reported_again(void **state)
 {
     struct lines lines = { 0 };
     struct worker_events *c = worker_events_new(take, &lines);
@@ -133,10 +133,10 @@ static void who_had_ended_before_the_start_is_not_told_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_joins_leaves_dies_or_never_comes_is_told_once),
+        cmocka_unit_test(joins_leaves_deaths_and_losses_are_reported_once),
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
-        cmocka_unit_test(who_had_ended_before_the_start_is_not_told_again),
+        cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* Chains of deltas: what they weigh, which are kept, and what happens where a link is damaged or not there. */
 #include "server/checkpoint/loader.h"
-#include "tests/support/told.h"
+#include "tests/support/reports.h"
 #include "tests/unit/recovery/save_fixture.h"
 
 #define DIR(n) DATA_DIR "/checkpoints/0000000000000000000" n
@@ -52,7 +52,7 @@ static void a_delta_of_1_percent_weighs_less_than_a_50th(void **state)
 }
 
 /* Finds below everything, loads, and where that finds damage goes on below: as a node does. */
-static uint64_t newest_that_loads(struct bed *b, struct told *told)
+static uint64_t newest_that_loads(struct bed *b, struct reports *reports)
 {
     struct checkpoint found;
     struct loader_facts facts;
@@ -62,13 +62,14 @@ static uint64_t newest_that_loads(struct bed *b, struct told *told)
     int status = PS_ECORRUPT;
 
     while (status) {
-        if (checkpoint_find(&b->c.ops, DATA_DIR, number, &found, told_hear, told, &err) != 0)
+        if (checkpoint_find(&b->c.ops, DATA_DIR, number, &found, reports_add, reports, &err) !=
+            0)
             return 0;
         number = found.links[0].number;
         status = bed_load(b, &found, &again, &facts, &err);
         assert_true(status == 0 || checkpoint_is_damage(status));
         if (status)
-            told_hear(told, err.text);
+            reports_add(reports, err.text);
         enter_shard();
         shard_free(again);
         checkpoint_close(&found);
@@ -81,7 +82,7 @@ static void where_a_link_is_damaged_the_restore_point_before_it_counts(void **st
     static const struct {
         const char *path;
         uint64_t want;
-        int n_told;
+        int n_reported;
     } cases[] = {
         { FILE_OF("3"), 2, 1 },         { FILE_OF("2"), 1, 2 },
         { FILE_OF("1"), 0, 3 },         { DIR("3") "/MANIFEST", 2, 1 },
@@ -96,7 +97,7 @@ static void where_a_link_is_damaged_the_restore_point_before_it_counts(void **st
         size_t at = file->n_bytes - 150; /* in the midst of the last rows; of a number */
 
         for (int missing = 0; missing < 2; missing++) {
-            struct told told = { 0 };
+            struct reports reports = { 0 };
             char away[200];
 
             snprintf(away, sizeof away, "%s.away", cases[i].path);
@@ -104,9 +105,9 @@ static void where_a_link_is_damaged_the_restore_point_before_it_counts(void **st
                 assert_int_equal(b.c.ops.rename(&b.c, cases[i].path, away), 0);
             else
                 file->bytes[at] ^= 1;
-            assert_int_equal(newest_that_loads(&b, &told), cases[i].want);
+            assert_int_equal(newest_that_loads(&b, &reports), cases[i].want);
             /* A checkpoint whose own manifest is not there is none, and no damage. */
-            assert_int_equal(told.n, cases[i].n_told - (missing && i >= 3));
+            assert_int_equal(reports.n, cases[i].n_reported - (missing && i >= 3));
             if (missing)
                 assert_int_equal(b.c.ops.rename(&b.c, away, cases[i].path), 0);
             else
@@ -209,7 +210,7 @@ static void what_is_set_aside_does_not_count_and_its_number_is_not_used_again(vo
     bed_assert_newest(&b, 3);
     assert_int_equal(checkpoint_archive(&b.c.ops, DATA_DIR, 3, &err), 0);
     crash_files_power_cut(&b.c);
-    assert_int_equal(newest_that_loads(&b, &(struct told){ 0 }), 2);
+    assert_int_equal(newest_that_loads(&b, &(struct reports){ 0 }), 2);
     assert_true(crash_files_is_there(&b.c, DIR("3") ".aside/MANIFEST"));
     assert_int_equal(bed_save(&b, 0, 9), 4);
     assert_true(crash_files_is_there(&b.c, DIR("3") ".aside/MANIFEST"));
@@ -320,7 +321,7 @@ static void a_fault_at_any_operation_harms_no_restore_point(void **state)
 
         for (; met; k++) {
             struct bed b;
-            struct told told = { 0 };
+            struct reports reports = { 0 };
             struct err err = { 0 };
             uint64_t number;
             int status;
@@ -341,9 +342,9 @@ static void a_fault_at_any_operation_harms_no_restore_point(void **state)
                 crash_files_power_cut(&b.c);
             else
                 crash_files_heal(&b.c);
-            number = newest_that_loads(&b, &told);
+            number = newest_that_loads(&b, &reports);
             assert_true(number == 3 || (status && number == 2));
-            assert_int_equal(told.n, 0);
+            assert_int_equal(reports.n, 0);
             bed_save(&b, 0, 1);
             bed_assert_newest(&b, b.m->number);
             bed_deinit(&b);

@@ -108,7 +108,7 @@ static void a_torn_end_is_no_damage(void **state)
     file = node_segment(&n, 0, UINT64_MAX);
     file->n_bytes -= 5;
     one_shard_at(&n, NULL, 29);
-    assert_non_null(strstr(n.told, "torn"));
+    assert_non_null(strstr(n.sentence, "torn"));
     node_end(&n);
 }
 
@@ -152,7 +152,7 @@ where_the_one_checkpoint_is_damaged_and_the_log_is_cut_there_is_no_empty_start(v
     node_damage(node_part(&n, 2, 0));
     assert_refused(&n, 0, NULL, PS_ECORRUPT, "begins behind the record");
     assert_refused(&n, 0, &at, PS_ECORRUPT, "begins behind the record");
-    assert_int_equal(n.n_told, 1); /* the checkpoint itself */
+    assert_int_equal(n.n_reported, 1); /* the checkpoint itself */
     node_end(&n);
 }
 
@@ -199,7 +199,7 @@ static void the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_h
     assert_int_equal(facts.number, 1);
     assert_same_shard(n.lines[0].shard, s);
     shard_free(s);
-    assert_non_null(strstr(n.told, "00000000000000000002"));
+    assert_non_null(strstr(n.sentence, "00000000000000000002"));
     file = node_segment(&n, 0, UINT64_MAX);
     file->n_bytes -= 5; /* what a torn end looks like; but the checkpoint was behind it */
     assert_refused(&n, 0, NULL, PS_ECORRUPT, "checkpoint 2, which is damaged, had all up to");
@@ -219,7 +219,7 @@ a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log(
     node_stop(&n, 3);
     node_damage(node_part(&n, 2, 1));
     one_shard_at(&n, NULL, 30);
-    assert_int_equal(n.n_told, 2); /* the files, and the shard that is made again */
+    assert_int_equal(n.n_reported, 2); /* the files, and the shard that is made again */
     assert_collect_refused(&n, &(const struct recover_shard_at){ .number = 2 }, PS_ECORRUPT,
                            "chunk");
     node_damage(node_segment(&n, 1, 15));
@@ -227,7 +227,7 @@ a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log(
     node_end(&n);
 }
 
-static void a_clock_that_is_no_longer_kept_is_told_from_damage(void **state)
+static void a_clock_that_is_no_longer_kept_is_distinguished_from_damage(void **state)
 {
     static const struct recover_shard_at early = { .job = "job", .clock = 3 },
                                          between = { .job = "job", .clock = 20 };
@@ -300,11 +300,11 @@ a_clock_of_a_job_that_is_not_in_lock_step_says_that_later_pushes_are_in_it(void 
         shard_free(s);
     }
     assert_int_equal(node_collect(&n, NODE_DIR, &at, &one, &err), 0);
-    assert_int_equal(n.n_told, 1);
-    assert_non_null(strstr(n.told, "job job is not in lock step"));
+    assert_int_equal(n.n_reported, 1);
+    assert_non_null(strstr(n.sentence, "job job is not in lock step"));
     shard_free(one);
     assert_int_equal(node_collect(&n, NODE_DIR, NULL, &one, &err), 0);
-    assert_int_equal(n.n_told, 0);
+    assert_int_equal(n.n_reported, 0);
     shard_free(one);
     node_end(&n);
 }
@@ -324,7 +324,7 @@ int main(void)
             the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_had),
         cmocka_unit_test(
             a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log),
-        cmocka_unit_test(a_clock_that_is_no_longer_kept_is_told_from_damage),
+        cmocka_unit_test(a_clock_that_is_no_longer_kept_is_distinguished_from_damage),
         cmocka_unit_test(
             an_older_checkpoint_that_says_all_is_not_dealt_out_where_a_newer_epoch_was_served),
         cmocka_unit_test(

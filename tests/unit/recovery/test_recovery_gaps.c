@@ -121,7 +121,7 @@ static void crash_here(struct gap_world *g, long power_cut)
     if (r.end.verdict == WAL_DAMAGED || r.end.last < promised)
         fail_msg("%s, last %llu, promised %llu: %s", wal_reader_verdict_name(r.end.verdict),
                  (unsigned long long)r.end.last, (unsigned long long)promised, r.end.text);
-    assert_is_twin(l, r.s, r.end.last);
+    assert_is_reference(l, r.s, r.end.last);
     rise(l, n_scans, r.s, &r.end);
     for (g->n_fates = 0; g->n_fates < n_scans; g->n_fates++)
         g->fates[g->n_fates] = SAFE;
@@ -263,7 +263,7 @@ static void a_recovery_without_memory_says_so(void **state)
     }
     assert_true(k > 20);
     assert_int_equal(recover(&l, &r), 0);
-    assert_is_twin(&l, r.s, l.w.event_log->n);
+    assert_is_reference(&l, r.s, l.w.event_log->n);
     shard_free(r.s);
     end_logged(&l);
 }

@@ -36,7 +36,7 @@ static void go_on_behind(struct logged_world *l, const struct wal_replay *cut)
         fail_msg("%s", r.err.text);
     assert_true(r.end.verdict == WAL_CLEAN || r.end.verdict == WAL_TORN);
     assert_int_equal(r.end.last, l->w.event_log->n);
-    assert_is_twin(l, r.s, r.end.last);
+    assert_is_reference(l, r.s, r.end.last);
     rise(l, 0, r.s, &r.end);
 }
 
@@ -65,7 +65,7 @@ static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
         assert_int_equal(r.end.last, r.facts.last);
         assert_int_equal(r.end.verdict, wanted ? WAL_STOPPED : WAL_CLEAN);
         assert_int_equal(r.end.version, shard_version(r.s));
-        assert_is_twin(&l, r.s, r.facts.last);
+        assert_is_reference(&l, r.s, r.facts.last);
         n_found += wanted != 0;
         n_not += wanted == 0;
         go_on_behind(&l, &r);
@@ -91,7 +91,7 @@ static void at_any_record(void **state)
         assert_int_equal(r.end.last, r.facts.last);
         for (uint64_t i = r.end.last; i < through; i++)
             assert_int_equal(l.w.event_log->events[i]->e.type, SHARD_EVENT_ROWS);
-        assert_is_twin(&l, r.s, through);
+        assert_is_reference(&l, r.s, through);
         shard_free(r.s);
     }
     end_logged(&l);
@@ -129,7 +129,7 @@ static int stop_at_third(void *owner, const struct wal_replay_facts *facts)
     return *n == 3 ? -ECANCELED : 0;
 }
 
-static void when_whoever_is_told_of_progress_says_so(void **state)
+static void when_the_progress_callback_returns_an_error(void **state)
 {
     struct logged_world l;
     struct wal_replay r;
@@ -166,8 +166,8 @@ static void spoil(struct kept_event *k, struct dice *dice)
         e->version += roll(dice, 3) - 1;
         break;
     case 1:
-        e->type =
-            (enum shard_event_type)(e->type == SHARD_EVENT_REACH ? SHARD_EVENT_GONE : e->type);
+        e->type = (enum shard_event_type)(e->type == SHARD_EVENT_ADVANCE ? SHARD_EVENT_GONE
+                                                                         : e->type);
         if (e->type == SHARD_EVENT_GONE)
             e->gone.state = (int)roll(dice, 5);
         break;
@@ -217,7 +217,7 @@ static void write_spoilt(struct logged_world *l, struct dice *dice)
     }
 }
 
-static void an_event_that_cannot_have_happened_is_told_with_its_place(void **state)
+static void an_event_that_cannot_have_happened_is_reported_with_its_place(void **state)
 {
     const struct dice dice = dice_of_this_run("spoilt");
     const struct wal_end nothing = { 0 };
@@ -271,8 +271,8 @@ int main(void)
         cmocka_unit_test(at_a_cut_and_the_run_goes_on_behind_it),
         cmocka_unit_test(at_any_record),
         cmocka_unit_test(before_the_first_record),
-        cmocka_unit_test(when_whoever_is_told_of_progress_says_so),
-        cmocka_unit_test(an_event_that_cannot_have_happened_is_told_with_its_place),
+        cmocka_unit_test(when_the_progress_callback_returns_an_error),
+        cmocka_unit_test(an_event_that_cannot_have_happened_is_reported_with_its_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,10 +2,10 @@
  * without a sentence, and what cannot be had is refused. */
 #include "tests/unit/recovery/node_fixture.h"
 
-static void assert_told(const struct node *n, const char *says)
+static void assert_reported(const struct node *n, const char *says)
 {
-    if (!strstr(n->told, says))
-        fail_msg("\"%s\" is not in: %s", says, n->told);
+    if (!strstr(n->sentence, says))
+        fail_msg("\"%s\" is not in: %s", says, n->sentence);
 }
 
 static void assert_dealt(struct node *n, const struct recover_shard_at *at, const char *job,
@@ -55,14 +55,14 @@ static void shards_that_are_a_step_ahead_go_back_to_what_all_have(void **state)
         node_step(&n, 2, "job", 2, 7);
         node_die(&n);
         assert_dealt(&n, NULL, "job", 7);
-        assert_told(&n, "is brought to 7");
-        assert_told(&n, " 5 pushes of later ones are left out");
-        assert_int_equal(n.n_told, 1);
+        assert_reported(&n, "is brought to 7");
+        assert_reported(&n, " 5 pushes of later ones are left out");
+        assert_int_equal(n.n_reported, 1);
         node_end(&n);
     }
 }
 
-static void what_waits_on_shards_that_are_as_far_is_left_out_and_told(void **state)
+static void what_waits_on_shards_that_are_as_far_is_left_out_and_reported(void **state)
 {
     struct node n;
 
@@ -72,12 +72,12 @@ static void what_waits_on_shards_that_are_as_far_is_left_out_and_told(void **sta
     node_push(&n, 1, "job", 0, 4);
     node_die(&n);
     assert_dealt(&n, NULL, "job", 4);
-    assert_told(&n, "as after 4 steps: 2 pushes");
+    assert_reported(&n, "as after 4 steps: 2 pushes");
     node_end(&n);
 }
 
 /* Its checkpoint has them, and no log is behind it. */
-static void what_waited_at_an_orderly_stop_is_told_too(void **state)
+static void what_waited_at_an_orderly_stop_is_reported_too(void **state)
 {
     struct node n;
 
@@ -87,13 +87,13 @@ static void what_waited_at_an_orderly_stop_is_told_too(void **state)
     node_push(&n, 1, "job", 0, 4);
     node_stop(&n, 3);
     assert_dealt(&n, NULL, "job", 4);
-    assert_told(&n, "is brought to 4");
+    assert_reported(&n, "is brought to 4");
     node_end(&n);
     make(&n, 2, 4);
     node_push(&n, 1, "job", 0, 4);
     node_stop(&n, 3);
     assert_dealt(&n, NULL, "job", 4);
-    assert_told(&n, "as after 4 steps: 1 pushes");
+    assert_reported(&n, "as after 4 steps: 1 pushes");
     node_end(&n);
 }
 
@@ -114,7 +114,7 @@ static void a_job_that_is_over_is_as_it_was(void **state)
         }
     node_die(&n);
     assert_dealt(&n, NULL, "job", 4);
-    assert_int_equal(n.n_told, 0);
+    assert_int_equal(n.n_reported, 0);
     node_end(&n);
 }
 
@@ -135,10 +135,10 @@ static void a_clock_that_is_complete_where_the_log_ends_is_combined(void **state
     n_bytes = file->n_bytes;
     file->n_bytes -= 104; /* the combined clock: a block of one record */
     assert_dealt(&n, NULL, "job", 5);
-    assert_int_equal(n.n_told, 0);
+    assert_int_equal(n.n_reported, 0);
     file->n_bytes = n_bytes - 50;
     assert_dealt(&n, NULL, "job", 5);
-    assert_told(&n, "torn");
+    assert_reported(&n, "torn");
     node_end(&n);
 }
 
@@ -169,7 +169,7 @@ static void where_no_restore_point_is_old_enough_it_is_refused(void **state)
     node_end(&n);
 }
 
-static void what_is_asked_for_is_given_and_told(void **state)
+static void what_is_asked_for_is_given_and_reported(void **state)
 {
     static const struct recover_shard_at at = { .number = 1 },
                                          clock = { .job = "job", .clock = 4 };
@@ -184,11 +184,11 @@ static void what_is_asked_for_is_given_and_told(void **state)
     node_die(&n);
     assert_int_equal(node_collect(&n, NODE_DIR, &at, &one, &err), 0);
     shard_free(one);
-    assert_told(&n, "rows of shard 1 are as after 5 steps, of shard 0 as after 4");
+    assert_reported(&n, "rows of shard 1 are as after 5 steps, of shard 0 as after 4");
     assert_int_equal(
         node_collect(&n, NODE_DIR "/checkpoints/00000000000000000001", NULL, &one, &err), 0);
     shard_free(one);
-    assert_told(&n, "rows of shard 1 are as after 5 steps, of shard 0 as after 4");
+    assert_reported(&n, "rows of shard 1 are as after 5 steps, of shard 0 as after 4");
     assert_refused(&n, &clock, "begins behind step 4");
     node_end(&n);
 }
@@ -337,13 +337,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_that_are_a_step_ahead_go_back_to_what_all_have),
-        cmocka_unit_test(what_waits_on_shards_that_are_as_far_is_left_out_and_told),
-        cmocka_unit_test(what_waited_at_an_orderly_stop_is_told_too),
+        cmocka_unit_test(what_waits_on_shards_that_are_as_far_is_left_out_and_reported),
+        cmocka_unit_test(what_waited_at_an_orderly_stop_is_reported_too),
         cmocka_unit_test(a_job_that_is_over_is_as_it_was),
         cmocka_unit_test(a_clock_that_is_complete_where_the_log_ends_is_combined),
         cmocka_unit_test(the_first_step_cannot_be_undone),
         cmocka_unit_test(where_no_restore_point_is_old_enough_it_is_refused),
-        cmocka_unit_test(what_is_asked_for_is_given_and_told),
+        cmocka_unit_test(what_is_asked_for_is_given_and_reported),
         cmocka_unit_test(the_only_checkpoint_is_gone_below_while_more_may_be_kept),
         cmocka_unit_test(a_job_that_would_lose_pushes_by_anothers_cut_is_asked_for),
         cmocka_unit_test(two_jobs_that_stand_at_different_steps_are_refused),

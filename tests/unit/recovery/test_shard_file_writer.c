@@ -1,4 +1,4 @@
-/* The saver by itself: buffers on their way, faults that stay, what it refuses; and with a thread that writes. */
+/* The writer by itself: buffers on their way, faults that stay, what it refuses; and with a thread that writes. */
 #include <pthread.h>
 
 #include "common/memory.h"
@@ -78,7 +78,7 @@ static void one_buffer_is_filled_while_the_other_is_written(void **state)
     bed_deinit(&b);
 }
 
-static void a_fault_is_told_again_by_every_later_call_and_the_file_goes(void **state)
+static void a_fault_is_reported_again_by_every_later_call_and_the_file_goes(void **state)
 {
     (void)state;
     for (long k = 0; k < 3; k++) { /* create, the head, a buffer */
@@ -328,7 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_buffer_is_filled_while_the_other_is_written),
-        cmocka_unit_test(a_fault_is_told_again_by_every_later_call_and_the_file_goes),
+        cmocka_unit_test(a_fault_is_reported_again_by_every_later_call_and_the_file_goes),
         cmocka_unit_test(what_is_given_up_leaves_no_file_at_any_point),
         cmocka_unit_test(a_delta_without_a_base_is_refused_and_nothing_has_happened),
         cmocka_unit_test(tables_in_any_number_have_their_chunks),

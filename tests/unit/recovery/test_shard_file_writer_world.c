@@ -237,7 +237,7 @@ static void with_budgets_admission_and_sweeps(void **state)
     struct saving sum;
 
     (void)state;
-    run("saver with limits", &shape, 8, &sum);
+    run("writer with limits", &shape, 8, &sum);
     assert_true(sum.n_full > 8 && sum.n_deltas > 8 && sum.n_dropped > 0 && sum.n_loads > 20);
 }
 
@@ -247,7 +247,7 @@ static void without_limits(void **state)
     struct saving sum;
 
     (void)state;
-    run("saver without limits", &shape, 8, &sum);
+    run("writer without limits", &shape, 8, &sum);
     assert_true(sum.n_full > 8 && sum.n_deltas > 8);
 }
 
@@ -259,7 +259,7 @@ static void with_few_keys_and_many_checkpoints(void **state)
     struct saving sum;
 
     (void)state;
-    run("saver with few keys", &shape, 8, &sum);
+    run("writer with few keys", &shape, 8, &sum);
     assert_true(sum.n_deltas > 50);
 }
 

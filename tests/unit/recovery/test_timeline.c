@@ -3,12 +3,12 @@
 #include "server/recovery/timeline.h"
 #include "tests/unit/recovery/node_fixture.h"
 
-/* As a start that was told something begins one: what it was made of, and its checkpoint. */
-static void begin_epoch(struct node *n, uint64_t above, const char *told)
+/* As a start with options begins one: what it was made of, and its checkpoint. */
+static void begin_epoch(struct node *n, uint64_t above, const char *options)
 {
     const struct timeline_beginning b = { .above = above,
                                           .has_options = true,
-                                          .options = (char *)told };
+                                          .options = (char *)options };
     struct err err;
 
     node_stop_logs(n);
@@ -163,7 +163,7 @@ static void make_five(struct crash_files *c)
 }
 
 static void assert_beginning(struct crash_files *c, uint64_t above, bool has_options,
-                             const char *told)
+                             const char *options)
 {
     struct timeline_beginning b;
     struct err err;
@@ -172,7 +172,7 @@ static void assert_beginning(struct crash_files *c, uint64_t above, bool has_opt
         fail_msg("%s", err.text);
     assert_int_equal(b.above, above);
     assert_int_equal(b.has_options, has_options);
-    assert_string_equal(b.options, told);
+    assert_string_equal(b.options, options);
     timeline_beginning_deinit(&b);
 }
 
@@ -280,8 +280,7 @@ static void logs_go_with_the_last_checkpoint_of_their_epoch(void **state)
     node_end(&n);
 }
 
-static void
-a_log_of_which_there_is_no_checkpoint_is_left_by_who_was_told_to_begin_anew(void **state)
+static void a_log_without_a_checkpoint_is_archived_by_a_start_that_begins_anew(void **state)
 {
     struct err err;
     struct node n;
@@ -291,12 +290,12 @@ a_log_of_which_there_is_no_checkpoint_is_left_by_who_was_told_to_begin_anew(void
     node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
     node_steps(&n, "job", 1, 0, 5);
     begin_epoch(&n, 0, "no-restore\n");
-    n.n_told = 0;
+    n.n_reported = 0;
     for (int i = 0; i < 2; i++) /* it is said once */
         assert_int_equal(
             timeline_preserve(&n.files.ops, NODE_DIR, n.epoch, node_hear, &n, &err), 0);
-    assert_int_equal(n.n_told, 1);
-    assert_non_null(strstr(n.told, "log/00000000000000000000"));
+    assert_int_equal(n.n_reported, 1);
+    assert_non_null(strstr(n.sentence, "log/00000000000000000000"));
     timeline_remove_unused(&n.files.ops, NODE_DIR, n.epoch);
     assert_true(has_log(&n, 0));
     node_end(&n);
@@ -427,8 +426,7 @@ int main(void)
         cmocka_unit_test(what_one_began_with_is_read_as_it_was_written_or_is_damaged),
         cmocka_unit_test(one_that_is_written_over_is_the_old_or_the_new_at_every_operation),
         cmocka_unit_test(logs_go_with_the_last_checkpoint_of_their_epoch),
-        cmocka_unit_test(
-            a_log_of_which_there_is_no_checkpoint_is_left_by_who_was_told_to_begin_anew),
+        cmocka_unit_test(a_log_without_a_checkpoint_is_archived_by_a_start_that_begins_anew),
         cmocka_unit_test(a_manifest_that_cannot_be_read_keeps_all_logs),
         cmocka_unit_test(a_clock_before_an_epoch_is_found_in_the_one_before),
         cmocka_unit_test(

@@ -22,11 +22,11 @@ static void check_scans(struct logged_world *l, uint64_t last, size_t n_usable,
         if (n <= n_usable) {
             assert_int_equal(status, 0);
             assert_int_equal(r.facts.last, last);
-            assert_is_twin(l, r.s, last);
+            assert_is_reference(l, r.s, last);
             sums->n_from_scans++;
         } else if (l->w.scans[n - 1].position == l->through[n - 1]) {
             assert_int_equal(status, 0);
-            assert_is_twin(l, r.s, r.facts.last);
+            assert_is_reference(l, r.s, r.facts.last);
         } else {
             assert_int_equal(status, PS_ECORRUPT);
             assert_non_null(strstr(r.err.text, "the checkpoint needs the log"));
@@ -52,7 +52,7 @@ static void crash_and_rise(struct logged_world *l, long power_cut, struct sums *
         fail_msg("%s: %s, last %llu, promised %llu: %s", what,
                  wal_reader_verdict_name(r.end.verdict), (unsigned long long)r.end.last,
                  (unsigned long long)promised, r.end.text);
-    assert_is_twin(l, r.s, r.end.last);
+    assert_is_reference(l, r.s, r.end.last);
     n_scans = n_usable_scans(l, r.end.last);
     check_scans(l, r.end.last, n_scans, sums);
     if (n_scans) {

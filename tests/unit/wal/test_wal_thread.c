@@ -124,7 +124,7 @@ static void remove_dir(struct loop *l)
     assert_int_equal(rmdir(l->dir), 0);
 }
 
-static void under_fsync_the_loop_is_told_what_is_durable(void **state)
+static void under_fsync_the_loop_learns_what_is_durable(void **state)
 {
     struct wal_end end;
     struct loop l;
@@ -225,7 +225,7 @@ static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **stat
     remove_dir(&l);
 }
 
-static void a_directory_that_cannot_be_made_is_told_at_the_start(void **state)
+static void a_directory_that_cannot_be_made_is_reported_at_the_start(void **state)
 {
     struct wal_end end = { 0 };
     struct wal_thread_config config = { 0 };
@@ -242,11 +242,11 @@ static void a_directory_that_cannot_be_made_is_told_at_the_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(under_fsync_the_loop_is_told_what_is_durable),
+        cmocka_unit_test(under_fsync_the_loop_learns_what_is_durable),
         cmocka_unit_test(under_async_all_is_durable_soon_and_the_loop_need_not_ask),
         cmocka_unit_test(a_cut_is_done_beside_the_writing),
         cmocka_unit_test(a_sync_that_is_asked_for_comes_with_news_also_under_none),
-        cmocka_unit_test(a_directory_that_cannot_be_made_is_told_at_the_start),
+        cmocka_unit_test(a_directory_that_cannot_be_made_is_reported_at_the_start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

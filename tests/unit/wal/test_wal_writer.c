@@ -209,7 +209,7 @@ static void what_was_set_aside_goes_when_the_log_is_cut_behind_it(void **state)
     stop(&l, &c);
 }
 
-static void a_slow_disk_is_told_and_memory_stays_bounded(void **state)
+static void a_slow_disk_is_reported_and_memory_stays_bounded(void **state)
 {
     struct crash_files c;
     struct fixture_log l;
@@ -331,7 +331,7 @@ static void what_a_start_has_read_is_durable_from_then_on(void **state)
     crash_files_deinit(&c);
 }
 
-/* Against a twin that is a number: what was written, and what of it was synced. */
+/* Against a reference that is a number: what was written, and what of it was synced. */
 static void random_runs_lose_nothing_that_they_must_keep(void **state)
 {
     (void)state;
@@ -382,7 +382,7 @@ int main(void)
         cmocka_unit_test(under_none_nothing_is_synced_and_a_dead_process_loses_nothing_written),
         cmocka_unit_test(a_cut_removes_what_is_below_and_nothing_else),
         cmocka_unit_test(what_was_set_aside_goes_when_the_log_is_cut_behind_it),
-        cmocka_unit_test(a_slow_disk_is_told_and_memory_stays_bounded),
+        cmocka_unit_test(a_slow_disk_is_reported_and_memory_stays_bounded),
         cmocka_unit_test(keys_and_floats_are_compressed_and_noise_is_not),
         cmocka_unit_test(a_log_of_another_shard_is_refused),
         cmocka_unit_test(a_log_that_ends_before_the_checkpoint_goes_on_behind_it),

@@ -248,7 +248,7 @@ static void under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it(void *
     crash_files_deinit(&d.files);
 }
 
-static void training_goes_on_over_a_full_disk_and_the_gap_is_told(void **state)
+static void training_goes_on_over_a_full_disk_and_the_gap_is_reported(void **state)
 {
     (void)state;
     for (enum wal_durability durability = WAL_NONE; durability <= WAL_ASYNC; durability++) {
@@ -336,7 +336,7 @@ int main(void)
         cmocka_unit_test(many_crashes_in_a_row_lose_nothing_that_was_promised),
         cmocka_unit_test(an_error_at_any_operation_is_mended_and_nothing_is_missing),
         cmocka_unit_test(under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it),
-        cmocka_unit_test(training_goes_on_over_a_full_disk_and_the_gap_is_told),
+        cmocka_unit_test(training_goes_on_over_a_full_disk_and_the_gap_is_reported),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_at_any_point_nothing_is_lost_or_leaked),
 #endif

@@ -1,6 +1,6 @@
 /*
  * A store that counts instead of learning: every value that is pulled is the number of pushes
- * applied so far, so a slot's rows tell what its pull has seen. It takes its time, differently
+ * applied so far, so the rows of step buffers tell what its pull has seen. It takes its time, differently
  * every time (seeded), declares its worker dead or refuses a push where the plan says so, and
  * holds its caller to the contract: one pull and one push at a time, neither twice, no more
  * batches in flight than the permits, PS_EFENCED until resume().

@@ -142,7 +142,7 @@ static void threads_share_it(void **state)
 }
 
 #ifdef PS_FAULTS
-static void no_memory_is_told_and_what_is_kept_is_still_given(void **state)
+static void no_memory_is_reported_and_pooled_buffers_are_still_used(void **state)
 {
     const struct rig *r = *state;
     uint8_t *block = take(r, 500);
@@ -167,7 +167,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_that_nobody_has_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_share_it, set_up, tear_down),
 #ifdef PS_FAULTS
-        cmocka_unit_test_setup_teardown(no_memory_is_told_and_what_is_kept_is_still_given,
+        cmocka_unit_test_setup_teardown(no_memory_is_reported_and_pooled_buffers_are_still_used,
                                         set_up, tear_down),
 #endif
     };

@@ -29,13 +29,13 @@ static struct codec_policy_input criteo(double bytes_per_s, double compute_s)
                                                    [CODEC_TOPK] = 2e-9 } };
 
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        in.flows[i] =
-            (struct codec_policy_flow){ .is_free = true, .dim = 16, .k = 1, .n_rows = 2000 };
-    in.flows[CODEC_POLICY_WIDE_PUSH].n_rows = in.flows[CODEC_POLICY_WIDE_PULL].n_rows = 0;
+        in.rows[i] =
+            (struct codec_policy_rows){ .is_free = true, .dim = 16, .k = 1, .n_rows = 2000 };
+    in.rows[CODEC_POLICY_WIDE_PUSH].n_rows = in.rows[CODEC_POLICY_WIDE_PULL].n_rows = 0;
     for (int i = CODEC_POLICY_DENSE_PUSH; i <= CODEC_POLICY_DENSE_PULL; i++) {
-        in.flows[i].dim = 1024;
-        in.flows[i].n_rows = 465;
-        in.flows[i].k = 10;
+        in.rows[i].dim = 1024;
+        in.rows[i].n_rows = 465;
+        in.rows[i].k = 10;
     }
     return in;
 }
@@ -74,7 +74,7 @@ static void what_would_not_make_the_step_shorter_is_not_lost(void **state)
     assert_int_not_equal(c.codecs[CODEC_POLICY_DENSE_PUSH], CODEC_FP32);
     assert_int_not_equal(c.codecs[CODEC_POLICY_DENSE_PUSH], CODEC_TOPK);
     in = criteo(100 * MBIT, 4e-3);
-    in.flows[CODEC_POLICY_ROWS_PUSH].n_rows = in.flows[CODEC_POLICY_ROWS_PULL].n_rows = 3;
+    in.rows[CODEC_POLICY_ROWS_PUSH].n_rows = in.rows[CODEC_POLICY_ROWS_PULL].n_rows = 3;
     codec_policy_choose(&in, &c);
     assert_int_equal(c.codecs[CODEC_POLICY_ROWS_PUSH], CODEC_FP32);
     assert_int_equal(c.codecs[CODEC_POLICY_ROWS_PULL], CODEC_FP32);
@@ -87,9 +87,9 @@ static void what_the_settings_say_stays(void **state)
     struct codec_policy_choice c;
 
     (void)state;
-    in.flows[CODEC_POLICY_DENSE_PUSH].is_free = false;
-    in.flows[CODEC_POLICY_DENSE_PUSH].codec = CODEC_BF16;
-    in.flows[CODEC_POLICY_ROWS_PULL].is_free = false;
+    in.rows[CODEC_POLICY_DENSE_PUSH].is_free = false;
+    in.rows[CODEC_POLICY_DENSE_PUSH].codec = CODEC_BF16;
+    in.rows[CODEC_POLICY_ROWS_PULL].is_free = false;
     codec_policy_choose(&in, &c);
     assert_int_equal(c.codecs[CODEC_POLICY_DENSE_PUSH], CODEC_BF16);
     assert_int_equal(c.codecs[CODEC_POLICY_ROWS_PULL], CODEC_FP32);
@@ -128,7 +128,7 @@ static void a_choice_is_never_slower_than_fp32_and_is_stable(void **state)
 
         in.overlaps = hash_mix2(seed, i) >> 63;
         in.refresh_max = 1 + (uint32_t)(hash_mix2(seed, i + 2) % 6);
-        in.flows[CODEC_POLICY_ROWS_PUSH].n_rows = (double)(hash_mix2(seed, i + 3) % 30000);
+        in.rows[CODEC_POLICY_ROWS_PUSH].n_rows = (double)(hash_mix2(seed, i + 3) % 30000);
         codec_policy_choose(&in, &c);
         assert_true(codec_policy_step_s(&in, &c) <=
                     codec_policy_step_s(&in, &plain) * (1 + 2 * CODEC_POLICY_SLACK));
@@ -169,8 +169,8 @@ static void start(struct run *run, struct codec_policy_options o)
     struct codec_policy_input in = criteo(0, 0);
 
     *run = (struct run){ 0 };
-    memcpy(o.flows, in.flows, sizeof o.flows);
-    o.flows[CODEC_POLICY_WIDE_PUSH].dim = o.flows[CODEC_POLICY_WIDE_PULL].dim = 0;
+    memcpy(o.rows, in.rows, sizeof o.rows);
+    o.rows[CODEC_POLICY_WIDE_PUSH].dim = o.rows[CODEC_POLICY_WIDE_PULL].dim = 0;
     o.refresh_max = 1;
     o.now_s = fake_now;
     o.notice = note;
@@ -280,7 +280,7 @@ static void a_device_that_encodes_costs_the_host_no_codec(void **state)
         assert_true(run.c.input.encode_s[i] == 0);
 }
 
-static void a_link_is_told_in_the_unit_that_suits_it(void **state)
+static void a_link_is_reported_in_the_unit_that_suits_it(void **state)
 {
     static const struct {
         double mbit;
@@ -327,7 +327,7 @@ static void dense_gradients_warm_up_once_over_all_runs(void **state)
     (void)state;
     start(&run, o);
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        run.c.options.flows[i].is_free = false;
+        run.c.options.rows[i].is_free = false;
     run.c.n_left = run.c.n_unplanned = 0;
     run.c.now.codecs[CODEC_POLICY_DENSE_PUSH] = run.c.now.codecs[CODEC_POLICY_ROWS_PUSH] =
         CODEC_TOPK;
@@ -352,7 +352,7 @@ int main(void)
         cmocka_unit_test(a_run_measures_chooses_says_so_and_adapts_to_a_clear_change_only),
         cmocka_unit_test(steps_under_way_do_not_mix_up_what_is_measured),
         cmocka_unit_test(a_device_that_encodes_costs_the_host_no_codec),
-        cmocka_unit_test(a_link_is_told_in_the_unit_that_suits_it),
+        cmocka_unit_test(a_link_is_reported_in_the_unit_that_suits_it),
         cmocka_unit_test(tables_in_this_process_have_no_link_and_fp32),
         cmocka_unit_test(dense_gradients_warm_up_once_over_all_runs),
     };

@@ -34,7 +34,7 @@ static void run_on(bool far, const struct fake_plan *plan, const char *const *fl
     assert_int_equal(ret->end_status, 0);
 }
 
-static void check_same(const char *const *flags, uint64_t *ret_n_settled)
+static void check_same(const char *const *flags, uint64_t *ret_n_flushed)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
     const struct fake_plan plan = training_plan(4);
@@ -45,9 +45,10 @@ static void check_same(const char *const *flags, uint64_t *ret_n_settled)
     must(gpu->status, &gpu->err);
     assert_int_equal(cpu->n_applied, 2 * CLICK_LOG_BATCHES);
     training_assert_same(gpu, cpu);
-    assert_in_range(far_device_counts().most_under_way, 1, 3); /* that there are 3: test_trainer.c */
+    assert_in_range(far_device_counts().most_under_way, 1,
+                    3); /* that there are 3: test_trainer.c */
     assert_int_equal(far_device_counts().n_pageable, 0);
-    *ret_n_settled = gpu->stats.residual_flushed;
+    *ret_n_flushed = gpu->stats.residual_flushed;
     free(cpu), free(gpu);
 }
 
@@ -56,7 +57,7 @@ static void check_same(const char *const *flags, uint64_t *ret_n_settled)
 static void codecs_without_feedback_push_the_cpus_bytes(void **state)
 {
     static const char *const codecs[] = { "fp32", "bf16", "fp16", "int8" };
-    uint64_t n_settled;
+    uint64_t n_flushed;
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(codecs); i++) {
@@ -64,8 +65,8 @@ static void codecs_without_feedback_push_the_cpus_bytes(void **state)
                                 codecs[i],     "--dense-push-codec",
                                 codecs[3 - i], NULL };
 
-        check_same(flags, &n_settled);
-        assert_int_equal(n_settled, 0);
+        check_same(flags, &n_flushed);
+        assert_int_equal(n_flushed, 0);
     }
 }
 
@@ -73,7 +74,7 @@ static void codecs_without_feedback_push_the_cpus_bytes(void **state)
 static void codecs_with_feedback_push_the_cpus_bytes_under_any_bound(void **state)
 {
     static const char *const bounds[] = { "1", "20000", "40000", "1M" };
-    uint64_t n_settled;
+    uint64_t n_flushed;
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(bounds); i++) {
@@ -87,10 +88,10 @@ static void codecs_with_feedback_push_the_cpus_bytes_under_any_bound(void **stat
                                  "9",       "--residual-max",
                                  bounds[i], NULL };
 
-        check_same(topk, &n_settled);
-        assert_int_equal(n_settled > 0, i < 3);
-        check_same(onebit, &n_settled);
-        assert_int_equal(n_settled > 0, i < 3);
+        check_same(topk, &n_flushed);
+        assert_int_equal(n_flushed > 0, i < 3);
+        check_same(onebit, &n_flushed);
+        assert_int_equal(n_flushed > 0, i < 3);
     }
 }
 
@@ -99,11 +100,11 @@ static void without_a_bound_the_host_encodes(void **state)
 {
     static const char *const flags[] = { AHEAD, "--push-codec", "onebit", "--residual-max", "0",
                                          NULL };
-    uint64_t n_settled;
+    uint64_t n_flushed;
 
     (void)state;
-    check_same(flags, &n_settled);
-    assert_int_equal(n_settled, 0);
+    check_same(flags, &n_flushed);
+    assert_int_equal(n_flushed, 0);
 }
 
 /* ---- from run to run ---- */
@@ -155,7 +156,7 @@ static const char *const feedback[] = {
 };
 
 /* Runs that follow one on the other, each of which may be on the host or on the device. */
-static void what_is_owed_goes_from_run_to_run_and_from_host_to_device(void **state)
+static void residuals_go_from_run_to_run_and_from_host_to_device(void **state)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
     const struct fake_plan plan = training_plan(4);
@@ -176,7 +177,7 @@ static void what_is_owed_goes_from_run_to_run_and_from_host_to_device(void **sta
 }
 
 /* A run that ends without a word has left what was owed after the last step whose number --state-every divides. */
-static void what_is_owed_is_written_as_of_the_step_that_was_pushed(void **state)
+static void residuals_are_written_as_of_the_step_that_was_pushed(void **state)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
     struct fake_plan plan = training_plan(4);
@@ -214,7 +215,7 @@ static void what_was_found_stays_until_the_first_write(void **state)
 }
 
 /* Steps that have begun carry what was owed: at a stop they are finished, and so nothing is lost. */
-static void a_stop_loses_nothing_that_is_owed(void **state)
+static void a_stop_loses_no_residual(void **state)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
 
@@ -237,7 +238,7 @@ static void a_stop_loses_nothing_that_is_owed(void **state)
 }
 
 /* What the device has is lost with it, and the file is the one before, of a run that has not ended. */
-static void a_device_that_fails_at_the_end_keeps_what_was_owed(void **state)
+static void a_device_that_fails_at_the_end_keeps_the_residuals(void **state)
 {
     static const struct far_device_plan bad = { .bad_wait = 2 * CLICK_LOG_BATCHES + 1 };
     static const char *const once[] = { AHEAD,    "--job",         "criteo", "--push-codec",
@@ -328,8 +329,9 @@ static void close_lab(struct lab *l)
 }
 
 /* All that a run asks for. */
-static int use_travel(struct lab *l, struct device_push_step *step,
-                      struct device_push_copy *copy, struct device_push **t, struct err *err)
+static int use_device_push(struct lab *l, struct device_push_step *step,
+                           struct device_push_copy *copy, struct device_push **t,
+                           struct err *err)
 {
     int status = device_push_new(l->model, l->encoder, l->tables, l->n, t, err);
 
@@ -356,7 +358,7 @@ static void the_kth_failed_allocation_is_a_sentence(void **state)
 
         open_lab(&l);
         memory_fail_after(k);
-        status = use_travel(&l, &step, &copy, &t, &err);
+        status = use_device_push(&l, &step, &copy, &t, &err);
         memory_fail_after(-1);
         if (status) {
             assert_int_equal(status, -ENOMEM);
@@ -389,7 +391,8 @@ static void the_kth_failed_allocation_is_a_sentence(void **state)
 static int make_files(void **state)
 {
     for (int i = 0; i < 2; i++)
-        snprintf(state_dir[i], sizeof state_dir[i], "/tmp/psd-travel-%d-%d", (int)getpid(), i);
+        snprintf(state_dir[i], sizeof state_dir[i], "/tmp/psd-device-push-%d-%d", (int)getpid(),
+                 i);
     return click_log_write(state);
 }
 
@@ -407,11 +410,11 @@ int main(void)
         cmocka_unit_test(codecs_without_feedback_push_the_cpus_bytes),
         cmocka_unit_test(codecs_with_feedback_push_the_cpus_bytes_under_any_bound),
         cmocka_unit_test(without_a_bound_the_host_encodes),
-        cmocka_unit_test(what_is_owed_goes_from_run_to_run_and_from_host_to_device),
-        cmocka_unit_test(what_is_owed_is_written_as_of_the_step_that_was_pushed),
+        cmocka_unit_test(residuals_go_from_run_to_run_and_from_host_to_device),
+        cmocka_unit_test(residuals_are_written_as_of_the_step_that_was_pushed),
         cmocka_unit_test(what_was_found_stays_until_the_first_write),
-        cmocka_unit_test(a_stop_loses_nothing_that_is_owed),
-        cmocka_unit_test(a_device_that_fails_at_the_end_keeps_what_was_owed),
+        cmocka_unit_test(a_stop_loses_no_residual),
+        cmocka_unit_test(a_device_that_fails_at_the_end_keeps_the_residuals),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_failed_allocation_is_a_sentence),
 #endif

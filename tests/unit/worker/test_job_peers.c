@@ -51,7 +51,7 @@ static void whoever_of_the_servers_answers_is_asked(void **state)
     snprintf(s.servers, sizeof s.servers, "127.0.0.1:1");
     job_peers_why(&s, why);
     assert_string_equal(why,
-                        "no server tells for what (psd at 127.0.0.1:1: Connection refused)");
+                        "no server says for what (psd at 127.0.0.1:1: Connection refused)");
     fake_stop(f);
     fake_free(f);
 }

@@ -83,7 +83,7 @@ static void the_golden_sets_agree_with_sklearn(void **state)
 }
 
 /* Compares every positive with every negative. */
-static double auc_twin(const float *probs, const float *labels, uint32_t n)
+static double auc_reference(const float *probs, const float *labels, uint32_t n)
 {
     double wins = 0, pairs = 0;
 
@@ -113,9 +113,9 @@ static void auc_agrees_with_comparing_all_pairs(void **state)
             probs[i] = round % 3 ? probs[i] : -probs[i] * 1e10f;
             labels[i] = i < 2 ? (float)i : (float)(h >> 50 & 1);
         }
-        if (result_of(probs, labels, n).auc != auc_twin(probs, labels, n))
+        if (result_of(probs, labels, n).auc != auc_reference(probs, labels, n))
             fail_msg("round %d: %.17g, %.17g expected", (int)round,
-                     result_of(probs, labels, n).auc, auc_twin(probs, labels, n));
+                     result_of(probs, labels, n).auc, auc_reference(probs, labels, n));
     }
 }
 

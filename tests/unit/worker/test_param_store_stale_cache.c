@@ -315,7 +315,7 @@ static void reach_others(struct bench *b, uint64_t min_clock, const uint64_t *ke
 }
 
 /* At random, with keys that come and go, rows that change, and failures. */
-static void a_place_and_a_version_are_told_of_the_same_bits_alone(void **state)
+static void only_the_same_bits_have_the_same_place_and_version(void **state)
 {
     static struct place places[PLACES_MAX];
     const uint64_t seed = seed_by_the_clock();
@@ -484,7 +484,7 @@ int main(void)
         cmocka_unit_test(at_random_no_row_is_older_than_the_bound),
         cmocka_unit_test(blocks_that_are_reused_and_used_again_are_not_older_than_the_bound),
         cmocka_unit_test(a_pull_aside_is_answered_by_the_servers_and_not_counted),
-        cmocka_unit_test(a_place_and_a_version_are_told_of_the_same_bits_alone),
+        cmocka_unit_test(only_the_same_bits_have_the_same_place_and_version),
         cmocka_unit_test(a_row_that_is_not_kept_has_no_version),
         cmocka_unit_test(rows_beyond_the_room_have_no_version),
         cmocka_unit_test(

@@ -1,4 +1,4 @@
-/* Slots, permits and failures of the pipeline, on a store that counts. */
+/* Step buffers, permits and failures of the pipeline, on a store that counts. */
 #include "tests/unit/worker/fake_store.h"
 
 #include <stdlib.h>
@@ -85,18 +85,19 @@ static void restart(struct rig *r)
 /* One batch: 1, none left: 0, a failure: its status. */
 static int step(struct rig *r, struct err *err)
 {
-    struct step_buffers *slot;
-    int status = pipeline_next(r->pipeline, &slot, err);
+    struct step_buffers *buffers;
+    int status = pipeline_next(r->pipeline, &buffers, err);
 
-    if (status || !slot)
+    if (status || !buffers)
         return status;
-    if (!(slot->clock - r->fake.n_missed - (uint64_t)slot->rows[0] < r->fake.plan.n_permits))
+    if (!(buffers->clock - r->fake.n_missed - (uint64_t)buffers->rows[0] <
+          r->fake.plan.n_permits))
         fail_msg("seed %llu: step %llu has rows of step %g",
-                 (unsigned long long)r->fake.plan.seed, (unsigned long long)slot->clock,
-                 (double)slot->rows[0]);
-    assert_true(slot->dense[0] == slot->rows[0] && slot->wide[0] == slot->rows[0]);
-    model_tables_use(r->tables, slot);
-    assert_ptr_equal(dlrm_tensor(r->setup.model, 0)->values, slot->dense);
+                 (unsigned long long)r->fake.plan.seed, (unsigned long long)buffers->clock,
+                 (double)buffers->rows[0]);
+    assert_true(buffers->dense[0] == buffers->rows[0] && buffers->wide[0] == buffers->rows[0]);
+    model_tables_use(r->tables, buffers);
+    assert_ptr_equal(dlrm_tensor(r->setup.model, 0)->values, buffers->dense);
     status = pipeline_done(r->pipeline, err);
     return status ? status : 1;
 }
@@ -157,7 +158,7 @@ static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(v
 static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
 {
     struct err err = { 0 };
-    struct step_buffers *slot;
+    struct step_buffers *buffers;
     struct rig r;
 
     (void)state;
@@ -165,7 +166,7 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
         struct fake_plan plan = fake_plan_of(n_permits, n_permits);
 
         set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
-        must(pipeline_next(r.pipeline, &slot, &err), &err);
+        must(pipeline_next(r.pipeline, &buffers, &err), &err);
         assert_true(fake_wait_pull(&r.fake, n_permits - 1));
         must(pipeline_done(r.pipeline, &err), &err);
         finish(&r);
@@ -177,17 +178,17 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
 /* Takes all that is ready, up to 3 at a time, and is done with the oldest: 1, 0 or a status as step(). */
 static int step_of_many(struct rig *r, uint64_t *n_taken, struct err *err)
 {
-    struct step_buffers *slot = NULL;
+    struct step_buffers *buffers = NULL;
     int status = 0;
 
     if (*n_taken == 0)
-        status = pipeline_next(r->pipeline, &slot, err);
+        status = pipeline_next(r->pipeline, &buffers, err);
     else
-        slot = pipeline_ready(r->pipeline);
-    for (; slot; slot = *n_taken < 3 ? pipeline_ready(r->pipeline) : NULL) {
-        assert_int_equal(slot->clock, r->n_done + *n_taken);
+        buffers = pipeline_ready(r->pipeline);
+    for (; buffers; buffers = *n_taken < 3 ? pipeline_ready(r->pipeline) : NULL) {
+        assert_int_equal(buffers->clock, r->n_done + *n_taken);
         (*n_taken)++;
-        if (slot->clock == 0)
+        if (buffers->clock == 0)
             assert_true(fake_wait_pull(&r->fake, 3)); /* 1 and 2 are there */
     }
     if (status || !*n_taken)
@@ -342,15 +343,15 @@ static void a_store_whose_calls_must_not_overlap_hears_of_the_next_batch(void **
 {
     struct fake_plan plan = fake_plan_of(1, 1);
     struct err err = { 0 };
-    struct step_buffers *slot;
+    struct step_buffers *buffers;
     uint64_t i = 0, n_aheads = 0;
     struct rig r;
 
     (void)state;
     set_up(&r, &fake_serial, &plan, UINT64_MAX);
-    while (pipeline_next(r.pipeline, &slot, &err) == 0 && slot) {
+    while (pipeline_next(r.pipeline, &buffers, &err) == 0 && buffers) {
         assert_true(pthread_equal(r.fake.pull_thread, pthread_self()));
-        assert_true(slot->rows[0] == (float)i); /* exact: the pushes of all before */
+        assert_true(buffers->rows[0] == (float)i); /* exact: the pushes of all before */
         i++;
         if (r.fake.n_aheads > n_aheads) /* else it was not read in time */
             assert_true(r.fake.n_ahead_keys == keys_of[i]);

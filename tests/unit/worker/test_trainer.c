@@ -42,8 +42,8 @@ static void three_steps_under_way_push_the_cpus_bits_in_order(void **state)
     assert_int_equal(far_device_counts().most_under_way, 3);
 }
 
-/* A slot more would cost memory and a record, and never be under way beside them. */
-static void slots_are_as_many_as_permits(void **state)
+/* A further buffer set would cost memory and a record, and never be under way beside them. */
+static void buffer_sets_are_as_many_as_permits(void **state)
 {
     static const char *const flags[] = { "--ahead", "1", NULL };
     const struct fake_plan plan = training_plan(2);
@@ -62,7 +62,7 @@ static void in_lock_step_one_step_is_under_way(void **state)
     (void)state;
     free(run_both(&fake_serial, &plan, flags));
     assert_int_equal(far_device_counts().most_under_way, 1);
-    assert_int_equal(far_device_counts().n_records, 1); /* in one slot */
+    assert_int_equal(far_device_counts().n_records, 1); /* in one buffer set */
 }
 
 static void all_copies_are_of_memory_that_the_device_gave(void **state)
@@ -220,7 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_steps_under_way_push_the_cpus_bits_in_order),
-        cmocka_unit_test(slots_are_as_many_as_permits),
+        cmocka_unit_test(buffer_sets_are_as_many_as_permits),
         cmocka_unit_test(in_lock_step_one_step_is_under_way),
         cmocka_unit_test(all_copies_are_of_memory_that_the_device_gave),
         cmocka_unit_test(an_epoch_finds_the_memory_of_the_one_before),

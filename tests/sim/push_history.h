@@ -2,8 +2,8 @@
  * Every push that a worker ever made, with its bytes: they stay where they are for as long as the
  * schedule lasts.
  */
-#ifndef TESTS_SIM_LEDGER_H
-#define TESTS_SIM_LEDGER_H
+#ifndef TESTS_SIM_PUSH_HISTORY_H
+#define TESTS_SIM_PUSH_HISTORY_H
 
 #include "proto/section.h"
 #include "tests/sim/plan.h"
@@ -21,27 +21,28 @@ struct sent_push {
     uint32_t rank, shard;
     uint64_t incarnation, seq, clock;
     bool tick;
-    bool is_acked; /* its worker was told that it is applied */
+    bool is_acked; /* its worker has the acknowledgement */
     struct sent_section sections[PLAN_N_TABLES_MAX];
 };
 
-struct ledger {
+struct push_history {
     struct sent_push *first; /* owned: newest first */
     uint64_t n;
 };
 
-void ledger_deinit(struct ledger *l);
+void push_history_deinit(struct push_history *l);
 
 /* What a rank owes a shard for a clock: one push, or, the last of n_parts with the tick, several, each with a part of
  * the keys. `like`: rank, shard, incarnation, seq, clock. */
-struct sent_push *ledger_make(struct ledger *l, const struct plan *p,
-                              const struct sent_push *like, uint32_t part, uint32_t n_parts);
+struct sent_push *push_history_make(struct push_history *l, const struct plan *p,
+                                    const struct sent_push *like, uint32_t part,
+                                    uint32_t n_parts);
 
 /* NULL: nobody made it. */
-struct sent_push *ledger_find(const struct ledger *l, uint32_t shard, uint32_t rank,
-                              uint64_t incarnation, uint64_t seq);
+struct sent_push *push_history_find(const struct push_history *l, uint32_t shard, uint32_t rank,
+                                    uint64_t incarnation, uint64_t seq);
 
 /* As a message brings it. Borrows. */
-void ledger_fill(const struct sent_push *sent, const struct plan *p, struct push *ret);
+void push_history_fill(const struct sent_push *sent, const struct plan *p, struct push *ret);
 
 #endif

@@ -1,4 +1,4 @@
-#include "tests/sim/ledger.h"
+#include "tests/sim/push_history.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "proto/key_codec.h"
 
-void ledger_deinit(struct ledger *l)
+void push_history_deinit(struct push_history *l)
 {
     struct sent_push *next;
 
@@ -18,7 +18,7 @@ void ledger_deinit(struct ledger *l)
         }
         free(push);
     }
-    *l = (struct ledger){ 0 };
+    *l = (struct push_history){ 0 };
 }
 
 static void fill_section(const struct plan *p, const struct sent_push *push, uint32_t table,
@@ -39,8 +39,9 @@ static void fill_section(const struct plan *p, const struct sent_push *push, uin
                 plan_gradient(p, push->rank, push->clock, table, s->keys[i], k);
 }
 
-struct sent_push *ledger_make(struct ledger *l, const struct plan *p,
-                              const struct sent_push *like, uint32_t part, uint32_t n_parts)
+struct sent_push *push_history_make(struct push_history *l, const struct plan *p,
+                                    const struct sent_push *like, uint32_t part,
+                                    uint32_t n_parts)
 {
     struct sent_push *push = calloc(1, sizeof *push);
 
@@ -62,8 +63,8 @@ struct sent_push *ledger_make(struct ledger *l, const struct plan *p,
     return push;
 }
 
-struct sent_push *ledger_find(const struct ledger *l, uint32_t shard, uint32_t rank,
-                              uint64_t incarnation, uint64_t seq)
+struct sent_push *push_history_find(const struct push_history *l, uint32_t shard, uint32_t rank,
+                                    uint64_t incarnation, uint64_t seq)
 {
     struct sent_push *push = l->first;
 
@@ -73,7 +74,7 @@ struct sent_push *ledger_find(const struct ledger *l, uint32_t shard, uint32_t r
     return push;
 }
 
-void ledger_fill(const struct sent_push *sent, const struct plan *p, struct push *ret)
+void push_history_fill(const struct sent_push *sent, const struct plan *p, struct push *ret)
 {
     ret->seq = sent->seq;
     ret->clock = sent->clock;

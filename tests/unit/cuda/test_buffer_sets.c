@@ -1,8 +1,8 @@
-/* Steps through the contract, in slots, under a scheduler that keeps nothing but what it must: as the CPU's; at once as one by
+/* Steps through the contract, in buffer sets, under a scheduler that keeps nothing but what it must: as the CPU's; at once as one by
  * one; recorded as called. */
 #include <pthread.h>
 
-#include "tests/unit/cuda/slots.h"
+#include "tests/unit/cuda/buffer_sets.h"
 
 enum { STEPS = 12, SEEDS = 6 };
 
@@ -32,7 +32,7 @@ static void check_against_cpu(const struct step *got, double tolerance)
     struct step cpu[STEPS];
 
     for (uint32_t i = 0; i < STEPS; i++) {
-        cpu[i] = slots_copy(&got[i]);
+        cpu[i] = buffer_sets_copy(&got[i]);
         step_on_cpu(&cpu[i]);
         if (!(fabs(loss_of(&got[i]) - loss_of(&cpu[i])) <= tolerance * loss_of(&cpu[i])))
             fail_msg("loss is %.9g, want %.9g", loss_of(&got[i]), loss_of(&cpu[i]));
@@ -57,10 +57,11 @@ static void a_step_is_the_cpus_in_each_kind_of_products(void **state)
 
     (void)state;
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        struct step *done = slots_one_by_one(seed, kinds[k].products, SLOTS_OWN_BAGS, STEPS);
+        struct step *done =
+            buffer_sets_one_by_one(seed, kinds[k].products, BUFFER_SETS_OWN_BAGS, STEPS);
 
         check_against_cpu(done, kinds[k].tolerance);
-        slots_free(done, STEPS);
+        buffer_sets_free(done, STEPS);
     }
 }
 
@@ -71,13 +72,14 @@ static void steps_in_flight_end_in_the_bits_of_steps_one_by_one(void **state)
     (void)state;
     for (uint64_t seed = first; seed < first + SEEDS; seed++) {
         const enum device_products products = seed % 3 ? DEVICE_TF32 : DEVICE_BF16;
-        struct step *want = slots_one_by_one(seed, products, SLOTS_OWN_BAGS, STEPS);
-        struct slots s;
+        struct step *want = buffer_sets_one_by_one(seed, products, BUFFER_SETS_OWN_BAGS, STEPS);
+        struct buffer_sets s;
 
-        slots_open(&s, seed, products);
-        assert_int_equal(slots_at_once(&s, seed, seed % 2, SLOTS_OWN_BAGS, want, STEPS), 0);
-        slots_close(&s);
-        slots_free(want, STEPS);
+        buffer_sets_open(&s, seed, products);
+        assert_int_equal(
+            buffer_sets_at_once(&s, seed, seed % 2, BUFFER_SETS_OWN_BAGS, want, STEPS), 0);
+        buffer_sets_close(&s);
+        buffer_sets_free(want, STEPS);
     }
 }
 
@@ -85,22 +87,22 @@ static void steps_in_flight_end_in_the_bits_of_steps_one_by_one(void **state)
 static bool is_left_under_way(uint64_t seed)
 {
     float blank[STEP_N], *p;
-    struct slots s;
+    struct buffer_sets s;
     bool is_left;
 
-    slots_open(&s, seed, DEVICE_FP32);
+    buffer_sets_open(&s, seed, DEVICE_FP32);
     p = s.host[1].at[STEP_P];
-    for (uint32_t slot = 0; slot < 2; slot++)
-        slots_draw(&s.host[slot], seed, slot, SLOTS_OWN_BAGS);
+    for (uint32_t set = 0; set < 2; set++)
+        buffer_sets_draw(&s.host[set], seed, set, BUFFER_SETS_OWN_BAGS);
     memset(blank, 0xff, sizeof blank);
     memcpy(p, blank, sizeof blank);
-    for (uint32_t slot = 0; slot < 2; slot++)
-        (void)slots_start(&s, slot, 0);
+    for (uint32_t set = 0; set < 2; set++)
+        (void)buffer_sets_start(&s, set, 0);
     assert_int_equal(ops->wait(s.rig.c, 0), 0);
     is_left = memcmp(p, blank, sizeof blank) == 0;
     assert_int_equal(ops->wait(s.rig.c, 1), 0);
     assert_memory_not_equal(p, blank, sizeof blank);
-    slots_close(&s);
+    buffer_sets_close(&s);
     return is_left;
 }
 
@@ -123,15 +125,16 @@ static uint32_t wrong_without(int stream, uint64_t first)
     uint32_t n_wrong = 0;
 
     for (uint64_t seed = first; seed < first + 4; seed++) {
-        struct step *want = slots_one_by_one(seed, DEVICE_FP32, SLOTS_SAME_BAGS, STEPS);
-        struct slots s;
+        struct step *want =
+            buffer_sets_one_by_one(seed, DEVICE_FP32, BUFFER_SETS_SAME_BAGS, STEPS);
+        struct buffer_sets s;
 
-        slots_open(&s, seed, DEVICE_FP32);
+        buffer_sets_open(&s, seed, DEVICE_FP32);
         emu_rt_forget(stream);
-        n_wrong += slots_at_once(&s, seed, seed % 2, SLOTS_SAME_BAGS, want, STEPS);
+        n_wrong += buffer_sets_at_once(&s, seed, seed % 2, BUFFER_SETS_SAME_BAGS, want, STEPS);
         emu_rt_run_all(); /* before memory is freed that is still copied to */
-        slots_close(&s);
-        slots_free(want, STEPS);
+        buffer_sets_close(&s);
+        buffer_sets_free(want, STEPS);
     }
     return n_wrong;
 }
@@ -153,54 +156,55 @@ static void each_dependency_that_is_lost_is_seen(void **state)
 static void three_runs_end_in_the_same_bits(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *first = slots_one_by_one(seed, DEVICE_TF32, SLOTS_OWN_BAGS, STEPS);
+    struct step *first = buffer_sets_one_by_one(seed, DEVICE_TF32, BUFFER_SETS_OWN_BAGS, STEPS);
 
     (void)state;
     for (int run = 0; run < 2; run++) {
-        struct step *again = slots_one_by_one(seed, DEVICE_TF32, SLOTS_OWN_BAGS, STEPS);
+        struct step *again =
+            buffer_sets_one_by_one(seed, DEVICE_TF32, BUFFER_SETS_OWN_BAGS, STEPS);
 
         for (uint32_t i = 0; i < STEPS; i++)
             assert_null(step_difference(&again[i], &first[i]));
-        slots_free(again, STEPS);
+        buffer_sets_free(again, STEPS);
     }
-    slots_free(first, STEPS);
+    buffer_sets_free(first, STEPS);
 }
 
-static bool start_and_wait(struct slots *s, uint32_t slot, uint64_t key)
+static bool start_and_wait(struct buffer_sets *s, uint32_t set, uint64_t key)
 {
     bool recorded;
 
-    slots_draw(&s->host[slot], 1, key, SLOTS_OWN_BAGS);
-    recorded = slots_start(s, slot, key);
-    assert_int_equal(ops->wait(s->rig.c, slot), 0);
+    buffer_sets_draw(&s->host[set], 1, key, BUFFER_SETS_OWN_BAGS);
+    recorded = buffer_sets_start(s, set, key);
+    assert_int_equal(ops->wait(s->rig.c, set), 0);
     return recorded;
 }
 
 static void ops_are_called_twice_and_then_recorded(void **state)
 {
-    struct slots s;
+    struct buffer_sets s;
 
     (void)state;
-    slots_open(&s, rig_seed(), DEVICE_FP32);
-    for (uint32_t slot = 0; slot < 2; slot++) {
-        assert_false(start_and_wait(&s, slot, 5));
-        assert_false(start_and_wait(&s, slot, 5));
-        assert_true(start_and_wait(&s, slot, 5));
-        assert_false(start_and_wait(&s, slot, 6));
-        assert_true(start_and_wait(&s, slot, 5));
+    buffer_sets_open(&s, rig_seed(), DEVICE_FP32);
+    for (uint32_t set = 0; set < 2; set++) {
+        assert_false(start_and_wait(&s, set, 5));
+        assert_false(start_and_wait(&s, set, 5));
+        assert_true(start_and_wait(&s, set, 5));
+        assert_false(start_and_wait(&s, set, 6));
+        assert_true(start_and_wait(&s, set, 5));
         for (int i = 0; i < 4; i++)
-            assert_false(start_and_wait(&s, slot, 0));
+            assert_false(start_and_wait(&s, set, 0));
     }
-    slots_close(&s);
+    buffer_sets_close(&s);
 }
 
 static void the_records_that_were_run_last_are_kept(void **state)
 {
     enum { KEPT = 32 };
-    struct slots s;
+    struct buffer_sets s;
 
     (void)state;
-    slots_open(&s, rig_seed(), DEVICE_FP32);
+    buffer_sets_open(&s, rig_seed(), DEVICE_FP32);
     for (int i = 0; i < 3; i++)
         assert_int_equal(start_and_wait(&s, 0, 1), i == 2);
     for (uint64_t key = 2; key <= KEPT; key++)
@@ -211,23 +215,23 @@ static void the_records_that_were_run_last_are_kept(void **state)
     assert_false(start_and_wait(&s, 0, 2));
     assert_false(start_and_wait(&s, 0, 2)); /* not a first time that was forgotten again */
     assert_true(start_and_wait(&s, 0, 2));
-    slots_close(&s);
+    buffer_sets_close(&s);
 }
 
 /* Memory that has moved is in no record. */
 static void records_are_made_anew_when_scratch_grows(void **state)
 {
     const uint64_t seed = rig_seed();
-    struct step *want = slots_one_by_one(seed, DEVICE_BF16, SLOTS_OWN_BAGS, STEPS);
-    struct slots s;
+    struct step *want = buffer_sets_one_by_one(seed, DEVICE_BF16, BUFFER_SETS_OWN_BAGS, STEPS);
+    struct buffer_sets s;
 
     (void)state;
-    slots_open(&s, seed, DEVICE_BF16);
-    assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
+    buffer_sets_open(&s, seed, DEVICE_BF16);
+    assert_int_equal(buffer_sets_at_once(&s, seed, 1, BUFFER_SETS_OWN_BAGS, want, STEPS), 0);
     assert_int_equal(ops->reserve(s.rig.c, 1000, 200, 300), 0);
-    assert_int_equal(slots_at_once(&s, seed, 1, SLOTS_OWN_BAGS, want, STEPS), 0);
-    slots_close(&s);
-    slots_free(want, STEPS);
+    assert_int_equal(buffer_sets_at_once(&s, seed, 1, BUFFER_SETS_OWN_BAGS, want, STEPS), 0);
+    buffer_sets_close(&s);
+    buffer_sets_free(want, STEPS);
 }
 
 static void *take_pinned_memory(void *arg)
@@ -243,12 +247,12 @@ static void *take_pinned_memory(void *arg)
 /* The threads that pull and read grow what they fill whenever they need to: while a step is recorded, too. */
 static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **state)
 {
-    struct slots s;
+    struct buffer_sets s;
     pthread_t other;
     void *got;
 
     (void)state;
-    slots_open(&s, rig_seed(), DEVICE_FP32);
+    buffer_sets_open(&s, rig_seed(), DEVICE_FP32);
     assert_false(start_and_wait(&s, 0, 5));
     assert_false(ops->begin(s.rig.c, 0, 5));
     step_ops(ops, s.rig.c, &s.device[0]);
@@ -258,7 +262,7 @@ static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **stat
     assert_non_null(got);
     assert_int_equal(ops->wait(s.rig.c, 0), 0);
     assert_true(start_and_wait(&s, 0, 5)); /* nor did that spoil the record */
-    slots_close(&s);
+    buffer_sets_close(&s);
 }
 
 static void memory_is_zero_and_pinned_memory_too(void **state)

@@ -1,4 +1,4 @@
-#include "tests/bench/psbench_greet.h"
+#include "tests/bench/psbench_handshake.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 #define ASK_MS 5000u
 
-void psbench_greet_hello(const struct psbench_settings *s, struct hello *ret)
+void psbench_handshake_hello(const struct psbench_settings *s, struct hello *ret)
 {
     *ret = (struct hello){ .version_min = PROTO_VERSION_MIN,
                            .version_max = PROTO_VERSION_MAX,
@@ -23,7 +23,8 @@ void psbench_greet_hello(const struct psbench_settings *s, struct hello *ret)
     memcpy(ret->token, s->token, strnlen(s->token, sizeof ret->token - 1));
 }
 
-void psbench_greet_join(uint32_t rank, uint32_t n_ranks, uint64_t incarnation, struct join *ret)
+void psbench_handshake_join(uint32_t rank, uint32_t n_ranks, uint64_t incarnation,
+                            struct join *ret)
 {
     *ret = (struct join){ .job = "psbench",
                           .rank = rank,
@@ -33,7 +34,7 @@ void psbench_greet_join(uint32_t rank, uint32_t n_ranks, uint64_t incarnation, s
                           .name = "psbench" };
 }
 
-void psbench_greet_table(const struct psbench_settings *s, struct table_request *ret)
+void psbench_handshake_table(const struct psbench_settings *s, struct table_request *ret)
 {
     *ret = (struct table_request){ .spec = { .kind = TABLE_SPEC_SPARSE,
                                              .dim = s->dim,
@@ -47,7 +48,7 @@ void psbench_greet_table(const struct psbench_settings *s, struct table_request 
     memcpy(ret->spec.name, s->table, sizeof ret->spec.name);
 }
 
-uint64_t psbench_greet_unix_ms(void)
+uint64_t psbench_handshake_unix_ms(void)
 {
     struct timespec now;
 
@@ -55,7 +56,7 @@ uint64_t psbench_greet_unix_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-void psbench_greet_name_table(struct psbench_settings *s)
+void psbench_handshake_name_table(struct psbench_settings *s)
 {
     int n = snprintf(s->table, sizeof s->table, "psbench/%u/%s/%s", s->dim,
                      table_spec_optim_name((enum table_spec_optim)s->optimizer),
@@ -63,7 +64,7 @@ void psbench_greet_name_table(struct psbench_settings *s)
 
     if (s->load == PSBENCH_GROW && n > 0)
         snprintf(s->table + n, sizeof s->table - (size_t)n, "/%" PRIu64,
-                 psbench_greet_unix_ms());
+                 psbench_handshake_unix_ms());
 }
 
 static bool is_here(const char *server)
@@ -83,7 +84,7 @@ static double number(const cJSON *object, const char *name)
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-uint32_t psbench_greet_find_pid(const struct psbench_settings *s)
+uint32_t psbench_handshake_find_pid(const struct psbench_settings *s)
 {
     char *text = NULL;
     cJSON *json;
@@ -99,7 +100,7 @@ uint32_t psbench_greet_find_pid(const struct psbench_settings *s)
     return pid;
 }
 
-uint32_t psbench_greet_k(const struct psbench_settings *s)
+uint32_t psbench_handshake_k(const struct psbench_settings *s)
 {
     if (s->codec != CODEC_TOPK)
         return 0;
