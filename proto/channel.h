@@ -44,9 +44,9 @@
  *
  * A frame is read to where it is delivered from: many small ones with one read, a large one into
  * a buffer of its size. Only the beginning of an unfinished frame moves: a large one's to a buffer
- * where the rest has room; a small one's, from the large buffer of many, to one of its own size
+ * where the rest has space; a small one's, from the large buffer of many, to one of its own size
  * while it waits, and back for the next read. Its crc is extended as it comes. A header alone
- * reserves nothing: there is room for twice what has come of the frame, or for as much as the largest
+ * reserves nothing: there is space for twice what has come of the frame, or for as much as the largest
  * frame that the peer has sent.
  */
 struct channel_in {
@@ -66,7 +66,7 @@ struct channel_in {
  *     add_frame ... -> write_batch -> all written at once
  *                                  -> libuv has the rest -> written()
  *
- * A small frame is copied behind the one before it where there is room, so that a run of
+ * A small frame is copied behind the one before it where there is space, so that a run of
  * acknowledgements travels in one buffer. Every buffer goes to the hub once it is written.
  *
  * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
@@ -107,7 +107,7 @@ struct channel_events {
     void (*part)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body, size_t n_bytes);
 
-    /* NULL, or: some of a frame that is sent in parts has left, and room may be there for more. */
+    /* NULL, or: some of a frame that is sent in parts has left, and space may be there for more. */
     void (*written)(void *owner);
 
     /* The last call ever made: the channel and its stream may now be freed.
@@ -176,7 +176,7 @@ void channel_hold(struct channel *c);
  * call; on a channel that is CLOSING nothing happens. */
 void channel_release(struct channel *c);
 
-/* Does the peer owe us the rest of a frame? (How a slow sender is told from an idle peer.) Not
+/* True if the rest of a frame is still to come. (How a slow sender differs from an idle peer.) Not
  * while it is we who do not read. */
 bool channel_mid_frame(const struct channel *c);
 

@@ -1,25 +1,25 @@
 /*
- * What a shard tells of itself: every event that changes it, at the moment at which it takes effect
- * and in the order of effect, so that the state at one moment and the events behind it are the
- * shard, bit for bit (replay.h). An interface: whoever keeps events stands behind it.
+ * The redo events of a shard: every change of its state, emitted at the moment and in the order of its effect. The state
+ * at one moment and the events after it give the shard, bit for bit (replay.h). This is an interface; the write-ahead
+ * log implements it (server/shard_wal.h).
  *
- *     event      told                                        what it says that bytes do not
- *     PUSH       a push is judged: applied, held for its     its version; refused: why
- *                clock, or refused
+ *     event      emitted when                                it holds, beside the request's bytes
+ *     PUSH       a push is applied, held for its clock, or   the version; the status of a refusal
+ *                refused
  *     TABLE      a table is made                             its number
- *     JOIN       a worker is admitted, also a reconnect      nobody else's lease stood against it
- *     GONE       it left, died, or never came                that time was up
- *     REACH      a pull has moved its clock up
- *     COMBINE    a clock of lock step is complete            when; which pushes counted
- *     ROWS       rows went; got none; are counted anew       who, and for which version
+ *     JOIN       a worker is admitted, also at a reconnect   that no other process held the rank's lease
+ *     GONE       a worker left, died, or never came          that its lease or deadline was over
+ *     ADVANCE    a pull has moved a worker's clock up
+ *     COMBINE    a lock-step clock is complete               when, and which pushes counted
+ *     ROWS       rows were removed, left out, or have new    which rows, and for which version
+ *                touches
  *
- * Time, leases, budgets, samples and sketches decide events and are not in them: what they have
- * decided is. What an applied push or a combined clock has done beside its rows comes before it, as
- * ROWS with its version: without the push, that has not happened. Only of a push in slices, which is
- * told when it takes effect, before its rows have changed (shard.h, shard_push_begin()), it comes
- * later, too, when it happens: ROWS_LEFT with the version of that push.
+ * Time, leases, budgets, samples and sketches are not in events; their decisions are. The ROWS of an applied push or a
+ * combined clock come before its event, with its version: if that event is missing, they have not happened. A push in
+ * slices is emitted when it takes effect, before its rows change (shard.h, shard_push_begin()), so its ROWS_LEFT follow
+ * later, with its version.
  *
- * Most pushes have no ROWS at all.
+ * Most pushes have no ROWS.
  */
 #ifndef SERVER_CORE_SHARD_EVENTS_H
 #define SERVER_CORE_SHARD_EVENTS_H
@@ -34,7 +34,7 @@
 struct worker;
 struct membership_join;
 
-/* Of one ROWS event, at most: so that there is room for it without asking. */
+/* Keys of one ROWS event, at most: it needs no reservation. */
 #define SHARD_EVENT_ROWS_MAX 128u
 
 enum shard_event_type {
@@ -42,36 +42,36 @@ enum shard_event_type {
     SHARD_EVENT_TABLE,
     SHARD_EVENT_JOIN,
     SHARD_EVENT_GONE,
-    SHARD_EVENT_REACH,
+    SHARD_EVENT_ADVANCE,
     SHARD_EVENT_COMBINE,
     SHARD_EVENT_ROWS,
     SHARD_EVENT_TYPE_END
 };
 
 enum shard_rows_op {
-    SHARD_ROWS_GONE, /* removed: to make room, idle, expired, rare */
-    SHARD_ROWS_LEFT, /* keys that get no row from this version: not admitted, no place, no memory */
-    SHARD_ROWS_TOUCHES, /* their touches are now touches[i]: aged, or looked at by the rare rule */
+    SHARD_ROWS_GONE, /* removed: evicted, idle, expired, rare */
+    SHARD_ROWS_LEFT, /* keys that get no row from this version: not admitted, budget, no memory */
+    SHARD_ROWS_TOUCHES, /* their touches are now touches[i]: aged, or counted by the rare rule */
     SHARD_ROWS_OP_END
 };
 
-/* Who. Strings are borrowed. */
+/* The worker of an event. Strings are borrowed. */
 struct shard_event_worker {
     const char *job;
     uint32_t rank;
-    uint64_t incarnation; /* 0 where it has never come */
+    uint64_t incarnation; /* 0: it has never joined */
 };
 
 /* All pointers are borrowed for the call. */
 struct shard_event {
     enum shard_event_type type;
-    /* The shard's, behind the event; of ROWS: that of the push or clock whose doing it is, or the
-     * shard's where rows go by themselves. */
+    /* The shard's version after the event. ROWS have the version of the push or clock that caused them, or the shard's
+     * if rows expire. */
     uint64_t version;
     union {
         struct {
             struct shard_event_worker worker;
-            const struct push *push; /* whole, also where it was refused */
+            const struct push *push; /* whole, also if refused */
             int status;              /* 0: applied, or held; else its refusal */
         } push;
         struct {
@@ -89,7 +89,7 @@ struct shard_event {
         struct {
             struct shard_event_worker worker;
             uint64_t clock;
-        } reach;
+        } advance;
         struct {
             uint64_t run, clock; /* of the job's run (membership.h) */
         } combine;
@@ -103,7 +103,7 @@ struct shard_event {
     };
 };
 
-/* True if room is reserved before the event happens. The other events cannot be refused. */
+/* True if log space is reserved before the event. The other events cannot be refused. */
 static inline bool shard_event_is_asked_for(enum shard_event_type type)
 {
     return type == SHARD_EVENT_PUSH || type == SHARD_EVENT_TABLE || type == SHARD_EVENT_JOIN ||
@@ -113,15 +113,13 @@ static inline bool shard_event_is_asked_for(enum shard_event_type type)
 struct shard_events {
     void *owner; /* borrowed */
 
-    /* Room for this event, which may happen now: before a PUSH, TABLE, JOIN or COMBINE. ROWS may come
-     * before it. -EAGAIN: the log is full, and its owner says when it takes events again;
-     * anything else but 0 is taken for -ENOMEM. Either way the event does not happen, and is tried again by
-     * whoever wanted it. */
+    /* Reserves space for a PUSH, TABLE, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full, and its
+     * owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does not
+     * happen; its caller tries again. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;
 
-    /* It has happened. GONE, REACH and ROWS come without having been asked for, as nothing can keep
-     * them from happening: they are small, and an owner without room for one reports that its log has
-     * a gap. Calls nothing of the shard that changes it. */
+    /* Records an event that has happened. GONE, ADVANCE and ROWS have no reservation, because nothing can prevent them.
+     * They are small; an owner without space for one reports a gap in its log. Must not change the shard. */
     void (*record)(void *owner, const struct shard_event *event);
 };
 

@@ -53,70 +53,70 @@ static enum shard_event_type type_of(uint32_t in_file)
     }
 }
 
-/* --- a walk over the fields of a payload: sizes, writes or reads; one list serves all three --- */
+/* --- the fields of a payload in their order: one list gives its size, writes it and reads it --- */
 
-struct pen {
-    enum { PEN_SIZES, PEN_WRITES, PEN_READS } mode;
-    uint8_t *dst;       /* PEN_WRITES */
-    const uint8_t *src; /* PEN_READS */
+struct field_io {
+    enum { FIELD_IO_SIZES, FIELD_IO_WRITES, FIELD_IO_READS } mode;
+    uint8_t *dst;       /* FIELD_IO_WRITES */
+    const uint8_t *src; /* FIELD_IO_READS */
     size_t at, end;     /* end: of what may be read */
     bool failed;        /* read beyond the end, or a field that cannot be */
 };
 
-static void raw(struct pen *p, void *field, size_t n_bytes)
+static void raw(struct field_io *p, void *field, size_t n_bytes)
 {
-    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+    if (p->mode == FIELD_IO_READS && (p->failed || n_bytes > p->end - p->at)) {
         p->failed = true;
         memset(field, 0, n_bytes);
         return;
     }
-    if (p->mode == PEN_READS)
+    if (p->mode == FIELD_IO_READS)
         memcpy(field, p->src + p->at, n_bytes);
-    else if (p->mode == PEN_WRITES)
+    else if (p->mode == FIELD_IO_WRITES)
         memcpy(p->dst + p->at, field, n_bytes);
     p->at += n_bytes;
 }
 
-static void u32(struct pen *p, uint32_t *field)
+static void u32(struct field_io *p, uint32_t *field)
 {
     raw(p, field, sizeof *field);
 }
 
-static void u64(struct pen *p, uint64_t *field)
+static void u64(struct field_io *p, uint64_t *field)
 {
     raw(p, field, sizeof *field);
 }
 
 /* An enum as a u32 below `end`. */
-#define ENUM_FIELD(pen, field, end)           \
+#define ENUM_FIELD(io, field, end)            \
     do {                                      \
         uint32_t number_ = (uint32_t)(field); \
-        u32(pen, &number_);                   \
+        u32(io, &number_);                    \
         if (number_ >= (uint32_t)(end))       \
-            (pen)->failed = true;             \
+            (io)->failed = true;              \
         else                                  \
             (field) = number_;                \
     } while (0)
 
 /* Bytes that stay where they are. */
-static void borrowed(struct pen *p, const void **field, size_t n_bytes)
+static void borrowed(struct field_io *p, const void **field, size_t n_bytes)
 {
-    if (p->mode == PEN_READS && (p->failed || n_bytes > p->end - p->at)) {
+    if (p->mode == FIELD_IO_READS && (p->failed || n_bytes > p->end - p->at)) {
         p->failed = true;
         return;
     }
-    if (p->mode == PEN_READS)
+    if (p->mode == FIELD_IO_READS)
         *field = p->src + p->at;
-    else if (p->mode == PEN_WRITES && n_bytes)
+    else if (p->mode == FIELD_IO_WRITES && n_bytes)
         memcpy(p->dst + p->at, *field, n_bytes);
     p->at += n_bytes;
 }
 
 /* Its length with the NUL, itself, the NUL, and zeros up to a multiple of 4. What is written is what
  * max_bytes with the NUL hold of it: whoever remembers it has no more room. */
-static void text(struct pen *p, const char **field, size_t max_bytes)
+static void text(struct field_io *p, const char **field, size_t max_bytes)
 {
-    const char *chars = p->mode != PEN_READS && *field ? *field : "";
+    const char *chars = p->mode != FIELD_IO_READS && *field ? *field : "";
     uint32_t n_bytes = (uint32_t)strnlen(chars, max_bytes - 1) + 1;
     uint8_t zeros[4] = { 0 };
 
@@ -127,21 +127,21 @@ static void text(struct pen *p, const char **field, size_t max_bytes)
     }
     borrowed(p, (const void **)&chars, n_bytes - 1);
     raw(p, zeros, 1 + (4 - n_bytes % 4) % 4);
-    if (p->mode != PEN_READS)
+    if (p->mode != FIELD_IO_READS)
         return;
     if (!p->failed && (zeros[0] || strnlen(chars, n_bytes) != n_bytes - 1))
         p->failed = true;
     *field = p->failed ? "" : chars;
 }
 
-static void worker(struct pen *p, struct shard_event_worker *w)
+static void worker(struct field_io *p, struct shard_event_worker *w)
 {
     text(p, &w->job, TABLE_SPEC_NAME_MAX);
     u32(p, &w->rank);
     u64(p, &w->incarnation);
 }
 
-static void walk_section(struct pen *p, struct section *section)
+static void fields_section(struct field_io *p, struct section *section)
 {
     struct section s = *section;
     uint32_t key_bytes = (uint32_t)s.key_bytes, value_bytes = (uint32_t)s.value_bytes;
@@ -156,12 +156,12 @@ static void walk_section(struct pen *p, struct section *section)
     s.key_bytes = key_bytes;
     s.value_bytes = value_bytes;
     s.state = false; /* a push asks for nothing */
-    if (p->mode == PEN_READS)
+    if (p->mode == FIELD_IO_READS)
         *section = s;
 }
 
 /* The heads of all sections, then their bytes: keys, values, keys, values ... */
-static void walk_sections(struct pen *p, struct push *push)
+static void fields_sections(struct field_io *p, struct push *push)
 {
     u32(p, &push->n_sections);
     if (push->n_sections > SECTIONS_MAX) {
@@ -169,18 +169,18 @@ static void walk_sections(struct pen *p, struct push *push)
         return;
     }
     for (uint32_t i = 0; i < push->n_sections; i++)
-        walk_section(p, &push->sections[i]);
+        fields_section(p, &push->sections[i]);
     for (uint32_t i = 0; i < push->n_sections && !p->failed; i++) {
         borrowed(p, (const void **)&push->sections[i].keys, push->sections[i].key_bytes);
         borrowed(p, (const void **)&push->sections[i].values, push->sections[i].value_bytes);
     }
 }
 
-static void walk_push(struct pen *p, struct shard_event *e, struct push *push)
+static void fields_push(struct field_io *p, struct shard_event *e, struct push *push)
 {
     uint32_t status = (uint32_t)e->push.status, none = 0;
     /* What is read into holds nothing yet. */
-    uint32_t tick = p->mode == PEN_READS ? 0 : push->tick;
+    uint32_t tick = p->mode == FIELD_IO_READS ? 0 : push->tick;
 
     worker(p, &e->push.worker);
     u32(p, &status);
@@ -190,26 +190,26 @@ static void walk_push(struct pen *p, struct shard_event *e, struct push *push)
     u32(p, &tick);
     if (tick > 1)
         p->failed = true;
-    if (p->mode == PEN_READS)
+    if (p->mode == FIELD_IO_READS)
         push->tick = tick;
     e->push.status = (int)status;
     if (e->push.status)
         u32(p, &none);
     else
-        walk_sections(p, push);
+        fields_sections(p, push);
     if (none)
         p->failed = true; /* what was refused has no sections here */
     e->push.push = push;
 }
 
 /* What is wrong with a table's record, or NULL. */
-static const char *walk_table(struct pen *p, struct shard_event *e,
-                              struct shard_file_table *table, struct err *reason)
+static const char *fields_table(struct field_io *p, struct shard_event *e,
+                                struct shard_file_table *table, struct err *reason)
 {
     uint8_t bytes[SHARD_FILE_TABLE_BYTES];
     uint32_t format = SHARD_FILE_TABLE_FORMAT;
 
-    if (p->mode == PEN_WRITES)
+    if (p->mode == FIELD_IO_WRITES)
         shard_file_encode_table(bytes,
                                 &(struct shard_file_table){
                                     .spec = *e->table.spec,
@@ -217,7 +217,7 @@ static const char *walk_table(struct pen *p, struct shard_event *e,
     u32(p, &e->table.id);
     u32(p, &format);
     raw(p, bytes, sizeof bytes);
-    if (p->mode != PEN_READS || p->failed)
+    if (p->mode != FIELD_IO_READS || p->failed)
         return NULL;
     if (format != SHARD_FILE_TABLE_FORMAT)
         return "a table's specification of an unknown format";
@@ -225,7 +225,7 @@ static const char *walk_table(struct pen *p, struct shard_event *e,
     return shard_file_decode_table(bytes, SHARD_FILE_TABLE_FORMAT, table, reason);
 }
 
-static void walk_join(struct pen *p, struct shard_event *e, struct membership_join *join)
+static void fields_join(struct field_io *p, struct shard_event *e, struct membership_join *join)
 {
     text(p, &join->job, TABLE_SPEC_NAME_MAX);
     text(p, &join->name, sizeof((struct worker *)0)->name);
@@ -240,7 +240,7 @@ static void walk_join(struct pen *p, struct shard_event *e, struct membership_jo
     e->join.join = join;
 }
 
-static void walk_gone(struct pen *p, struct shard_event *e)
+static void fields_gone(struct field_io *p, struct shard_event *e)
 {
     enum worker_state state = (enum worker_state)e->gone.state;
 
@@ -249,7 +249,7 @@ static void walk_gone(struct pen *p, struct shard_event *e)
     e->gone.state = (int)state;
 }
 
-static void walk_rows(struct pen *p, struct shard_event *e)
+static void fields_rows(struct field_io *p, struct shard_event *e)
 {
     uint32_t zero = 0;
 
@@ -269,31 +269,31 @@ struct places {
     struct membership_join *join;
 };
 
-static const char *walk(struct pen *p, struct shard_event *e, const struct places *at,
-                        struct err *reason)
+static const char *fields_event(struct field_io *p, struct shard_event *e,
+                                const struct places *at, struct err *reason)
 {
     switch (e->type) {
     case SHARD_EVENT_PUSH:
-        walk_push(p, e, at->push);
+        fields_push(p, e, at->push);
         break;
     case SHARD_EVENT_TABLE:
-        return walk_table(p, e, at->table, reason);
+        return fields_table(p, e, at->table, reason);
     case SHARD_EVENT_JOIN:
-        walk_join(p, e, at->join);
+        fields_join(p, e, at->join);
         break;
     case SHARD_EVENT_GONE:
-        walk_gone(p, e);
+        fields_gone(p, e);
         break;
-    case SHARD_EVENT_REACH:
-        worker(p, &e->reach.worker);
-        u64(p, &e->reach.clock);
+    case SHARD_EVENT_ADVANCE:
+        worker(p, &e->advance.worker);
+        u64(p, &e->advance.clock);
         break;
     case SHARD_EVENT_COMBINE:
         u64(p, &e->combine.run);
         u64(p, &e->combine.clock);
         break;
     case SHARD_EVENT_ROWS:
-        walk_rows(p, e);
+        fields_rows(p, e);
         break;
     case SHARD_EVENT_TYPE_END:
         break;
@@ -301,7 +301,7 @@ static const char *walk(struct pen *p, struct shard_event *e, const struct place
     return NULL;
 }
 
-static void walk_header(struct pen *p, struct wal_record *r, uint32_t *n_bytes)
+static void fields_header(struct field_io *p, struct wal_record *r, uint32_t *n_bytes)
 {
     uint32_t type = number_of(r->event.type), zero = 0;
 
@@ -321,8 +321,8 @@ static size_t padded(size_t n_bytes)
     return (n_bytes + 7) & ~(size_t)7;
 }
 
-/* Of a walk that does not read, which changes nothing but copies. */
-static void walk_out(struct pen *p, const struct wal_record *record)
+/* Sizes or writes a record; changes only copies. */
+static void write_fields(struct field_io *p, const struct wal_record *record)
 {
     struct shard_event event = record->event;
     struct membership_join join = { 0 };
@@ -332,29 +332,29 @@ static void walk_out(struct pen *p, const struct wal_record *record)
         at.push = (struct push *)(uintptr_t)event.push.push;
     if (event.type == SHARD_EVENT_JOIN)
         join = *event.join.join;
-    (void)walk(p, &event, &at, NULL);
+    (void)fields_event(p, &event, &at, NULL);
     assert(!p->failed);
 }
 
 size_t wal_record_bytes(const struct wal_record *record)
 {
-    struct pen p = { .mode = PEN_SIZES, .at = WAL_RECORD_HEADER_BYTES };
+    struct field_io p = { .mode = FIELD_IO_SIZES, .at = WAL_RECORD_HEADER_BYTES };
 
-    walk_out(&p, record);
+    write_fields(&p, record);
     return padded(p.at);
 }
 
 void wal_record_encode(uint8_t *dst, const struct wal_record *record)
 {
     struct wal_record copy = *record;
-    struct pen p = { .mode = PEN_WRITES, .dst = dst, .at = WAL_RECORD_HEADER_BYTES };
+    struct field_io p = { .mode = FIELD_IO_WRITES, .dst = dst, .at = WAL_RECORD_HEADER_BYTES };
     uint32_t n_bytes;
 
-    walk_out(&p, record);
+    write_fields(&p, record);
     n_bytes = (uint32_t)(p.at - WAL_RECORD_HEADER_BYTES);
     memset(dst + p.at, 0, padded(p.at) - p.at);
     p.at = N_BYTES_AT;
-    walk_header(&p, &copy, &n_bytes);
+    fields_header(&p, &copy, &n_bytes);
 }
 
 static uint32_t load_u32(const uint8_t *at)
@@ -413,7 +413,7 @@ const char *wal_record_decode(const uint8_t *src, size_t n_bytes,
                               size_t *ret_bytes, struct err *reason)
 {
     const struct places at = { &storage->push, &storage->table, &storage->join };
-    struct pen p = { .mode = PEN_READS, .src = src, .at = N_BYTES_AT };
+    struct field_io p = { .mode = FIELD_IO_READS, .src = src, .at = N_BYTES_AT };
     const char *wrong = check(src, n_bytes, &p.end);
     uint32_t payload;
 
@@ -422,10 +422,10 @@ const char *wal_record_decode(const uint8_t *src, size_t n_bytes,
     storage->join = (struct membership_join){ 0 };
     if (wrong)
         return wrong;
-    walk_header(&p, ret, &payload);
+    fields_header(&p, ret, &payload);
     if (ret->event.type == SHARD_EVENT_TYPE_END)
         return "a record of an unknown type";
-    wrong = walk(&p, &ret->event, &at, reason);
+    wrong = fields_event(&p, &ret->event, &at, reason);
     if (!wrong && (p.failed || p.at != p.end))
         wrong = "a record's fields do not fit its length";
     *ret_bytes = padded(p.end);

@@ -71,7 +71,7 @@ struct kept_event *keep_event(const struct shard_event *event)
     case SHARD_EVENT_GONE:
         k->e.gone.worker.job = keep_text(k->job, sizeof k->job, event->gone.worker.job);
         break;
-    case SHARD_EVENT_REACH:
+    case SHARD_EVENT_ADVANCE:
         k->e.reach.worker.job = keep_text(k->job, sizeof k->job, event->reach.worker.job);
         break;
     case SHARD_EVENT_ROWS:
@@ -96,7 +96,7 @@ static int event_log_reserve(void *owner, const struct shard_event *event)
     struct event_log *j = owner;
 
     assert_true(event->type != SHARD_EVENT_ROWS && event->type != SHARD_EVENT_GONE &&
-                event->type != SHARD_EVENT_REACH);
+                event->type != SHARD_EVENT_ADVANCE);
     if (j->n_reserves_left < 0 || j->n_reserves_left-- != 0)
         return 0;
     return j->failure ? j->failure : -ENOMEM;

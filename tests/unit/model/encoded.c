@@ -93,7 +93,7 @@ void encoded_open(struct encoded_run *t, const struct device_ops *plain,
 }
 
 /* What the device says it owes, asked for in an order of its own. */
-static void encoded_check_owed(struct encoded_run *t, uint32_t gradient)
+static void encoded_check_residuals(struct encoded_run *t, uint32_t gradient)
 {
     const uint32_t n = encoded_n_rows(t, gradient), width = encoded_width(t, gradient);
     uint32_t *at = memory_alloc(n * sizeof *at), n_asked = 0;
@@ -243,9 +243,9 @@ void encoded_draw(struct encoded_run *t, struct encoded_step *s)
     encoded_lay_out(t, s);
 }
 
-struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot, uint64_t number)
+struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t set, uint64_t number)
 {
-    struct encoded_step *s = &t->steps[slot];
+    struct encoded_step *s = &t->steps[set];
     struct dlrm_step step;
 
     encoded_draw(t, s);
@@ -259,11 +259,11 @@ struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot, uint64_t 
     return step;
 }
 
-void encoded_begin(struct encoded_run *t, uint32_t slot, uint64_t number)
+void encoded_begin(struct encoded_run *t, uint32_t set, uint64_t number)
 {
-    const struct dlrm_step step = encoded_prepare(t, slot, number);
+    const struct dlrm_step step = encoded_prepare(t, set, number);
 
-    assert_int_equal(dlrm_step_begin(t->m, slot, &step), 0);
+    assert_int_equal(dlrm_step_begin(t->m, set, &step), 0);
 }
 
 void encoded_free_step(struct encoded_run *t, struct encoded_step *s)
@@ -278,12 +278,12 @@ void encoded_free_step(struct encoded_run *t, struct encoded_step *s)
     fixture_deinit(&s->f);
 }
 
-void encoded_end(struct encoded_run *t, uint32_t slot)
+void encoded_end(struct encoded_run *t, uint32_t set)
 {
-    struct encoded_step *s = &t->steps[slot];
+    struct encoded_step *s = &t->steps[set];
     double loss;
 
-    assert_int_equal(dlrm_step_end(t->m, slot, &loss), 0);
+    assert_int_equal(dlrm_step_end(t->m, set, &loss), 0);
     assert_memory_equal(&loss, &s->f.loss, sizeof loss);
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (memcmp(s->gradients[i].bytes, s->want + (s->gradients[i].bytes - s->bytes),
@@ -296,17 +296,17 @@ void encoded_end(struct encoded_run *t, uint32_t slot)
 
 void encoded_run(struct encoded_run *t, uint32_t n_steps)
 {
-    const uint32_t n_slots = dlrm_n_slots(t->m);
+    const uint32_t n_sets = dlrm_n_buffer_sets(t->m);
 
-    for (uint32_t i = 0; i < n_steps + n_slots; i++) {
-        if (i >= n_slots && i - n_slots < n_steps)
-            encoded_end(t, i % n_slots);
+    for (uint32_t i = 0; i < n_steps + n_sets; i++) {
+        if (i >= n_sets && i - n_sets < n_steps)
+            encoded_end(t, i % n_sets);
         if (i < n_steps)
-            encoded_begin(t, i % n_slots, i);
+            encoded_begin(t, i % n_sets, i);
     }
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))
-            encoded_check_owed(t, i);
+            encoded_check_residuals(t, i);
 }
 
 struct dlrm_config encoded_config(struct fixture_rng *rng)

@@ -35,7 +35,7 @@ struct encoded_run {
     struct compute *cpu;
     float *residual[DLRM_GRADIENTS_MAX]; /* what must be */
     enum codec_id codecs[DLRM_GRADIENTS_MAX];
-    struct encoded_step steps[DLRM_SLOTS];
+    struct encoded_step steps[DLRM_BUFFER_SETS];
 };
 
 /* ---- the two models ---- */
@@ -52,11 +52,11 @@ size_t encoded_bytes(struct encoded_run *t, const struct encoded_step *s, uint32
 void encoded_draw(struct encoded_run *t, struct encoded_step *s);
 
 /* The step to make; what must come of it is known, and must be owed then. */
-struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t slot, uint64_t number);
+struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t set, uint64_t number);
 
-void encoded_begin(struct encoded_run *t, uint32_t slot, uint64_t number);
+void encoded_begin(struct encoded_run *t, uint32_t set, uint64_t number);
 void encoded_free_step(struct encoded_run *t, struct encoded_step *s);
-void encoded_end(struct encoded_run *t, uint32_t slot);
+void encoded_end(struct encoded_run *t, uint32_t set);
 
 /* As many steps at a time as the device takes. */
 void encoded_run(struct encoded_run *t, uint32_t n_steps);

@@ -149,23 +149,23 @@ static int world_begin(struct world_run *run, struct world_end *end, uint32_t i)
         return -ENOMEM;
     step.rows = run->given[i];
     dlrm_use(run->m, run->values, end->grads[i]);
-    return dlrm_step_begin(run->m, i % dlrm_n_slots(run->m), &step);
+    return dlrm_step_begin(run->m, i % dlrm_n_buffer_sets(run->m), &step);
 }
 
 static void world_end_step(struct world_run *run, struct world_end *end, uint32_t i)
 {
     if (!end->status[i])
-        end->status[i] = dlrm_step_end(run->m, i % dlrm_n_slots(run->m), &end->losses[i]);
+        end->status[i] = dlrm_step_end(run->m, i % dlrm_n_buffer_sets(run->m), &end->losses[i]);
 }
 
 /* As many steps at a time as the device takes. */
 static void world_steps(struct world_run *run, struct world_end *end)
 {
-    const uint32_t n_slots = dlrm_n_slots(run->m);
+    const uint32_t n_sets = dlrm_n_buffer_sets(run->m);
 
-    for (uint32_t i = 0; i < WORLD_STEPS + n_slots; i++) {
-        if (i >= n_slots)
-            world_end_step(run, end, i - n_slots);
+    for (uint32_t i = 0; i < WORLD_STEPS + n_sets; i++) {
+        if (i >= n_sets)
+            world_end_step(run, end, i - n_sets);
         if (i < WORLD_STEPS)
             end->status[i] = world_begin(run, end, i);
         if (i < WORLD_STEPS && end->status[i])

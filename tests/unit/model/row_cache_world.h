@@ -28,7 +28,7 @@ struct world {
     uint64_t version_of[WORLD_KEYS];
     uint32_t place_of[WORLD_KEYS];
     bool is_taken[WORLD_KEYS];
-    uint64_t device[WORLD_KEYS]; /* the version at each place: the trivial twin */
+    uint64_t device[WORLD_KEYS]; /* the version at each place: the trivial reference */
     struct world_step steps[WORLD_STEPS];
 };
 

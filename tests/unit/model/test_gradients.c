@@ -1,4 +1,4 @@
-/* Every gradient of every kind of model, against differences of the loss of a twin in
+/* Every gradient of every kind of model, against differences of the loss of a reference in
  * double. */
 #include <math.h>
 
@@ -7,7 +7,7 @@
 /* The model once more: the formulas at the head of dlrm.h in double, with plain loops and no
  * backward. Its loss, moved a little to either side of a parameter, tells what the gradient
  * must be. */
-struct twin {
+struct reference {
     struct fixture *f;
     uint64_t step;
     bool training;
@@ -16,7 +16,7 @@ struct twin {
     double *logits;
 };
 
-static double *twin_copy(const float *x, size_t n, double offset)
+static double *reference_copy(const float *x, size_t n, double offset)
 {
     double *to = memory_alloc(n * sizeof *to + 1);
 
@@ -25,23 +25,23 @@ static double *twin_copy(const float *x, size_t n, double offset)
     return to;
 }
 
-static void twin_init(struct twin *t, struct fixture *f, bool training, uint64_t step)
+static void reference_init(struct reference *t, struct fixture *f, bool training, uint64_t step)
 {
     const size_t n_rows = f->batch.n_unique;
 
-    *t = (struct twin){ .f = f, .training = training, .step = step };
+    *t = (struct reference){ .f = f, .training = training, .step = step };
     for (uint32_t i = 0; i < dlrm_n_tensors(f->m); i++) {
         struct dlrm_tensor *tensor = dlrm_tensor(f->m, i);
 
         t->tensors[i] =
-            twin_copy(tensor->values, tensor->n_floats, (double)tensor->init_offset);
+            reference_copy(tensor->values, tensor->n_floats, (double)tensor->init_offset);
     }
-    t->rows = twin_copy(f->rows, n_rows * f->config.dim, 0);
-    t->wide = f->wide ? twin_copy(f->wide, n_rows, 0) : NULL;
+    t->rows = reference_copy(f->rows, n_rows * f->config.dim, 0);
+    t->wide = f->wide ? reference_copy(f->wide, n_rows, 0) : NULL;
     t->logits = memory_alloc(f->batch.n * sizeof *t->logits + 1);
 }
 
-static void twin_deinit(struct twin *t)
+static void reference_deinit(struct reference *t)
 {
     for (uint32_t i = 0; i < DLRM_TENSORS_MAX; i++)
         free(t->tensors[i]);
@@ -51,8 +51,8 @@ static void twin_deinit(struct twin *t)
 }
 
 /* In place. gamma, beta, running mean, running variance. */
-static void twin_norm(const struct twin *t, double *const *tensors, double *x, uint32_t n,
-                      uint32_t width)
+static void reference_norm(const struct reference *t, double *const *tensors, double *x,
+                           uint32_t n, uint32_t width)
 {
     for (uint32_t o = 0; o < width; o++) {
         double mean = tensors[2][o], var = tensors[3][o];
@@ -70,7 +70,7 @@ static void twin_norm(const struct twin *t, double *const *tensors, double *x, u
     }
 }
 
-struct twin_mlp {
+struct reference_mlp {
     uint32_t in, n_hidden, out;
     const uint32_t *hidden;
     bool relu_last;
@@ -78,8 +78,8 @@ struct twin_mlp {
 };
 
 /* Frees x, returns its own. *tensor: the first of the MLP, and on return the one after it. */
-static double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp, double *x,
-                        uint32_t *tensor)
+static double *reference_mlp(const struct reference *t, const struct reference_mlp *mlp,
+                             double *x, uint32_t *tensor)
 {
     const uint32_t n = t->f->batch.n;
     const uint64_t key = hash_mix2(t->f->config.seed, t->step);
@@ -97,7 +97,7 @@ static double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp, double
                     y[s * out + o] += w[o * in + k] * x[s * in + k];
             }
         if (relu && t->f->config.batch_norm) {
-            twin_norm(t, t->tensors + *tensor, y, n, out);
+            reference_norm(t, t->tensors + *tensor, y, n, out);
             *tensor += 4;
         }
         for (uint32_t k = 0; k < n * out; k++) {
@@ -116,7 +116,7 @@ static double *twin_mlp(const struct twin *t, const struct twin_mlp *mlp, double
 }
 
 /* T [n][n_vectors][dim] */
-static double *twin_vectors(const struct twin *t, uint32_t *tensor)
+static double *reference_vectors(const struct reference *t, uint32_t *tensor)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const struct batch *b = &t->f->batch;
@@ -125,11 +125,10 @@ static double *twin_vectors(const struct twin *t, uint32_t *tensor)
     double *T = memory_alloc((size_t)b->n * n_vectors * dim * sizeof *T + 1);
 
     if (first) {
-        const struct twin_mlp mlp = {
-            cfg->n_numeric, cfg->n_bottom, dim, cfg->bottom, true, 0
-        };
-        double *d =
-            twin_mlp(t, &mlp, twin_copy(b->numeric, (size_t)b->n * cfg->n_numeric, 0), tensor);
+        const struct reference_mlp mlp = { cfg->n_numeric, cfg->n_bottom, dim,
+                                           cfg->bottom,    true,          0 };
+        double *d = reference_mlp(
+            t, &mlp, reference_copy(b->numeric, (size_t)b->n * cfg->n_numeric, 0), tensor);
 
         for (uint32_t i = 0; i < b->n * dim; i++)
             T[(i / dim) * n_vectors * dim + i % dim] = d[i];
@@ -143,7 +142,7 @@ static double *twin_vectors(const struct twin *t, uint32_t *tensor)
     return T;
 }
 
-static double twin_dot(const double *a, const double *b, uint32_t n)
+static double reference_dot(const double *a, const double *b, uint32_t n)
 {
     double sum = 0;
 
@@ -153,7 +152,7 @@ static double twin_dot(const double *a, const double *b, uint32_t n)
 }
 
 /* R; frees T. */
-static double *twin_interact(const struct twin *t, double *T, uint32_t r_width)
+static double *reference_interact(const struct reference *t, double *T, uint32_t r_width)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const uint32_t dim = cfg->dim, n_vectors = (cfg->n_numeric ? 1 : 0) + cfg->n_fields;
@@ -169,13 +168,13 @@ static double *twin_interact(const struct twin *t, double *T, uint32_t r_width)
             *r++ = v[d];
         for (uint32_t i = 0; i < n_vectors; i++)
             for (uint32_t j = 0; j < i + (cfg->self_interaction ? 1 : 0); j++)
-                *r++ = twin_dot(v + i * dim, v + j * dim, dim);
+                *r++ = reference_dot(v + i * dim, v + j * dim, dim);
     }
     free(T);
     return R;
 }
 
-static double twin_l2(const struct twin *t)
+static double reference_l2(const struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     double sum = 0;
@@ -185,24 +184,23 @@ static double twin_l2(const struct twin *t)
 
         if (strchr(tensor->name, 'W'))
             sum += (double)cfg->l2_dense / 2 *
-                   twin_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
+                   reference_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
     }
     return sum + (double)cfg->l2_rows / 2 *
-                     twin_dot(t->rows, t->rows, t->f->batch.n_unique * cfg->dim);
+                     reference_dot(t->rows, t->rows, t->f->batch.n_unique * cfg->dim);
 }
 
 /* Fills logits; the loss with L2. */
-static double twin_loss(struct twin *t)
+static double reference_loss(struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const struct batch *b = &t->f->batch;
     const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
-    const struct twin_mlp top = {
-        r_width, cfg->n_top, 1, cfg->top, false, (double)cfg->dropout
-    };
+    const struct reference_mlp top = { r_width,  cfg->n_top, 1,
+                                       cfg->top, false,      (double)cfg->dropout };
     uint32_t tensor = 0;
-    double *T = twin_vectors(t, &tensor),
-           *z = twin_mlp(t, &top, twin_interact(t, T, r_width), &tensor), loss = 0;
+    double *T = reference_vectors(t, &tensor),
+           *z = reference_mlp(t, &top, reference_interact(t, T, r_width), &tensor), loss = 0;
 
     for (uint32_t s = 0; s < b->n; s++) {
         for (uint32_t j = b->starts[s * cfg->n_fields];
@@ -212,27 +210,27 @@ static double twin_loss(struct twin *t)
         loss += (fmax(z[s], 0) - z[s] * (double)b->label[s] + log1p(exp(-fabs(z[s])))) / b->n;
     }
     free(z);
-    return loss + twin_l2(t);
+    return loss + reference_l2(t);
 }
 
 /* Steps of 1e-6 in double leave about 1e-9; what remains is the model's own float arithmetic,
  * relative to the largest gradient of its array. */
 static const double step_size = 1e-6, tolerance = 2e-5;
 
-static double slope(struct twin *t, double *parameter)
+static double slope(struct reference *t, double *parameter)
 {
     const double at = *parameter;
     double up, down;
 
     *parameter = at + step_size;
-    up = twin_loss(t);
+    up = reference_loss(t);
     *parameter = at - step_size;
-    down = twin_loss(t);
+    down = reference_loss(t);
     *parameter = at;
     return (up - down) / (2 * step_size);
 }
 
-static void check_array(struct twin *t, const char *name, double *parameters,
+static void check_array(struct reference *t, const char *name, double *parameters,
                         const float *grads, size_t n)
 {
     double *want = memory_alloc(n * sizeof *want + 1), largest = 0;
@@ -248,26 +246,28 @@ static void check_array(struct twin *t, const char *name, double *parameters,
     free(want);
 }
 
-static void check_logits(struct fixture *f, struct twin *t)
+static void check_logits(struct fixture *f, struct reference *t)
 {
     const float *logits = fixture_read(f, "logit");
 
     for (uint32_t s = 0; s < f->batch.n; s++)
         if (!(fabs((double)logits[s] - t->logits[s]) < 1e-5 * (1 + fabs(t->logits[s]))))
-            fail_msg("logit %u is %.9g, the twin's %.9g", s, (double)logits[s], t->logits[s]);
+            fail_msg("logit %u is %.9g, the reference's %.9g", s, (double)logits[s],
+                     t->logits[s]);
 }
 
 static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t seed)
 {
     struct fixture_rng rng = { seed, 0 };
     struct fixture f;
-    struct twin t;
+    struct reference t;
 
     fixture_init(&f, config, n, &rng);
     fixture_step(&f, seed);
-    twin_init(&t, &f, true, seed);
-    if (!(fabs(f.loss + twin_l2(&t) - twin_loss(&t)) < 1e-5))
-        fail_msg("loss %.9g, the twin's %.9g", f.loss + twin_l2(&t), twin_loss(&t));
+    reference_init(&t, &f, true, seed);
+    if (!(fabs(f.loss + reference_l2(&t) - reference_loss(&t)) < 1e-5))
+        fail_msg("loss %.9g, the reference's %.9g", f.loss + reference_l2(&t),
+                 reference_loss(&t));
     check_logits(&f, &t);
     for (uint32_t i = 0; i < dlrm_n_tensors(f.m); i++) {
         struct dlrm_tensor *tensor = dlrm_tensor(f.m, i);
@@ -278,13 +278,13 @@ static void check_model(const struct dlrm_config *config, uint32_t n, uint64_t s
     check_array(&t, "rows", t.rows, f.row_grads, (size_t)f.batch.n_unique * config->dim);
     if (config->wide)
         check_array(&t, "wide", t.wide, f.wide_grads, f.batch.n_unique);
-    twin_deinit(&t);
+    reference_deinit(&t);
 
     fixture_predict(&f);
-    twin_init(&t, &f, false, 0);
-    twin_loss(&t);
+    reference_init(&t, &f, false, 0);
+    reference_loss(&t);
     check_logits(&f, &t);
-    twin_deinit(&t);
+    reference_deinit(&t);
     fixture_deinit(&f);
 }
 

@@ -18,7 +18,7 @@ enum { N_STEPS = 30 };
 int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
                const char *const *told);
 
-#define TOLD(...) ((const char *const[]){ "data-dir", NODE_DIR, __VA_ARGS__, NULL })
+#define START_WITH(...) ((const char *const[]){ "data-dir", NODE_DIR, __VA_ARGS__, NULL })
 #define PLAIN ((const char *const[]){ "data-dir", NODE_DIR, NULL })
 
 void must_start(struct node *n, uint32_t n_shards, const char *const *told);

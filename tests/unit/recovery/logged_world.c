@@ -219,15 +219,15 @@ int recover(struct logged_world *l, struct wal_replay *r)
     return status;
 }
 
-void assert_is_twin(struct logged_world *l, struct shard *s, uint64_t last)
+void assert_is_reference(struct logged_world *l, struct shard *s, uint64_t last)
 {
-    struct shard *twin;
+    struct shard *reference;
 
     enter_shard();
     assert_int_equal(
-        try_restore(&l->w.config, NULL, 0, l->w.event_log, last, l->w.now_ms, &twin), 0);
-    assert_same_shard(twin, s);
-    shard_free(twin);
+        try_restore(&l->w.config, NULL, 0, l->w.event_log, last, l->w.now_ms, &reference), 0);
+    assert_same_shard(reference, s);
+    shard_free(reference);
 }
 
 size_t n_usable_scans(const struct logged_world *l, uint64_t last)

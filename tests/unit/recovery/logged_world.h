@@ -1,7 +1,7 @@
 /*
  * A shard to which all sorts of things happen (tests/unit/core/replay_world.h), with a recorder, a log and
  * a bad disk. Beside the log every event is kept in memory: event i is record i + 1, and the shard made
- * again from the first n of them is the twin of any recovery up to record n.
+ * again from the first n of them is the reference of any recovery up to record n.
  */
 #ifndef TESTS_UNIT_RECOVERY_LOGGED_WORLD_H
 #define TESTS_UNIT_RECOVERY_LOGGED_WORLD_H
@@ -73,7 +73,7 @@ struct wal_replay {
 struct wal_replay recovery_of(struct logged_world *l, size_t n_scans);
 
 int recover(struct logged_world *l, struct wal_replay *r);
-void assert_is_twin(struct logged_world *l, struct shard *s, uint64_t last);
+void assert_is_reference(struct logged_world *l, struct shard *s, uint64_t last);
 
 /* Scans of which the log has all that they need. */
 size_t n_usable_scans(const struct logged_world *l, uint64_t last);

@@ -4,7 +4,7 @@ void node_hear(void *arg, const char *sentence)
 {
     struct node *n = arg;
 
-    n->n_told++;
+    n->n_reported++;
     snprintf(n->told, sizeof n->told, "%s", sentence);
 }
 
@@ -252,7 +252,7 @@ struct shard *node_rebuild(struct node *n, uint32_t i, const struct recover_shar
     struct shard *s = make_shard(i, n->n_shards, 0);
 
     *err = (struct err){ 0 };
-    n->n_told = 0;
+    n->n_reported = 0;
     *ret_status = recover_shard_run(&config, s, 0, ret_facts, err);
     assert_int_equal(crash_files_n_open(&n->files), 0);
     assert_true(*ret_status == 0 || err->text[0]);
@@ -275,7 +275,7 @@ int node_collect(struct node *n, const char *path, const struct recover_shard_at
     int status;
 
     *err = (struct err){ 0 };
-    n->n_told = 0;
+    n->n_reported = 0;
     *ret = NULL;
     enter_shard();
     status = load_cluster_one(&config, 0, ret, &facts, err);

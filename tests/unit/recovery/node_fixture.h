@@ -32,8 +32,8 @@ struct node {
     bool each_apart; /* records, in blocks of their own */
     struct line lines[NODE_N_SHARDS_MAX];
     struct manifest *m; /* owned: of the last checkpoint */
-    int n_told;
-    char told[256]; /* the last sentence */
+    int n_reported;
+    char sentence[256]; /* the last sentence */
 };
 
 void node_hear(void *arg, const char *sentence);

@@ -88,7 +88,7 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
         e->gone.worker = worker;
         e->gone.state = WORKER_DEAD;
         break;
-    case SHARD_EVENT_REACH:
+    case SHARD_EVENT_ADVANCE:
         e->reach.worker = worker;
         e->reach.clock = seed;
         break;
