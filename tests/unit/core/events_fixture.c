@@ -72,7 +72,7 @@ struct kept_event *keep_event(const struct shard_event *event)
         k->e.gone.worker.job = keep_text(k->job, sizeof k->job, event->gone.worker.job);
         break;
     case SHARD_EVENT_ADVANCE:
-        k->e.reach.worker.job = keep_text(k->job, sizeof k->job, event->reach.worker.job);
+        k->e.advance.worker.job = keep_text(k->job, sizeof k->job, event->advance.worker.job);
         break;
     case SHARD_EVENT_ROWS:
         keep_rows(k);

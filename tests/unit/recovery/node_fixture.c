@@ -5,7 +5,7 @@ void node_hear(void *arg, const char *sentence)
     struct node *n = arg;
 
     n->n_reported++;
-    snprintf(n->told, sizeof n->told, "%s", sentence);
+    snprintf(n->sentence, sizeof n->sentence, "%s", sentence);
 }
 
 /* --- its logs --- */

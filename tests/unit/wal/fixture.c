@@ -89,8 +89,8 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
         e->gone.state = WORKER_DEAD;
         break;
     case SHARD_EVENT_ADVANCE:
-        e->reach.worker = worker;
-        e->reach.clock = seed;
+        e->advance.worker = worker;
+        e->advance.clock = seed;
         break;
     case SHARD_EVENT_COMBINE:
         e->combine.run = seed;
