@@ -208,16 +208,17 @@ static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **stat
     (void)state;
     make_dir(&l);
     start(&l, WAL_NONE, 1);
-    for (uint64_t i = 1; i <= 300; i++) {
-        (void)append(&l, i);
-        if (i % 50)
-            continue;
+    for (uint64_t i = 50; i <= 300; i += 50) {
+        const uint64_t n_before = l.n_news;
+
+        for (uint64_t number = i - 49; number <= i; number++)
+            (void)append(&l, number);
         wal_thread_sync(l.log, i);
-        for (wal_thread_view(l.log, &view); view.progress.durable < i;
+        /* The view may be ahead of the news. */
+        for (; view.progress.durable < i || l.n_news == n_before;
              wal_thread_view(l.log, &view))
             uv_run(&l.loop, UV_RUN_ONCE);
     }
-    assert_true(l.n_news >= 6);
     assert_int_equal(view.lost_first, 0);
     stop(&l);
     assert_int_equal(count(l.dir, 1, &end), 300);
