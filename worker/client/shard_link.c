@@ -57,7 +57,8 @@ enum phase {
 };
 
 struct shard_link {
-    struct channel_loop *channels;          /* borrowed */
+    struct channel_loop *channels; /* borrowed */
+    struct message_zstd *zstd;     /* borrowed, of requests; NULL: they are not compressed */
     const struct shard_link_events *events; /* borrowed, static */
     void *owner;                            /* borrowed */
     struct shard_link_config config;
@@ -287,6 +288,7 @@ static void send_hello(struct shard_link *l)
     struct bytes frame = { 0 };
 
     set_phase(l, PHASE_HANDSHAKE);
+    l->channel = connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
     send_frame(l, "a greeting", message_write_hello(&frame, l->greet_id, &l->config.hello),
@@ -326,11 +328,6 @@ static int reserve_frame(struct shard_link *l, const struct request *p, struct b
     return channel_loop_take(l->channels, head_bytes + bytes_len(&p->bytes), ret);
 }
 
-static struct message_zstd *zstd_of(const struct shard_link *l)
-{
-    return l->config.compress ? &l->channels->zstd : NULL;
-}
-
 /* Nothing happens unless the link is READY. */
 static void send_push(struct shard_link *l, struct request *r)
 {
@@ -344,7 +341,7 @@ static void send_push(struct shard_link *l, struct request *r)
     request_push(r, l->tables.shard_ids, &push);
     status = reserve_frame(l, r, &frame);
     if (!status)
-        status = message_write_push(&frame, r->request_id, &push, zstd_of(l));
+        status = message_write_push(&frame, r->request_id, &push, l->zstd);
     send_frame(l, "a push", status, &frame);
 }
 
@@ -364,7 +361,7 @@ static void send_pull(struct shard_link *l)
                  waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 1, &pull);
     status = reserve_frame(l, r, &frame);
     if (!status)
-        status = message_write_pull(&frame, r->request_id, &pull, zstd_of(l));
+        status = message_write_pull(&frame, r->request_id, &pull, l->zstd);
     send_frame(l, "a pull", status, &frame);
 }
 
@@ -691,10 +688,7 @@ static int receive(struct shard_link *l, const struct frame_header *h, const uin
 
 static void on_connected(void *owner)
 {
-    struct shard_link *l = owner;
-
-    l->channel = connector_channel(l->connector);
-    send_hello(l);
+    send_hello(owner);
 }
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
@@ -716,7 +710,6 @@ static void on_closed(void *owner, int why)
     struct shard_link *l = owner;
 
     l->connector = NULL;
-    l->channel = NULL;
     lose(l, connector_why(why));
 }
 
@@ -812,6 +805,7 @@ struct shard_link *shard_link_new(struct channel_loop *channels,
     struct shard_link *l = memory_alloc(sizeof *l);
 
     l->channels = channels;
+    l->zstd = config->compress ? &channels->zstd : NULL;
     l->config = *config;
     l->events = events;
     l->owner = owner;
