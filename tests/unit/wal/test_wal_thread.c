@@ -215,8 +215,7 @@ static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **stat
             (void)append(&l, number);
         wal_thread_sync(l.log, i);
         /* The view may be ahead of the news. */
-        for (; view.progress.durable < i || l.n_news == n_before;
-             wal_thread_view(l.log, &view))
+        for (; view.progress.durable < i || l.n_news == n_before; wal_thread_view(l.log, &view))
             uv_run(&l.loop, UV_RUN_ONCE);
     }
     assert_int_equal(view.lost_first, 0);
