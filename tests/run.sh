@@ -166,7 +166,7 @@ system() {
     release) [ "$plan" = check ] || build release all golden-tests emu-plugin alloc-counter ;;
     *) build "$variant" build/"$variant"/bin/psd build/"$variant"/bin/psworker build/"$variant"/bin/psctl ;;
     esac
-    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rs -n "$((jobs + 2))" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
+    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rfEs -n "$((jobs + 2))" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
         "$@" >"$log/system-$variant.txt" 2>&1
     status=$?
     sed 's/^SKIPPED \[\([0-9]*\)\] /skipped: /' "$log/system-$variant.txt" | tail -n 60

@@ -125,7 +125,7 @@ static int write_residuals(const struct sync_policy *w, uint64_t n_steps, bool i
 }
 
 /* May a codec of this run keep what it loses? */
-static bool may_owe(const struct settings *s)
+static bool may_have_residuals(const struct settings *s)
 {
     static const enum codec_policy_direction pushes[] = { CODEC_POLICY_ROWS_PUSH,
                                                           CODEC_POLICY_DENSE_PUSH };
@@ -147,12 +147,12 @@ static void log_found(const struct sync_policy *w, const struct error_feedback_f
     push_encoder_residuals(w->encoder, &residuals);
     if (f->is_ended)
         log_line_info(
-            "%llu rows are owed something by %llu earlier steps: it goes out with their "
-            "next pushes",
+            "%llu rows have residuals of %llu earlier steps: these are added to their next "
+            "pushes",
             (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
-    else if (residuals.n_rows || may_owe(w->s))
+    else if (residuals.n_rows || may_have_residuals(w->s))
         log_line_warn(
-            "the run before did not end by itself; what it owed to %llu rows is as of its "
+            "the run before did not end by itself; the residuals of %llu rows are as of its "
             "step %llu: of rows pushed since, a part is lost or sent twice",
             (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
 }

@@ -97,12 +97,13 @@ uint32_t cluster_client_rejoin_delay_ms(uint32_t n)
 uint64_t cluster_client_next_incarnation(uint64_t own, uint64_t fenced_below, uint64_t unix_ms,
                                          uint64_t random)
 {
-    uint64_t next = own < UINT64_MAX ? own + 1 : own;
+    /* The fence itself may be the incarnation of another process, which has left (join_is_fenced()). */
+    uint64_t next = own > fenced_below ? own : fenced_below;
 
-    if (unix_ms > next && unix_ms >= fenced_below)
+    if (unix_ms > next)
         return unix_ms;
-    if (fenced_below > next)
-        next = fenced_below;
+    if (next < UINT64_MAX)
+        next++;
     return next < UINT64_MAX - RANDOM_RANGE ? next + random % RANDOM_RANGE : next;
 }
 

@@ -71,7 +71,7 @@ uint32_t cluster_client_count_fence(struct cluster_client_fences *f, uint64_t no
 /* Delay before the n-th join in the window: 0, then 100 ms, 200 ms ... */
 uint32_t cluster_client_rejoin_delay_ms(uint32_t n);
 
-/* The incarnation after `own`: the time, if the clocks agree; else more than the servers have seen.
+/* The incarnation after `own`, above the fence: the time, if the clocks agree; else more than the servers have seen.
  * random: any number, so that two processes of one rank choose different ones. */
 uint64_t cluster_client_next_incarnation(uint64_t own, uint64_t fenced_below, uint64_t unix_ms,
                                          uint64_t random);

@@ -35,9 +35,10 @@ static void who_comes_back_is_greater_than_all_before(void **state)
     (void)state;
     assert_int_equal(cluster_client_next_incarnation(100, 0, 5000, 77),
                      5000); /* by the clock */
-    assert_int_equal(cluster_client_next_incarnation(100, 5000, 5000, 77), 5000);
-    assert_int_equal(cluster_client_next_incarnation(100, 5001, 5000, 77),
-                     5078); /* it is behind: past the fence */
+    assert_int_equal(cluster_client_next_incarnation(100, 4999, 5000, 77), 5000);
+    /* It is behind: past the fence, at which a worker may have left. */
+    assert_int_equal(cluster_client_next_incarnation(100, 5000, 5000, 77), 5078);
+    assert_int_equal(cluster_client_next_incarnation(100, 5001, 5000, 1000), 5002);
     assert_int_equal(cluster_client_next_incarnation(7000, 0, 5000, 1077),
                      7078); /* or past oneself */
     assert_int_equal(cluster_client_next_incarnation(7000, 6000, 5000, 0), 7001);
