@@ -19,7 +19,7 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libxxhash-dev libisal-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base
-APT_LINT  = clang clang-format binutils
+APT_LINT  = clang clang-format binutils universal-ctags
 APT_FUZZ  = clang libclang-rt-dev
 
 flags.release = -O3 -march=x86-64-v2 -g

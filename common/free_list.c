@@ -16,20 +16,20 @@ void shared_free_list_deinit(struct shared_free_list *s)
 
 struct shared_free_link *shared_free_list_pop(struct shared_free_list *s)
 {
-    struct shared_free_link *spare;
+    struct shared_free_link *link;
 
     pthread_mutex_lock(&s->lock);
-    spare = s->first;
-    if (spare) {
-        s->first = spare->next;
+    link = s->first;
+    if (link) {
+        s->first = link->next;
         s->n--;
-        s->n_bytes -= spare->n_bytes;
+        s->n_bytes -= link->n_bytes;
     }
     pthread_mutex_unlock(&s->lock);
-    return spare;
+    return link;
 }
 
-bool shared_free_list_push(struct shared_free_list *s, struct shared_free_link *spare,
+bool shared_free_list_push(struct shared_free_list *s, struct shared_free_link *link,
                            size_t n_bytes)
 {
     bool is_kept;
@@ -38,8 +38,8 @@ bool shared_free_list_push(struct shared_free_list *s, struct shared_free_link *
     is_kept = s->n < s->n_min ||
               (s->max_bytes && n_bytes <= s->max_bytes && s->n_bytes <= s->max_bytes - n_bytes);
     if (is_kept) {
-        *spare = (struct shared_free_link){ .next = s->first, .n_bytes = n_bytes };
-        s->first = spare;
+        *link = (struct shared_free_link){ .next = s->first, .n_bytes = n_bytes };
+        s->first = link;
         s->n++;
         s->n_bytes += n_bytes;
     }

@@ -8,7 +8,7 @@
 #include "common/file.h"
 #include "common/status.h"
 
-#define TOKEN_FILE_MAX 128u /* a token, with NUL: what a greeting has space for */
+#define TOKEN_FILE_MAX 128u /* a token, with NUL: what a handshake has space for */
 
 /* "" of the path "", which is no file. A negative errno when it cannot be read, PS_ESETTING when it is no line of 1 to
  * TOKEN_FILE_MAX - 1 characters; the sentence begins with "token-file: ". */

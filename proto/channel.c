@@ -88,7 +88,7 @@ static int fit(struct channel_in *in)
 
 /* Between frames. How much is asked for is a guess: where large frames follow each other, the
  * length of one, so that the next begins where the next read begins. */
-static int room_for_next(struct channel_in *in, size_t *ret_bytes)
+static int reserve_next(struct channel_in *in, size_t *ret_bytes)
 {
     size_t guess = larger(in->last_bytes[0], in->last_bytes[1]);
     size_t cap = larger(guess, smaller(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
@@ -99,7 +99,7 @@ static int room_for_next(struct channel_in *in, size_t *ret_bytes)
 
 /* For the rest of an unfinished frame. A small one goes back to where many are read at once: to
  * copy a few KiB costs less than a read of its own. */
-static int room_for_rest(struct channel_in *in, size_t *ret_bytes)
+static int reserve_rest(struct channel_in *in, size_t *ret_bytes)
 {
     bool is_large = in->next_bytes > EXACT_BYTES;
     int status = is_large ? fit(in) : move(in, READ_BYTES);
@@ -112,15 +112,14 @@ static int room_for_rest(struct channel_in *in, size_t *ret_bytes)
 }
 
 /* Where the next bytes go. -ENOMEM. */
-static int find_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_bytes)
+static int reserve_read(struct channel_in *in, uint8_t **ret_space, size_t *ret_bytes)
 {
     size_t n_bytes;
-    int status =
-        bytes_len(&in->buf) ? room_for_rest(in, &n_bytes) : room_for_next(in, &n_bytes);
+    int status = bytes_len(&in->buf) ? reserve_rest(in, &n_bytes) : reserve_next(in, &n_bytes);
 
     if (status)
         return status;
-    *ret_room = in->buf.bytes + in->buf.end;
+    *ret_space = in->buf.bytes + in->buf.end;
     *ret_bytes = n_bytes;
     return 0;
 }
@@ -132,7 +131,7 @@ static int find_room(struct channel_in *in, uint8_t **ret_room, size_t *ret_byte
 #define WAITING_MIN 4u
 
 struct channel_out_batch {
-    struct channel_loop_spare spare; /* first: the hub frees it as that */
+    struct channel_loop_pooled pooled; /* first: the loop frees it as that */
     uv_write_t uv;
     struct channel_out *out; /* borrowed */
     uint32_t n;
@@ -143,13 +142,13 @@ struct channel_out_batch {
 /* As a loop's channels mostly need no more at a time, those that are written are kept at hand. */
 static struct channel_out_batch *make_batch(struct channel_out *o)
 {
-    struct channel_loop_spare *spare = o->channels->spare;
+    struct channel_loop_pooled *pooled = o->channels->pooled;
     struct channel_out_batch *batch;
 
-    if (spare) {
-        o->channels->spare = spare->next;
+    if (pooled) {
+        o->channels->pooled = pooled->next;
         o->channels->n_pooled--;
-        batch = CONTAINER_OF(spare, struct channel_out_batch, spare);
+        batch = CONTAINER_OF(pooled, struct channel_out_batch, pooled);
     } else {
         batch = memory_alloc(sizeof *batch);
     }
@@ -167,8 +166,8 @@ static void free_batch(struct channel_loop *channels, struct channel_out_batch *
         free(batch);
         return;
     }
-    batch->spare.next = channels->spare;
-    channels->spare = &batch->spare;
+    batch->pooled.next = channels->pooled;
+    channels->pooled = &batch->pooled;
     channels->n_pooled++;
 }
 
@@ -340,7 +339,7 @@ static void drop_out(struct channel_out *o)
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
 
-static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room);
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space);
 static void on_turn(struct channel_loop_waiter *w);
 static void on_written(struct channel_out *out, int status);
@@ -516,8 +515,8 @@ static void recycle(struct channel *c, const struct frame_header *header)
 }
 
 /* Looks for a frame at the front. *ret_header is set if its header is there. Refuses a wrong one as soon as the bytes
- * that tell have come; that they are an HTTP answer is for the owner to tell. */
-static int look(struct channel *c, struct frame_header *ret_header)
+ * that show it have come; that they are an HTTP answer is for the owner to report. */
+static int scan_frame(struct channel *c, struct frame_header *ret_header)
 {
     const size_t len = bytes_len(&c->in.buf);
     int status;
@@ -543,7 +542,7 @@ static void deliver(struct channel *c)
 
     c->delivering = true;
     while (c->state == CHANNEL_OPEN && !c->held) {
-        status = look(c, &header);
+        status = scan_frame(c, &header);
         if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
         if (!status && turn_is_over(c)) {
@@ -617,7 +616,7 @@ static bool may_read(struct channel *c)
     return c->state == CHANNEL_OPEN && !c->held && !waits(c) && !turn_is_over(c);
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room)
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
 {
     struct channel *c = handle->data;
     size_t n_bytes;
@@ -625,11 +624,11 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
 
     (void)suggested_bytes;
     c->declined = c->state != CHANNEL_CLOSING && !may_read(c);
-    *ret_room = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
+    *ret_space = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
-        *ret_room = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
-    } else if (!c->declined && find_room(&c->in, &bytes, &n_bytes) == 0) {
-        *ret_room = (uv_buf_t){ (char *)bytes, n_bytes };
+        *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
+    } else if (!c->declined && reserve_read(&c->in, &bytes, &n_bytes) == 0) {
+        *ret_space = (uv_buf_t){ (char *)bytes, n_bytes };
     }
 }
 

@@ -39,7 +39,7 @@
 /*
  * The way in of a channel: received bytes, and the frames that they make.
  *
- *     find_room -> (read) -> look: whole? -> its sums -> (delivered) -> drop_frame -> look again
+ *     reserve_read -> (read) -> scan_frame: whole? -> its sums -> (delivered) -> drop_frame -> scan_frame
  *         -> no more that is whole: recycle
  *
  * A frame is read to where it is delivered from: many small ones with one read, a large one into

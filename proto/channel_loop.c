@@ -193,11 +193,11 @@ void channel_loop_deinit(struct channel_loop *channels)
     assert(!channels->n_waiting);
     channel_pool_deinit(&channels->pool);
     message_zstd_deinit(&channels->zstd);
-    while (channels->spare) {
-        struct channel_loop_spare *next = channels->spare->next;
+    while (channels->pooled) {
+        struct channel_loop_pooled *next = channels->pooled->next;
 
-        free(channels->spare);
-        channels->spare = next;
+        free(channels->pooled);
+        channels->pooled = next;
     }
 }
 

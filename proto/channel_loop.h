@@ -72,8 +72,8 @@ struct channel_loop_waiter {
 };
 
 /* Begins what is kept for later. */
-struct channel_loop_spare {
-    struct channel_loop_spare *next;
+struct channel_loop_pooled {
+    struct channel_loop_pooled *next;
 };
 
 struct channel_loop {
@@ -81,8 +81,8 @@ struct channel_loop {
     uint64_t turn;   /* counts the loop's iterations; never 0 */
     struct channel_pool pool;
     struct message_zstd zstd; /* for their owners' messages */
-    struct channel_loop_spare
-        *spare; /* the channels' batches, of malloc: owned; the newest of n_pooled */
+    struct channel_loop_pooled
+        *pooled; /* the channels' batches, of malloc: owned; the newest of n_pooled */
     uint32_t n_pooled;
     struct channel_loop_waiter *first, *last; /* borrowed: the line */
     size_t n_waiting;

@@ -1,5 +1,5 @@
 /* The messages that carry rows: pull, push and their replies. Their bodies are raw; the heads
- * say how they are cut. */
+ * say how they are sliced. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "proto/message_head.h"
 #include "proto/ps.pb-c.h"
 
-/* What a reader cuts a body with. */
-struct cutter {
+/* A body that a reader slices, and where to. */
+struct body_view {
     const uint8_t *body;
     size_t body_bytes;
     void *ret;
@@ -133,9 +133,9 @@ static int check_values(const Ps__Section *head)
     return 0;
 }
 
-/* Cuts the body into sections. `values`: what check_values() or no_values() allows. */
+/* Slices the body into sections. `values`: what check_values() or no_values() allows. */
 static int take_sections(Ps__Section *const *heads, size_t n_heads,
-                         int (*values)(const Ps__Section *head), const struct cutter *cut,
+                         int (*values)(const Ps__Section *head), const struct body_view *view,
                          struct section *ret, uint32_t *ret_n)
 {
     size_t at = 0;
@@ -151,7 +151,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             status = values(head);
         if (status)
             return status;
-        if (n_bytes > cut->body_bytes - at)
+        if (n_bytes > view->body_bytes - at)
             return PS_ECOUNT;
         ret[i] = (struct section){
             .table_id = head->table_id,
@@ -160,15 +160,15 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .k = head->codec == CODEC_TOPK ? head->k : 0,
             .state = head->state != 0,
             .n_keys = head->n_keys,
-            .keys = cut->body + at,
+            .keys = view->body + at,
             .key_bytes = head->key_bytes,
-            .values = head->value_bytes ? cut->body + at + head->key_bytes : NULL,
+            .values = head->value_bytes ? view->body + at + head->key_bytes : NULL,
             .value_bytes = head->value_bytes,
         };
         at += n_bytes;
     }
     *ret_n = (uint32_t)n_heads;
-    return at == cut->body_bytes ? 0 : PS_ECOUNT;
+    return at == view->body_bytes ? 0 : PS_ECOUNT;
 }
 
 static int no_values(const Ps__Section *head)
@@ -176,49 +176,49 @@ static int no_values(const Ps__Section *head)
     return head->value_bytes ? PS_ECOUNT : 0;
 }
 
-static int take_pull(const void *message, void *cutter)
+static int take_pull(const void *message, void *body_view)
 {
     const Ps__Pull *head = message;
-    struct cutter *cut = cutter;
-    struct pull *m = cut->ret;
+    struct body_view *view = body_view;
+    struct pull *m = view->ret;
 
     if (head->unfinished > head->clock)
         return PS_ECOUNT;
     m->clock = head->clock;
     m->unfinished = head->unfinished;
     m->deadline_ms = head->deadline_ms;
-    return take_sections(head->sections, head->n_sections, no_values, cut, m->sections,
+    return take_sections(head->sections, head->n_sections, no_values, view, m->sections,
                          &m->n_sections);
 }
 
 int message_read_pull(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
                       size_t body_bytes, struct pull *ret)
 {
-    struct cutter cut = { body, body_bytes, ret };
+    struct body_view view = { body, body_bytes, ret };
 
-    return message_head_read(&ps__pull__descriptor, h, head, take_pull, &cut);
+    return message_head_read(&ps__pull__descriptor, h, head, take_pull, &view);
 }
 
-static int take_push(const void *message, void *cutter)
+static int take_push(const void *message, void *body_view)
 {
     const Ps__Push *head = message;
-    struct cutter *cut = cutter;
-    struct push *m = cut->ret;
+    struct body_view *view = body_view;
+    struct push *m = view->ret;
 
     m->seq = head->seq;
     m->clock = head->clock;
     m->n_samples = head->n_samples;
     m->tick = head->tick != 0;
-    return take_sections(head->sections, head->n_sections, check_values, cut, m->sections,
+    return take_sections(head->sections, head->n_sections, check_values, view, m->sections,
                          &m->n_sections);
 }
 
 int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
                       size_t body_bytes, struct push *ret)
 {
-    struct cutter cut = { body, body_bytes, ret };
+    struct body_view view = { body, body_bytes, ret };
 
-    return message_head_read(&ps__push__descriptor, h, head, take_push, &cut);
+    return message_head_read(&ps__push__descriptor, h, head, take_push, &view);
 }
 
 int message_write_push_reply(struct bytes *out, uint64_t request_id, const struct push_reply *m)
@@ -396,11 +396,11 @@ void message_pack_pull_reply(struct bytes *out, struct message_zstd *zstd)
     message_head_seal(out, &header, frame + FRAME_HEADER_BYTES + header.head_bytes, zstd);
 }
 
-static int take_pull_reply(const void *message, void *cutter)
+static int take_pull_reply(const void *message, void *body_view)
 {
     const Ps__PullReply *head = message;
-    struct cutter *cut = cutter;
-    struct pull_reply *m = cut->ret;
+    struct body_view *view = body_view;
+    struct pull_reply *m = view->ret;
     size_t at = 0;
 
     if (message_head_status(&m->status, head->status))
@@ -412,19 +412,19 @@ static int take_pull_reply(const void *message, void *cutter)
     m->version = head->version;
     m->n_sections = (uint32_t)head->n_value_bytes;
     for (uint32_t i = 0; i < m->n_sections; i++) {
-        if (head->value_bytes[i] > cut->body_bytes - at)
+        if (head->value_bytes[i] > view->body_bytes - at)
             return PS_ECOUNT;
-        m->sections[i].values = cut->body + at;
+        m->sections[i].values = view->body + at;
         m->sections[i].value_bytes = head->value_bytes[i];
         at += head->value_bytes[i];
     }
-    return at == cut->body_bytes ? 0 : PS_ECOUNT;
+    return at == view->body_bytes ? 0 : PS_ECOUNT;
 }
 
 int message_read_pull_reply(const struct frame_header *h, const uint8_t *head,
                             const uint8_t *body, size_t body_bytes, struct pull_reply *ret)
 {
-    struct cutter cut = { body, body_bytes, ret };
+    struct body_view view = { body, body_bytes, ret };
 
-    return message_head_read(&ps__pull_reply__descriptor, h, head, take_pull_reply, &cut);
+    return message_head_read(&ps__pull_reply__descriptor, h, head, take_pull_reply, &view);
 }

@@ -160,8 +160,8 @@ static void on_row(void *arg, const struct err *err, const char *json)
     answer_waiter(arg, err, json);
 }
 
-static int look_up_row(struct admin_server *d, struct connection *c, uint64_t request_id,
-                       const char *argument) ON_MAIN
+static int query_row(struct admin_server *d, struct connection *c, uint64_t request_id,
+                     const char *argument) ON_MAIN
 {
     struct waiter *waiter;
     struct err err = { 0 };
@@ -217,7 +217,7 @@ static int on_request(void *owner, struct request *r)
     if (strcmp(asked.command, "checkpoint") == 0)
         return request_checkpoint(d, c, request_id);
     if (strcmp(asked.command, "row") == 0)
-        return look_up_row(d, c, request_id, asked.argument);
+        return query_row(d, c, request_id, asked.argument);
     return show(d, c, request_id, asked.command);
 }
 
@@ -365,12 +365,12 @@ static void count_net(const struct admin_server *d, const struct admin_server_in
     if (!in->listener)
         return;
     listener_count(in->listener, &listener);
-    net->connections = listener.greetings + operators.connections;
+    net->connections = listener.handshakes + operators.connections;
     net->connections_total = listener.accepted;
     net->bytes_in = listener.bytes_in + operators.bytes_in;
     net->bytes_out = listener.bytes_out + operators.bytes_out;
     net->malformed_frames = listener.malformed + operators.malformed;
-    net->refused_greetings = listener.refused;
+    net->refused_handshakes = listener.refused;
     net->slow_peers = listener.slow + operators.slow;
 }
 

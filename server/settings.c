@@ -70,7 +70,7 @@ static const struct setting rows[] = {
     { "waits", "park-max", SETTING_MS, "TIME", "30m",
       "the longest that a pull waits for slower workers", AT(park_max_ms), 1, DAY_MS },
     { "waits", "greeting-timeout", SETTING_MS, "TIME", "5s",
-      "for the greeting of a new connection", AT(handshake_timeout_ms), 10, DAY_MS },
+      "for the handshake of a new connection", AT(handshake_timeout_ms), 10, DAY_MS },
     { "waits", "frame-timeout", SETTING_MS, "TIME", "30s",
       "for the rest of a message once it has begun, and for a peer to read its replies",
       AT(frame_timeout_ms), 10, DAY_MS },

@@ -391,7 +391,7 @@ uint64_t shard_thread_now_ms(struct shard_thread *t)
     return dispatch_now_ms(t->dispatch);
 }
 
-static void on_room(void *owner)
+static void on_space(void *owner)
 {
     struct shard_thread *t = owner;
 
@@ -406,7 +406,7 @@ int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config
                                     .replies = &t->replies,
                                     .mailbox = &t->mailbox,
                                     .writer = config,
-                                    .on_room = on_room,
+                                    .on_space = on_space,
                                     .owner = t };
     int status = shard_wal_open(&log, end, &t->wal, err);
 

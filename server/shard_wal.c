@@ -61,13 +61,13 @@ static void report_state(struct shard_wal *l, const struct wal_progress *progres
         log_line_info("the write-ahead log is written again");
 }
 
-static void report_truncate(struct shard_wal *l, const struct err *cut)
+static void report_truncate(struct shard_wal *l, const struct err *err)
 {
-    if (cut->status && cut->status != l->reported_truncate)
+    if (err->status && err->status != l->reported_truncate)
         log_line_error("the write-ahead log grows, as what a checkpoint has made needless "
                        "cannot be removed: %s",
-                       cut->text);
-    l->reported_truncate = cut->status;
+                       err->text);
+    l->reported_truncate = err->status;
 }
 
 static void report_gap(struct shard_wal *l, const struct wal_thread_view *view)
@@ -94,7 +94,7 @@ static void on_news(void *owner)
     report_truncate(l, &view.truncate_err);
     if (l->config.replies->is_full && view.state != WAL_QUEUE_FULL) {
         l->config.replies->is_full = false;
-        l->config.on_room(l->config.owner);
+        l->config.on_space(l->config.owner);
     }
     reply_queue_release(l->config.replies, view.acknowledged);
 }

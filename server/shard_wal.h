@@ -19,9 +19,9 @@ struct shard_wal_config {
     struct reply_queue *replies; /* borrowed */
     struct mailbox *mailbox;     /* borrowed: the shard loop's */
     const struct wal_writer_config *writer;
-    size_t queue_max_bytes;       /* wal_queue.h; 0: its own */
-    void (*on_room)(void *owner); /* the log was full, and takes events again */
-    void *owner;                  /* borrowed */
+    size_t queue_max_bytes;        /* wal_queue.h; 0: its own */
+    void (*on_space)(void *owner); /* the log was full, and takes events again */
+    void *owner;                   /* borrowed */
 };
 
 /* Opens the log behind *end, and listens to the shard. What wal_thread_start() answers. */

@@ -693,7 +693,7 @@ static void find_source(uv_work_t *work)
                                                 .report = report_restore };
 
     enter_pool();
-    s->result.err.status = start_source_look(&s->source, &config, &s->result.err);
+    s->result.err.status = start_source_find(&s->source, &config, &s->result.err);
 }
 
 static void on_source_found(uv_work_t *work, int status)

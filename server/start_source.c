@@ -127,7 +127,7 @@ static int open_others(struct start_source *o, const struct start_source_config 
                                              o->n_sources, true, err);
 }
 
-int start_source_look(struct start_source *ret, const struct start_source_config *config,
+int start_source_find(struct start_source *ret, const struct start_source_config *config,
                       struct err *err)
 {
     const struct settings *s = config->settings;

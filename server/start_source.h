@@ -29,7 +29,7 @@ struct start_source_config {
 
 /* `ret`: zeroed; start_source_deinit() it, also on failure. Statuses as restore_source_open(), restore_source_check_set(); PS_ECLUSTER: the data
  * directory is another node's; PS_ECORRUPT: it cannot be known whether the options were done. */
-int start_source_look(struct start_source *ret, const struct start_source_config *config,
+int start_source_find(struct start_source *ret, const struct start_source_config *config,
                       struct err *err) MUST_CHECK;
 
 /* The (first) checkpoint or data directory; "" for none. */

@@ -186,8 +186,8 @@ static void put_why(const cJSON *wait, char ret_why[JOB_PEERS_WHY_MAX])
 enum reason { REASON_NONE, REASON_OTHERS, REASON_AWAY, REASON_OWN };
 
 /* What one node has to say, if that is a better reason than the best so far. */
-static void look_at(const struct ps_admin_node *node, const struct settings *s,
-                    enum reason *best, char ret_why[JOB_PEERS_WHY_MAX])
+static void scan_node(const struct ps_admin_node *node, const struct settings *s,
+                      enum reason *best, char ret_why[JOB_PEERS_WHY_MAX])
 {
     cJSON *root = cJSON_Parse(node->json);
     const cJSON *wait = find_wait(cJSON_GetObjectItemCaseSensitive(root, "waits"), s);
@@ -236,7 +236,7 @@ static void ask_why(const struct settings *s, const struct search *found,
         nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
     ps_admin_ask(&plan, nodes, cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
-        look_at(&nodes[i], s, &best, ret_why);
+        scan_node(&nodes[i], s, &best, ret_why);
         free(nodes[i].json);
     }
     free(nodes);

@@ -352,7 +352,7 @@ static int eval(struct run *r, struct err *err)
 }
 
 /* what: one of them */
-static void tell_written(const struct run *r, uint64_t n, const char *what)
+static void report_written(const struct run *r, uint64_t n, const char *what)
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
@@ -391,7 +391,7 @@ static int predict(struct run *r, struct err *err)
         return status;
     status = atomic_file_close(&out, predict_to(r, out.stream, &n, err), err);
     if (!status)
-        tell_written(r, n, "prediction");
+        report_written(r, n, "prediction");
     return status;
 }
 
@@ -407,7 +407,7 @@ static int synth(struct run *r, struct err *err)
     int status = synth_write(&options, r->settings.output, err);
 
     if (!status)
-        tell_written(r, options.rows, "row");
+        report_written(r, options.rows, "row");
     return status;
 }
 

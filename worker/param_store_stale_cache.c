@@ -72,7 +72,7 @@ static int keep_table(struct param_store *s, const struct table_spec *spec, uint
                : 0;
 }
 
-static void forget(struct reuse *r)
+static void reset(struct reuse *r)
 {
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         stale_rows_clear(&r->kept[i]);
@@ -199,7 +199,7 @@ static int start_inner(struct reuse *r, uint64_t clock, const struct ps_pull_sec
     int status = r->forward.inner->ops->pull_start(r->forward.inner, clock, sections, n, err);
 
     if (status)
-        forget(r);
+        reset(r);
     return status;
 }
 
@@ -259,7 +259,7 @@ static int pull_wait(struct param_store *s, struct err *err)
     int status = asks(r) ? r->forward.inner->ops->pull_wait(r->forward.inner, err) : 0;
 
     if (status) {
-        forget(r);
+        reset(r);
         return status;
     }
     for (uint32_t i = 0; i < r->n_parts; i++)

@@ -215,7 +215,7 @@ void progress_validation(struct progress *p, const struct progress_state *state,
     fflush(p->json);
 }
 
-static void tell_bottleneck(const struct progress_state *state, double seconds)
+static void report_bottleneck(const struct progress_state *state, double seconds)
 {
     char text[STAGE_TIMES_SENTENCE_BYTES];
 
@@ -225,7 +225,7 @@ static void tell_bottleneck(const struct progress_state *state, double seconds)
     log_line_info("%s", text);
 }
 
-static void tell_cache(const struct ps_stats *s)
+static void report_cache(const struct ps_stats *s)
 {
     if (s->rows_asked)
         log_line_info(
@@ -237,7 +237,7 @@ static void tell_cache(const struct ps_stats *s)
             (double)s->bytes_saved * 1e-6);
 }
 
-static void tell_device_rows(const struct dlrm_row_counts *c)
+static void report_device_rows(const struct dlrm_row_counts *c)
 {
     if (c->n_kept)
         log_line_info("of %llu rows the device had %.1f%%, the others were copied there",
@@ -245,7 +245,7 @@ static void tell_device_rows(const struct dlrm_row_counts *c)
                       100 * (double)c->n_kept / (double)(c->n_copied + c->n_kept));
 }
 
-static void tell_refused(const struct ps_stats *s)
+static void report_refused(const struct ps_stats *s)
 {
     if (s->rows_refused)
         log_line_warn(
@@ -264,16 +264,16 @@ void progress_result(struct progress *p, const struct progress_state *state,
     clear_bar(p);
     if (stopped)
         log_line_info("stopped early: %s", stopped);
-    tell_bottleneck(state, seconds);
+    report_bottleneck(state, seconds);
     if (state->step)
         log_line_info(
             "trained on %llu samples in %.1f s: %.0f samples/s, %.0f bytes/sample on the "
             "wire%s",
             (unsigned long long)state->samples, seconds, rate, bytes_per_sample(state),
             state->validates || valid ? "" : " (no validation rows were given)");
-    tell_cache(&state->store);
-    tell_refused(&state->store);
-    tell_device_rows(&state->device_rows);
+    report_cache(&state->store);
+    report_refused(&state->store);
+    report_device_rows(&state->device_rows);
     if (state->bad.n)
         log_line_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",
                       (unsigned long long)state->bad.n,

@@ -249,7 +249,7 @@ static int refuse_empty(const struct setup *u, bool training,
                    (unsigned long long)counts->bad_rows);
 }
 
-static int look_at(const struct setup *u, bool training, struct err *err)
+static int probe_batch(const struct setup *u, bool training, struct err *err)
 {
     struct data_loader_options options = feed_of(u, training, 0, 0);
     struct data_loader_counts counts;
@@ -277,9 +277,9 @@ static int look_at(const struct setup *u, bool training, struct err *err)
 int setup_probe(const struct setup *u, struct err *err)
 {
     const bool own_valid = u->valid_files != u->train_files && u->s->rank == 0;
-    int status = look_at(u, true, err);
+    int status = probe_batch(u, true, err);
 
-    return status || !own_valid ? status : look_at(u, false, err);
+    return status || !own_valid ? status : probe_batch(u, false, err);
 }
 
 /* Exact for a job's only worker; with others, rows are reused within the bound. */

@@ -413,12 +413,12 @@ static uint32_t n_buffer_sets_of(const struct trainer *t)
 
 int trainer_run(struct trainer *t, struct err *err)
 {
-    struct wait_monitor *watch;
+    struct wait_monitor *monitor;
     int status =
         pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
 
     if (!status)
-        status = wait_monitor_start(t->s, t->store, t->stop, &watch, err);
+        status = wait_monitor_start(t->s, t->store, t->stop, &monitor, err);
     if (status) {
         pipeline_free(t->pipeline);
         t->pipeline = NULL;
@@ -435,7 +435,7 @@ int trainer_run(struct trainer *t, struct err *err)
         catch_up(t);
         status = t->store->ops->flush(t->store, err);
     }
-    wait_monitor_close(watch);
+    wait_monitor_close(monitor);
     stages_now(t, &t->state.stages);
     pipeline_free(t->pipeline);
     t->pipeline = NULL;

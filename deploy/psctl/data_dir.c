@@ -41,16 +41,16 @@ void retry_scan_begin(struct retry_scan *w)
 {
     const struct load_cluster_config *c = w->config;
 
-    for (uint32_t i = 0; i < c->n_paths && !w->n_looks; i++)
+    for (uint32_t i = 0; i < c->n_paths && !w->n_scans; i++)
         w->is_point[i] = directory_is_finished(c->files, c->paths[i]);
     w->stand = stand_now(w->config);
-    w->n_looks++;
+    w->n_scans++;
 }
 
 bool retry_scan_again(const struct retry_scan *w, int status)
 {
     const struct load_cluster_config *c = w->config;
-    bool is_last = w->n_looks == RETRY_SCAN_N_MAX;
+    bool is_last = w->n_scans == RETRY_SCAN_N_MAX;
 
     if (!checkpoint_is_damage(status) && status != PS_ENOCHECKPOINT)
         return false;

@@ -22,16 +22,16 @@
 
 struct retry_scan {
     const struct load_cluster_config *config; /* borrowed */
-    uint64_t stand; /* which checkpoints were there at the last look */
-    uint32_t n_looks;
+    uint64_t stand; /* which checkpoints were there at the last scan */
+    uint32_t n_scans;
     bool
-        is_point[LOAD_CLUSTER_N_PATHS_MAX]; /* paths that were a checkpoint at the first look */
+        is_point[LOAD_CLUSTER_N_PATHS_MAX]; /* paths that were a checkpoint at the first scan */
 };
 
 void retry_scan_begin(struct retry_scan *w);
 
 /* Has that status come of a checkpoint that went meanwhile? Says so to the config's report. At most RETRY_SCAN_N_MAX
- * looks in all. */
+ * scans in all. */
 bool retry_scan_again(const struct retry_scan *w, int status);
 
 /* The status, with another sentence where a checkpoint was named that is not there any more. */

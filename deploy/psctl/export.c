@@ -381,7 +381,7 @@ static int check_names(const struct export *e, struct err *err)
     return 0;
 }
 
-static void tell(const struct export *e)
+static void report(const struct export *e)
 {
     cJSON *json;
 
@@ -420,7 +420,7 @@ int export_run(const struct options *o, const char *const *words, uint32_t n_wor
     if (!status)
         status = o->format == FORMAT_NPY ? write_npy(&e, &err) : write_safetensors(&e, &err);
     if (!status)
-        tell(&e);
+        report(&e);
     for (uint32_t i = 0; i < e.n_tables; i++)
         export_deinit(&e.arrays[i]);
     free(e.arrays);

@@ -12,7 +12,7 @@
 #include "server/checkpoint/directory.h"
 #include "server/recovery/timeline.h"
 
-#define LOOKS_MAX 16u
+#define SCANS_MAX 16u
 
 struct list_checkpoints {
     bool json;
@@ -24,7 +24,7 @@ struct list_checkpoints {
 struct point {
     const struct manifest *manifest; /* borrowed */
     uint64_t n_rows, n_bytes;
-    bool is_log_cut, is_aside;
+    bool is_log_truncated, is_aside;
 };
 
 static const char *const heads[] = { "NUMBER", "<WHEN", "<KIND", "SHARDS",
@@ -40,28 +40,28 @@ static void format_jobs(const struct manifest *m, char *dst, size_t dst_bytes)
                                 m->jobs[i].name, m->jobs[i].min_clock);
 }
 
-/* A walk whose log is cut is no state: the checkpoint is kept for those that are deltas to it. */
-static bool is_log_cut(const char *data_dir, const struct manifest *m)
+/* A walk whose log is truncated is no state: the checkpoint is kept for those that are deltas to it. */
+static bool is_log_truncated(const char *data_dir, const struct manifest *m)
 {
     struct wal_segments segments;
     char dir[WAL_PATH_MAX];
-    bool is_cut = false;
+    bool is_truncated = false;
 
-    for (uint32_t i = 0; i < m->n_files && m->n_shards && !is_cut; i++) {
+    for (uint32_t i = 0; i < m->n_files && m->n_shards && !is_truncated; i++) {
         if (m->files[i].first == m->files[i].through ||
             timeline_log_dir(data_dir, m->map_id, i, dir, NULL))
             continue;
-        is_cut = wal_segment_list(&file_os, dir, &segments, NULL) == 0 && segments.n &&
-                 segments.firsts[0] > m->files[i].first + 1;
+        is_truncated = wal_segment_list(&file_os, dir, &segments, NULL) == 0 && segments.n &&
+                       segments.firsts[0] > m->files[i].first + 1;
         free(segments.firsts);
     }
-    return is_cut;
+    return is_truncated;
 }
 
 static void add_to_grid(struct list_checkpoints *p, const struct point *point)
 {
     const struct manifest *m = point->manifest;
-    const char *cut = point->is_log_cut ? ", no start: log cut" : "";
+    const char *truncated = point->is_log_truncated ? ", no start: log cut" : "";
     const char *aside = point->is_aside ? ", set aside" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);
@@ -73,9 +73,9 @@ static void add_to_grid(struct list_checkpoints *p, const struct point *point)
     text_output_grid_add(&p->grid, "%" PRIu64, m->number);
     text_output_grid_add(&p->grid, "%s", when);
     if (m->base)
-        text_output_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, aside, cut);
+        text_output_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, aside, truncated);
     else
-        text_output_grid_add(&p->grid, "full%s%s", aside, cut);
+        text_output_grid_add(&p->grid, "full%s%s", aside, truncated);
     text_output_grid_add(&p->grid, "%u", m->n_files);
     text_output_grid_add(&p->grid, "%" PRIu64, point->n_rows);
     text_output_grid_add(&p->grid, "%" PRIu64, point->n_bytes);
@@ -96,7 +96,7 @@ static void add_to_json(struct list_checkpoints *p, const struct point *point)
     data_dir_add_u64(item, "epoch", m->map_id);
     data_dir_add_u64(item, "rows", point->n_rows);
     data_dir_add_u64(item, "bytes", point->n_bytes);
-    if (point->is_log_cut)
+    if (point->is_log_truncated)
         cJSON_AddBoolToObject(item, "log_cut", true);
     if (point->is_aside)
         cJSON_AddBoolToObject(item, "aside", true);
@@ -118,7 +118,7 @@ static void add(struct list_checkpoints *p, const char *data_dir, const struct m
                 enum place place)
 {
     struct point point = { .manifest = m,
-                           .is_log_cut = is_log_cut(data_dir, m),
+                           .is_log_truncated = is_log_truncated(data_dir, m),
                            .is_aside = place == SET_ASIDE };
 
     p->n_added++;
@@ -180,7 +180,7 @@ static int add_all(struct list_checkpoints *p, const char *data_dir, struct err 
 {
     int status = 0;
 
-    for (uint32_t i = 0; i < LOOKS_MAX && !status && !p->n_added && (!i || p->n_absent); i++) {
+    for (uint32_t i = 0; i < SCANS_MAX && !status && !p->n_added && (!i || p->n_absent); i++) {
         p->n_absent = 0;
         status = add_listed(p, data_dir, err);
     }

@@ -75,7 +75,7 @@ static int take_directory(struct restore *r, struct err *err)
 
 /* --- what goes there --- */
 
-static void forget(struct restore *r) ON_SHARD
+static void reset(struct restore *r) ON_SHARD
 {
     for (uint32_t i = 0; r->shards && i < r->n_shards; i++)
         shard_free(r->shards[i]);
@@ -113,14 +113,14 @@ static int collect(struct restore *r, struct err *err) ON_SHARD
 }
 
 /* `read` of files that psd may write to meanwhile: begun again as long as it has to be. */
-static int watch(struct restore *r, int (*read)(struct restore *, struct err *),
-                 struct err *err) ON_SHARD
+static int read_with_retries(struct restore *r, int (*read)(struct restore *, struct err *),
+                             struct err *err) ON_SHARD
 {
     struct retry_scan scan = { .config = &r->config };
     int status;
 
     do {
-        forget(r);
+        reset(r);
         retry_scan_begin(&scan);
         status = read(r, err);
     } while (retry_scan_again(&scan, status));
@@ -128,7 +128,7 @@ static int watch(struct restore *r, int (*read)(struct restore *, struct err *),
 }
 
 /* The files are there, and the layout may be: nothing is made before. */
-static int look(struct restore *r, struct err *err) ON_SHARD
+static int precheck(struct restore *r, struct err *err) ON_SHARD
 {
     const struct options *o = r->options;
     int status;
@@ -141,7 +141,7 @@ static int look(struct restore *r, struct err *err) ON_SHARD
     if (!status)
         status = data_dir_config(o, &r->paths, LOAD_CLUSTER_WHOLE, r->job, &r->config, err);
     if (!status)
-        status = watch(r, open_all, err);
+        status = read_with_retries(r, open_all, err);
     return status ? status : check_layout(r, err);
 }
 
@@ -187,7 +187,7 @@ static int write_all(struct restore *r, struct err *err) ON_SHARD
 
 /* --- telling --- */
 
-static void tell(const struct restore *r) ON_SHARD
+static void report(const struct restore *r) ON_SHARD
 {
     uint64_t n_rows = 0, n_bytes = 0;
     cJSON *json;
@@ -215,7 +215,7 @@ static void tell(const struct restore *r) ON_SHARD
 
 static void deinit(struct restore *r) ON_SHARD
 {
-    forget(r);
+    reset(r);
     free(r->manifest);
     data_dir_lock_release(&r->lock);
 }
@@ -228,16 +228,16 @@ int restore_run(const struct options *o, const char *const *words, uint32_t n_wo
 
     (void)n_words;
     enter_shard();
-    status = look(&r, &err);
+    status = precheck(&r, &err);
     if (!status)
         status = take_directory(&r, &err);
     if (!status)
-        status = watch(&r, collect, &err);
+        status = read_with_retries(&r, collect, &err);
     if (!status)
         status = write_all(&r, &err);
     if (!status)
-        tell(&r);
-    else /* what failed before it wrote leaves nothing; behind that, it is for people to look at */
+        report(&r);
+    else /* what failed before it wrote leaves nothing; behind that, it is for people to inspect */
         data_dir_lock_abandon(&r.lock);
     deinit(&r);
     err.status = status;

@@ -30,7 +30,7 @@ struct point {
 struct findings {
     const struct file_ops *files; /* borrowed */
     const char *data_dir;         /* borrowed */
-    enum verify_telling telling;
+    enum verify_output output;
     cJSON *root;                                  /* owned */
     cJSON *points_json, *logs_json, *damage_json; /* borrowed: in root */
     struct point *points;                         /* owned; ascending */
@@ -45,7 +45,7 @@ PRINTF_LIKE(2, 3) static void print_line(const struct findings *v, const char *f
 {
     va_list args;
 
-    if (v->telling == VERIFY_QUIETLY)
+    if (v->output == VERIFY_QUIETLY)
         return;
     va_start(args, fmt);
     vprintf(fmt, args);
@@ -168,7 +168,7 @@ static const struct verify_wal *find_log(const struct findings *v, uint64_t epoc
 }
 
 /* Records that psd needs no more go from the front. */
-static bool is_cut(const struct verify_wal *log, uint64_t number)
+static bool is_truncated(const struct verify_wal *log, uint64_t number)
 {
     return log && log->n_stretches && log->stretches[0].first > number;
 }
@@ -183,8 +183,8 @@ static bool is_newest(const struct bonds *b, const struct point *p)
     return !has_come(b, p->manifest->map_id);
 }
 
-/* Its walk's log was cut, which psd does once a newer one is safe. */
-static bool is_cut_off(const struct bonds *b, const struct point *p)
+/* Its walk's log was truncated, which psd does once a newer one is safe. */
+static bool is_log_truncated(const struct bonds *b, const struct point *p)
 {
     const struct manifest *m = p->manifest;
 
@@ -192,17 +192,17 @@ static bool is_cut_off(const struct bonds *b, const struct point *p)
         return false;
     for (uint32_t i = 0; i < m->n_files; i++)
         if (m->files[i].first < m->files[i].through &&
-            is_cut(find_log(b->report, m->map_id, i), m->files[i].first + 1))
+            is_truncated(find_log(b->report, m->map_id, i), m->files[i].first + 1))
             return true;
     return false;
 }
 
-static void tell_cut_off(const struct findings *v, const struct point *p)
+static void report_truncated(const struct findings *v, const struct point *p)
 {
     cJSON_AddBoolToObject(p->json, "log_cut", true);
     print_line(v,
                "note     checkpoint %" PRIu64
-               " is no restore point any more, as its log is cut: it is kept for those "
+               " is no restore point any more, as its log is truncated: it is kept for those "
                "that are deltas to it, or about to go",
                p->number);
 }
@@ -214,18 +214,18 @@ static void check_file(const struct bonds *b, const struct point *p, uint32_t i)
     const struct shard_file_facts *f = &p->manifest->files[i];
     const struct verify_wal *log = find_log(v, p->manifest->map_id, i);
     uint64_t last = log ? verify_wal_last(log) : 0;
-    uint64_t reach = log ? verify_wal_reach(log, f->first + 1) : f->first;
+    uint64_t covered = log ? verify_wal_covered(log, f->first + 1) : f->first;
 
-    if (reach < f->through)
+    if (covered < f->through)
         add_damage(v,
                    "restore point %" PRIu64 ", shard %u: needs records %" PRIu64 " to %" PRIu64
                    " of its log, %" PRIu64 " are there",
-                   p->number, i, f->first + 1, f->through, reach - f->first);
-    else if (last > reach && is_newest(b, p))
+                   p->number, i, f->first + 1, f->through, covered - f->first);
+    else if (last > covered && is_newest(b, p))
         add_damage(v,
                    "shard %u: between records %" PRIu64 " and %" PRIu64
                    " the log has a hole that no restore point makes good",
-                   i, reach, last);
+                   i, covered, last);
 }
 
 static void check_point(const struct bonds *b, const struct point *p)
@@ -236,8 +236,8 @@ static void check_point(const struct bonds *b, const struct point *p)
         return;
     if (p->manifest->n_shards == 0) /* of an older psd: nothing was logged */
         return;
-    if (is_cut_off(b, p)) {
-        tell_cut_off(v, p);
+    if (is_log_truncated(b, p)) {
+        report_truncated(v, p);
         return;
     }
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
@@ -304,7 +304,7 @@ static int verify_bonds_check(struct findings *v, struct err *err)
 }
 
 /*
- * In the order of a look at a data directory:
+ * In the order of a scan of a data directory:
  *
  *     points   each checkpoint's own files
  *     logs     each shard's, of each epoch
@@ -313,7 +313,7 @@ static int verify_bonds_check(struct findings *v, struct err *err)
 
 /* --- points --- */
 
-static void tell_point(struct findings *v, struct point *p, const struct err *err)
+static void report_point(struct findings *v, struct point *p, const struct err *err)
 {
     static const char *const names[] = { "whole", "damaged", "unfinished", "gone" };
     const struct manifest *m = p->manifest;
@@ -352,7 +352,7 @@ static void tell_point(struct findings *v, struct point *p, const struct err *er
 }
 
 /* What could not be read because psd has removed it since is no damage. */
-static enum verify_verdict judge(const struct findings *v, const char *dir, int status)
+static enum verify_verdict verdict_of(const struct findings *v, const char *dir, int status)
 {
     if (!status)
         return VERIFY_WHOLE;
@@ -381,20 +381,20 @@ static int read_point(const struct findings *v, struct point *p, struct err *err
         status = verify_checkpoint_all(v->files, &c, VERIFY_OWN_FILES, err);
     }
     checkpoint_close(&c);
-    p->verdict = unfinished ? VERIFY_UNFINISHED : judge(v, dir, status);
+    p->verdict = unfinished ? VERIFY_UNFINISHED : verdict_of(v, dir, status);
     return is_about_files(status) ? 0 : status;
 }
 
-static int look_at_point(struct findings *v, struct point *p, struct err *err)
+static int scan_point(struct findings *v, struct point *p, struct err *err)
 {
     int status = read_point(v, p, err);
 
     if (!status)
-        tell_point(v, p, err);
+        report_point(v, p, err);
     return status;
 }
 
-static int look_at_points(struct findings *v, struct err *err)
+static int scan_points(struct findings *v, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX];
     struct directory_numbers numbers = { 0 };
@@ -407,7 +407,7 @@ static int look_at_points(struct findings *v, struct err *err)
         struct point *p = &v->points[v->n_points++];
 
         p->number = numbers.items[i];
-        status = look_at_point(v, p, err);
+        status = scan_point(v, p, err);
     }
     free(numbers.items);
     return status;
@@ -415,7 +415,7 @@ static int look_at_points(struct findings *v, struct err *err)
 
 /* --- logs --- */
 
-static void tell_log(struct findings *v, const struct verify_wal *log)
+static void report_log(struct findings *v, const struct verify_wal *log)
 {
     const struct wal_end *end = &log->end;
     uint64_t last = verify_wal_last(log),
@@ -451,7 +451,7 @@ static void tell_log(struct findings *v, const struct verify_wal *log)
                    log->epoch, log->shard_index, first, last, log->n_pushes, log->n_segments);
 }
 
-static int look_at_epoch(struct findings *v, uint64_t epoch, struct err *err)
+static int scan_epoch(struct findings *v, uint64_t epoch, struct err *err)
 {
     uint32_t n_shards;
     int status = timeline_n_shards(v->files, v->data_dir, epoch, &n_shards, err);
@@ -464,18 +464,18 @@ static int look_at_epoch(struct findings *v, uint64_t epoch, struct err *err)
         v->logs = all;
         status = verify_wal_read(v->files, v->data_dir, epoch, i, &all[v->n_logs], err);
         if (!status)
-            tell_log(v, &v->logs[v->n_logs++]);
+            report_log(v, &v->logs[v->n_logs++]);
     }
     return status;
 }
 
-static int look_at_logs(struct findings *v, struct err *err)
+static int scan_logs(struct findings *v, struct err *err)
 {
     struct timeline_list timelines;
     int status = timeline_list(v->files, v->data_dir, &timelines, err);
 
     for (size_t i = 0; i < timelines.n && !status; i++)
-        status = look_at_epoch(v, timelines.items[i], err);
+        status = scan_epoch(v, timelines.items[i], err);
     free(timelines.items);
     return status;
 }
@@ -483,7 +483,7 @@ static int look_at_logs(struct findings *v, struct err *err)
 /* --- one path --- */
 
 /* The path of one checkpoint: it, and what it is a delta to.  */
-static int look_at_chain(struct findings *v, const char *dir, struct point p, struct err *err)
+static int scan_chain(struct findings *v, const char *dir, struct point p, struct err *err)
 {
     struct checkpoint c;
     int status = checkpoint_open(v->files, dir, &c, err);
@@ -493,11 +493,11 @@ static int look_at_chain(struct findings *v, const char *dir, struct point p, st
         p.number = c.links[0].number;
         status = verify_checkpoint_all(v->files, &c, VERIFY_CHAIN, err);
     }
-    p.verdict = judge(v, dir, status);
+    p.verdict = verdict_of(v, dir, status);
     if (p.verdict == VERIFY_GONE) {
         status = retry_scan_gone(dir, err);
     } else if (is_about_files(status)) {
-        tell_point(v, &p, err);
+        report_point(v, &p, err);
         status = 0;
     }
     checkpoint_close(&c);
@@ -505,7 +505,7 @@ static int look_at_chain(struct findings *v, const char *dir, struct point p, st
 }
 
 /* Those that were set aside: each with its chain, as no log behind them is needed any more. */
-static int look_at_aside(struct findings *v, size_t *ret_n, struct err *err)
+static int scan_archived(struct findings *v, size_t *ret_n, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX], dir[DIRECTORY_PATH_MAX];
     struct directory_numbers numbers = { 0 };
@@ -519,21 +519,21 @@ static int look_at_aside(struct findings *v, size_t *ret_n, struct err *err)
 
         status = directory_archived_path(v->data_dir, p.number, dir, err);
         if (!status)
-            status = look_at_chain(v, dir, p, err);
+            status = scan_chain(v, dir, p, err);
     }
     free(numbers.items);
     return status;
 }
 
-static int look_at_dir(struct findings *v, struct err *err)
+static int scan_dir(struct findings *v, struct err *err)
 {
     size_t n_aside = 0;
-    int status = look_at_points(v, err);
+    int status = scan_points(v, err);
 
     if (!status)
-        status = look_at_logs(v, err);
+        status = scan_logs(v, err);
     if (!status)
-        status = look_at_aside(v, &n_aside, err);
+        status = scan_archived(v, &n_aside, err);
     if (status)
         return status;
     if (v->n_points + v->n_logs + n_aside == 0)
@@ -566,10 +566,10 @@ static void deinit(struct findings *v)
     free(v->logs);
 }
 
-int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
+int verify_path(const struct file_ops *files, const char *path, enum verify_output output,
                 cJSON **ret_json, struct err *err)
 {
-    struct findings v = { .files = files, .data_dir = path, .telling = telling };
+    struct findings v = { .files = files, .data_dir = path, .output = output };
     int status;
 
     if (strlen(path) >= SETTINGS_TEXT_MAX)
@@ -578,8 +578,8 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_tell
     v.points_json = cJSON_AddArrayToObject(v.root, "checkpoints");
     v.logs_json = cJSON_AddArrayToObject(v.root, "logs");
     v.damage_json = cJSON_AddArrayToObject(v.root, "damage");
-    status = is_checkpoint(files, path) ? look_at_chain(&v, path, (struct point){ 0 }, err)
-                                        : look_at_dir(&v, err);
+    status = is_checkpoint(files, path) ? scan_chain(&v, path, (struct point){ 0 }, err)
+                                        : scan_dir(&v, err);
     if (!status) {
         if (v.n_damaged)
             print_line(&v, "%u things are damaged", v.n_damaged);

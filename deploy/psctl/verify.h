@@ -11,19 +11,19 @@
 #include "common/file.h"
 #include "deploy/psctl/options.h"
 
-enum verify_telling { VERIFY_LINES, VERIFY_QUIETLY };
+enum verify_output { VERIFY_LINES, VERIFY_QUIETLY };
 
 /*
  * What checkpoints and logs need of each other: a restore point all that its deltas stand on, and of its log the stretch
  * of its walk; a log the checkpoint that its epoch begins with, or a later one.
  *
- * A checkpoint whose log is cut is no restore point any more, and no damage: a newer one was safe then. It is kept as
+ * A checkpoint whose log is truncated is no restore point any more, and no damage: a newer one was safe then. It is kept as
  * others stand on it, or about to go.
  */
 
 /* {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, the caller's to delete; with VERIFY_LINES also a line
  * on stdout for each. A failure is about this process, or there is nothing: PS_ENOCHECKPOINT. */
-int verify_path(const struct file_ops *files, const char *path, enum verify_telling telling,
+int verify_path(const struct file_ops *files, const char *path, enum verify_output output,
                 cJSON **ret_json, struct err *err) MUST_CHECK;
 
 /* words[0]: PATH. EXIT_FAILED where something is damaged. */

@@ -13,14 +13,14 @@
 #define TIME_MS 1u /* any time: nobody is served */
 
 /* A file on its way past. */
-struct look {
+struct file_check {
     uint64_t *salts, *key_ends; /* owned, of its tables; key_end 0: any key */
     uint8_t *state;             /* owned: membership and held pushes */
     size_t n_state, state_cap;
     struct err *err;
 };
 
-static void forget(struct look *l)
+static void reset(struct file_check *l)
 {
     free(l->salts);
     free(l->key_ends);
@@ -30,8 +30,8 @@ static void forget(struct look *l)
     l->n_state = l->state_cap = 0;
 }
 
-static int wrong(const struct look *l, const struct shard_file_reader *r, const char *what,
-                 uint32_t table, uint64_t key)
+static int wrong(const struct file_check *l, const struct shard_file_reader *r,
+                 const char *what, uint32_t table, uint64_t key)
 {
     return err_set(l->err, PS_ECORRUPT, "table %s has key %" PRIu64 ", %s: %.110s",
                    r->tables[table].spec.name, key, what, r->path);
@@ -39,8 +39,8 @@ static int wrong(const struct look *l, const struct shard_file_reader *r, const 
 
 /* --- keys --- */
 
-static int check_key(const struct look *l, const struct shard_file_reader *r, uint32_t table,
-                     uint64_t key)
+static int check_key(const struct file_check *l, const struct shard_file_reader *r,
+                     uint32_t table, uint64_t key)
 {
     const struct shard_file_identity *who = &r->header.identity;
 
@@ -51,7 +51,7 @@ static int check_key(const struct look *l, const struct shard_file_reader *r, ui
     return 0;
 }
 
-static int check_rows(const struct look *l, const struct shard_file_reader *r,
+static int check_rows(const struct file_check *l, const struct shard_file_reader *r,
                       const struct shard_file_reader_chunk *piece)
 {
     int status = 0;
@@ -65,7 +65,7 @@ static int check_rows(const struct look *l, const struct shard_file_reader *r,
     return status;
 }
 
-static int check_gone(const struct look *l, const struct shard_file_reader *r,
+static int check_gone(const struct file_check *l, const struct shard_file_reader *r,
                       const struct shard_file_reader_chunk *piece)
 {
     int status = 0;
@@ -81,14 +81,14 @@ static int check_gone(const struct look *l, const struct shard_file_reader *r,
 
 /* --- jobs and held pushes --- */
 
-static int add_state(struct look *l, const struct shard_file_reader_chunk *piece)
+static int add_state(struct file_check *l, const struct shard_file_reader_chunk *piece)
 {
     memcpy(l->state + l->n_state, piece->bytes, piece->n_bytes); /* the reader has counted */
     l->n_state += piece->n_bytes;
     return 0;
 }
 
-static int make_again(const struct look *l, const struct shard_file_reader *r,
+static int make_again(const struct file_check *l, const struct shard_file_reader *r,
                       struct shard *shard) ON_SHARD
 {
     int status = 0;
@@ -107,7 +107,7 @@ static int make_again(const struct look *l, const struct shard_file_reader *r,
                   : 0;
 }
 
-static int check_state(const struct look *l, const struct shard_file_reader *r)
+static int check_state(const struct file_check *l, const struct shard_file_reader *r)
 {
     const struct shard_file_identity *who = &r->header.identity;
     const struct shard_config config = { .shard = who->shard,
@@ -131,11 +131,11 @@ static int check_state(const struct look *l, const struct shard_file_reader *r)
 
 static int on_file(void *owner, const struct shard_file_reader *r, uint32_t n_behind)
 {
-    struct look *l = owner;
+    struct file_check *l = owner;
     uint32_t n = r->header.n_tables;
 
     (void)n_behind;
-    forget(l);
+    reset(l);
     l->salts = memory_alloc((n + 1) * sizeof *l->salts);
     l->key_ends = memory_alloc((n + 1) * sizeof *l->key_ends);
     l->state_cap = (size_t)r->header.state_bytes;
@@ -153,11 +153,11 @@ static int on_file(void *owner, const struct shard_file_reader *r, uint32_t n_be
     return l->state_cap ? 0 : check_state(l, r);
 }
 
-/* The state is judged when its last byte is there: it stands before all rows. */
+/* The state is checked when its last byte is there: it stands before all rows. */
 static int on_piece(void *owner, const struct shard_file_reader *r,
                     const struct shard_file_reader_chunk *piece)
 {
-    struct look *l = owner;
+    struct file_check *l = owner;
 
     if (piece->what == SHARD_FILE_ROWS)
         return check_rows(l, r, piece);
@@ -170,7 +170,7 @@ static int on_piece(void *owner, const struct shard_file_reader *r,
 int verify_checkpoint_all(const struct file_ops *files, const struct checkpoint *c,
                           enum verify_checkpoint_extent extent, struct err *err)
 {
-    struct look l = { .err = err };
+    struct file_check l = { .err = err };
     const struct checkpoint_visitor visitor = { .owner = &l,
                                                 .on_file = on_file,
                                                 .on_piece = on_piece };
@@ -180,6 +180,6 @@ int verify_checkpoint_all(const struct file_ops *files, const struct checkpoint 
         status = extent == VERIFY_CHAIN
                      ? checkpoint_chain_read(files, c, i, &visitor, NULL, err)
                      : checkpoint_chain_read_link(files, c, i, 0, &visitor, NULL, err);
-    forget(&l);
+    reset(&l);
     return status;
 }

@@ -8,9 +8,9 @@
 #include "common/memory.h"
 #include "server/recovery/timeline.h"
 
-#define LOOKS_MAX 32u
+#define SCANS_MAX 32u
 
-/* --- one look --- */
+/* --- one scan --- */
 
 static struct verify_wal_stretch *add_stretch(struct verify_wal *log, uint64_t first)
 {
@@ -81,7 +81,7 @@ static bool stands(const struct wal_segments *listed, const struct wal_segments 
             memcmp(listed->firsts, now->firsts, listed->n * sizeof *listed->firsts) == 0);
 }
 
-/* What is missing of a log that psd has cut meanwhile says nothing. */
+/* What is missing of a log that psd has truncated meanwhile says nothing. */
 static int has_moved(const struct file_ops *files, const char *dir,
                      const struct wal_segments *listed, bool *ret, struct err *err)
 {
@@ -93,8 +93,8 @@ static int has_moved(const struct file_ops *files, const char *dir,
     return status;
 }
 
-/* One look. *ret_moved: it was cut from under it, and the next one may tell. */
-static int look(const struct file_ops *files, const char *dir, struct verify_wal *log,
+/* One scan. *ret_moved: it was truncated meanwhile, and the next one may succeed. */
+static int scan(const struct file_ops *files, const char *dir, struct verify_wal *log,
                 bool *ret_moved, struct err *err)
 {
     struct wal_segments segments = { 0 };
@@ -121,16 +121,17 @@ int verify_wal_read(const struct file_ops *files, const char *data_dir, uint64_t
     bool moved = !status;
 
     *ret = (struct verify_wal){ 0 };
-    for (uint32_t i = 0; i < LOOKS_MAX && moved; i++) {
+    for (uint32_t i = 0; i < SCANS_MAX && moved; i++) {
         verify_wal_free(ret);
         *ret = (struct verify_wal){ .epoch = epoch, .shard_index = shard_index };
-        status = look(files, dir, ret, &moved, err);
+        status = scan(files, dir, ret, &moved, err);
     }
     if (moved)
-        status = err_set(err, -EBUSY,
-                         "psd has cut the log each time that it was read: try again, or verify "
-                         "a copy: %.150s",
-                         dir);
+        status = err_set(
+            err, -EBUSY,
+            "psd has truncated the log each time that it was read: try again, or verify "
+            "a copy: %.150s",
+            dir);
     if (status)
         verify_wal_free(ret);
     return status;
@@ -143,7 +144,7 @@ bool verify_wal_is_damaged(const struct verify_wal *log)
     return log->end.verdict == WAL_DAMAGED || log->end.n_unread;
 }
 
-uint64_t verify_wal_reach(const struct verify_wal *log, uint64_t from)
+uint64_t verify_wal_covered(const struct verify_wal *log, uint64_t from)
 {
     for (uint32_t i = 0; i < log->n_stretches; i++)
         if (log->stretches[i].first <= from && log->stretches[i].last + 1 >= from)

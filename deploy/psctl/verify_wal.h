@@ -22,8 +22,8 @@ struct verify_wal {
     struct wal_end end; /* of the last stretch; its verdict is not WAL_GAP */
 };
 
-/* 0 also for an empty or damaged one. psd may write and cut it meanwhile: then it is read again from where it begins
- * now. What files answer, with a sentence: the log could not be read; -EBUSY: it was cut each time. */
+/* 0 also for an empty or damaged one. psd may write and truncate it meanwhile: then it is read again from where it begins
+ * now. What files answer, with a sentence: the log could not be read; -EBUSY: it was truncated each time. */
 int verify_wal_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint32_t shard_index, struct verify_wal *ret, struct err *err) MUST_CHECK;
 
@@ -31,7 +31,7 @@ int verify_wal_read(const struct file_ops *files, const char *data_dir, uint64_t
 bool verify_wal_is_damaged(const struct verify_wal *log);
 
 /* The last record that is there without a hole from record `from` on; from - 1: not even that one. */
-uint64_t verify_wal_reach(const struct verify_wal *log, uint64_t from);
+uint64_t verify_wal_covered(const struct verify_wal *log, uint64_t from);
 
 /* Of all stretches; 0: the log is empty. */
 uint64_t verify_wal_last(const struct verify_wal *log);

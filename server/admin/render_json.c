@@ -18,7 +18,7 @@ static void put_net(struct json *j, const char *key, const struct stats_net *net
     json_u64(j, "bytes_out", net->bytes_out);
     json_u64(j, "malformed_frames", net->malformed_frames);
     json_u64(j, "refused_requests", net->refused_requests);
-    json_u64(j, "refused_greetings", net->refused_greetings);
+    json_u64(j, "refused_greetings", net->refused_handshakes);
     json_u64(j, "slow_peers", net->slow_peers);
     json_u64(j, "parked_pulls", net->parked_pulls);
     json_u64(j, "parked_pulls_total", net->parked_pulls_total);

@@ -31,7 +31,7 @@ static const struct family net_families[] = {
         "Frames whose magic, type, length or checksum was wrong; each closed its connection."),
     NET("refused_requests_total", "counter", refused_requests,
         "Requests answered with a refusal."),
-    NET("refused_greetings_total", "counter", refused_greetings,
+    NET("refused_greetings_total", "counter", refused_handshakes,
         "Handshakes refused by the listener."),
     NET("slow_peers_total", "counter", slow_peers,
         "Connections closed for a message not finished in time."),

@@ -68,10 +68,10 @@ struct stats_requests {
 /* Counters of the connections that a shard (or the listener) serves. */
 struct stats_net {
     uint64_t connections, connections_total, bytes_in, bytes_out;
-    uint64_t malformed_frames;  /* magic, type, crc, lengths: the connection was closed */
-    uint64_t refused_requests;  /* answered with a status */
-    uint64_t refused_greetings; /* listener only */
-    uint64_t slow_peers;        /* closed: a frame or greeting not finished in time */
+    uint64_t malformed_frames;   /* magic, type, crc, lengths: the connection was closed */
+    uint64_t refused_requests;   /* answered with a status */
+    uint64_t refused_handshakes; /* listener only */
+    uint64_t slow_peers;         /* closed: a frame or handshake not finished in time */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };
 

@@ -136,7 +136,7 @@ void directory_resolve(const struct file_ops *files, const char *path,
 }
 
 /* Space for one more of `n` items: doubled when they fill a power of two. */
-static void *with_room(void *items, size_t n, size_t item_bytes)
+static void *reserve_item(void *items, size_t n, size_t item_bytes)
 {
     return n & (n - 1) ? items : memory_try_realloc(items, (n ? n * 2 : 1) * item_bytes);
 }
@@ -172,7 +172,7 @@ static int add_number(void *arg, const char *name)
     list->greatest = number > list->greatest ? number : list->greatest;
     if (strcmp(behind, listing->end) != 0)
         return 0;
-    items = with_room(list->items, list->n, sizeof *items);
+    items = reserve_item(list->items, list->n, sizeof *items);
     if (!items)
         return -ENOMEM;
     list->items = items;
@@ -260,7 +260,7 @@ static int add_name(void *arg, const char *name)
     if (strlen(name) >= NAME_MAX_BYTES ||
         (strncmp(name, "MANIFEST", 8) != 0 && strncmp(name, "shard-", 6) != 0))
         return 0;
-    items = with_room(list->items, list->n, sizeof *items);
+    items = reserve_item(list->items, list->n, sizeof *items);
     if (!items)
         return -ENOMEM;
     list->items = items;

@@ -86,8 +86,8 @@ static int check_bytes(const struct shard *s, const struct worker *worker,
                    is_ahead ? "; it has one when the slower workers have caught up" : "");
 }
 
-static int check_room(const struct shard *s, const struct worker *worker,
-                      const struct push *push, size_t n_bytes, struct err *err)
+static int check_space(const struct shard *s, const struct worker *worker,
+                       const struct push *push, size_t n_bytes, struct err *err)
 {
     if (n_held_of(find_queue(s, worker->job, worker->job->run), worker->rank) >=
         BSP_HELD_PUSHES_MAX)
@@ -207,7 +207,7 @@ int bsp_copy(struct shard *s, const struct worker *worker, const struct push *pu
                    push->sections[i].value_bytes;
         n_sections++;
     }
-    status = s->replay ? 0 : check_room(s, worker, push, n_bytes, err);
+    status = s->replay ? 0 : check_space(s, worker, push, n_bytes, err);
     if (status)
         return status;
     *ret_held = copy_push(s, push, sections, n_bytes, n_sections);
@@ -647,8 +647,8 @@ static int release_clock(struct shard *s, struct bsp_queue *q)
     if (reserve_combine(s, q->first) != 0 || shard_events_reserve(s->events, &event) != 0)
         return -ENOMEM;
     combine(s, drop_void(s, q) ? q->first : NULL, q->run);
-    if (s->version > event.version && q->run == q->job->run && clock >= q->job->reached)
-        q->job->reached = clock + 1;
+    if (s->version > event.version && q->run == q->job->run && clock >= q->job->applied_end)
+        q->job->applied_end = clock + 1;
     while (q->first && q->first->clock == clock)
         free_first(s, &q->first);
     event.version = s->version;

@@ -89,8 +89,8 @@ static bool is_rare(struct shard *s, const struct shard_entry *entry, struct row
 }
 
 /* The counter of the rule by which a row goes, of the table and of the shard; false: it stays. */
-static bool judge(struct shard *s, struct shard_entry *entry, struct row *row, uint64_t idle,
-                  uint64_t expired)
+static bool count_expired(struct shard *s, struct shard_entry *entry, struct row *row,
+                          uint64_t idle, uint64_t expired)
 {
     struct shard_table *t = &entry->table;
     uint64_t version = row_version(row);
@@ -128,7 +128,7 @@ static uint32_t sweep_table(struct shard *s, struct shard_entry *entry, uint64_t
     for (; n < n_rows && v->at < n_numbers; n++, v->at++) {
         struct row *row = table_row(t, v->at);
 
-        if (row && judge(s, entry, row, idle, expired))
+        if (row && count_expired(s, entry, row, idle, expired))
             shard_log_events_gone(s, entry, row);
     }
     shard_log_events_rows(s);

@@ -329,7 +329,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
     job->n_workers = join->n_workers;
     job->started_ms = now_ms;
     job->join_deadline_ms = now_ms + r->join_ms;
-    job->reached = 0;
+    job->applied_end = 0;
     job->n_fenced = job->n_deaths = job->staleness_violations = job->n_lost = 0;
     memset(&job->staleness, 0, sizeof job->staleness);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
@@ -631,7 +631,7 @@ static void encode_job(struct snapshot_writer *w, const struct membership_entry 
     snapshot_put_u64(w, job->run);
     snapshot_put_u32(w, (uint32_t)job->mode);
     snapshot_put_u32(w, job->bound);
-    snapshot_put_u64(w, job->reached);
+    snapshot_put_u64(w, job->applied_end);
     snapshot_put_u32(w, job->n_workers);
     snapshot_put_u32(w, entry->workers_cap);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
@@ -682,13 +682,13 @@ static void decode_head(struct membership *r, struct snapshot_reader *src,
     job->run = snapshot_get_u64(src);
     job->mode = (enum table_spec_mode)snapshot_get_upto(src, TABLE_SPEC_MODE_BSP);
     job->bound = snapshot_get_u32(src);
-    job->reached = snapshot_get_u64(src);
+    job->applied_end = snapshot_get_u64(src);
     job->n_workers = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
     entry->workers_cap = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
     src->bad = src->bad || !job->name[0] || job->run == 0 || job->run > r->n_runs ||
                job->mode == TABLE_SPEC_MODE_JOB || is_known_job(r, job) ||
                job->n_workers == 0 || (job->bound && job->mode != TABLE_SPEC_MODE_SSP) ||
-               job->reached > MEMBERSHIP_CLOCK_END || entry->workers_cap < job->n_workers ||
+               job->applied_end > MEMBERSHIP_CLOCK_END || entry->workers_cap < job->n_workers ||
                (entry->workers_cap & (entry->workers_cap - 1)) ||
                entry->workers_cap > (size_t)(src->end - src->at) / PLACE_BYTES_MIN;
 }

@@ -76,7 +76,7 @@ struct job {
     uint32_t n_workers;
     struct worker *workers; /* owned, n_workers, by rank */
     /* Pushes of clocks below this have changed rows; of later ones, none has. */
-    uint64_t reached;
+    uint64_t applied_end;
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
     uint64_t n_lost;            /* the sum of its workers' */

@@ -55,7 +55,7 @@ static void report_repeated(struct shard *s, const struct worker *worker,
 
     s->counters.pushes_repeated++;
     if (push->seq == worker->refused_seq)
-        err_set(&err, worker->refused_status, "%s (judged before)",
+        err_set(&err, worker->refused_status, "%s (refused before)",
                 status_text(worker->refused_status));
     *ret = (struct shard_push_result){ .repeated = true };
     report(s, worker, &err, ret);
@@ -188,8 +188,8 @@ static void assign_version(struct shard *s, struct push_op *op)
         section->step = optimizer_step_at(entry->optim, &entry->table.spec, op->push->clock,
                                           ++entry->table.n_pushes);
         expire_note_push(entry, op->worker->job->run, op->push->clock, s->version);
-        if (op->push->clock >= op->worker->job->reached)
-            op->worker->job->reached = op->push->clock + 1;
+        if (op->push->clock >= op->worker->job->applied_end)
+            op->worker->job->applied_end = op->push->clock + 1;
     }
     op->version = s->version;
 }

@@ -106,7 +106,7 @@ static int replay_push(struct shard *s, const struct shard_event *event, struct 
     struct worker *worker = find_worker(s, &event->push.worker);
 
     if (!worker || worker->state != WORKER_LIVE)
-        return wrong(err, "a push of somebody who is not live");
+        return wrong(err, "a push of a worker that is not live");
     if (push->seq == 0 || push->seq - 1 != worker->last_seq)
         return wrong(err, "a push whose number is not next");
     if (push->n_sections > SECTIONS_MAX)
@@ -157,16 +157,16 @@ static int replay_gone(struct shard *s, const struct shard_event *event, struct 
 
     if (!worker ||
         membership_replay_end(s->membership, worker, (enum worker_state)event->gone.state) != 0)
-        return wrong(err, "the end of somebody who is not there");
+        return wrong(err, "the end of a worker that is not there");
     return 0;
 }
 
-static int replay_reach(struct shard *s, const struct shard_event *event, struct err *err)
+static int replay_advance(struct shard *s, const struct shard_event *event, struct err *err)
 {
     struct worker *worker = find_worker(s, &event->advance.worker);
 
     if (!worker || !membership_advance_clock(worker, event->advance.clock))
-        return wrong(err, "a clock that nobody has reached");
+        return wrong(err, "an advance to a clock that its worker cannot be at");
     return 0;
 }
 
@@ -202,7 +202,7 @@ static int apply(struct shard *s, const struct shard_event *event, uint64_t now_
     case SHARD_EVENT_GONE:
         return replay_gone(s, event, err);
     case SHARD_EVENT_ADVANCE:
-        return replay_reach(s, event, err);
+        return replay_advance(s, event, err);
     case SHARD_EVENT_COMBINE:
         return replay_combine(s, event, err);
     case SHARD_EVENT_ROWS:

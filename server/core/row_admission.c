@@ -291,8 +291,8 @@ static struct row *admit_row(struct shard *s, struct shard_entry *entry, enum se
 }
 
 /* As it was decided then. NULL also for rows that this version, or a later one, has changed. */
-static struct row *replay_row(struct shard *s, struct shard_entry *entry, uint64_t version,
-                              uint64_t key, struct row *row)
+static struct row *replay_existing_row(struct shard *s, struct shard_entry *entry,
+                                       uint64_t version, uint64_t key, struct row *row)
 {
     int status;
 
@@ -316,7 +316,7 @@ void row_admission_rows(struct shard *s, struct shard_entry *entry, enum section
 
     if (s->replay) {
         for (uint32_t i = 0; i < n; i++)
-            rows[i] = replay_row(s, entry, version, keys[i], rows[i]);
+            rows[i] = replay_existing_row(s, entry, version, keys[i], rows[i]);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {

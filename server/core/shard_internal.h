@@ -79,7 +79,7 @@ struct shard_entry {
     struct shard_turnover turnover;
     struct pending_rows *changing; /* by pushes that have taken effect; borrowed */
     struct bytes
-        gone; /* owned: keys of rows that went since the last cut (shard_log_events.h) */
+        gone; /* owned: keys of rows that went since the last base (shard_log_events.h) */
 };
 
 /* The rows of one table that a push changes, in the order of their keys. The arrays are scratch
@@ -143,7 +143,7 @@ struct snapshot_scan;    /* snapshot_scan.h */
 struct row_provenance_push;
 
 /* Removed or aged rows of one table whose event is still to be emitted (shard_log_events.h). */
-struct shard_telling {
+struct shard_row_events {
     const struct shard_entry *entry;
     uint32_t n_gone, n_aged;
     uint64_t gone[SHARD_EVENT_ROWS_MAX], aged[SHARD_EVENT_ROWS_MAX];
@@ -152,9 +152,9 @@ struct shard_telling {
 
 /* What a delta is a delta to (snapshot_scan.h). */
 struct shard_base {
-    bool counts;      /* rows that go are noted, since the last cut or the scan under way */
-    bool is_there;    /* there is a cut, and all that has gone since is known */
-    uint64_t version; /* of that cut */
+    bool counts;      /* rows that go are noted, since the last base or the scan under way */
+    bool is_there;    /* there is a base, and all that has gone since is known */
+    uint64_t version; /* of that base */
     uint64_t n_gone;  /* noted, of all tables */
 };
 
@@ -182,7 +182,7 @@ struct shard {
         *pushes; /* owned: ROW_PROVENANCE_PUSHES, by version (row_provenance.h) */
 
     const struct shard_events *events; /* borrowed; NULL: none */
-    struct shard_telling telling;
+    struct shard_row_events row_events;
     struct replay_decisions *replay; /* borrowed; set while a log is replayed, else NULL */
     struct shard_base base;
     struct snapshot_scan *scan; /* the one under way, borrowed, or NULL */

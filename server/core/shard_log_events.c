@@ -41,9 +41,9 @@ static uint32_t id_of(const struct shard *s, const struct shard_entry *entry)
     return id;
 }
 
-static void tell(const struct shard *s, const struct shard_entry *entry, enum shard_rows_op op,
-                 uint64_t version, uint32_t n_keys, const uint64_t *keys,
-                 const uint8_t *touches)
+static void record_rows(const struct shard *s, const struct shard_entry *entry,
+                        enum shard_rows_op op, uint64_t version, uint32_t n_keys,
+                        const uint64_t *keys, const uint8_t *touches)
 {
     struct shard_event event = {
         .type = SHARD_EVENT_ROWS,
@@ -59,17 +59,17 @@ static void tell(const struct shard *s, const struct shard_entry *entry, enum sh
 
 void shard_log_events_rows(struct shard *s)
 {
-    struct shard_telling *t = &s->telling;
+    struct shard_row_events *t = &s->row_events;
 
-    tell(s, t->entry, SHARD_ROWS_TOUCHES, s->version, t->n_aged, t->aged, t->touches);
-    tell(s, t->entry, SHARD_ROWS_GONE, s->version, t->n_gone, t->gone, NULL);
+    record_rows(s, t->entry, SHARD_ROWS_TOUCHES, s->version, t->n_aged, t->aged, t->touches);
+    record_rows(s, t->entry, SHARD_ROWS_GONE, s->version, t->n_gone, t->gone, NULL);
     t->n_aged = t->n_gone = 0;
 }
 
 /* Makes space for one more of that table. */
-static struct shard_telling *gather(struct shard *s, const struct shard_entry *entry)
+static struct shard_row_events *gather(struct shard *s, const struct shard_entry *entry)
 {
-    struct shard_telling *t = &s->telling;
+    struct shard_row_events *t = &s->row_events;
 
     if (t->entry != entry || t->n_gone == SHARD_EVENT_ROWS_MAX ||
         t->n_aged == SHARD_EVENT_ROWS_MAX)
@@ -96,7 +96,7 @@ static void note_gone(struct shard *s, struct shard_entry *entry, uint64_t key)
 void shard_log_events_gone(struct shard *s, struct shard_entry *entry, struct row *row)
 {
     if (s->events) {
-        struct shard_telling *t = gather(s, entry);
+        struct shard_row_events *t = gather(s, entry);
 
         t->gone[t->n_gone++] = row->key;
     }
@@ -109,7 +109,7 @@ void shard_log_events_touches(struct shard *s, const struct shard_entry *entry, 
                               uint32_t touches, uint32_t flags)
 {
     if (s->events && touches != row_touches(row)) {
-        struct shard_telling *t = gather(s, entry);
+        struct shard_row_events *t = gather(s, entry);
 
         t->touches[t->n_aged] = (uint8_t)touches;
         t->aged[t->n_aged++] = row->key;
@@ -131,7 +131,7 @@ void shard_log_events_left(struct shard *s, const struct shard_entry *entry, uin
     for (uint32_t i = 0; i < n; i++)
         if (!rows[i])
             left[n_left++] = keys[i];
-    tell(s, entry, SHARD_ROWS_LEFT, version, n_left, left, NULL);
+    record_rows(s, entry, SHARD_ROWS_LEFT, version, n_left, left, NULL);
 }
 
 void shard_log_events_reset(struct shard *s)

@@ -4,7 +4,7 @@
  *
  *     u32 format 1 | membership | u32 n_queues | queue ... | payloads
  *     membership  u32 format 1 | u64 n_runs | u32 n_jobs | job ...
- *     job      text name | u64 run | u32 mode | u32 bound | u64 reached | u32 n_workers |
+ *     job      text name | u64 run | u32 mode | u32 bound | u64 applied_end | u32 n_workers |
  *              u32 n_places, n_workers or more | place ...
  *     place    u32 state | u64 incarnation | u64 fenced_below | u64 clock | u64 last_seq |
  *              u64 refused_seq | u32 refused_status | text name

@@ -145,9 +145,9 @@ uint64_t snapshot_scan_n_pushes(const struct snapshot_scan *w, uint32_t id)
 static bool copy_piece(const uint8_t *src, size_t n_bytes, size_t *offset, uint8_t *dst,
                        size_t dst_bytes, size_t *used)
 {
-    size_t n = n_bytes - *offset, n_room = dst_bytes - *used;
+    size_t n = n_bytes - *offset, n_space = dst_bytes - *used;
 
-    n = n < n_room ? n : n_room;
+    n = n < n_space ? n : n_space;
     if (n)
         memcpy(dst + *used, src + *offset, n);
     *used += n;

@@ -26,7 +26,7 @@ enum sync_point sync_point_of(const struct shard *s, const char *job, uint64_t c
     /* All have ticked past it, but there was no memory to combine it. */
     if (q && q->first->clock <= clock)
         return SYNC_POINT_EARLY;
-    return any->job->reached <= clock + 1 ? SYNC_POINT_EXACT : SYNC_POINT_PAST;
+    return any->job->applied_end <= clock + 1 ? SYNC_POINT_EXACT : SYNC_POINT_PAST;
 }
 
 uint64_t sync_point_n_steps(const struct shard *s, const struct job *job)
@@ -64,7 +64,7 @@ static int wait_for_others(const struct job *job, uint64_t clock, uint64_t met, 
     while (job->workers[rank].clock != least || !job_counts(&job->workers[rank]))
         rank++;
     return err_set(err, -EBUSY,
-                   "a push of clock %" PRIu64 " waits for the cut at %" PRIu64
+                   "a push of clock %" PRIu64 " waits for the sync point at %" PRIu64
                    ": worker %" PRIu32 " is at %" PRIu64,
                    clock, met, rank, least);
 }

@@ -8,7 +8,7 @@ static struct version_age_mark *mark(struct version_age *h, uint32_t i)
 }
 
 /* Of the marks that are a span old, only the last says something. */
-static void forget(struct version_age *h, uint64_t now)
+static void drop_old(struct version_age *h, uint64_t now)
 {
     while (h->n_marks > 1 && now >= h->span && mark(h, 1)->value <= now - h->span) {
         h->first = (h->first + 1) % VERSION_AGE_N_MARKS;
@@ -22,8 +22,8 @@ void version_age_note(struct version_age *h, uint64_t value, uint64_t version)
 
     if (!h->span || (last && (version <= last->version || value < last->value)))
         return;
-    forget(h, value);
-    /* forget() keeps the newest one. */
+    drop_old(h, value);
+    /* drop_old() keeps the newest one. */
     if (last && value - h->open <= h->span / 32) {
         *last = (struct version_age_mark){ value, version };
         return;
@@ -37,7 +37,7 @@ uint64_t version_age_version(struct version_age *h, uint64_t now)
 {
     if (!h->span)
         return 0;
-    forget(h, now);
+    drop_old(h, now);
     if (!h->n_marks || now < h->span || h->marks[h->first].value > now - h->span)
         return 0;
     return h->marks[h->first].version;

@@ -195,7 +195,7 @@ void connection_fail(struct connection *c, int why)
     channel_fail(&c->channel, why);
 }
 
-uint64_t connection_reached_bytes(const struct connection *c)
+uint64_t connection_delivered_bytes(const struct connection *c)
 {
     uv_os_fd_t fd;
     int kernels = 0; /* part of them: written, and not acknowledged */

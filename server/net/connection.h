@@ -97,7 +97,7 @@ void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);
 
 /* Bytes of what was sent that have reached the peer's host. While they grow, the peer lives and reads. */
-uint64_t connection_reached_bytes(const struct connection *c);
+uint64_t connection_delivered_bytes(const struct connection *c);
 
 /* --- the set --- */
 

@@ -75,7 +75,7 @@ static void on_handshake_closed(uv_handle_t *handle)
         l->first = h->next;
     if (h->next)
         h->next->prev = h->prev;
-    l->counts.greetings--;
+    l->counts.handshakes--;
     l->counts.bytes_in += h->n_in;
     l->counts.bytes_out += h->n_out;
     bytes_deinit(&h->reply);
@@ -163,10 +163,10 @@ static int check_role(const struct listener_config *config, const struct hello *
     bool to_listener = hello->shard == MESSAGE_SHARD_LISTENER;
 
     if (strcmp(hello->role, "operator") == 0)
-        return to_listener
-                   ? 0
-                   : refuse(reply, PS_EGREETING, "role operator: greets the door, not shard %u",
-                            hello->shard);
+        return to_listener ? 0
+                           : refuse(reply, PS_EGREETING,
+                                    "role operator: connects to the listener, not shard %u",
+                                    hello->shard);
     if (strcmp(hello->role, "worker") != 0 && strcmp(hello->role, "reader") != 0)
         return refuse(reply, PS_EGREETING,
                       "role: found \"%s\", expected worker, reader or operator", hello->role);
@@ -400,8 +400,8 @@ static void on_connection(uv_stream_t *stream, int status)
         h->next->prev = h;
     l->first = h;
     l->counts.accepted++;
-    l->counts.greetings++;
-    if (l->counts.greetings + l->config.events->n_connections(l->config.owner) >
+    l->counts.handshakes++;
+    if (l->counts.handshakes + l->config.events->n_connections(l->config.owner) >
         l->config.connections_max + LISTENER_HANDSHAKES_EXTRA) {
         l->counts.refused++;
         close_handshake(h);

@@ -48,7 +48,8 @@ struct listener_config {
 };
 
 struct listener_counts {
-    uint64_t greetings, accepted, refused, malformed, slow, failed_accepts, bytes_in, bytes_out;
+    uint64_t handshakes, accepted, refused, malformed, slow, failed_accepts, bytes_in,
+        bytes_out;
 };
 
 /* Binds the address, and fails if it is in use; the kernel refuses connections until

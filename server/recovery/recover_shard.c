@@ -42,7 +42,7 @@ void recover_shard_report_later(const struct recover_shard_at *at,
     err_set(&text, 0,
             "at: job %.40s is not in lock step throughout: all of its first %" PRIu64
             " steps are there, and of later ones what each shard had by then (with bounded "
-            "staleness multiples of psd's --cut-every are exact)",
+            "staleness sync points, multiples of psd's --cut-every, are exact)",
             at->job, at->clock);
     if (report)
         report(arg, text.text);
@@ -158,7 +158,7 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
                     &(struct wal_replay_config){
                         .from = from, .sync_job = at->job, .sync_clock = at->clock - 1 },
                     &done, err);
-    if (!status && !done.reached_sync_point)
+    if (!status && !done.covers_sync_point)
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,
                        at->clock);
@@ -209,14 +209,14 @@ static int check_promised(const struct attempt *a, struct err *err)
         return err_set(err, PS_ECORRUPT,
                        "shard %" PRIu32 ": the write-ahead log ends behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, had all up to %" PRIu64
-                       ": mend it, or go without what came behind, with --at NUMBER or "
+                       ": repair it, or go without what came behind, with --at NUMBER or "
                        "--at JOB:CLOCK",
                        config->shard_index, end->last, p.number, p.through);
     if (end->verdict == WAL_GAP && p.damaged)
         return err_set(err, PS_ECORRUPT,
                        "shard %" PRIu32 ": the write-ahead log has a gap behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, may have what came behind: "
-                       "mend it, or go without, with --at NUMBER or --at JOB:CLOCK",
+                       "repair it, or go without, with --at NUMBER or --at JOB:CLOCK",
                        config->shard_index, end->last, p.damaged);
     return 0;
 }

@@ -47,9 +47,9 @@ static bool is_enough(struct wal_replay *r) ON_SHARD
     const struct wal_replay_config *c = r->config;
 
     if (c->sync_job)
-        r->facts->reached_sync_point =
+        r->facts->covers_sync_point =
             sync_point_of(r->shard, c->sync_job, c->sync_clock) != SYNC_POINT_EARLY;
-    return r->facts->reached_sync_point || (c->through && r->number >= c->through);
+    return r->facts->covers_sync_point || (c->through && r->number >= c->through);
 }
 
 static int report(const struct wal_replay *r)

@@ -22,7 +22,7 @@ struct wal_replay_facts {
     uint64_t from, last; /* records: the first that was wanted; the last that is in the shard */
     uint64_t n_records, n_pushes, n_bytes; /* done again */
     uint64_t unix_ms;                      /* of the last record; 0: none */
-    bool reached_sync_point;               /* of sync_job: it is no longer SYNC_POINT_EARLY */
+    bool covers_sync_point;                /* of sync_job: it is no longer SYNC_POINT_EARLY */
 };
 
 struct wal_replay_config {
@@ -51,7 +51,7 @@ struct wal_replay_config {
  *
  * PS_ECORRUPT (an impossible event; a log that ends before `needs`, so the checkpoint is unusable),
  * PS_ECLUSTER, -ENOMEM, statuses of files or on_progress: the shard is only good for shard_free(). A sync
- * point that the log does not have is no failure: facts->reached_sync_point.
+ * point that the log does not have is no failure: facts->covers_sync_point.
  */
 int wal_replay_run(struct shard *s, const struct wal_replay_config *config, uint64_t now_ms,
                    struct wal_replay_facts *ret_facts, struct wal_end *ret_end, struct err *err)

@@ -338,7 +338,7 @@ static int on_request(void *owner, struct request *r)
 
     enter_shard();
     if (!handlers[r->header->type])
-        return PS_EPROTO; /* a greeting, a reply, an operator's command: not of this place */
+        return PS_EPROTO; /* a handshake, a reply, an operator's command: not of this place */
     if (d->state == DISPATCH_STOPPED)
         return PS_ESTOPPING;
     r->now_ms = dispatch_now_ms(d);

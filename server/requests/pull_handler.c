@@ -222,7 +222,7 @@ static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull *
     return parked;
 }
 
-/* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7"; "... needs 12, a cut: ..." */
+/* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7"; "... needs 12, a sync point: ..." */
 static void explain(struct pull_handler *p, const struct job *job, const struct pull *pull,
                     char *dst, size_t n_bytes) ON_SHARD
 {
@@ -231,7 +231,7 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
     uint64_t needs = shard_pull_needs(p->request->shard, job, pull, &is_sync_point);
     int n =
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
-                 (unsigned long long)needs, is_sync_point ? ", a cut" : "");
+                 (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
     for (uint32_t i = 0; i < job->n_workers; i++) {
         const struct worker *w = &job->workers[i];

@@ -300,7 +300,7 @@ bool pull_reply_is_alive(struct pending_pull *a)
 {
     uint64_t before = a->received_bytes;
 
-    a->received_bytes = connection_reached_bytes(a->connection);
+    a->received_bytes = connection_delivered_bytes(a->connection);
     return a->state != PULL_REPLY_WAITS || a->received_bytes != before;
 }
 

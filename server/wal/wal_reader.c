@@ -127,7 +127,7 @@ static void end_at(struct wal_reader *r, enum wal_verdict verdict, uint64_t offs
 
     r->end.verdict = verdict;
     r->end.offset = offset;
-    r->end.reached = r->next - 1;
+    r->end.last_present = r->next - 1;
     r->end.last = r->next > r->from ? r->next - 1 : r->from - 1;
     r->end.n_unread = (uint32_t)(r->all.n - r->at - 1);
     r->state = READER_ENDED;
@@ -135,7 +135,7 @@ static void end_at(struct wal_reader *r, enum wal_verdict verdict, uint64_t offs
         return;
     err_set(&text, 0,
             "the write-ahead log %s behind record %" PRIu64 ": %s: byte %" PRIu64 " of %s",
-            is[verdict], r->end.reached, why, offset, r->end.path);
+            is[verdict], r->end.last_present, why, offset, r->end.path);
     memcpy(r->end.text, text.text, sizeof r->end.text);
 }
 
@@ -381,7 +381,7 @@ void wal_reader_stop(struct wal_reader *r, uint64_t last)
         r->next = last + 1;
         end_at(r, WAL_STOPPED, r->offset, NULL);
     }
-    end->last = end->reached = last;
+    end->last = end->last_present = last;
     if (end->durable > last)
         end->durable = last; /* of what is not to count nothing was promised to anybody */
 }

@@ -31,11 +31,11 @@ enum wal_verdict { WAL_CLEAN, WAL_TORN, WAL_GAP, WAL_DAMAGED, WAL_STOPPED };
 
 struct wal_end {
     enum wal_verdict verdict;
-    uint64_t last;    /* the last record that was read; from - 1: none */
-    uint64_t reached; /* the last one that is there: below `last` where the log ends before
+    uint64_t last;         /* the last record that was read; from - 1: none */
+    uint64_t last_present; /* the last one that is there: below `last` where the log ends before
                                 `from`, as it may when a checkpoint is newer than the log */
-    uint64_t version; /* the shard's, behind that one; 0: none is known */
-    uint64_t durable; /* the greatest number that the log says was durable */
+    uint64_t version;      /* the shard's, behind that one; 0: none is known */
+    uint64_t durable;      /* the greatest number that the log says was durable */
     char path[WAL_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;
     uint32_t n_unread; /* segments behind, which no reader reaches */

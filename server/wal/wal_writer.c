@@ -254,14 +254,14 @@ static int sync_written(struct wal_writer *w, uint64_t unix_ms)
 {
     const struct file_ops *files = w->config.files;
     struct wal_progress *p = &w->progress;
-    uint64_t trusted = p->doubtful > p->durable ? p->doubtful : p->durable;
+    uint64_t assured = p->doubtful > p->durable ? p->doubtful : p->durable;
     int status = 0;
 
     /* The segment that tells of a gap is there before anything behind the gap is called durable. */
     if (p->doubtful && p->doubtful == p->written && w->fd < 0)
         status = begin_next(w, p->written + 1, false, unix_ms);
     if (!status)
-        status = wal_segment_sync(files, w->config.dir, trusted, p->written + 1, w->err);
+        status = wal_segment_sync(files, w->config.dir, assured, p->written + 1, w->err);
     if (!status)
         status = wal_segment_sync_names(files, w->config.dir, w->err);
     if (status) {
@@ -385,7 +385,7 @@ static int adopt(struct wal_writer *w, const struct wal_end *end)
     if (!status && syncs(w))
         status = wal_segment_sync_names(files, dir, w->err);
     if (!status && syncs(w))
-        status = wal_segment_sync(files, dir, end->durable, end->reached, w->err);
+        status = wal_segment_sync(files, dir, end->durable, end->last_present, w->err);
     return status ? status : wal_segment_archive(files, dir, unread, w->err);
 }
 
@@ -398,8 +398,9 @@ static int begin(struct wal_writer *w, const struct wal_end *end, uint64_t unix_
     w->progress.written = end->last;
     w->progress.durable = syncs(w) ? end->last : end->durable;
     w->version = end->version;
-    status = begin_segment(w, end->last + 1, end->reached < end->last ? WAL_SEGMENT_GAP : 0,
-                           syncs(w) ? end->reached : end->durable, unix_ms);
+    status =
+        begin_segment(w, end->last + 1, end->last_present < end->last ? WAL_SEGMENT_GAP : 0,
+                      syncs(w) ? end->last_present : end->durable, unix_ms);
     return status || !syncs(w) ? status : sync_file(w);
 }
 

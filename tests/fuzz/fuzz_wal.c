@@ -46,8 +46,8 @@ static void check_record(const struct wal_record *record, uint64_t *digest)
 static void check_end(const struct wal_end *end, uint64_t from, uint64_t next)
 {
     assert(end->last == next - 1);
-    assert(end->reached <= end->last);
-    assert(end->reached == end->last || next == from);
+    assert(end->last_present <= end->last);
+    assert(end->last_present == end->last || next == from);
     assert(end->verdict == WAL_CLEAN || end->text[0]);
 }
 
@@ -142,7 +142,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     got = read_log(&disk.ops, from);
     assert(crash_files_n_open(&disk) == 0);
     if (!got.status && (got.end.verdict == WAL_CLEAN || got.end.verdict == WAL_TORN) &&
-        got.end.reached == got.end.last)
+        got.end.last_present == got.end.last)
         check_append(&disk.ops, from, &got);
     assert(crash_files_n_open(&disk) == 0);
     crash_files_deinit(&disk);

@@ -60,13 +60,13 @@ def test_a_worker_ahead_waits_at_a_sync_point_and_learns_for_whom(start_psd, tmp
         job.push(0, 0, clock)
     fast.send(wire.pull_frame([1], clock=CUT, request_id=500))
     fast.send(wire.frame("pull", wire.head((1, CUT)), b"", 503))  # asks for nothing but leave to begin
-    why = "min clock is 0, needs 4, a cut: worker 1 (wire.py) is at 0"
+    why = "min clock is 0, needs 4, a sync point: worker 1 (wire.py) is at 0"
     eventually(lambda: why in [w["why"] for w in psd.admin("why")["waits"]])
     fast.send(wire.pull_frame([1], clock=CUT + 1, deadline_ms=400, request_id=501))
     answer = fast.wait(501)
     assert (answer.status, answer.text) == (wire.STATUS["EDEADLINE"], why)
     answer = push(job, 0, 0, CUT)
-    assert (answer.status, answer.text) == (EBUSY, "a push of clock 4 waits for the cut at 4: worker 1 is at 0")
+    assert (answer.status, answer.text) == (EBUSY, "a push of clock 4 waits for the sync point at 4: worker 1 is at 0")
     for clock in range(CUT):
         job.push(0, 1, clock)
     assert fast.wait(500).status == 0 and fast.wait(503).status == 0
@@ -146,7 +146,7 @@ def test_a_job_that_is_killed_can_be_had_at_each_cut_and_goes_on_from_one(psds, 
         assert all(w.poll() is None for w in cluster.workers), "the run was over before it was killed"
     for w in cluster.workers:
         w.kill()
-        assert "waits for the cut" not in w.communicate()[1]  # psworker asks before it pushes
+        assert "waits for the sync point" not in w.communicate()[1]  # psworker asks before it pushes
     assert min_clock(cluster) < N_STEPS, "the run was over before it was killed"
     wait_for("the log", lambda: log_is_written(cluster))  # what the loop above has seen may be ahead of it
     for node in cluster.nodes:

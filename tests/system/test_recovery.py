@@ -131,7 +131,7 @@ def test_no_push_is_lost_or_applied_twice_however_often_servers_and_workers_are_
         return (cluster, counts) if n_kills > KILLS // 3 else None
 
     cluster, counts = in_time(killed)
-    assert "joins as somebody new" not in cluster.said and "declared this worker dead" not in cluster.said
+    assert "joins as a new incarnation" not in cluster.said and "declared this worker dead" not in cluster.said
     n_batches = -(-n_rows // 32)
     assert counts == [n_batches] * (N_NODES * N_SHARDS), cluster.said
 
@@ -181,4 +181,4 @@ def test_a_state_of_other_settings_is_refused_and_a_second_process_too(psds, tmp
         pushes[IN_FIRST_PUSH] ^= 1
         damaged.write_bytes(pushes)
     _, said = finish(psworker("train", *flags))
-    assert "is damaged" in said and "joins as somebody new" in said and "the job is under way" in said
+    assert "is damaged" in said and "joins as a new incarnation" in said and "the job is under way" in said

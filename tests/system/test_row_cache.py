@@ -113,7 +113,7 @@ def test_a_server_that_was_killed_has_lost_pushes_and_the_cache_begins_anew(psds
     shutil.rmtree(node.data)
     shutil.move(tmp_path / "before", node.data)
     again = psds("--shards", 2, listen=f"127.0.0.1:{port}", dir=tmp_path / "killed")
-    assert any("the row cache begins anew: somebody else pushes to this job's tables, or a server has lost pushes" in line for line in w.stderr)
+    assert any("the row cache begins anew: another worker pushes to this job's tables, or a server has lost pushes" in line for line in w.stderr)
     w.send_signal(signal.SIGTERM)
     finish(w)
     again.stop()
@@ -130,7 +130,7 @@ def test_somebody_elses_push_is_seen(psds, tmp_path):
         assert other.hello().status == 0 and other.join(job="other").status == 0
         table = other.table(must_exist=True, name="job/emb").number(3)
         assert other.push([1, 2, 3], wire.floats(*[0.5] * 24), table=table).status == 0
-    told = "the row cache begins anew: somebody else pushes"
+    told = "the row cache begins anew: another worker pushes"
     assert any(told in line for line in w.stderr)
     clock = lambda: max((v["clock"] for j in node.stats()["jobs"] if j["name"] == "job" for v in j["workers"]), default=0)  # reports come later
     before = clock()

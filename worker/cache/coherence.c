@@ -35,7 +35,7 @@ void coherence_resolve(struct coherence *t)
 {
     if (t->doubt == PS_ESEQ)
         drop_saying(t,
-                    "somebody else pushes to this job's tables, or a server has lost pushes");
+                    "another worker pushes to this job's tables, or a server has lost pushes");
     else if (t->doubt == PS_ECOUNT)
         switch_off(t, "a server does not send rows with their state");
     else if (t->doubt == -EAGAIN)

@@ -343,7 +343,7 @@ static struct shard_link_config make_link_config(const struct ps_options *option
     return config;
 }
 
-/* A worker that comes back to another cluster comes as somebody new: it has pushed nothing here. */
+/* A worker that comes back to another cluster comes as a new incarnation: it has pushed nothing here. */
 static void check_origin(struct cluster_client *cluster, uint32_t n_shards, uint64_t map_id)
 {
     struct ps_origin *o = &cluster->origin;
@@ -352,8 +352,8 @@ static void check_origin(struct cluster_client *cluster, uint32_t n_shards, uint
     if (!o->n_shards || (o->n_shards == n_shards && o->map_id == map_id))
         return;
     notice(cluster,
-           "the servers are not those that this worker had pushed to: it joins as somebody "
-           "new");
+           "the servers are not those that this worker had pushed to: it joins as a new "
+           "incarnation");
     *o = (struct ps_origin){ .incarnation = clock_unix_ms(), .clock = clock };
     cluster->epoch = client_state_rejoin(cluster->state, o->incarnation);
 }

@@ -127,7 +127,7 @@ static void receive_reply(struct discovery *s, const struct hello_reply *r)
     } else if (r->status) {
         fail(s, r->status, text);
     } else if (!is_cluster(r)) {
-        fail(s, PS_ECLUSTER, "its greeting describes no cluster");
+        fail(s, PS_ECLUSTER, "its handshake describes no cluster");
     } else {
         connector_drop(s->connector);
         s->connector = NULL;
@@ -171,7 +171,7 @@ static void give_up(struct discovery *s)
 {
     char why[sizeof s->why];
 
-    snprintf(why, sizeof why, "%s", s->why[0] ? s->why : "no answer to the greeting");
+    snprintf(why, sizeof why, "%s", s->why[0] ? s->why : "no answer to the handshake");
     next(s, why);
 }
 
@@ -186,7 +186,7 @@ void discovery_tick(struct discovery *s, uint64_t now_ms)
         return;
     if (s->connector) {
         if (now_ms - s->attempt_ms >= GREET_MS)
-            next(s, "no answer to the greeting");
+            next(s, "no answer to the handshake");
         else if (now_ms - s->started_ms >= s->limit_ms)
             give_up(s);
     } else if (now_ms >= s->next_ms) {

@@ -295,7 +295,7 @@ static int send_all_again(struct ps_client *c, struct err *err)
     client_state_add_pushes(&c->state, 0, 0, &id);
     if (id.epoch)
         push_journal_drop_found(c->options.journal,
-                                "this worker has had to join as somebody new");
+                                "this worker has had to join as a new incarnation");
     while (!status && (p = push_journal_pop(c->options.journal)) != NULL) {
         status = send_again(c, p, err);
         push_journal_format_free_push(p);
@@ -303,7 +303,7 @@ static int send_all_again(struct ps_client *c, struct err *err)
     return status;
 }
 
-/* All tables are known. When the worker has had to join as somebody new meanwhile, what was found is dropped.
+/* All tables are known. When the worker has had to join as a new incarnation meanwhile, what was found is dropped.
  * PS_ESPEC, from then on: it has a table that this model has not. */
 static int resend(struct ps_client *c, struct err *err)
 {
@@ -456,7 +456,7 @@ static int report_late_pull(struct ps_client *c, struct err *err)
     return err_set(
         err, PS_EDEADLINE,
         "%s has not answered a pull for %u s; what it waits for, other workers or its disk, "
-        "`psctl why` tells",
+        "`psctl why` shows",
         name, c->options.pull_ms / 1000);
 }
 
@@ -653,9 +653,9 @@ static uint64_t lasted_ns(const _Atomic uint64_t *since_ns, uint64_t now_ns)
 static uint64_t waiting_ns(const struct ps_client *c)
 {
     uint64_t now = uv_hrtime(), parked = lasted_ns(&c->parked_since_ns, now),
-             room = lasted_ns(&c->window_since_ns, now);
+             window = lasted_ns(&c->window_since_ns, now);
 
-    return parked > room ? parked : room;
+    return parked > window ? parked : window;
 }
 
 void ps_stats(const struct ps_client *c, struct ps_stats *ret)

@@ -24,7 +24,7 @@ struct asking {
     struct channel_loop channels;
     struct hello hello;
     struct admin command, beat;
-    struct hello_reply *cluster; /* the query is the greeting; else NULL */
+    struct hello_reply *cluster; /* the query is the handshake; else NULL */
     uint32_t n_open;
 };
 

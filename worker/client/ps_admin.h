@@ -2,7 +2,7 @@
  * An operator's question to one node or to many at once, and patience with an answer that takes its time: as long as the
  * node says how it stands, it is waited for.
  *
- *     greeting -> command, beat, beat ... -> answer          one connection each, all on one loop
+ *     handshake -> command, beat, beat ... -> answer          one connection each, all on one loop
  */
 #ifndef WORKER_CLIENT_PS_ADMIN_H
 #define WORKER_CLIENT_PS_ADMIN_H
@@ -31,7 +31,7 @@ struct ps_admin_plan {
 /* Returns when each of the nodes has answered or failed: each has its own err. */
 void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes, uint32_t n);
 
-/* The cluster, from this node's greeting. */
+/* The cluster, from this node's handshake. */
 int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
                      struct hello_reply *ret, struct err *err) MUST_CHECK;
 

@@ -180,11 +180,10 @@ static int read_segment(const struct push_journal_options *o, const char *path, 
         status = parse_segment(o, &in, f, end);
     bytes_deinit(&in);
     if (status == PS_ECORRUPT)
-        return err_set(
-            err, status,
-            "%s is damaged: this worker does not go on from it, and joins as somebody "
-            "new",
-            path);
+        return err_set(err, status,
+                       "%s is damaged: this worker does not go on from it, and joins as a new "
+                       "incarnation",
+                       path);
     if (status == PS_ESPEC)
         return err_set(err, status, "%s is of another job or rank than \"%s\", %u", path,
                        o->job, o->rank);
@@ -201,7 +200,7 @@ static int read_all(const struct push_journal_options *o, struct found *f, struc
     if (f->newest > f->oldest && f->newest - f->oldest > SEGMENTS_MAX)
         return err_set(err, PS_ECORRUPT,
                        "%s: number %" PRIu64 " of job \"%s\", rank %u, is not of one run with "
-                       "number %" PRIu64 ": this worker joins as somebody new",
+                       "number %" PRIu64 ": this worker joins as a new incarnation",
                        o->dir, f->newest, o->job, o->rank, f->oldest);
     for (uint64_t i = f->oldest; i <= f->newest && !status; i++) {
         status = make_path(o->dir, o->job, o->rank, i, path);
@@ -453,11 +452,10 @@ static void give_up(struct push_journal *s, int status)
     remove_before(s, s->newest + 1);
     if (s->n_lost++)
         return;
-    snprintf(
-        text, sizeof text,
-        "pushes cannot be kept in %.100s: %s; this worker would join as somebody new now, if "
-        "it were killed",
-        s->options.dir, status_text(status));
+    snprintf(text, sizeof text,
+             "pushes cannot be kept in %.100s: %s; this worker would join as a new incarnation "
+             "now, if it were killed",
+             s->options.dir, status_text(status));
     notice(s, text);
 }
 

@@ -169,9 +169,9 @@ static const uint8_t *get(struct span *s, size_t n)
     return at;
 }
 
-static bool lies_in(uint64_t start, uint64_t n_bytes, uint64_t room)
+static bool lies_in(uint64_t start, uint64_t n_bytes, uint64_t space)
 {
-    return start <= room && n_bytes <= room - start;
+    return start <= space && n_bytes <= space - start;
 }
 
 static int get_section(struct span *in, const struct push_journal_push *p,

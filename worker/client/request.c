@@ -29,7 +29,7 @@ void request_free(struct request *r)
     if (r->most_bytes < r->bytes.end)
         r->most_bytes = r->bytes.end;
     memory_hide(r->bytes.bytes, r->bytes.cap_bytes);
-    if (r->home && shared_free_list_push(r->home, &r->spare, sizeof *r + r->most_bytes))
+    if (r->home && shared_free_list_push(r->home, &r->pooled, sizeof *r + r->most_bytes))
         return; /* another thread may have it by now */
     memory_show(r->bytes.bytes, r->bytes.cap_bytes);
     destroy(r);
@@ -75,8 +75,8 @@ void request_set_init(struct request_set *s, uint32_t n_shards, size_t max_bytes
 /* One that has come home, as it was; NULL: there is none. */
 static struct request *take_home(struct shared_free_list *home)
 {
-    struct shared_free_link *spare = shared_free_list_pop(home);
-    struct request *r = spare ? CONTAINER_OF(spare, struct request, spare) : NULL;
+    struct shared_free_link *pooled = shared_free_list_pop(home);
+    struct request *r = pooled ? CONTAINER_OF(pooled, struct request, pooled) : NULL;
 
     if (r)
         memory_show(r->bytes.bytes, r->bytes.cap_bytes);

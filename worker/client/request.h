@@ -15,7 +15,7 @@
 #include "proto/message.h"
 
 struct request {
-    struct shared_free_link spare; /* while it is in `home` */
+    struct shared_free_link pooled; /* while it is in `home` */
     struct shared_free_list
         *home;            /* borrowed: where request_free() puts it; NULL: it is freed */
     struct mail mail;     /* of a call's first request: posts them all to the network thread */

@@ -291,7 +291,7 @@ static void send_hello(struct shard_link *l)
     l->channel = connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
-    send_frame(l, "a greeting", message_write_hello(&frame, l->greet_id, &l->config.hello),
+    send_frame(l, "a handshake", message_write_hello(&frame, l->greet_id, &l->config.hello),
                &frame);
 }
 
@@ -467,7 +467,7 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
     if (status || l->phase != PHASE_HANDSHAKE || h->request_id != l->greet_id)
         return status ? status : PS_EPROTO;
     if (r.status) {
-        handle_refusal(l, "the greeting", r.status, r.text);
+        handle_refusal(l, "the handshake", r.status, r.text);
         return 0;
     }
     if (r.map_id != l->config.hello.map_id) {
@@ -736,7 +736,7 @@ static void notice_overdue(struct shard_link *l, const char *what, uint64_t sinc
     *notice_ms = l->now_ms;
     notice(l,
            "has not answered %s for %" PRIu64
-           " s; if it waits for other workers or its disk, `psctl why` tells",
+           " s; if it waits for other workers or its disk, `psctl why` shows it",
            what, (l->now_ms - since_ms) / 1000);
 }
 
@@ -761,7 +761,7 @@ static void tick_ready(struct shard_link *l)
 static void tick_away(struct shard_link *l)
 {
     static const char *const step[] = { [PHASE_DIALING] = "the connection",
-                                        [PHASE_HANDSHAKE] = "the greeting",
+                                        [PHASE_HANDSHAKE] = "the handshake",
                                         [PHASE_JOINING] = "the join",
                                         [PHASE_TABLES] = "the tables" };
     uint64_t away_ms = l->now_ms - l->away_since_ms;

@@ -10,13 +10,13 @@
 #include "worker/compute/cpu_internal.h"
 #include "worker/compute/gemm_kernels.h"
 
-static void scratch_free(struct cpu_scratch *s)
+static void cpu_scratch_free(struct cpu_scratch *s)
 {
     memory_unmap(s->bytes, s->n_bytes);
     *s = (struct cpu_scratch){ 0 };
 }
 
-static int scratch_reserve(struct cpu_scratch *s, size_t n_bytes)
+static int cpu_scratch_reserve(struct cpu_scratch *s, size_t n_bytes)
 {
     void *bytes;
 
@@ -25,7 +25,7 @@ static int scratch_reserve(struct cpu_scratch *s, size_t n_bytes)
     bytes = memory_map(n_bytes);
     if (!bytes)
         return -ENOMEM;
-    scratch_free(s);
+    cpu_scratch_free(s);
     *s = (struct cpu_scratch){ bytes, n_bytes };
     return 0;
 }
@@ -59,14 +59,14 @@ static void cpu_close(struct compute *c)
     if (!c)
         return;
     for (uint32_t i = 0; c->pool && i < thread_pool_n_threads(c->pool); i++) {
-        scratch_free(&c->block_tiles[i]);
-        scratch_free(&c->sums[i]);
+        cpu_scratch_free(&c->block_tiles[i]);
+        cpu_scratch_free(&c->sums[i]);
     }
-    scratch_free(&c->db_partials);
-    scratch_free(&c->loss_partials);
-    scratch_free(&c->weights);
-    scratch_free(&c->x_tiles);
-    scratch_free(&c->dy_tiles);
+    cpu_scratch_free(&c->db_partials);
+    cpu_scratch_free(&c->loss_partials);
+    cpu_scratch_free(&c->weights);
+    cpu_scratch_free(&c->x_tiles);
+    cpu_scratch_free(&c->dy_tiles);
     free(c->block_tiles);
     free(c->sums);
     thread_pool_free(c->pool);
@@ -112,16 +112,16 @@ static int reserve_tiles(struct compute *c, size_t n_max, size_t in, size_t out)
 {
     const size_t wide = up_to(in > out ? in : out, 32), block = 256;
     const size_t number = c->tiles->tile / GEMM_KERNELS_BF16 * sizeof(uint16_t);
-    int status = scratch_reserve(&c->weights, up_to(in, 32) * up_to(out, 32) * number);
+    int status = cpu_scratch_reserve(&c->weights, up_to(in, 32) * up_to(out, 32) * number);
 
     if (!status)
-        status = scratch_reserve(&c->x_tiles, up_to(n_max, 32) * up_to(in, 16) * number);
+        status = cpu_scratch_reserve(&c->x_tiles, up_to(n_max, 32) * up_to(in, 16) * number);
     if (!status)
-        status = scratch_reserve(&c->dy_tiles, up_to(n_max, 32) * up_to(out, 16) * number);
+        status = cpu_scratch_reserve(&c->dy_tiles, up_to(n_max, 32) * up_to(out, 16) * number);
     for (uint32_t i = 0; i < thread_pool_n_threads(c->pool) && !status; i++) {
-        status = scratch_reserve(&c->block_tiles[i], block * wide * number);
+        status = cpu_scratch_reserve(&c->block_tiles[i], block * wide * number);
         if (!status)
-            status = scratch_reserve(&c->sums[i], CPU_DW_ROWS * wide * sizeof(float));
+            status = cpu_scratch_reserve(&c->sums[i], CPU_DW_ROWS * wide * sizeof(float));
     }
     return status;
 }
@@ -131,10 +131,10 @@ static int cpu_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t 
 {
     const size_t n_sums = out == 1 ? (size_t)in + 1 : out;
     const size_t n_blocks = n_max > 2048 ? cpu_ceil_div(n_max, 256) : 8;
-    int status = scratch_reserve(&c->db_partials, n_blocks * n_sums * sizeof(float));
+    int status = cpu_scratch_reserve(&c->db_partials, n_blocks * n_sums * sizeof(float));
 
     if (!status)
-        status = scratch_reserve(&c->loss_partials, n_blocks * sizeof(double));
+        status = cpu_scratch_reserve(&c->loss_partials, n_blocks * sizeof(double));
     return status || !c->tiles ? status : reserve_tiles(c, n_max, in, out);
 }
 

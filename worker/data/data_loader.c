@@ -59,7 +59,7 @@ struct data_loader {
 /* ---- the thread ---- */
 
 /* The place to fill next, or NULL when the loader is being closed. */
-static struct place *wait_for_room(struct data_loader *f)
+static struct place *wait_for_place(struct data_loader *f)
 {
     struct place *place;
 
@@ -116,7 +116,7 @@ static void *fill_batches(void *arg)
     struct place *place;
     int status = 0;
 
-    while ((place = wait_for_room(f)) != NULL) {
+    while ((place = wait_for_place(f)) != NULL) {
         status = fill_place(f, place, &why);
         if (status || place->batch.n == 0)
             break;
@@ -222,7 +222,7 @@ bool data_loader_is_ready(struct data_loader *f)
     return ready;
 }
 
-static void tell_notices(struct data_loader *f, const struct notices *notices)
+static void report_notices(struct data_loader *f, const struct notices *notices)
 {
     for (uint32_t i = 0; i < notices->n && f->on_notice; i++)
         f->on_notice(f->notice_arg, notices->text[i]);
@@ -247,7 +247,7 @@ int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct 
     memcpy(notices.text, f->notices.text, notices.n * sizeof *notices.text);
     f->notices.n = 0;
     pthread_mutex_unlock(&f->lock);
-    tell_notices(f, &notices);
+    report_notices(f, &notices);
     *ret_batch = place ? &place->batch : NULL;
     return status;
 }

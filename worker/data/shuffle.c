@@ -18,7 +18,7 @@ struct slot {
 
 struct shuffle {
     uint64_t seed, n_draws;
-    uint32_t n, n_max, n_cut;
+    uint32_t n, n_max, n_sliced;
     size_t
         space_bytes; /* of a line in the block: what the first one needed, to a multiple of 64 */
     char *block;     /* owned; NULL: every line has memory of its own */
@@ -80,7 +80,7 @@ static void make_block(struct shuffle *s, size_t len)
 }
 
 /* More space than there is. What was there is lost. */
-static int make_room(struct shuffle *s, struct slot *to, size_t len)
+static int reserve_line(struct shuffle *s, struct slot *to, size_t len)
 {
     size_t cap = len + (to->cap_bytes ? len / 4 : 0) + 1;
     char *bytes;
@@ -88,7 +88,7 @@ static int make_room(struct shuffle *s, struct slot *to, size_t len)
     if (s->space_bytes == 0)
         make_block(s, len);
     if (s->block && !to->line.bytes && len <= s->space_bytes) {
-        to->line.bytes = s->block + s->n_cut++ * s->space_bytes;
+        to->line.bytes = s->block + s->n_sliced++ * s->space_bytes;
         to->cap_bytes = s->space_bytes;
         return 0;
     }
@@ -103,7 +103,7 @@ static int make_room(struct shuffle *s, struct slot *to, size_t len)
 
 static int copy_line(struct shuffle *s, struct slot *to, const struct shuffle_line *from)
 {
-    if ((from->len > to->cap_bytes || !to->line.bytes) && make_room(s, to, from->len))
+    if ((from->len > to->cap_bytes || !to->line.bytes) && reserve_line(s, to, from->len))
         return -ENOMEM;
     memcpy(to->line.bytes, from->bytes, from->len);
     to->line.len = from->len;

@@ -147,8 +147,8 @@ struct sink {
     const char *path; /* owned, behind the struct */
     FILE *file;       /* owned, unless it is stdout */
     ZSTD_CCtx *zstd;  /* owned; NULL: plain */
-    size_t room_bytes;
-    void *room; /* owned; packed text on its way to the file */
+    size_t packed_bytes;
+    void *packed; /* owned; packed text on its way to the file */
 };
 
 static int write_failed(const struct sink *s, struct err *err)
@@ -164,10 +164,10 @@ static int start_packing(struct sink *s, struct err *err)
 
     if (len < 4 || strcmp(s->path + len - 4, ".zst") != 0)
         return 0;
-    s->room_bytes = ZSTD_CStreamOutSize();
-    s->room = memory_try_alloc(s->room_bytes);
+    s->packed_bytes = ZSTD_CStreamOutSize();
+    s->packed = memory_try_alloc(s->packed_bytes);
     s->zstd = ZSTD_createCCtx();
-    if (!s->room || !s->zstd)
+    if (!s->packed || !s->zstd)
         return err_set(err, -ENOMEM, "%s: no memory to pack it", s->path);
     ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL);
     ZSTD_CCtx_setParameter(s->zstd, ZSTD_c_checksumFlag, 1);
@@ -180,14 +180,14 @@ static int pack(struct sink *s, ZSTD_inBuffer *in, ZSTD_EndDirective directive, 
     size_t left;
 
     do {
-        ZSTD_outBuffer out = { .dst = s->room, .size = s->room_bytes };
+        ZSTD_outBuffer out = { .dst = s->packed, .size = s->packed_bytes };
 
         left = ZSTD_compressStream2(s->zstd, &out, in, directive);
         if (ZSTD_isError(left))
             return err_set(err, -ENOMEM, "%s: cannot pack: %s", s->path,
                            ZSTD_getErrorName(left));
         errno = 0;
-        if (fwrite(s->room, 1, out.pos, s->file) != out.pos)
+        if (fwrite(s->packed, 1, out.pos, s->file) != out.pos)
             return write_failed(s, err);
     } while (directive == ZSTD_e_end ? left != 0 : in->pos < in->size);
     return 0;
@@ -231,7 +231,7 @@ static int sink_close(struct sink *s, int status, struct err *err)
             remove_file(s);
     }
     ZSTD_freeCCtx(s->zstd);
-    free(s->room);
+    free(s->packed);
     free(s);
     return status;
 }

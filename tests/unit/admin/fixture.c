@@ -107,7 +107,7 @@ void fixture_init(struct fixture *f)
                                     .pid = 77,
                                     .rss_bytes = 1 << 20,
                                     .ready = true,
-                                    .listener = { .refused_greetings = 3 },
+                                    .listener = { .refused_handshakes = 3 },
                                     .n_waits = 1,
                                     .waits = f->waits,
                                     .shards = f->shards };

@@ -197,7 +197,8 @@ static void is_somebody_new(const struct fake_plan *later, const char *says)
 static void
 another_cluster_and_servers_that_have_declared_it_dead_see_somebody_new(void **state)
 {
-    static const char dropped[] = "this worker has had to join as somebody new: pushes 1 to 1";
+    static const char dropped[] =
+        "this worker has had to join as a new incarnation: pushes 1 to 1";
 
     (void)state;
     is_somebody_new(&(struct fake_plan){ .n_shards = 3, .fault_at = -1 }, dropped);

@@ -358,7 +358,7 @@ static void assert_same_membership(struct shard *a, struct shard *b)
         assert_int_equal(x->run, y->run);
         assert_int_equal(x->mode, y->mode);
         assert_int_equal(x->bound, y->bound);
-        assert_int_equal(x->reached, y->reached);
+        assert_int_equal(x->applied_end, y->applied_end);
         assert_int_equal(x->n_workers, y->n_workers);
         for (uint32_t k = 0; k < x->n_workers; k++)
             assert_same_worker(&x->workers[k], &y->workers[k]);

@@ -221,8 +221,8 @@ static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state
     for (int i = 0; i < 3; i++) {
         result = try_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
         assert_int_equal(result.status, -EBUSY);
-        assert_string_equal(result.text,
-                            "a push of clock 4 waits for the cut at 4: worker 1 is at 0");
+        assert_string_equal(
+            result.text, "a push of clock 4 waits for the sync point at 4: worker 1 is at 0");
     }
     assert_int_equal(j->n, 0);
     assert_int_equal(shard_version(b.s), version);

@@ -189,7 +189,7 @@ static void an_accepted_client_is_handed_on_with_its_socket(void **state)
     assert_int_equal(write(f.client_fd, "x", 1), 1);
     assert_int_equal(read(p.fd, &byte, 1), 1);
     assert_int_equal(byte, 'x');
-    while (count(&f).greetings)
+    while (count(&f).handshakes)
         peer_turn(&p);
     assert_int_equal(count(&f).accepted, 1);
     assert_int_equal(count(&f).refused, 0);
@@ -234,7 +234,7 @@ static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
         peer_close(&p);
     }
     assert_int_equal(f.n_clients, 0);
-    while (count(&f).greetings)
+    while (count(&f).handshakes)
         uv_run(&f.loop, UV_RUN_ONCE);
     bytes_deinit(&frame);
     tear_down(&f);
@@ -413,7 +413,7 @@ static void a_listener_closed_during_handshakes_frees_all(void **state)
     set_up(&f);
     a = knock(&f);
     b = knock(&f);
-    while (count(&f).greetings < 2)
+    while (count(&f).handshakes < 2)
         peer_turn(&a);
     tear_down(&f);
     peer_close(&a);

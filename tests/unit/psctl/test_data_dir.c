@@ -123,7 +123,7 @@ static void write_segment(struct live *l, uint32_t first, uint32_t last)
                                         .durability = WAL_FSYNC };
     const struct wal_end end = { .verdict = WAL_CLEAN,
                                  .last = first - 1,
-                                 .reached = first - 1 };
+                                 .last_present = first - 1 };
     struct wal_queue queue;
     struct wal_writer *writer;
     struct err err = { 0 };

@@ -196,10 +196,10 @@ static void a_log_tells_its_records_and_how_far_it_reaches(void **state)
     assert_int_equal(log.n_records, 7);
     assert_int_equal(log.n_stretches, 1);
     assert_int_equal(verify_wal_last(&log), 7);
-    assert_int_equal(verify_wal_reach(&log, 1), 7);
-    assert_int_equal(verify_wal_reach(&log, 7), 7);
-    assert_int_equal(verify_wal_reach(&log, 8), 7);
-    assert_int_equal(verify_wal_reach(&log, 9), 8);
+    assert_int_equal(verify_wal_covered(&log, 1), 7);
+    assert_int_equal(verify_wal_covered(&log, 7), 7);
+    assert_int_equal(verify_wal_covered(&log, 8), 7);
+    assert_int_equal(verify_wal_covered(&log, 9), 8);
     verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 0);
     crash_files_deinit(&c);
@@ -225,7 +225,7 @@ static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
     log = read_log(&c);
     assert_int_equal(log.n_records, 4);
     assert_int_equal(log.stretches[0].first, 8);
-    assert_int_equal(verify_wal_reach(&log, 1), 0);
+    assert_int_equal(verify_wal_covered(&log, 1), 0);
     verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);
     assert_non_null(strstr(first, "begins with record 8, and there is no checkpoint"));
@@ -249,7 +249,7 @@ static void a_log_with_a_hole_needs_a_checkpoint(void **state)
     verify_wal_free(&log);
     log = read_log(&c);
     assert_int_equal(log.n_stretches, 2);
-    assert_int_equal(verify_wal_reach(&log, 1), 7);
+    assert_int_equal(verify_wal_covered(&log, 1), 7);
     assert_int_equal(verify_wal_last(&log), 15);
     verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);

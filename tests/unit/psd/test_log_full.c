@@ -16,15 +16,15 @@ struct logged {
     struct slow_disk disk;
     struct mailbox mailbox;
     struct shard_wal *log;
-    uint32_t n_rooms; /* times at which the log had room again */
+    uint32_t n_spaces; /* times at which the log had room again */
 };
 
-static void on_room(void *owner)
+static void on_space(void *owner)
 {
     struct logged *l = owner;
 
     enter_shard();
-    l->n_rooms++;
+    l->n_spaces++;
     dispatch_resume(l->f.dispatch);
 }
 
@@ -37,7 +37,7 @@ static void logged_begin_waiting(struct logged *l, enum wal_durability durabilit
     struct wal_end end = { .verdict = WAL_CLEAN };
     struct err err;
 
-    *l = (struct logged){ .n_rooms = 0 };
+    *l = (struct logged){ .n_spaces = 0 };
     set_up_waiting(&l->f, wait_max_ms);
     crash_files_init(&l->files);
     slow_disk_init(&l->disk, &l->files.ops);
@@ -49,7 +49,7 @@ static void logged_begin_waiting(struct logged *l, enum wal_durability durabilit
                                                                 .mailbox = &l->mailbox,
                                                                 .writer = &writer,
                                                                 .queue_max_bytes = QUEUE_BYTES,
-                                                                .on_room = on_room,
+                                                                .on_space = on_space,
                                                                 .owner = l },
                                     &end, &l->log, &err),
                      0);
@@ -157,7 +157,7 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     assert_applied(&p, 2);
     assert_int_equal(hear_join(&late).status, 0);
     assert_int_equal(hear_table(&maker).status, 0);
-    assert_true(l.n_rooms > 0);
+    assert_true(l.n_spaces > 0);
     send_push(&p, 3, 0); /* and goes on */
     assert_applied(&p, 3);
     assert_int_equal(beat(&late), 0);
@@ -218,7 +218,7 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
     peer_close(&late);
     turn(&p);
     slow_disk_open(&l.disk);
-    while (!l.n_rooms)
+    while (!l.n_spaces)
         peer_turn(&p);
     send_push(&p, 2, 0);
     assert_applied(&p, 2);

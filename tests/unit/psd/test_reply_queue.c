@@ -54,7 +54,8 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
     assert_int_equal(beat(&p), 0);
     lag(&f, 8);
     send_push(&p, 2);
-    send_push(&p, 1); /* sent again: what it is told, "judged before", is a promise, too */
+    send_push(&p,
+              1); /* sent again: what it is told, "acknowledged before", is a promise, too */
     assert_int_equal(beat(&p), 0);
     assert_int_equal(f.replies.n_waiting, 3);
     reach(&f, 6);

@@ -8,8 +8,8 @@ static void lose_records(struct node *n, uint64_t n_lost)
     struct wal_end end = { 0 };
 
     node_stop_logs(n);
-    end.reached = recorder_last(&n->lines[0].recorder);
-    end.last = end.reached + n_lost;
+    end.last_present = recorder_last(&n->lines[0].recorder);
+    end.last = end.last_present + n_lost;
     end.version = shard_version(n->lines[0].shard);
     line_open(n, 0, &end);
 }

@@ -60,7 +60,7 @@ static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
         wanted = cut_record(&l, r.config.sync_job, r.config.sync_clock);
         if (recover(&l, &r))
             fail_msg("%s", r.err.text);
-        assert_int_equal(r.facts.reached_sync_point, wanted != 0);
+        assert_int_equal(r.facts.covers_sync_point, wanted != 0);
         assert_int_equal(r.facts.last, wanted ? wanted : l.w.event_log->n);
         assert_int_equal(r.end.last, r.facts.last);
         assert_int_equal(r.end.verdict, wanted ? WAL_STOPPED : WAL_CLEAN);
@@ -115,7 +115,7 @@ static void before_the_first_record(void **state)
     assert_int_equal(recover(&l, &r), 0);
     assert_int_equal(r.end.verdict, WAL_STOPPED);
     assert_int_equal(r.end.last, r.config.from - 1);
-    assert_int_equal(r.end.reached, r.config.from - 1);
+    assert_int_equal(r.end.last_present, r.config.from - 1);
     assert_int_equal(r.facts.n_records, 0);
     shard_free(r.s);
     end_logged(&l);

@@ -148,7 +148,7 @@ int fixture_read(const struct file_ops *files, uint64_t from, struct wal_end *re
     if (!status) {
         *ret = *wal_reader_end(r);
         assert_int_equal(ret->last, next - 1);
-        assert_true(ret->reached <= ret->last);
+        assert_true(ret->last_present <= ret->last);
         assert_true(ret->verdict == WAL_CLEAN || ret->text[0] != '\0');
     } else {
         assert_true(err.text[0] != '\0');

@@ -182,7 +182,7 @@ static struct unread unread_of(struct crash_files *c)
 
 static void what_was_set_aside_goes_when_the_log_is_cut_behind_it(void **state)
 {
-    const struct wal_end at = { .verdict = WAL_STOPPED, .last = 90, .reached = 90 };
+    const struct wal_end at = { .verdict = WAL_STOPPED, .last = 90, .last_present = 90 };
     struct wal_writer_config config;
     struct crash_files c;
     struct fixture_log l;
@@ -292,7 +292,7 @@ static void a_log_that_ends_before_the_checkpoint_goes_on_behind_it(void **state
     fixture_free(&l);
     assert_int_equal(fixture_read(&c.ops, 51, &end), 0);
     assert_int_equal(end.last, 50);
-    assert_int_equal(end.reached, 30);
+    assert_int_equal(end.last_present, 30);
     assert_int_equal(fixture_open(&l, &config, &end), 0);
     append_n(&l, 10);
     fixture_work(&l);
