@@ -151,7 +151,7 @@ uint32_t codec_policy_refresh(const struct codec_policy *c);
 /* A device encodes, so codecs cost the host no time. Called before the first step. */
 void codec_policy_set_device_encodes(struct codec_policy *c);
 
-/* Plans the next step. Steps are pushed in the order of their plans; reset() drops all plans that were
+/* Plans the next step. Steps are pushed in the order of their plans; codec_policy_reset() drops all plans that were
  * not pushed. */
 void codec_policy_plan(struct codec_policy *c, struct codec_policy_plan *ret);
 void codec_policy_reset(struct codec_policy *c);

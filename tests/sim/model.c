@@ -431,7 +431,7 @@ static float weight_of(const struct model *m, const struct complete *c, uint32_t
     return (float)((double)m->plan->n_samples[rank] / (double)total);
 }
 
-/* As shard_combine(): the weighted sum first, then one step. */
+/* As bsp.c's combine(): the weighted sum first, then one step. */
 static void combine_key(struct model *m, const struct complete *c, uint32_t table, uint32_t key,
                         float *sum)
 {

@@ -3,7 +3,8 @@
  * reference or held against it, before any other thread runs.
  *
  *     wal_queue_append()                     an event is recorded: in the model, too
- *     wal_writer_open(), _tell(), _mend()    what is on the disk, as the log says
+ *     wal_writer_open(), wal_writer_report(), wal_queue_close_gap()
+ *                                            what is on the disk, as the log says
  *     recover_shard_run(), shard_set_events()        a shard comes back; it begins to live
  *     shard_pull_begin(), _end()             a pull is answered: the bound, and the rows of that moment
  *     reply_queue_send(), connection_send()         a reply leaves that promises something

@@ -1,7 +1,4 @@
-/*
- * From top to bottom: the tables' numbers, how a connection ends, requests, replies, the timer, and
- * the public functions.
- */
+/* From top to bottom: the tables' numbers, how a connection ends, requests, replies, the timer, the public functions. */
 #include "worker/client/shard_link.h"
 
 #include <assert.h>
@@ -236,13 +233,12 @@ static void lose(struct shard_link *l, const char *why)
     drop_connection(l, l->was_ready ? "is away" : "is not there yet", why);
 }
 
-/* Was the request refused without being judged, so that another try may succeed? */
+/* Was the request refused without a decision, so that another try may succeed? */
 static bool is_transient(int status)
 {
     return status == PS_ESTOPPING || status == PS_ENOJOIN || status == PS_ESEQ ||
            status == -ENOMEM || status == -EMFILE || /* connections-max: some end */
-           status ==
-               -EBUSY; /* the rank's former process may be dying; others come to a sync point */
+           status == -EBUSY; /* others come to a sync point, or the rank's process ends */
 }
 
 /* The shard refused `what`: drops the connection or gives up. */
@@ -279,9 +275,7 @@ static void send_frame(struct shard_link *l, const char *what, int status, struc
     l->events->traffic(l->owner, 0, n_bytes);
 }
 
-/* ---- requests ----
- *
- * Each function sends one request and notes its number. A failure drops the connection. */
+/* ---- requests: each function sends one and notes its number; a failure drops the connection ---- */
 
 static void send_hello(struct shard_link *l)
 {
@@ -365,8 +359,7 @@ static void send_pull(struct shard_link *l)
     send_frame(l, "a pull", status, &frame);
 }
 
-/* Pushes and pull, in the order in which they were asked for; returns how many pushes had been sent
- * before. */
+/* Pushes and pull, in the order in which they were asked for; returns how many pushes had been sent before. */
 static uint64_t send_pending(struct shard_link *l)
 {
     struct request *p;

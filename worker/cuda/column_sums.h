@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(COLUMN_SUMS_WIDE *COLUMN_SUMS_DEEP)
         finish.put(o, sum);
 }
 
-/* parts: as many sums as columns_n_parts() * width. */
+/* parts: as many sums as column_sums_n_parts_max() * width. */
 template <typename Term, typename Finish>
 static cudaError_t column_sums_sum(cudaStream_t stream, const Term &term, const Finish &finish,
                                    uint32_t n, uint32_t width, void *parts)

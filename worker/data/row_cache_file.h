@@ -78,7 +78,7 @@ struct row_cache_file_writer;
 int row_cache_file_create(const struct row_cache_file_key *key, const char *dir,
                           struct row_cache_file_writer **ret, struct err *err) MUST_CHECK;
 
-/* A record: appended to row_cache_file_space() (parsed_row.h), then announced with row_added(). */
+/* A record: appended to row_cache_file_space() (parsed_row.h), then announced with row_cache_file_row_added(). */
 struct bytes *row_cache_file_space(struct row_cache_file_writer *w);
 int row_cache_file_row_added(struct row_cache_file_writer *w, uint64_t text_bytes,
                              struct err *err) MUST_CHECK;

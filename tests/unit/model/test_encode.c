@@ -125,7 +125,7 @@ static void without_places_row_i_has_residual_i(void **state)
     bench_free(b);
 }
 
-/* As push_encoder.c's put_poison() and put_plain(). */
+/* As push_encoder.c's encode_nan(), and rows without it. */
 static void values_that_are_not_finite_are_reported_and_leave_no_residual(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
