@@ -419,8 +419,3 @@ struct shard *shard_thread_shard(struct shard_thread *t)
 {
     return t->shard;
 }
-
-uint32_t shard_thread_index(const struct shard_thread *t)
-{
-    return t->config.index;
-}

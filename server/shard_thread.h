@@ -79,7 +79,6 @@ uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;
 /* The shard is as it was: from here on what changes it is logged. */
 int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
                           const struct wal_end *end, struct err *err) ON_SHARD MUST_CHECK;
-uint32_t shard_thread_index(const struct shard_thread *t);
 
 /* Posts a report of what the shard holds now. */
 void shard_thread_publish(struct shard_thread *t) ON_SHARD;

@@ -131,6 +131,18 @@ release --every-op --seconds $soak_s
 END
 }
 
+# NAME...: faults put into the product, which the simulation has to find; make sim-mutants puts in all of them.
+mutants() {
+    if timeout 900 tests/sim/mutants.py "$@" >"$log/mutants.log" 2>&1; then
+        sed 's/^/ok    mutant /' "$log/mutants.log"
+    else
+        echo "FAIL  mutants $*"
+        cat "$log/mutants.log"
+    fi >"$log/mutants.txt"
+    cat "$log/mutants.txt"
+    tally "$log/mutants.txt"
+}
+
 # --- fuzzing ---
 
 # SECONDS for each parser, or --replay.
@@ -202,6 +214,7 @@ fi
 if [ "$plan" = ci ]; then
     phase "unit tests: asan, without the data" units_without_data $(programs asan .)
     phase "kernels" kernels
+    phase "mutants of the simulation" mutants early-reply repeated-push fenced-lease
     phase "fuzzing: 20 s each" fuzz 20
 fi
 

@@ -26,8 +26,8 @@ static double every(const struct codec_policy_choice *c, int direction)
     return direction == CODEC_POLICY_DENSE_PULL ? (double)c->refresh : 1;
 }
 
-double codec_policy_wire_s(const struct codec_policy_input *in,
-                           const struct codec_policy_choice *c)
+static double seconds_on_wire(const struct codec_policy_input *in,
+                              const struct codec_policy_choice *c)
 {
     double n_bytes = in->key_bytes;
 
@@ -45,7 +45,7 @@ double codec_policy_wire_s(const struct codec_policy_input *in,
 double codec_policy_step_s(const struct codec_policy_input *in,
                            const struct codec_policy_choice *c)
 {
-    double wire_s = codec_policy_wire_s(in, c), busy_s = in->compute_s;
+    double wire_s = seconds_on_wire(in, c), busy_s = in->compute_s;
 
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
         busy_s +=
@@ -174,7 +174,7 @@ void codec_policy_describe(const struct codec_policy_input *in,
     snprintf(ret_text, CODEC_POLICY_TEXT_MAX,
              "%s; %.1f ms of wire against %.1f ms of compute a step: rows %s out, %s in%s; "
              "dense %s out, %s in%s",
-             link, codec_policy_wire_s(in, c) * 1e3, in->compute_s * 1e3,
+             link, seconds_on_wire(in, c) * 1e3, in->compute_s * 1e3,
              name_of(c, CODEC_POLICY_ROWS_PUSH), name_of(c, CODEC_POLICY_ROWS_PULL), wide,
              name_of(c, CODEC_POLICY_DENSE_PUSH), name_of(c, CODEC_POLICY_DENSE_PULL), refresh);
 }

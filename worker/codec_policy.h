@@ -75,8 +75,6 @@ struct codec_policy_choice {
 /* Seconds of a step with this choice, and of its wire. */
 double codec_policy_step_s(const struct codec_policy_input *in,
                            const struct codec_policy_choice *c);
-double codec_policy_wire_s(const struct codec_policy_input *in,
-                           const struct codec_policy_choice *c);
 
 /* The best choice for these measurements. */
 void codec_policy_choose(const struct codec_policy_input *in, struct codec_policy_choice *ret);

@@ -380,7 +380,7 @@ bool settings_warmup_is_auto(const struct settings *s)
     return strcmp(s->warmup, "auto") == 0;
 }
 
-uint32_t settings_warmup(const struct settings *s)
+static uint32_t warmup_clocks(const struct settings *s)
 {
     if (settings_warmup_is_auto(s))
         return s->workers > 1 && s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP
@@ -391,7 +391,7 @@ uint32_t settings_warmup(const struct settings *s)
 
 struct lr_schedule settings_schedule(const struct settings *s)
 {
-    return (struct lr_schedule){ .warmup_clocks = settings_warmup(s),
+    return (struct lr_schedule){ .warmup_clocks = warmup_clocks(s),
                                  .decay = (enum table_spec_decay)s->decay,
                                  .decay_start = s->decay_start,
                                  .decay_clocks = s->decay_clocks,

@@ -113,7 +113,6 @@ uint32_t settings_ahead(const struct settings *s);
  * far too long, from which some runs never recover (deploy/docs/benchmarks.md). */
 #define SETTINGS_WARMUP_AUTO 16u
 bool settings_warmup_is_auto(const struct settings *s);
-uint32_t settings_warmup(const struct settings *s);
 /* The learning rate's schedule. */
 struct lr_schedule settings_schedule(const struct settings *s);
 /* Admission and removal of embedding rows. */

@@ -67,8 +67,10 @@ static int read_base(const struct file_ops *files, struct checkpoint *c, struct 
     return 0;
 }
 
-int checkpoint_read_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
-                          struct err *err)
+/* Reads the manifests of a restore point: its own and those of its bases. Opens no shard file. On failure *ret is
+ * empty. */
+static int read_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
+                      struct err *err)
 {
     int status;
 
@@ -96,7 +98,8 @@ struct link {
     struct err *err;
 };
 
-uint32_t checkpoint_chain_length(const struct checkpoint *c, uint32_t i)
+/* The number of files in the chain of file i; 1: it is full. */
+static uint32_t chain_length(const struct checkpoint *c, uint32_t i)
 {
     uint32_t n = 1;
 
@@ -187,7 +190,7 @@ static int check_chain(const struct file_ops *files, const struct checkpoint *c,
     struct shard_file_reader r;
     int status = 0;
 
-    for (uint32_t k = checkpoint_chain_length(c, i); k-- > 0 && !status;) {
+    for (uint32_t k = chain_length(c, i); k-- > 0 && !status;) {
         struct link l = { .checkpoint = c, .link = k, .file = i, .err = err };
 
         file_path(&l, files, path);
@@ -239,7 +242,7 @@ int checkpoint_chain_read(const struct file_ops *files, const struct checkpoint 
 {
     int status = 0;
 
-    for (uint32_t k = checkpoint_chain_length(c, i); k-- > 0 && !status;)
+    for (uint32_t k = chain_length(c, i); k-- > 0 && !status;)
         status = checkpoint_chain_read_link(files, c, i, k, visitor, ret_facts, err);
     return status;
 }
@@ -249,7 +252,7 @@ int checkpoint_chain_read(const struct file_ops *files, const struct checkpoint 
 int checkpoint_open(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                     struct err *err)
 {
-    int status = checkpoint_read_links(files, dir, ret, err);
+    int status = read_links(files, dir, ret, err);
 
     for (uint32_t i = 0; !status && i < ret->links[0].n_files; i++)
         status = check_chain(files, ret, i, err);
@@ -539,7 +542,7 @@ static void keep_archived(struct count *count, const struct directory_numbers *a
         struct checkpoint c = { 0 };
 
         if (directory_archived_path(count->data_dir, archived->items[i], dir, NULL) == 0 &&
-            checkpoint_read_links(count->files, dir, &c, NULL) == 0)
+            read_links(count->files, dir, &c, NULL) == 0)
             need_links(count, &c);
         checkpoint_close(&c);
     }
@@ -554,8 +557,8 @@ static void keep_or_remove(struct count *count, uint64_t number)
 
     if (directory_number_path(count->data_dir, number, dir, NULL) != 0)
         return;
-    status = count->n_kept < count->keep ? checkpoint_read_links(count->files, dir, &c, NULL)
-                                         : PS_ECORRUPT;
+    status =
+        count->n_kept < count->keep ? read_links(count->files, dir, &c, NULL) : PS_ECORRUPT;
     if (!status)
         keep_point(count, &c);
     else if ((status == PS_ECORRUPT || status == -ENOENT) && !is_needed(count, number))
@@ -597,7 +600,7 @@ static int check_base(const struct file_ops *files, const char *data_dir,
         return 0;
     status = directory_number_path(data_dir, m->base, dir, err);
     if (!status)
-        status = checkpoint_read_links(files, dir, &base, err);
+        status = read_links(files, dir, &base, err);
     if (status)
         return status;
     if (base.n_links == CHECKPOINT_CHAIN_MAX)

@@ -127,11 +127,6 @@ int checkpoint_archive(const struct file_ops *files, const char *data_dir, uint6
  * is a loss. */
 bool checkpoint_is_unfinished(const struct file_ops *files, const char *dir);
 
-/* Reads the manifests of a restore point: its own and those of its bases. Opens no shard file. On failure *ret is
- * empty. */
-int checkpoint_read_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
-                          struct err *err) MUST_CHECK;
-
 /* checkpoint_open() in the data directory of a running psd. *ret_unfinished: true if it failed because the manifest is
  * not written yet, or was removed. A manifest that appears meanwhile is used. */
 int checkpoint_open_live(const struct file_ops *files, const char *dir, struct checkpoint *ret,
@@ -147,9 +142,6 @@ struct checkpoint_visitor {
     int (*on_piece)(void *owner, const struct shard_file_reader *r,
                     const struct shard_file_reader_chunk *piece);
 };
-
-/* The number of files in the chain of file i; 1: it is full. */
-uint32_t checkpoint_chain_length(const struct checkpoint *c, uint32_t i);
 
 /* Reads the whole chain. ret_facts (NULL is fine): the newest file's. What the visitor got counts only if 0 is
  * returned. */

@@ -656,15 +656,6 @@ static int release_clock(struct shard *s, struct bsp_queue *q)
     return 0;
 }
 
-static bool release_queue(struct shard *s, struct bsp_queue *q)
-{
-    bool any = false;
-
-    while (q->first && is_complete(q) && release_clock(s, q) == 0)
-        any = true;
-    return any;
-}
-
 int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock)
 {
     struct bsp_queue **at = &s->queues, *q;
@@ -683,24 +674,30 @@ int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock)
     return status;
 }
 
-bool bsp_release(struct shard *s)
+bool bsp_release_clock(struct shard *s)
 {
-    struct bsp_queue **at = &s->queues;
-    bool any = false;
+    struct bsp_queue **at = &s->queues, *q;
 
     if (s->replay)
         return false; /* the log's owner calls again */
-    while (*at) {
-        struct bsp_queue *q = *at;
-
-        any = release_queue(s, q) || any;
-        if (q->first) {
-            at = &q->next;
-            continue;
-        }
+    while (*at && (!is_complete(*at) || release_clock(s, *at) != 0))
+        at = &(*at)->next;
+    q = *at;
+    if (!q)
+        return false;
+    if (!q->first) {
         *at = q->next;
         recycle_queue(s, q);
     }
+    return true;
+}
+
+bool bsp_release(struct shard *s)
+{
+    bool any = false;
+
+    while (bsp_release_clock(s))
+        any = true;
     return any;
 }
 

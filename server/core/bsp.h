@@ -77,6 +77,9 @@ void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock);
  * memory stays complete, and is tried again at the next call. */
 bool bsp_release(struct shard *s);
 
+/* The same for one clock, the first of its job that is complete. */
+bool bsp_release_clock(struct shard *s);
+
 /* This clock of this run, which the log says was combined now. PS_ECORRUPT: it cannot have been;
  * -ENOMEM. */
 int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock) MUST_CHECK;

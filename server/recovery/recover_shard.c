@@ -6,6 +6,7 @@
 
 #include "common/number.h"
 #include "server/checkpoint/loader.h"
+#include "server/core/bsp.h"
 #include "server/core/sync_point.h"
 #include "server/recovery/timeline.h"
 
@@ -140,6 +141,17 @@ static int replay_scan(struct attempt *a, uint64_t *ret_from, struct err *err) O
                   &done, err);
 }
 
+/* A clock may have been complete when the log ended, and the record that it is combined not there yet. */
+static bool release_to_clock(struct attempt *a, const struct recover_shard_at *at) ON_SHARD
+{
+    bool is_there = false;
+
+    replay_end(a->shard, a->now_ms);
+    while (!is_there && bsp_release_clock(a->shard))
+        is_there = sync_point_of(a->shard, at->job, at->clock - 1) != SYNC_POINT_EARLY;
+    return is_there;
+}
+
 static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
 {
     const struct recover_shard_at *at = &a->config->at;
@@ -158,6 +170,8 @@ static int replay_to_clock(struct attempt *a, enum fit *ret_fit, struct err *err
                     &(struct wal_replay_config){
                         .from = from, .sync_job = at->job, .sync_clock = at->clock - 1 },
                     &done, err);
+    if (!status && !done.covers_sync_point)
+        done.covers_sync_point = release_to_clock(a, at);
     if (!status && !done.covers_sync_point)
         return err_set(err, PS_ENOCHECKPOINT,
                        "at: job %s has not finished %" PRIu64 " steps in what is kept", at->job,

@@ -15,8 +15,9 @@
 #define NUMBER_DIGITS 20
 #define SHARD_DIGITS 3
 
-int timeline_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
-                 struct err *err)
+/* DATA_DIR/log/EPOCH */
+static int epoch_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
+                     struct err *err)
 {
     /* Space for /log/EPOCH/shard-NNNN/NUMBER.psl.unread behind it, so that no later path is cut. */
     if (strlen(data_dir) + 96 > WAL_PATH_MAX)
@@ -29,7 +30,7 @@ int timeline_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_
 int timeline_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
                      char ret[static WAL_PATH_MAX], struct err *err)
 {
-    int status = timeline_dir(data_dir, epoch, ret, err);
+    int status = epoch_dir(data_dir, epoch, ret, err);
     size_t len;
 
     if (status)
@@ -43,7 +44,7 @@ int timeline_make(const struct file_ops *files, const char *data_dir, uint64_t e
                   struct err *err)
 {
     char path[WAL_PATH_MAX], log[WAL_PATH_MAX + 8];
-    int status = timeline_dir(data_dir, epoch, path, err);
+    int status = epoch_dir(data_dir, epoch, path, err);
 
     if (status)
         return status;
@@ -56,7 +57,7 @@ int timeline_make_logs(const struct file_ops *files, const char *data_dir, uint6
                        uint32_t n_shards, struct err *err)
 {
     char path[WAL_PATH_MAX], log[WAL_PATH_MAX];
-    int status = timeline_dir(data_dir, epoch, path, err);
+    int status = epoch_dir(data_dir, epoch, path, err);
 
     for (uint32_t i = 0; i < n_shards && !status; i++) {
         status = timeline_log_dir(data_dir, epoch, i, log, err);
@@ -116,7 +117,7 @@ static int list_shards(const struct file_ops *files, const char *data_dir, uint6
                        struct numbers *ret, struct err *err)
 {
     char path[WAL_PATH_MAX];
-    int status = timeline_dir(data_dir, epoch, path, err);
+    int status = epoch_dir(data_dir, epoch, path, err);
 
     *ret = (struct numbers){ .n_digits = SHARD_DIGITS, .prefix = "shard-" };
     return status ? status : list(files, path, ret, err);
@@ -273,7 +274,7 @@ static void remove_epoch(const struct file_ops *files, const char *data_dir, uin
         files->rmdir(files->state, path);
     }
     free(shards.items);
-    if (timeline_dir(data_dir, epoch, path, &err))
+    if (epoch_dir(data_dir, epoch, path, &err))
         return;
     files->list(files->state, path, remove_beginning, &(struct removal){ files, path });
     files->rmdir(files->state, path);
@@ -304,7 +305,7 @@ static void note_holder(void *arg, const struct checkpoint_entry *item)
 static int mark_path(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
                      struct err *err)
 {
-    int status = timeline_dir(data_dir, epoch, ret, err);
+    int status = epoch_dir(data_dir, epoch, ret, err);
     size_t len;
 
     if (status)
@@ -332,7 +333,7 @@ static int mark(const struct file_ops *files, const char *data_dir, uint64_t epo
     int fd, status = mark_path(data_dir, epoch, path, err);
 
     if (!status)
-        status = timeline_dir(data_dir, epoch, dir, err);
+        status = epoch_dir(data_dir, epoch, dir, err);
     if (status)
         return status;
     status = files->create(files->state, path, &fd);
@@ -462,7 +463,7 @@ static int path_of(const char *data_dir, uint64_t epoch, char ret[static PATH_BY
                    struct err *err)
 {
     char dir[WAL_PATH_MAX];
-    int status = timeline_dir(data_dir, epoch, dir, err);
+    int status = epoch_dir(data_dir, epoch, dir, err);
 
     if (!status)
         snprintf(ret, PATH_BYTES, "%s/BEGINNING", dir);
@@ -488,7 +489,7 @@ int timeline_write_beginning(const struct file_ops *files, const char *data_dir,
 {
     char path[PATH_BYTES], tmp[PATH_BYTES + 8], dir[WAL_PATH_MAX], *text;
     size_t n_bytes;
-    int status = timeline_dir(data_dir, epoch, dir, err);
+    int status = epoch_dir(data_dir, epoch, dir, err);
 
     if (!status)
         status = path_of(data_dir, epoch, path, err);

@@ -24,10 +24,6 @@
 #include "common/status.h"
 #include "server/wal/wal_segment.h"
 
-/* DATA_DIR/log/EPOCH */
-int timeline_dir(const char *data_dir, uint64_t epoch, char ret[static WAL_PATH_MAX],
-                 struct err *err) MUST_CHECK;
-
 /* The log directory of one of the node's shards. */
 int timeline_log_dir(const char *data_dir, uint64_t epoch, uint32_t shard_index,
                      char ret[static WAL_PATH_MAX], struct err *err) MUST_CHECK;

@@ -25,7 +25,7 @@ struct wal_thread {
     uv_mutex_t lock;
     uv_cond_t wake;
     bool is_idle; /* the writer waits, and nobody has woken it */
-    bool stops, retries;
+    bool stops;
     uint64_t truncate_to; /* 0: no truncation is requested */
     uint64_t sync_to;     /* a request of wal_thread_sync() that is not met; 0: none */
     bool sync_is_new;     /* and the writer has not got it */
@@ -144,7 +144,7 @@ static bool has_work(const struct wal_thread *t)
 {
     const struct wal_block *first = t->queue.first;
 
-    if (t->stops || t->truncate_to || t->retries || t->sync_is_new)
+    if (t->stops || t->truncate_to || t->sync_is_new)
         return true;
     return first && (t->queue.durability == WAL_FSYNC || first->next);
 }
@@ -184,11 +184,9 @@ static bool acquire_requests(struct wal_thread *t)
     struct err err = { 0 };
     bool goes_on = !t->stops;
 
-    if (t->retries)
-        wal_writer_retry(t->writer);
     if (t->sync_is_new)
         wal_writer_sync(t->writer);
-    t->retries = t->sync_is_new = false;
+    t->sync_is_new = false;
     t->truncate_to = 0;
     if (!truncate_to)
         return goes_on;
@@ -342,14 +340,6 @@ void wal_thread_close_gap(struct wal_thread *t, uint64_t number)
 {
     uv_mutex_lock(&t->lock);
     wal_queue_close_gap(&t->queue, number);
-    uv_mutex_unlock(&t->lock);
-}
-
-void wal_thread_retry(struct wal_thread *t)
-{
-    uv_mutex_lock(&t->lock);
-    t->retries = true;
-    uv_cond_signal(&t->wake);
     uv_mutex_unlock(&t->lock);
 }
 

@@ -68,9 +68,6 @@ void wal_thread_sync(struct wal_thread *t, uint64_t number);
 /* From any thread: as wal_queue_close_gap(). */
 void wal_thread_close_gap(struct wal_thread *t, uint64_t number);
 
-/* From any thread: an operator has freed disk space; a failed writer retries at once. */
-void wal_thread_retry(struct wal_thread *t);
-
 /* Writes and syncs all records, ends the thread, frees. After a failure, unacknowledged records are not in the
  * log. No notifications follow. The mailbox may be closed already, but not deinitialised; if it is open, a last
  * message may stay in it until it runs. */

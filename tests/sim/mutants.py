@@ -2,7 +2,9 @@
 """Does the simulation find what it is there for? Each mutation is put into a copy of the tree, and schedules run until one fails.
 
     tests/sim/mutants.py [--schedules 5000] [--keep] [NAME ...]
+    tests/sim/mutants.py --texts       only whether the texts are there, as make lint does
 
+The unchanged code goes first: in it nothing is to be found.
 A mutation whose text is not in exactly one file, once, ends this: the code has moved on, and so has the mutation to.
 """
 import os
@@ -123,6 +125,9 @@ def build(tree):
         sys.exit(done.stdout)
 
 
+CONTROL_SCHEDULES = 500  # of the unchanged code, in which nothing is to be found
+
+
 def hunt(tree, n_schedules):
     """After how many schedules it is found (None: it is not), and the sentence."""
     run = subprocess.run(["build/release/bin/sim", "--seed", "1", "--schedules", str(n_schedules)], cwd=tree, text=True,
@@ -131,12 +136,27 @@ def hunt(tree, n_schedules):
         return None, ""
     said = [line for line in run.stdout.splitlines() if line.startswith("seed ") and " nodes of " not in line]
     found = re.match(r"seed (\d+)", said[-1]) if said else None
-    return (int(found.group(1)) if found else 0), (said[-1].split(": ", 1)[-1] if said else run.stdout[-200:])
+    if not found:  # it has to be a broken promise, in a sentence; a crash of the simulation is none
+        sys.exit(f"sim ended with {run.returncode} and no sentence: {run.stdout[-500:]}")
+    return int(found.group(1)), said[-1].split(": ", 1)[-1]
+
+
+def check_texts(here):
+    """Each text that a mutant changes stands in the product once."""
+    found = [open(path).read() for path in sources(here)]
+    for name, _, *edits in MUTANTS:
+        for old in edits[::2]:
+            n = sum(len(re.findall(words(old), text)) for text in found)
+            if n != 1:
+                sys.exit(f"tests/sim/mutants.py: {name}: stands in the product {n} times, not once:\n{old}")
 
 
 def main():
     args = sys.argv[1:]
     n_schedules, names, keeps = 5000, [], False
+    here = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+    if args == ["--texts"]:
+        return check_texts(here)
     while args:
         arg = args.pop(0)
         if arg == "--schedules":
@@ -145,7 +165,6 @@ def main():
             keeps = True
         else:
             names.append(arg)
-    here = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     tree = tempfile.mkdtemp(prefix="sim-mutants-")
     for name in ROOMS + ("tests", "deploy", "Makefile"):
         path = os.path.join(here, name)
@@ -154,6 +173,9 @@ def main():
         else:
             shutil.copy2(path, tree)
     build(tree)
+    seed, said = hunt(tree, CONTROL_SCHEDULES)
+    if seed is not None:
+        sys.exit(f"mutants: unchanged, schedule {seed} fails: {said}")
     missed = []
     for name, what, *edits in MUTANTS:
         if names and name not in names:

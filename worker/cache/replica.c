@@ -585,15 +585,6 @@ uint64_t replica_n_rows(const struct replica *r)
     return n_rows;
 }
 
-uint64_t replica_bytes(const struct replica *r)
-{
-    uint64_t n_bytes = 0;
-
-    for (uint32_t i = 0; i < r->options.n_shards; i++)
-        n_bytes += r->shards[i].n_bytes;
-    return n_bytes;
-}
-
 /* ---- pushes ---- */
 
 /* The sections whose tables are covered, with the numbers of the tables here. */

@@ -83,7 +83,5 @@ bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key);
 void replica_note_evicted(struct replica *r, uint32_t table, uint64_t key);
 
 uint64_t replica_n_rows(const struct replica *r) ON_SHARD;
-/* Of rows, index included. */
-uint64_t replica_bytes(const struct replica *r) ON_SHARD;
 
 #endif

@@ -19,8 +19,9 @@
 
 static const char magic[8] = "psdowed\n";
 
-int error_feedback_file_path(const char *dir, const char *job, uint32_t rank,
-                             char ret_path[ERROR_FEEDBACK_FILE_PATH_MAX], struct err *err)
+/* DIR/JOB.RANK.residuals; -ENAMETOOLONG. */
+static int file_path(const char *dir, const char *job, uint32_t rank,
+                     char ret_path[ERROR_FEEDBACK_FILE_PATH_MAX], struct err *err)
 {
     int n =
         snprintf(ret_path, ERROR_FEEDBACK_FILE_PATH_MAX, "%s/%s.%u.residuals", dir, job, rank);
@@ -178,7 +179,7 @@ int error_feedback_file_write(const struct file_ops *files, const char *dir,
                               struct err *err)
 {
     char path[ERROR_FEEDBACK_FILE_PATH_MAX];
-    int status = error_feedback_file_path(dir, f->job, f->rank, path, err);
+    int status = file_path(dir, f->job, f->rank, path, err);
 
     if (status)
         return status;
@@ -432,7 +433,7 @@ int error_feedback_file_read(const struct file_ops *files, const char *dir,
     char path[ERROR_FEEDBACK_FILE_PATH_MAX];
     struct reader r = { .files = files, .path = path, .err = err };
     struct error_feedback *into;
-    int status = error_feedback_file_path(dir, ret->job, ret->rank, path, err);
+    int status = file_path(dir, ret->job, ret->rank, path, err);
 
     if (!status)
         status = check_file(&r);

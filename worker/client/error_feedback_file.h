@@ -38,11 +38,6 @@ struct error_feedback_file {
     bool is_ended;
 };
 
-/* DIR/JOB.RANK.residuals; -ENAMETOOLONG. */
-int error_feedback_file_path(const char *dir, const char *job, uint32_t rank,
-                             char ret_path[ERROR_FEEDBACK_FILE_PATH_MAX], struct err *err)
-    MUST_CHECK;
-
 /* Makes `dir` if need be, and writes the residuals of all tables of `e`. On failure the file is the one
  * before, or, if the last step failed, the new one. */
 int error_feedback_file_write(const struct file_ops *files, const char *dir,

@@ -686,7 +686,7 @@ bool schema_has_label(const struct schema *s)
     return s->plan.label_column != LINE_PARSER_NO_LABEL;
 }
 
-uint32_t schema_numeric_column(const struct schema *s, uint32_t i)
+static uint32_t numeric_column(const struct schema *s, uint32_t i)
 {
     assert(i < s->plan.n_numeric);
     return s->plan.numeric_columns[i];
@@ -700,7 +700,7 @@ uint32_t schema_field_column(const struct schema *s, uint32_t i)
 
 const char *schema_numeric_name(const struct schema *s, uint32_t i)
 {
-    return s->columns.names[schema_numeric_column(s, i)];
+    return s->columns.names[numeric_column(s, i)];
 }
 
 const char *schema_field_name(const struct schema *s, uint32_t i)

@@ -79,7 +79,6 @@ bool schema_has_label(const struct schema *s);
 /* Of numeric or field i: its column's name, "" where columns have none, and position. */
 const char *schema_numeric_name(const struct schema *s, uint32_t i);
 const char *schema_field_name(const struct schema *s, uint32_t i);
-uint32_t schema_numeric_column(const struct schema *s, uint32_t i);
 uint32_t schema_field_column(const struct schema *s, uint32_t i);
 
 /* What line_parser_parse() follows, borrowed; and the same for files that lack the label's column. */

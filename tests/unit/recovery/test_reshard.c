@@ -142,6 +142,25 @@ static void a_clock_that_is_complete_where_the_log_ends_is_combined(void **state
     node_end(&n);
 }
 
+static void shards_that_are_ahead_go_back_to_such_a_clock_too(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2, 4);
+    n.each_apart = true;
+    node_step(&n, 1, "job", 2, 4);
+    node_step(&n, 1, "job", 2, 5);
+    node_step(&n, 0, "job", 2, 4);
+    node_die(&n);
+    node_segment(&n, 0, UINT64_MAX)->n_bytes -=
+        104; /* the combined clock: a block of one record */
+    assert_dealt(&n, NULL, "job", 5);
+    assert_reported(&n, "is brought to 5");
+    assert_dealt(&n, &(struct recover_shard_at){ .job = "job", .clock = 5 }, "job", 5);
+    node_end(&n);
+}
+
 static void the_first_step_cannot_be_undone(void **state)
 {
     struct node n;
@@ -341,6 +360,7 @@ int main(void)
         cmocka_unit_test(what_waited_at_an_orderly_stop_is_reported_too),
         cmocka_unit_test(a_job_that_is_over_is_as_it_was),
         cmocka_unit_test(a_clock_that_is_complete_where_the_log_ends_is_combined),
+        cmocka_unit_test(shards_that_are_ahead_go_back_to_such_a_clock_too),
         cmocka_unit_test(the_first_step_cannot_be_undone),
         cmocka_unit_test(where_no_restore_point_is_old_enough_it_is_refused),
         cmocka_unit_test(what_is_asked_for_is_given_and_reported),
