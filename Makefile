@@ -384,6 +384,9 @@ sim: $(B)/bin/sim             ## simulated schedules with new seeds: SCHEDULES=1
 docs: all                     ## make deploy/docs/reference.md anew, from what the programs print
 	@deploy/docs/reference.sh $(B)/bin >deploy/docs/reference.new && mv deploy/docs/reference.new deploy/docs/reference.md
 
+push-path: all                ## functions, lines and files that a push runs through, by callgrind; LIST=--list names them
+	@tests/lint/push_path.py $(B) $(LIST)
+
 sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
 	@tests/sim/mutants.py $(MUTANTS)
 
@@ -396,7 +399,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: alloc-counter gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: alloc-counter push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
