@@ -22,7 +22,10 @@ APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-ti
 APT_LINT  = clang clang-format binutils universal-ctags
 APT_FUZZ  = clang libclang-rt-dev
 
-flags.release = -O3 -march=x86-64-v2 -g
+# What Debian builds its packages with (dpkg-buildflags, hardening=+all). HARDEN= is without, to measure what it costs.
+HARDEN   = -fstack-protector-strong -fstack-clash-protection -fcf-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+RELRO    = -Wl,-z,relro,-z,now,-z,noexecstack,-z,shstk
+flags.release = -O3 -march=x86-64-v2 -g $(HARDEN)
 flags.debug   = -O0 -g3
 flags.asan    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined -fno-sanitize-recover=all
 flags.tsan    = -O1 -g -DPS_FAULTS -fsanitize=thread
@@ -41,7 +44,7 @@ WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 # quotients becomes a vector.
 CFLAGS  += -std=c17 -D_GNU_SOURCE -DPS_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Itests/emu/include $(WARN) -fno-omit-frame-pointer \
            -ffp-contract=off -fno-math-errno -fno-trapping-math $(flags.$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT)))
+LDFLAGS += $(filter -fsanitize=% --coverage,$(flags.$(VARIANT))) $(if $(HARDEN),$(if $(filter release,$(VARIANT)),$(RELRO)))
 LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 
 # Kernels, and the tests' emulation of a GPU: C++ as far as CUDA demands it.
@@ -95,7 +98,7 @@ $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $
 $(B)/bin/%:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+	@$(CC) $(LDFLAGS) $(if $(filter -fPIE,$(flags.$(VARIANT))),-pie) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
 define room
 $(call lib,$(1)): $(patsubst %.c,$(B)/%.o,$(call src,$(1))) $(if $(filter proto,$(1)),$(B)/gen/proto/ps.pb-c.o)
@@ -156,7 +159,7 @@ $(B)/bin/psworker_cuda.so: $(BUILD)/cuda/psworker_cuda.so
 
 $(BUILD)/cuda/psworker_cuda.so: $(cuda_objects) worker/cuda/exports.map
 	@echo "  LINK $@"
-	@$(CXX) -shared -static-libstdc++ -static-libgcc -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
+	@$(CXX) -shared -static-libstdc++ -static-libgcc $(RELRO) -Wl,--version-script=worker/cuda/exports.map -Wl,--no-undefined \
 	    -Wl,--gc-sections -o $@ $(filter %.o,$^) $(CUDA_LINK)
 
 $(BUILD)/cuda/%.cu.o: %.cu

@@ -151,3 +151,15 @@ bool address_is_any(const struct sockaddr *address)
         return v4->sin_addr.s_addr == htonl(INADDR_ANY);
     return address->sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
+
+bool address_is_loopback(const struct sockaddr *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+
+    if (address->sa_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return address->sa_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+                                              (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) &&
+                                               v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET));
+}

@@ -43,4 +43,7 @@ void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_M
 /* 0.0.0.0 or [::]: nothing that another host could connect to. */
 bool address_is_any(const struct sockaddr *address);
 
+/* 127.0.0.0/8, [::1], or the first of them as IPv6: only this machine connects to it. */
+bool address_is_loopback(const struct sockaddr *address);
+
 #endif

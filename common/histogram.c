@@ -98,6 +98,29 @@ void histogram_merge(struct histogram *into, const struct histogram *from)
         add(&into->counts[b], get(&from->counts[b]));
 }
 
+static uint64_t above(const _Atomic uint64_t *now, const _Atomic uint64_t *before)
+{
+    uint64_t a = get(now), b = get(before);
+
+    return a > b ? a - b : 0;
+}
+
+void histogram_difference(struct histogram *into, const struct histogram *now,
+                          const struct histogram *before)
+{
+    uint64_t max = get(&now->max);
+
+    add(&into->sum, above(&now->sum, &before->sum));
+    add(&into->n, above(&now->n, &before->n));
+    for (unsigned b = 0; b < HISTOGRAM_N_BUCKETS; b++) {
+        uint64_t n = above(&now->counts[b], &before->counts[b]);
+
+        add(&into->counts[b], n);
+        if (n)
+            raise_max(into, bucket_last(b) < max ? bucket_last(b) : max);
+    }
+}
+
 uint64_t histogram_count_le(const struct histogram *h, uint64_t limit)
 {
     unsigned b, last = bucket_of(limit);

@@ -28,6 +28,10 @@ uint64_t histogram_quantile(const struct histogram *h, double q);
 /* Adds what `from` holds to `into`, of which the caller is the writer. */
 void histogram_merge(struct histogram *into, const struct histogram *from);
 
+/* What `now` holds and `before`, an earlier copy of it, does not; its max is known to within a bucket. *into is zeroed. */
+void histogram_difference(struct histogram *into, const struct histogram *now,
+                          const struct histogram *before);
+
 /* Values <= limit, to within a bucket. For Prometheus' cumulative buckets. */
 uint64_t histogram_count_le(const struct histogram *h, uint64_t limit);
 

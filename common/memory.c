@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -43,8 +44,9 @@ void *memory_alloc(size_t n_bytes)
     void *block = calloc(1, n_bytes ? n_bytes : 1);
 
     if (!block) {
-        fprintf(stderr, "out of memory asking for %zu bytes\n", n_bytes);
-        abort();
+        fprintf(stderr, "out of memory asking for %zu bytes (ulimit -v, or the machine's)\n",
+                n_bytes);
+        _exit(1); /* not exit(): other threads run */
     }
     return block;
 }

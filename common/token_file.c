@@ -1,6 +1,7 @@
 #include "common/token_file.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 /* All of it, or the first max_bytes. A pipe gives it in pieces. */
 static int64_t read_up_to(const struct file_ops *files, int fd, char *dst, size_t max_bytes)
@@ -16,6 +17,20 @@ static int64_t read_up_to(const struct file_ops *files, int fd, char *dst, size_
     return got < 0 ? got : (int64_t)n;
 }
 
+/* Of a pipe, as a shell's <(...) makes one, nobody else can read. The group may: a service of its own is in it. */
+static int check_mode(const char *path, struct err *err)
+{
+    struct stat found;
+
+    if (stat(path, &found) || !S_ISREG(found.st_mode) || !(found.st_mode & (S_IROTH | S_IWOTH)))
+        return 0;
+    return err_set(
+        err, PS_ESETTING,
+        "token-file: every user of this machine can read or change %.150s (mode %03o); "
+        "expected: its owner and a group alone (chmod o-rw)",
+        path, (unsigned)found.st_mode & 0777u);
+}
+
 int token_file_read(const struct file_ops *files, const char *path,
                     char ret_token[static TOKEN_FILE_MAX], struct err *err)
 {
@@ -26,6 +41,9 @@ int token_file_read(const struct file_ops *files, const char *path,
     ret_token[0] = '\0';
     if (!path[0])
         return 0;
+    status = check_mode(path, err);
+    if (status)
+        return status;
     status = files->open_read(files->state, path, &fd);
     if (status)
         return err_set(err, status, "token-file: cannot read %.150s: %s", path,

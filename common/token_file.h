@@ -11,7 +11,8 @@
 #define TOKEN_FILE_MAX 128u /* a token, with NUL: what a handshake has space for */
 
 /* "" of the path "", which is no file. A negative errno when it cannot be read, PS_ESETTING when it is no line of 1 to
- * TOKEN_FILE_MAX - 1 characters; the sentence begins with "token-file: ". */
+ * TOKEN_FILE_MAX - 1 characters, or a file that every user of the machine can read or change; the sentence begins with
+ * "token-file: ". */
 int token_file_read(const struct file_ops *files, const char *path,
                     char ret_token[static TOKEN_FILE_MAX], struct err *err) MUST_CHECK;
 

@@ -338,11 +338,32 @@ static void drop_out(struct channel_out *o)
 #define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
+#define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space);
 static void on_turn(struct channel_loop_waiter *w);
+static void on_low_turn(struct channel_loop_waiter *w);
 static void on_written(struct channel_out *out, int status);
+
+/* --- memory --- */
+
+static void count_held(struct channel *c)
+{
+    size_t n_bytes =
+        c->finished ? 0 : c->in.buf.cap_bytes + channel_unsent_bytes(c) + c->owner_bytes;
+
+    if (n_bytes == c->held_bytes)
+        return;
+    channel_loop_hold_bytes(c->channels, c->held_bytes, n_bytes);
+    c->held_bytes = n_bytes;
+}
+
+void channel_set_owner_bytes(struct channel *c, size_t n_bytes)
+{
+    c->owner_bytes = n_bytes;
+    count_held(c);
+}
 
 /* --- the end --- */
 
@@ -364,6 +385,7 @@ static void finish(struct channel *c)
     if (c->finished)
         return;
     c->finished = true;
+    count_held(c);
     c->n_handles_open = 1;
     uv_close((uv_handle_t *)c->stream, on_closed);
     if (c->lingering) {
@@ -427,6 +449,11 @@ static void end_broken(struct channel *c, int why)
     finish(c);
 }
 
+void channel_abort(struct channel *c, int why)
+{
+    end_broken(c, why);
+}
+
 void channel_close(struct channel *c)
 {
     end(c, 0);
@@ -445,13 +472,41 @@ static bool turn_is_over(struct channel *c)
         c->turn = c->channels->turn;
         c->turn_bytes = 0;
     }
-    return c->turn_bytes >= CHANNEL_TURN_BYTES;
+    return c->turn_bytes >= (c->low_priority ? CHANNEL_LOW_TURN_BYTES : CHANNEL_TURN_BYTES);
 }
 
 static void use_turn(struct channel *c, size_t n_bytes)
 {
+    size_t paid;
+
     (void)turn_is_over(c); /* a new one may have begun */
+    paid = larger(c->turn_bytes, CHANNEL_LOW_TURN_BYTES);
     c->turn_bytes += n_bytes;
+    if (c->low_priority && c->turn_bytes > paid)
+        c->channels->low_bytes += c->turn_bytes - paid;
+}
+
+static void begin_low_turn(struct channel *c)
+{
+    c->low_turn = c->channels->turn;
+    c->channels->low_bytes += CHANNEL_LOW_TURN_BYTES;
+}
+
+/* Does its priority let it go on now? */
+static bool has_priority(struct channel *c)
+{
+    if (!c->low_priority || c->low_turn == c->channels->turn)
+        return true;
+    if (!channel_loop_has_low_turn(c->channels))
+        return false;
+    begin_low_turn(c);
+    return true;
+}
+
+void channel_use_unpacked(struct channel *c, size_t n_bytes)
+{
+    use_turn(c, c->low_priority ? CHANNEL_LOW_UNPACK_COST * n_bytes : n_bytes);
+    c->channels->unpacked_bytes += n_bytes;
 }
 
 static bool waits(const struct channel *c)
@@ -534,6 +589,14 @@ static int scan_frame(struct channel *c, struct frame_header *ret_header)
     return status;
 }
 
+static void wait_for_turn(struct channel *c)
+{
+    if (c->low_priority)
+        channel_loop_line_up_low(c->channels, &c->waiter, on_low_turn);
+    else
+        channel_loop_line_up(c->channels, &c->waiter, on_turn);
+}
+
 /* Hands whole frames in c->in to the owner, as long as it may. */
 static void deliver(struct channel *c)
 {
@@ -545,9 +608,9 @@ static void deliver(struct channel *c)
         status = scan_frame(c, &header);
         if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
-        if (!status && turn_is_over(c)) {
+        if (!status && (turn_is_over(c) || !has_priority(c))) {
             c->n_turns_ended++;
-            channel_loop_line_up(c->channels, &c->waiter, on_turn);
+            wait_for_turn(c);
             break;
         }
         if (!status)
@@ -560,11 +623,18 @@ static void deliver(struct channel *c)
     if (status)
         end_broken(c, status);
     recycle(c, &header);
+    count_held(c);
 }
 
 static void on_turn(struct channel_loop_waiter *w)
 {
     deliver(CONTAINER_OF(w, struct channel, waiter));
+}
+
+static void on_low_turn(struct channel_loop_waiter *w)
+{
+    begin_low_turn(CONTAINER_OF(w, struct channel, waiter));
+    on_turn(w);
 }
 
 /* What kept us from delivering is over: first the frames that have come, then new ones. */
@@ -613,7 +683,8 @@ bool channel_mid_frame(const struct channel *c)
 
 static bool may_read(struct channel *c)
 {
-    return c->state == CHANNEL_OPEN && !c->held && !waits(c) && !turn_is_over(c);
+    return c->state == CHANNEL_OPEN && !c->held && !waits(c) && !turn_is_over(c) &&
+           has_priority(c);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
@@ -628,6 +699,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     if (c->state == CHANNEL_CLOSING) {
         *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
     } else if (!c->declined && reserve_read(&c->in, &bytes, &n_bytes) == 0) {
+        if (c->low_priority)
+            n_bytes = smaller(n_bytes, LOW_READ_BYTES);
         *ret_space = (uv_buf_t){ (char *)bytes, n_bytes };
     }
 }
@@ -641,6 +714,8 @@ static void on_declined(struct channel *c)
         c->stopped = true;
     } else if (!waits(c)) {
         c->n_turns_ended++;
+        if (!has_priority(c))
+            wait_for_turn(c);
     }
 }
 
@@ -721,6 +796,7 @@ static void on_written(struct channel_out *out, int status)
         return;
     }
     drain(c);
+    count_held(c);
     if (c->out.parts.under_way && c->state != CHANNEL_CLOSING && c->events->written)
         c->events->written(c->owner);
 }
@@ -733,6 +809,8 @@ static int sent(struct channel *c, int status)
     else if (c->state == CHANNEL_OPEN && !c->reads_always &&
              channel_unsent_bytes(c) > HIGH_WATER_BYTES)
         c->state = CHANNEL_CONGESTED;
+    if (!c->delivering) /* else when that ends */
+        count_held(c);
     return status;
 }
 

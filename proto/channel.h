@@ -11,7 +11,8 @@
  *     CLOSING      no        no      libuv's close callback, then events.closed
  *
  * While OPEN it also pauses, for as long as its owner holds a frame, and, when it has used up
- * its turn, until the loop's next iteration (channel_loop.h). Whatever the reason, a channel that
+ * its turn, until the loop's next iteration (channel_loop.h). One of low priority has small turns, and
+ * waits while the others of low priority have used up what they share of an iteration. Whatever the reason, a channel that
  * does not deliver does not read either: the peer's bytes wait in the socket.
  *
  * While CLOSING lingers, what the peer still sends is read and dropped: a socket that is closed
@@ -129,6 +130,7 @@ struct channel {
     int why;
     uint32_t frame_max_bytes;
     bool reads_always;            /* the owner's, after the start: never CONGESTED */
+    bool low_priority;            /* the owner's, at any time */
     uint64_t bytes_in, bytes_out; /* on the wire, headers included */
 
     struct channel_in in;
@@ -141,6 +143,8 @@ struct channel {
     struct channel_loop_waiter waiter;
     uint64_t turn; /* the hub's, in which turn_bytes were used */
     size_t turn_bytes;
+    size_t held_bytes, owner_bytes; /* as the loop counts them; of them, its owner's */
+    uint64_t low_turn;      /* the hub's, in which it may go on though its priority is low */
     uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
     uv_timer_t linger;
     uv_shutdown_t shutdown;
@@ -176,12 +180,21 @@ void channel_hold(struct channel *c);
  * call; on a channel that is CLOSING nothing happens. */
 void channel_release(struct channel *c);
 
+/* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */
+void channel_use_unpacked(struct channel *c, size_t n_bytes);
+
 /* True if the rest of a frame is still to come. (How a slow sender differs from an idle peer.) Not
  * while it is we who do not read. */
 bool channel_mid_frame(const struct channel *c);
 
 /* Bytes sent that the socket has not taken yet. */
 size_t channel_unsent_bytes(const struct channel *c);
+
+/* The owner holds n_bytes for this channel, beside what the channel does: they count with what it holds. */
+void channel_set_owner_bytes(struct channel *c, size_t n_bytes);
+
+/* Ends it without a linger: what has not been sent is dropped, and events.closed follows at once in the loop. */
+void channel_abort(struct channel *c, int why);
 
 /* Idempotent. events.closed follows, never from inside this call. Frames already handed to
  * channel_send() are given a chance to leave: the close waits for the write queue, at most

@@ -134,11 +134,58 @@ void channel_pool_sweep(struct channel_pool *p)
 
 /* ---- the loop ---- */
 
+void channel_loop_share_memory(struct channel_loop *channels, struct channel_memory *memory,
+                               void (*on_over)(void *owner), void *owner)
+{
+    channels->memory = memory;
+    channels->on_over = on_over;
+    channels->owner = owner;
+}
+
+static void publish(struct channel_loop *channels)
+{
+    atomic_fetch_add_explicit(&channels->memory->used_bytes,
+                              channels->held_bytes - channels->published_bytes,
+                              memory_order_relaxed);
+    channels->published_bytes = channels->held_bytes;
+}
+
+void channel_loop_hold_bytes(struct channel_loop *channels, size_t before, size_t after)
+{
+    channels->held_bytes += after - before;
+    if (channels->memory &&
+        (channels->held_bytes - channels->published_bytes + CHANNEL_MEMORY_PUBLISH_BYTES >
+         2 * CHANNEL_MEMORY_PUBLISH_BYTES))
+        publish(channels);
+}
+
+bool channel_loop_is_over(const struct channel_loop *channels)
+{
+    const struct channel_memory *m = channels->memory;
+
+    return m && channel_memory_used(m) > m->max_bytes &&
+           channels->held_bytes > m->max_bytes / m->n_loops;
+}
+
 static void on_check(uv_check_t *check)
 {
     struct channel_loop *channels = check->data;
 
     channels->turn++;
+    channels->low_bytes -= channels->low_bytes < CHANNEL_LOW_SHARED_BYTES
+                               ? channels->low_bytes
+                               : CHANNEL_LOW_SHARED_BYTES;
+    if (channel_loop_is_over(channels))
+        channels->on_over(channels->owner);
+}
+
+static void go_first(struct channel_loop *channels, struct channel_loop_line *line)
+{
+    struct channel_loop_waiter *w = line->first;
+    void (*go)(struct channel_loop_waiter *) = w->go;
+
+    channel_loop_leave_line(channels, w);
+    go(w);
 }
 
 /* Whoever lines up meanwhile comes in the next iteration. (Where somebody else leaves the line
@@ -146,14 +193,13 @@ static void on_check(uv_check_t *check)
 static void on_idle(uv_idle_t *idle)
 {
     struct channel_loop *channels = idle->data;
-    void (*go)(struct channel_loop_waiter *);
-    struct channel_loop_waiter *w;
 
-    for (size_t n = channels->n_waiting; n && channels->first; n--) {
-        w = channels->first;
-        go = w->go;
-        channel_loop_leave_line(channels, w);
-        go(w);
+    for (size_t n = channels->line.n; n && channels->line.first; n--)
+        go_first(channels, &channels->line);
+    for (size_t n = channels->low_line.n; n && channels->low_line.first; n--) {
+        if (channels->low_bytes >= CHANNEL_LOW_SHARED_BYTES)
+            break;
+        go_first(channels, &channels->low_line);
     }
 }
 
@@ -190,7 +236,7 @@ void channel_loop_close(struct channel_loop *channels)
 
 void channel_loop_deinit(struct channel_loop *channels)
 {
-    assert(!channels->n_waiting);
+    assert(!channels->line.n && !channels->low_line.n);
     channel_pool_deinit(&channels->pool);
     message_zstd_deinit(&channels->zstd);
     while (channels->pooled) {
@@ -215,34 +261,55 @@ void channel_loop_give(struct channel_loop *channels, struct bytes *b)
                        CHANNEL_LOOP_SWEEP_MS);
 }
 
-void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
-                          void (*go)(struct channel_loop_waiter *w))
+static void append(struct channel_loop *channels, struct channel_loop_line *line,
+                   struct channel_loop_waiter *w, void (*go)(struct channel_loop_waiter *w))
 {
     if (w->go)
         return;
-    *w = (struct channel_loop_waiter){ .go = go, .prev = channels->last };
-    if (channels->last)
-        channels->last->next = w;
+    *w = (struct channel_loop_waiter){ .go = go, .prev = line->last, .line = line };
+    if (line->last)
+        line->last->next = w;
     else
-        channels->first = w;
-    channels->last = w;
-    if (!channels->n_waiting++ && !channels->closing)
+        line->first = w;
+    line->last = w;
+    line->n++;
+    if (!channels->closing && !uv_is_active((uv_handle_t *)&channels->idle))
         uv_idle_start(&channels->idle, on_idle);
+}
+
+void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
+                          void (*go)(struct channel_loop_waiter *w))
+{
+    append(channels, &channels->line, w, go);
+}
+
+void channel_loop_line_up_low(struct channel_loop *channels, struct channel_loop_waiter *w,
+                              void (*go)(struct channel_loop_waiter *w))
+{
+    append(channels, &channels->low_line, w, go);
+}
+
+bool channel_loop_has_low_turn(const struct channel_loop *channels)
+{
+    return !channels->low_line.first && channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
 }
 
 void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w)
 {
+    struct channel_loop_line *line = w->line;
+
     if (!w->go)
         return;
     if (w->prev)
         w->prev->next = w->next;
     else
-        channels->first = w->next;
+        line->first = w->next;
     if (w->next)
         w->next->prev = w->prev;
     else
-        channels->last = w->prev;
+        line->last = w->prev;
+    line->n--;
     *w = (struct channel_loop_waiter){ 0 };
-    if (!--channels->n_waiting && !channels->closing)
+    if (!channels->line.n && !channels->low_line.n && !channels->closing)
         uv_idle_stop(&channels->idle);
 }

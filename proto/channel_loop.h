@@ -12,11 +12,20 @@
  *
  *     timers, mail -> the line, once through -> poll: sockets are read -> the next turn
  *
- * Every function here runs on the thread of the loop.
+ * Channels of low priority (channel.h) share CHANNEL_LOW_SHARED_BYTES of each iteration, so that any
+ * number of them leaves time for the others. Beyond that they wait in a line of their own, in the order
+ * in which they came; what one frame takes beyond it, decompressed, is taken from later iterations.
+ *
+ * Memory. What channels hold of received and unsent bytes, and what their owners say that they hold for them, is
+ * summed up, and several loops share one limit: struct channel_memory. Once an iteration, a loop that has more
+ * than its part while the limit is passed is told, so that its owner ends channels.
+ *
+ * Every function here but channel_memory_used() runs on the thread of the loop.
  */
 #ifndef PROTO_CHANNEL_LOOP_H
 #define PROTO_CHANNEL_LOOP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <uv.h>
 
@@ -60,15 +69,40 @@ void channel_pool_give(struct channel_pool *p, struct bytes *b);
 /* Frees what nobody has needed since the last sweep. */
 void channel_pool_sweep(struct channel_pool *p);
 
+/* ---- memory ---- */
+
+#define CHANNEL_MEMORY_PUBLISH_BYTES (256u << 10) /* a loop's own sum may differ by so much */
+
+struct channel_memory {
+    _Atomic uint64_t used_bytes; /* by the channels of all loops */
+    uint64_t max_bytes;
+    uint32_t n_loops;
+};
+
+static inline uint64_t channel_memory_used(const struct channel_memory *m)
+{
+    return atomic_load_explicit(&m->used_bytes, memory_order_relaxed);
+}
+
 /* ---- the loop ---- */
 
 #define CHANNEL_TURN_BYTES (512u << 10)
+#define CHANNEL_LOW_TURN_BYTES (32u << 10)  /* of a channel of low priority, used or not */
+#define CHANNEL_LOW_SHARED_BYTES (1u << 20) /* of all of them, in one iteration */
+#define CHANNEL_LOW_UNPACK_COST \
+    8u /* of a byte decompressed: all of a body is one piece of work */
 #define CHANNEL_LOOP_SWEEP_MS 2000u
 
 /* A channel that waits for its turn; a member of the channel. */
 struct channel_loop_waiter {
     void (*go)(struct channel_loop_waiter *w); /* NULL: does not wait */
     struct channel_loop_waiter *next, *prev;
+    struct channel_loop_line *line;
+};
+
+struct channel_loop_line {
+    struct channel_loop_waiter *first, *last; /* borrowed */
+    size_t n;
 };
 
 /* Begins what is kept for later. */
@@ -84,8 +118,14 @@ struct channel_loop {
     struct channel_loop_pooled
         *pooled; /* the channels' batches, of malloc: owned; the newest of n_pooled */
     uint32_t n_pooled;
-    struct channel_loop_waiter *first, *last; /* borrowed: the line */
-    size_t n_waiting;
+    struct channel_loop_line line, low_line;
+    size_t low_bytes;        /* used up by channels of low priority, this turn and in advance */
+    uint64_t unpacked_bytes; /* decompressed for their owners, since the start */
+    struct channel_memory *memory; /* borrowed; NULL: no limit */
+    void (*on_over)(void *owner);  /* more is used than may be, and too much of it here */
+    void *owner;                   /* borrowed; on_over's */
+    size_t held_bytes;             /* by this loop's channels */
+    uint64_t published_bytes;      /* of them in *memory */
     uv_check_t check;
     uv_idle_t idle; /* active while somebody waits */
     uv_timer_t sweep;
@@ -110,12 +150,30 @@ int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct byte
 /* Takes back any buf, also an empty one or one that did not come from here; leaves *b empty. */
 void channel_loop_give(struct channel_loop *channels, struct bytes *b);
 
+/* From here on its channels count; on_over may end some. To be called before the first one. */
+void channel_loop_share_memory(struct channel_loop *channels, struct channel_memory *memory,
+                               void (*on_over)(void *owner), void *owner);
+
+/* Is more used than may be, and more here than this loop's part? */
+bool channel_loop_is_over(const struct channel_loop *channels);
+
 /* ---- for channels ---- */
+
+/* A channel holds `after` bytes, and held `before`. */
+void channel_loop_hold_bytes(struct channel_loop *channels, size_t before, size_t after);
 
 /* go(w) is called in the loop's next iteration, unless channel_loop_leave_line() comes first.
  * Nothing happens if w waits already. */
 void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
                           void (*go)(struct channel_loop_waiter *w));
+
+/* The same in the line of low priority: once those before it have had their turn. */
+void channel_loop_line_up_low(struct channel_loop *channels, struct channel_loop_waiter *w,
+                              void (*go)(struct channel_loop_waiter *w));
+
+/* Is there time in this iteration for a channel of low priority that has not waited in its line? */
+bool channel_loop_has_low_turn(const struct channel_loop *channels);
+
 void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w);
 
 #endif

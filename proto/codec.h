@@ -114,6 +114,10 @@ HOST_DEVICE static inline uint32_t codec_bytes_magnitude(const float *src, size_
     return bits & 0x7fffffffu;
 }
 
+/* Magnitudes: of the largest finite float, and the one (65536) that is above all of fp16. */
+#define CODEC_FINITE 0x7f7fffffu
+#define CODEC_MAX_LEAST 0x47800000u
+
 /* CUDA code, which is C++, reads the part above. */
 #ifndef __cplusplus
 
@@ -138,8 +142,9 @@ struct codec {
     int (*decode)(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst);
 
     /* What decode() would say of these bytes, or else PS_ENAN when a float of the row would be
-     * NaN or infinite; without decoding them. */
-    int (*check)(const uint8_t *restrict src, uint32_t dim, uint32_t k);
+     * NaN, infinite, or of a magnitude (codec_bytes_magnitude()) above `max`; without decoding
+     * them. max: CODEC_FINITE, or less, and at least CODEC_MAX_LEAST. */
+    int (*check)(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max);
 };
 
 extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_onebit,
@@ -185,9 +190,10 @@ extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_
     }
 
 #define CODEC_CHECK(suffix, target)                                                            \
-    target static int check_row##suffix(const uint8_t *restrict src, uint32_t dim, uint32_t k) \
+    target static int check_row##suffix(const uint8_t *restrict src, uint32_t dim, uint32_t k, \
+                                        uint32_t max)                                          \
     {                                                                                          \
-        return check(src, dim, k);                                                             \
+        return check(src, dim, k, max);                                                        \
     }
 
 #define CODEC_BUILD(codec_name, suffix, number, with_feedback) \

@@ -4,7 +4,7 @@
 #include "proto/codec_avx512.h"
 #include "proto/codec_half.h"
 
-#define EXPONENT 0x7f80u
+#define MAGNITUDE 0x7fffu
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
@@ -29,13 +29,14 @@ SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
     return 0;
 }
 
-SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
+    const uint16_t half_max = (uint16_t)(max >> 16);
     uint16_t bad = 0;
 
     (void)k;
     for (size_t i = 0; i < dim; i++)
-        bad |= (uint16_t)((codec_bytes_get_u16(src, i) & EXPONENT) == EXPONENT);
+        bad |= (uint16_t)((codec_bytes_get_u16(src, i) & MAGNITUDE) > half_max);
     return bad ? PS_ENAN : 0;
 }
 

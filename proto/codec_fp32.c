@@ -1,7 +1,7 @@
 #include "common/status.h"
 #include "proto/codec.h"
 
-#define EXPONENT 0x7f800000u
+#define MAGNITUDE 0x7fffffffu
 
 static size_t row_bytes(uint32_t dim, uint32_t k)
 {
@@ -22,13 +22,13 @@ SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
     return 0;
 }
 
-SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
     uint32_t bad = 0;
 
     (void)k;
     for (size_t i = 0; i < dim; i++)
-        bad |= (uint32_t)((codec_bytes_get_u32(src, i) & EXPONENT) == EXPONENT);
+        bad |= (uint32_t)((codec_bytes_get_u32(src, i) & MAGNITUDE) > max);
     return bad ? PS_ENAN : 0;
 }
 

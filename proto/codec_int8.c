@@ -70,24 +70,25 @@ SIMD_INLINE uint32_t largest(const uint8_t *q, uint32_t dim)
     return max;
 }
 
-SIMD_INLINE int check_scale(const uint8_t *src, uint32_t dim)
+SIMD_INLINE int check_scale(const uint8_t *src, uint32_t dim, uint32_t max)
 {
-    float scale = codec_bytes_get_f32(src, 0);
+    const float scale = codec_bytes_get_f32(src, 0), limit = codec_bytes_to_float(max);
 
-    if (isfinite(scale * CODEC_SCALAR_Q_MAX))
+    if (fabsf(scale * CODEC_SCALAR_Q_MAX) <= limit)
         return 0;
     /* An infinite scale makes even q = 0 a NaN. */
-    return isfinite(scale) && isfinite((float)largest(src + 4, dim) * scale) ? 0 : PS_ENAN;
+    return isfinite(scale) && fabsf((float)largest(src + 4, dim) * scale) <= limit ? 0
+                                                                                   : PS_ENAN;
 }
 
-SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
     uint8_t bad = 0;
 
     (void)k;
     for (size_t i = 0; i < dim; i++)
         bad |= (uint8_t)(src[4 + i] == 0x80);
-    return bad ? PS_ECODEC : check_scale(src, dim);
+    return bad ? PS_ECODEC : check_scale(src, dim, max);
 }
 
 SIMD_AVX512_INLINE uint32_t max_magnitude_avx512(const float *src, uint32_t dim)
@@ -197,7 +198,7 @@ static int decode_row_avx512(const uint8_t *restrict src, uint32_t dim, uint32_t
 }
 
 SIMD_TARGET_AVX512
-static int check_row_avx512(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+static int check_row_avx512(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
     const __m512i least = _mm512_set1_epi8(INT8_MIN);
     uint64_t bad = 0;
@@ -209,7 +210,7 @@ static int check_row_avx512(const uint8_t *restrict src, uint32_t dim, uint32_t 
 
         bad |= _mm512_cmpeq_epi8_mask(_mm512_maskz_loadu_epi8(mask, src + i), least);
     }
-    return bad ? PS_ECODEC : check_scale(src - 4, dim);
+    return bad ? PS_ECODEC : check_scale(src - 4, dim, max);
 }
 
 CODEC_BUILDS_BUT_AVX512(int8, CODEC_INT8, false)

@@ -7,6 +7,7 @@
 #include "proto/codec_avx512.h"
 #include "proto/codec_scalar.h"
 
+#define MAGNITUDE 0x7fffffffu
 #define BLOCK CODEC_SCALAR_ONEBIT_BLOCK
 #define N_LANES CODEC_SCALAR_ONEBIT_LANES
 
@@ -93,7 +94,7 @@ SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
     return 0;
 }
 
-SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
     const uint8_t *signs = src + 4 * (size_t)n_blocks(dim);
 
@@ -101,7 +102,7 @@ SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
     if (dim % 8 && signs[dim / 8] >> (dim % 8))
         return PS_ECODEC;
     for (uint32_t b = 0; b < n_blocks(dim); b++)
-        if (!isfinite(codec_bytes_get_f32(src, b)))
+        if ((codec_bytes_get_u32(src, b) & MAGNITUDE) > max)
             return PS_ENAN;
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "proto/codec.h"
 #include "proto/codec_avx512.h"
 
-#define EXPONENT 0x7f800000u
+#define MAGNITUDE 0x7fffffffu
 #define CANDIDATES_MAX 1024u
 #define N_ROUNDS 8 /* two or three do, unless the row is in order */
 
@@ -76,7 +76,7 @@ SIMD_INLINE int decode(const uint8_t *restrict src, uint32_t dim, uint32_t k,
     return 0;
 }
 
-SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
+SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max)
 {
     const uint8_t *values = src + 2 * (size_t)k;
     uint32_t next = 0, bad = 0;
@@ -86,7 +86,7 @@ SIMD_INLINE int check(const uint8_t *restrict src, uint32_t dim, uint32_t k)
 
         if (at < next || at >= dim)
             return PS_ECODEC;
-        bad |= (uint32_t)((codec_bytes_get_u32(values, i) & EXPONENT) == EXPONENT);
+        bad |= (uint32_t)((codec_bytes_get_u32(values, i) & MAGNITUDE) > max);
         next = at + 1;
     }
     return bad ? PS_ENAN : 0;

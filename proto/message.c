@@ -33,6 +33,17 @@ int message_body(struct message_zstd *zstd, const struct frame_header *header,
     return 0;
 }
 
+int message_body_size(const struct frame_header *header, const uint8_t *body,
+                      uint32_t max_bytes, size_t *ret_bytes)
+{
+    if (header->flags & FRAME_ZSTD)
+        return message_zstd_size(body, header->body_bytes, max_bytes, ret_bytes);
+    if (header->body_bytes > max_bytes)
+        return PS_ETOOBIG;
+    *ret_bytes = header->body_bytes;
+    return 0;
+}
+
 /* ---- a table's specification ---- */
 
 static void put_params(const struct optimizer_params *p, Ps__OptimParams *head)
@@ -191,7 +202,7 @@ static int take_hello(const void *message, void *ret)
     };
 
     if (message_head_name(m.role, sizeof m.role, head->role) ||
-        message_head_name(m.token, sizeof m.token, head->token) ||
+        message_head_secret(m.token, sizeof m.token, head->token) ||
         message_head_name(m.name, sizeof m.name, head->name))
         return PS_EPROTO;
     *(struct hello *)ret = m;
@@ -384,6 +395,9 @@ int message_write_join_reply(struct bytes *out, uint64_t request_id, const struc
     head.fenced_below = m->fenced_below;
     head.refused_seq = m->refused_seq;
     head.refused_status = m->refused_status;
+    head.lost_first = m->lost_first;
+    head.lost_last = m->lost_last;
+    head.skipped_clocks = m->skipped_clocks;
     return message_head_write(out, FRAME_JOIN_REPLY, request_id, &head.base);
 }
 
@@ -398,6 +412,9 @@ static int take_join_reply(const void *message, void *ret)
         .resumed = head->resumed,
         .fenced_below = head->fenced_below,
         .refused_seq = head->refused_seq,
+        .lost_first = head->lost_first,
+        .lost_last = head->lost_last,
+        .skipped_clocks = head->skipped_clocks,
     };
 
     if (message_head_status(&m.status, head->status) ||

@@ -45,6 +45,12 @@ struct hello {
     uint32_t frame_flags; /* enum frame_flag, that the caller understands */
 };
 
+/* The version that both will speak: the newest of psd's that the client knows. */
+static inline uint32_t message_common_version(const struct hello *hello)
+{
+    return hello->version_max < PROTO_VERSION_MAX ? hello->version_max : PROTO_VERSION_MAX;
+}
+
 struct hello_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
@@ -86,6 +92,9 @@ struct join_reply {
     uint64_t fenced_below; /* with PS_EFENCED: the smallest incarnation that may join */
     uint64_t refused_seq;  /* the last push of this incarnation that was refused; 0: none */
     int refused_status;
+    /* Pushes of this incarnation that were acknowledged and are lost, first to last; 0: none. */
+    uint64_t lost_first, lost_last;
+    uint64_t skipped_clocks; /* of this rank, that none of its incarnations has finished */
 };
 
 struct pull_reply {
@@ -125,6 +134,10 @@ struct message_zstd;
 int message_body(struct message_zstd *zstd, const struct frame_header *header,
                  const uint8_t *body, uint32_t max_bytes, struct bytes *scratch,
                  const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
+
+/* How long that body is, of which nothing is decompressed. The same errors. */
+int message_body_size(const struct frame_header *header, const uint8_t *body,
+                      uint32_t max_bytes, size_t *ret_bytes) MUST_CHECK;
 
 int message_write_hello(struct bytes *out, uint64_t request_id, const struct hello *m)
     MUST_CHECK;

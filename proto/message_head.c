@@ -89,6 +89,78 @@ int message_head_write(struct bytes *out, enum frame_type type, uint64_t request
     return status;
 }
 
+/* A varint; NULL: it does not end. */
+static const uint8_t *get_varint(const uint8_t *at, const uint8_t *end, uint64_t *ret)
+{
+    *ret = 0;
+    for (unsigned shift = 0; at < end && shift < 64; shift += 7) {
+        *ret |= (uint64_t)(*at & 0x7f) << shift;
+        if (!(*at++ & 0x80))
+            return at;
+    }
+    return NULL;
+}
+
+/* Behind a field of wire type `type`; NULL: beyond `end`, or no type that protobuf-c knows. */
+static const uint8_t *skip_field(const uint8_t *at, const uint8_t *end, unsigned type,
+                                 uint64_t *ret_bytes)
+{
+    uint64_t ignored;
+
+    *ret_bytes = 0;
+    if (type == PROTOBUF_C_WIRE_TYPE_VARINT)
+        return get_varint(at, end, &ignored);
+    if (type == PROTOBUF_C_WIRE_TYPE_64BIT)
+        return end - at >= 8 ? at + 8 : NULL;
+    if (type == PROTOBUF_C_WIRE_TYPE_32BIT)
+        return end - at >= 4 ? at + 4 : NULL;
+    if (type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+        return NULL;
+    at = get_varint(at, end, ret_bytes);
+    return at && *ret_bytes <= (uint64_t)(end - at) ? at + *ret_bytes : NULL;
+}
+
+static bool has_strings(const ProtobufCMessageDescriptor *descriptor)
+{
+    for (unsigned i = 0; i < descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
+
+        if (field->type == PROTOBUF_C_TYPE_STRING ||
+            (field->type == PROTOBUF_C_TYPE_MESSAGE && has_strings(field->descriptor)))
+            return true;
+    }
+    return false;
+}
+
+/* protobuf-c ends a string at its first NUL: "nul\0x" would be the name of another. */
+static bool has_nul(const ProtobufCMessageDescriptor *descriptor, const uint8_t *at,
+                    size_t n_bytes)
+{
+    const uint8_t *end = at + n_bytes;
+
+    while (at && at < end) {
+        const ProtobufCFieldDescriptor *field;
+        uint64_t key, length;
+        const uint8_t *next = get_varint(at, end, &key);
+
+        next = next ? skip_field(next, end, key & 7, &length) : NULL;
+        if (!next || key >> 3 > UINT32_MAX)
+            return true; /* the unpacking would have refused it */
+        at = next;
+        if (!length)
+            continue;
+        field = protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(key >> 3));
+        if (!field)
+            continue;
+        if (field->type == PROTOBUF_C_TYPE_STRING && memchr(at - length, 0, length))
+            return true;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE &&
+            has_nul(field->descriptor, at - length, length))
+            return true;
+    }
+    return false;
+}
+
 int message_head_read(const ProtobufCMessageDescriptor *descriptor,
                       const struct frame_header *header, const uint8_t *head,
                       int (*take)(const void *message, void *ret), void *ret)
@@ -103,31 +175,73 @@ int message_head_read(const ProtobufCMessageDescriptor *descriptor,
     message = protobuf_c_message_unpack(descriptor, &allocator, header->head_bytes, head);
     if (!message)
         return arena.failed ? -ENOMEM : PS_EPROTO;
-    status = take(message, ret);
+    status = has_strings(descriptor) && has_nul(descriptor, head, header->head_bytes)
+                 ? PS_EPROTO
+                 : take(message, ret);
     protobuf_c_message_free_unpacked(message, &allocator);
     return status;
 }
 
-int message_head_name(char *dst, size_t cap, const char *src)
+/* Bytes of the character at `text`, which ends with NUL; 0: it is no UTF-8 (RFC 3629: the shortest form, no surrogate,
+ * up to U+10FFFF), or a control character (U+0000 to U+001F, U+007F to U+009F). */
+static size_t character_bytes(const char *text)
+{
+    const uint8_t *c = (const uint8_t *)text;
+    size_t n_bytes = c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+
+    if (c[0] < 0x80)
+        return c[0] >= ' ' && c[0] != 0x7f;
+    if (c[0] < 0xc2 || c[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n_bytes; i++) /* a NUL is none of these */
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c[0] == 0xc2 && c[1] < 0xa0) || (c[0] == 0xe0 && c[1] < 0xa0) ||
+        (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf0 && c[1] < 0x90) ||
+        (c[0] == 0xf4 && c[1] > 0x8f))
+        return 0;
+    return n_bytes;
+}
+
+int message_head_secret(char *dst, size_t cap, const char *src)
 {
     size_t n = strlen(src);
 
     if (n >= cap)
         return PS_EPROTO;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)src[i] < ' ' || src[i] == 0x7f)
-            return PS_EPROTO;
     memcpy(dst, src, n + 1);
     return 0;
 }
 
+int message_head_name(char *dst, size_t cap, const char *src)
+{
+    size_t n;
+
+    for (size_t i = 0; src[i]; i += n) {
+        n = character_bytes(src + i);
+        if (!n)
+            return PS_EPROTO;
+    }
+    return message_head_secret(dst, cap, src);
+}
+
 void message_head_text(char *dst, size_t cap, const char *src)
 {
-    size_t n = 0;
+    size_t done = 0;
 
-    for (; src[n] && n < cap - 1; n++)
-        dst[n] = (unsigned char)src[n] < ' ' || src[n] == 0x7f ? '?' : src[n];
-    dst[n] = 0;
+    while (*src) {
+        size_t n = character_bytes(src);
+
+        if (done + (n ? n : 1) >= cap)
+            break;
+        if (n)
+            memcpy(dst + done, src, n);
+        else
+            dst[done] = '?';
+        done += n ? n : 1;
+        src += n ? n : 1;
+    }
+    dst[done] = 0;
 }
 
 int message_head_status(int *dst, int32_t status)

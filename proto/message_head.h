@@ -34,16 +34,19 @@ void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *
 int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,
                        const ProtobufCMessage *head) MUST_CHECK;
 
-/* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message,
- * -ENOMEM, else what `take` returns. */
+/* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message, or has a string
+ * with a NUL in it; -ENOMEM; else what `take` returns. */
 int message_head_read(const ProtobufCMessageDescriptor *descriptor,
                       const struct frame_header *header, const uint8_t *head,
                       int (*take)(const void *message, void *ret), void *ret) MUST_CHECK;
 
-/* A name: PS_EPROTO unless it fits dst, NUL included, and holds no control characters. */
+/* A name: PS_EPROTO unless it fits dst, NUL included, and is UTF-8 without control characters. */
 int message_head_name(char *dst, size_t cap, const char *src) MUST_CHECK;
 
-/* A sentence: cut to fit, control characters replaced. */
+/* A secret, of any bytes: PS_EPROTO unless it fits. */
+int message_head_secret(char *dst, size_t cap, const char *src) MUST_CHECK;
+
+/* A sentence: cut to fit behind a whole character, bytes that are no UTF-8 and control characters replaced. */
 void message_head_text(char *dst, size_t cap, const char *src);
 
 /* PS_EPROTO for a number that is no status. */

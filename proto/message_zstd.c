@@ -42,11 +42,9 @@ size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_byt
     return n;
 }
 
-int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
-                            uint32_t max_bytes, struct bytes *scratch)
+int message_zstd_size(const uint8_t *src, size_t n_bytes, uint32_t max_bytes, size_t *ret_bytes)
 {
     unsigned long long want = ZSTD_getFrameContentSize(src, n_bytes);
-    uint8_t *space;
 
     /* 0: our writer never sends it, but zstd says so of a frame to be skipped. */
     if (want == ZSTD_CONTENTSIZE_UNKNOWN || want == ZSTD_CONTENTSIZE_ERROR || want == 0)
@@ -55,14 +53,27 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
         return PS_ETOOBIG;
     if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
         return PS_ECORRUPT;
+    *ret_bytes = (size_t)want;
+    return 0;
+}
+
+int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n_bytes,
+                            uint32_t max_bytes, struct bytes *scratch)
+{
+    size_t want;
+    uint8_t *space;
+    int status = message_zstd_size(src, n_bytes, max_bytes, &want);
+
+    if (status)
+        return status;
     scratch->start = scratch->end = 0;
-    space = bytes_reserve(scratch, (size_t)want);
+    space = bytes_reserve(scratch, want);
     if (!z->decompress)
         z->decompress = ZSTD_createDCtx();
     if (!space || !z->decompress)
         return -ENOMEM;
-    if (ZSTD_decompressDCtx(z->decompress, space, (size_t)want, src, n_bytes) != want)
+    if (ZSTD_decompressDCtx(z->decompress, space, want, src, n_bytes) != want)
         return PS_ECORRUPT;
-    bytes_commit(scratch, (size_t)want);
+    bytes_commit(scratch, want);
     return 0;
 }

@@ -24,6 +24,10 @@ void message_zstd_deinit(struct message_zstd *z);
  * memory to find out). */
 size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes);
 
+/* How much one zstd frame of exactly n_bytes holds, without a look at what. Errors as below. */
+int message_zstd_size(const uint8_t *src, size_t n_bytes, uint32_t max_bytes, size_t *ret_bytes)
+    MUST_CHECK;
+
 /* Fills *scratch, whatever was in it, with what one zstd frame of exactly n_bytes holds.
  * PS_ECORRUPT if it is no such frame or does not say how much it holds; PS_ETOOBIG if that is
  * more than max_bytes; -ENOMEM. */

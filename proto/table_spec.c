@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -39,24 +40,43 @@ struct field {
     enum field_type type;
     double min, max;          /* both within the range */
     const char *const *names; /* FIELD_NAME: of the numbers 0..max */
+    const char *
+        setting; /* its name for table_spec_set(); NULL: a part of the layout, or of the rows' life */
 };
 
 #define AT(member) offsetof(struct table_spec, member)
-#define U32(name, member, min, max)                 \
-    {                                               \
-        name, AT(member), FIELD_U32, min, max, NULL \
+#define U32(name, member, min, max)                       \
+    {                                                     \
+        name, AT(member), FIELD_U32, min, max, NULL, NULL \
     }
-#define U64(name, member)                            \
-    {                                                \
-        name, AT(member), FIELD_U64, 0, 0x1p64, NULL \
+#define U64(name, member)                                  \
+    {                                                      \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, NULL \
     }
-#define REAL(name, member, min, max)                  \
-    {                                                 \
-        name, AT(member), FIELD_FLOAT, min, max, NULL \
+#define REAL(name, member, min, max)                        \
+    {                                                       \
+        name, AT(member), FIELD_FLOAT, min, max, NULL, NULL \
     }
-#define NAMED(name, member, names)                                  \
-    {                                                               \
-        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names \
+#define NAMED(name, member, names)                                        \
+    {                                                                     \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, NULL \
+    }
+/* The same of a field that table_spec_set() changes. */
+#define U32_SET(name, member, setting)                            \
+    {                                                             \
+        name, AT(member), FIELD_U32, 0, UINT32_MAX, NULL, setting \
+    }
+#define U64_SET(name, member, setting)                        \
+    {                                                         \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, setting \
+    }
+#define REAL_SET(name, member, max, setting)                 \
+    {                                                        \
+        name, AT(member), FIELD_FLOAT, 0, max, NULL, setting \
+    }
+#define NAMED_SET(name, member, names, setting)                              \
+    {                                                                        \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, setting \
     }
 #define ANY_FLOAT 3.4028234663852886e38 /* FLT_MAX: finite is enough */
 #define BELOW_1 0x1.fffffep-1           /* the float before 1 */
@@ -70,25 +90,25 @@ static const struct field fields[] = {
     NAMED("init", init, init_names),
     REAL("init_scale", init_scale, 0, ANY_FLOAT),
     NAMED("optimizer", optim, optimizer_names),
-    REAL("learning_rate", params.learning_rate, 0, ANY_FLOAT),
-    REAL("epsilon", params.epsilon, 0, ANY_FLOAT),
-    REAL("momentum", params.momentum, 0, BELOW_1),
+    REAL_SET("learning_rate", params.learning_rate, ANY_FLOAT, "lr"),
+    REAL_SET("epsilon", params.epsilon, ANY_FLOAT, "epsilon"),
+    REAL_SET("momentum", params.momentum, BELOW_1, "momentum"),
     REAL("nesterov", params.nesterov, 0, 1),
-    REAL("weight_decay", params.weight_decay, 0, ANY_FLOAT),
-    REAL("beta1", params.beta1, 0, BELOW_1),
-    REAL("beta2", params.beta2, 0, BELOW_1),
+    REAL_SET("weight_decay", params.weight_decay, ANY_FLOAT, "weight-decay"),
+    REAL_SET("beta1", params.beta1, BELOW_1, "beta1"),
+    REAL_SET("beta2", params.beta2, BELOW_1, "beta2"),
     REAL("initial_accumulator", params.initial_accumulator, 0, ANY_FLOAT),
-    REAL("lr_decay", params.lr_decay, 0, ANY_FLOAT),
+    REAL_SET("lr_decay", params.lr_decay, ANY_FLOAT, "lr-decay"),
     REAL("ftrl_beta", params.ftrl_beta, 0, ANY_FLOAT),
     REAL("ftrl_l1", params.ftrl_l1, 0, ANY_FLOAT),
     REAL("ftrl_l2", params.ftrl_l2, 0, ANY_FLOAT),
-    U32("warmup_clocks", schedule.warmup_clocks, 0, UINT32_MAX),
-    NAMED("decay", schedule.decay, decay_names),
-    U64("decay_start", schedule.decay_start),
-    U64("decay_clocks", schedule.decay_clocks),
-    REAL("decay_rate", schedule.decay_rate, 0, 1),
-    REAL("decay_floor", schedule.decay_floor, 0, 1),
-    REAL("clip_norm", clip_norm, 0, ANY_FLOAT),
+    U32_SET("warmup_clocks", schedule.warmup_clocks, "warmup"),
+    NAMED_SET("decay", schedule.decay, decay_names, "decay"),
+    U64_SET("decay_start", schedule.decay_start, "decay-start"),
+    U64_SET("decay_clocks", schedule.decay_clocks, "decay-clocks"),
+    REAL_SET("decay_rate", schedule.decay_rate, 1, "decay-rate"),
+    REAL_SET("decay_floor", schedule.decay_floor, 1, "decay-floor"),
+    REAL_SET("clip_norm", clip_norm, ANY_FLOAT, "clip"),
     NAMED("mode", mode, mode_names),
     U32("bound", bound, 0, UINT32_MAX),
     NAMED("storage", storage, storage_names),
@@ -382,19 +402,180 @@ static int differ(const char *table, const struct field *field, const struct tab
                    (unsigned long long)u64_at(want, field));
 }
 
+static bool is_same(const struct table_spec *a, const struct table_spec *b,
+                    const struct field *field)
+{
+    return memcmp((const char *)a + field->offset, (const char *)b + field->offset,
+                  field->type == FIELD_U64 ? 8 : 4) == 0;
+}
+
+static int check_names(const struct table_spec *have, const struct table_spec *want,
+                       struct err *err)
+{
+    return strcmp(have->name, want->name) == 0
+               ? 0
+               : err_set(err, PS_ESPEC, "table %s: name is %s here, %s was asked for",
+                         have->name, have->name, want->name);
+}
+
+static void print_value(const struct table_spec *spec, const struct field *field,
+                        char dst[NUMBER_TEXT_MAX])
+{
+    const char *name;
+
+    switch (field->type) {
+    case FIELD_FLOAT:
+        number_write_float(float_at(spec, field), dst);
+        return;
+    case FIELD_NAME:
+        name = name_of(field->names, (size_t)field->max + 1, u32_at(spec, field));
+        snprintf(dst, NUMBER_TEXT_MAX, "%s", name ? name : "?");
+        return;
+    case FIELD_U32:
+        snprintf(dst, NUMBER_TEXT_MAX, "%u", u32_at(spec, field));
+        return;
+    case FIELD_U64:
+        break;
+    }
+    snprintf(dst, NUMBER_TEXT_MAX, "%llu", (unsigned long long)u64_at(spec, field));
+}
+
+/* The command that gives the table what was asked for. */
+static void add_advice(const struct table_spec *want, const struct field *field,
+                       struct err *err)
+{
+    const char *slash = strchr(want->name, '/'), *setting = field->setting;
+    size_t n = err ? strlen(err->text) : 0;
+    char value[NUMBER_TEXT_MAX];
+
+    if (!err || !slash || !setting)
+        return;
+    if (strcmp(setting, "lr") == 0 && want->kind == TABLE_SPEC_DENSE)
+        setting = "dense-lr";
+    print_value(want, field, value);
+    snprintf(err->text + n, sizeof err->text - n, " (psctl set %.*s %s=%s changes it)",
+             (int)(slash - want->name), want->name, setting, value);
+}
+
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
                     struct err *err)
 {
-    if (strcmp(have->name, want->name) != 0)
-        return err_set(err, PS_ESPEC, "table %s: name is %s here, %s was asked for", have->name,
-                       have->name, want->name);
-    for (size_t i = 0; i < COUNT_OF(fields); i++) {
-        const struct field *field = &fields[i];
-        size_t n_bytes = field->type == FIELD_U64 ? 8 : 4;
+    int status = check_names(have, want, err);
 
-        if (memcmp((const char *)have + field->offset, (const char *)want + field->offset,
-                   n_bytes) != 0)
-            return differ(have->name, field, have, want, err);
+    for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
+        if (!is_same(have, want, &fields[i])) {
+            status = differ(have->name, &fields[i], have, want, err);
+            add_advice(want, &fields[i], err);
+        }
+    return status;
+}
+
+int table_spec_same_layout(const struct table_spec *have, const struct table_spec *want,
+                           struct err *err)
+{
+    int status = check_names(have, want, err);
+
+    for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
+        if (!fields[i].setting && !is_same(have, want, &fields[i]))
+            status = differ(have->name, &fields[i], have, want, err);
+    return status;
+}
+
+/* --- settings of a table that is there --- */
+
+static const struct field *find_setting(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(fields); i++)
+        if (fields[i].setting && strcmp(fields[i].setting, name) == 0)
+            return &fields[i];
+    return NULL;
+}
+
+static int find_name(const struct field *field, const char *value, uint32_t *ret)
+{
+    for (*ret = 0; *ret <= (uint32_t)field->max; ++*ret)
+        if (strcmp(field->names[*ret], value) == 0)
+            return 0;
+    return PS_ESPEC;
+}
+
+static int write_field(struct table_spec *spec, const struct field *field, const char *value)
+{
+    char *at = (char *)spec + field->offset;
+    uint64_t number = 0;
+    uint32_t small = 0;
+    float real = 0;
+    int status;
+
+    switch (field->type) {
+    case FIELD_FLOAT:
+        status = number_read_float(value, &real);
+        memcpy(at, &real, sizeof real);
+        return status;
+    case FIELD_NAME:
+        status = find_name(field, value, &small);
+        memcpy(at, &small, sizeof small);
+        return status;
+    case FIELD_U32:
+        status = number_read_u64(value, &number);
+        small = (uint32_t)number;
+        memcpy(at, &small, sizeof small);
+        return status || number > UINT32_MAX ? PS_ESPEC : 0;
+    case FIELD_U64:
+        break;
     }
+    status = number_read_u64(value, &number);
+    memcpy(at, &number, sizeof number);
+    return status;
+}
+
+/* "dense-lr" is the learning rate of dense tables, and says nothing of others. */
+static int set_one(struct table_spec *spec, const char *name, const char *value,
+                   struct err *err)
+{
+    bool is_dense_lr = strcmp(name, "dense-lr") == 0;
+    const struct field *field = find_setting(is_dense_lr ? "lr" : name);
+    struct table_spec changed = *spec;
+
+    if (!field)
+        return err_set(err, PS_ESPEC,
+                       "setting \"%.40s\": expected one of lr, dense-lr, epsilon, momentum, "
+                       "weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
+                       "decay-clocks, decay-rate, decay-floor, clip",
+                       name);
+    if (write_field(&changed, field, value))
+        return err_set(err, PS_ESPEC, "setting %s: found \"%.40s\", expected %s", name, value,
+                       field->type == FIELD_NAME ? "none, linear, exp or inv_sqrt"
+                                                 : "a number");
+    if (!is_dense_lr || spec->kind == TABLE_SPEC_DENSE)
+        *spec = changed;
     return 0;
+}
+
+int table_spec_set(struct table_spec *spec, const char *settings, struct err *err)
+{
+    struct table_spec changed = *spec;
+    char copy[TABLE_SPEC_SETTINGS_MAX], *next = copy, *item;
+    size_t n = strnlen(settings, sizeof copy);
+    int status = 0;
+
+    if (n == 0 || n == sizeof copy)
+        return err_set(err, PS_ESPEC,
+                       "settings: found %zu characters, expected 1 to %zu, as in "
+                       "lr=0.005,decay=none",
+                       n, sizeof copy - 1);
+    memcpy(copy, settings, n + 1);
+    while (!status && (item = strsep(&next, ",")) != NULL) {
+        char *value = strchr(item, '=');
+
+        if (!value)
+            return err_set(err, PS_ESPEC, "setting \"%.40s\": expected NAME=VALUE", item);
+        *value = '\0';
+        status = set_one(&changed, item, value + 1, err);
+    }
+    if (!status)
+        status = table_spec_check(&changed, err);
+    if (!status)
+        *spec = changed;
+    return status;
 }

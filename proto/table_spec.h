@@ -172,6 +172,16 @@ uint64_t table_spec_salt(const struct table_spec *spec);
  * found and what was expected. NaN and Inf are out of every range. */
 int table_spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
+/* Changes fields of a table that is there, none of which is a part of its rows' layout or of their life:
+ * "lr=0.005,decay=exp". Names are psworker's; dense-lr says nothing of a sparse table. PS_ESPEC with a sentence:
+ * *spec is as it was. */
+#define TABLE_SPEC_SETTINGS_MAX 128u
+int table_spec_set(struct table_spec *spec, const char *settings, struct err *err) MUST_CHECK;
+
+/* table_spec_same(), but for the fields that table_spec_set() changes. */
+int table_spec_same_layout(const struct table_spec *have, const struct table_spec *want,
+                           struct err *err) MUST_CHECK;
+
 /* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. */
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
                     struct err *err) MUST_CHECK;

@@ -5,13 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/admin/render.h"
+#include "server/table_command.h"
 
 #define COMMAND_BYTES_MAX 4096u /* head + body of a command */
+#define FULL_SHOWN_MS 60000u    /* after a refusal */
 
 /* A connection that waits for a checkpoint, or for a row. */
 struct waiter {
@@ -19,7 +22,8 @@ struct waiter {
     struct admin_server *server;
     struct connection *connection; /* borrowed; on_closed() comes before it goes */
     uint64_t request_id;
-    struct row_lookup *row_lookup; /* borrowed; NULL: it is for a checkpoint */
+    struct row_lookup *row_lookup;   /* borrowed, or NULL */
+    struct table_command *on_tables; /* borrowed, or NULL; neither: it is for a checkpoint */
 };
 
 struct admin_server {
@@ -27,7 +31,7 @@ struct admin_server {
     struct channel_loop channels;
     struct connection_set connections;
     struct waiter *waiters; /* owned */
-    uint64_t n_refused;
+    uint64_t n_refused, n_evicted;
 };
 
 /* A report on its way to JSON. */
@@ -74,6 +78,8 @@ static void drop_waiter(struct admin_server *d, struct waiter **at) ON_MAIN
     *at = waiter->next;
     if (waiter->row_lookup)
         row_lookup_cancel(waiter->row_lookup);
+    else if (waiter->on_tables)
+        table_command_cancel(waiter->on_tables);
     else if (d->config.checkpointer)
         checkpointer_cancel(d->config.checkpointer, waiter);
     free(waiter);
@@ -177,6 +183,44 @@ static int query_row(struct admin_server *d, struct connection *c, uint64_t requ
     return refuse(d, c, request_id, err.status, err.text);
 }
 
+/* --- tables --- */
+
+static void on_tables(void *arg, const struct err *err, const char *json)
+{
+    enter_main();
+    answer_waiter(arg, err, json);
+}
+
+static int command_tables(struct admin_server *d, struct connection *c, uint64_t request_id,
+                          const struct admin *asked) ON_MAIN
+{
+    enum table_command_kind kind = table_command_kind(asked->command);
+    struct waiter *waiter;
+    struct err err = { 0 };
+
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    waiter = add_waiter(d, c, request_id);
+    if (table_command_start(&d->config.row_lookup, kind, asked->argument, on_tables, waiter,
+                            &waiter->on_tables, &err) == 0)
+        return 0;
+    d->waiters = waiter->next;
+    free(waiter);
+    return refuse(d, c, request_id, err.status, err.text);
+}
+
+/* A command that ends frees its waiter. */
+static void tick_tables(struct admin_server *d) ON_MAIN
+{
+    struct waiter *waiter = d->waiters, *next;
+
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiter->on_tables)
+            table_command_tick(waiter->on_tables);
+    }
+}
+
 /* --- the connections' events --- */
 
 static int show(struct admin_server *d, struct connection *c, uint64_t request_id,
@@ -191,7 +235,7 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint or row",
+                 "checkpoint, row, drop or set",
                  what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
@@ -218,6 +262,8 @@ static int on_request(void *owner, struct request *r)
         return request_checkpoint(d, c, request_id);
     if (strcmp(asked.command, "row") == 0)
         return query_row(d, c, request_id, asked.argument);
+    if (table_command_kind(asked.command) != TABLE_COMMAND_END)
+        return command_tables(d, c, request_id, &asked);
     return show(d, c, request_id, asked.command);
 }
 
@@ -247,6 +293,7 @@ struct admin_server *admin_server_new(const struct admin_server_config *config)
     struct connection_set_config connections = { .channels = &d->channels,
                                                  .frame_max_bytes = COMMAND_BYTES_MAX,
                                                  .frame_timeout_ms = config->frame_timeout_ms,
+                                                 .memory = config->client_memory,
                                                  .welcome = config->welcome,
                                                  .events = &admin_server_events,
                                                  .owner = d };
@@ -264,15 +311,45 @@ void admin_server_free(struct admin_server *d)
     free(d);
 }
 
+/* Those that are not being closed. */
+static uint32_t n_operators(const struct admin_server *d)
+{
+    uint32_t n = 0;
+
+    for (const struct connection *c = d->connections.first; c; c = c->next)
+        n += c->channel.state != CHANNEL_CLOSING;
+    return n;
+}
+
+/* False: every operator waits for a reply. */
+static bool evict_oldest(struct admin_server *d)
+{
+    struct connection *oldest = NULL;
+
+    for (struct connection *c = d->connections.first; c; c = c->next)
+        if (c->channel.state != CHANNEL_CLOSING && !find_waiter(d, c))
+            oldest = c;
+    if (!oldest)
+        return false;
+    d->n_evicted++;
+    connection_close(oldest);
+    return true;
+}
+
 int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
                          const struct hello *hello)
 {
-    return connection_set_open(&d->connections, fd, request_id, hello);
+    if (n_operators(d) >= ADMIN_SERVER_CONNECTIONS_MAX && !evict_oldest(d)) {
+        close(fd);
+        return -EMFILE;
+    }
+    return connection_set_open(&d->connections, fd, request_id, hello, NULL);
 }
 
 void admin_server_sweep(struct admin_server *d)
 {
     connection_set_sweep(&d->connections, uv_now(d->config.loop));
+    tick_tables(d);
 }
 
 void admin_server_close(struct admin_server *d)
@@ -300,7 +377,7 @@ uint64_t admin_server_n_connections(const struct admin_server *d)
 /* For add_handshake(). */
 struct handshake_list {
     struct admin_server_draft *draft;
-    uint64_t loop_ms, handshake_ms;
+    uint64_t loop_ms, handshake_ms, idle_ms;
 };
 
 /* One more wait, or NULL. */
@@ -329,6 +406,47 @@ static void add_handshake(void *arg, const char *peer, uint64_t since_ms)
     snprintf(wait->why, sizeof wait->why, "it has connected and not said hello");
 }
 
+/* An address whose connections neither join nor ask. */
+static void add_idle(void *arg, const struct connection_limits_address *a)
+{
+    struct handshake_list *list = arg;
+    uint64_t waited_ms = list->loop_ms - a->idle_since_ms;
+    struct stats_wait *wait = add_wait(list->draft, clock_unix_ms() - waited_ms);
+
+    if (!wait)
+        return;
+    wait->until_unix_ms = wait->since_unix_ms + list->idle_ms;
+    snprintf(wait->what, sizeof wait->what, "idle connection");
+    snprintf(wait->who, sizeof wait->who, "%.90s", a->text);
+    snprintf(wait->why, sizeof wait->why,
+             "%llu of its %llu connections have neither joined a job nor asked for anything",
+             (unsigned long long)a->n_idle, (unsigned long long)a->n_open);
+}
+
+/* Connections were refused a moment ago. */
+static void add_full(const struct connection_limits *limits, struct handshake_list *list)
+    ON_MAIN
+{
+    uint64_t refused_ms = connection_limits_refused_ms(limits);
+    struct connection_limits_counts counts;
+    struct stats_wait *wait;
+
+    if (!refused_ms || list->loop_ms - refused_ms > FULL_SHOWN_MS)
+        return;
+    wait = add_wait(list->draft, clock_unix_ms() - (list->loop_ms - refused_ms));
+    if (!wait)
+        return;
+    connection_limits_count(limits, &counts);
+    wait->until_unix_ms = wait->since_unix_ms + FULL_SHOWN_MS;
+    snprintf(wait->what, sizeof wait->what, "connection refused");
+    snprintf(wait->who, sizeof wait->who, "%llu peers since the start",
+             (unsigned long long)counts.refused);
+    snprintf(wait->why, sizeof wait->why,
+             "%llu connections are open, %llu of them have not joined (--connections-max, "
+             "--connections-per-address)",
+             (unsigned long long)counts.open, (unsigned long long)counts.unjoined);
+}
+
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
                            struct admin_server_draft *draft) ON_MAIN
 {
@@ -339,6 +457,9 @@ static void add_checkpoint(const struct admin_server *d, const struct admin_serv
     draft->node.checkpoints_failed = record->n_failed;
     draft->node.last_checkpoint_number = record->number;
     draft->node.last_checkpoint_unix_ms = record->unix_ms;
+    draft->node.last_checkpoint_bytes = record->n_bytes;
+    draft->node.last_checkpoint_rows = record->n_rows;
+    draft->node.last_checkpoint_took_ms = record->took_ms;
     snprintf(draft->node.last_checkpoint_error, sizeof draft->node.last_checkpoint_error,
              "%.199s", record->error.status ? record->error.text : "");
     draft->node.checkpoint_number = record->busy_number;
@@ -358,10 +479,14 @@ static void count_net(const struct admin_server *d, const struct admin_server_in
                       struct stats_net *net) ON_MAIN
 {
     struct connection_set_counts operators;
+    struct connection_limits_counts limits;
     struct listener_counts listener;
 
     connection_set_count(&d->connections, &operators);
+    connection_limits_count(in->limits, &limits);
     net->refused_requests = d->n_refused;
+    net->refused_connections = limits.refused;
+    net->unjoined_connections = limits.unjoined;
     if (!in->listener)
         return;
     listener_count(in->listener, &listener);
@@ -372,6 +497,9 @@ static void count_net(const struct admin_server *d, const struct admin_server_in
     net->malformed_frames = listener.malformed + operators.malformed;
     net->refused_handshakes = listener.refused;
     net->slow_peers = listener.slow + operators.slow;
+    net->evicted_peers = listener.evicted + d->n_evicted;
+    net->greedy_peers = operators.greedy;
+    net->held_bytes = operators.held_bytes;
 }
 
 void admin_server_publish(const struct admin_server *d, const struct admin_server_inputs *in,
@@ -379,16 +507,19 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
 {
     struct handshake_list list = { .draft = draft,
                                    .loop_ms = uv_now(d->config.loop),
-                                   .handshake_ms = in->handshake_ms };
+                                   .handshake_ms = in->handshake_ms,
+                                   .idle_ms = in->idle_ms };
 
     draft->node.n_waits = 0;
     draft->node.waits = draft->waits;
     draft->node.ready = in->ready;
     draft->node.stopping = in->stopping;
-    if (in->listener)
-        listener_each_handshake(in->listener, add_handshake, &list);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
+    add_full(in->limits, &list);
+    connection_limits_each(in->limits, list.loop_ms, add_idle, &list);
+    if (in->listener)
+        listener_each_handshake(in->listener, add_handshake, &list);
     count_net(d, in, &draft->node.listener);
     node_stats_publish(d->config.stats, &draft->node);
 }

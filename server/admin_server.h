@@ -5,8 +5,12 @@
  *     status tables workers why stats     the node's report, rendered (render.h)
  *     checkpoint                          takes one, and replies when it is done
  *     row                                 row_lookup.h
+ *     drop-check drop set-check set       table_command.h
  *
  * Of the last two, a connection waits for one reply at a time.
+ *
+ * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
+ * for no reply.
  */
 #ifndef SERVER_ADMIN_SERVER_H
 #define SERVER_ADMIN_SERVER_H
@@ -17,14 +21,17 @@
 #include "server/node_stats.h"
 #include "server/row_lookup.h"
 
+#define ADMIN_SERVER_CONNECTIONS_MAX 64u
+
 struct admin_server;
 
 struct admin_server_config {
     uv_loop_t *loop;                   /* borrowed */
     const struct hello_reply *welcome; /* borrowed */
     uint64_t frame_timeout_ms;
-    struct node_stats *stats;          /* borrowed */
-    struct checkpointer *checkpointer; /* borrowed; NULL: no data directory */
+    struct channel_memory *client_memory; /* borrowed */
+    struct node_stats *stats;             /* borrowed */
+    struct checkpointer *checkpointer;    /* borrowed; NULL: no data directory */
     struct row_lookup_config row_lookup;
     void (*refresh)(void *node); /* publishes the newest report */
     void *node;                  /* borrowed */
@@ -55,6 +62,8 @@ struct admin_server_draft {
 
 struct admin_server_inputs {
     const struct listener *listener; /* NULL: closed; the draft keeps its last counts */
+    const struct connection_limits *limits;
+    uint64_t idle_ms;
     uint64_t handshake_ms;
     bool ready, stopping;
 };

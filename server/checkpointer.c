@@ -4,15 +4,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/checkpoint/directory.h"
+#include "server/recovery/disk_usage.h"
 #include "server/recovery/timeline.h"
 #include "server/shard_checkpoint.h"
 
 #define RETRY_MS 5000u /* between checkpoints that a log triggers */
+#define REDUNDANT_LOG_BYTES (UINT64_C(64) << 20)
 
 enum state { IDLE, NUMBERING, WRITING, COMMITTING, RELEASING };
 
@@ -68,6 +71,25 @@ struct checkpointer *checkpointer_new(const struct checkpointer_config *config)
     if (uv_mutex_init(&k->lock))
         abort();
     return k;
+}
+
+void checkpointer_find_last(struct checkpointer *k)
+{
+    struct checkpoint found;
+    struct err err = { 0 };
+    const struct manifest *m;
+
+    if (checkpoint_find(k->config.files, k->config.data_dir, 0, &found, NULL, NULL, &err))
+        return; /* none, or none that is whole: the start will say which */
+    m = &found.links[0];
+    k->record.number = m->number;
+    k->record.unix_ms = m->unix_ms;
+    k->record.base = m->base;
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        k->record.n_rows += m->files[i].n_rows;
+        k->record.n_bytes += m->files[i].n_bytes;
+    }
+    checkpoint_close(&found);
 }
 
 static void free_requests(struct checkpoint_request *request)
@@ -220,6 +242,24 @@ static bool begins_epoch(const struct manifest *m)
     return m->number == m->map_id;
 }
 
+/* With fewer than `keep` restore points the log's beginning is one, too: as long as that costs no more of the disk than
+ * the checkpoints, or a segment. */
+static void give_up_beginning(struct checkpointer *k)
+{
+    const struct manifest *m = k->manifest;
+    struct disk_usage usage;
+    struct err err;
+
+    for (uint32_t i = 0; i < m->n_files; i++)
+        if (k->firsts[i])
+            return; /* there are enough of them */
+    disk_usage_read(k->config.files, k->config.data_dir, &usage);
+    if (usage.log_bytes <= REDUNDANT_LOG_BYTES || usage.log_bytes <= usage.checkpoint_bytes)
+        return;
+    if (checkpoint_firsts(k->config.files, k->config.data_dir, m->n_files, k->firsts, &err))
+        memset(k->firsts, 0, m->n_files * sizeof *k->firsts);
+}
+
 static void commit(uv_work_t *work)
 {
     struct checkpointer *k = work->data;
@@ -236,8 +276,10 @@ static void commit(uv_work_t *work)
         m->base = 0;
     k->err.status =
         checkpoint_commit(k->config.files, k->config.data_dir, m, keep, k->firsts, &k->err);
-    if (!k->err.status && !begins_epoch(m))
-        timeline_remove_unused(k->config.files, k->config.data_dir, m->map_id);
+    if (k->err.status || begins_epoch(m))
+        return;
+    give_up_beginning(k);
+    timeline_remove_unused(k->config.files, k->config.data_dir, m->map_id);
 }
 
 static void on_committed(uv_work_t *work, int status)

@@ -57,6 +57,9 @@ typedef void (*checkpointer_on_done)(void *arg, const struct checkpointer_record
 
 struct checkpointer *checkpointer_new(const struct checkpointer_config *config) ON_MAIN;
 
+/* The newest that is there before any is taken, for the record. Reads its manifest. */
+void checkpointer_find_last(struct checkpointer *k) ON_MAIN;
+
 /* No checkpoint may run. NULL is fine. */
 void checkpointer_free(struct checkpointer *k) ON_MAIN;
 

@@ -21,7 +21,7 @@ static void sign(int fd)
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
 
     if (ftruncate(fd, 0) == 0 && pwrite(fd, pid, (size_t)n, 0) != n)
-        (void)ftruncate(fd, 0);
+        (void)!ftruncate(fd, 0);
 }
 
 static long read_holder(int fd)
@@ -39,7 +39,7 @@ static int make(const char *data_dir, bool *ret_is_new, struct err *err)
 {
     char parent[PATH_BYTES];
     size_t len = strlen(data_dir);
-    bool is_new = *ret_is_new = mkdir(data_dir, 0777) == 0;
+    bool is_new = *ret_is_new = mkdir(data_dir, 0700) == 0;
     int status;
 
     if (!is_new && errno != EEXIST)
@@ -54,6 +54,19 @@ static int make(const char *data_dir, bool *ret_is_new, struct err *err)
     return status && is_new ? err_set(err, status, "data-dir: cannot sync %.150s: %s", parent,
                                       status_text(status))
                             : 0;
+}
+
+static bool is_alone(const char *data_dir)
+{
+    DIR *dir = opendir(data_dir);
+    const struct dirent *entry;
+    bool is_alone = dir != NULL;
+
+    while (dir && (entry = readdir(dir)) != NULL)
+        is_alone &= entry->d_name[0] == '.' || strcmp(entry->d_name, "LOCK") == 0;
+    if (dir)
+        closedir(dir);
+    return is_alone;
 }
 
 static void path_of(const char *data_dir, char ret[static PATH_BYTES])
@@ -71,7 +84,8 @@ int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struc
     if (status)
         return status;
     path_of(data_dir, path);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    ret->is_emptied = access(path, F_OK) == 0 && is_alone(data_dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(err, -errno, "data-dir: cannot write to %.150s: %s", data_dir,
                        strerror(errno));
@@ -95,19 +109,6 @@ void data_dir_lock_release(struct data_dir_lock *lock)
     if (lock->fd >= 0)
         close(lock->fd);
     lock->fd = -1;
-}
-
-static bool is_alone(const char *data_dir)
-{
-    DIR *dir = opendir(data_dir);
-    const struct dirent *entry;
-    bool is_alone = dir != NULL;
-
-    while (dir && (entry = readdir(dir)) != NULL)
-        is_alone &= entry->d_name[0] == '.' || strcmp(entry->d_name, "LOCK") == 0;
-    if (dir)
-        closedir(dir);
-    return is_alone;
 }
 
 void data_dir_lock_abandon(struct data_dir_lock *lock)

@@ -10,9 +10,10 @@ struct data_dir_lock {
     const char *data_dir; /* borrowed */
     int fd;               /* -1: not taken */
     bool is_new;          /* the directory was made for it */
+    bool is_emptied;      /* a psd has had it before, and nothing is in it any more */
 };
 
-/* Makes the directory when it is not there. A sentence when another process has the lock, or the directory
+/* Makes the directory, for its owner alone, when it is not there. A sentence when another process has the lock, or the directory
  * cannot be written to; *ret is not taken then. */
 int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struct err *err)
     MUST_CHECK;

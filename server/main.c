@@ -1,13 +1,22 @@
 /* psd: reads what the person asked for, and becomes a node. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <uv.h>
 
+#include "common/file.h"
 #include "common/log_line.h"
+#include "common/memory.h"
 #include "common/memory_reserve.h"
 #include "server/node.h"
+#include "server/start_source.h"
 
 #define READY_MS 90000u              /* from then on, as deploy/psd.service has it */
 #define RESERVE_BYTES_PER_MS 100000u /* at the least: a host may have to find them */
+#define POOL_THREADS 4u              /* libuv's */
+#define OTHER_THREADS 4u             /* of the stats page, and to spare; shards have two each */
 
 static int misuse(const struct err *err)
 {
@@ -61,12 +70,101 @@ static int reserve(uint64_t n_bytes)
     return status;
 }
 
+/* --- threads: libuv ends the process without a word where it gets none for its pool --- */
+
+static void wait_for_go(void *arg)
+{
+    uv_sem_wait(arg);
+}
+
+/* As many threads as a node has, at one time. */
+static int try_threads(uint32_t n)
+{
+    uv_thread_t *threads = memory_alloc(n * sizeof *threads);
+    uv_sem_t go;
+    uint32_t n_made = 0;
+    int status = uv_sem_init(&go, 0);
+
+    while (!status && n_made < n &&
+           (status = uv_thread_create(&threads[n_made], wait_for_go, &go)) == 0)
+        n_made++;
+    for (uint32_t i = 0; i < n_made; i++)
+        uv_sem_post(&go);
+    for (uint32_t i = 0; i < n_made; i++)
+        uv_thread_join(&threads[i]);
+    free(threads);
+    return status;
+}
+
+static void on_work(uv_work_t *work)
+{
+    (void)work;
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    (void)work;
+    (void)status;
+}
+
+/* The pool is made with its first work, while there is room for it. */
+static int start_pool(void)
+{
+    uv_loop_t loop;
+    uv_work_t work;
+    int status = uv_loop_init(&loop);
+
+    if (status)
+        return status;
+    status = uv_queue_work(&loop, &work, on_work, on_worked);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+    return status;
+}
+
+static int check_threads(const struct settings *settings)
+{
+    uint32_t n = POOL_THREADS + OTHER_THREADS + 2 * settings->shards;
+    int status = try_threads(n);
+
+    if (!status)
+        status = start_pool();
+    if (status)
+        log_line_error(
+            "cannot start %u threads: %s (limits: ulimit -v and -u, TasksMax, memory)", n,
+            status_text(status));
+    return status;
+}
+
+/* Others' abort(), as libuv's where the system has no memory for it, says nothing. */
+static void on_abort(int number)
+{
+    static const char sentence[] = "psd: aborted: the system gave no memory or thread (ulimit "
+                                   "-v, -u), or this is a fault of psd\n";
+
+    (void)number;
+    (void)!write(STDERR_FILENO, sentence, sizeof sentence - 1);
+}
+
 static int run(const struct settings *settings) ON_MAIN
 {
-    int status = reserve(settings->memory_reserve_bytes) ? 1 : node_run(settings);
+    int status = check_threads(settings) || reserve(settings->memory_reserve_bytes)
+                     ? 1
+                     : node_run(settings);
 
     memory_reserve_deinit();
     return status;
+}
+
+/* A connection takes a descriptor; the soft limit is mostly 1,024, which is for programs that use select(). */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 int main(int argc, char **argv)
@@ -76,9 +174,13 @@ int main(int argc, char **argv)
 
     enter_main();
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
+    signal(SIGABRT, on_abort);
     signal(SIGXFSZ, SIG_IGN); /* so is a file that is as large as the system allows it to be */
-    if (status < 0)
+    raise_descriptor_limit();
+    if (status < 0) {
+        start_source_choose_shards(&settings, &file_os);
         status = run(&settings);
+    }
     settings_free(&settings_psd, &settings);
     return status;
 }

@@ -20,6 +20,8 @@
 #include "server/checkpointer.h"
 #include "server/cluster.h"
 #include "server/data_dir_lock.h"
+#include "server/disk_monitor.h"
+#include "server/net/connection_limits.h"
 #include "server/net/listener.h"
 #include "server/node_stats.h"
 #include "server/shard_thread.h"
@@ -28,6 +30,7 @@
 
 #define TICK_MS 100u
 #define EXTEND_MS 30000u
+#define PROGRESS_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 200u
 
@@ -47,12 +50,15 @@ struct node {
     struct http *http;                 /* owned; NULL: off */
     struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
     struct admin_server *admin;        /* owned */
-    struct data_dir_lock lock;         /* not taken: no data directory */
+    struct connection_limits *limits;  /* owned */
+    struct channel_memory memory;      /* of all connections' messages and replies */
+    struct disk_monitor *disk; /* owned; NULL: no data directory, or it does not serve yet */
+    struct data_dir_lock lock; /* not taken: no data directory */
     enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     bool stop_signal_asked;
     int exit_status;
     struct admin_server_draft report;
-    uint64_t watchdog_ms, fed_ms, extended_ms;
+    uint64_t watchdog_ms, fed_ms, extended_ms, progress_ms;
     struct checkpointer_trigger trigger;
     struct start_result restored;
     struct log_line_limit limit; /* of refused peers */
@@ -93,13 +99,18 @@ static void publish(void *node)
     struct node *n = node;
     struct admin_server_inputs in = { .listener = n->listener,
                                       .handshake_ms = n->settings->handshake_timeout_ms,
+                                      .limits = n->limits,
+                                      .idle_ms = n->settings->idle_timeout_ms,
                                       .ready = n->state == NODE_SERVING,
                                       .stopping = n->state > NODE_SERVING };
     struct published_report *published;
 
     enter_main();
+    disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
-    published = n->events ? shard_thread_report(n->shards[0]) : NULL;
+    /* Before that its workers come out of checkpoint and log. */
+    published =
+        n->events && n->state >= NODE_SERVING ? shard_thread_report(n->shards[0]) : NULL;
     if (published) {
         worker_events_update(n->events, published->report);
         published_report_release(published);
@@ -118,6 +129,8 @@ static void end(struct node *n) ON_MAIN
 {
     n->state = NODE_ENDING;
     publish(n);
+    disk_monitor_close(n->disk);
+    n->disk = NULL;
     http_stop(n->http);
     n->http = NULL;
     n->report.node.http_address = "";
@@ -220,12 +233,45 @@ static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
         checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);
 }
 
+static void sweep_http(struct node *n, uint64_t now_ms)
+{
+    struct http_counts counts;
+
+    if (!n->http)
+        return;
+    http_sweep(n->http, now_ms, &counts);
+    n->report.node.http_connections = counts.connections;
+    n->report.node.http_evicted = counts.evicted;
+}
+
+/* While it loads nobody can ask it but over HTTP: it says so itself. */
+static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
+{
+    uint64_t n_rows = 0;
+
+    if (now_ms - n->progress_ms < PROGRESS_MS)
+        return;
+    n->progress_ms = now_ms;
+    for (uint32_t i = 0; i < n->settings->shards; i++) {
+        struct published_report *published = shard_thread_report(n->shards[i]);
+
+        n_rows += published ? stats_n_rows(published->report) : 0;
+        published_report_release(published);
+    }
+    log_line_info("loading %.200s: %" PRIu64 " rows so far, for %" PRIu64 " s",
+                  n->settings->data_dir, n_rows,
+                  (clock_unix_ms() - n->report.node.started_unix_ms) / 1000);
+    (void)sd_notifyf(0, "STATUS=loading, %" PRIu64 " rows so far", n_rows);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     uint64_t now_ms = clock_mono_ms();
 
     enter_main();
+    sweep_http(n, now_ms);
+    connection_limits_sweep(n->limits, uv_now(&n->loop));
     publish(n);
     admin_server_sweep(n->admin);
     feed_watchdog(n, now_ms);
@@ -233,33 +279,35 @@ static void on_tick(uv_timer_t *timer)
         n->extended_ms = now_ms;
         node_extend_timeout(EXTEND_MS);
     }
+    if (n->state == NODE_STARTING && n->checkpointer)
+        log_progress(n, now_ms);
     if (n->state == NODE_SERVING && n->checkpointer)
         tick_checkpointer(n, now_ms);
 }
 
 /* --- the listener's events --- */
 
-static int on_client(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+static int on_client(void *owner, const struct listener_client *client)
 {
+    const struct hello *hello = client->hello;
     struct node *n = owner;
 
     enter_main();
     if (hello->shard != MESSAGE_SHARD_LISTENER)
-        return shard_thread_receive(n->shards[hello->shard], fd, request_id, hello);
-    if (admin_server_receive(n->admin, fd, request_id, hello))
+        return shard_thread_receive(
+            n->shards[hello->shard], client->fd, client->request_id, hello,
+            connection_limits_open(n->limits, client->address, uv_now(&n->loop)));
+    if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
         log_line_warn("an operator was let in, and lost");
     return 0;
 }
 
-static uint64_t n_connections(void *owner)
+static int admit(void *owner, const struct sockaddr_storage *address, struct err *err)
 {
     struct node *n = owner;
-    uint64_t sum = 0;
 
     enter_main();
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        sum += shard_thread_n_connections(n->shards[i]);
-    return sum + admin_server_n_connections(n->admin);
+    return connection_limits_admit(n->limits, address, uv_now(&n->loop), err);
 }
 
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
@@ -272,7 +320,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
                       sentence[0] ? sentence : status_text(status), more);
 }
 
-static const struct listener_events listener_events = { on_client, n_connections, on_refused };
+static const struct listener_events listener_events = { on_client, admit, on_refused };
 
 /* --- the start --- */
 
@@ -286,12 +334,38 @@ static void announce(struct node *n) ON_MAIN
     log_line_info("psd ready: %s", status);
     notify_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
+    if (!n->settings->data_dir[0])
+        log_line_warn("no data-dir is set: nothing is kept, and all tables are lost when psd "
+                      "ends");
+}
+
+/* Without a thread for it nothing that a peer asks for is missing. */
+static void start_disk_monitor(struct node *n) ON_MAIN
+{
+    const struct disk_monitor_config config = { .files = &file_os,
+                                                .data_dir = n->settings->data_dir,
+                                                .scrub_every_ms = n->settings->scrub_every_ms };
+    struct err err;
+
+    if (n->settings->data_dir[0] && disk_monitor_start(&config, &n->disk, &err))
+        log_line_error("the data directory is not measured and not read again: %s", err.text);
+}
+
+/* What the shard's report says before anybody can join was restored. */
+static void note_restored_workers(struct node *n) ON_MAIN
+{
+    struct published_report *published = shard_thread_report(n->shards[0]);
+
+    if (published)
+        worker_events_restore(n->events, published->report);
+    published_report_release(published);
 }
 
 static void serve(struct node *n) ON_MAIN
 {
     struct err err = { 0 };
 
+    note_restored_workers(n);
     if (listener_listen(n->listener, &err)) {
         fail(n, &err);
         return;
@@ -304,6 +378,7 @@ static void serve(struct node *n) ON_MAIN
     n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
                                                 .since_ms = clock_mono_ms(),
                                                 .found_bytes = n->restored.n_log_bytes };
+    start_disk_monitor(n);
     publish(n);
     announce(n);
 }
@@ -340,6 +415,9 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
     uint32_t i;
     int status = 0;
 
+    config.client_memory = &n->memory;
+    n->memory.max_bytes = s->client_memory_bytes;
+    n->memory.n_loops = s->shards + 1;
     settings_shard(s, n->map.n_nodes * s->shards, &config.core);
     n->shards = memory_alloc(s->shards * sizeof(struct shard_thread *));
     for (i = 0; i < s->shards && !status; i++) {
@@ -377,12 +455,20 @@ static void make_helpers(struct node *n) ON_MAIN
     struct admin_server_config admin = { .loop = &n->loop,
                                          .welcome = &n->map,
                                          .frame_timeout_ms = s->frame_timeout_ms,
+                                         .client_memory = &n->memory,
                                          .refresh = publish,
                                          .node = n };
+    struct connection_limits_config limits = { .connections_max = s->connections_max,
+                                               .address_max = s->address_connections_max,
+                                               .idle_ms = s->idle_timeout_ms,
+                                               .lease_ms = s->lease_ms };
 
     n->stats = node_stats_new(n->shards, s->shards);
+    n->limits = connection_limits_new(&limits);
     n->events = worker_events_new(NULL, NULL);
     n->checkpointer = s->data_dir[0] ? checkpointer_new(&checkpointer) : NULL;
+    if (n->checkpointer)
+        checkpointer_find_last(n->checkpointer);
     admin.stats = n->stats;
     admin.checkpointer = n->checkpointer;
     admin.row_lookup = (struct row_lookup_config){ &n->mailbox, &n->map, n->shards };
@@ -397,7 +483,8 @@ static void make_helpers(struct node *n) ON_MAIN
                               .shards_per_node = s->shards,
                               .started_unix_ms = clock_unix_ms(),
                               .pid = (uint64_t)getpid(),
-                              .memory_max_bytes = s->memory_max_bytes };
+                              .memory_max_bytes = s->memory_max_bytes,
+                              .client_memory_max_bytes = s->client_memory_bytes };
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */
@@ -408,15 +495,15 @@ static int bind_addresses(struct node *n, struct err *err) ON_MAIN
                                         .listen = s->listen,
                                         .token = s->token,
                                         .handshake_ms = s->handshake_timeout_ms,
-                                        .connections_max = s->connections_max,
                                         .map = &n->map,
                                         .events = &listener_events,
                                         .owner = n };
+    const struct http_names names = { n->map.nodes[n->map.node], &s->http_hosts };
     int status = listener_open(&listener, &n->listener, err);
 
     return status || !s->http[0]
                ? status
-               : http_start(s->http, node_stats_with_report, n->stats, &n->http, err);
+               : http_start(s->http, &names, node_stats_with_report, n->stats, &n->http, err);
 }
 
 /* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
@@ -446,9 +533,15 @@ static void start(struct node *n) ON_MAIN
     if (status)
         err_set(&err, status, "cannot catch signals: %s", status_text(status));
     publish(n);
+    n->progress_ms = clock_mono_ms();
     status = status ? status : bind_addresses(n, &err);
     if (n->http)
         n->report.node.http_address = http_address(n->http);
+    if (!status && n->report.node.last_checkpoint_number)
+        log_line_info("loading %.200s: checkpoint %" PRIu64 " of %" PRIu64
+                      " bytes, and the write-ahead log behind it",
+                      n->settings->data_dir, n->report.node.last_checkpoint_number,
+                      n->report.node.last_checkpoint_bytes);
     if (status)
         fail(n, &err);
     else
@@ -462,6 +555,7 @@ static void unmake(struct node *n) ON_MAIN
     assert(status == 0);
     mailbox_deinit(&n->mailbox);
     admin_server_free(n->admin);
+    connection_limits_free(n->limits);
     checkpointer_free(n->checkpointer);
     node_stats_free(n->stats);
     worker_events_free(n->events);
@@ -490,6 +584,19 @@ static int make(struct node *n, struct err *err) ON_MAIN
     return status;
 }
 
+/* What is gone as a whole leaves no trace in itself: who knows that it was there reads this. */
+static void log_empty(const struct data_dir_lock *lock)
+{
+    if (lock->is_new)
+        log_line_info("data-dir: %s was not there: it is made, and psd starts with no tables",
+                      lock->data_dir);
+    else if (lock->is_emptied)
+        log_line_warn(
+            "data-dir: %s was a psd's before, and its checkpoints and write-ahead logs are "
+            "gone: psd starts with no tables",
+            lock->data_dir);
+}
+
 int node_run(const struct settings *settings)
 {
     struct node *n = memory_alloc(sizeof *n);
@@ -509,6 +616,7 @@ int node_run(const struct settings *settings)
     if (status) {
         log_line_error("%s", err.text);
     } else {
+        log_empty(&n->lock);
         make_helpers(n);
         start(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);

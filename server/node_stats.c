@@ -1,8 +1,10 @@
 #include "server/node_stats.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -57,18 +59,50 @@ void node_stats_publish(struct node_stats *s, const struct node_report *node)
     uv_mutex_unlock(&s->lock);
 }
 
-/* proc(5), statm: the second number is the resident set in pages. */
-static uint64_t resident_bytes(void)
+/* proc(5), statm: all of the address space and the resident set, in pages. */
+static void measure_memory(struct node_report *node)
 {
-    unsigned long long total, resident = 0;
+    unsigned long long total = 0, resident = 0,
+                       page = (unsigned long long)sysconf(_SC_PAGESIZE);
     FILE *file = fopen("/proc/self/statm", "r");
 
     if (!file)
-        return 0;
-    if (fscanf(file, "%llu %llu", &total, &resident) != 2)
-        resident = 0;
+        return;
+    if (fscanf(file, "%llu %llu", &total, &resident) == 2) {
+        node->virtual_bytes = total * page;
+        node->rss_bytes = resident * page;
+    }
     fclose(file);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Entries of a directory but . and .. */
+static uint64_t count_entries(const char *path)
+{
+    const struct dirent *entry;
+    uint64_t n = 0;
+    DIR *dir = opendir(path);
+
+    while (dir && (entry = readdir(dir)) != NULL)
+        n += entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static void measure_process(struct node_report *node)
+{
+    struct rusage usage = { 0 };
+    struct rlimit limit = { 0 };
+    uint64_t n_fds = count_entries("/proc/self/fd");
+
+    measure_memory(node);
+    getrusage(RUSAGE_SELF, &usage);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    node->cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+                   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    node->n_fds = n_fds ? n_fds - 1 : 0; /* one was the directory itself */
+    node->n_fds_max = limit.rlim_cur;
+    node->n_threads = count_entries("/proc/self/task");
 }
 
 static void fill_view(struct node_stats *s, struct view *v)
@@ -88,7 +122,7 @@ static void fill_view(struct node_stats *s, struct view *v)
     v->node.shards = v->reports;
     v->node.clock_unix_ms = clock_unix_ms();
     v->node.clock_mono_ms = clock_mono_ms();
-    v->node.rss_bytes = resident_bytes();
+    measure_process(&v->node);
     v->node.memory_reserve_left_bytes = memory_reserve_left();
 }
 

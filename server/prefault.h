@@ -17,15 +17,21 @@
 #define PREFAULT_TICKS 4u
 #define PREFAULT_BYTES_MAX (UINT64_C(16) << 20)
 
+struct prefault_table {
+    uint64_t n_numbers; /* at the last tick */
+    uint64_t n_wanted;  /* rows ahead */
+};
+
 struct prefault {
     uv_loop_t *loop; /* borrowed, like the shard */
     struct shard *shard;
     uv_work_t work;
-    void *pages; /* being touched; borrowed from a table, which outlives the loop */
+    void *
+        pages; /* being touched; of a table, which may be dropped meanwhile: memory_populate() changes no byte */
     size_t n_bytes;
     enum { PREFAULT_IDLE, PREFAULT_BUSY, PREFAULT_STOPPED } state;
-    uint64_t n_numbers[SHARD_N_TABLES_MAX]; /* of each table, at the last tick */
-    uint64_t n_wanted[SHARD_N_TABLES_MAX];  /* rows ahead */
+    struct prefault_table *tables; /* owned: n_tables, by id */
+    uint32_t n_tables;
 };
 
 void prefault_init(struct prefault *a, uv_loop_t *loop, struct shard *shard);
@@ -35,5 +41,8 @@ void prefault_tick(struct prefault *a) ON_SHARD;
 
 /* Begins no new work; the loop ends after the work under way. */
 void prefault_stop(struct prefault *a);
+
+/* After the loop. */
+void prefault_deinit(struct prefault *a);
 
 #endif

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "common/address.h"
@@ -17,7 +18,9 @@
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
 #define DEV_DATA_DIR "./psd-data"
+#define TOKEN_BYTES_MIN 8u /* fewer can be guessed at the rate that connections come */
 #define TOKEN_BYTES_MAX (sizeof((struct hello *)0)->token - 1)
+#define GRADIENT_MAX_LEAST 65536u /* above all of fp16: CODEC_MAX_LEAST */
 #define MS(x) (UINT64_C(1) * (x))
 #define DAY_MS MS(86400000)
 #define WEEK_MS (7 * DAY_MS)
@@ -30,15 +33,21 @@ static const struct setting rows[] = {
       "one node on this machine: " DEV_LISTEN ", pages on " DEV_HTTP ", data in " DEV_DATA_DIR,
       AT(dev), 0, 0 },
     { "node", "listen", SETTING_TEXT, "HOST:PORT", "",
-      "where workers connect; port 0 picks a free one", AT(listen), 0, 0 },
+      "where workers connect; port 0 picks a free one; without a token an address of this machine alone, "
+      "such as 127.0.0.1:7070: see insecure",
+      AT(listen), 0, 0 },
     { "node", "advertise", SETTING_TEXT, "HOST:PORT", "",
       "how others reach this node; default: its line of cluster, or listen",
       AT(advertise), 0, 0 },
     { "node", "http", SETTING_TEXT, "HOST:PORT", "",
       "where the stats pages are; empty or off: nowhere", AT(http), 0, 0 },
+    { "node", "http-hosts", SETTING_LIST, "NAME", "",
+      "names that browsers and probes may use for this node's pages, beside numbers, localhost, names without a dot and "
+      "its own in http and cluster; *: all",
+      AT(http_hosts), 0, 0 },
     { "node", "shards", SETTING_U32, "N", "0",
-      "threads that each own a slice of every table; 0: as many as cores; "
-      "the same on every node",
+      "threads that each own a slice of every table; 0: as many as the data-dir has, a new one as many as there are "
+      "cores; the same on every node. Another number than the data-dir has ends its jobs' clocks",
       AT(shards), 0, PLACEMENT_N_SHARDS_MAX },
     { "node", "memory-max", SETTING_BYTES, "BYTES", "0",
       "for the rows of this node; when it is reached new rows are refused; 0: no limit",
@@ -55,11 +64,15 @@ static const struct setting rows[] = {
     { "cluster", "node", SETTING_U32, "I", "0", "which line of cluster this node is, from 0",
       AT(node), 0, MESSAGE_NODES_MAX - 1 },
     { "cluster", "token-file", SETTING_TEXT, "FILE", "",
-      "holds the secret that clients must show; empty: everybody may come in",
+      "holds the secret that clients must show, 8 to 127 characters; others must not be able to read it; "
+      "empty: everybody may come in",
       AT(token_file), 0, 0 },
     { "cluster", "token", SETTING_TEXT, "TEXT", "",
       "the secret itself, for tests: other users of the machine can read a command line",
       AT(token), 0, 0 },
+    { "cluster", "insecure", SETTING_FLAG, "", "no",
+      "listen where other machines reach it without a token: each of them can read and change all tables",
+      AT(insecure), 0, 0 },
 
     { "waits", "lease", SETTING_MS, "TIME", "10s",
       "a worker that is silent for longer no longer holds the others up",
@@ -71,14 +84,35 @@ static const struct setting rows[] = {
       "the longest that a pull waits for slower workers", AT(park_max_ms), 1, DAY_MS },
     { "waits", "greeting-timeout", SETTING_MS, "TIME", "5s",
       "for the handshake of a new connection", AT(handshake_timeout_ms), 10, DAY_MS },
+    { "waits", "idle-timeout", SETTING_MS, "TIME", "60s",
+      "for a new connection to join a job or to ask for something", AT(idle_timeout_ms), 10, DAY_MS },
     { "waits", "frame-timeout", SETTING_MS, "TIME", "30s",
       "for the rest of a message once it has begun, and for a peer to read its replies",
       AT(frame_timeout_ms), 10, DAY_MS },
 
     { "limits", "connections-max", SETTING_U32, "N", "4096",
-      "connections open at a time", AT(connections_max), 1, 1000000 },
+      "connections open at a time; a sixteenth is kept for addresses that have a live worker",
+      AT(connections_max), 1, 1000000 },
+    { "limits", "connections-per-address", SETTING_U32, "N", "0",
+      "connections of one address that have not joined a job; 0: half of connections-max, at least 64",
+      AT(address_connections_max), 0, 1000000 },
     { "limits", "frame-max", SETTING_BYTES, "BYTES", "64M", "the largest message",
       AT(frame_max_bytes), 128 << 10, UINT64_C(1) << 30 },
+    { "limits", "client-memory", SETTING_BYTES, "BYTES", "0",
+      "for messages and replies that connections have not sent or read whole; beyond it the one that holds most is "
+      "closed; 0: an eighth of the machine's memory, at least 4 times frame-max",
+      AT(client_memory_bytes), 0, UINT64_C(1) << 50 },
+    { "limits", "tables-max", SETTING_U32, "N", "16384",
+      "tables of a shard, of all jobs; more are refused, until psctl drop JOB has removed a job's. One connection "
+      "makes at most a quarter of them, or 256",
+      AT(tables_max), 1, SHARD_TABLE_NUMBERS_MAX },
+    { "limits", "gradient-max", SETTING_FLOAT, "X", "1e15",
+      "the largest magnitude of a gradient: a larger one is finite, but makes weights or optimizer state infinite; "
+      "65536 or more; 0: no limit",
+      AT(gradient_max), 0, 0 },
+    { "limits", "gradient-over", SETTING_CHOICE, "refuse|clip", "refuse",
+      "a push with a gradient above gradient-max: refuse it, or clip what is above", AT(gradient_over),
+      0, 0 },
     { "limits", "compress-replies", SETTING_FLAG, "", "no",
       "zstd on the answers to pulls, for networks slower than a core compresses",
       AT(compress_replies), 0, 0 },
@@ -107,23 +141,26 @@ static const struct setting rows[] = {
       AT(checkpoint_bytes_per_s), 0, UINT64_C(1) << 40 },
     { "data", "keep", SETTING_U32, "N", "3",
       "the newest checkpoints, with what they need; older ones are removed, those that were set "
-      "aside (NUMBER.aside) never",
+      "aside (NUMBER.aside) only by psctl prune",
       AT(keep), 1, 1000000 },
     { "data", "cut-every", SETTING_U32, "STEPS", "1000",
       "steps between two sync points of a job of bounded staleness: there all workers wait for the "
       "slowest, once, and at JOB:CLOCK is exact; needs a data-dir; the same on every node; 0: none",
       AT(cut_every), 0, 1000000000 },
+    { "data", "scrub-every", SETTING_MS, "TIME", "168h",
+      "checkpoints and write-ahead logs are read again so long after the last time, slowly, and damage is logged; 0: never",
+      AT(scrub_every_ms), 0, 52 * WEEK_MS },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
       "default: data-dir; done once, see at",
       AT(restore), 0, 0 },
     { "data", "at", SETTING_TEXT, "STATE", "",
-      "start from an older state: the number of a checkpoint, or JOB:CLOCK, the state when all workers "
-      "of the job had finished so many steps (exact in lock step, and in bounded staleness at sync points); newer checkpoints are set aside. Done once: a restart with the "
+      "start from an older state: the number of a checkpoint; JOB:CLOCK, the state when all workers "
+      "of the job had finished so many steps (exact in lock step, and in bounded staleness at sync points); or intact, the newest that can be read where files are damaged or gone; newer checkpoints are set aside. Done once: a restart with the "
       "same at, restore and no-restore goes on where the node was; after a start without them they count again",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
-      "start with no tables; the checkpoints in data-dir are set aside (NUMBER.aside), and never removed; done once, see at",
+      "start with no tables; the checkpoints in data-dir are set aside (NUMBER.aside), until psctl prune; done once, see at",
       AT(no_restore), 0, 0 },
 };
 /* clang-format on */
@@ -166,6 +203,17 @@ static int check_addresses(const struct settings *s, struct err *err)
     return status;
 }
 
+static int check_token_length(const char *setting, const char *token, struct err *err)
+{
+    size_t n_bytes = strlen(token);
+
+    return n_bytes >= TOKEN_BYTES_MIN && n_bytes <= TOKEN_BYTES_MAX
+               ? 0
+               : err_set(err, PS_ESETTING,
+                         "%s: found %zu bytes, expected one line of %u to %zu characters",
+                         setting, n_bytes, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX);
+}
+
 /* One that stands in the settings themselves: without the blanks behind it, as in a file. */
 static int trim_token(char *token, struct err *err)
 {
@@ -173,11 +221,7 @@ static int trim_token(char *token, struct err *err)
 
     while (n_bytes && strchr("\r\n\t ", token[n_bytes - 1]))
         token[--n_bytes] = '\0';
-    return n_bytes > 0 && n_bytes <= TOKEN_BYTES_MAX
-               ? 0
-               : err_set(err, PS_ESETTING,
-                         "token: found %zu bytes, expected one line of 1 to %zu characters",
-                         n_bytes, TOKEN_BYTES_MAX);
+    return check_token_length("token", token, err);
 }
 
 static int read_token(struct settings *s, struct err *err)
@@ -187,7 +231,26 @@ static int read_token(struct settings *s, struct err *err)
     if (s->token[0])
         return err_set(err, PS_ESETTING,
                        "token and token-file: both are given, expected one of them");
-    return token_file_read(&file_os, s->token_file, s->token, err) ? PS_ESETTING : 0;
+    if (token_file_read(&file_os, s->token_file, s->token, err))
+        return PS_ESETTING;
+    return check_token_length("token-file", s->token, err);
+}
+
+/* Who reaches a port without a token owns the tables. A name that has no address is the listener's to report. */
+static int check_address_is_guarded(const struct settings *s, struct err *err)
+{
+    struct sockaddr_storage at;
+    struct err ignored;
+
+    if (s->token[0] || s->insecure || address_resolve("listen", s->listen, &at, &ignored) ||
+        address_is_loopback((const struct sockaddr *)&at))
+        return 0;
+    return err_set(
+        err, PS_ESETTING,
+        "listen: other machines reach %.100s, and there is no token: give token-file, "
+        "or listen on 127.0.0.1, or say insecure if everybody there may read and "
+        "change all tables",
+        s->listen);
 }
 
 static int read_durability(struct settings *s, struct err *err)
@@ -211,11 +274,21 @@ static int read_at(struct settings *s, struct err *err)
 
     s->at_number = at.number;
     s->at_clock = at.clock;
+    s->at_intact = at.intact;
     return status;
 }
 
+#define MEMORY_MAX_LEAST (UINT64_C(1) << 20) /* less is a size without its unit */
+
 static int check_pairs(const struct settings *s, struct err *err)
 {
+    if (s->memory_max_bytes && s->memory_max_bytes < MEMORY_MAX_LEAST)
+        return err_set(
+            err, PS_ESETTING,
+            "memory-max: %" PRIu64
+            " bytes hold no table; expected 1M or more, with its unit, as in %" PRIu64
+            "G, or 0 for no limit",
+            s->memory_max_bytes, s->memory_max_bytes);
     if (s->memory_max_bytes && s->memory_reserve_bytes > s->memory_max_bytes)
         return err_set(err, PS_ESETTING,
                        "memory-reserve: rows may not have more than memory-max, %" PRIu64
@@ -231,6 +304,14 @@ static int check_pairs(const struct settings *s, struct err *err)
         return err_set(err, PS_ESETTING,
                        "shards: %u on each of %u nodes are more than the %u of a cluster",
                        s->shards, s->cluster.n, PLACEMENT_N_SHARDS_MAX);
+    if (s->client_memory_bytes < s->frame_max_bytes)
+        return err_set(err, PS_ESETTING,
+                       "client-memory: found %" PRIu64 " bytes, expected at least those of "
+                       "frame-max, %" PRIu64,
+                       s->client_memory_bytes, s->frame_max_bytes);
+    if (s->gradient_max != 0 && !(s->gradient_max >= GRADIENT_MAX_LEAST))
+        return err_set(err, PS_ESETTING, "gradient-max: found %g, expected 0, or %u and more",
+                       (double)s->gradient_max, GRADIENT_MAX_LEAST);
     if (s->checkpoint_every_ms && !s->data_dir[0])
         return err_set(err, PS_ESETTING, "checkpoint-every: needs a data-dir to write to");
     if (s->no_restore && s->restore.n)
@@ -242,6 +323,16 @@ static int check_pairs(const struct settings *s, struct err *err)
     if (s->at[0] && !s->data_dir[0] && !s->restore.n)
         return err_set(err, PS_ESETTING, "at: needs a data-dir, or restore, to read from");
     return 0;
+}
+
+static uint64_t default_client_memory(const struct settings *s)
+{
+    uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+             allowed = uv_get_constrained_memory(), least = 4 * s->frame_max_bytes;
+
+    if (allowed && allowed < there)
+        there = allowed;
+    return there / 8 > least ? there / 8 : least;
 }
 
 int settings_complete(struct settings *s, struct err *err)
@@ -262,11 +353,14 @@ int settings_complete(struct settings *s, struct err *err)
                        "no address to listen on: type psd --dev to try it on this machine, or "
                        "psd --config FILE, "
                        "or give --listen HOST:PORT");
+    s->shards_are_chosen = s->shards == 0;
     if (s->shards == 0) {
         s->shards = uv_available_parallelism();
         if (s->shards > PLACEMENT_N_SHARDS_MAX)
             s->shards = PLACEMENT_N_SHARDS_MAX;
     }
+    if (s->client_memory_bytes == 0)
+        s->client_memory_bytes = default_client_memory(s);
     status = check_addresses(s, err);
     if (!status)
         status = read_durability(s, err);
@@ -274,7 +368,9 @@ int settings_complete(struct settings *s, struct err *err)
         status = read_at(s, err);
     if (!status)
         status = check_pairs(s, err);
-    return status ? status : read_token(s, err);
+    if (!status)
+        status = read_token(s, err);
+    return status ? status : check_address_is_guarded(s, err);
 }
 
 void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret)
@@ -284,5 +380,8 @@ void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_co
                                   .lease_ms = (uint32_t)s->lease_ms,
                                   .join_ms = (uint32_t)s->join_timeout_ms,
                                   .park_ms = (uint32_t)s->park_max_ms,
-                                  .sync_steps = s->cut_every };
+                                  .tables_max = s->tables_max,
+                                  .sync_steps = s->cut_every,
+                                  .gradient_max = s->gradient_max,
+                                  .clip_gradients = s->gradient_over == 1 };
 }

@@ -15,13 +15,18 @@
 struct settings {
     bool dev;
     char listen[SETTINGS_TEXT_MAX], advertise[SETTINGS_TEXT_MAX], http[SETTINGS_TEXT_MAX];
-    struct setting_list cluster;
+    struct setting_list cluster, http_hosts;
     uint32_t node, shards;
+    bool shards_are_chosen; /* after settings_complete(): nobody has asked for a number */
     char token_file[SETTINGS_TEXT_MAX];
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
-    uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes;
-    uint32_t connections_max;
-    uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms;
+    bool insecure;                 /* no token, and an address that other machines reach */
+    uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes, client_memory_bytes;
+    uint32_t connections_max, address_connections_max, tables_max;
+    uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms,
+        idle_timeout_ms;
+    float gradient_max;
+    int gradient_over; /* 0: refuse, 1: clip */
     bool compress_replies;
     char data_dir[SETTINGS_TEXT_MAX];
     char durability_name[SETTINGS_TEXT_MAX];
@@ -30,11 +35,13 @@ struct settings {
     uint64_t checkpoint_every_ms, checkpoint_bytes_per_s;
     uint32_t checkpoint_deltas, keep;
     uint32_t cut_every; /* steps */
+    uint64_t scrub_every_ms;
     struct setting_list restore;
     char at[SETTINGS_TEXT_MAX];
     uint64_t at_number;               /* of a checkpoint; 0: none is named */
     char at_job[TABLE_SPEC_NAME_MAX]; /* "": none is named */
     uint64_t at_clock;
+    bool at_intact;
     bool no_restore;
     char log_line_level[SETTINGS_TEXT_MAX];
 };

@@ -228,6 +228,8 @@ static void try_begin(struct shard_checkpoint *s) ON_SHARD
         finish(s);
         return;
     }
+    if (s->log)
+        shard_wal_begin_segment(s->log);
     s->state = READING;
     s->credited_ns = uv_hrtime();
 }

@@ -45,11 +45,14 @@ static void copy_table(const struct shard_table *table, struct stats_table *ret)
 
 static void copy_tables(struct shard *shard, struct shard_report *report) ON_SHARD
 {
-    report->n_tables = shard_n_tables(shard);
-    report->tables = memory_alloc((report->n_tables + 1) * sizeof *report->tables);
-    for (uint32_t i = 0; i < report->n_tables; i++) {
-        copy_table(shard_table(shard, i), &report->tables[i]);
-        report->tables_bytes += report->tables[i].bytes;
+    report->tables = memory_alloc((shard_n_live_tables(shard) + 1) * sizeof *report->tables);
+    for (uint32_t id = 0; id < shard_n_tables(shard); id++) {
+        const struct shard_table *t = shard_table(shard, id);
+
+        if (!t)
+            continue;
+        copy_table(t, &report->tables[report->n_tables]);
+        report->tables_bytes += report->tables[report->n_tables++].bytes;
     }
 }
 
@@ -62,6 +65,7 @@ static void copy_job(const struct job *job, struct stats_job *ret)
     ret->min_clock = job_min_clock(job);
     ret->n_fenced = job->n_fenced;
     ret->n_lost = job->n_lost;
+    ret->parked_ms = job->parked_ms;
     ret->n_deaths = job->n_deaths;
     ret->staleness_violations = job->staleness_violations;
     histogram_merge(&ret->staleness, &job->staleness);
@@ -191,10 +195,12 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
 static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                        struct shard_report *report) ON_SHARD
 {
+    const struct pull_handler_moment now = { uv_now(in->loop), now_ms, report->made_unix_ms,
+                                             in->lease_ms };
+
     report->waits = memory_alloc((STATS_N_WAITS_MAX + 1) * sizeof *report->waits);
-    report->n_waits =
-        pull_handler_report(dispatch_pulls(in->dispatch), uv_now(in->loop),
-                            report->made_unix_ms, report->waits, STATS_N_WAITS_MAX / 2);
+    report->n_waits = pull_handler_report(dispatch_pulls(in->dispatch), &now, report->waits,
+                                          STATS_N_WAITS_MAX / 2);
     copy_silent_workers(in, now_ms, report);
     copy_full_log(in, report);
     copy_queued_replies(in, report);
@@ -213,20 +219,54 @@ static void copy_net(const struct shard_stats_inputs *in, struct stats_net *net)
                                .bytes_out = connections.bytes_out,
                                .malformed_frames = connections.malformed,
                                .slow_peers = connections.slow,
+                               .evicted_peers = connections.evicted,
+                               .greedy_peers = connections.greedy,
+                               .held_bytes = connections.held_bytes,
                                .refused_requests = dispatch.refused,
                                .parked_pulls = dispatch.pulls.parked,
                                .parked_pulls_total = dispatch.pulls.parked_total,
                                .expired_pulls = dispatch.pulls.expired };
 }
 
-static void copy_requests(const struct stats_requests *requests, struct shard_report *report)
+void shard_stats_minute_deinit(struct shard_stats_minute *m)
 {
-    for (size_t i = 0; i < FRAME_TYPE_END; i++) {
-        report->requests[i].n = requests[i].n;
-        report->requests[i].n_refused = requests[i].n_refused;
+    for (uint32_t i = 0; i < SHARD_STATS_N_KEPT; i++)
+        free(m->kept[i]);
+}
+
+/* The oldest goes, and how it is now is kept in its place. */
+static void keep(struct shard_stats_minute *m, const struct stats_requests *requests,
+                 uint64_t now_ms)
+{
+    struct histogram *kept = memory_alloc(FRAME_TYPE_END / 2 * sizeof *kept);
+
+    for (size_t i = 1; i < FRAME_TYPE_END; i += 2)
         if (requests[i].n)
-            histogram_merge(&report->requests[i].latency_ns, &requests[i].latency_ns);
+            histogram_merge(&kept[i / 2], &requests[i].latency_ns);
+    free(m->kept[m->oldest]);
+    m->kept[m->oldest] = kept;
+    m->oldest = (m->oldest + 1) % SHARD_STATS_N_KEPT;
+    m->kept_ms = now_ms;
+}
+
+static void copy_requests(const struct stats_requests *requests, struct shard_stats_minute *m,
+                          struct shard_report *report)
+{
+    static const struct histogram none;
+    const struct histogram *before = m->kept[m->oldest];
+
+    for (size_t i = 1; i < FRAME_TYPE_END; i += 2) { /* a reply's type is even */
+        struct stats_requests *r = &report->requests[i];
+
+        r->n = requests[i].n;
+        r->n_refused = requests[i].n_refused;
+        if (!requests[i].n)
+            continue;
+        histogram_merge(&r->latency_ns, &requests[i].latency_ns);
+        histogram_difference(&r->minute_ns, &r->latency_ns, before ? &before[i / 2] : &none);
     }
+    if (report->made_mono_ms - m->kept_ms >= SHARD_STATS_KEPT_EVERY_MS)
+        keep(m, requests, report->made_mono_ms);
 }
 
 struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
@@ -246,7 +286,7 @@ struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
     if (in->log)
         shard_wal_report(in->log, &report->log, report->log_line_error);
     copy_net(in, &report->net);
-    copy_requests(dispatch_requests(in->dispatch), report);
+    copy_requests(dispatch_requests(in->dispatch), in->minute, report);
     copy_tables(in->shard, report);
     copy_jobs(shard_membership(in->shard), now_ms, report);
     copy_waits(in, now_ms, report);

@@ -7,6 +7,19 @@
 #include "server/requests/dispatch.h"
 #include "server/shard_wal.h"
 
+/* Latencies as they stood up to a minute ago: what came since is the last minute's. */
+#define SHARD_STATS_N_KEPT 4u
+#define SHARD_STATS_KEPT_EVERY_MS 15000u
+struct shard_stats_minute {
+    struct histogram
+        *kept[SHARD_STATS_N_KEPT]; /* owned, one for each type of request; NULL: none yet */
+    uint64_t kept_ms;              /* when the newest was kept, monotonic */
+    uint32_t oldest;               /* of kept: the next to go */
+};
+
+/* A zeroed one is fine. */
+void shard_stats_minute_deinit(struct shard_stats_minute *m);
+
 struct shard_stats_inputs {
     struct shard *shard;
     struct dispatch *dispatch;
@@ -14,6 +27,7 @@ struct shard_stats_inputs {
     const struct reply_queue *replies;
     const struct connection_set *connections;
     uv_loop_t *loop;
+    struct shard_stats_minute *minute;
     uint32_t shard_number, lease_ms;
     uint64_t memory_max_bytes;
 };

@@ -17,6 +17,7 @@ struct client {
     int fd;
     uint64_t request_id;
     struct hello hello;
+    struct connection_slot *slot; /* borrowed */
 };
 
 struct shard_thread {
@@ -37,11 +38,9 @@ struct shard_thread {
     struct mail serve, drain, stop;
     enum { SHARD_LOADING, SHARD_OPEN, SHARD_DRAINED } state;
     uint64_t reported_ms;
-    uint64_t
-        n_received; /* sockets received, of which n_closed are closed: the thread's to write */
-    uint64_t n_handed; /* sockets handed over: the main thread's */
-    _Atomic uint64_t n_closed, alive_ms, log_bytes, checkpoint_bytes;
+    _Atomic uint64_t alive_ms, log_bytes, checkpoint_bytes;
     _Atomic bool log_has_gap;
+    struct shard_stats_minute minute;
 };
 
 void shard_thread_publish(struct shard_thread *t)
@@ -52,6 +51,7 @@ void shard_thread_publish(struct shard_thread *t)
                                      .replies = &t->replies,
                                      .connections = &t->connections,
                                      .loop = &t->loop,
+                                     .minute = &t->minute,
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .memory_max_bytes = t->config.core.memory_max_bytes };
@@ -77,14 +77,6 @@ void shard_thread_progress(void *arg)
     update_alive(t);
 }
 
-static void count_closed(struct shard_thread *t)
-{
-    struct connection_set_counts counts;
-
-    connection_set_count(&t->connections, &counts);
-    atomic_store(&t->n_closed, t->n_received - counts.connections);
-}
-
 static void update_log_counters(struct shard_thread *t) ON_SHARD
 {
     char error[200];
@@ -107,7 +99,6 @@ static void on_tick(uv_timer_t *timer)
     prefault_tick(&t->prefault);
     atomic_store(&t->checkpoint_bytes, shard_checkpoint_bytes(t->checkpoint));
     connection_set_sweep(&t->connections, uv_now(&t->loop));
-    count_closed(t);
     update_log_counters(t);
     update_alive(t);
 }
@@ -121,15 +112,15 @@ static void on_client(struct mail *mail, void *owner)
     int status;
 
     enter_shard();
-    t->n_received++;
     if (t->state == SHARD_OPEN) {
         status = connection_set_open(&t->connections, client->fd, client->request_id,
-                                     &client->hello);
+                                     &client->hello, client->slot);
         if (status)
             log_line_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
                           client->hello.name, status_text(status));
     } else {
         close(client->fd);
+        connection_slot_set(client->slot, SLOT_CLOSED);
     }
     free(client);
 }
@@ -181,10 +172,13 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                         .frame_max_bytes = t->config.frame_max_bytes,
                                         .lease_ms = t->config.core.lease_ms,
                                         .park_max_ms = t->config.core.park_ms,
+                                        .tables_max = t->config.core.tables_max,
                                         .compress_replies = t->config.compress_replies };
     struct connection_set_config connections = { .channels = &t->channels,
                                                  .frame_max_bytes = t->config.frame_max_bytes,
                                                  .frame_timeout_ms = t->config.frame_timeout_ms,
+                                                 .memory = t->config.client_memory,
+                                                 .low_priority = true,
                                                  .welcome = t->config.welcome,
                                                  .events = &dispatch_events };
     struct shard_checkpoint_config save = { .loop = &t->loop,
@@ -226,10 +220,12 @@ static void run(void *arg)
     assert(status == 0);
     uv_run(&t->loop, UV_RUN_DEFAULT);
     shard_thread_publish(t);
+    shard_stats_minute_deinit(&t->minute);
     shard_checkpoint_free(t->checkpoint);
     close_log(t);
     dispatch_free(t->dispatch);
     reply_queue_deinit(&t->replies);
+    prefault_deinit(&t->prefault);
     shard_free(t->shard);
 }
 
@@ -308,26 +304,21 @@ void shard_thread_serve(struct shard_thread *t)
 }
 
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello)
+                         const struct hello *hello, struct connection_slot *slot)
 {
     struct client *client = memory_alloc(sizeof *client);
     int status;
 
     *client = (struct client){
-        .mail.run = on_client, .fd = fd, .request_id = request_id, .hello = *hello
+        .mail.run = on_client, .fd = fd, .request_id = request_id, .hello = *hello, .slot = slot
     };
     status = mailbox_post(&t->mailbox, &client->mail);
     if (status) {
+        connection_slot_set(slot, SLOT_CLOSED);
         free(client);
         return status;
     }
-    t->n_handed++;
     return 0;
-}
-
-uint64_t shard_thread_n_connections(const struct shard_thread *t)
-{
-    return t->n_handed - atomic_load(&t->n_closed);
 }
 
 int shard_thread_post(struct shard_thread *t, struct mail *mail)
@@ -384,6 +375,28 @@ bool shard_thread_log_has_gap(const struct shard_thread *t)
 struct shard_checkpoint *shard_thread_checkpoint(struct shard_thread *t)
 {
     return t->checkpoint;
+}
+
+bool shard_thread_is_open(const struct shard_thread *t)
+{
+    return t->state == SHARD_OPEN;
+}
+
+void shard_thread_tables_changed(struct shard_thread *t)
+{
+    dispatch_tables_changed(t->dispatch);
+    shard_thread_publish(t);
+}
+
+int shard_thread_await_log(struct shard_thread *t, uint64_t *record, struct err *err)
+{
+    if (!t->wal)
+        return 0;
+    if (!*record) {
+        *record = shard_wal_last(t->wal);
+        shard_wal_sync(t->wal, *record);
+    }
+    return shard_wal_await(t->wal, *record, *record, err);
 }
 
 uint64_t shard_thread_now_ms(struct shard_thread *t)

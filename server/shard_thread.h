@@ -13,9 +13,11 @@
 #define SERVER_SHARD_THREAD_H
 
 #include "common/mailbox.h"
+#include "proto/channel_loop.h"
 #include "proto/message.h"
 #include "server/admin/stats.h"
 #include "server/core/shard.h"
+#include "server/net/connection_limits.h"
 #include "server/shard_checkpoint.h"
 
 struct shard_thread;
@@ -25,6 +27,7 @@ struct shard_thread_config {
     uint32_t index; /* on this node */
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms;
+    struct channel_memory *client_memory; /* borrowed: all shards' connections' */
     bool compress_replies;
     uint64_t checkpoint_bytes_per_s;   /* shard_checkpoint.h */
     const struct hello_reply *welcome; /* borrowed; filled in before the first connection */
@@ -36,12 +39,10 @@ int shard_thread_start(const struct shard_thread_config *config,
 /* From here on time passes for the shard, leases from their beginning. Before the first connection. */
 void shard_thread_serve(struct shard_thread *t) ON_MAIN;
 
-/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned. */
+/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned; the slot whatever is returned. */
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello) ON_MAIN MUST_CHECK;
-
-/* Connections handed over and not yet closed. */
-uint64_t shard_thread_n_connections(const struct shard_thread *t) ON_MAIN;
+                         const struct hello *hello, struct connection_slot *slot)
+    ON_MAIN MUST_CHECK;
 
 /* Work for the thread; mail->run gets the shard_thread as its owner. -EPIPE once it stops. Any
  * thread. */
@@ -72,6 +73,17 @@ bool shard_thread_log_has_gap(const struct shard_thread *t);
 /* For mail that is being run. */
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
 struct shard_checkpoint *shard_thread_checkpoint(struct shard_thread *t) ON_SHARD;
+
+/* False before it serves, and from shard_thread_drain() on: nothing may change the shard. */
+bool shard_thread_is_open(const struct shard_thread *t) ON_SHARD;
+
+/* dispatch_tables_changed(). */
+void shard_thread_tables_changed(struct shard_thread *t) ON_SHARD;
+
+/* Is all that the shard is on the disk? *record: 0 at the first call; the same until the answer is not -EAGAIN. 0, also
+ * without a log; a status with a sentence. */
+int shard_thread_await_log(struct shard_thread *t, uint64_t *record, struct err *err)
+    ON_SHARD MUST_CHECK;
 
 /* The shard's time (dispatch.h). */
 uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;

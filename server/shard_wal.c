@@ -128,6 +128,11 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
     return 0;
 }
 
+void shard_wal_begin_segment(struct shard_wal *l)
+{
+    wal_thread_begin_segment(l->thread);
+}
+
 uint64_t shard_wal_last(const struct shard_wal *l)
 {
     return l->last;

@@ -31,6 +31,9 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
 /* The number of the last record: all that the shard is, is in records up to it. */
 uint64_t shard_wal_last(const struct shard_wal *l) ON_SHARD;
 
+/* The next event's record begins a segment: a checkpoint's scan begins. */
+void shard_wal_begin_segment(struct shard_wal *l) ON_SHARD;
+
 /* Soon, whatever --durability says, all records up to `number` are on the disk. */
 void shard_wal_sync(struct shard_wal *l, uint64_t number) ON_SHARD;
 

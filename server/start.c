@@ -28,6 +28,7 @@
 #include "server/recovery/reshard.h"
 #include "server/recovery/timeline.h"
 #include "server/start_source.h"
+#include "server/wal/wal_control.h"
 
 /* One shard's part of a step: goes to the shard's thread and back. */
 struct task {
@@ -190,7 +191,7 @@ static int archive_unused(const struct start *s, uint64_t above, uint64_t below,
         status = checkpoint_archive(s->config.files, data_dir, number, err);
         if (!status)
             log_line_warn("checkpoint %" PRIu64
-                          " is set aside: it counts no more, and is never removed: "
+                          " is set aside: it counts no more; psctl prune removes it: "
                           "%s.aside",
                           number, dir);
     }
@@ -272,6 +273,10 @@ static int open_log(struct task *task, struct shard_thread *t) ON_SHARD
     if (status)
         return status;
     snprintf(writer.dir, sizeof writer.dir, "%.*s", (int)sizeof writer.dir - 1, dir);
+    status =
+        wal_control_path(s->config.settings->data_dir, task->index, writer.control, &task->err);
+    if (status)
+        return status;
     return shard_thread_open_log(t, &writer, s->begins_epoch ? &start : &s->ends[task->index],
                                  &task->err);
 }
@@ -304,9 +309,10 @@ static void open_shard(struct mail *mail, void *owner)
 
     enter_shard();
     shard = shard_thread_shard(t);
-    task->n_tables = shard_n_tables(shard);
-    for (uint32_t i = 0; i < task->n_tables; i++)
-        task->n_rows += table_n_rows(shard_table(shard, i)->rows);
+    task->n_tables = shard_n_live_tables(shard);
+    for (uint32_t i = 0; i < shard_n_tables(shard); i++)
+        if (shard_table(shard, i))
+            task->n_rows += table_n_rows(shard_table(shard, i)->rows);
     shard_thread_publish(t); /* a ready node's report shows what it has loaded */
     task->err.status = open_log(task, t);
     task->mail.run = on_shard_opened;

@@ -7,6 +7,7 @@
 
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "proto/placement.h"
 #include "server/recovery/timeline.h"
 
 /* --- the options at, restore and no-restore --- */
@@ -98,13 +99,34 @@ static int check_own(const struct start_source *o, const struct start_source_con
                    s->data_dir, s->node, s->n_nodes, node, config->n_nodes, s->n_nodes);
 }
 
-/* Perhaps nobody has asked for it: where --shards is not said, the cores decide. */
 static void say_layout(const struct restore_source *own, uint32_t n_shards)
 {
     if ((own->has_checkpoint || own->has_log) && own->shards_per_node != n_shards)
         log_line_warn("%.200s is of %" PRIu32 " shards, this psd has %" PRIu32
-                      ": rows and optimizer state come along, jobs begin anew",
+                      ": rows and optimizer state come along, jobs begin anew (--shards)",
                       own->data_dir, own->shards_per_node, n_shards);
+}
+
+/* A data directory that cannot be opened stops the start later, with its reason. */
+void start_source_choose_shards(struct settings *settings, const struct file_ops *files)
+{
+    const struct recover_shard_at newest = { 0 };
+    struct restore_source own = { 0 };
+    uint32_t n = 0, n_nodes = settings->cluster.n ? settings->cluster.n : 1;
+    struct err unwanted;
+
+    if (!settings->shards_are_chosen || !settings->data_dir[0])
+        return;
+    if (restore_source_open(files, settings->data_dir, &newest, NULL, NULL, &own, &unwanted) ==
+        0)
+        n = own.has_checkpoint || own.has_log ? own.shards_per_node : 0;
+    restore_source_close(&own);
+    if (n == 0 || n == settings->shards || n * n_nodes > PLACEMENT_N_SHARDS_MAX)
+        return;
+    log_line_info("%" PRIu32 " shards, as %.200s has, though %" PRIu32
+                  " would fit the cores: --shards changes it, and then jobs begin anew",
+                  n, settings->data_dir, settings->shards);
+    settings->shards = n;
 }
 
 static int open_source(struct start_source *o, const struct start_source_config *config,
@@ -141,7 +163,8 @@ int start_source_find(struct start_source *ret, const struct start_source_config
     if (!ret->was_done)
         ret->at = (struct recover_shard_at){ .number = s->at_number,
                                              .job = s->at_job[0] ? s->at_job : NULL,
-                                             .clock = s->at_clock };
+                                             .clock = s->at_clock,
+                                             .intact = s->at_intact };
     if (!ret->was_done && s->restore.n)
         return open_others(ret, config, err);
     ret->is_own = s->data_dir[0] && (ret->was_done || !s->no_restore);

@@ -36,6 +36,9 @@ int start_source_find(struct start_source *ret, const struct start_source_config
 void start_source_name(const struct start_source *o, char ret[static CHECKPOINT_PATH_MAX]);
 
 /* A zeroed one is fine. */
+/* Where nobody has asked for a number of shards: the data directory's, if it has data that can be opened. */
+void start_source_choose_shards(struct settings *settings, const struct file_ops *files);
+
 void start_source_deinit(struct start_source *o);
 
 #endif

@@ -124,6 +124,32 @@ static void save_known(struct worker_events *e, const struct shard_report *repor
     }
 }
 
+/* Of jobs whose workers may come back. */
+static void log_restored(const struct worker_events *e, const struct shard_report *report,
+                         const struct stats_job *job)
+{
+    uint32_t n_live = 0;
+    char line[320];
+
+    for (uint32_t i = 0; i < report->n_workers; i++)
+        n_live += report->workers[i].state == WORKER_LIVE &&
+                  strcmp(report->workers[i].job, job->name) == 0;
+    if (!n_live)
+        return;
+    snprintf(line, sizeof line,
+             "job %.100s: restored at min clock %" PRIu64 "; %" PRIu32 " of its %" PRIu32
+             " workers were live, and have a lease to come back",
+             job->name, job->min_clock, n_live, job->n_workers);
+    e->on_line(e->arg, LOG_LINE_LEVEL_INFO, line);
+}
+
+void worker_events_restore(struct worker_events *e, const struct shard_report *report)
+{
+    for (uint32_t i = 0; i < report->n_jobs; i++)
+        log_restored(e, report, &report->jobs[i]);
+    save_known(e, report);
+}
+
 void worker_events_update(struct worker_events *e, const struct shard_report *report)
 {
     for (uint32_t i = 0; i < report->n_workers; i++)

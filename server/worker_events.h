@@ -17,6 +17,10 @@ struct worker_events *worker_events_new(worker_events_on_line on_line, void *arg
 /* NULL is fine. */
 void worker_events_free(struct worker_events *e) ON_MAIN;
 
+/* Of a node that is about to serve: these workers come out of checkpoint and log, and have not joined now. A line for each
+ * job that has live ones. */
+void worker_events_restore(struct worker_events *e, const struct shard_report *report) ON_MAIN;
+
 /* What has changed since the last report. Of a worker that joins and leaves between two, only the end is logged. */
 void worker_events_update(struct worker_events *e, const struct shard_report *report) ON_MAIN;
 

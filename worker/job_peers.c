@@ -16,7 +16,8 @@
 #define ASK_EVERY_MS 100
 #define SAY_EVERY_MS 5000
 #define ANSWER_MS 5000
-#define WHY_MS 1000 /* the same for who is in a hurry, or has but little time left */
+#define REPORT_MS 2000 /* until the nodes' reports have this worker's end */
+#define WHY_MS 1000    /* the same for who is in a hurry, or has but little time left */
 
 static const char *text_of(const cJSON *object, const char *name)
 {
@@ -255,6 +256,117 @@ void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX])
     free(f);
 }
 
+/* ---- lost workers ---- */
+
+static double number_of(const cJSON *object, const char *name)
+{
+    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
+}
+
+static const cJSON *find_job(const cJSON *root, const char *name)
+{
+    const cJSON *job;
+
+    cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(root, "jobs"))
+    {
+        if (strcmp(text_of(job, "name"), name) == 0)
+            return job;
+    }
+    return NULL;
+}
+
+static bool has_been_lost(const cJSON *worker)
+{
+    const char *state = text_of(worker, "state");
+
+    return strcmp(state, "dead") == 0 || strcmp(state, "lost") == 0;
+}
+
+/* A node that has not seen this worker leave reports what was before that. */
+static bool knows_the_end(const cJSON *job, uint32_t own_rank)
+{
+    const cJSON *worker;
+
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+    {
+        if (number_of(worker, "rank") == (double)own_rank)
+            return strcmp(text_of(worker, "state"), "left") == 0;
+    }
+    return false;
+}
+
+static void add_lost(struct job_peers_lost *lost, const cJSON *worker)
+{
+    double rank = number_of(worker, "rank"), clock = number_of(worker, "clock");
+    uint64_t finished = clock >= 0 && clock < 1e18 ? (uint64_t)clock : 0;
+    uint32_t i;
+
+    if (!has_been_lost(worker) || !(rank >= 0 && rank < JOB_PEERS_RANKS_MAX))
+        return;
+    i = (uint32_t)rank;
+    if (!lost->is_lost[i] || finished < lost->clock[i])
+        lost->clock[i] = finished;
+    lost->n += !lost->is_lost[i];
+    lost->is_lost[i] = true;
+}
+
+/* False: its report is older than the end of this worker. */
+static bool add_node(struct job_peers_lost *lost, const struct ps_admin_node *node,
+                     const struct settings *s)
+{
+    cJSON *root = node->json ? cJSON_Parse(node->json) : NULL;
+    const cJSON *job = find_job(root, s->job), *worker;
+    bool knows = knows_the_end(job, s->rank);
+
+    if (knows)
+        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+        {
+            add_lost(lost, worker);
+        }
+    cJSON_Delete(root);
+    return knows || !node->json;
+}
+
+/* One question to all nodes. False: one of them is behind. */
+static bool ask_lost(const struct settings *s, const struct search *found,
+                     struct job_peers_lost *ret)
+{
+    const struct hello_reply *cluster = &found->cluster;
+    const struct ps_admin_plan plan = {
+        .token = s->token, .command = "workers", .argument = "", .timeout_ms = ANSWER_MS
+    };
+    struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
+    bool all = true;
+
+    memset(ret, 0, sizeof *ret);
+    for (uint32_t i = 0; i < cluster->n_nodes; i++)
+        nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
+    ps_admin_ask(&plan, nodes, cluster->n_nodes);
+    for (uint32_t i = 0; i < cluster->n_nodes; i++) {
+        all = add_node(ret, &nodes[i], s) && all;
+        free(nodes[i].json);
+    }
+    free(nodes);
+    return all;
+}
+
+void job_peers_find_lost(const struct settings *s, struct job_peers_lost *ret)
+{
+    const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
+    const uint64_t since_ms = clock_mono_ms();
+    struct search *f = memory_alloc(sizeof *f);
+    struct err err = { 0 };
+
+    memset(ret, 0, sizeof *ret);
+    f->settings = s;
+    if (try_servers(s, find_cluster, f, &err))
+        log_line_warn("whether workers of the job were lost is not known: %.200s", err.text);
+    else
+        while (!ask_lost(s, f, ret) && clock_mono_ms() - since_ms < REPORT_MS)
+            nanosleep(&pause, NULL);
+    free(f);
+}
+
 /* ---- dead workers ---- */
 
 static void log_if_dead(const cJSON *worker, const struct settings *s,
@@ -267,7 +379,9 @@ static void log_if_dead(const cJSON *worker, const struct settings *s,
     if (!(rank >= 0 && rank < JOB_PEERS_RANKS_MAX) || (uint32_t)rank == s->rank)
         return;
     if (is_gone && !dead->is_logged[(uint32_t)rank])
-        log_line_warn("worker %u %s; the others go on without it", (uint32_t)rank,
+        log_line_warn("worker %u %s; the others go on without it, and nobody takes over its "
+                      "rows: start it again to train them",
+                      (uint32_t)rank,
                       is_dead ? "is gone: it was not heard of for a lease, and is declared dead"
                               : "has not come within the join timeout");
     dead->is_logged[(uint32_t)rank] = is_gone;

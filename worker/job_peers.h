@@ -14,6 +14,17 @@ void job_peers_wait(const struct settings *s, const struct stop_signal *stop);
 #define JOB_PEERS_WHY_MAX 320u
 #define JOB_PEERS_RANKS_MAX 1024u
 
+/* Workers that never came, or were declared dead and did not come back: by rank, with the steps that they had
+ * finished. */
+struct job_peers_lost {
+    uint32_t n;
+    bool is_lost[JOB_PEERS_RANKS_MAX];
+    uint64_t clock[JOB_PEERS_RANKS_MAX];
+};
+
+/* As all nodes that answer say, once they know that this worker has left. The rest is logged. */
+void job_peers_find_lost(const struct settings *s, struct job_peers_lost *ret);
+
 /* The reason of this worker's wait, for people: the server's, or why there is none. */
 void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX]);
 

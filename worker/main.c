@@ -2,7 +2,7 @@
  * psworker: the training job. `psworker train|eval|predict|synth|key`, one function each.
  *
  * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
- * setting).
+ * setting), 3 done, but the job has lost workers or rows (the sentence says how many).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +39,8 @@ struct run {
     struct model_tables *tables;  /* owned */
     struct progress *progress;    /* owned */
     struct stop_signal *stop;     /* owned */
+    bool has_begun;               /* to train */
+    struct err loss;              /* "" or what of the job's data was not trained on */
 };
 
 static void notice(void *arg, const char *sentence)
@@ -129,7 +131,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
         r->store = NULL;
         model_tables_free(r->tables);
         r->tables = NULL;
-        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, NULL, notice, NULL, &r->store, err);
         if (!status)
             status =
                 model_tables_find(&r->settings, r->setup.model,
@@ -138,6 +140,50 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
     if (!status)
         status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
     return status;
+}
+
+/* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. */
+static void count_lost(struct run *r, struct trainer *t)
+{
+    const struct settings *s = &r->settings;
+    const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
+    struct job_peers_lost *lost;
+
+    t->state.is_untrained_known = true;
+    if (s->local || s->workers == 1)
+        return;
+    lost = memory_alloc(sizeof *lost);
+    job_peers_find_lost(s, lost);
+    t->state.workers_lost = lost->n;
+    t->state.is_untrained_known = !lost->n || (n_rows && s->share == SHARE_ROWS);
+    for (uint32_t i = 0; i < s->workers && t->state.is_untrained_known; i++)
+        if (lost->is_lost[i])
+            t->state.rows_untrained += setup_n_rows_between(
+                &r->setup, n_rows, i, lost->clock[i], t->stopped ? t->clock : UINT64_MAX);
+    free(lost);
+}
+
+/* For the last line, and the exit code. A run that a signal has ended is not held to its plan. */
+static void note_loss(struct run *r, const struct progress_state *state)
+{
+    char rows[64] = "how many rows stay untrained is not known";
+
+    if (stop_signal_asked(r->stop) || r->settings.allow_lost_workers ||
+        (!state->workers_lost && !state->rows_untrained))
+        return;
+    if (state->is_untrained_known)
+        snprintf(rows, sizeof rows, "about %llu rows stay untrained",
+                 (unsigned long long)state->rows_untrained);
+    if (!state->workers_lost)
+        err_set(&r->loss, 0,
+                "job \"%s\": %s, as the others went on while rank %u was away "
+                "(--allow-lost-workers: exit code 0 all the same)",
+                r->settings.job, rows, r->settings.rank);
+    else
+        err_set(&r->loss, 0,
+                "job \"%s\" lost %u of its %u workers: %s, as nobody takes over another rank's "
+                "rows (--allow-lost-workers: exit code 0 all the same)",
+                r->settings.job, state->workers_lost, r->settings.workers, rows);
 }
 
 static int finish(struct run *r, struct trainer *t, struct err *err)
@@ -156,21 +202,28 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
     progress_pause(r->progress);
     if (!status && validates)
         status = final_validation(r, t, &result, err);
+    if (!status)
+        count_lost(r, t);
     progress_resume(r->progress);
     if (!status && r->settings.save[0])
         status = param_store_local_save(r->store, r->settings.save, err);
     if (!status)
         progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
+    if (!status)
+        note_loss(r, &t->state);
     return status;
 }
 
-/* What went wrong is this worker's own doing and the servers are well: say goodbye, so that nobody waits for its lease. */
+/* What went wrong is this worker's own doing and the servers are well: say goodbye, so that nobody waits for its lease. A
+ * start that has failed leaves whatever went wrong, unless it was to go on with the pushes of another process. */
 static void leave_on_failure(struct run *r, int status)
 {
+    uint8_t note[PUSH_JOURNAL_NOTE_MAX];
+    bool goes_on = r->journal && push_journal_found_note(r->journal, note);
     struct err ignored;
 
-    if (r->store && (status == PS_ESPEC || status == PS_ENAN || status == PS_EDATA ||
-                     status == PS_ESETTING))
+    if (r->store && ((!r->has_begun && !goes_on) || status == PS_ESPEC || status == PS_ENAN ||
+                     status == PS_EDATA || status == PS_ESETTING))
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
@@ -223,7 +276,7 @@ static int open_store(struct run *r, struct err *err)
     if (!status)
         status = setup_journal(s, notice, NULL, &r->journal, err);
     if (!status)
-        status = setup_store(s, true, r->journal, notice, NULL, &r->store, err);
+        status = setup_store(s, true, r->journal, r->stop, notice, NULL, &r->store, err);
     if (!status && s->rank == 0 && !r->store->ops->clock(r->store) &&
         model_tables_exist(s, r->store))
         log_line_info(
@@ -262,6 +315,7 @@ static int train(struct run *r, struct err *err)
     r->stop = stop_signal_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
+    r->setup.stop = r->stop;
     status = open_store(r, err);
     if (!status)
         status = setup_probe(&r->setup, err);
@@ -285,6 +339,7 @@ static int train(struct run *r, struct err *err)
                            .tables = r->tables,
                            .progress = r->progress,
                            .stop = r->stop };
+    r->has_begun = true;
     status = trainer_run(t, err);
     if (!status)
         status = finish(r, t, err);
@@ -321,7 +376,7 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     if (!status)
         status = read_token(&r->settings, err);
     if (!status)
-        status = setup_store(&r->settings, false, NULL, notice, NULL, &r->store, err);
+        status = setup_store(&r->settings, false, NULL, NULL, notice, NULL, &r->store, err);
     if (!status)
         status =
             model_tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
@@ -335,7 +390,7 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
 
 static int eval(struct run *r, struct err *err)
 {
-    struct progress_state state = { .n_epochs = 1 };
+    struct progress_state state = { .n_epochs = 1, .is_untrained_known = true };
     struct metrics_result result;
     int status = progress_open(&r->settings, &r->progress, err);
 
@@ -445,6 +500,20 @@ static void take_words(struct run *r, const struct command *command, int argc, c
         r->n_words++;
 }
 
+/* --check: whatever can be wrong before a server is asked. */
+static int check(struct run *r, const struct command *command, struct err *err)
+{
+    const bool trains = command->run == train_or_leave;
+    int status;
+
+    if (!trains && command->run != eval && command->run != predict)
+        return 0;
+    status = read_token(&r->settings, err);
+    return status ? status
+                  : setup_check(&r->setup, &r->settings, trains,
+                                command->run != predict || r->settings.labelled, err);
+}
+
 /* Of options alone: the command is missing, or stands behind them. */
 static int refuse_place(int argc, char **argv, struct err *err)
 {
@@ -458,10 +527,11 @@ static int refuse_place(int argc, char **argv, struct err *err)
                                  "tells more");
 }
 
-/* What no second try mends: settings that make no sense, or are not those that a table was made with. */
+/* What no second try mends: settings that make no sense, or are not those that a table was made with or that the
+ * job's other workers have. */
 static bool is_misuse(int status)
 {
-    return status == PS_ESETTING || status == PS_ESPEC;
+    return status == PS_ESETTING || status == PS_ESPEC || status == PS_EJOB;
 }
 
 static int fail(int exit_code, const struct err *err)
@@ -493,9 +563,9 @@ static int act(struct run *r, const struct command *command, enum settings_actio
         status =
             err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",
                     r->settings.log_line_level);
-    if (status || action == SETTINGS_CHECK)
+    if (status)
         return status;
-    return command->run(r, err);
+    return action == SETTINGS_CHECK ? check(r, command, err) : command->run(r, err);
 }
 
 int main(int argc, char **argv)
@@ -503,8 +573,8 @@ int main(int argc, char **argv)
     const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
     struct run *r = memory_alloc(sizeof *r);
     enum settings_action action;
-    struct err err = { 0 };
-    int status;
+    struct err err = { 0 }, loss;
+    int status, signal;
 
     r->state_fd = -1;
     if (!command && argc > 1 && argv[1][0] != '-') {
@@ -520,8 +590,12 @@ int main(int argc, char **argv)
         status = refuse_place(argc, argv, &err);
     if (!status)
         status = act(r, command, action, &err);
+    loss = r->loss;
+    signal = status ? stop_signal_early(r->stop) : 0;
     status = run_deinit(r, status, &err);
+    if (signal)
+        return 128 + signal;
     if (status)
         return fail(is_misuse(status) ? 2 : 1, &err);
-    return 0;
+    return loss.text[0] ? fail(3, &loss) : 0;
 }

@@ -254,6 +254,24 @@ static void report_refused(const struct ps_stats *s)
             (unsigned long long)s->rows_refused);
 }
 
+static void report_lost(const struct progress_state *s)
+{
+    if (s->store.pushes_lost)
+        log_line_warn("servers that crashed have lost %llu pushes that they had acknowledged: "
+                      "what was learned from them is gone (psd --durability fsync loses none)",
+                      (unsigned long long)s->store.pushes_lost);
+    if (s->workers_lost)
+        log_line_warn("%u of the job's workers %s lost", s->workers_lost,
+                      s->workers_lost == 1 ? "was" : "were");
+}
+
+static void put_lost(FILE *out, const struct progress_state *s)
+{
+    put_count(out, "workers_lost", s->workers_lost);
+    put_number(out, "rows_untrained", s->is_untrained_known ? (double)s->rows_untrained : NAN);
+    put_count(out, "pushes_lost", s->store.pushes_lost);
+}
+
 void progress_result(struct progress *p, const struct progress_state *state,
                      const struct metrics_result *valid, const char *stopped)
 {
@@ -274,6 +292,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     report_cache(&state->store);
     report_refused(&state->store);
     report_device_rows(&state->device_rows);
+    report_lost(state);
     if (state->bad.n)
         log_line_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",
                       (unsigned long long)state->bad.n,
@@ -303,6 +322,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_count(p->json, "rejoins", state->store.rejoins);
     put_number(p->json, "parked_seconds", (double)state->store.park_ns * 1e-9);
     put_count(p->json, "bad_rows", state->bad.n);
+    put_lost(p->json, state);
     fprintf(p->json, ",\"stopped_early\":%s}\n", stopped ? "true" : "false");
     fflush(p->json);
 }

@@ -26,7 +26,10 @@ struct progress_state {
     struct dlrm_row_counts device_rows;
     struct stage_times stages; /* since the start, validations left out */
     struct data_loader_bad_rows bad;
-    bool validates; /* some worker of the job does, if not this one */
+    bool validates;          /* some worker of the job does, if not this one */
+    uint32_t workers_lost;   /* others, that never came or did not come back */
+    uint64_t rows_untrained; /* of those, and of this rank's; an estimate */
+    bool is_untrained_known;
 };
 
 /* -errno and a sentence if the JSON file cannot be written. */

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/address.h"
+#include "common/memory.h"
 #include "common/number.h"
+#include "worker/client/discovery.h"
 #include "worker/model/dlrm_config.h"
 
 /* clang-format off */
@@ -24,7 +27,7 @@
 
 static const struct setting rows[] = {
     ROW("data", "data", SETTING_LIST, data, "PATH", "", 0, 0,
-        "click logs: files or directories, plain, .zst or .gz; repeatable"),
+        "click logs: files or directories, plain, .zst or .gz; -: standard input; repeatable"),
     ROW("data", "valid", SETTING_LIST, valid, "PATH", "", 0, 0,
         "validation logs; without it the end of --data in file order is used"),
     ROW("data", "valid-fraction", SETTING_FLOAT, valid_fraction, "F", "0", 0, 0,
@@ -97,6 +100,8 @@ static const struct setting rows[] = {
         "longest wait for one pull, for other workers included"),
     ROW("job", "finish-timeout", SETTING_MS, finish_timeout_ms, "TIME", "10m", 0, 86400000,
         "how long rank 0 waits for the others before the last validation"),
+    ROW("job", "allow-lost-workers", SETTING_FLAG, allow_lost_workers, "yes|no", "no", 0, 0,
+        "a job that has lost workers, and so rows, ends with exit code 0 instead of 3"),
 
     ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
     ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS", "512,256,64", 0, 0,
@@ -577,6 +582,22 @@ static int check_limits(const struct settings *s, struct err *err)
     return status;
 }
 
+/* As the client reads it, when a try costs nothing. */
+static int check_servers(const struct settings *s, struct err *err)
+{
+    struct address *servers;
+    struct err why = { 0 };
+    uint32_t n;
+    int status;
+
+    if (s->local || s->checkpoint[0])
+        return 0;
+    servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
+    status = address_list(s->servers, DISCOVERY_SERVERS_MAX, servers, &n, &why);
+    free(servers);
+    return status ? err_set(err, PS_ESETTING, "--servers: %s", why.text) : 0;
+}
+
 int settings_check(const struct settings *s, const char *command, struct err *err)
 {
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
@@ -590,6 +611,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
                  "--job: a name of 1 to 63 characters without blanks and slashes is expected");
+    if (!status && (reads || strcmp(command, "train") == 0))
+        status = check_servers(s, err);
     if (!status && strcmp(command, "train") == 0)
         status = check_train(s, err);
     if (!status && reads)

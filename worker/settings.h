@@ -39,7 +39,7 @@ struct settings {
     char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
     uint32_t workers, rank, staleness, ahead;
     int mode;
-    bool local;
+    bool local, allow_lost_workers;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
     /* model */
     uint32_t dim;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -46,7 +47,7 @@ static int open_schema(struct setup *u, struct err *err)
                                       .quote = s->quote,
                                       .numeric_as = (enum schema_numeric)s->numeric_as };
 
-    return u->n_train_files ? schema_open(&text, u->train_files[0], &u->schema, err)
+    return u->n_train_files ? schema_open(&text, u->pipes, u->train_files[0], &u->schema, err)
                             : schema_new(&text, NULL, &u->schema, err);
 }
 
@@ -78,10 +79,55 @@ static int split_rows(struct setup *u, struct err *err)
     return 0;
 }
 
-static int expand(const struct setting_list *list, char ***ret, uint32_t *ret_n,
-                  struct err *err)
+/* ---- files, and what can be read only once ---- */
+
+static int expand(struct setup *u, const struct setting_list *list, char ***ret,
+                  uint32_t *ret_n, struct err *err)
 {
-    return data_loader_expand(list->items, list->n, ret, ret_n, err);
+    int status = data_loader_expand(list->items, list->n, ret, ret_n, err);
+
+    if (!status && !u->pipes)
+        u->pipes = input_pipes_new();
+    for (uint32_t i = 0; !status && i < *ret_n; i++)
+        status = input_pipes_add(u->pipes, (*ret)[i], err);
+    return status;
+}
+
+/* The first of these that is a pipe, or NULL. */
+static const char *first_pipe(char *const *files, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (input_pipe_is_one(files[i]))
+            return input_pipe_name(files[i]);
+    return NULL;
+}
+
+/* Before anything is trained: a second pass over a pipe would fail hours later. */
+static int check_pipes(const struct setup *u, struct err *err)
+{
+    const struct settings *s = u->s;
+    const char *name = first_pipe(u->train_files, u->n_train_files);
+
+    if (name && s->epochs > 1)
+        return err_set(err, PS_ESETTING,
+                       "--epochs %u: %.200s can be read only once; name a file, or train one "
+                       "epoch",
+                       s->epochs, name);
+    if (name && (s->train_rows || s->valid_fraction > 0))
+        return err_set(err, PS_ESETTING,
+                       "--%s: %.200s can be read only once, and its end is found by reading "
+                       "it; name a file, or give validation rows by --valid",
+                       s->train_rows ? "train-rows" : "valid-fraction", name);
+    if (name && s->data_cache[0])
+        log_line_warn("--data-cache keeps nothing of %.200s, which can be read only once",
+                      name);
+    name = first_pipe(u->valid_files, u->n_valid_files);
+    if (name && u->valid_files != u->train_files && (s->epochs > 1 || s->eval_every))
+        return err_set(err, PS_ESETTING,
+                       "--valid: %.200s can be read only once, and this run validates more "
+                       "often; name a file, or drop --epochs and --eval-every",
+                       name);
+    return 0;
 }
 
 int setup_columns(struct setup *u, const struct settings *s, struct err *err)
@@ -89,22 +135,23 @@ int setup_columns(struct setup *u, const struct settings *s, struct err *err)
     int status;
 
     *u = (struct setup){ .s = s };
-    status = s->data.n ? expand(&s->data, &u->train_files, &u->n_train_files, err) : 0;
+    status = s->data.n ? expand(u, &s->data, &u->train_files, &u->n_train_files, err) : 0;
     u->valid_files = u->train_files;
     u->n_valid_files = u->n_train_files;
     return status ? status : open_schema(u, err);
 }
 
-int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
-               struct err *err)
+/* Which files; what is wrong with those that are pipes. */
+static int find_files(struct setup *u, const struct settings *s, bool training, bool labelled,
+                      struct err *err)
 {
     bool own_valid = training && s->valid.n > 0;
     int status;
 
     *u = (struct setup){ .s = s, .has_valid = own_valid || !training };
-    status = expand(&s->data, &u->train_files, &u->n_train_files, err);
+    status = expand(u, &s->data, &u->train_files, &u->n_train_files, err);
     if (!status && own_valid)
-        status = expand(&s->valid, &u->valid_files, &u->n_valid_files, err);
+        status = expand(u, &s->valid, &u->valid_files, &u->n_valid_files, err);
     if (status)
         return status;
     if (!own_valid) {
@@ -112,7 +159,16 @@ int setup_data(struct setup *u, const struct settings *s, bool training, bool la
         u->n_valid_files = u->n_train_files;
     }
     u->labelled = labelled;
-    status = open_schema(u, err);
+    return training && !input_pipes_is_empty(u->pipes) ? check_pipes(u, err) : 0;
+}
+
+int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
+               struct err *err)
+{
+    int status = find_files(u, s, training, labelled, err);
+
+    if (!status)
+        status = open_schema(u, err);
     return status || !training ? status : split_rows(u, err);
 }
 
@@ -189,16 +245,52 @@ uint64_t setup_n_samples(const struct setup *u)
     return u->train.end_row / u->s->workers * u->s->epochs;
 }
 
+/* In one pass over n_rows; a batch each in turn. */
+static uint64_t rows_of_rank(const struct settings *s, uint64_t n_rows, uint32_t rank)
+{
+    uint64_t n_whole = n_rows / s->batch, rest = n_rows % s->batch;
+    uint64_t rows = (n_whole / s->workers + (n_whole % s->workers > rank)) * s->batch;
+
+    return rows + (n_whole % s->workers == rank ? rest : 0);
+}
+
+/* Rows that a rank has trained on after so many steps. */
+static uint64_t rows_until(const struct settings *s, uint64_t rows, uint64_t clock)
+{
+    uint64_t steps = (rows + s->batch - 1) / s->batch, n_epochs, left;
+
+    if (!steps)
+        return 0;
+    n_epochs = clock / steps;
+    left = clock % steps * s->batch;
+    return n_epochs >= s->epochs ? rows * s->epochs
+                                 : n_epochs * rows + (left < rows ? left : rows);
+}
+
+uint64_t setup_n_rows_between(const struct setup *u, uint64_t n_rows, uint32_t rank,
+                              uint64_t from_clock, uint64_t end_clock)
+{
+    uint64_t rows = rows_of_rank(u->s, n_rows, rank);
+    uint64_t from = rows_until(u->s, rows, from_clock), end = rows_until(u->s, rows, end_clock);
+
+    return end > from ? end - from : 0;
+}
+
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
 {
-    return moments_measure(u->schema, u->train_files, u->n_train_files, MOMENTS_ROWS, ret_mean,
-                           ret_std, err);
+    return moments_measure(u->schema, u->pipes, u->train_files, u->n_train_files, MOMENTS_ROWS,
+                           ret_mean, ret_std, err);
 }
 
 static void warn(void *arg, const char *sentence)
 {
     (void)arg;
     log_line_warn("%s", sentence);
+}
+
+static bool is_stopped(const void *stop)
+{
+    return stop_signal_asked(stop) || stop_signal_early(stop);
 }
 
 static struct data_loader_options feed_of(const struct setup *u, bool training, uint32_t epoch,
@@ -210,6 +302,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .schema = u->schema,
         .paths = training ? u->train_files : u->valid_files,
         .n_paths = training ? u->n_train_files : u->n_valid_files,
+        .pipes = u->pipes,
         .range = training ? u->train : u->valid,
         .rank = training ? s->rank : 0,
         .n_ranks = training ? s->workers : 1,
@@ -225,6 +318,8 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .labelled = u->labelled,
         .data_cache = s->data_cache,
         .on_notice = warn,
+        .is_stopped = is_stopped,
+        .stop_arg = u->stop,
         .memory = u->batch_memory ? batch_memory_of_batches(u->batch_memory) : NULL,
     };
 }
@@ -260,6 +355,7 @@ static int probe_batch(const struct setup *u, bool training, struct err *err)
     options.shuffle_rows =
         0; /* it need not be the first batch of the run, and is to come soon */
     options.queue = options.lend = 1;
+    options.is_prescan = true;
     options.data_cache = NULL;
     options.on_notice = NULL;
     options.memory = NULL;
@@ -280,6 +376,52 @@ int setup_probe(const struct setup *u, struct err *err)
     int status = probe_batch(u, true, err);
 
     return status || !own_valid ? status : probe_batch(u, false, err);
+}
+
+/* A directory that is not there yet is made by the run. */
+static int check_directory(const char *name, const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (!path[0] || stat(path, &st) != 0)
+        return 0;
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, -ENOTDIR, "--%s: %.200s is no directory", name, path);
+    if (access(path, R_OK | W_OK | X_OK) != 0)
+        return err_set(err, -errno, "--%s: %.200s cannot be used: %s", name, path,
+                       strerror(errno));
+    return 0;
+}
+
+/* A checkpoint is read, or one for each node. */
+static int check_checkpoints(const struct settings *s, struct err *err)
+{
+    char list[SETTINGS_TEXT_MAX], *rest = list, *path;
+
+    memcpy(list, s->checkpoint, sizeof list);
+    while ((path = strsep(&rest, ",")) != NULL)
+        if (path[0] && access(path, R_OK | X_OK) != 0)
+            return err_set(err, -errno, "--checkpoint: %.200s cannot be read: %s", path,
+                           strerror(errno));
+    return 0;
+}
+
+int setup_check(struct setup *u, const struct settings *s, bool training, bool labelled,
+                struct err *err)
+{
+    int status = find_files(u, s, training, labelled, err);
+
+    /* A pipe would have lost the rows that were looked at. */
+    if (!status && input_pipes_is_empty(u->pipes)) {
+        status = open_schema(u, err);
+        if (!status)
+            status = training ? setup_probe(u, err) : probe_batch(u, false, err);
+    }
+    if (!status)
+        status = check_directory("data-cache", s->data_cache, err);
+    if (!status)
+        status = check_directory("state-dir", s->state_dir, err);
+    return status ? status : check_checkpoints(s, err);
 }
 
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
@@ -344,9 +486,14 @@ int setup_journal(const struct settings *s, void (*notice)(void *, const char *)
     return status ? status : check_resume_point(s, *ret, err);
 }
 
+static bool is_cancelled(const void *stop)
+{
+    return stop_signal_early(stop) != 0;
+}
+
 int setup_store(const struct settings *s, bool training, struct push_journal *journal,
-                void (*notice)(void *, const char *), void *arg, struct param_store **ret,
-                struct err *err)
+                const struct stop_signal *stop, void (*notice)(void *, const char *), void *arg,
+                struct param_store **ret, struct err *err)
 {
     char name[64], host[48] = "?";
     struct ps_options options = { .servers = s->servers,
@@ -366,7 +513,10 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .compress = s->zstd,
                                   .journal = journal,
                                   .on_notice = notice,
-                                  .notice_arg = arg };
+                                  .on_warning = warn,
+                                  .notice_arg = arg,
+                                  .is_cancelled = is_cancelled,
+                                  .cancel_arg = stop };
     int status;
 
     if (s->local || s->checkpoint[0])
@@ -389,6 +539,7 @@ void setup_deinit(struct setup *u)
     batch_memory_free(u->batch_memory);
     dlrm_free(u->model);
     schema_free(u->schema);
+    input_pipes_free(u->pipes);
     if (u->valid_files != u->train_files)
         free_files(u->valid_files, u->n_valid_files);
     free_files(u->train_files, u->n_train_files);

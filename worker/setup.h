@@ -11,11 +11,14 @@
 #include "worker/model/dlrm.h"
 #include "worker/param_store.h"
 #include "worker/settings.h"
+#include "worker/stop_signal.h"
 
 struct setup {
     const struct settings *s;          /* borrowed */
     char **train_files, **valid_files; /* owned; valid may be train */
     uint32_t n_train_files, n_valid_files;
+    struct input_pipes *pipes;             /* owned: those of the files that can be read once */
+    const struct stop_signal *stop;        /* borrowed; NULL: none. Ends a wait for a pipe */
     struct data_loader_range train, valid; /* rows of those files */
     bool has_valid, labelled;
     bool strict;                       /* a malformed row ends the reading: set by predict */
@@ -29,6 +32,11 @@ struct setup {
 int setup_data(struct setup *u, const struct settings *s, bool training, bool labelled,
                struct err *err) MUST_CHECK;
 
+/* --check: the files, their columns, a first batch of them, and the directories. Nothing is made, and a pipe is not
+ * read. setup_deinit() follows, as after setup_data(). */
+int setup_check(struct setup *u, const struct settings *s, bool training, bool labelled,
+                struct err *err) MUST_CHECK;
+
 /* The schema alone; without --data where a preset or --columns says it. */
 int setup_columns(struct setup *u, const struct settings *s, struct err *err) MUST_CHECK;
 
@@ -40,6 +48,11 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
 
 /* Samples that this worker trains on in all epochs, give or take a batch; 0 where the number of rows is not known. */
 uint64_t setup_n_samples(const struct setup *u);
+
+/* Rows of a rank that its steps from_clock to end_clock - 1 would train on, if the files have n_rows. Malformed rows
+ * count, so it is an estimate. */
+uint64_t setup_n_rows_between(const struct setup *u, uint64_t n_rows, uint32_t rank,
+                              uint64_t from_clock, uint64_t end_clock);
 
 /* Means and deviations over the first rows of the training files: the same for every worker.
  * [n_numeric] each. */
@@ -60,11 +73,11 @@ int setup_probe(const struct setup *u, struct err *err) MUST_CHECK;
 int setup_journal(const struct settings *s, void (*notice)(void *, const char *), void *arg,
                   struct push_journal **ret, struct err *err) MUST_CHECK;
 
-/* Connects to the servers, or makes tables in this process. The journal is borrowed and may be NULL. Without
- * `training` it joins as a reader. */
+/* Connects to the servers, or makes tables in this process. The journal and stop are borrowed and may be NULL. Without
+ * `training` it joins as a reader. A signal before stop_signal_grace() ends every wait. */
 int setup_store(const struct settings *s, bool training, struct push_journal *journal,
-                void (*notice)(void *, const char *), void *arg, struct param_store **ret,
-                struct err *err) MUST_CHECK;
+                const struct stop_signal *stop, void (*notice)(void *, const char *), void *arg,
+                struct param_store **ret, struct err *err) MUST_CHECK;
 
 void setup_deinit(struct setup *u);
 

@@ -1,6 +1,7 @@
 #include "worker/stop_signal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,7 +11,8 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 
-#define CLOSE_BYTE 0 /* from stop_signal_close(); else the signal's number */
+#define START_ENDS_MS 2000 /* more than a farewell may take (ps_close()) */
+#define CLOSE_BYTE 0       /* from stop_signal_close(); else the signal's number */
 
 /* Where the handler writes. A handler has no argument, and blocking the signals instead would not reach threads
  * that a library has started before main (OpenBLAS does). */
@@ -19,6 +21,7 @@ static volatile sig_atomic_t wake_fd = -1;
 struct stop_signal {
     pthread_t thread;
     atomic_bool graceful, asked;
+    atomic_int early;
     int pipe[2];
 };
 
@@ -32,13 +35,28 @@ static void on_signal(int signal)
     errno = saved_errno;
 }
 
+/* The start gets a while to say goodbye to the servers. False: it has ended. */
+static bool end_start(struct stop_signal *s, int signal)
+{
+    struct pollfd next = { .fd = s->pipe[0], .events = POLLIN };
+    unsigned char byte = (unsigned char)signal;
+
+    atomic_store(&s->early, signal);
+    if (poll(&next, 1, START_ENDS_MS) == 1 && read(s->pipe[0], &byte, 1) == 1 &&
+        byte == CLOSE_BYTE)
+        return false;
+    _exit(128 + byte);
+}
+
 static void *wait_for_signals(void *arg)
 {
     struct stop_signal *s = arg;
     unsigned char byte;
 
     while (read(s->pipe[0], &byte, 1) == 1 && byte != CLOSE_BYTE) {
-        if (!atomic_load(&s->graceful) || atomic_exchange(&s->asked, true))
+        if (!atomic_load(&s->graceful) && !end_start(s, byte))
+            return NULL;
+        if (atomic_exchange(&s->asked, true))
             _exit(128 + byte);
         log_line_info("stopping after this step; once more ends the process at once");
     }
@@ -52,6 +70,7 @@ struct stop_signal *stop_signal_start(void)
 
     atomic_init(&s->graceful, false);
     atomic_init(&s->asked, false);
+    atomic_init(&s->early, 0);
     if (pipe(s->pipe) != 0) {
         free(s);
         return NULL;
@@ -71,6 +90,11 @@ struct stop_signal *stop_signal_start(void)
 void stop_signal_grace(struct stop_signal *s)
 {
     atomic_store(&s->graceful, true);
+}
+
+int stop_signal_early(const struct stop_signal *s)
+{
+    return s ? atomic_load(&s->early) : 0;
 }
 
 bool stop_signal_asked(const struct stop_signal *s)

@@ -330,6 +330,8 @@ static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
     status = epoch(t, loader, err);
     data_loader_counts(loader, &counts);
     data_loader_bad_rows_add(&t->bad_before, &counts);
+    if (!status && !t->stopped && t->s->share == SHARE_ROWS)
+        t->n_rows = counts.rows_read;
     t->skip -= counts.skipped;
     data_loader_close(loader);
     /* The last epoch's validation waits until the other workers are done: main's. */
@@ -337,6 +339,22 @@ static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
         !t->stopped)
         status = validate(t, err);
     return status;
+}
+
+/* The batches that this process passes over were done by an earlier one of this rank, but for those of the time when
+ * there was none. */
+static void count_skipped(struct trainer *t)
+{
+    struct ps_stats stats;
+
+    t->store->ops->stats(t->store, &stats);
+    if (!stats.skipped_clocks)
+        return;
+    t->state.rows_untrained = stats.skipped_clocks * t->s->batch;
+    log_line_warn(
+        "while this worker was away, the others went on for %llu steps: about %llu of "
+        "its rows stay untrained",
+        (unsigned long long)stats.skipped_clocks, (unsigned long long)t->state.rows_untrained);
 }
 
 /* The resume point of this worker's earlier process, or, if that has left nothing, where the servers
@@ -347,8 +365,10 @@ static uint32_t find_resume_point(struct trainer *t)
 
     t->clock = t->store->ops->clock(t->store);
     t->skip = goes_on ? t->mark->batch : t->clock;
-    if (!goes_on)
+    if (!goes_on) {
         t->mark->steps = t->clock;
+        count_skipped(t);
+    }
     t->steps_before = t->mark->steps;
     t->state.samples_expected -= t->steps_before * t->s->batch < t->state.samples_expected
                                      ? t->steps_before * t->s->batch

@@ -32,6 +32,7 @@ struct trainer {
     uint64_t steps_before;      /* that another process of this worker has made */
     uint64_t skip;              /* batches from here on that belong to those steps */
     struct data_loader_bad_rows bad_before; /* of earlier epochs */
+    uint64_t n_rows; /* in a pass over the data, of all ranks; 0: not known */
     bool bad_row_logged;
     struct progress_state state;
     struct stage_times outside; /* what stages spent on validations */

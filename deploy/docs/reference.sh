@@ -41,6 +41,7 @@ psd-concepts(7) say the same.
 Every setting has the same name on the command line (\`--lease 30s\`) and in a file (\`lease = 30s\`). \`--config FILE\` reads
 a file; a setting on the command line wins over the file. \`--print-config\` writes all settings with their comments as
 such a file. \`--check\` reads all settings, reports the first mistake with its file and line, and stops.
+psworker also looks at the files: they are there, their columns are as the settings say, a first batch can be read.
 
 | value | is written as |
 | --- | --- |
@@ -58,12 +59,13 @@ Headings in brackets are for readers only. An unknown name is an error.
 | --- | --- | --- |
 | 0 | success; psd: SIGTERM or SIGINT, and the last checkpoint is written | success; also after SIGTERM or SIGINT |
 | 1 | failure; the last line on stderr names the reason | the same |
-| 2 | misuse: a wrong option, setting or argument | misuse, or tables or a state directory of other settings |
+| 2 | misuse: a wrong option, setting or argument | misuse; tables, state or workers of other settings |
+| 3 | | the job is done, but has lost workers or rows; \`--allow-lost-workers\` makes it 0 |
 | 128 + N | | signal N came twice, or before the training began |
 
 The result line of \`psworker --json\` has \`"stopped_early":true\` after a signal. After a failure the last line is
 \`{"event":"failure","error":"..."}\`. With exit code 2 the last line names what
-differs, and systemd does not restart the unit.
+differs, with 3 what was lost; systemd then does not restart the unit.
 END
 program psd
 program psworker

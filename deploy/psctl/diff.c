@@ -424,8 +424,8 @@ static void show_compare(const struct diff *c)
 
 /* --- diff --- */
 
-static int diff(const struct options *o, struct shard *a, struct shard *b, struct err *err)
-    ON_SHARD
+static int diff(const struct options *o, struct shard *a, struct shard *b, bool *ret_same,
+                struct err *err) ON_SHARD
 {
     struct diff c;
     int status = diff_shards(a, b, o->top, &c, err);
@@ -436,6 +436,7 @@ static int diff(const struct options *o, struct shard *a, struct shard *b, struc
         data_dir_print_json(compare_json(&c));
     else
         show_compare(&c);
+    *ret_same = diff_is_same(&c);
     diff_free(&c);
     return 0;
 }
@@ -445,6 +446,7 @@ int diff_run(const struct options *o, const char *const *words, uint32_t n_words
     struct shard *a = NULL, *b = NULL;
     struct load_cluster_facts facts;
     struct err err = { 0 };
+    bool same = false;
     int status;
 
     (void)n_words;
@@ -453,11 +455,13 @@ int diff_run(const struct options *o, const char *const *words, uint32_t n_words
     if (!status)
         status = data_dir_collect(o, words[1], LOAD_CLUSTER_PART, &b, &facts, &err);
     if (!status)
-        status = diff(o, a, b, &err);
+        status = diff(o, a, b, &same, &err);
     shard_free(a);
     shard_free(b);
     err.status = status;
-    return status ? data_dir_fail(&err) : EXIT_ANSWERED;
+    if (status)
+        return data_dir_fail(&err);
+    return same ? EXIT_ANSWERED : EXIT_FAILED;
 }
 
 /* --- replay --- */

@@ -63,7 +63,7 @@ bool diff_is_same(const struct diff *c);
 void diff_free(struct diff *c);
 
 /* psctl diff and replay: states of models, side by side. */
-/* words: A, B. Differences are what was asked for: no failure. */
+/* words: A, B. EXIT_FAILED where they differ, as diff(1) has it. */
 int diff_run(const struct options *o, const char *const *words, uint32_t n_words);
 
 /* words[0]: PATH. EXIT_FAILED where it differs from o->against. */

@@ -12,6 +12,7 @@
 #include "deploy/psctl/list_checkpoints.h"
 #include "deploy/psctl/online.h"
 #include "deploy/psctl/options.h"
+#include "deploy/psctl/prune.h"
 #include "deploy/psctl/restore.h"
 #include "deploy/psctl/verify.h"
 
@@ -27,8 +28,10 @@ static const struct setting rows[] = {
     { "server", "timeout", SETTING_MS, "TIME", "30s",
       "how long to wait for the answer; checkpoint: how long a node may not say that it is at work",
       offsetof(struct options, timeout_ms), 1, 86400000 },
+    { "changes", "yes", SETTING_FLAG, "", "no",
+      "drop, prune: do it; without it they say what would go", offsetof(struct options, yes), 0, 0 },
     { "files", "at", SETTING_TEXT, "STATE", "",
-      "the state of checkpoint NUMBER, or of JOB:CLOCK; empty: the newest", offsetof(struct options, at), 0, 0 },
+      "the state of checkpoint NUMBER, of JOB:CLOCK, or intact: all that can be read; empty: the newest", offsetof(struct options, at), 0, 0 },
     { "files", "table", SETTING_LIST, "NAME,...", "",
       "only these tables; empty: all", offsetof(struct options, tables), 0, 0 },
     { "restore", "to", SETTING_TEXT, "DATA_DIR", "",
@@ -49,14 +52,16 @@ static const struct setting rows[] = {
       "diff: name so many of the most drifted keys of each table", offsetof(struct options, top), 0, 10000 },
     { "compare", "against", SETTING_TEXT, "PATH", "",
       "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
+    { "prune", "keep", SETTING_U32, "N", "1",
+      "prune: so many restore points stay, the newest", offsetof(struct options, keep), 1, 1000000 },
     { "output", "json", SETTING_FLAG, "", "no",
       "one JSON object; of a node: its answer as it came", offsetof(struct options, json), 0, 0 },
 };
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY [options], "
-             "or psctl verify|checkpoints|restore|export|diff|replay PATH [options]",
+    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY|drop JOB|set JOB NAME=VALUE,... [options], "
+             "or psctl verify|checkpoints|prune|restore|export|diff|replay PATH [options]",
     .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
              "status: the node, its shards, rows, refusals and checkpoints.\n"
              "tables: each table, its optimizer, rows and traffic.\n"
@@ -64,15 +69,20 @@ static const struct settings_table table = {
              "why: what waits now on any node of the cluster, with its cause, start and deadline.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
+             "drop JOB: removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has workers.\n"
+             "set JOB NAME=VALUE,...: changes the learning rate and its schedule in all tables of a job: lr, dense-lr, epsilon, momentum, "
+             "weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, decay-clocks, decay-rate, decay-floor, clip. Refused "
+             "while the job has workers; start them again with the same options.\n"
              "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one checkpoint.\n"
              "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
+             "prune PATH[,PATH...]: what no start needs, with its size; --yes removes it. While psd runs, what was set aside.\n"
              "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"
              "replay PATH: replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.\n"
              "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those of "
              "all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
-             "Nothing is written there, also while psd runs.",
+             "Nothing is written there but by prune --yes, also while psd runs.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
@@ -96,18 +106,20 @@ static const struct command commands[] = {
     { "why", 0, "", SERVER_FLAGS, online_why },
     { "checkpoint", 0, "", SERVER_FLAGS, online_checkpoint },
     { "row", 2, "TABLE KEY", SERVER_FLAGS, online_row },
+    { "drop", 1, "JOB", SERVER_FLAGS "yes ", online_drop },
+    { "set", 2, "JOB NAME=VALUE[,NAME=VALUE...]", SERVER_FLAGS, online_set },
     { "verify", 1, "PATH[,PATH...]", " json ", verify_run },
     { "checkpoints", 1, "PATH[,PATH...]", " json ", list_checkpoints_run },
+    { "prune", 1, "PATH[,PATH...]", " keep yes json ", prune_run },
     { "restore", 1, "PATH[,PATH...]", " to node nodes shards at table json ", restore_run },
     { "export", 1, "PATH[,PATH...]", " format out table at state json ", export_run },
     { "diff", 2, "A B", " at table top json ", diff_run },
     { "replay", 1, "PATH[,PATH...]", " at table against json ", diff_replay },
 };
 
-#define COMMAND_NAMES                                                                       \
-    "status, tables, workers, why, checkpoint, row, verify, checkpoints, restore, export, " \
-    "diff "                                                                                 \
-    "or replay"
+#define COMMAND_NAMES                                                                 \
+    "status, tables, workers, why, checkpoint, row, drop, set, verify, checkpoints, " \
+    "prune, restore, export, diff or replay"
 
 PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)
 {

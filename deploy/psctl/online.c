@@ -1,6 +1,7 @@
 #include "deploy/psctl/online.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,20 @@ static int fail(const char *sentence)
     return EXIT_FAILED;
 }
 
+/* A node that loads its data does not listen yet. */
+static const char *hint(int status)
+{
+    return status == -ECONNREFUSED
+               ? ": no psd listens there, or it is still loading its data, as its log says"
+               : "";
+}
+
+static int fail_with(const struct err *err)
+{
+    fprintf(stderr, "psctl: %s%s\n", err->text, hint(err->status));
+    return EXIT_FAILED;
+}
+
 /* Prints an answer, with --json as it came. Returns the exit code. */
 static int print_answer(const struct options *o, const char *command, const char *json)
 {
@@ -48,7 +63,7 @@ static bool find_nodes(struct node_query *a, const struct options *o)
     if (!token_file_read(&file_os, o->token_file, a->token, &err) &&
         !ps_admin_cluster(o->server, a->token, (uint32_t)o->timeout_ms, a->cluster, &err))
         return true;
-    fprintf(stderr, "psctl: %s\n", err.text);
+    (void)fail_with(&err);
     return false;
 }
 
@@ -130,14 +145,28 @@ static void add_waits(cJSON *all, cJSON *answer)
     }
 }
 
+static const char *failure_of(const struct node_query *a, uint32_t i)
+{
+    return a->nodes[i].json ? "the answer makes no sense" : a->nodes[i].err.text;
+}
+
 static void print_node_failure(const struct node_query *a, uint32_t i)
 {
-    const char *why = a->nodes[i].json ? "the answer makes no sense" : a->nodes[i].err.text;
+    const char *more = a->nodes[i].json ? "" : hint(a->nodes[i].err.status);
 
     if (is_alone(a))
-        fprintf(stderr, "psctl: %s\n", why);
+        fprintf(stderr, "psctl: %s%s\n", failure_of(a, i), more);
     else
-        fprintf(stderr, "psctl: node %" PRIu32 ": %s\n", i, why);
+        fprintf(stderr, "psctl: node %" PRIu32 ": %s%s\n", i, failure_of(a, i), more);
+}
+
+/* What all jobs with rows there wait for. */
+static void list_silent_nodes(const struct node_query *a)
+{
+    for (uint32_t i = 0; i < a->cluster->n_nodes; i++)
+        if (!a->nodes[i].json)
+            printf("node down: node %" PRIu32 " at %s; %s%s; jobs that need it wait for it\n",
+                   i, a->cluster->nodes[i], failure_of(a, i), hint(a->nodes[i].err.status));
 }
 
 /* The answers as if one node had given them. */
@@ -163,6 +192,7 @@ static int print_waits(const struct node_query *a)
     is_quiet = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(all, "waits")) == 0;
     json = cJSON_PrintUnformatted(all);
     cJSON_Delete(all);
+    list_silent_nodes(a);
     if (code != EXIT_ANSWERED && is_quiet) /* who does not answer may be what is waited for */
         printf("nothing waits on the nodes that answer\n");
     else if (print_answer(a->options, "why", json) != EXIT_ANSWERED)
@@ -220,7 +250,7 @@ int online_show(const struct options *o, const char *command)
     int code;
 
     if (ask(o, o->server, command, "", &json, &err) != 0)
-        return fail(err.text);
+        return fail_with(&err);
     code = print_answer(o, command, json);
     free(json);
     return code;
@@ -241,6 +271,18 @@ static char *other_node(const char *json)
     return copy;
 }
 
+/* EXIT_FAILED if there is no such row, as grep(1) has it. */
+static int print_row(const struct options *o, const char *json)
+{
+    int code = print_answer(o, "row", json);
+    cJSON *root = cJSON_Parse(json);
+
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "found")))
+        code = EXIT_FAILED;
+    cJSON_Delete(root);
+    return code;
+}
+
 int online_row(const struct options *o, const char *const *words, uint32_t n_words)
 {
     char argument[TABLE_SPEC_NAME_MAX + 32], *server = NULL, *json = NULL;
@@ -258,7 +300,7 @@ int online_row(const struct options *o, const char *const *words, uint32_t n_wor
         free(json);
         json = NULL;
         if (ask(o, server ? server : o->server, "row", argument, &json, &err) != 0) {
-            code = fail(err.text);
+            code = fail_with(&err);
             break;
         }
         free(server);
@@ -267,7 +309,7 @@ int online_row(const struct options *o, const char *const *words, uint32_t n_wor
     if (code == EXIT_ANSWERED && server)
         code = fail("row: the nodes send from one to the other, none says that it has the row");
     else if (code == EXIT_ANSWERED)
-        code = print_answer(o, "row", json);
+        code = print_row(o, json);
     free(server);
     free(json);
     return code;
@@ -393,5 +435,115 @@ int online_checkpoint(const struct options *o, const char *const *words, uint32_
     }
     node_query_deinit(&r.asked);
     free(r.waited);
+    return code;
+}
+
+/* --- the tables of a job --- */
+
+struct job_tables {
+    double n_tables, n_rows, n_bytes;
+};
+
+/* True if all nodes have answered; else stderr says which have not, and why. */
+static bool add_answers(const struct node_query *a, struct job_tables *ret)
+{
+    bool all = true;
+
+    *ret = (struct job_tables){ 0 };
+    for (uint32_t i = 0; i < a->cluster->n_nodes; i++) {
+        cJSON *answer = cJSON_Parse(a->nodes[i].json);
+        double n = number(answer, "tables");
+
+        if (!answer) {
+            print_node_failure(a, i);
+            all = false;
+            continue;
+        }
+        ret->n_tables = n > ret->n_tables ? n : ret->n_tables;
+        ret->n_rows += number(answer, "rows");
+        ret->n_bytes += number(answer, "bytes");
+        cJSON_Delete(answer);
+    }
+    return all;
+}
+
+static void free_answers(struct node_query *a)
+{
+    for (uint32_t i = 0; i < a->cluster->n_nodes; i++)
+        free(a->nodes[i].json);
+    free(a->nodes);
+    a->nodes = NULL;
+}
+
+/* All nodes, at once. The nodes' answers stay in *a. */
+static bool command_all(struct node_query *a, const char *command, const char *argument,
+                        struct job_tables *ret)
+{
+    ask_all_nodes(a, &(struct ps_admin_plan){ .command = command,
+                                              .argument = argument,
+                                              .timeout_ms = (uint32_t)a->options->timeout_ms });
+    return add_answers(a, ret);
+}
+
+static int print_tables(const struct node_query *a, const char *job, const char *what,
+                        const struct job_tables *t)
+{
+    if (a->options->json)
+        return print_json(a);
+    if (t->n_tables == 0)
+        printf("job %s has no tables\n", job);
+    else
+        printf("job %s: %s %.0f tables, %.0f rows, %.1f MiB\n", job, what, t->n_tables,
+               t->n_rows, t->n_bytes / 1048576);
+    return EXIT_ANSWERED;
+}
+
+/* First all nodes are asked whether they can; one that cannot leaves all as they were. */
+static int command_tables(struct node_query *a, const char *const commands[static 2],
+                          const char *argument, const char *job, const char *done)
+{
+    struct job_tables t;
+
+    if (!command_all(a, commands[0], argument, &t))
+        return fail("nothing was changed");
+    if (commands[1]) {
+        free_answers(a);
+        if (!command_all(a, commands[1], argument, &t))
+            return fail("some nodes have done it: the same command once more does the rest");
+    }
+    return print_tables(a, job, done, &t);
+}
+
+int online_drop(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    const char *const commands[] = { "drop-check", o->yes ? "drop" : NULL };
+    struct node_query a;
+    int code = EXIT_FAILED;
+
+    (void)n_words;
+    if (find_nodes(&a, o)) {
+        code = command_tables(&a, commands, words[0], words[0],
+                              o->yes ? "dropped" : "--yes would drop");
+        if (code == EXIT_ANSWERED && !o->yes)
+            code = fail("nothing was dropped (--yes)");
+    }
+    node_query_deinit(&a);
+    return code;
+}
+
+int online_set(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    static const char *const commands[] = { "set-check", "set" };
+    char argument[TABLE_SPEC_NAME_MAX + TABLE_SPEC_SETTINGS_MAX];
+    struct node_query a;
+    int code = EXIT_FAILED;
+
+    (void)n_words;
+    if (strlen(words[0]) >= TABLE_SPEC_NAME_MAX || strlen(words[1]) >= TABLE_SPEC_SETTINGS_MAX)
+        return fail("set: no job has so long a name, or more than 127 characters of settings");
+    snprintf(argument, sizeof argument, "%s %s", words[0], words[1]);
+    if (find_nodes(&a, o))
+        code = command_tables(&a, commands, argument, words[0], "changed");
+    node_query_deinit(&a);
     return code;
 }

@@ -13,6 +13,10 @@ int online_show(const struct options *o, const char *command);
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);
 
+/* psctl drop JOB, psctl set JOB NAME=VALUE,...: on all nodes, once all have said that they can. */
+int online_drop(const struct options *o, const char *const *words, uint32_t n_words);
+int online_set(const struct options *o, const char *const *words, uint32_t n_words);
+
 /*
  * psctl checkpoint: asks all nodes of the cluster at once, and waits as long as each says that it is at work:
  * o->timeout_ms is how long a node may be silent. EXIT_FAILED if a node has failed; each failure is printed.

@@ -13,7 +13,7 @@ enum options_format { FORMAT_SAFETENSORS, FORMAT_NPY };
 struct options {
     char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     uint64_t timeout_ms;
-    bool json;
+    bool json, yes;
     /* Of the commands that read files. */
     char at[SETTINGS_TEXT_MAX];
     struct setting_list tables;
@@ -23,6 +23,7 @@ struct options {
     bool state;
     char out[SETTINGS_TEXT_MAX], to[SETTINGS_TEXT_MAX];
     uint32_t node, nodes, shards;
+    uint32_t keep; /* prune */
 };
 
 #endif

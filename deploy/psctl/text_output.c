@@ -248,6 +248,28 @@ static void text_output_checkpoints(const struct text_output *s)
     fputc('\n', s->out);
 }
 
+static void text_output_disk(const struct text_output *s)
+{
+    const cJSON *d = child(s->root, "disk");
+    char cell[CELL_MAX];
+
+    if (!d)
+        return;
+    fprintf(s->out, "disk         checkpoints %s",
+            format_bytes(cell, number(d, "checkpoint_bytes")));
+    fprintf(s->out, ", write-ahead logs %s", format_bytes(cell, number(d, "log_bytes")));
+    fprintf(s->out, ", set aside %s", format_bytes(cell, number(d, "aside_bytes")));
+    fprintf(s->out, ", %s free", format_bytes(cell, number(d, "free_bytes")));
+    fprintf(s->out, " of %s", format_bytes(cell, number(d, "size_bytes")));
+    if (number(d, "scrubbed_unix_ms") > 0)
+        fprintf(s->out, "; read again %s ago: %.0f files damaged",
+                format_lasting(cell, s->clock_unix_ms - number(d, "scrubbed_unix_ms")),
+                number(d, "damaged_files"));
+    if (text(d, "damage")[0])
+        put(s->out, ": ", text(d, "damage"), "");
+    fputc('\n', s->out);
+}
+
 static void text_output_shards(const struct text_output *s)
 {
     static const char *const heads[] = { "SHARD",    "REPORT",      "ROWS",   "MEMORY",
@@ -292,6 +314,7 @@ static void text_output_status(const struct text_output *s)
     text_output_node(s);
     text_output_totals(s);
     text_output_checkpoints(s);
+    text_output_disk(s);
     text_output_shards(s);
 }
 
@@ -353,6 +376,13 @@ static double greatest_clock(const cJSON *workers)
     return max;
 }
 
+/* One that is expected, or was given up before it came, was never heard of. */
+static bool has_come(const cJSON *worker)
+{
+    return strcmp(text(worker, "state"), "expected") != 0 &&
+           strcmp(text(worker, "state"), "lost") != 0;
+}
+
 static void text_output_job(const struct text_output *s, const cJSON *job)
 {
     static const char *const heads[] = { "RANK",   "<STATE",   "CLOCK",
@@ -380,7 +410,10 @@ static void text_output_job(const struct text_output *s, const cJSON *job)
         text_output_grid_add(&g, "%s", text(w, "state"));
         text_output_grid_add(&g, "%s", format_count(cell, number(w, "clock")));
         text_output_grid_add(&g, "%s", format_count(cell, first - number(w, "clock")));
-        text_output_grid_add(&g, "%s ago", format_lasting(cell, number(w, "silent_ms")));
+        if (has_come(w))
+            text_output_grid_add(&g, "%s ago", format_lasting(cell, number(w, "silent_ms")));
+        else
+            text_output_grid_add(&g, "never");
         text_output_grid_add(&g, "%s", text(w, "name"));
     }
     text_output_grid_finish(&g, s->out);

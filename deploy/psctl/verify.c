@@ -15,6 +15,7 @@
 #include "server/checkpoint/directory.h"
 #include "server/checkpoint/manifest.h"
 #include "server/recovery/timeline.h"
+#include "server/wal/wal_control.h"
 
 /* Of a checkpoint's own files. UNFINISHED: it has no manifest; GONE: it has none any more. */
 enum verify_verdict { VERIFY_WHOLE, VERIFY_DAMAGED, VERIFY_UNFINISHED, VERIFY_GONE };
@@ -37,6 +38,8 @@ struct findings {
     size_t n_points;
     struct verify_wal *logs; /* owned; by epoch and shard */
     size_t n_logs;
+    struct wal_control *controls; /* owned; by shard */
+    uint32_t n_controls;
     uint32_t n_damaged;
 };
 
@@ -288,6 +291,78 @@ static void check_newest_epoch(const struct bonds *b)
             check_log_alone(v, &v->logs[i]);
 }
 
+/* --- logs and what their control files know --- */
+
+static uint64_t newest_epoch(const struct bonds *b)
+{
+    const struct findings *v = b->report;
+    uint64_t epoch = 0;
+
+    for (size_t i = 0; i < v->n_logs; i++)
+        if (v->logs[i].n_segments && v->logs[i].epoch > epoch)
+            epoch = v->logs[i].epoch;
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].verdict == VERIFY_WHOLE && v->points[i].manifest->map_id > epoch)
+            epoch = v->points[i].manifest->map_id;
+    for (size_t i = 0; i < b->n_new; i++)
+        epoch = b->new_epochs[i] > epoch ? b->new_epochs[i] : epoch;
+    return epoch;
+}
+
+/* The last record of a shard that is in its log, or in a checkpoint. */
+static uint64_t last_read(const struct findings *v, const struct verify_wal *log,
+                          uint64_t epoch, uint32_t shard)
+{
+    uint64_t last = log ? verify_wal_last(log) : 0;
+
+    for (size_t i = 0; i < v->n_points; i++) {
+        const struct manifest *m = v->points[i].manifest;
+
+        if (v->points[i].verdict == VERIFY_WHOLE && m->map_id == epoch && shard < m->n_files &&
+            m->files[shard].first > last)
+            last = m->files[shard].first;
+    }
+    return last;
+}
+
+static void check_control(struct findings *v, uint32_t shard, const struct wal_control *c)
+{
+    const struct verify_wal *log = find_log(v, c->epoch, shard);
+    uint64_t last = last_read(v, log, c->epoch, shard);
+    bool has_newest = c->segment <= (log ? log->newest_segment : 0);
+
+    if (log && verify_wal_is_damaged(log)) /* which says how far it is read */
+        return;
+    if (has_newest && last < c->durable)
+        add_damage(v,
+                   "log of epoch %" PRIu64
+                   ", shard %u: it is cut: it ends behind record %" PRIu64 ", byte %" PRIu64
+                   " of %.150s; records up to %" PRIu64 " were on the disk",
+                   c->epoch, shard, last, log ? log->end.offset : 0, log ? log->end.path : "",
+                   c->durable);
+    else if (!has_newest && (last < c->durable || !c->is_closed))
+        add_damage(v,
+                   "log of epoch %" PRIu64 ", shard %u: segment %020" PRIu64
+                   ".psl is gone, with what was acknowledged behind record %" PRIu64,
+                   c->epoch, shard, c->segment, last);
+    else if (!has_newest)
+        print_line(v,
+                   "note     log of epoch %" PRIu64 ", shard %u: segment %020" PRIu64
+                   ".psl is gone; there was nothing in it",
+                   c->epoch, shard, c->segment);
+}
+
+/* Of an older epoch it is left over: another layout had more shards. */
+static void check_controls(const struct bonds *b)
+{
+    struct findings *v = b->report;
+    uint64_t epoch = newest_epoch(b);
+
+    for (uint32_t i = 0; i < v->n_controls; i++)
+        if (v->controls[i].epoch >= epoch && (v->controls[i].segment || v->controls[i].durable))
+            check_control(v, i, &v->controls[i]);
+}
+
 /* After all points and logs. psd may have gone on meanwhile: its newer checkpoints count, unread. -ENOMEM; what files
  * answer. */
 static int verify_bonds_check(struct findings *v, struct err *err)
@@ -297,8 +372,10 @@ static int verify_bonds_check(struct findings *v, struct err *err)
 
     for (size_t i = 0; i < v->n_points && !status; i++)
         check_point(&b, &v->points[i]);
-    if (!status)
+    if (!status) {
         check_newest_epoch(&b);
+        check_controls(&b);
+    }
     free(b.new_epochs);
     return status;
 }
@@ -480,6 +557,41 @@ static int scan_logs(struct findings *v, struct err *err)
     return status;
 }
 
+/* --- control files: before the logs, which psd may write meanwhile --- */
+
+static int count_control(void *arg, const char *name)
+{
+    uint32_t *n = arg, shard;
+    int end = 0;
+
+    if (sscanf(name, "wal-%" SCNu32 ".control%n", &shard, &end) == 1 && end && !name[end] &&
+        shard < MANIFEST_N_FILES_MAX && shard >= *n)
+        *n = shard + 1;
+    return 0;
+}
+
+static int scan_controls(struct findings *v, struct err *err)
+{
+    char path[WAL_PATH_MAX];
+    int status = v->files->list(v->files->state, v->data_dir, count_control, &v->n_controls);
+
+    if (status && status != -ENOENT)
+        return err_set(err, status, "cannot list: %s: %.200s", status_text(status),
+                       v->data_dir);
+    v->controls = memory_alloc((v->n_controls + 1) * sizeof *v->controls);
+    status = 0;
+    for (uint32_t i = 0; i < v->n_controls && !status; i++) {
+        status = wal_control_path(v->data_dir, i, path, err);
+        if (!status)
+            status = wal_control_read(v->files, path, &v->controls[i], err);
+        if (status != PS_ECORRUPT)
+            continue;
+        add_damage(v, "%s", err->text);
+        status = 0;
+    }
+    return status;
+}
+
 /* --- one path --- */
 
 /* The path of one checkpoint: it, and what it is a delta to.  */
@@ -528,15 +640,17 @@ static int scan_archived(struct findings *v, size_t *ret_n, struct err *err)
 static int scan_dir(struct findings *v, struct err *err)
 {
     size_t n_aside = 0;
-    int status = scan_points(v, err);
+    int status = scan_controls(v, err);
 
+    if (!status)
+        status = scan_points(v, err);
     if (!status)
         status = scan_logs(v, err);
     if (!status)
         status = scan_archived(v, &n_aside, err);
     if (status)
         return status;
-    if (v->n_points + v->n_logs + n_aside == 0)
+    if (v->n_points + v->n_logs + n_aside + v->n_controls == 0)
         return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",
                        v->data_dir);
     return verify_bonds_check(v, err);
@@ -564,6 +678,7 @@ static void deinit(struct findings *v)
         verify_wal_free(&v->logs[i]);
     free(v->points);
     free(v->logs);
+    free(v->controls);
 }
 
 int verify_path(const struct file_ops *files, const char *path, enum verify_output output,

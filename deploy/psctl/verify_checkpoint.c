@@ -97,7 +97,9 @@ static int make_again(const struct file_check *l, const struct shard_file_reader
     for (uint32_t i = 0; i < r->header.n_tables && !status; i++) {
         uint32_t id;
 
-        status = shard_table_ask(shard, &r->tables[i].spec, false, &id, l->err);
+        status = r->tables[i].n_dropped
+                     ? shard_skip_tables(shard, r->tables[i].n_dropped)
+                     : shard_table_ask(shard, &r->tables[i].spec, false, &id, l->err);
     }
     if (status)
         return status;

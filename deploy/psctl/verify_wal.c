@@ -102,6 +102,7 @@ static int scan(const struct file_ops *files, const char *dir, struct verify_wal
 
     *ret_moved = false;
     log->n_segments = (uint32_t)segments.n;
+    log->newest_segment = segments.n ? segments.firsts[segments.n - 1] : 0;
     if (!status)
         status = read_all(files, dir, &segments, log, err);
     if (status == -ENOENT || (!status && verify_wal_is_damaged(log))) {

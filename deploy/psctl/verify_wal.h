@@ -15,6 +15,7 @@ struct verify_wal {
     uint64_t epoch;
     uint32_t shard_index; /* on its node */
     uint32_t n_segments;
+    uint64_t newest_segment; /* the number of its first record; 0: there is none */
     uint64_t n_records, n_pushes;
     /* Ascending. More than one where records were dropped (WAL_GAP), which a checkpoint behind makes good. */
     struct verify_wal_stretch *stretches; /* owned */

@@ -1,5 +1,6 @@
 #include "server/admin/http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -8,22 +9,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/memory.h"
 #include "proto/frame.h"
 #include "server/admin/render.h"
 
-#define N_CONNECTIONS_MAX 64u
+#define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
-#define IDLE_SECONDS_MAX 15u
 #define HOST_MAX 256
 
+/* One connection, as long as its descriptor is open. */
+struct http_client {
+    struct http_client *next, *prev; /* the older one is next */
+    struct sockaddr_storage address; /* its port is 0 */
+    uint64_t until_ms;
+    int fd;
+    bool is_evicted;
+};
+
 struct http {
+    uv_mutex_t lock; /* of the clients and counts: libmicrohttpd's thread and the sweep */
+    struct http_client *newest; /* owned */
+    struct http_counts counts;
     struct MHD_Daemon *daemon; /* owned */
     http_with_report with_report;
-    void *node; /* borrowed */
+    void *node;                          /* borrowed */
+    const struct setting_list *hosts;    /* borrowed; NULL: none */
+    char bind[HOST_MAX], self[HOST_MAX]; /* hosts: told to listen on; known to other nodes by */
     char address[HOST_MAX + 16];
 };
 
@@ -104,21 +120,41 @@ static const struct endpoint endpoints[] = {
     { "/readyz", "text/plain; charset=utf-8", make_ready },
 };
 
-static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned code,
-                                     const char *content_type, struct MHD_Response *response)
+/* Nothing here is for another site's frames, scripts or images. */
+static const char *const headers[][2] = {
+    { "Cache-Control", "no-store" },
+    { "X-Content-Type-Options", "nosniff" },
+    { "X-Frame-Options", "DENY" },
+    { "Referrer-Policy", "no-referrer" },
+    { "Cross-Origin-Resource-Policy", "same-origin" },
+    { "Cross-Origin-Opener-Policy", "same-origin" },
+};
+
+static const char no_content_policy[] = "default-src 'none'; frame-ancestors 'none'";
+
+static enum MHD_Result send_with_policy(struct MHD_Connection *connection, unsigned code,
+                                        const char *content_type, const char *policy,
+                                        struct MHD_Response *response)
 {
     enum MHD_Result result;
 
     if (!response)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", content_type);
-    MHD_add_response_header(response, "Cache-Control", "no-store");
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Content-Security-Policy", policy);
+    for (size_t i = 0; i < COUNT_OF(headers); i++)
+        MHD_add_response_header(response, headers[i][0], headers[i][1]);
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(response, "Allow", "GET, HEAD");
     result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);
     return result;
+}
+
+static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned code,
+                                     const char *content_type, struct MHD_Response *response)
+{
+    return send_with_policy(connection, code, content_type, no_content_policy, response);
 }
 
 static enum MHD_Result send_sentence(struct MHD_Connection *connection, unsigned code,
@@ -130,14 +166,123 @@ static enum MHD_Result send_sentence(struct MHD_Connection *connection, unsigned
                                                          MHD_RESPMEM_PERSISTENT));
 }
 
+/* --- the page: its style and its script run by a number that nobody can guess, and no others do --- */
+
+#define NONCE_BYTES 16
+
+static int make_nonce(char dst[static 2 * NONCE_BYTES + 1])
+{
+    uint8_t bytes[NONCE_BYTES];
+
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return -EIO;
+    for (size_t i = 0; i < NONCE_BYTES; i++)
+        snprintf(dst + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+/* The page with the nonce in its tags <style> and <script>, of which there is one each. Owned by the caller; NULL: no
+ * memory. */
+static char *make_page(const char *nonce, size_t *ret_bytes)
+{
+    static const char *const tags[] = { "<style", "<script" };
+    size_t n_bytes;
+    const char *text = page_text(&n_bytes), *end = text + n_bytes;
+    char *page = memory_try_alloc(n_bytes + COUNT_OF(tags) * (2 * NONCE_BYTES + 16)),
+         *at = page;
+
+    if (!page)
+        return NULL;
+    for (size_t i = 0; i < COUNT_OF(tags); i++) {
+        const char *tag = memmem(text, (size_t)(end - text), tags[i], strlen(tags[i]));
+        size_t n = tag ? (size_t)(tag - text) + strlen(tags[i]) : 0;
+
+        if (!tag)
+            continue;
+        memcpy(at, text, n);
+        at += n;
+        at += sprintf(at, " nonce=\"%s\"", nonce);
+        text += n;
+    }
+    memcpy(at, text, (size_t)(end - text));
+    *ret_bytes = (size_t)(at - page) + (size_t)(end - text);
+    return page;
+}
+
 static enum MHD_Result send_page(struct MHD_Connection *connection)
 {
+    char nonce[2 * NONCE_BYTES + 1], policy[256], *page = NULL;
+    struct MHD_Response *response;
     size_t n_bytes;
-    const char *text = page_text(&n_bytes);
 
-    return send_response(connection, MHD_HTTP_OK, "text/html; charset=utf-8",
-                         MHD_create_response_from_buffer(n_bytes, (void *)(uintptr_t)text,
-                                                         MHD_RESPMEM_PERSISTENT));
+    if (!make_nonce(nonce))
+        page = make_page(nonce, &n_bytes);
+    if (!page)
+        return send_sentence(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "no memory to make this answer\n");
+    snprintf(
+        policy, sizeof policy,
+        "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        nonce, nonce);
+    response = MHD_create_response_from_buffer(n_bytes, page, MHD_RESPMEM_MUST_FREE);
+    if (!response)
+        free(page);
+    return send_with_policy(connection, MHD_HTTP_OK, "text/html; charset=utf-8", policy,
+                            response);
+}
+
+/* --- the name that was asked for --- */
+
+/* The host of "host:port" or "[::1]:port", in lower case as far as it matters, without a last dot. False: too long. */
+static bool get_host(const char *text, char dst[static HOST_MAX])
+{
+    size_t n =
+        text[0] == '[' ? strcspn(text, "]") + (strchr(text, ']') != NULL) : strcspn(text, ":");
+
+    if (n >= HOST_MAX)
+        return false;
+    memcpy(dst, text, n);
+    while (n && dst[n - 1] == '.')
+        n--;
+    dst[n] = '\0';
+    return true;
+}
+
+static bool is_number(const char *host)
+{
+    uint8_t ignored[sizeof(struct in6_addr)];
+
+    return host[0] == '[' || inet_pton(AF_INET, host, ignored) == 1;
+}
+
+static bool is_host_of(const char *host, const char *address)
+{
+    char own[HOST_MAX];
+
+    return address && get_host(address, own) && own[0] && strcasecmp(host, own) == 0;
+}
+
+/* A request without the header is no browser's. */
+static bool is_named(const struct http *h, const char *header)
+{
+    const struct setting_list *hosts = h->hosts;
+    char host[HOST_MAX], machine[HOST_MAX] = "";
+
+    if (!header)
+        return true;
+    if (!get_host(header, host))
+        return false;
+    if (is_number(host) || !strchr(host, '.') || is_host_of(host, h->bind) ||
+        is_host_of(host, h->self))
+        return true;
+    (void)gethostname(machine, sizeof machine - 1);
+    if (is_host_of(host, machine))
+        return true;
+    for (uint32_t i = 0; hosts && i < hosts->n; i++)
+        if (strcmp(hosts->items[i], "*") == 0 || is_host_of(host, hosts->items[i]))
+            return true;
+    return false;
 }
 
 static void use_report(void *arg, const struct node_report *node)
@@ -183,6 +328,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         *request_state = h;
         return MHD_YES;
     }
+    if (!is_named(h, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")))
+        return send_sentence(
+            connection, MHD_HTTP_FORBIDDEN,
+            "the name in the header Host is none of this node's; psd --http-hosts "
+            "lists more\n");
     if (*upload_bytes)
         return MHD_NO; /* a GET with a body: nobody means that */
     if (strcmp(url, "/") == 0)
@@ -197,6 +347,121 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static const char no_handshake[] =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\n\r\nthis is the stats port: frames go to --listen's\n";
+
+/* --- connections --- */
+
+static bool is_same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Its descriptor is open until remove_client(); libmicrohttpd sees the end of the stream. */
+static void evict(struct http *h, struct http_client *client)
+{
+    client->is_evicted = true;
+    h->counts.evicted++;
+    shutdown(client->fd, SHUT_RDWR);
+}
+
+/* Cuts off the oldest of an address, or of all, if there are more than there may be. */
+static void make_space(struct http *h, const struct sockaddr_storage *address)
+{
+    struct http_client *oldest = NULL, *oldest_here = NULL;
+    uint32_t n = 0, n_here = 0;
+
+    for (struct http_client *i = h->newest; i; i = i->next) {
+        if (i->is_evicted)
+            continue;
+        oldest = i;
+        n++;
+        if (!is_same_address(&i->address, address))
+            continue;
+        oldest_here = i;
+        n_here++;
+    }
+    if (n_here > HTTP_ADDRESS_MAX)
+        evict(h, oldest_here);
+    else if (n > HTTP_CONNECTIONS_MAX)
+        evict(h, oldest);
+}
+
+static void read_address(int fd, struct sockaddr_storage *ret)
+{
+    struct sockaddr_storage address = { 0 };
+    socklen_t n_bytes = sizeof address;
+
+    *ret = (struct sockaddr_storage){ 0 };
+    if (getpeername(fd, (struct sockaddr *)&address, &n_bytes))
+        return;
+    ret->ss_family = address.ss_family;
+    if (address.ss_family == AF_INET)
+        ((struct sockaddr_in *)ret)->sin_addr = ((struct sockaddr_in *)&address)->sin_addr;
+    else if (address.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)ret)->sin6_addr = ((struct sockaddr_in6 *)&address)->sin6_addr;
+}
+
+/* NULL: no memory. */
+static struct http_client *add_client(struct http *h, int fd)
+{
+    struct http_client *client = memory_try_alloc(sizeof *client);
+
+    if (!client)
+        return NULL;
+    *client = (struct http_client){ .fd = fd, .until_ms = clock_mono_ms() + HTTP_REQUEST_MS };
+    read_address(fd, &client->address);
+    uv_mutex_lock(&h->lock);
+    client->next = h->newest;
+    if (client->next)
+        client->next->prev = client;
+    h->newest = client;
+    h->counts.connections++;
+    h->counts.connections_total++;
+    make_space(h, &client->address);
+    uv_mutex_unlock(&h->lock);
+    return client;
+}
+
+static void remove_client(struct http *h, struct http_client *client)
+{
+    uv_mutex_lock(&h->lock);
+    if (client->prev)
+        client->prev->next = client->next;
+    else
+        h->newest = client->next;
+    if (client->next)
+        client->next->prev = client->prev;
+    h->counts.connections--;
+    uv_mutex_unlock(&h->lock);
+    free(client);
+}
+
+/* A request has been answered: the next one has its own time. */
+static void on_completed(void *arg, struct MHD_Connection *connection, void **request_state,
+                         enum MHD_RequestTerminationCode code)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct http_client *client = info ? info->socket_context : NULL;
+    struct http *h = arg;
+
+    (void)request_state;
+    (void)code;
+    if (!client)
+        return;
+    uv_mutex_lock(&h->lock);
+    client->until_ms = clock_mono_ms() + HTTP_IDLE_MS + HTTP_REQUEST_MS;
+    uv_mutex_unlock(&h->lock);
+}
+
+void http_sweep(struct http *h, uint64_t now_ms, struct http_counts *ret)
+{
+    uv_mutex_lock(&h->lock);
+    for (struct http_client *i = h->newest; i; i = i->next)
+        if (!i->is_evicted && now_ms > i->until_ms)
+            evict(h, i);
+    *ret = h->counts;
+    uv_mutex_unlock(&h->lock);
+}
 
 /* Who takes this port for the other one greets with a frame, in which libmicrohttpd sees a line whose end it waits for.
  * TCP_DEFER_ACCEPT lets us see it first. */
@@ -217,14 +482,19 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
                           enum MHD_ConnectionNotificationCode code)
 {
     const union MHD_ConnectionInfo *info;
+    struct http *h = arg;
 
-    (void)arg;
-    (void)state;
-    if (code != MHD_CONNECTION_NOTIFY_STARTED)
+    if (code != MHD_CONNECTION_NOTIFY_STARTED) {
+        if (*state)
+            remove_client(h, *state);
+        *state = NULL;
         return;
+    }
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info)
-        turn_away(info->connect_fd);
+    if (!info)
+        return;
+    turn_away(info->connect_fd);
+    *state = add_client(h, info->connect_fd);
 }
 
 /* "127.0.0.1:7071", "[::1]:7071", "name:7071" into host and port. */
@@ -251,7 +521,7 @@ static int split(const char *address, char host[static HOST_MAX], const char **r
 
 static int bind_to(const struct addrinfo *info, int *ret_fd)
 {
-    int one = 1, seconds = IDLE_SECONDS_MAX,
+    int one = 1, seconds = HTTP_IDLE_MS / 1000,
         fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     info->ai_protocol);
 
@@ -305,8 +575,9 @@ static void name_socket(int fd, char *dst, size_t n_bytes)
     snprintf(dst, n_bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-int http_start(const char *address, http_with_report with_report, void *node,
-               struct http **ret_http, struct err *err)
+int http_start(const char *address, const struct http_names *names,
+               http_with_report with_report, void *node, struct http **ret_http,
+               struct err *err)
 {
     struct http *h;
     int fd, status = open_listener(address, &fd, err);
@@ -316,14 +587,21 @@ int http_start(const char *address, http_with_report with_report, void *node,
     h = memory_alloc(sizeof *h);
     h->with_report = with_report;
     h->node = node;
+    h->hosts = names->hosts;
+    (void)!get_host(address, h->bind);
+    (void)!get_host(names->self, h->self);
     name_socket(fd, h->address, sizeof h->address);
+    if (uv_mutex_init(&h->lock))
+        abort(); /* only without memory */
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
-        fd, MHD_OPTION_CONNECTION_LIMIT, N_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS_MAX,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL, MHD_OPTION_END);
+        fd, MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + CONNECTIONS_EXTRA,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_MS / 1000, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
+        uv_mutex_destroy(&h->lock);
         free(h);
         return err_set(err, -EIO, "cannot start the HTTP thread for %.100s", address);
     }
@@ -336,6 +614,7 @@ void http_stop(struct http *h)
     if (!h)
         return;
     MHD_stop_daemon(h->daemon); /* closes the socket, too */
+    uv_mutex_destroy(&h->lock);
     free(h);
 }
 

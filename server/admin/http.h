@@ -2,14 +2,29 @@
  * The stats endpoint: / (a page that refreshes), /stats, /metrics, /healthz, /readyz, over
  * libmicrohttpd with a thread of its own, so that a stuck shard cannot take it along.
  * Read-only; GET and HEAD only.
+ *
+ * A client that drips its request, or reads its answer so, is cut off HTTP_REQUEST_MS after it began. A new
+ * client always gets in: where its address has HTTP_ADDRESS_MAX connections, or all have
+ * HTTP_CONNECTIONS_MAX, the oldest of them is cut off.
  */
 #ifndef SERVER_ADMIN_HTTP_H
 #define SERVER_ADMIN_HTTP_H
 
+#include "common/settings.h"
 #include "common/status.h"
 #include "server/admin/stats.h"
 
+#define HTTP_REQUEST_MS 10000u /* from a request's first byte to its answer's last */
+#define HTTP_IDLE_MS 15000u    /* between two requests of a connection */
+#define HTTP_ADDRESS_MAX 64u
+#define HTTP_CONNECTIONS_MAX 256u
+
 struct http;
+
+struct http_counts {
+    uint64_t connections, connections_total;
+    uint64_t evicted; /* of the total: too slow, or the oldest of too many */
+};
 
 /*
  * `with_report` (called on HTTP threads) makes a node_report, calls `use(arg, report)` while it
@@ -20,8 +35,24 @@ typedef void (*http_with_report)(void *node,
                                  void (*use)(void *arg, const struct node_report *report),
                                  void *arg);
 
-int http_start(const char *address, http_with_report with_report, void *node,
-               struct http **ret_http, struct err *err) MUST_CHECK;
+/*
+ * What a browser may call this node (the header Host): a page of another site that has made its own name lead here must
+ * not read the node's pages (DNS rebinding). Always allowed are numbers, localhost, and names without a dot, which
+ * nobody can register.
+ */
+struct http_names {
+    const char *self; /* HOST:PORT, as other nodes know it; "": none */
+    const struct setting_list
+        *hosts; /* more, without port; "*" allows all. Borrowed until http_stop(); NULL: none */
+};
+
+int http_start(const char *address, const struct http_names *names,
+               http_with_report with_report, void *node, struct http **ret_http,
+               struct err *err) MUST_CHECK;
+
+/* A few times a second: cuts off who is too slow, and counts. */
+void http_sweep(struct http *h, uint64_t now_ms, struct http_counts *ret);
+
 /* Waits for the answers under way. NULL is fine. */
 void http_stop(struct http *h);
 

@@ -20,6 +20,11 @@ static void put_net(struct json *j, const char *key, const struct stats_net *net
     json_u64(j, "refused_requests", net->refused_requests);
     json_u64(j, "refused_greetings", net->refused_handshakes);
     json_u64(j, "slow_peers", net->slow_peers);
+    json_u64(j, "evicted_peers", net->evicted_peers);
+    json_u64(j, "greedy_peers", net->greedy_peers);
+    json_u64(j, "held_bytes", net->held_bytes);
+    json_u64(j, "refused_connections", net->refused_connections);
+    json_u64(j, "unjoined_connections", net->unjoined_connections);
     json_u64(j, "parked_pulls", net->parked_pulls);
     json_u64(j, "parked_pulls_total", net->parked_pulls_total);
     json_u64(j, "expired_pulls", net->expired_pulls);
@@ -46,6 +51,8 @@ static void put_counters(struct json *j, const struct shard_counters *c)
     json_u64(j, "rows_expired", c->rows_expired);
     json_u64(j, "rows_rare", c->rows_rare);
     json_u64(j, "nan_pushes", c->nan_pushes);
+    json_u64(j, "huge_pushes", c->huge_pushes);
+    json_u64(j, "rows_clipped", c->rows_clipped);
     json_u64(j, "combined_clocks", c->combined_clocks);
     json_close(j);
 }
@@ -72,8 +79,9 @@ static void put_requests(struct json *j, const struct stats_requests *requests)
         json_open(j, frame_type_name(type));
         json_u64(j, "n", r->n);
         json_u64(j, "n_refused", r->n_refused);
-        json_u64(j, "p50_ns", histogram_quantile(&r->latency_ns, 0.5));
-        json_u64(j, "p99_ns", histogram_quantile(&r->latency_ns, 0.99));
+        json_u64(j, "n_minute", r->minute_ns.n);
+        json_u64(j, "p50_ns", histogram_quantile(&r->minute_ns, 0.5));
+        json_u64(j, "p99_ns", histogram_quantile(&r->minute_ns, 0.99));
         json_u64(j, "max_ns", r->latency_ns.max);
         json_close(j);
     }
@@ -239,6 +247,7 @@ static void put_jobs(struct json *j, const struct shard_report *r)
         json_u64(j, "fenced", job->n_fenced);
         json_u64(j, "deaths", job->n_deaths);
         json_u64(j, "lost_pushes", job->n_lost);
+        json_u64(j, "parked_ms", job->parked_ms);
         put_staleness(j, &job->staleness);
         json_u64(j, "staleness_violations", job->staleness_violations);
         put_workers(j, r, job->name);
@@ -311,6 +320,8 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "rss_bytes", node->rss_bytes);
     json_u64(j, "memory_max_bytes", node->memory_max_bytes);
     json_u64(j, "memory_reserve_left_bytes", node->memory_reserve_left_bytes);
+    json_u64(j, "client_memory_max_bytes", node->client_memory_max_bytes);
+    json_seconds(j, "cpu_seconds", node->cpu_us);
     json_bool(j, "ready", node->ready);
     json_bool(j, "stopping", node->stopping);
     json_bool(j, "healthy", ok);
@@ -324,6 +335,9 @@ static void put_checkpoints(struct json *j, const struct node_report *node)
     json_u64(j, "failed", node->checkpoints_failed);
     json_u64(j, "last_number", node->last_checkpoint_number);
     json_u64(j, "last_unix_ms", node->last_checkpoint_unix_ms);
+    json_u64(j, "last_bytes", node->last_checkpoint_bytes);
+    json_u64(j, "last_rows", node->last_checkpoint_rows);
+    json_u64(j, "last_took_ms", node->last_checkpoint_took_ms);
     json_text(j, "last_error", node->last_checkpoint_error);
     if (node->checkpoint_since_unix_ms) {
         json_open(j, "under_way");
@@ -332,6 +346,24 @@ static void put_checkpoints(struct json *j, const struct node_report *node)
         json_u64(j, "until_unix_ms", node->checkpoint_until_unix_ms);
         json_close(j);
     }
+    json_close(j);
+}
+
+static void put_disk(struct json *j, const struct stats_disk *disk)
+{
+    if (!disk->is_on)
+        return;
+    json_open(j, "disk");
+    json_u64(j, "checkpoint_bytes", disk->checkpoint_bytes);
+    json_u64(j, "log_bytes", disk->log_bytes);
+    json_u64(j, "aside_bytes", disk->aside_bytes);
+    json_u64(j, "free_bytes", disk->free_bytes);
+    json_u64(j, "size_bytes", disk->size_bytes);
+    json_u64(j, "scrubs", disk->n_scrubs);
+    json_u64(j, "scrubbed_bytes", disk->scrubbed_bytes);
+    json_u64(j, "scrubbed_unix_ms", disk->scrubbed_unix_ms);
+    json_u64(j, "damaged_files", disk->n_damaged);
+    json_text(j, "damage", disk->damage);
     json_close(j);
 }
 
@@ -371,7 +403,12 @@ static void put_status(struct json *j, const struct node_report *node,
 {
     put_node(j, node);
     put_checkpoints(j, node);
+    put_disk(j, &node->disk);
     put_net(j, "door", &node->listener);
+    json_open(j, "http");
+    json_u64(j, "connections", node->http_connections);
+    json_u64(j, "evicted", node->http_evicted);
+    json_close(j);
     json_open(j, "totals");
     put_numbers(j, total);
     json_close(j);

@@ -30,11 +30,21 @@ static const struct family net_families[] = {
     NET("malformed_frames_total", "counter", malformed_frames,
         "Frames whose magic, type, length or checksum was wrong; each closed its connection."),
     NET("refused_requests_total", "counter", refused_requests,
-        "Requests answered with a refusal."),
+        "Deprecated: psd_requests_refused_total, which has each type."),
     NET("refused_greetings_total", "counter", refused_handshakes,
         "Handshakes refused by the listener."),
     NET("slow_peers_total", "counter", slow_peers,
         "Connections closed for a message not finished in time."),
+    NET("evicted_peers_total", "counter", evicted_peers,
+        "Connections closed that did nothing: for too long, or in the way of others."),
+    NET("greedy_peers_total", "counter", greedy_peers,
+        "Connections closed as they held most of --client-memory."),
+    NET("held_bytes", "gauge", held_bytes,
+        "Memory of messages and replies, received or unsent, of open connections."),
+    NET("refused_connections_total", "counter", refused_connections,
+        "Connections refused as no place was left, for all or for their address."),
+    NET("unjoined_connections", "gauge", unjoined_connections,
+        "Connections open now that have not joined a job."),
     NET("parked_pulls", "gauge", parked_pulls, "Pulls that wait for slower workers now."),
     NET("pulls_parked_total", "counter", parked_pulls_total,
         "Pulls that had to wait for slower workers."),
@@ -51,7 +61,9 @@ static const struct family shard_families[] = {
           "Memory of rows, index and sketches: what the budget counts."),
     SHARD("shard_memory_max_bytes", "gauge", memory_max_bytes,
           "Budget of a shard; 0 is no limit."),
-    SHARD("shard_version", "gauge", version, "Number of the push that last changed a row."),
+    SHARD("shard_version", "gauge", version, "Deprecated: psd_shard_changes_total."),
+    SHARD("shard_changes_total", "counter", version,
+          "Pushes, in lock step clocks, that have changed rows; of before a restart, too."),
     SHARD("pulls_total", "counter", counters.pulls, "Pulls answered."),
     SHARD("pushes_total", "counter", counters.pushes,
           "Pushes that used up their number: applied, held or refused."),
@@ -64,6 +76,10 @@ static const struct family shard_families[] = {
           "Held pushes of a clock that their worker did not end, or did again."),
     SHARD("pushes_not_finite_total", "counter", counters.nan_pushes,
           "Pushes that held NaN or infinity."),
+    SHARD("pushes_beyond_gradient_max_total", "counter", counters.huge_pushes,
+          "Pushes refused for a finite gradient beyond gradient-max."),
+    SHARD("rows_clipped_total", "counter", counters.rows_clipped,
+          "Rows of pushes with a gradient clipped to gradient-max."),
     SHARD("ticks_total", "counter", counters.ticks, "Steps that workers finished."),
     SHARD("combined_clocks_total", "counter", counters.combined_clocks,
           "Lock-step clocks applied."),
@@ -82,10 +98,13 @@ static const struct family shard_families[] = {
           "Rows removed as no push came for their time to live."),
     SHARD("rows_rare_total", "counter", counters.rows_rare,
           "Rows removed as too few pushes came in rare_clocks."),
-    SHARD("log_records", "gauge", log.appended,
-          "Number of the last record of the write-ahead log."),
+    SHARD("log_records", "gauge", log.appended, "Deprecated: psd_log_records_total."),
+    SHARD("log_records_total", "counter", log.appended,
+          "Records of the write-ahead log: the number of the last."),
     SHARD("log_durable_records", "gauge", log.durable,
-          "Number of the last record that is known to be on the disk."),
+          "Deprecated: psd_log_durable_records_total."),
+    SHARD("log_durable_records_total", "counter", log.durable,
+          "Records that are known to be on the disk: the number of the last."),
     SHARD("log_held_bytes", "gauge", log.held_bytes,
           "Memory of records that are not safe yet."),
     SHARD("log_written_bytes_total", "counter", log.bytes,
@@ -188,6 +207,33 @@ static void put_one(FILE *out, const char *name, const char *type, const char *h
     fprintf(out, "%s %.17g\n", name, value);
 }
 
+static uint64_t n_waits(const struct node_report *node)
+{
+    uint64_t n = node->n_waits;
+
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        n += node->shards[s] ? node->shards[s]->n_waits : 0;
+    return n;
+}
+
+/* The names that every Prometheus client library has for these. */
+static void put_process(FILE *out, const struct node_report *node)
+{
+    put_one(out, "process_cpu_seconds_total", "counter",
+            "Time that the process has computed, user and system.", (double)node->cpu_us / 1e6);
+    put_one(out, "process_resident_memory_bytes", "gauge", "Resident memory of the process.",
+            (double)node->rss_bytes);
+    put_one(out, "process_virtual_memory_bytes", "gauge", "Address space of the process.",
+            (double)node->virtual_bytes);
+    put_one(out, "process_start_time_seconds", "gauge", "When the process started, Unix time.",
+            (double)node->started_unix_ms / 1000);
+    put_one(out, "process_open_fds", "gauge", "Open file descriptors.", (double)node->n_fds);
+    put_one(out, "process_max_fds", "gauge", "Limit of file descriptors.",
+            (double)node->n_fds_max);
+    put_one(out, "process_threads", "gauge", "Threads of the process.",
+            (double)node->n_threads);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -211,6 +257,8 @@ static void put_node(FILE *out, const struct node_report *node)
     put_one(out, "psd_memory_reserve_left_bytes", "gauge",
             "Of the memory reserved at the start, what no table has taken.",
             (double)node->memory_reserve_left_bytes);
+    put_one(out, "psd_client_memory_max_bytes", "gauge", "Limit of the sum of psd_held_bytes.",
+            (double)node->client_memory_max_bytes);
     put_one(out, "psd_checkpoints_total", "counter", "Checkpoints written.",
             (double)node->checkpoints_done);
     put_one(out, "psd_checkpoints_failed_total", "counter", "Checkpoints that failed.",
@@ -218,8 +266,49 @@ static void put_node(FILE *out, const struct node_report *node)
     put_one(out, "psd_last_checkpoint_timestamp_seconds", "gauge",
             "When the last checkpoint was whole, Unix time.",
             (double)node->last_checkpoint_unix_ms / 1000);
-    put_one(out, "psd_waits", "gauge", "Waits of the node itself: greetings, a checkpoint.",
-            node->n_waits);
+    put_one(out, "psd_http_connections", "gauge", "Connections to the stats endpoint.",
+            (double)node->http_connections);
+    put_one(out, "psd_http_evicted_total", "counter",
+            "Connections to the stats endpoint cut off: too slow, or the oldest of too many.",
+            (double)node->http_evicted);
+    put_one(out, "psd_last_checkpoint_bytes", "gauge",
+            "Size of the last checkpoint's files; of a delta, its own.",
+            (double)node->last_checkpoint_bytes);
+    put_one(out, "psd_last_checkpoint_rows", "gauge", "Rows in the last checkpoint's files.",
+            (double)node->last_checkpoint_rows);
+    put_one(out, "psd_last_checkpoint_duration_seconds", "gauge",
+            "How long the last checkpoint took; 0: it was there at the start.",
+            (double)node->last_checkpoint_took_ms / 1000);
+    put_one(
+        out, "psd_waits", "gauge",
+        "Waits now, as psctl why lists them: parked pulls, workers, greetings, a checkpoint.",
+        (double)n_waits(node));
+}
+
+static void put_disk(FILE *out, const struct stats_disk *disk)
+{
+    if (!disk->is_on)
+        return;
+    put_one(out, "psd_disk_checkpoint_bytes", "gauge", "Checkpoints in the data directory.",
+            (double)disk->checkpoint_bytes);
+    put_one(out, "psd_disk_log_bytes", "gauge", "Write-ahead logs in the data directory.",
+            (double)disk->log_bytes);
+    put_one(out, "psd_disk_aside_bytes", "gauge",
+            "What a start has set aside there; psctl prune removes it.",
+            (double)disk->aside_bytes);
+    put_one(out, "psd_disk_free_bytes", "gauge", "Free on its file system, for psd.",
+            (double)disk->free_bytes);
+    put_one(out, "psd_disk_bytes", "gauge", "Size of that file system.",
+            (double)disk->size_bytes);
+    put_one(out, "psd_scrubs_total", "counter",
+            "How often checkpoints and write-ahead logs were read again.",
+            (double)disk->n_scrubs);
+    put_one(out, "psd_scrub_bytes_total", "counter", "Bytes read by that.",
+            (double)disk->scrubbed_bytes);
+    put_one(out, "psd_scrub_damaged_files", "gauge", "Files that the last time found damaged.",
+            (double)disk->n_damaged);
+    put_one(out, "psd_last_scrub_timestamp_seconds", "gauge", "Its end, Unix time.",
+            (double)disk->scrubbed_unix_ms / 1000);
 }
 
 static void put_net(FILE *out, const struct node_report *node)
@@ -413,6 +502,15 @@ static void put_jobs(FILE *out, const struct node_report *node)
                 fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->jobs[n], f));
             }
     }
+    put_head(out, "psd_job_parked_seconds_total", "counter",
+             "Time that pulls of a job waited for slower workers, of all that wait no longer.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
+            fprintf(out, "psd_job_parked_seconds_total{shard=\"%" PRIu32 "\"",
+                    node->shards[s]->shard);
+            put_label(out, "job", node->shards[s]->jobs[n].name);
+            fprintf(out, "} %.3f\n", (double)node->shards[s]->jobs[n].parked_ms / 1000);
+        }
     put_staleness(out, node);
 }
 
@@ -451,6 +549,8 @@ char *render_metrics(const struct node_report *node)
     if (!out)
         return NULL;
     put_node(out, node);
+    put_disk(out, &node->disk);
+    put_process(out, node);
     put_net(out, node);
     put_shards(out, node);
     put_tables(out, node);

@@ -9,6 +9,8 @@ double stats_overhead(const struct stats_table *table)
 {
     uint64_t held = table->slab_bytes + table->index_bytes;
 
+    if (table->spec.kind == TABLE_SPEC_DENSE)
+        return table->n_rows ? (double)(table->row_bytes - table->payload_bytes) : 0;
     return table->n_rows ? (double)held / (double)table->n_rows - (double)table->payload_bytes
                          : 0;
 }
@@ -112,6 +114,7 @@ static void add_job(struct shard_report *t, const struct stats_job *from)
     into->n_deaths = most(into->n_deaths, from->n_deaths);
     into->n_fenced += from->n_fenced;
     into->n_lost += from->n_lost;
+    into->parked_ms += from->parked_ms;
     into->staleness_violations += from->staleness_violations;
     histogram_merge(&into->staleness, &from->staleness);
 }
@@ -165,6 +168,7 @@ static void add_shard(struct shard_report *t, const struct shard_report *from)
         t->requests[type].n += from->requests[type].n;
         t->requests[type].n_refused += from->requests[type].n_refused;
         histogram_merge(&t->requests[type].latency_ns, &from->requests[type].latency_ns);
+        histogram_merge(&t->requests[type].minute_ns, &from->requests[type].minute_ns);
     }
     for (uint32_t i = 0; i < from->n_tables; i++)
         add_table(t, i, &from->tables[i]);

@@ -28,7 +28,8 @@ struct stats_table {
     uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
 };
 
-/* Bytes of rows and index beyond weights and optimizer state, of each row; 0 without rows. */
+/* Bytes of rows and index beyond weights and optimizer state, of each row; 0 without rows. A dense table has few
+ * blocks and its free places with it for good: of these it is a block's head alone. */
 double stats_overhead(const struct stats_table *table);
 
 struct stats_worker {
@@ -44,6 +45,7 @@ struct stats_job {
     enum table_spec_mode mode;
     uint32_t bound, n_workers;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
+    uint64_t parked_ms; /* of pulls that have waited for slower workers */
     uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
     struct histogram staleness;
 };
@@ -63,6 +65,7 @@ struct stats_requests {
     /* First byte of the frame complete -> reply handed to the socket; of pulls with the time
      * that they were parked. */
     struct histogram latency_ns;
+    struct histogram minute_ns; /* the same, of the last minute or so; in reports only */
 };
 
 /* Counters of the connections that a shard (or the listener) serves. */
@@ -72,6 +75,10 @@ struct stats_net {
     uint64_t refused_requests;   /* answered with a status */
     uint64_t refused_handshakes; /* listener only */
     uint64_t slow_peers;         /* closed: a frame or handshake not finished in time */
+    uint64_t evicted_peers;      /* closed: idle, and for too long or in the way of another */
+    uint64_t greedy_peers;       /* closed: they held most of --client-memory */
+    uint64_t held_bytes;         /* of messages and replies, now */
+    uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };
 
@@ -108,22 +115,39 @@ struct shard_report {
     struct stats_wait *waits;     /* owned */
 };
 
+/* Of a data directory (server/disk_monitor.h). */
+struct stats_disk {
+    bool is_on;                           /* there is one */
+    uint64_t checkpoint_bytes, log_bytes; /* without what a start has set aside, */
+    uint64_t aside_bytes;                 /* which is this */
+    uint64_t free_bytes, size_bytes;      /* of the file system */
+    uint64_t n_scrubs, scrubbed_bytes, scrubbed_unix_ms; /* the last one's end */
+    uint32_t n_damaged; /* files that the last one has found so */
+    char damage[200];   /* sentence of the first of them; "": none */
+};
+
 /* What the node as a whole knows. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
     const char *durability;                       /* "off" without a data directory */
     uint32_t node, n_nodes, n_shards, shards_per_node;
     uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid;
-    uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes;
+    uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes, client_memory_max_bytes;
+    uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
     bool ready, stopping;
     struct stats_net listener;
+    uint64_t http_connections,
+        http_evicted; /* now; ever cut off: slow, or the oldest of too many */
     uint32_t n_waits;
     const struct stats_wait *waits; /* greetings, a checkpoint under way; borrowed */
     uint64_t checkpoints_done, checkpoints_failed;
     uint64_t last_checkpoint_number, last_checkpoint_unix_ms;
-    char last_checkpoint_error[200]; /* "" when the last one succeeded */
+    uint64_t last_checkpoint_bytes, last_checkpoint_rows;
+    uint64_t last_checkpoint_took_ms; /* 0: another process wrote it */
+    char last_checkpoint_error[200];  /* "" when the last one succeeded */
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
+    struct stats_disk disk;
     /* n_shards of this node, each NULL before its first report; borrowed. */
     const struct shard_report *const *shards;
 };

@@ -723,3 +723,35 @@ int checkpoint_each(const struct file_ops *files, const char *data_dir,
     free(w.manifest);
     return status;
 }
+
+/* --- what their logs are needed from --- */
+
+struct firsts {
+    uint32_t n_files, n_points;
+    uint64_t *items; /* borrowed, n_files */
+};
+
+static void note_point(void *arg, const struct checkpoint_entry *item)
+{
+    struct firsts *f = arg;
+    const struct manifest *m = item->manifest;
+
+    if (item->is_archived)
+        return;
+    for (uint32_t i = 0; i < f->n_files; i++) {
+        uint64_t first = m && m->n_files == f->n_files ? m->files[i].first : 0;
+
+        if (!f->n_points || first < f->items[i])
+            f->items[i] = first;
+    }
+    f->n_points++;
+}
+
+int checkpoint_firsts(const struct file_ops *files, const char *data_dir, uint32_t n_files,
+                      uint64_t *ret_firsts, struct err *err)
+{
+    struct firsts f = { .n_files = n_files, .items = ret_firsts };
+
+    memset(ret_firsts, 0, n_files * sizeof *ret_firsts);
+    return checkpoint_each(files, data_dir, note_point, &f, err);
+}

@@ -73,6 +73,11 @@ int checkpoint_commit(const struct file_ops *files, const char *data_dir,
                       const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
                       struct err *err) MUST_CHECK;
 
+/* For each of n_files shards the smallest `first` of the restore points that there are, as checkpoint_commit(), however
+ * few they are: the log's beginning is then none. 0: one of them cannot be read. */
+int checkpoint_firsts(const struct file_ops *files, const char *data_dir, uint32_t n_files,
+                      uint64_t *ret_firsts, struct err *err) MUST_CHECK;
+
 /* Makes a checkpoint durable before anything depends on it (a delta, a log that continues it). A process that died
  * between a manifest's rename and its sync leaves a name that the next process reads and a power cut removes. */
 int checkpoint_sync(const struct file_ops *files, const char *data_dir, uint64_t number,

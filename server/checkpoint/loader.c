@@ -36,6 +36,8 @@ static bool is_wanted(const struct load *l, const struct shard_file_table *table
 {
     const struct loader_config *c = l->config;
 
+    if (table->n_dropped)
+        return false;
     return l->is_whole || !c->wants || c->wants(c->arg, table->spec.name);
 }
 
@@ -46,24 +48,55 @@ static int fault_of(int status)
                                                                           : PS_ECORRUPT;
 }
 
+/* As another file had them, or not yet there. */
+static int skip_dropped(struct load *l, const struct shard_file_reader *r,
+                        const struct shard_file_table *t) ON_SHARD
+{
+    int status = 0;
+
+    if (shard_n_tables(l->shard) <= t->id)
+        status = shard_skip_tables(l->shard, t->n_dropped);
+    if (status)
+        return wrong(l, r, status, "no memory for its tables");
+    for (uint32_t id = t->id; id < t->id + t->n_dropped; id++)
+        if (id >= shard_n_tables(l->shard) || shard_table(l->shard, id))
+            return wrong(l, r, PS_ECORRUPT, "its tables are not those of the file before");
+    return 0;
+}
+
+/* One item for each record. */
+static int reserve_ids(struct load *l, const struct shard_file_reader *r)
+{
+    free(l->ids);
+    l->ids = memory_try_alloc((r->header.n_tables + 1) * sizeof *l->ids);
+    return l->ids ? 0 : wrong(l, r, -ENOMEM, "no memory for its tables");
+}
+
 /* Makes the file's tables, or finds them as another file had them. */
 static int load_tables(struct load *l, const struct shard_file_reader *r) ON_SHARD
 {
+    int reserved = reserve_ids(l, r);
+
+    if (reserved)
+        return reserved;
     for (uint32_t i = 0; i < r->header.n_tables; i++) {
         const struct shard_file_table *t = &r->tables[i];
         struct err why = { 0 };
         int status;
 
         l->ids[i] = UNWANTED;
+        status = l->is_whole && t->n_dropped ? skip_dropped(l, r, t) : 0;
+        if (status)
+            return status;
         if (!is_wanted(l, t))
             continue;
         status = shard_table_ask(l->shard, &t->spec, false, &l->ids[i], &why);
         if (status)
             return wrong(l, r, fault_of(status), why.text[0] ? why.text : status_text(status));
-        if (l->is_whole && l->ids[i] != i)
+        if (l->is_whole && l->ids[i] != t->id)
             return wrong(l, r, PS_ECORRUPT, "its tables are not those of the file before");
         if (l->is_whole)
-            restore_expect(l->shard, i, t->n_rows);
+            restore_expect(l->shard, t->id, t->n_rows);
         /* Both are the catalog's. */
         assert(shard_table(l->shard, l->ids[i])->payload_bytes == t->payload_bytes);
     }
@@ -171,11 +204,7 @@ static struct load begin(const struct loader_config *config, struct shard *shard
                          struct loader_facts *facts, struct err *err)
 {
     *facts = (struct loader_facts){ 0 };
-    return (struct load){ .config = config,
-                          .shard = shard,
-                          .ids = memory_alloc(SHARD_N_TABLES_MAX * sizeof(uint32_t)),
-                          .facts = facts,
-                          .err = err };
+    return (struct load){ .config = config, .shard = shard, .facts = facts, .err = err };
 }
 
 int loader_load(const struct loader_config *config, uint32_t shard_index, struct shard *shard,

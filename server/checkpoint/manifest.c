@@ -11,6 +11,7 @@
 
 #include "common/bytes.h"
 #include "common/crc32c.h"
+#include "common/file_text.h"
 #include "common/memory.h"
 
 #define FORMAT "psd checkpoint"
@@ -121,20 +122,6 @@ static char *print(const struct manifest *m, size_t *ret_bytes)
     return text;
 }
 
-static int write_text(const struct file_ops *files, const char *path, const char *text,
-                      size_t n_bytes)
-{
-    int fd, closed, status = files->create(files->state, path, &fd);
-
-    if (status)
-        return status;
-    status = files->write_all(files->state, fd, text, n_bytes);
-    if (!status)
-        status = files->sync(files->state, fd);
-    closed = files->close(files->state, fd);
-    return status ? status : closed;
-}
-
 int manifest_write(const struct file_ops *files, const char *dir, const struct manifest *m,
                    struct err *err)
 {
@@ -148,7 +135,7 @@ int manifest_write(const struct file_ops *files, const char *dir, const struct m
     text = print(m, &n_bytes);
     if (!text)
         return err_set(err, -ENOMEM, "no memory to write %s", path);
-    status = write_text(files, tmp, text, n_bytes);
+    status = file_text_write(files, tmp, text, n_bytes);
     free(text);
     if (!status) /* the shards' files are named before the manifest is */
         status = files->sync_dir(files->state, dir);
@@ -159,33 +146,6 @@ int manifest_write(const struct file_ops *files, const char *dir, const struct m
     return status ? err_set(err, status, "cannot write the manifest: %s: %s",
                             status_text(status), path)
                   : 0;
-}
-
-/* The whole file, then a NUL; to be deinit'ed on success. */
-static int read_text(const struct file_ops *files, const char *path, struct bytes *ret)
-{
-    struct bytes b = { 0 };
-    int64_t n = 1;
-    int fd, status = files->open_read(files->state, path, &fd);
-
-    if (status)
-        return status;
-    while (n > 0 && !status) {
-        uint8_t *space = bytes_reserve(&b, 4096);
-
-        n = space ? files->read(files->state, fd, space, 4095) : -ENOMEM;
-        if (n > 0)
-            bytes_commit(&b, (size_t)n);
-        status = n < 0 ? (int)n : bytes_len(&b) > TEXT_MAX ? PS_ECORRUPT : 0;
-    }
-    files->close(files->state, fd);
-    if (status) {
-        bytes_deinit(&b);
-        return status;
-    }
-    b.bytes[b.end] = '\0'; /* the last round reserved it */
-    *ret = b;
-    return 0;
 }
 
 static bool get_number(const cJSON *object, const char *name, uint64_t max, uint64_t *ret)
@@ -344,19 +304,19 @@ int manifest_read(const struct file_ops *files, const char *dir, struct manifest
                   struct err *err)
 {
     char path[PATH_MAX_BYTES];
-    struct bytes text;
+    struct bytes text = { 0 };
     const char *reason;
     int status;
 
     snprintf(path, sizeof path, "%s/MANIFEST", dir);
-    status = read_text(files, path, &text);
+    status = file_text_read(files, path, TEXT_MAX, &text);
+    reason = status ? NULL : parse((const char *)bytes_front(&text), bytes_len(&text), ret);
+    bytes_deinit(&text);
     if (status == PS_ECORRUPT)
         return err_set(err, status, "the manifest is longer than any: %s", path);
     if (status)
         return err_set(err, status, "cannot read the manifest: %s: %s", status_text(status),
                        path);
-    reason = parse((const char *)bytes_front(&text), bytes_len(&text), ret);
-    bytes_deinit(&text);
     return reason ? err_set(err, PS_ECORRUPT, "the manifest is damaged, %s: %s", reason, path)
                   : 0;
 }

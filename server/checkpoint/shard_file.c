@@ -10,7 +10,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are little-endian");
 
 static const char magic[8] = "PSDPART\n";
-static const char tag_table[4] = "TABL", tag_footer[4] = "END\n";
+static const char tag_table[4] = "TABL", tag_dropped[4] = "DROP", tag_footer[4] = "END\n";
 static const char tags[SHARD_FILE_WHAT_END][4] = { "STAT", "GONE", "ROWS" };
 
 /* Walks over the fields of a record, either way: one list of fields serves
@@ -154,7 +154,8 @@ void shard_file_encode_header(uint8_t dst[static SHARD_FILE_HEADER_BYTES],
 {
     struct shard_file_header copy = *header;
     struct field_io p = { .at = dst };
-    uint32_t format = SHARD_FILE_FORMAT;
+    uint32_t format =
+        header->format == SHARD_FILE_FORMAT_DROP ? SHARD_FILE_FORMAT_DROP : SHARD_FILE_FORMAT;
 
     memset(dst, 0, SHARD_FILE_HEADER_BYTES);
     memcpy(p.at, magic, sizeof magic);
@@ -170,14 +171,14 @@ const char *shard_file_decode_format(const uint8_t src[static SHARD_FILE_FORMAT_
     if (memcmp(src, magic, sizeof magic) != 0)
         return "no psd checkpoint file: the magic is wrong";
     memcpy(ret_format, src + sizeof magic, sizeof *ret_format);
-    if (*ret_format == 0 || *ret_format > SHARD_FILE_FORMAT)
-        return "the format version is not 1, 2 or 3, those that this program reads";
+    if (*ret_format == 0 || *ret_format > SHARD_FILE_FORMAT_DROP)
+        return "the format version is not 1 to 4, those that this program reads";
     return NULL;
 }
 
 static const char *check_header(const struct shard_file_header *header)
 {
-    if (header->n_tables > SHARD_N_TABLES_MAX)
+    if (header->n_tables > SHARD_TABLE_NUMBERS_MAX)
         return "more tables than a shard can have";
     if (header->version > ROW_VERSION_MAX || header->base_version > header->version ||
         header->number > SHARD_FILE_COUNT_MAX || header->first > SHARD_FILE_COUNT_MAX ||
@@ -210,6 +211,13 @@ void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
     struct shard_file_table copy = *table;
     struct field_io p = { .at = dst };
 
+    if (table->n_dropped) {
+        memset(dst, 0, SHARD_FILE_TABLE_BYTES);
+        memcpy(dst, tag_dropped, sizeof tag_dropped);
+        memcpy(dst + sizeof tag_dropped, &table->n_dropped, sizeof table->n_dropped);
+        seal(dst, SHARD_FILE_TABLE_BYTES);
+        return;
+    }
     /* What stands behind the name's NUL may be anything in memory; in a file it is zeros. */
     memset(copy.spec.name, 0, sizeof copy.spec.name);
     memcpy(copy.spec.name, table->spec.name,
@@ -229,6 +237,22 @@ uint32_t shard_file_payload_bytes(const struct table_spec *spec)
                  : 0;
 }
 
+/* The rest of it is zeros. */
+static const char *decode_dropped(const uint8_t *src, struct shard_file_table *ret)
+{
+    const uint8_t *at = src + sizeof tag_dropped + sizeof ret->n_dropped;
+    const uint8_t *end = src + SHARD_FILE_TABLE_BYTES - sizeof(uint32_t);
+
+    if (!is_sealed(src, SHARD_FILE_TABLE_BYTES))
+        return "a record of dropped tables fails its checksum";
+    memcpy(&ret->n_dropped, src + sizeof tag_dropped, sizeof ret->n_dropped);
+    while (at < end && *at == 0)
+        at++;
+    return ret->n_dropped == 0 || ret->n_dropped > SHARD_TABLE_NUMBERS_MAX || at < end
+               ? "a number in a record of dropped tables is out of range"
+               : NULL;
+}
+
 const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
                                     struct shard_file_table *ret, struct err *reason)
 {
@@ -237,6 +261,8 @@ const char *shard_file_decode_table(const uint8_t *src, uint32_t format,
 
     *ret = (struct shard_file_table){ 0 };
     memcpy(copy, src, shard_file_table_bytes(format));
+    if (format == SHARD_FILE_FORMAT_DROP && memcmp(copy, tag_dropped, sizeof tag_dropped) == 0)
+        return decode_dropped(src, ret);
     if (memcmp(copy, tag_table, sizeof tag_table) != 0)
         return "no table record where one must be";
     if (!is_sealed(src, shard_file_table_bytes(format)))
@@ -353,6 +379,8 @@ const char *shard_file_decode_chunk(const uint8_t src[static SHARD_FILE_CHUNK_BY
     fields_chunk(&p, ret);
     if (ret->what == SHARD_FILE_STATE ? ret->table != 0 : ret->table >= header->n_tables)
         return "a chunk of a table that has no record";
+    if (ret->what != SHARD_FILE_STATE && tables[ret->table].n_dropped)
+        return "a chunk of a table that was dropped";
     if ((ret->n_items == 0) != (ret->what == SHARD_FILE_STATE) || ret->n_bytes == 0)
         return "a count of rows is out of range";
     if (ret->n_bytes != chunk_bytes(header, tables, ret))

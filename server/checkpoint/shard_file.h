@@ -10,11 +10,11 @@
  *
  *     Header, 96 bytes
  *          0      8  magic          PSDPART and a newline
- *          8      4  format         3
+ *          8      4  format         3; 4 if there are records of dropped tables
  *         12      4  shard_index    on its node: the III of the name
  *         16      8  number         of the checkpoint
  *         24      8  version        the shard's version at `first`: the number of its last push
- *         32      4  n_tables
+ *         32      4  n_tables       records, those of dropped tables included
  *         36     12  node, shard,   u32 each; shard: the cluster's number
  *                    n_shards
  *         48      8  map_id         of the slot map
@@ -59,6 +59,13 @@
  *        328      4  payload_bytes  of a row: weights as stored, zeros up to a multiple of 4, optimizer state in f32
  *        332      4  crc            of bytes 0..331
  *
+ *     Record of dropped tables, 336 bytes, in format 4: it stands where their records would. A table's number is the
+ *     number of tables before it, live or dropped.
+ *          0      4  tag            DROP
+ *          4      4  n_dropped      tables in a row, 1 or more
+ *          8    324  zero
+ *        332      4  crc            of bytes 0..331
+ *
  *     parameters: learning_rate, epsilon, momentum, nesterov, weight_decay, beta1, beta2, initial_accumulator,
  *     lr_decay, ftrl_beta, ftrl_l1, ftrl_l2
  *
@@ -101,6 +108,7 @@
 #include "server/core/shard.h"
 
 #define SHARD_FILE_FORMAT 3u       /* what is written; formats 1 and 2 are read, too */
+#define SHARD_FILE_FORMAT_DROP 4u  /* what is written where tables were dropped */
 #define SHARD_FILE_TABLE_FORMAT 2u /* the format that introduced this table record */
 #define SHARD_FILE_HEADER_BYTES 96u
 #define SHARD_FILE_HEADER_1_BYTES 40u /* of formats 1 and 2 */
@@ -128,7 +136,7 @@ struct shard_file_header {
     uint64_t number;      /* of the checkpoint */
     uint64_t version;     /* the shard's, at the scan's first moment */
     uint32_t shard_index; /* on its node */
-    uint32_t n_tables;
+    uint32_t n_tables;    /* records */
     struct shard_file_identity identity;
     uint64_t first;        /* the log's last record before the first moment */
     uint64_t base;         /* the checkpoint that this is a delta to; 0: full */
@@ -141,6 +149,8 @@ struct shard_file_table {
     uint64_t n_pushes;
     uint64_t n_rows;        /* in memory at the first moment; in formats 1 and 2, in the file */
     uint32_t payload_bytes; /* of a row: what stands in memory behind its head */
+    uint32_t id;            /* the table's number in its shard; the reader counts it */
+    uint32_t n_dropped; /* not 0: a record of so many dropped tables, the first has this id */
 };
 
 enum shard_file_what {
@@ -202,7 +212,7 @@ static inline uint32_t shard_file_row_bytes(uint32_t format, uint32_t payload_by
 /* Bytes of a row behind its head in memory; 0: unknown optimizer. */
 uint32_t shard_file_payload_bytes(const struct table_spec *spec);
 
-/* Encode in format SHARD_FILE_FORMAT. */
+/* Encode in format SHARD_FILE_FORMAT; the header of SHARD_FILE_FORMAT_DROP if its format says so. */
 void shard_file_encode_header(uint8_t dst[static SHARD_FILE_HEADER_BYTES],
                               const struct shard_file_header *header);
 void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],

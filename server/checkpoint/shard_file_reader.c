@@ -73,7 +73,8 @@ static int read_header(struct shard_file_reader *r)
     return 0;
 }
 
-static int read_table(struct shard_file_reader *r, uint32_t i)
+/* *id: of the record's first table; then of the next record's. */
+static int read_table(struct shard_file_reader *r, uint32_t i, uint32_t *id)
 {
     uint8_t bytes[SHARD_FILE_TABLE_BYTES];
     uint64_t offset = r->facts.n_bytes;
@@ -85,21 +86,50 @@ static int read_table(struct shard_file_reader *r, uint32_t i)
     if (status)
         return status;
     reason = shard_file_decode_table(bytes, format, &r->tables[i], &why);
-    return reason ? corrupt(r, offset, reason) : 0;
+    if (reason)
+        return corrupt(r, offset, reason);
+    r->tables[i].id = *id;
+    *id += r->tables[i].n_dropped ? r->tables[i].n_dropped : 1;
+    return *id > SHARD_TABLE_NUMBERS_MAX
+               ? corrupt(r, offset, "more tables than a shard can have")
+               : 0;
+}
+
+#define TABLES_STEP 1024u
+
+/* Memory grows with the records that have come, not with those that are promised. */
+static int reserve_tables(struct shard_file_reader *r, uint32_t n, uint32_t *cap)
+{
+    uint32_t more = *cap ? 2 * *cap : TABLES_STEP;
+    struct shard_file_table *tables;
+
+    if (n < *cap)
+        return 0;
+    tables = memory_try_alloc(more * sizeof *tables);
+    if (!tables)
+        return err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
+    if (n)
+        memcpy(tables, r->tables, n * sizeof *tables);
+    free(r->tables);
+    r->tables = tables;
+    *cap = more;
+    return 0;
 }
 
 static int read_tables(struct shard_file_reader *r)
 {
-    uint32_t n = r->header.n_tables;
-    int status = 0;
+    uint32_t n = r->header.n_tables, cap = 0, id = 0;
+    int status = reserve_tables(r, 0, &cap);
 
-    r->tables = memory_try_alloc((n + 1) * sizeof *r->tables);
+    for (uint32_t i = 0; i < n && !status; i++) {
+        status = reserve_tables(r, i, &cap);
+        if (!status)
+            status = read_table(r, i, &id);
+    }
+    if (status)
+        return status;
     r->n_rows = memory_try_alloc((n + 1) * sizeof *r->n_rows);
-    if (!r->tables || !r->n_rows)
-        return err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
-    for (uint32_t i = 0; i < n && !status; i++)
-        status = read_table(r, i);
-    return status;
+    return r->n_rows ? 0 : err_set(r->err, -ENOMEM, "no memory to read %s", r->path);
 }
 
 int shard_file_reader_open(struct shard_file_reader *r, const struct file_ops *files,

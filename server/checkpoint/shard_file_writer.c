@@ -233,6 +233,8 @@ struct shard_file_writer {
     uint64_t n_bytes; /* in buffers that were given back */
     bool is_read;
     uint64_t last_version; /* when it was read */
+    uint32_t *records;     /* owned: of each table's id, the index of its record */
+    uint32_t n_records;
 
     struct target_file file; /* whoever writes */
 };
@@ -249,12 +251,48 @@ static void fill_header(const struct shard_file_writer_config *config,
     *ret = (struct shard_file_header){ .number = config->number,
                                        .version = facts.version,
                                        .shard_index = config->shard_index,
-                                       .n_tables = facts.n_tables,
                                        .identity = config->identity,
                                        .first = first,
                                        .base = config->base,
                                        .base_version = facts.base,
                                        .state_bytes = facts.state_bytes };
+}
+
+/* How many tables from this one on were dropped. */
+static uint32_t n_dropped(struct shard *shard, uint32_t id) ON_SHARD
+{
+    uint32_t n = 0;
+
+    while (id + n < shard_n_tables(shard) && !shard_table(shard, id + n))
+        n++;
+    return n;
+}
+
+/* One record for each table, and one for each row of dropped ones. */
+static int number_records(struct shard_file_writer *s, struct shard *shard) ON_SHARD
+{
+    uint32_t n_tables = shard_n_tables(shard), n;
+
+    s->records = memory_try_alloc((n_tables + 1) * sizeof *s->records);
+    if (!s->records)
+        return -ENOMEM;
+    for (uint32_t id = 0; id < n_tables; id += n, s->n_records++) {
+        n = n_dropped(shard, id);
+        s->records[id] = s->n_records;
+        n = n ? n : 1;
+    }
+    return 0;
+}
+
+static void fill_record(const struct shard_file_writer *s, struct shard *shard, uint32_t id,
+                        struct shard_file_table *ret) ON_SHARD
+{
+    const struct shard_table *t = shard_table(shard, id);
+
+    *ret = (struct shard_file_table){ .spec = t->spec,
+                                      .n_pushes = snapshot_scan_n_pushes(s->scan, id),
+                                      .n_rows = table_n_rows(t->rows),
+                                      .payload_bytes = t->payload_bytes };
 }
 
 /* The file's head, as it is at this moment. */
@@ -263,18 +301,21 @@ static void encode_head(struct shard_file_writer *s,
                         uint64_t first) ON_SHARD
 {
     struct shard_file_header header;
+    uint32_t n, n_tables = shard_n_tables(shard);
     uint8_t *at;
 
     fill_header(config, s->scan, first, &header);
+    header.n_tables = s->n_records;
+    if (shard_n_live_tables(shard) < n_tables)
+        header.format = SHARD_FILE_FORMAT_DROP;
     at = begin_head(&s->file, &header);
-    for (uint32_t i = 0; i < header.n_tables; i++, at += SHARD_FILE_TABLE_BYTES) {
-        const struct shard_table *t = shard_table(shard, i);
+    for (uint32_t id = 0; id < n_tables; id += n, at += SHARD_FILE_TABLE_BYTES) {
+        struct shard_file_table record = { .n_dropped = n_dropped(shard, id) };
 
-        shard_file_encode_table(
-            at, &(struct shard_file_table){ .spec = t->spec,
-                                            .n_pushes = snapshot_scan_n_pushes(s->scan, i),
-                                            .n_rows = table_n_rows(t->rows),
-                                            .payload_bytes = t->payload_bytes });
+        n = record.n_dropped ? record.n_dropped : 1;
+        if (!record.n_dropped)
+            fill_record(s, shard, id, &record);
+        shard_file_encode_table(at, &record);
     }
 }
 
@@ -283,17 +324,22 @@ static void free_writer(struct shard_file_writer *s)
     for (uint32_t i = 0; i < N_BUFFERS; i++)
         free(s->buffers[i].bytes);
     deinit_file(&s->file);
+    free(s->records);
     free(s);
 }
 
-static int reserve(struct shard_file_writer *s, const struct shard *shard) ON_SHARD
+static int reserve(struct shard_file_writer *s, struct shard *shard) ON_SHARD
 {
+    int status = number_records(s, shard);
+
+    if (status)
+        return status;
     for (uint32_t i = 0; i < N_BUFFERS; i++) {
         s->buffers[i].bytes = memory_try_alloc(BUFFER_BYTES);
         if (!s->buffers[i].bytes)
             return -ENOMEM;
     }
-    return reserve_head(&s->file, shard_n_tables(shard));
+    return reserve_head(&s->file, s->n_records);
 }
 
 static int begin(struct shard_file_writer *s, const struct shard_file_writer_config *config,
@@ -354,13 +400,16 @@ static bool continues(const struct shard_file_writer_buffer *b,
 
 /* A slice that stands behind all that is used. Mostly it goes on where the last chunk ends; else it
  * makes space for a head. */
-static void add(struct shard_file_writer_buffer *b, const struct snapshot_scan_slice *slice)
+static void add(const struct shard_file_writer *s, struct shard_file_writer_buffer *b,
+                const struct snapshot_scan_slice *slice)
 {
     static const enum shard_file_what whats[] = { [SNAPSHOT_SCAN_STATE] = SHARD_FILE_STATE,
                                                   [SNAPSHOT_SCAN_GONE] = SHARD_FILE_GONE,
                                                   [SNAPSHOT_SCAN_ROWS] = SHARD_FILE_ROWS };
     struct shard_file_chunk chunk = { .what = whats[slice->what],
-                                      .table = slice->table_id,
+                                      .table = slice->what == SNAPSHOT_SCAN_STATE
+                                                   ? 0
+                                                   : s->records[slice->table_id],
                                       .n_items = slice->n_items,
                                       .n_bytes = (uint32_t)slice->n_bytes };
 
@@ -393,7 +442,7 @@ enum shard_file_writer_state shard_file_writer_fill(struct shard_file_writer *s,
     if (s->is_read)
         s->last_version = shard_version(shard);
     else
-        add(b, &slice);
+        add(s, b, &slice);
     if (!has_space(b) || (s->is_read && b->used))
         s->n_filled++;
     return s->is_read ? SHARD_FILE_WRITER_READ

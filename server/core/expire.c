@@ -144,12 +144,13 @@ void expire_sweep(struct shard *s, uint64_t now_ms)
     for (uint32_t i = 0; i < s->n_tables; i++) {
         struct shard_entry *entry = s->tables[i];
 
-        version_age_note(&entry->turnover.ttl, now_ms, s->version);
+        if (entry)
+            version_age_note(&entry->turnover.ttl, now_ms, s->version);
     }
     for (uint32_t i = 0; i < s->n_tables && left; i++) {
         struct shard_entry *entry = s->tables[s->sweeps_table % s->n_tables];
 
-        if (has_rules(&entry->table.spec.limits))
+        if (entry && has_rules(&entry->table.spec.limits))
             left -= sweep_table(s, entry, now_ms, left);
         if (left)
             s->sweeps_table = (s->sweeps_table + 1) % s->n_tables;

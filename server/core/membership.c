@@ -47,7 +47,8 @@ static bool is_fenced(const struct worker *w, uint64_t incarnation)
 {
     bool gone = w->state == WORKER_LEFT || w->state == WORKER_DEAD;
 
-    return incarnation < w->fenced_below || (gone && incarnation == w->incarnation);
+    return (incarnation < w->fenced_below && w->fenced_below <= MEMBERSHIP_FENCE_MAX) ||
+           (gone && incarnation == w->incarnation);
 }
 
 struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms)
@@ -187,6 +188,19 @@ uint64_t membership_fence(const struct membership *r, const char *job, uint32_t 
     w = &entry->job.workers[rank];
     above = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
     return above > w->fenced_below ? above : w->fenced_below;
+}
+
+/* clock is at most `from` and a step, or in the range that clocks are free in. */
+static bool is_near(uint64_t clock, uint64_t from)
+{
+    return clock <= MEMBERSHIP_CLOCK_FAR ||
+           (clock < MEMBERSHIP_CLOCK_END &&
+            (clock <= from || clock - from <= MEMBERSHIP_CLOCK_STEP));
+}
+
+bool membership_clock_is_near(const struct worker *worker, uint64_t clock)
+{
+    return is_near(clock, worker->clock);
 }
 
 bool membership_advance_clock(struct worker *worker, uint64_t clock)
@@ -364,6 +378,49 @@ static int check_join(const struct membership_join *join, struct err *err)
     return 0;
 }
 
+/* The greatest clock that any worker of the job had; 0: there is no such job. */
+static uint64_t most_clock(const struct membership_entry *entry)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; entry && i < entry->job.n_workers; i++)
+        if (entry->job.workers[i].clock > most)
+            most = entry->job.workers[i].clock;
+    return most;
+}
+
+/* The top of the ranges, which a peer may not use: beyond it its rank, or its job, could not go on. */
+static int check_range(const struct membership_entry *entry, const struct membership_join *join,
+                       struct err *err)
+{
+    const struct worker *w =
+        entry && join->rank < entry->job.n_workers ? &entry->job.workers[join->rank] : NULL;
+
+    if (join->incarnation >= MEMBERSHIP_INCARNATION_END)
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u has incarnation %" PRIu64
+                       ", expected one below 2^63, such as milliseconds since 1970",
+                       join->job, join->rank, join->incarnation);
+    if (!is_near(join->clock, most_clock(entry)))
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u says that it has finished %" PRIu64
+                       " steps, which is out of range",
+                       join->job, join->rank, join->clock);
+    if (join->last_acked > MEMBERSHIP_ACKED_MAX)
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u says that push %" PRIu64
+                       " was acknowledged, which is out of range",
+                       join->job, join->rank, join->last_acked);
+    if (w && w->is_known && w->state == WORKER_LIVE && w->incarnation == join->incarnation &&
+        join->last_acked > w->last_seq)
+        return err_set(err, -EINVAL,
+                       "job %s: rank %u says that push %" PRIu64
+                       " was acknowledged, but this shard has had %" PRIu64
+                       " pushes of it and has lost none",
+                       join->job, join->rank, join->last_acked, w->last_seq);
+    return 0;
+}
+
 static int check_settings(const struct job *job, const struct membership_join *join,
                           struct err *err)
 {
@@ -409,6 +466,26 @@ static bool join_is_fenced(const struct membership_entry *entry,
     return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
 }
 
+/* Nobody takes part who has done anything: of a start that failed, perhaps with settings that were wrong, is left that
+ * its other workers are expected. A join with other settings starts the job afresh. */
+static bool is_abandoned(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if (w->state == WORKER_LIVE || w->clock || w->last_seq)
+            return false;
+    }
+    return true;
+}
+
+/* Is this join one to the job's run, as long as that lasts? */
+static bool joins_run(const struct membership_entry *entry, const struct membership_join *join)
+{
+    return entry && job_is_alive(&entry->job) &&
+           !(is_abandoned(&entry->job) && check_settings(&entry->job, join, NULL));
+}
+
 static void set_name(struct worker *w, const char *name)
 {
     size_t n_chars = name ? strnlen(name, sizeof w->name - 1) : 0;
@@ -419,17 +496,21 @@ static void set_name(struct worker *w, const char *name)
 }
 
 /* A shard that ended, and has less than it had said. */
-static void note_lost(struct worker *w, uint64_t n)
+static void note_lost(struct worker *w, uint64_t last_acked, uint64_t last_seq)
 {
-    w->n_lost = n;
-    w->job->n_lost += n;
+    w->n_lost = last_acked - last_seq;
+    w->job->n_lost += w->n_lost;
+    if (w->n_lost) {
+        w->lost_first = last_seq + 1;
+        w->lost_last = last_acked;
+    }
 }
 
 static void enter(struct worker *w, const struct membership_join *join, bool returns,
                   uint64_t now_ms)
 {
     bool reconnect = w->state == WORKER_LIVE && w->incarnation == join->incarnation;
-    uint64_t min_clock = job_min_clock(w->job);
+    uint64_t min_clock = job_min_clock(w->job), had_finished;
 
     w->last_seen_ms = now_ms;
     w->resumed = reconnect || returns;
@@ -444,7 +525,7 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     if (reconnect) {
         if (join->last_acked <= w->last_seq)
             return;
-        note_lost(w, join->last_acked - w->last_seq);
+        note_lost(w, join->last_acked, w->last_seq);
         w->last_seq = join->last_acked;
         if (join->clock > w->clock)
             w->clock = join->clock; /* its tick was in what is lost */
@@ -452,8 +533,11 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     }
     w->state = WORKER_LIVE;
     w->incarnation = w->fenced_below = join->incarnation;
+    had_finished = join->clock > w->clock ? join->clock : w->clock;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
-    note_lost(w, join->last_acked);
+    w->n_skipped = w->clock > had_finished ? w->clock - had_finished : 0;
+    w->lost_first = w->lost_last = 0;
+    note_lost(w, join->last_acked, 0);
     w->last_seq = join->last_acked;
     w->is_behind = false;
     w->refused_seq = 0;
@@ -492,17 +576,24 @@ static struct shard_event join_event(const struct membership *r,
                                  .join = { join, now_ms } };
 }
 
+/* Clocks from where no step leads on, which only data from before MEMBERSHIP_CLOCK_FAR has: nobody goes on from there. */
+static bool is_stuck(const struct membership_entry *entry)
+{
+    return most_clock(entry) > MEMBERSHIP_CLOCK_END - MEMBERSHIP_CLOCK_FAR;
+}
+
 /* Nothing of the other workers stands against it. */
 static int admit(struct membership *r, struct membership_entry *entry,
                  const struct membership_join *join, uint64_t now_ms,
                  struct worker **ret_worker, struct err *err)
 {
     const struct shard_event event = join_event(r, join, now_ms);
-    bool alive = entry && job_is_alive(&entry->job);
+    bool alive = joins_run(entry, join);
     bool resumes = entry && returns(entry, join);
     /* Who has finished steps comes back to a run, also when all others have ended it. */
     bool goes_on = alive || resumes ||
-                   (entry && join->clock > 0 && !check_settings(&entry->job, join, NULL));
+                   (entry && join->clock > 0 && !is_stuck(entry) &&
+                    !check_settings(&entry->job, join, NULL));
     int status;
 
     if (entry && join_is_fenced(entry, join, alive))
@@ -539,12 +630,17 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
     if (status)
         return status;
     entry = find_job(r, join->job);
-    if (entry && job_is_alive(&entry->job)) {
+    status = check_range(entry, join, err);
+    if (!status && joins_run(entry, join)) {
         status = check_settings(&entry->job, join, err);
         if (!status)
             status = check_live(r, entry, join, now_ms, err);
     }
-    return status ? status : admit(r, entry, join, now_ms, ret_worker, err);
+    if (!status)
+        status = admit(r, entry, join, now_ms, ret_worker, err);
+    if (!status)
+        (*ret_worker)->is_known = true;
+    return status;
 }
 
 int membership_replay_join(struct membership *r, const struct membership_join *join,
@@ -557,7 +653,7 @@ int membership_replay_join(struct membership *r, const struct membership_join *j
     if (status)
         return status;
     entry = find_job(r, join->job);
-    if (entry && job_is_alive(&entry->job))
+    if (joins_run(entry, join))
         status = check_settings(&entry->job, join, err);
     return status ? status : admit(r, entry, join, now_ms, &worker, err);
 }
@@ -577,8 +673,10 @@ void membership_renew(struct membership *r, uint64_t now_ms)
         struct job *job = &r->entries[i]->job;
 
         job->join_deadline_ms = now_ms + r->join_ms;
-        for (uint32_t k = 0; k < job->n_workers; k++)
+        for (uint32_t k = 0; k < job->n_workers; k++) {
             job->workers[k].last_seen_ms = now_ms;
+            job->workers[k].is_known = false;
+        }
     }
 }
 

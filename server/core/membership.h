@@ -18,8 +18,9 @@
  * step that is over.
  *
  * If all workers of a job have left, died or been lost, the job starts afresh, with new settings, at
- * the next join of a worker that has finished no step. Fenced incarnations stay fenced. A worker that
- * has finished steps continues the earlier run.
+ * the next join of a worker that has finished no step. It also does so at a join with other settings if
+ * those that came have left without a step or a push and the rest is expected: a start that failed.
+ * Fenced incarnations stay fenced. A worker that has finished steps continues the earlier run.
  *
  * Leases and join deadlines end in membership_advance() only: a message that arrived before it counts.
  */
@@ -36,6 +37,17 @@
 #define MEMBERSHIP_N_WORKERS_MAX 1024u /* of one job */
 /* Clocks stay below this, so clock + bound cannot wrap. */
 #define MEMBERSHIP_CLOCK_END (UINT64_C(1) << 62)
+
+/* What a peer may say. The top of each range is out of its reach, so that whatever it says leaves room for the next
+ * steps and processes of its rank. What a log or a checkpoint says was accepted once, and is not refused again. */
+#define MEMBERSHIP_CLOCK_FAR \
+    (UINT64_C(1) << 53) /* beyond it a clock moves by MEMBERSHIP_CLOCK_STEP at most */
+#define MEMBERSHIP_CLOCK_STEP (UINT64_C(1) << 16)
+#define MEMBERSHIP_ACKED_MAX (UINT64_C(1) << 53)
+#define MEMBERSHIP_INCARNATION_END (UINT64_C(1) << 63)
+/* A fence above this counts only for the incarnation itself: else a rank whose number is near the end would have no
+ * next one. It also cures data from before there was an end. */
+#define MEMBERSHIP_FENCE_MAX (UINT64_C(1) << 62)
 
 struct membership;
 struct job;
@@ -64,8 +76,13 @@ struct worker {
      * worker's position. */
     uint64_t join_number;
     bool resumed; /* its last join was a reconnect of the same incarnation */
+    /* It has joined since this process serves: nothing of it was lost since, so the shard knows its last push. */
+    bool is_known;
     uint64_t
         n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
+    /* Of this incarnation, since this process began; a join that is repeated gets the same. */
+    uint64_t lost_first, lost_last; /* the last such pushes; 0: none */
+    uint64_t n_skipped; /* clocks between its predecessor's last and its first: nobody's */
 };
 
 struct job {
@@ -79,7 +96,8 @@ struct job {
     uint64_t applied_end;
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
-    uint64_t n_lost;            /* the sum of its workers' */
+    uint64_t n_lost;    /* the sum of its workers' */
+    uint64_t parked_ms; /* of pulls that waited, since this process began; for the report */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
 };
 
@@ -115,6 +133,9 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
  * it was declared dead, left, or has a newer incarnation; PS_ENOJOIN if there is no such job or rank. */
 int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
                     uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
+
+/* May its clock be that, by what a peer says? */
+bool membership_clock_is_near(const struct worker *worker, uint64_t clock);
 
 /* The smallest incarnation of this rank that joins as a new one: sent with PS_EFENCED. The clock of the
  * refused worker may be behind that of the rank's earlier process. */
@@ -164,7 +185,7 @@ int membership_replay_end(struct membership *r, struct worker *worker, enum work
 /* Borrowed, in any state; NULL: there is no such job or rank. */
 struct worker *membership_worker(struct membership *r, const char *job, uint32_t rank);
 
-/* Restarts all leases and join deadlines at now_ms, after a restart. */
+/* Restarts all leases and join deadlines at now_ms, after a restart, which may have lost pushes of any worker. */
 void membership_renew(struct membership *r, uint64_t now_ms);
 
 /* As bytes: all but times and statistics; snapshot_meta.h has the format. Without memory: w->no_memory. */

@@ -67,7 +67,8 @@ static void note_refusal(struct shard *s, const struct push_op *op)
     struct shard_refusal *refusal = &s->refusal;
 
     s->counters.pushes_refused++;
-    s->counters.nan_pushes += fault->err.status == PS_ENAN;
+    s->counters.nan_pushes += fault->err.status == PS_ENAN && !fault->is_huge;
+    s->counters.huge_pushes += fault->is_huge;
     *refusal = (struct shard_refusal){ .n = refusal->n + 1,
                                        .status = fault->err.status,
                                        .key = fault->key,
@@ -219,6 +220,7 @@ static int prepare(struct shard *s, struct push_op *op)
 static void commit(struct shard *s, struct push_op *op)
 {
     use_number(s, op);
+    s->counters.rows_clipped += op->n_clipped;
     assign_version(s, op);
     if (op != &s->large)
         push_apply_all(s, op);
@@ -293,7 +295,8 @@ static int check_tables(struct shard *s, struct push_op *op)
     int status = 0;
 
     s->mark++;
-    if (push->clock >= MEMBERSHIP_CLOCK_END)
+    if (push->clock >= MEMBERSHIP_CLOCK_END ||
+        (!s->replay && !membership_clock_is_near(op->worker, push->clock)))
         return err_set(&op->fault.err, PS_EPROTO, "clock %" PRIu64 " is out of range",
                        push->clock);
     for (uint32_t i = 0; i < push->n_sections && !status; i++)
@@ -336,6 +339,38 @@ static int reserve_rows(struct shard *s, struct push_op *op)
 
 /* --- CHECK and APPLY, in chunks --- */
 
+/* Above which magnitude a float is too large. Of what the log has it was asked when it came, maybe of another number. */
+static uint32_t magnitude_max(const struct shard *s, const struct push_section *section)
+{
+    return section->in.sent->op == SECTION_GRADIENT && !s->replay
+               ? shard_magnitude_max(&s->config)
+               : CODEC_FINITE;
+}
+
+/* The next n rows. Those that are too large are clipped, if they are to be. */
+static int check_values(struct shard *s, struct push_op *op, struct push_section *section,
+                        uint32_t n)
+{
+    const uint32_t max = magnitude_max(s, section), end = section->rows.n_done + n;
+    struct push_fault *fault = &op->fault;
+    uint32_t from = section->rows.n_done, row;
+    int status;
+
+    for (;; from = row + 1) {
+        status = section_check_values(&section->in, from, end - from, max, &row);
+        if (!status)
+            return 0;
+        fault->is_huge = status == PS_ENAN && section_check_is_huge(&section->in, row);
+        if (!fault->is_huge || !s->config.clip_gradients)
+            break;
+        section_check_clip(&section->in, row, s->config.gradient_max, s->values);
+        op->n_clipped++;
+    }
+    fault->key = section->rows.keys[row];
+    return section_check_refuse_row(&section->in, row, fault->key, status,
+                                    s->config.gradient_max, &fault->err);
+}
+
 static int check_chunk(struct shard *s, struct push_op *op, struct push_section *section,
                        uint32_t n)
 {
@@ -347,8 +382,7 @@ static int check_chunk(struct shard *s, struct push_op *op, struct push_section 
     status = section_check_keys(s, &section->in, n, section->rows.keys + from, &fault->key,
                                 &fault->err);
     if (!status)
-        status = section_check_values(&section->in, section->rows.keys, from, n, &fault->key,
-                                      &fault->err);
+        status = check_values(s, op, section, n);
     section->rows.n_done += n;
     return status;
 }
@@ -439,6 +473,7 @@ static void begin(struct shard *s, struct push_op *op, struct worker *worker,
     op->push = push;
     op->worker = worker;
     op->fault = (struct push_fault){ 0 };
+    op->n_clipped = 0;
     op->status = 0;
     op->result = (struct shard_push_result){ 0 };
     op->phase = PUSH_CHECK;

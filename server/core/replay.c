@@ -11,6 +11,7 @@
 #include "server/core/replay_decisions.h"
 #include "server/core/shard_log_events.h"
 #include "server/core/snapshot_meta.h"
+#include "server/core/table_admin.h"
 
 void replay_begin(struct shard *s)
 {
@@ -18,7 +19,8 @@ void replay_begin(struct shard *s)
     replay_decisions_start(s);
     s->budget.max = 0;
     for (uint32_t i = 0; i < s->n_tables; i++)
-        s->tables[i]->budget.max = 0;
+        if (s->tables[i])
+            s->tables[i]->budget.max = 0;
 }
 
 void replay_end(struct shard *s, uint64_t now_ms)
@@ -26,8 +28,10 @@ void replay_end(struct shard *s, uint64_t now_ms)
     replay_decisions_stop(s);
     s->budget.max = s->config.memory_max_bytes;
     for (uint32_t i = 0; i < s->n_tables; i++) {
-        struct shard_table *t = &s->tables[i]->table;
+        struct shard_table *t = shard_table(s, i);
 
+        if (!t)
+            continue;
         s->tables[i]->budget.max = t->bytes_max;
         t->rows_pushed = 0;
     }
@@ -140,6 +144,34 @@ static int replay_table(struct shard *s, const struct shard_event *event, struct
     return 0;
 }
 
+/* What it needs of the shard, table_admin.c has checked then. */
+static int replay_drop(struct shard *s, const struct shard_event *event, struct err *err)
+    ON_SHARD
+{
+    if (!shard_entry_at(s, event->drop.id))
+        return wrong(err, "the end of a table that is not there");
+    if (replay_waits(s))
+        return wrong(err, "the end of a table between a push and its rows");
+    if (table_admin_is_held(s, event->drop.id))
+        return wrong(err, "the end of a table for which pushes are held");
+    shard_remove_table(s, event->drop.id);
+    return 0;
+}
+
+static int replay_spec(struct shard *s, const struct shard_event *event, struct err *err)
+    ON_SHARD
+{
+    struct err why = { 0 };
+
+    if (!shard_entry_at(s, event->table.id))
+        return wrong(err, "other settings of a table that is not there");
+    if (replay_waits(s))
+        return wrong(err, "other settings of a table between a push and its rows");
+    if (table_admin_set_spec(s, event->table.id, event->table.spec, &why))
+        return err_set(err, PS_ECORRUPT, "%s", why.text);
+    return 0;
+}
+
 static int replay_join(struct shard *s, const struct shard_event *event, uint64_t now_ms,
                        struct err *err)
 {
@@ -197,6 +229,10 @@ static int apply(struct shard *s, const struct shard_event *event, uint64_t now_
         return replay_push(s, event, err);
     case SHARD_EVENT_TABLE:
         return replay_table(s, event, err);
+    case SHARD_EVENT_DROP:
+        return replay_drop(s, event, err);
+    case SHARD_EVENT_SPEC:
+        return replay_spec(s, event, err);
     case SHARD_EVENT_JOIN:
         return replay_join(s, event, now_ms, err);
     case SHARD_EVENT_GONE:

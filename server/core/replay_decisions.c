@@ -60,7 +60,7 @@ int replay_decisions_receive(struct shard *s, const struct shard_event *event)
 {
     int status = 0;
 
-    if (event->rows.table_id >= s->n_tables || event->rows.op >= SHARD_ROWS_OP_END ||
+    if (!shard_entry_at(s, event->rows.table_id) || event->rows.op >= SHARD_ROWS_OP_END ||
         event->version > s->version + 1 ||
         (event->rows.op == SHARD_ROWS_TOUCHES && !event->rows.touches))
         return PS_ECORRUPT;
@@ -126,7 +126,6 @@ bool replay_decisions_is_left(const struct shard *s, const struct shard_entry *e
 
     if (n == 0)
         return false;
-    while (s->tables[wanted.table_id] != entry)
-        wanted.table_id++;
+    wanted.table_id = entry->id;
     return bsearch(&wanted, keys, n, sizeof *keys, compare) != NULL;
 }

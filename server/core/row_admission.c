@@ -392,7 +392,7 @@ static void end_blocks(struct shard *s, const struct pending_rows *b, enum fate 
             if (!rows[i] || !(row_flags(rows[i]) & ROW_MAKING))
                 continue;
             if (fate == UNDONE) {
-                table_remove(b->entry->table.rows, rows[i]);
+                table_undo(b->entry->table.rows, rows[i]);
                 continue;
             }
             rows[i]->stamp = row_stamp(0, 0, 0);

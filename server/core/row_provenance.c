@@ -40,7 +40,7 @@ static const char *find_job(const struct shard *s, uint64_t run)
 static const struct shard_entry *find_table(const struct shard *s, const char *name)
 {
     for (uint32_t id = 0; id < s->n_tables; id++)
-        if (strcmp(s->tables[id]->table.spec.name, name) == 0)
+        if (s->tables[id] && strcmp(s->tables[id]->table.spec.name, name) == 0)
             return s->tables[id];
     return NULL;
 }

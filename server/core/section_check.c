@@ -1,5 +1,6 @@
 #include "server/core/section_check.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "proto/placement.h"
@@ -10,9 +11,16 @@ int section_check_table(const struct shard *s, const struct section *sent,
     ret->sent = sent;
     ret->entry = shard_entry_at(s, sent->table_id);
     if (!ret->entry)
-        return err_set(err, PS_ENOTABLE,
-                       "no table has number %" PRIu32 ": this shard has %" PRIu32 " tables",
-                       sent->table_id, s->n_tables);
+        return sent->table_id < s->n_tables
+                   ? err_set(err, PS_ENOTABLE,
+                             "table number %" PRIu32
+                             " was dropped (psctl drop): a table of its "
+                             "name that is made now has another number",
+                             sent->table_id)
+                   : err_set(err, PS_ENOTABLE,
+                             "no table has number %" PRIu32 ": this shard has had %" PRIu32
+                             " tables",
+                             sent->table_id, s->n_tables);
     return 0;
 }
 
@@ -140,24 +148,62 @@ int section_check_keys(const struct shard *s, struct shard_section *section, uin
     return status ? status : check_owner(s, entry, ret_keys, n, ret_key, err);
 }
 
-int section_check_values(const struct shard_section *section, const uint64_t *keys,
-                         uint32_t from, uint32_t n, uint64_t *ret_key, struct err *err)
+static const uint8_t *row_at(const struct shard_section *section, uint32_t row)
+{
+    return section->sent->values + row * section->row_bytes;
+}
+
+int section_check_values(const struct shard_section *section, uint32_t from, uint32_t n,
+                         uint32_t max, uint32_t *ret_row)
 {
     const struct section *sent = section->sent;
-    const struct table_spec *spec = &section->entry->table.spec;
+    const uint32_t dim = section->entry->table.spec.dim;
     uint32_t i = from > sent->n_finite ? from : sent->n_finite;
-    const uint8_t *src = sent->values + i * section->row_bytes;
+    const uint8_t *src = row_at(section, i);
     int status = 0;
 
     for (; i < from + n && !status; i++, src += section->row_bytes)
-        status = section->codec->check(src, spec->dim, sent->k);
-    if (!status)
-        return 0;
-    *ret_key = keys[i - 1];
+        status = section->codec->check(src, dim, sent->k, max);
+    if (status)
+        *ret_row = i - 1;
+    return status;
+}
+
+bool section_check_is_huge(const struct shard_section *section, uint32_t row)
+{
+    return section->codec->check(row_at(section, row), section->entry->table.spec.dim,
+                                 section->sent->k, CODEC_FINITE) == 0;
+}
+
+int section_check_refuse_row(const struct shard_section *section, uint32_t row, uint64_t key,
+                             int status, float max, struct err *err)
+{
+    const char *name = section->entry->table.spec.name;
+
+    if (status == PS_ENAN && section_check_is_huge(section, row))
+        return err_set(err, status,
+                       "table %s: the row of key %" PRIu64
+                       " holds a gradient beyond %g (gradient-max)",
+                       name, key, (double)max);
     if (status == PS_ENAN)
         return err_set(err, status,
-                       "table %s: the row of key %" PRIu64 " holds NaN or infinity", spec->name,
-                       *ret_key);
+                       "table %s: the row of key %" PRIu64 " holds NaN or infinity", name, key);
     return err_set(err, status, "table %s: the row of key %" PRIu64 " is not what %s writes",
-                   spec->name, *ret_key, section->codec->name);
+                   name, key, section->codec->name);
+}
+
+/* The bytes are the receiver's own buffer, or what it has decompressed: sections only read them. */
+void section_check_clip(const struct shard_section *section, uint32_t row, float max,
+                        float *floats)
+{
+    const struct codec *codec = section->codec;
+    const uint32_t dim = section->entry->table.spec.dim, k = section->sent->k;
+    uint8_t *bytes = (uint8_t *)(uintptr_t)row_at(section, row);
+    int status = codec->decode(bytes, dim, k, floats);
+
+    assert(status == 0);
+    (void)status;
+    for (uint32_t i = 0; i < dim; i++)
+        floats[i] = floats[i] > max ? max : floats[i] < -max ? -max : floats[i];
+    codec->encode(floats, dim, k, bytes);
 }

@@ -35,7 +35,7 @@
 #include "server/core/shard_events.h"
 #include "server/core/table.h"
 
-#define SHARD_N_TABLES_MAX 1024u
+#define SHARD_TABLE_NUMBERS_MAX (1u << 24) /* tables that a shard can ever have had */
 
 struct shard;
 struct shard_entry;
@@ -46,8 +46,13 @@ struct shard_config {
     uint32_t lease_ms;         /* a worker that is silent for longer is dead */
     uint32_t join_ms;          /* how long the others wait for a worker that has never come */
     uint32_t park_ms;          /* the longest that a pull may be parked */
+    uint32_t tables_max;       /* no more are made beside so many; 0: no limit */
     /* Steps between two sync points of an SSP job (sync_point.h); 0: no sync points */
     uint32_t sync_steps;
+    /* Floats of a gradient above it, which are finite but end in weights that are not, refuse the push, or are clipped
+     * to it; 0: no limit, else at least 65536 */
+    float gradient_max;
+    bool clip_gradients;
 };
 
 /* Public state of one table. n_pushes counts pushes of gradients, also empty ones, and all pushes of
@@ -93,6 +98,7 @@ struct shard_counters {
     uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
     uint64_t nan_pushes, combined_clocks;
     uint64_t value_bytes_in[CODEC_ID_END], value_bytes_out[CODEC_ID_END]; /* as encoded */
+    uint64_t huge_pushes, rows_clipped; /* by gradient_max: refused; in pushes that were not */
     uint64_t pushes_dropped; /* held for a clock that their worker did not end, or did again */
 };
 
@@ -104,14 +110,25 @@ void shard_free(struct shard *s) ON_SHARD;
 void shard_clear(struct shard *s) ON_SHARD;
 
 /* Creates the table, or finds it with the same specification. With must_exist only the name is
- * compared. PS_ESPEC (err names the field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC, -EAGAIN (the
- * log is full). */
+ * compared. PS_ESPEC (err names the field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC (tables_max, or
+ * all numbers are used up), -EAGAIN (the log is full). */
 int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
                     uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
-/* Table number id, or NULL. Ids count from 0 without a gap. */
+/* Table number id, or NULL: there was none, or it was dropped. Ids count from 0; a dropped table's is not
+ * given again. */
 struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;
+/* Ids are below this. */
 uint32_t shard_n_tables(const struct shard *s) ON_SHARD;
+/* Tables that are there. */
+uint32_t shard_n_live_tables(const struct shard *s) ON_SHARD;
+
+/* Removes a table and all its rows. No push may be under way or held for it, and no pull (shard_pull_op)
+ * may go on with it. The next checkpoint is a full one. For table_admin.c and replay. */
+void shard_remove_table(struct shard *s, uint32_t id) ON_SHARD;
+
+/* The next n ids are those of tables that a checkpoint has as dropped. -ENOMEM, -ENOSPC. */
+int shard_skip_tables(struct shard *s, uint32_t n) ON_SHARD MUST_CHECK;
 
 /* The jobs and their workers: join, beat, leave, look up (membership.h). */
 struct membership *shard_membership(struct shard *s) ON_SHARD;
@@ -269,6 +286,9 @@ void restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes, uint6
     ON_SHARD;
 
 uint64_t shard_version(const struct shard *s) ON_SHARD;
+
+/* The magnitude (codec_bytes_magnitude()) above which a float of a gradient is too large. */
+uint32_t shard_gradient_max(const struct shard *s) ON_SHARD;
 /* Rows, index, and pushes held for lock step. */
 uint64_t shard_bytes(const struct shard *s) ON_SHARD;
 const struct shard_counters *shard_counters(const struct shard *s) ON_SHARD;

@@ -7,6 +7,8 @@
  *     PUSH       a push is applied, held for its clock, or   the version; the status of a refusal
  *                refused
  *     TABLE      a table is made                             its number
+ *     DROP       a table is dropped (table_admin.h)          its number
+ *     SPEC       a table has other settings                  its number, its specification
  *     JOIN       a worker is admitted, also at a reconnect   that no other process held the rank's lease
  *     GONE       a worker left, died, or never came          that its lease or deadline was over
  *     ADVANCE    a pull has moved a worker's clock up
@@ -45,6 +47,8 @@ enum shard_event_type {
     SHARD_EVENT_ADVANCE,
     SHARD_EVENT_COMBINE,
     SHARD_EVENT_ROWS,
+    SHARD_EVENT_DROP,
+    SHARD_EVENT_SPEC,
     SHARD_EVENT_TYPE_END
 };
 
@@ -77,7 +81,10 @@ struct shard_event {
         struct {
             uint32_t id;
             const struct table_spec *spec;
-        } table;
+        } table; /* also of SPEC */
+        struct {
+            uint32_t id;
+        } drop;
         struct {
             const struct membership_join *join;
             uint64_t now_ms;
@@ -107,13 +114,13 @@ struct shard_event {
 static inline bool shard_event_is_asked_for(enum shard_event_type type)
 {
     return type == SHARD_EVENT_PUSH || type == SHARD_EVENT_TABLE || type == SHARD_EVENT_JOIN ||
-           type == SHARD_EVENT_COMBINE;
+           type == SHARD_EVENT_COMBINE || type == SHARD_EVENT_DROP || type == SHARD_EVENT_SPEC;
 }
 
 struct shard_events {
     void *owner; /* borrowed */
 
-    /* Reserves space for a PUSH, TABLE, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full, and its
+    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full, and its
      * owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does not
      * happen; its caller tries again. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;

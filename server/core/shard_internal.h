@@ -67,6 +67,8 @@ struct shard_turnover {
 /* A table and what its specification means to this shard. */
 struct shard_entry {
     struct shard_table table;
+    uint32_t id;                   /* s->tables[id] */
+    struct shard_entry *next_name; /* in s->names; borrowed */
     const struct optimizer *optim; /* static */
     uint64_t salt;                 /* for placement_shard() */
     uint64_t key_end;              /* dense: number of blocks; sparse: 0, any key */
@@ -105,6 +107,7 @@ struct push_fault {
     struct err err;
     const struct shard_entry *entry; /* NULL: the push as a whole */
     uint64_t key;
+    bool is_huge; /* PS_ENAN of a finite gradient, above shard_config.gradient_max */
 };
 
 /*
@@ -132,7 +135,8 @@ struct push_op {
     uint64_t version;      /* of the rows that it changes */
     struct bsp_held *held; /* between its copy and its place in the queue: owned */
     struct push_fault fault;
-    int status; /* shard_push()'s */
+    uint64_t n_clipped; /* rows */
+    int status;         /* shard_push()'s */
     struct shard_push_result result;
     struct bytes keys, marks; /* owned: the sections' arrays */
 };
@@ -160,10 +164,11 @@ struct shard_base {
 
 struct shard {
     struct shard_config config;
-    const struct codec *codecs[CODEC_ID_END];       /* static: the builds for this processor */
-    struct membership *membership;                  /* owned */
-    struct shard_entry *tables[SHARD_N_TABLES_MAX]; /* owned, by id */
-    uint32_t n_tables;
+    const struct codec *codecs[CODEC_ID_END]; /* static: the builds for this processor */
+    struct membership *membership;            /* owned */
+    struct shard_entry **tables; /* owned, tables_cap; each owned, by id; NULL: dropped */
+    uint32_t n_tables, tables_cap, n_live;
+    struct shard_entry **names;  /* owned: tables_cap lists, by a hash of the table's name */
     uint32_t n_bsp_tables;       /* whose own mode is lock step, whatever the job's */
     struct memory_budget budget; /* rows, index and sketches of all tables */
     uint32_t sweeps_table;       /* whose turn it is (expire.h) */
@@ -199,6 +204,12 @@ struct shard {
 static inline void *shard_scratch(struct bytes *b, uint64_t n, size_t item_bytes)
 {
     return bytes_reserve(b, (size_t)n * item_bytes + 1);
+}
+
+/* shard_gradient_max() */
+static inline uint32_t shard_magnitude_max(const struct shard_config *config)
+{
+    return config->gradient_max > 0 ? codec_bytes_of_float(config->gradient_max) : CODEC_FINITE;
 }
 
 /* Gives back what a rare large message has made scratch grow to. */

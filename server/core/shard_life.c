@@ -27,16 +27,23 @@ static void init(struct shard *s, const struct shard_config *config)
         s->codecs[id] = codec_by_id(id);
 }
 
+static void free_entry(struct shard_entry *entry)
+{
+    table_free(entry->table.rows);
+    row_admission_deinit(entry);
+    bytes_deinit(&entry->gone);
+    free(entry);
+}
+
 static void deinit(struct shard *s) ON_SHARD
 {
     replay_decisions_stop(s);
     bsp_deinit(s);
-    for (uint32_t i = 0; i < s->n_tables; i++) {
-        table_free(s->tables[i]->table.rows);
-        row_admission_deinit(s->tables[i]);
-        bytes_deinit(&s->tables[i]->gone);
-        free(s->tables[i]);
-    }
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        if (s->tables[i])
+            free_entry(s->tables[i]);
+    free(s->tables);
+    free(s->names);
     membership_free(s->membership);
     push_deinit(&s->small);
     push_deinit(&s->large);
@@ -72,14 +79,78 @@ void shard_clear(struct shard *s)
     init(s, &config);
 }
 
-/* n_tables when there is none of that name. */
-static uint32_t find_table(const struct shard *s, const char *name)
-{
-    uint32_t id = 0;
+/* --- tables by name --- */
 
-    while (id < s->n_tables && strcmp(s->tables[id]->table.spec.name, name) != 0)
-        id++;
-    return id;
+/* FNV-1a. */
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 0x811c9dc5u;
+
+    for (; *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 0x01000193u;
+    return hash;
+}
+
+/* tables_cap is a power of 2, and not 0. */
+static struct shard_entry **names_of(const struct shard *s, const char *name)
+{
+    return &s->names[hash_of(name) & (s->tables_cap - 1)];
+}
+
+static struct shard_entry *find_table(const struct shard *s, const char *name)
+{
+    struct shard_entry *entry = s->n_live ? *names_of(s, name) : NULL;
+
+    while (entry && strcmp(entry->table.spec.name, name) != 0)
+        entry = entry->next_name;
+    return entry;
+}
+
+static void add_name(struct shard *s, struct shard_entry *entry)
+{
+    struct shard_entry **at = names_of(s, entry->table.spec.name);
+
+    entry->next_name = *at;
+    *at = entry;
+}
+
+static void remove_name(struct shard *s, const struct shard_entry *entry)
+{
+    struct shard_entry **at = names_of(s, entry->table.spec.name);
+
+    while (*at != entry)
+        at = &(*at)->next_name;
+    *at = entry->next_name;
+}
+
+/* Space for n more ids. -ENOMEM: nothing has changed. */
+static int reserve_ids(struct shard *s, uint32_t n)
+{
+    uint32_t cap = s->tables_cap ? s->tables_cap : 16;
+    struct shard_entry **tables, **names;
+
+    if (s->n_tables + n <= s->tables_cap)
+        return 0;
+    while (cap < s->n_tables + n)
+        cap *= 2;
+    tables = memory_try_alloc(cap * sizeof(struct shard_entry *));
+    names = memory_try_alloc(cap * sizeof(struct shard_entry *));
+    if (!tables || !names) {
+        free(tables);
+        free(names);
+        return -ENOMEM;
+    }
+    if (s->n_tables)
+        memcpy(tables, s->tables, s->n_tables * sizeof(struct shard_entry *));
+    free(s->tables);
+    free(s->names);
+    s->tables = tables;
+    s->names = names;
+    s->tables_cap = cap;
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        if (s->tables[i])
+            add_name(s, s->tables[i]);
+    return 0;
 }
 
 static void set_costs(struct shard_entry *entry)
@@ -111,18 +182,34 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
     return entry;
 }
 
-static int make_table(struct shard *s, const struct table_spec *spec, struct err *err)
+static int check_limits(const struct shard *s, const struct table_spec *spec, struct err *err)
+{
+    if (s->config.tables_max && !s->replay && s->n_live >= s->config.tables_max)
+        return err_set(err, -ENOSPC,
+                       "table %s: this shard has %u tables, which is all of --tables-max "
+                       "(psctl drop JOB removes those of a job)",
+                       spec->name, s->n_live);
+    if (s->n_tables >= SHARD_TABLE_NUMBERS_MAX)
+        return err_set(err, -ENOSPC,
+                       "table %s: this shard has given all %u numbers to tables (psctl restore "
+                       "makes a data directory where they begin anew)",
+                       spec->name, SHARD_TABLE_NUMBERS_MAX);
+    return 0;
+}
+
+static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *ret_id,
+                      struct err *err)
 {
     const struct shard_event event = { .type = SHARD_EVENT_TABLE,
                                        .version = s->version,
                                        .table = { s->n_tables, spec } };
     struct shard_entry *entry;
-    int status;
+    int status = check_limits(s, spec, err);
 
-    if (s->n_tables == SHARD_N_TABLES_MAX)
-        return err_set(err, -ENOSPC,
-                       "table %s: this shard has %u tables, which is the most it can have",
-                       spec->name, SHARD_N_TABLES_MAX);
+    if (status)
+        return status;
+    if (reserve_ids(s, 1))
+        return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
     status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
         return err_set(
@@ -140,7 +227,10 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
                        status == -ENOMEM ? "no memory" : status_text(status));
     }
     s->n_bsp_tables += spec->mode == TABLE_SPEC_MODE_BSP;
+    s->n_live++;
+    *ret_id = entry->id = s->n_tables;
     s->tables[s->n_tables++] = entry;
+    add_name(s, entry);
     shard_events_record(s->events, &event);
     return 0;
 }
@@ -148,19 +238,59 @@ static int make_table(struct shard *s, const struct table_spec *spec, struct err
 int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
                     uint32_t *ret_id, struct err *err)
 {
-    uint32_t id = find_table(s, spec->name);
+    const struct shard_entry *entry = find_table(s, spec->name);
     int status = 0;
 
-    if (must_exist && id == s->n_tables)
+    if (must_exist && !entry)
         return err_set(err, PS_ENOTABLE, "no table is called %s", spec->name);
     if (!must_exist)
         status = table_spec_check(spec, err);
+    if (!status && !entry)
+        return make_table(s, spec, ret_id, err);
     if (!status && !must_exist)
-        status = id < s->n_tables ? table_spec_same(&s->tables[id]->table.spec, spec, err)
-                                  : make_table(s, spec, err);
+        status = table_spec_same(&entry->table.spec, spec, err);
     if (!status)
-        *ret_id = id;
+        *ret_id = entry->id;
     return status;
+}
+
+/* What the next checkpoint would need to be a delta: rows of a table that it does not name are no keys. */
+static void need_full_checkpoint(struct shard *s)
+{
+    s->base.counts = s->base.is_there = false;
+}
+
+void shard_remove_table(struct shard *s, uint32_t id)
+{
+    struct shard_entry *entry = s->tables[id];
+
+    assert(entry && !entry->changing && s->large.phase != PUSH_CHECK &&
+           s->large.phase != PUSH_APPLY);
+    if (s->row_events.entry == entry)
+        s->row_events = (struct shard_row_events){ 0 };
+    need_full_checkpoint(s);
+    s->base.n_gone -= bytes_len(&entry->gone) / sizeof(uint64_t);
+    s->n_bsp_tables -= entry->table.spec.mode == TABLE_SPEC_MODE_BSP;
+    remove_name(s, entry);
+    s->tables[id] = NULL;
+    s->n_live--;
+    free_entry(entry);
+}
+
+int shard_skip_tables(struct shard *s, uint32_t n)
+{
+    int status = n > SHARD_TABLE_NUMBERS_MAX - s->n_tables ? -ENOSPC : reserve_ids(s, n);
+
+    if (status)
+        return status;
+    memset(s->tables + s->n_tables, 0, n * sizeof(struct shard_entry *));
+    s->n_tables += n;
+    return 0;
+}
+
+uint32_t shard_n_live_tables(const struct shard *s)
+{
+    return s->n_live;
 }
 
 struct shard_table *shard_table(struct shard *s, uint32_t id)
@@ -199,6 +329,11 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     s->n_gone = membership_n_gone(s->membership);
     expire_sweep(s, now_ms);
     return bsp_release(s) || any;
+}
+
+uint32_t shard_gradient_max(const struct shard *s)
+{
+    return shard_magnitude_max(&s->config);
 }
 
 uint64_t shard_version(const struct shard *s)

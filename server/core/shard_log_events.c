@@ -32,15 +32,6 @@ void shard_log_events_push(struct shard *s, const struct worker *worker,
 
 /* --- rows --- */
 
-static uint32_t id_of(const struct shard *s, const struct shard_entry *entry)
-{
-    uint32_t id = 0;
-
-    while (s->tables[id] != entry)
-        id++;
-    return id;
-}
-
 static void record_rows(const struct shard *s, const struct shard_entry *entry,
                         enum shard_rows_op op, uint64_t version, uint32_t n_keys,
                         const uint64_t *keys, const uint8_t *touches)
@@ -53,7 +44,7 @@ static void record_rows(const struct shard *s, const struct shard_entry *entry,
 
     if (n_keys == 0)
         return;
-    event.rows.table_id = id_of(s, entry);
+    event.rows.table_id = entry->id;
     shard_events_record(s->events, &event);
 }
 
@@ -137,7 +128,8 @@ void shard_log_events_left(struct shard *s, const struct shard_entry *entry, uin
 void shard_log_events_reset(struct shard *s)
 {
     for (uint32_t i = 0; i < s->n_tables; i++)
-        bytes_deinit(&s->tables[i]->gone);
+        if (s->tables[i])
+            bytes_deinit(&s->tables[i]->gone);
     s->base.n_gone = 0;
     s->base.counts = true;
 }

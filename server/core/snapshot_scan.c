@@ -73,6 +73,8 @@ static void note_tables(struct shard *s, struct snapshot_scan *w)
     for (uint32_t i = 0; i < s->n_tables; i++) {
         struct scan_table *t = &w->tables[i];
 
+        if (!s->tables[i])
+            continue; /* all of it is 0 */
         t->n_pushes = s->tables[i]->table.n_pushes;
         t->n_numbers = table_n_numbers(s->tables[i]->table.rows);
         w->facts.n_numbers += t->n_numbers;
@@ -219,11 +221,18 @@ static void emit(struct row *row, uint32_t payload_bytes, uint8_t *dst)
 static void scan_rows(struct shard *s, struct snapshot_scan *w, uint8_t *dst, size_t dst_bytes,
                       struct snapshot_scan_slice *ret)
 {
-    const struct shard_table *table = &s->tables[w->table]->table;
+    const struct shard_entry *entry = shard_entry_at(s, w->table);
+    const struct shard_table *table = entry ? &entry->table : NULL;
     const struct scan_table *t = &w->tables[w->table];
-    size_t row_bytes = sizeof(struct row) + table->payload_bytes;
+    size_t row_bytes;
     uint64_t begin = w->at, end = t->n_numbers;
 
+    if (!table) { /* dropped, before the scan or since it began: an event says so */
+        w->facts.n_seen += end - begin;
+        next_table(w, SNAPSHOT_SCAN_DONE);
+        return;
+    }
+    row_bytes = sizeof(struct row) + table->payload_bytes;
     assert(dst_bytes >= row_bytes);
     if (end - begin > SNAPSHOT_SCAN_HEADS)
         end = begin + SNAPSHOT_SCAN_HEADS;

@@ -37,9 +37,9 @@ enum snapshot_scan_what {
 enum snapshot_scan_end { SNAPSHOT_SCAN_KEPT, SNAPSHOT_SCAN_DROPPED };
 
 struct snapshot_scan_facts {
-    uint64_t version; /* the shard's at the first moment */
-    uint64_t base;    /* of a delta: its base's version */
-    uint32_t n_tables;
+    uint64_t version;     /* the shard's at the first moment */
+    uint64_t base;        /* of a delta: its base's version */
+    uint32_t n_tables;    /* ids, also those of dropped tables */
     uint64_t state_bytes; /* of all pieces */
     uint64_t n_numbers,
         n_seen; /* row numbers in all: there are, looked at; for who shows progress */
@@ -62,7 +62,7 @@ int snapshot_scan_begin(struct shard *s, enum snapshot_scan_mode mode,
 
 void snapshot_scan_facts(const struct snapshot_scan *w, struct snapshot_scan_facts *ret);
 
-/* The table's step count at the first moment; id < n_tables. Its specification never changes. */
+/* The table's step count at the first moment; id < n_tables. */
 uint64_t snapshot_scan_n_pushes(const struct snapshot_scan *w, uint32_t id);
 
 /* Reads one slice into dst of dst_bytes; SNAPSHOT_SCAN_BYTES is a good size. A slice of a delta may be

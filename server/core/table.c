@@ -183,6 +183,12 @@ void table_remove(struct table *t, struct row *row)
     t->n_removed++;
 }
 
+void table_undo(struct table *t, struct row *row)
+{
+    table_remove(t, row);
+    t->n_removed--;
+}
+
 bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes)
 {
     uint64_t n_segments = t->n_rows ? t->index.n_segments * n_rows / t->n_rows + 1 : 0;

@@ -83,6 +83,9 @@ uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, 
 /* Removes the row and frees its number. Its memory is kept for new rows. */
 void table_remove(struct table *t, struct row *row);
 
+/* The same for a row that was only a place kept for a push: it does not count as removed. */
+void table_undo(struct table *t, struct row *row);
+
 /* Memory of the rows or of the index that about n_rows new rows will touch first; each page is named once.
  * The memory is not held yet, so under a budget none is named. For memory_populate(), from any thread as
  * long as the table lives: the first touch of a huge page clears it, which takes from a fraction of a

@@ -23,14 +23,44 @@ static void recycle_unpacked(struct connection *c)
     c->unpacked = (struct bytes){ 0 };
 }
 
-/* Decompresses r->body. */
-static void unpack(struct connection *c, struct request *r)
+static void count_owned(struct connection *c)
 {
+    channel_set_owner_bytes(&c->channel, c->unpacked.cap_bytes + c->reply_bytes);
+}
+
+int request_open_body(struct request *r)
+{
+    struct connection *c = r->connection;
+    size_t n_bytes;
+    uint8_t *space;
+    int status;
+
+    if (!(r->header->flags & FRAME_ZSTD))
+        return 0;
+    status = message_body_size(r->header, r->body, c->set->config.frame_max_bytes, &n_bytes);
+    if (status)
+        return status;
     c->unpacked = c->set->unpacked;
     c->set->unpacked = (struct bytes){ 0 };
-    r->body_status =
-        message_body(&c->channel.channels->zstd, r->header, r->body,
-                     c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
+    c->unpacked.start = c->unpacked.end = 0;
+    space = bytes_reserve(&c->unpacked, n_bytes);
+    if (!space)
+        return -ENOMEM;
+    r->packed = r->body;
+    r->body = space;
+    r->body_bytes = n_bytes;
+    return 0;
+}
+
+int request_unpack(struct request *r)
+{
+    struct connection *c = r->connection;
+
+    if (!r->packed)
+        return 0;
+    channel_use_unpacked(&c->channel, r->body_bytes);
+    return message_body(&c->channel.channels->zstd, r->header, r->packed,
+                        c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
 }
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
@@ -46,13 +76,14 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
                          .start_ns = uv_hrtime() };
     int status;
 
-    c->n_frames++;
+    if (!c->n_frames++)
+        connection_slot_set(c->slot, SLOT_ASKED);
     c->prechecked_bytes = 0;
-    if (header->flags & FRAME_ZSTD)
-        unpack(c, &r);
     status = c->set->config.events->on_request(c->set->config.owner, &r);
     if (c->unpacked.bytes && !c->channel.held)
         recycle_unpacked(c);
+    else if (c->unpacked.bytes)
+        count_owned(c);
     return status;
 }
 
@@ -102,6 +133,7 @@ static void on_closed(void *owner, int why)
     if (is_malformed(why))
         s->closed.malformed++;
     s->config.events->on_closed(s->config.owner, c, why);
+    connection_slot_set(c->slot, SLOT_CLOSED);
     bytes_deinit(&c->unpacked);
     if (!s->first)
         bytes_deinit(&s->unpacked);
@@ -141,8 +173,10 @@ static int open_socket(struct connection *c, int fd)
     (void)uv_tcp_nodelay(&c->tcp, 1);
     (void)uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     name_peer(c);
-    return channel_start(&c->channel, (uv_stream_t *)&c->tcp, config->channels,
-                         config->frame_max_bytes, &channel_events, c);
+    status = channel_start(&c->channel, (uv_stream_t *)&c->tcp, config->channels,
+                           config->frame_max_bytes, &channel_events, c);
+    c->channel.low_priority = config->low_priority;
+    return status;
 }
 
 /* Takes `fd` whatever is returned. */
@@ -169,6 +203,28 @@ static int new_connection(struct connection_set *s, int fd, const struct hello *
     return 0;
 }
 
+void connection_set_reply_bytes(struct connection *c, size_t n_bytes)
+{
+    if (c->reply_bytes == n_bytes)
+        return;
+    c->reply_bytes = n_bytes;
+    count_owned(c);
+}
+
+void connection_joined(struct connection *c)
+{
+    c->worker.joined = true;
+    c->channel.low_priority = false;
+    connection_slot_set(c->slot, SLOT_JOINED);
+}
+
+void connection_left(struct connection *c)
+{
+    c->worker.joined = false;
+    c->channel.low_priority = c->set->config.low_priority;
+    connection_slot_set(c->slot, SLOT_ASKED);
+}
+
 int connection_send(struct connection *c, struct bytes *frame)
 {
     return channel_send(&c->channel, frame);
@@ -182,6 +238,7 @@ void connection_hold(struct connection *c)
 void connection_release(struct connection *c)
 {
     recycle_unpacked(c);
+    count_owned(c);
     channel_release(&c->channel);
 }
 
@@ -232,9 +289,29 @@ static bool is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)
 
 /* --- the set --- */
 
+/* Closes the greediest, until no more is held than may be. */
+static void on_over(void *owner)
+{
+    struct connection_set *s = owner;
+
+    while (channel_loop_is_over(s->config.channels)) {
+        struct connection *most = s->first;
+
+        for (struct connection *c = s->first; c; c = c->next)
+            if (c->channel.held_bytes > most->channel.held_bytes)
+                most = c;
+        if (!most || !most->channel.held_bytes)
+            return;
+        s->closed.greedy++;
+        channel_abort(&most->channel, -ENOBUFS);
+    }
+}
+
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config)
 {
     *s = (struct connection_set){ .config = *config };
+    if (config->memory)
+        channel_loop_share_memory(config->channels, config->memory, on_over, s);
 }
 
 static int welcome(struct connection *c, uint64_t request_id)
@@ -243,8 +320,7 @@ static int welcome(struct connection *c, uint64_t request_id)
     struct bytes frame = { 0 };
     int status;
 
-    reply.version =
-        c->hello.version_max < PROTO_VERSION_MAX ? c->hello.version_max : PROTO_VERSION_MAX;
+    reply.version = message_common_version(&c->hello);
     status = message_write_hello_reply(&frame, request_id, &reply);
     if (status) {
         bytes_deinit(&frame);
@@ -254,13 +330,16 @@ static int welcome(struct connection *c, uint64_t request_id)
 }
 
 int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello)
+                        const struct hello *hello, struct connection_slot *slot)
 {
     struct connection *c;
     int status = new_connection(s, fd, hello, &c);
 
-    if (status)
+    if (status) {
+        connection_slot_set(slot, SLOT_CLOSED);
         return status;
+    }
+    c->slot = slot;
     c->next = s->first;
     if (c->next)
         c->next->prev = c;
@@ -278,6 +357,9 @@ void connection_set_sweep(struct connection_set *s, uint64_t now_ms)
         if (is_slow(c, now_ms, s->config.frame_timeout_ms)) {
             s->closed.slow++;
             connection_fail(c, -ETIMEDOUT);
+        } else if (connection_slot_is_evicted(c->slot) && c->channel.state != CHANNEL_CLOSING) {
+            s->closed.evicted++;
+            connection_close(c);
         }
     }
 }
@@ -291,6 +373,7 @@ void connection_set_close_all(struct connection_set *s)
 void connection_set_count(const struct connection_set *s, struct connection_set_counts *ret)
 {
     *ret = s->closed;
+    ret->held_bytes = s->config.channels->held_bytes;
     for (const struct connection *c = s->first; c; c = c->next) {
         ret->connections++;
         ret->bytes_in += c->channel.bytes_in;

@@ -20,21 +20,26 @@
 #include "common/address.h"
 #include "proto/channel.h"
 #include "proto/message.h"
+#include "server/net/connection_limits.h"
 
 struct connection;
 struct connection_set;
 
 /*
- * One whole frame, its body decompressed. Borrowed from the connection until the handler returns;
- * a handler that continues later holds the connection, and what the request points to stays.
+ * One whole frame. Borrowed from the connection until the handler returns; a handler that continues
+ * later holds the connection, and what the request points to stays.
+ *
+ * A body may have come compressed, and 2 KiB of it may hold 64 MiB. A handler that reads it calls
+ * request_open_body(), holds the head against its length and the peer against what it may ask, and only
+ * then calls request_unpack(). Of a plain body both do nothing.
  */
 struct request {
     struct connection *connection;
     const struct frame_header *header;
     const uint8_t *head, *body;
     size_t body_bytes;
+    const uint8_t *packed;   /* what `body` will hold, compressed; NULL: it does already */
     size_t prechecked_bytes; /* of the body: push_handler.h */
-    int body_status;         /* of message_body(): not 0 when there is no body to read */
     uint64_t start_ns;       /* when the frame was complete */
     uint64_t now_ms;         /* the shard's time: dispatch.h fills it in */
     bool has_waited;         /* as long as it may (deferred.h): it is answered now */
@@ -69,7 +74,8 @@ struct connection_stall {
 struct connection {
     struct channel channel;
     uv_tcp_t tcp;
-    struct connection_set *set; /* borrowed */
+    struct connection_set *set;   /* borrowed */
+    struct connection_slot *slot; /* borrowed: closed with it; NULL: it has none */
     struct hello hello;
     char peer[ADDRESS_TEXT_MAX];
     struct connection_worker worker; /* the dispatcher's */
@@ -78,8 +84,10 @@ struct connection {
         size_t n_bytes;
     } parked;
     struct bytes unpacked;          /* owned: the decompressed body of its request */
+    uint32_t n_tables_made;         /* by its requests */
     size_t prechecked_bytes;        /* of the body being received: push_handler.h */
     struct connection *next, *prev; /* in the set */
+    size_t reply_bytes;             /* of a reply being made for it */
     uint64_t n_frames;              /* whole ones received */
     struct connection_stall in;     /* a frame that is not finished */
     struct connection_stall out;    /* replies that are not read */
@@ -87,6 +95,20 @@ struct connection {
 
 /* Takes the frame, as channel_send() does. */
 int connection_send(struct connection *c, struct bytes *frame);
+
+/* Sets r->body and r->body_bytes to where a compressed body will be, and how long. PS_ECORRUPT if it
+ * is not one zstd frame that states its length, PS_ETOOBIG, -ENOMEM. */
+int request_open_body(struct request *r) MUST_CHECK;
+
+/* Fills r->body. PS_ECORRUPT, -ENOMEM. */
+int request_unpack(struct request *r) MUST_CHECK;
+
+/* A large reply is being made for it, in so many bytes; 0: no more. */
+void connection_set_reply_bytes(struct connection *c, size_t n_bytes);
+
+/* Its worker has joined a job, or left it. */
+void connection_joined(struct connection *c);
+void connection_left(struct connection *c);
 
 /* Inside events.on_request: the request's head and body stay, and no other frame is delivered,
  * until connection_release(); as channel_hold() and channel_release() say. */
@@ -105,6 +127,9 @@ struct connection_set_config {
     struct channel_loop *channels; /* borrowed: the loop's */
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms; /* for an unfinished frame, or replies that nobody reads */
+    struct channel_memory
+        *memory; /* borrowed; NULL: no limit. Where it is passed, the greediest is closed */
+    bool low_priority; /* of each connection, until its worker has joined (channel.h) */
     const struct hello_reply *welcome;      /* borrowed: the reply to the hello */
     const struct connection_events *events; /* borrowed, static */
     void *owner;                            /* borrowed */
@@ -112,7 +137,9 @@ struct connection_set_config {
 
 /* Since the start, but for `connections`. */
 struct connection_set_counts {
-    uint64_t connections, connections_total, malformed, slow, bytes_in, bytes_out;
+    uint64_t connections, connections_total, malformed, slow, evicted, greedy, bytes_in,
+        bytes_out;
+    uint64_t held_bytes; /* now */
 };
 
 struct connection_set {
@@ -124,15 +151,15 @@ struct connection_set {
 
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config);
 
-/* Takes `fd`, an open stream socket, whatever is returned; replies to the hello. */
+/* Takes `fd`, an open stream socket, and the slot, whatever is returned; replies to the hello. */
 int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello) MUST_CHECK;
+                        const struct hello *hello, struct connection_slot *slot) MUST_CHECK;
 
 /*
  * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies
  * have waited for a peer that reads none of them, for more than frame_timeout_ms. A peer that is
  * idle between frames is never slow, nor is one that waits for us: while its frame is held, or
- * while it sends more than its turns let us read.
+ * while it sends more than its turns let us read. Closes those whose slot is evicted, too.
  */
 void connection_set_sweep(struct connection_set *s, uint64_t now_ms);
 

@@ -33,6 +33,7 @@ struct handshake {
     struct listener *listener; /* borrowed */
     enum { READING, ANSWERED, CLOSING } state;
     uint64_t since_ms; /* when this state began */
+    struct sockaddr_storage address;
     char peer[ADDRESS_TEXT_MAX];
     struct hello hello;
     uint64_t request_id;
@@ -48,9 +49,10 @@ struct listener {
     struct listener_config config;
     uv_tcp_t tcp;
     uv_timer_t timer;
-    struct handshake *first; /* owned, as long as they are open */
+    struct handshake *first, *last; /* owned, as long as they are open; the oldest is last */
     struct listener_counts counts;
     char address[ADDRESS_TEXT_MAX];
+    uint32_t n_open;    /* handshakes that are not CLOSING */
     uint32_t n_handles; /* tcp and timer that have still to close */
     enum { LISTENER_OPEN, LISTENER_CLOSING } state;
 };
@@ -75,6 +77,8 @@ static void on_handshake_closed(uv_handle_t *handle)
         l->first = h->next;
     if (h->next)
         h->next->prev = h->prev;
+    else
+        l->last = h->prev;
     l->counts.handshakes--;
     l->counts.bytes_in += h->n_in;
     l->counts.bytes_out += h->n_out;
@@ -89,6 +93,7 @@ static void close_handshake(struct handshake *h)
     if (h->state == CLOSING)
         return;
     h->state = CLOSING;
+    h->listener->n_open--;
     uv_close((uv_handle_t *)&h->tcp, on_handshake_closed);
 }
 
@@ -179,7 +184,7 @@ static int check_role(const struct listener_config *config, const struct hello *
 int listener_check_hello(const struct listener_config *config, const struct hello *hello,
                          struct hello_reply *reply)
 {
-    *reply = (struct hello_reply){ .version = PROTO_VERSION_MAX };
+    *reply = (struct hello_reply){ .version = message_common_version(hello) };
     if (hello->version_min > PROTO_VERSION_MAX || hello->version_max < PROTO_VERSION_MIN)
         return refuse(reply, PS_EVERSION,
                       "protocol versions %u to %u are offered, this node speaks %u to %u",
@@ -230,6 +235,9 @@ static int take_fd(struct handshake *h, int *ret_fd)
 static void hand_over(struct handshake *h, struct hello_reply *reply)
 {
     struct listener *l = h->listener;
+    struct listener_client client = { .request_id = h->request_id,
+                                      .hello = &h->hello,
+                                      .address = &h->address };
     int fd = -1, status = take_fd(h, &fd);
 
     if (status) {
@@ -237,7 +245,8 @@ static void hand_over(struct handshake *h, struct hello_reply *reply)
         turn_away(h, reply);
         return;
     }
-    status = l->config.events->on_client(l->config.owner, fd, h->request_id, &h->hello);
+    client.fd = fd;
+    status = l->config.events->on_client(l->config.owner, &client);
     if (status) {
         l->counts.refused++;
         l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
@@ -245,17 +254,25 @@ static void hand_over(struct handshake *h, struct hello_reply *reply)
     }
 }
 
+/* The cluster's map, in the version that the client speaks. */
+static void send_map(struct handshake *h)
+{
+    struct hello_reply map = *h->listener->config.map;
+
+    map.version = message_common_version(&h->hello);
+    send_reply(h, &map);
+}
+
 static void on_good_hello(struct handshake *h, struct hello_reply *reply)
 {
     const struct listener_config *config = &h->listener->config;
     bool is_operator = strcmp(h->hello.role, "operator") == 0;
+    struct err err = { 0 };
 
     if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
-        send_reply(h, config->map);
-    } else if (!is_operator &&
-               config->events->n_connections(config->owner) >= config->connections_max) {
-        refuse(reply, -EMFILE, "connections: %llu are open, which is all of --connections-max",
-               (unsigned long long)config->connections_max);
+        send_map(h);
+    } else if (!is_operator && config->events->admit(config->owner, &h->address, &err)) {
+        refuse(reply, err.status, "%s", err.text);
         turn_away(h, reply);
     } else {
         hand_over(h, reply);
@@ -357,8 +374,7 @@ static void on_failed_closed(uv_handle_t *handle)
 static int accept_peer(struct listener *l, struct handshake **ret_handshake)
 {
     struct handshake *h = memory_alloc(sizeof *h);
-    struct sockaddr_storage address = { 0 };
-    int n_bytes = sizeof address, status;
+    int n_bytes = sizeof h->address, status;
 
     status = uv_tcp_init(l->config.loop, &h->tcp);
     if (status) {
@@ -368,9 +384,9 @@ static int accept_peer(struct listener *l, struct handshake **ret_handshake)
     h->listener = l;
     h->tcp.data = h;
     status = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&h->tcp);
-    if (!status && uv_tcp_getpeername(&h->tcp, (struct sockaddr *)&address, &n_bytes))
-        address.ss_family = AF_UNSPEC; /* gone already; reading will say so */
-    address_text((struct sockaddr *)&address, h->peer);
+    if (!status && uv_tcp_getpeername(&h->tcp, (struct sockaddr *)&h->address, &n_bytes))
+        h->address.ss_family = AF_UNSPEC; /* gone already; reading will say so */
+    address_text((struct sockaddr *)&h->address, h->peer);
     if (!status)
         status = uv_read_start((uv_stream_t *)&h->tcp, on_alloc, on_read);
     if (status) {
@@ -380,6 +396,16 @@ static int accept_peer(struct listener *l, struct handshake **ret_handshake)
     h->since_ms = uv_now(l->config.loop);
     *ret_handshake = h;
     return 0;
+}
+
+static void evict_oldest(struct listener *l)
+{
+    struct handshake *oldest = l->last;
+
+    while (oldest->state == CLOSING)
+        oldest = oldest->prev;
+    l->counts.evicted++;
+    close_handshake(oldest);
 }
 
 static void on_connection(uv_stream_t *stream, int status)
@@ -398,14 +424,13 @@ static void on_connection(uv_stream_t *stream, int status)
     h->next = l->first;
     if (h->next)
         h->next->prev = h;
+    else
+        l->last = h;
     l->first = h;
     l->counts.accepted++;
     l->counts.handshakes++;
-    if (l->counts.handshakes + l->config.events->n_connections(l->config.owner) >
-        l->config.connections_max + LISTENER_HANDSHAKES_EXTRA) {
-        l->counts.refused++;
-        close_handshake(h);
-    }
+    if (++l->n_open > l->config.handshakes_max)
+        evict_oldest(l);
 }
 
 /* Closes peers that take too long, over the hello or over reading the refusal. */
@@ -468,6 +493,8 @@ int listener_open(const struct listener_config *config, struct listener **ret_li
     int status = uv_tcp_init(config->loop, &l->tcp);
 
     l->config = *config;
+    if (!l->config.handshakes_max)
+        l->config.handshakes_max = LISTENER_HANDSHAKES_MAX;
     if (status) {
         free(l);
         return err_set(err, status, "listen: %s: %s", config->listen, status_text(status));

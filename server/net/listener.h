@@ -21,17 +21,27 @@
 #include "common/thread_role.h"
 #include "proto/message.h"
 
-#define LISTENER_HANDSHAKES_EXTRA \
-    64u /* beyond connections_max: peers that get a refusal, or operators */
+/* At a time; then the oldest goes, so that a peer which says hello at once always gets an answer. More than
+ * the kernel's backlog, all of which may come before the first hello is read. */
+#define LISTENER_HANDSHAKES_MAX 1024u
 
 struct listener;
+
+/* A peer whose hello is good. */
+struct listener_client {
+    int fd;
+    uint64_t request_id;
+    const struct hello *hello;              /* borrowed */
+    const struct sockaddr_storage *address; /* borrowed */
+};
 
 struct listener_events {
     /* A peer that may come in: `fd` is taken when 0 is returned, else the peer is refused with
      * that status. */
-    int (*on_client)(void *owner, int fd, uint64_t request_id, const struct hello *hello);
-    /* How many connections have been handed on and are open, operators' too. */
-    uint64_t (*n_connections)(void *owner);
+    int (*on_client)(void *owner, const struct listener_client *client);
+    /* Before that, of a peer that is no operator: is there a place? Else a status and a sentence, which it is
+     * told. */
+    int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
     /* A peer was turned away; for a line in the log. */
     void (*on_refused)(void *owner, const char *peer, int status, const char *sentence);
 };
@@ -41,14 +51,14 @@ struct listener_config {
     const char *listen; /* HOST:PORT; port 0: any that is free */
     const char *token;  /* borrowed; "": none is asked for */
     uint64_t handshake_ms;
-    uint64_t connections_max;
+    uint32_t handshakes_max;              /* 0: LISTENER_HANDSHAKES_MAX */
     const struct hello_reply *map;        /* borrowed: version, nodes, shards, map_id */
     const struct listener_events *events; /* borrowed, static */
     void *owner;                          /* borrowed */
 };
 
 struct listener_counts {
-    uint64_t handshakes, accepted, refused, malformed, slow, failed_accepts, bytes_in,
+    uint64_t handshakes, accepted, refused, malformed, slow, evicted, failed_accepts, bytes_in,
         bytes_out;
 };
 

@@ -101,7 +101,9 @@ static int distribute_shard(struct load_cluster *c, struct shard *from, struct s
     int status = 0;
 
     for (uint32_t id = 0; id < shard_n_tables(from); id++) {
-        if (!is_wanted(c, shard_table(from, id)->spec.name))
+        const struct shard_table *t = shard_table(from, id);
+
+        if (!t || !is_wanted(c, t->spec.name))
             continue;
         for (uint32_t i = 0; i < n_to && !status; i++)
             status = reshard_table(from, id, to[i], NULL, NULL, err);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/number.h"
@@ -9,6 +10,7 @@
 #include "server/core/bsp.h"
 #include "server/core/sync_point.h"
 #include "server/recovery/timeline.h"
+#include "server/wal/wal_control.h"
 
 /* A job's name may hold colons. */
 int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
@@ -20,11 +22,15 @@ int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX]
     *ret = (struct recover_shard_at){ 0 };
     if (!text[0])
         return 0;
+    ret->intact = strcmp(text, "intact") == 0;
+    if (ret->intact)
+        return 0;
     if (number_read_u64(digits, &number) || colon == text || !number ||
         (colon && (size_t)(colon - text) >= TABLE_SPEC_NAME_MAX))
-        return err_set(err, PS_ESETTING,
-                       "at: found \"%.80s\", expected the number of a checkpoint or JOB:CLOCK",
-                       text);
+        return err_set(
+            err, PS_ESETTING,
+            "at: found \"%.80s\", expected the number of a checkpoint, JOB:CLOCK or intact",
+            text);
     if (colon) {
         snprintf(job, TABLE_SPEC_NAME_MAX, "%.*s", (int)(colon - text), text);
         ret->job = job;
@@ -60,6 +66,7 @@ struct attempt {
     const struct checkpoint *from; /* NULL: nothing */
     bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
+    struct wal_control control; /* read before the log, which may be written meanwhile */
     char log_dir[WAL_PATH_MAX];
     struct wal_identity identity;
     struct recover_shard_facts *facts;
@@ -90,17 +97,31 @@ static int add_remedy(int status, struct err *err)
 {
     const struct err why = *err;
 
-    return err_set(err, status, "%.195s; --at NUMBER or --at JOB:CLOCK starts from before it",
-                   why.text);
+    return err_set(
+        err, status,
+        "%.183s; --at intact starts with all before it, --at NUMBER or --at JOB:CLOCK "
+        "with less",
+        why.text);
 }
 
-/* What was promised and cannot be read is not gone around. */
+/* What was promised and cannot be read is not gone around, unless that was asked for. Nothing at all is not what can be
+ * read of a log whose beginning a checkpoint has made needless. */
 static int check_end(const struct attempt *a, struct err *err)
 {
     const struct wal_end *end = &a->facts->end;
+    bool is_nothing = end->is_truncated && !a->from;
 
-    if (end->verdict == WAL_DAMAGED)
+    if (end->verdict == WAL_DAMAGED && (!a->config->at.intact || is_nothing))
         return err_set(err, PS_ECORRUPT, "%s", end->text);
+    return 0;
+}
+
+/* --at intact goes around what else is a refusal. */
+static int go_around(const struct attempt *a, int status, const struct err *err)
+{
+    if (status != PS_ECORRUPT || !a->config->at.intact)
+        return status;
+    report(a->config, err->text);
     return 0;
 }
 
@@ -223,15 +244,97 @@ static int check_promised(const struct attempt *a, struct err *err)
         return err_set(err, PS_ECORRUPT,
                        "shard %" PRIu32 ": the write-ahead log ends behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, had all up to %" PRIu64
-                       ": repair it, or go without what came behind, with --at NUMBER or "
-                       "--at JOB:CLOCK",
+                       ": repair it, or go without what came behind, with --at intact (or "
+                       "--at NUMBER, --at JOB:CLOCK)",
                        config->shard_index, end->last, p.number, p.through);
     if (end->verdict == WAL_GAP && p.damaged)
         return err_set(err, PS_ECORRUPT,
                        "shard %" PRIu32 ": the write-ahead log has a gap behind record %" PRIu64
                        "; checkpoint %" PRIu64 ", which is damaged, may have what came behind: "
-                       "repair it, or go without, with --at NUMBER or --at JOB:CLOCK",
+                       "repair it, or go without, with --at intact (or --at NUMBER, --at "
+                       "JOB:CLOCK)",
                        config->shard_index, end->last, p.damaged);
+    return 0;
+}
+
+/* --- what the control file knows of the log --- */
+
+#define WITHOUT "; --at intact starts without, --at NUMBER or --at JOB:CLOCK with less"
+
+static int read_control(struct attempt *a, struct err *err)
+{
+    const struct recover_shard_config *config = a->config;
+    char path[WAL_PATH_MAX];
+    int status = wal_control_path(config->data_dir, config->shard_index, path, err);
+
+    if (!status)
+        status = wal_control_read(config->files, path, &a->control, err);
+    if (status == PS_ECORRUPT)
+        report(config, err->text);
+    return status == PS_ECORRUPT ? 0 : status;
+}
+
+static int refuse_epoch(const struct attempt *a, struct err *err)
+{
+    return err_set(err, PS_ECORRUPT,
+                   "shard %" PRIu32 ": the newest write-ahead log, of epoch %" PRIu64
+                   ", is gone, and every checkpoint of it" WITHOUT,
+                   a->config->shard_index, a->control.epoch);
+}
+
+static int refuse_gone(const struct attempt *a, struct err *err)
+{
+    return err_set(
+        err, PS_ECORRUPT,
+        "shard %" PRIu32 ": segment %020" PRIu64
+        ".psl of the write-ahead log is gone, with what was acknowledged behind record "
+        "%" PRIu64 WITHOUT,
+        a->config->shard_index, a->control.segment, a->facts->end.last_read);
+}
+
+static int refuse_short(const struct attempt *a, struct err *err)
+{
+    return err_set(err, PS_ECORRUPT,
+                   "shard %" PRIu32
+                   ": the write-ahead log is cut: it ends behind record %" PRIu64
+                   ", byte %" PRIu64 " of segment %.24s; records up to %" PRIu64
+                   " were on the disk" WITHOUT,
+                   a->config->shard_index, a->facts->end.last_read, a->facts->end.offset,
+                   strrchr(a->facts->end.path, '/') + 1, a->control.durable);
+}
+
+/* Is the newest segment there, or one that came after it? */
+static int has_newest(const struct attempt *a, bool *ret, struct err *err)
+{
+    struct wal_segments all;
+    int status = wal_segment_list(a->config->files, a->log_dir, &all, err);
+
+    *ret = a->control.segment <= (all.n ? all.firsts[all.n - 1] : 0);
+    free(all.firsts);
+    return status;
+}
+
+/* Files that were removed or cut behind what can be read leave no other trace. */
+static int check_control(const struct attempt *a, struct err *err)
+{
+    const struct wal_control *c = &a->control;
+    const struct wal_end *end = &a->facts->end;
+    bool is_short = end->last_read < c->durable, has = false;
+    int status;
+
+    if (c->epoch > a->facts->epoch)
+        return refuse_epoch(a, err);
+    if (c->epoch < a->facts->epoch || end->verdict == WAL_GAP || end->verdict == WAL_DAMAGED)
+        return 0; /* the reader has told of these */
+    status = has_newest(a, &has, err);
+    if (status || (has && !is_short))
+        return status;
+    if (has && end->path[0])
+        return refuse_short(a, err);
+    if (is_short || !c->is_closed)
+        return refuse_gone(a, err);
+    report(a->config,
+           "the newest segment of the write-ahead log is gone; there was nothing in it");
     return 0;
 }
 
@@ -244,7 +347,9 @@ static int replay_all(struct attempt *a, struct err *err) ON_SHARD
     if (a->loaded.through > a->loaded.first)
         all.needs = a->loaded.through;
     status = replay(a, &all, &done, err);
-    return status ? status : check_promised(a, err);
+    if (!status)
+        status = go_around(a, check_promised(a, err), err);
+    return status ? status : go_around(a, check_control(a, err), err);
 }
 
 /* --- the restore point --- */
@@ -260,7 +365,7 @@ static int check_epoch(struct attempt *a, struct err *err)
     status =
         timeline_check(config->files, config->data_dir, a->facts->epoch, a->epochs_below, err);
     a->is_gone = status == PS_ECORRUPT && !a->from;
-    return status;
+    return go_around(a, status, err);
 }
 
 static int load(struct attempt *a, struct err *err) ON_SHARD
@@ -292,7 +397,8 @@ static int replay_by_options(struct attempt *a, enum fit *ret_fit, struct err *e
     return a->config->at.number ? replay_scan(a, &from, err) : replay_all(a, err);
 }
 
-/* *ret_damaged: the files of the restore point are, and an older one may do. */
+/* *ret_damaged: the files of the restore point are, or the log that it needs where that is gone around; an older one may
+ * do. */
 static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
     ON_SHARD
 {
@@ -316,14 +422,18 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
                               a->log_dir, err);
     if (!status)
         status = check_epoch(a, err);
+    if (!status)
+        status = read_control(a, err);
     if (status)
         return status;
     status = load(a, err);
     *ret_damaged = status && checkpoint_is_damage(status);
     a->facts->n_bytes = a->loaded.n_bytes;
     a->facts->end.last = a->loaded.first;
-    if (!status)
+    if (!status) {
         status = replay_by_options(a, ret_fit, err);
+        *ret_damaged = status == PS_ECORRUPT && config->at.intact;
+    }
     replay_end(a->shard, a->now_ms);
     return status;
 }

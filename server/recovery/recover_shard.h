@@ -16,9 +16,11 @@ struct recover_shard_at {
         *job; /* the state when all of this job had finished `clock` steps (1 or more), in lock
                       * step exactly; NULL: none is named */
     uint64_t clock;
+    bool
+        intact; /* the end of the log, or of what can be read of it: up to the first damage that is in the way */
 };
 
-/* Parses NUMBER, JOB:CLOCK, or "" for the end. ret->job points to `job`. PS_ESETTING and a sentence. */
+/* Parses NUMBER, JOB:CLOCK, intact, or "" for the end. ret->job points to `job`. PS_ESETTING and a sentence. */
 int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
                           struct recover_shard_at *ret, struct err *err) MUST_CHECK;
 
@@ -53,7 +55,8 @@ void recover_shard_report_later(const struct recover_shard_at *at,
  * it stays empty.
  *
  * PS_ECORRUPT: all restore points are corrupt, or acknowledged records are missing or corrupt in the log, or
- * they were only in a corrupt restore point; PS_ECLUSTER: another layout; PS_ENOCHECKPOINT: `at` cannot be
+ * they were only in a corrupt restore point (none of these where at.intact is set, but for restore points of which none
+ * can be read); PS_ECLUSTER: another layout; PS_ENOCHECKPOINT: `at` cannot be
  * recovered; -ENOMEM; statuses of the file system. After a failure the shard is only good for shard_free().
  */
 int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,

@@ -419,6 +419,7 @@ int reshard_rows(struct shard *from, struct shard *to, void (*progress)(void *ar
     int status = 0;
 
     for (uint32_t id = 0; id < shard_n_tables(from) && !status; id++)
-        status = reshard_table(from, id, to, progress, arg, err);
+        if (shard_table(from, id))
+            status = reshard_table(from, id, to, progress, arg, err);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "server/checkpoint/shard_file_reader.h"
 #include "server/core/bsp.h"
 #include "server/recovery/timeline.h"
+#include "server/wal/wal_control.h"
 
 #define LEASE_MS 1u /* of shards that serve nobody */
 
@@ -86,6 +87,25 @@ static void note_newer(void *arg, const struct checkpoint_entry *item)
     *n->ret = *n->ret || (!item->is_archived && item->number > n->number);
 }
 
+/* Does the control file know of more than the checkpoint has? It may be gone. */
+static int is_more_known(const struct restore_source *s, const struct file_ops *files,
+                         uint32_t i, bool *ret, struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    struct wal_control c;
+    char path[WAL_PATH_MAX];
+    int status = wal_control_path(s->data_dir, i, path, err);
+
+    if (!status)
+        status = wal_control_read(files, path, &c, err);
+    if (status && status != PS_ECORRUPT)
+        return status;
+    *ret = !status &&
+           (c.epoch > m->map_id || (c.epoch == m->map_id && (c.durable > m->files[i].first ||
+                                                             (c.segment && !c.is_closed))));
+    return 0;
+}
+
 /* Does the log of shard i go on behind the checkpoint? Also where it cannot be told: recover_shard_run() says why. */
 static int goes_on(const struct restore_source *s, const struct file_ops *files, uint32_t i,
                    bool *ret, struct err *err)
@@ -103,7 +123,7 @@ static int goes_on(const struct restore_source *s, const struct file_ops *files,
     status = wal_reader_next(reader, &record, err);
     *ret = record || (!status && wal_reader_end(reader)->verdict != WAL_CLEAN);
     wal_reader_free(reader);
-    return status;
+    return status || *ret ? status : is_more_known(s, files, i, ret, err);
 }
 
 /* Was a newer one passed over, or is there a newer epoch? Then recover_shard_run() says what that means. */
@@ -352,7 +372,7 @@ int restore_source_recover(const struct restore_source *s, const struct file_ops
                                                .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = recover_shard_run(&config, *ret, now_ms, ret_facts, err);
-    if (!status && ret_facts->end.verdict == WAL_DAMAGED)
+    if (!status && ret_facts->end.verdict == WAL_DAMAGED && !s->at.intact)
         status = err_set(err, PS_ECORRUPT, "--at NUMBER takes a checkpoint alone, as %s",
                          ret_facts->end.text);
     if (status) {

@@ -8,6 +8,7 @@
 
 #include "common/bytes.h"
 #include "common/crc32c.h"
+#include "common/file_text.h"
 #include "common/memory.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/directory.h"
@@ -222,12 +223,11 @@ int timeline_check(const struct file_ops *files, const char *data_dir, uint64_t 
 
     if (status || newest <= epoch)
         return status;
-    return err_set(
-        err, PS_ECORRUPT,
-        "checkpoint %" PRIu64
-        ", with which a newer log begins, is damaged or gone: start with --at NUMBER "
-        "from an older one, without what came behind it",
-        newest);
+    return err_set(err, PS_ECORRUPT,
+                   "checkpoint %" PRIu64 ", with which a newer log begins, is damaged or gone: "
+                   "start with --at intact, or --at NUMBER, "
+                   "from an older one, without what came behind it",
+                   newest);
 }
 
 /* --- tidying --- */
@@ -252,9 +252,28 @@ static int remove_segment(void *arg, const char *name)
     return strstr(name, ".psl") ? remove_file(arg, name) : 0;
 }
 
+static int remove_unread(void *arg, const char *name)
+{
+    return strstr(name, ".psl.unread") ? remove_file(arg, name) : 0;
+}
+
 static int remove_beginning(void *arg, const char *name)
 {
     return strncmp(name, "BEGINNING", 9) == 0 ? remove_file(arg, name) : 0;
+}
+
+void timeline_remove_unread(const struct file_ops *files, const char *data_dir, uint64_t epoch)
+{
+    char path[WAL_PATH_MAX];
+    struct numbers shards;
+    struct err err;
+
+    if (list_shards(files, data_dir, epoch, &shards, &err))
+        shards.n = 0;
+    for (size_t i = 0; i < shards.n; i++)
+        if (!timeline_log_dir(data_dir, epoch, (uint32_t)shards.items[i], path, &err))
+            files->list(files->state, path, remove_unread, &(struct removal){ files, path });
+    free(shards.items);
 }
 
 static void remove_epoch(const struct file_ops *files, const char *data_dir, uint64_t epoch)
@@ -344,6 +363,15 @@ static int mark(const struct file_ops *files, const char *data_dir, uint64_t epo
     return status ? err_set(err, status, "cannot make: %s: %s", status_text(status), path) : 0;
 }
 
+void timeline_remove(const struct file_ops *files, const char *data_dir, uint64_t epoch)
+{
+    char path[WAL_PATH_MAX];
+
+    if (!mark_path(data_dir, epoch, path, NULL))
+        (void)files->unlink(files->state, path);
+    remove_epoch(files, data_dir, epoch);
+}
+
 /* One epoch, if it has a log and no checkpoint. */
 static int preserve_one(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                         bool *ret_preserved, struct err *err)
@@ -377,11 +405,12 @@ int timeline_preserve(const struct file_ops *files, const char *data_dir, uint64
             status = preserve_one(files, data_dir, timelines.items[i], &is_preserved, err);
         if (status || !is_preserved || !report)
             continue;
-        err_set(&text, 0,
-                "a write-ahead log of which there is no checkpoint is left as it is, and never "
-                "removed: "
-                "%.120s/log/%0*" PRIu64,
-                data_dir, NUMBER_DIGITS, timelines.items[i]);
+        err_set(
+            &text, 0,
+            "a write-ahead log of which there is no checkpoint is left as it is until psctl "
+            "prune: "
+            "%.120s/log/%0*" PRIu64,
+            data_dir, NUMBER_DIGITS, timelines.items[i]);
         report(arg, text.text);
     }
     free(timelines.items);
@@ -470,20 +499,6 @@ static int path_of(const char *data_dir, uint64_t epoch, char ret[static PATH_BY
     return status;
 }
 
-static int write_text(const struct file_ops *files, const char *path, const char *text,
-                      size_t n_bytes)
-{
-    int fd, closed, status = files->create(files->state, path, &fd);
-
-    if (status)
-        return status;
-    status = files->write_all(files->state, fd, text, n_bytes);
-    if (!status)
-        status = files->sync(files->state, fd);
-    closed = files->close(files->state, fd);
-    return status ? status : closed;
-}
-
 int timeline_write_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                              const struct timeline_beginning *b, struct err *err)
 {
@@ -499,32 +514,13 @@ int timeline_write_beginning(const struct file_ops *files, const char *data_dir,
     if (!text)
         return err_set(err, -ENOMEM, "no memory to write %s", path);
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    status = write_text(files, tmp, text, n_bytes);
+    status = file_text_write(files, tmp, text, n_bytes);
     free(text);
     if (!status)
         status = files->rename(files->state, tmp, path);
     if (!status)
         status = files->sync_dir(files->state, dir);
     return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
-}
-
-static int read_text(const struct file_ops *files, const char *path, struct bytes *b)
-{
-    int64_t n = 1;
-    int fd, status = files->open_read(files->state, path, &fd);
-
-    if (status)
-        return status;
-    while (n > 0 && !status) {
-        uint8_t *space = bytes_reserve(b, 4096);
-
-        n = space ? files->read(files->state, fd, space, 4096) : -ENOMEM;
-        if (n > 0)
-            bytes_commit(b, (size_t)n);
-        status = n < 0 ? (int)n : bytes_len(b) > TEXT_MAX ? PS_ECORRUPT : 0;
-    }
-    (void)!files->close(files->state, fd);
-    return status;
 }
 
 int timeline_read_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
@@ -537,7 +533,7 @@ int timeline_read_beginning(const struct file_ops *files, const char *data_dir, 
     *ret = (struct timeline_beginning){ .above = epoch };
     if (status)
         return status;
-    status = read_text(files, path, &text);
+    status = file_text_read(files, path, TEXT_MAX, &text);
     if (!status && !parse((char *)text.bytes + text.start, bytes_len(&text), ret))
         status = PS_ECORRUPT;
     bytes_deinit(&text);

@@ -67,6 +67,12 @@ int timeline_preserve(const struct file_ops *files, const char *data_dir, uint64
                       void (*report)(void *arg, const char *sentence), void *arg,
                       struct err *err) MUST_CHECK;
 
+/* Removes the logs of one epoch, protected ones too, for a person who asks for it. What cannot be removed stays. */
+void timeline_remove(const struct file_ops *files, const char *data_dir, uint64_t epoch);
+
+/* Removes the segments of one epoch that a start has archived (NUMBER.psl.unread). */
+void timeline_remove_unread(const struct file_ops *files, const char *data_dir, uint64_t epoch);
+
 /* Removes the logs of epochs without any checkpoint, archived ones included; but never logs of `current` and
  * later epochs, nor protected ones. What cannot be removed stays for the next call. */
 void timeline_remove_unused(const struct file_ops *files, const char *data_dir,

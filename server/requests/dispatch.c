@@ -149,7 +149,38 @@ static void start_idle(struct dispatch *d)
 
 /* --- table --- */
 
-static int on_table(struct dispatch *d, const struct request *r) ON_SHARD
+#define TABLES_OF_ONE_MIN 256u /* a client's library has no more (PS_TABLES_MAX) */
+
+/* So that no single client takes all places. */
+static int check_share(struct dispatch *d, const struct connection *c,
+                       const struct table_spec *spec, struct err *err) ON_SHARD
+{
+    uint32_t share = d->config.tables_max / 4, id;
+
+    share = share < TABLES_OF_ONE_MIN ? TABLES_OF_ONE_MIN : share;
+    if (!d->config.tables_max || c->n_tables_made < share ||
+        shard_table_ask(d->config.shard, spec, true, &id, NULL) == 0)
+        return 0;
+    return err_set(err, -ENOSPC,
+                   "table %s: this connection has made %u tables, which is its share of "
+                   "--tables-max",
+                   spec->name, c->n_tables_made);
+}
+
+static int get_table(struct dispatch *d, const struct request *r,
+                     const struct table_request *asked, uint32_t *ret_id, struct err *err)
+    ON_SHARD
+{
+    uint32_t n_before = shard_n_tables(d->config.shard);
+    int status = asked->must_exist ? 0 : check_share(d, r->connection, &asked->spec, err);
+
+    if (!status)
+        status = shard_table_ask(d->config.shard, &asked->spec, asked->must_exist, ret_id, err);
+    r->connection->n_tables_made += shard_n_tables(d->config.shard) - n_before;
+    return status;
+}
+
+static int on_table(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct table_reply answer = { 0 };
     struct table_request asked = { 0 };
@@ -161,8 +192,7 @@ static int on_table(struct dispatch *d, const struct request *r) ON_SHARD
     } else if (request_is_from_reader(r) && !asked.must_exist) {
         status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
     } else {
-        status = shard_table_ask(d->config.shard, &asked.spec, asked.must_exist,
-                                 &answer.table_id, &err);
+        status = get_table(d, r, &asked, &answer.table_id, &err);
         if (!status)
             answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
     }
@@ -182,7 +212,7 @@ static int on_table(struct dispatch *d, const struct request *r) ON_SHARD
 static void bind_connection(struct connection *c, const struct join *join,
                             const struct worker *worker)
 {
-    c->worker.joined = true;
+    connection_joined(c);
     snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
     c->worker.rank = join->rank;
     c->worker.incarnation = join->incarnation;
@@ -209,6 +239,9 @@ static void fill_join_reply(const struct dispatch *d, const struct worker *worke
     answer->resumed = worker->resumed;
     answer->refused_seq = worker->refused_seq;
     answer->refused_status = worker->refused_status;
+    answer->lost_first = worker->lost_first;
+    answer->lost_last = worker->lost_last;
+    answer->skipped_clocks = worker->n_skipped;
 }
 
 /* 0 and the answer; else membership_join()'s refusal, of PS_EFENCED with answer->fenced_below. */
@@ -243,7 +276,7 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
     return 0;
 }
 
-static int on_join(struct dispatch *d, const struct request *r) ON_SHARD
+static int on_join(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct join_reply answer = { 0 };
     struct join asked;
@@ -264,12 +297,12 @@ static int on_join(struct dispatch *d, const struct request *r) ON_SHARD
 
 /* --- pull, push --- */
 
-static int on_pull(struct dispatch *d, const struct request *r) ON_SHARD
+static int on_pull(struct dispatch *d, struct request *r) ON_SHARD
 {
     return pull_handler_receive(d->pulls, r);
 }
 
-static int on_push(struct dispatch *d, const struct request *r) ON_SHARD
+static int on_push(struct dispatch *d, struct request *r) ON_SHARD
 {
     int status = push_handler_receive(d->pushes, r);
 
@@ -291,7 +324,7 @@ static int reply_status(struct dispatch *d, const struct request *r, int result,
                                             r->header->request_id, &answer));
 }
 
-static int on_beat(struct dispatch *d, const struct request *r) ON_SHARD
+static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct worker *worker;
     uint64_t clock;
@@ -302,7 +335,7 @@ static int on_beat(struct dispatch *d, const struct request *r) ON_SHARD
     return reply_status(d, r, result, result ? 0 : job_min_clock(worker->job));
 }
 
-static int on_leave(struct dispatch *d, const struct request *r) ON_SHARD
+static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct worker *worker;
     uint64_t clock, min_clock = 0;
@@ -313,7 +346,7 @@ static int on_leave(struct dispatch *d, const struct request *r) ON_SHARD
     if (!result) {
         shard_finish_push(d->config.shard);
         membership_leave(shard_membership(d->config.shard), worker);
-        r->connection->worker.joined = false;
+        connection_left(r->connection);
         min_clock = job_min_clock(worker->job);
     }
     status = reply_status(d, r, result, min_clock);
@@ -326,7 +359,7 @@ static int on_leave(struct dispatch *d, const struct request *r) ON_SHARD
 
 /* --- the table --- */
 
-static int (*const handlers[FRAME_TYPE_END])(struct dispatch *d, const struct request *r) = {
+static int (*const handlers[FRAME_TYPE_END])(struct dispatch *d, struct request *r) = {
     [FRAME_JOIN] = on_join, [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
     [FRAME_PUSH] = on_push, [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
 };
@@ -391,8 +424,10 @@ static void on_partial(void *owner, struct connection *c, const struct frame_hea
 {
     struct dispatch *d = owner;
 
+    enter_shard();
     c->prechecked_bytes =
-        push_handler_precheck(&d->precheck, header, head, body, n_bytes, c->prechecked_bytes);
+        push_handler_precheck(&d->precheck, header, head, body, n_bytes, c->prechecked_bytes,
+                              shard_gradient_max(d->context.shard));
 }
 
 static void on_written(void *owner, struct connection *c)
@@ -424,6 +459,9 @@ static void on_closed(void *owner, struct connection *c, int why)
     if (why == -ETIMEDOUT)
         request_context_log(&d->context, c, "closed: slow peer", why,
                             "a message or its replies stood still for --frame-timeout");
+    else if (why == -ENOBUFS)
+        request_context_log(&d->context, c, "closed: greedy peer", why,
+                            "it held most of --client-memory, which is used up");
     else if (!is_ordinary(why))
         request_context_log(&d->context, c, "closed: a message", why, NULL);
 }
@@ -464,6 +502,13 @@ void dispatch_tick(struct dispatch *d)
     if (deferred_is_over(&d->deferred, uv_now(d->config.loop)))
         retry_deferred(d);
     log_left_out(d);
+    start_idle(d);
+}
+
+void dispatch_tables_changed(struct dispatch *d)
+{
+    pull_handler_refuse_dropped(d->pulls);
+    pull_handler_retry(d->pulls); /* clocks may have been combined before */
     start_idle(d);
 }
 

@@ -20,6 +20,7 @@ struct dispatch_config {
     uint32_t shard_number;       /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
+    uint32_t tables_max;  /* of the shard (shard_config); 0: no limit */
     uint64_t wait_max_ms; /* of joins and tables, for space in the WAL; 0: deferred.h's */
     bool compress_replies;
 };
@@ -45,6 +46,9 @@ void dispatch_resume(struct dispatch *d) ON_SHARD;
  * queued pushes; the push that runs is finished. To be called before the loop ends: *d is freed
  * after it. */
 void dispatch_stop(struct dispatch *d) ON_SHARD;
+
+/* Tables were dropped, or have other settings (table_admin.h): ends the pulls that cannot go on. */
+void dispatch_tables_changed(struct dispatch *d) ON_SHARD;
 
 /* The shard's time. */
 uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;

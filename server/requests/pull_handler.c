@@ -211,10 +211,13 @@ static int park(struct pull_handler *p, const struct request *r)
 }
 
 /* Takes *at out of the list; the caller goes on with it. */
-static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull **at)
+static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull **at) ON_SHARD
 {
     struct pending_pull *parked = dequeue(&p->parked, at);
+    struct worker *worker = request_context_waiting_worker(p->request, parked->connection);
 
+    if (worker)
+        worker->job->parked_ms += uv_now(p->request->loop) - parked->since_ms;
     parked->connection->parked.n--;
     parked->connection->parked.n_bytes -= bytes_len(&parked->body);
     p->parked_bytes -= parked_bytes(parked);
@@ -222,29 +225,51 @@ static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull *
     return parked;
 }
 
+/* The first of those whom all others wait for; NULL: there is none. */
+static const struct worker *find_slowest(const struct job *job)
+{
+    uint64_t min_clock = job_min_clock(job);
+
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if ((w->state == WORKER_LIVE || w->state == WORKER_EXPECTED) && w->clock <= min_clock)
+            return w;
+    }
+    return NULL;
+}
+
+/* How long it may hold the others up: until its join deadline or, if it says nothing, its lease ends. */
+static uint64_t patience_ms(const struct worker *w, const struct pull_handler_moment *now)
+{
+    uint64_t silent_ms = now->shard_ms - w->last_seen_ms, end_ms = w->job->join_deadline_ms;
+
+    if (w->state == WORKER_EXPECTED)
+        return end_ms > now->shard_ms ? end_ms - now->shard_ms : 0;
+    if (silent_ms <= now->lease_ms / 2)
+        return UINT64_MAX;
+    return now->lease_ms > silent_ms ? now->lease_ms - silent_ms : 0;
+}
+
 /* "min clock is 7, needs 12: worker 0 (psworker host:123) is at 7"; "... needs 12, a sync point: ..." */
 static void explain(struct pull_handler *p, const struct job *job, const struct pull *pull,
                     char *dst, size_t n_bytes) ON_SHARD
 {
     bool is_sync_point;
+    const struct worker *w = find_slowest(job);
     uint64_t min_clock = job_min_clock(job);
     uint64_t needs = shard_pull_needs(p->request->shard, job, pull, &is_sync_point);
     int n =
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
                  (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
-    for (uint32_t i = 0; i < job->n_workers; i++) {
-        const struct worker *w = &job->workers[i];
-
-        if ((w->state != WORKER_LIVE && w->state != WORKER_EXPECTED) || w->clock > min_clock)
-            continue;
-        if (w->state == WORKER_EXPECTED)
-            snprintf(dst + n, n_bytes - (size_t)n, ": worker %u has not joined yet", w->rank);
-        else
-            snprintf(dst + n, n_bytes - (size_t)n, ": worker %u (%s) is at %llu", w->rank,
-                     w->name, (unsigned long long)w->clock);
+    if (!w)
         return;
-    }
+    if (w->state == WORKER_EXPECTED)
+        snprintf(dst + n, n_bytes - (size_t)n, ": worker %u has not joined yet", w->rank);
+    else
+        snprintf(dst + n, n_bytes - (size_t)n, ": worker %u (%s) is at %llu", w->rank, w->name,
+                 (unsigned long long)w->clock);
 }
 
 /* --- what dispatch calls --- */
@@ -310,9 +335,26 @@ static int park_received(struct pull_handler *p, const struct request *r) ON_SHA
     return status ? refuse_received(p, status, status_text(status)) : 0;
 }
 
-static int receive(struct pull_handler *p, const struct request *r) ON_SHARD
+/* Reads it into p->received. A compressed body is unpacked only if its answer fits in a frame, however
+ * long a reader says that it is. */
+static int read_pull(struct pull_handler *p, struct request *r, struct err *err) ON_SHARD
+{
+    size_t value_bytes[SECTIONS_MAX];
+    struct pull *pull = &p->received->pull;
+    int status = request_open_body(r);
+
+    if (!status)
+        status = message_read_pull(r->header, r->head, r->body, r->body_bytes, pull);
+    if (!status && r->packed && !p->received->worker)
+        status = shard_pull_plan(p->request->shard, pull,
+                                 p->request->frame_max_bytes - UINT16_MAX, value_bytes, err);
+    return status ? status : request_unpack(r);
+}
+
+static int receive(struct pull_handler *p, struct request *r) ON_SHARD
 {
     struct worker *worker = NULL;
+    struct err err = { 0 };
     struct pull *pull;
     int refusal = 0, status;
 
@@ -323,11 +365,11 @@ static int receive(struct pull_handler *p, const struct request *r) ON_SHARD
         return status;
     pull = &p->received->pull;
     if (!refusal)
-        refusal = r->body_status;
-    if (!refusal)
-        refusal = message_read_pull(r->header, r->head, r->body, r->body_bytes, pull);
+        refusal = read_pull(p, r, &err);
     if (refusal)
-        return refuse_received(p, refusal, status_text(refusal));
+        return refuse_received(p, refusal, err.text[0] ? err.text : status_text(refusal));
+    if (worker && !membership_clock_is_near(worker, pull->clock - pull->unfinished))
+        return refuse_received(p, PS_EPROTO, "a clock that is out of range");
     /* On the connection before, a pull may come behind the first push of what is sent again on this one. */
     if (worker && worker->join_number == r->connection->worker.join_number &&
         membership_advance_clock(worker, pull->clock - pull->unfinished)) {
@@ -338,7 +380,7 @@ static int receive(struct pull_handler *p, const struct request *r) ON_SHARD
                                                              : park_received(p, r);
 }
 
-int pull_handler_receive(struct pull_handler *p, const struct request *r)
+int pull_handler_receive(struct pull_handler *p, struct request *r)
 {
     const struct stats_requests *requests = &p->request->requests[FRAME_PULL];
     const struct err *refusal = &p->context.last_refusal;
@@ -457,6 +499,7 @@ static void drop(struct pull_handler *p, struct pending_pull *a)
 {
     channel_loop_give(a->connection->channel.channels, &a->out);
     channel_loop_give(a->connection->channel.channels, &a->known);
+    connection_set_reply_bytes(a->connection, 0);
     pull_reply_recycle(&p->context, a);
 }
 
@@ -483,6 +526,48 @@ void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sen
         refuse(p, unpark(p, &p->parked.first), status, sentence);
     refuse_queue(p, &p->running, status, sentence);
     refuse_queue(p, &p->unread, status, sentence);
+}
+
+/* --- tables that were dropped --- */
+
+static bool names_dropped(const struct pull_handler *p, const struct pull *pull) ON_SHARD
+{
+    for (uint32_t i = 0; i < pull->n_sections; i++)
+        if (!shard_table(p->request->shard, pull->sections[i].table_id))
+            return true;
+    return false;
+}
+
+/* The place of the first pull that cannot be answered, or NULL. */
+static struct pending_pull **find_dropped(const struct pull_handler *p,
+                                          struct pull_queue *queue) ON_SHARD
+{
+    for (struct pending_pull **at = &queue->first; *at; at = &(*at)->next)
+        if (names_dropped(p, &(*at)->pull))
+            return at;
+    return NULL;
+}
+
+static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_SHARD
+{
+    struct pending_pull **at, *a;
+
+    while ((at = find_dropped(p, queue)) != NULL) {
+        a = queue == &p->parked ? unpark(p, at) : dequeue(queue, at);
+        if (!pull_reply_is_partly_sent(a)) {
+            refuse(p, a, PS_ENOTABLE, "the table was dropped meanwhile (psctl drop)");
+            continue;
+        }
+        connection_fail(a->connection, PS_ENOTABLE);
+        drop(p, a);
+    }
+}
+
+void pull_handler_refuse_dropped(struct pull_handler *p)
+{
+    refuse_dropped(p, &p->parked);
+    refuse_dropped(p, &p->running);
+    refuse_dropped(p, &p->unread);
 }
 
 static void drop_from(struct pull_handler *p, struct pull_queue *queue,
@@ -514,7 +599,18 @@ const struct err *pull_handler_last_refusal(const struct pull_handler *p)
     return &p->context.last_refusal;
 }
 
-uint32_t pull_handler_report(struct pull_handler *p, uint64_t loop_ms, uint64_t unix_ms,
+/* Its own deadline, or that of the worker that it waits for, if that comes first. */
+static uint64_t left_ms(const struct pending_pull *parked, const struct worker *worker,
+                        const struct pull_handler_moment *now)
+{
+    const struct worker *slowest = worker ? find_slowest(worker->job) : NULL;
+    uint64_t own_ms = parked->until_ms > now->loop_ms ? parked->until_ms - now->loop_ms : 0;
+    uint64_t others_ms = slowest ? patience_ms(slowest, now) : UINT64_MAX;
+
+    return others_ms < own_ms ? others_ms : own_ms;
+}
+
+uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_moment *now,
                              struct stats_wait *ret_waits, uint32_t n_max)
 {
     uint32_t n = 0;
@@ -524,8 +620,9 @@ uint32_t pull_handler_report(struct pull_handler *p, uint64_t loop_ms, uint64_t 
         struct worker *worker = request_context_waiting_worker(p->request, i->connection);
         struct stats_wait *wait = &ret_waits[n++];
 
-        *wait = (struct stats_wait){ .since_unix_ms = unix_ms - (loop_ms - i->since_ms),
-                                     .until_unix_ms = unix_ms + (i->until_ms - loop_ms) };
+        *wait =
+            (struct stats_wait){ .since_unix_ms = now->unix_ms - (now->loop_ms - i->since_ms),
+                                 .until_unix_ms = now->unix_ms + left_ms(i, worker, now) };
         snprintf(wait->what, sizeof wait->what, "parked pull");
         snprintf(wait->who, sizeof wait->who, "job %.24s, worker %u (%.40s)", w->job, w->rank,
                  worker ? worker->name : "?");

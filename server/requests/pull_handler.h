@@ -42,7 +42,7 @@ struct pull_handler *pull_handler_new(const struct pull_handler_config *config);
 void pull_handler_free(struct pull_handler *p);
 
 /* Replies, now or later. Not 0: the connection cannot go on. */
-int pull_handler_receive(struct pull_handler *p, const struct request *r) ON_SHARD MUST_CHECK;
+int pull_handler_receive(struct pull_handler *p, struct request *r) ON_SHARD MUST_CHECK;
 
 /* One slice of one of the replies that are made in slices; the next call continues another. */
 void pull_handler_more(struct pull_handler *p) ON_SHARD;
@@ -65,6 +65,10 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms) ON_SHARD;
 /* The connection is gone. */
 void pull_handler_drop(struct pull_handler *p, struct connection *c) ON_SHARD;
 
+/* Ends the pulls that ask for a table which is not there any more: with PS_ENOTABLE, or with their connection where
+ * a part of the reply is sent. To be called before anything else happens to the shard. */
+void pull_handler_refuse_dropped(struct pull_handler *p) ON_SHARD;
+
 /* The daemon is stopping. */
 void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sentence) ON_SHARD;
 
@@ -73,8 +77,13 @@ void pull_handler_count(const struct pull_handler *p, struct pull_handler_counts
 /* The newest refusal: status and sentence. */
 const struct err *pull_handler_last_refusal(const struct pull_handler *p);
 
+/* One moment by the clocks of the loop, of the shard and of people; and how long a lease is. */
+struct pull_handler_moment {
+    uint64_t loop_ms, shard_ms, unix_ms, lease_ms;
+};
+
 /* The parked pulls for the node's report, at most n_max; returns how many. */
-uint32_t pull_handler_report(struct pull_handler *p, uint64_t loop_ms, uint64_t unix_ms,
+uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_moment *now,
                              struct stats_wait *ret_waits, uint32_t n_max) ON_SHARD;
 
 #endif

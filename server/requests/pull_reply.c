@@ -9,6 +9,7 @@
 
 #define LONG_BYTES ((size_t)2 << 20)     /* of values: from here on it is sent in chunks */
 #define UNSENT_BYTES ((size_t)512 << 10) /* a chunk is not made while more are to be written */
+#define SMALL_BYTES ((size_t)64 << 10)   /* a reply that does not count while it is made */
 #define POOLED_MAX 16u                   /* so many that wait at a time cost no allocation */
 #define POOLED_BYTES ((size_t)1 << 20)   /* of keys: those of a large batch */
 
@@ -81,6 +82,7 @@ static int send_out(struct pull_context *x, struct pending_pull *a)
                      : connection_send(a->connection, &a->out);
 
     channel_loop_give(a->connection->channel.channels, &a->known);
+    connection_set_reply_bytes(a->connection, 0);
     histogram_record(&counters_of(x)->latency_ns, uv_hrtime() - a->start_ns);
     if (a->holds)
         connection_release(a->connection);
@@ -213,6 +215,8 @@ int pull_reply_begin(struct pull_context *x, struct pending_pull *a, struct err 
         status = begin_chunks(x, a, value_bytes);
     else
         status = open_reply(x, a, value_bytes, &a->reading.dst);
+    if (!status && a->out.cap_bytes + a->known.cap_bytes > SMALL_BYTES)
+        connection_set_reply_bytes(a->connection, a->out.cap_bytes + a->known.cap_bytes);
     return status ? err_set(err, status, "%s", status_text(status)) : 0;
 }
 

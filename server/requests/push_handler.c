@@ -96,7 +96,7 @@ static uint32_t rows_before(const struct section *s, const uint8_t *body, size_t
 
 size_t push_handler_precheck(struct push *scratch, const struct frame_header *header,
                              const uint8_t *head, const uint8_t *body, size_t n_bytes,
-                             size_t prechecked_bytes)
+                             size_t prechecked_bytes, uint32_t max)
 {
     const struct codec *codec = codec_by_id(CODEC_FP32);
 
@@ -113,7 +113,8 @@ size_t push_handler_precheck(struct push *scratch, const struct frame_header *he
         first = rows_before(s, body, prechecked_bytes);
         end = rows_before(s, body, n_bytes);
         for (row = first; row < end; row++)
-            if (codec->check(s->values + row * row_bytes, (uint32_t)(row_bytes / 4), 0))
+            if (codec->check(s->values + row * row_bytes, (uint32_t)(row_bytes / 4), 0,
+                             s->op == SECTION_GRADIENT ? max : CODEC_FINITE))
                 break;
         if (row > first)
             prechecked_bytes = (size_t)(s->values - body) + row * row_bytes;
@@ -172,6 +173,16 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
 
 /* --- running it --- */
 
+static int find_worker(struct push_handler *p, struct pending_push *a, uint64_t now_ms,
+                       struct worker **ret_worker) ON_SHARD
+{
+    int status = request_context_find_worker(p->context, a->connection, now_ms, ret_worker);
+
+    if (status == PS_EFENCED)
+        shard_push_fenced(p->context->shard);
+    return status;
+}
+
 /* Runs it, or begins to. Where the log is full nothing is done, and it has to wait for its turn: an
  * answer would only be asked for again. */
 static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms,
@@ -179,10 +190,8 @@ static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms
 {
     struct shard *shard = p->context->shard;
     struct worker *worker;
-    int status = request_context_find_worker(p->context, a->connection, now_ms, &worker);
+    int status = find_worker(p, a, now_ms, &worker);
 
-    if (status == PS_EFENCED)
-        shard_push_fenced(shard);
     if (status)
         return status;
     *ret_state = SHARD_PUSH_BUSY;
@@ -272,7 +281,24 @@ static int acquire_received(struct push_handler *p, const struct request *r)
     return 0;
 }
 
-int push_handler_receive(struct push_handler *p, const struct request *r)
+/* Reads it. A compressed body is unpacked for a worker of a job alone. */
+static int read_push(struct push_handler *p, struct pending_push *a, struct request *r) ON_SHARD
+{
+    struct worker *worker;
+    int status = request_open_body(r);
+
+    if (!status)
+        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status && r->packed)
+        status = find_worker(p, a, r->now_ms, &worker);
+    if (!status)
+        status = request_unpack(r);
+    if (!status && r->prechecked_bytes)
+        push_handler_set_finite(&a->push, r->body, r->prechecked_bytes);
+    return status;
+}
+
+int push_handler_receive(struct push_handler *p, struct request *r)
 {
     enum shard_push_state state = SHARD_PUSH_DONE;
     struct shard_push_result result = { 0 };
@@ -281,11 +307,7 @@ int push_handler_receive(struct push_handler *p, const struct request *r)
 
     if (status)
         return status;
-    status = r->body_status;
-    if (!status)
-        status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
-    if (!status && r->prechecked_bytes)
-        push_handler_set_finite(&a->push, r->body, r->prechecked_bytes);
+    status = read_push(p, a, r);
     if (!status)
         status = begin(p, a, r->now_ms, &result, &state);
     if (state == SHARD_PUSH_DONE)

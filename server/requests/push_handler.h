@@ -27,7 +27,7 @@ struct push_handler *push_handler_new(struct request_context *context);
 void push_handler_free(struct push_handler *p);
 
 /* Runs the push and replies, now or later. Not 0: the connection cannot go on. */
-int push_handler_receive(struct push_handler *p, const struct request *r) ON_SHARD MUST_CHECK;
+int push_handler_receive(struct push_handler *p, struct request *r) ON_SHARD MUST_CHECK;
 
 /* One slice of the push that runs, or of the first in the queue. now_ms: the shard's time. True
  * once that push has been answered: call it again at once. The sender may have sent another push,
@@ -49,10 +49,11 @@ void push_handler_stop(struct push_handler *p, uint64_t now_ms) ON_SHARD;
 /* --- precheck --- */
 
 /* Of a body, n_bytes have been received, and prechecked_bytes (0 at first) checked; returns the
- * next prechecked_bytes, at the end of a row. *scratch is the caller's, and holds nothing. */
+ * next prechecked_bytes, at the end of a row. *scratch is the caller's, and holds nothing. max: the
+ * largest magnitude of a gradient (shard_gradient_max()). */
 size_t push_handler_precheck(struct push *scratch, const struct frame_header *header,
                              const uint8_t *head, const uint8_t *body, size_t n_bytes,
-                             size_t prechecked_bytes);
+                             size_t prechecked_bytes, uint32_t max);
 
 /* Sets n_finite of all sections of a push whose body it is. */
 void push_handler_set_finite(struct push *push, const uint8_t *body, size_t prechecked_bytes);

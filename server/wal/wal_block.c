@@ -43,7 +43,7 @@ void wal_block_clear(struct wal_block *block)
     block->first = 1;
     block->last = 0;
     block->version = 0;
-    block->gap = false;
+    block->gap = block->begins_segment = false;
     block->n_bytes = 0;
 }
 

@@ -37,6 +37,7 @@ struct wal_block {
     uint64_t version;          /* the shard's, behind the last one; 0: all are of rows */
     uint64_t since_ms;         /* when the first one came */
     bool gap;                  /* records before the first one were dropped */
+    bool begins_segment;       /* wal_queue_begin_segment() */
     size_t n_bytes, cap_bytes; /* of records */
     /* Space for the header, then the records. */
     _Alignas(8) uint8_t bytes[];

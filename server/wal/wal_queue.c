@@ -129,7 +129,8 @@ static struct wal_block *open_block(struct wal_queue *q, const struct wal_record
 {
     struct wal_block *block;
 
-    if (q->open && !q->gap_next && q->open->cap_bytes - q->open->n_bytes >= n_bytes)
+    if (q->open && !q->gap_next && !q->segment_next &&
+        q->open->cap_bytes - q->open->n_bytes >= n_bytes)
         return q->open;
     if (shard_event_is_asked_for(record->event.type)) {
         assert(q->next && q->next->cap_bytes >= n_bytes); /* wal_queue_reserve() */
@@ -142,7 +143,8 @@ static struct wal_block *open_block(struct wal_queue *q, const struct wal_record
         return NULL;
     block->since_ms = now_ms;
     block->gap = q->gap_next;
-    q->gap_next = false;
+    block->begins_segment = q->segment_next;
+    q->gap_next = q->segment_next = false;
     q->open = block;
     *q->last = block;
     q->last = &block->next;
@@ -194,6 +196,11 @@ uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, 
     add(block, &numbered, n_bytes);
     q->kept_last = numbered.number;
     return numbered.number;
+}
+
+void wal_queue_begin_segment(struct wal_queue *q)
+{
+    q->segment_next = true;
 }
 
 uint64_t wal_queue_acknowledged(const struct wal_queue *q)

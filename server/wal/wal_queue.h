@@ -70,6 +70,7 @@ struct wal_queue {
     uint64_t next_number;
     uint64_t kept_last;                 /* the last record that was not dropped */
     bool gap_next;                      /* the next record has lost ones before it */
+    bool segment_next;                  /* and begins a segment */
     _Atomic enum wal_queue_state state; /* written under the lock, if there is one */
     uint64_t n_dropped;                 /* so far */
     uint64_t lost_first, lost_last;     /* of the gaps that no checkpoint has mended; 0: none */
@@ -98,6 +99,10 @@ bool wal_queue_has_reserved(const struct wal_queue *q, size_t n_bytes);
 /* Copies the record, numbers it, and returns the number. now_ms: monotonic, the writer's clock. */
 uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record,
                           uint64_t now_ms);
+
+/* The next record begins a segment. A checkpoint begins between two segments: all before it can then be removed, and
+ * damage there is no damage to what is needed. */
+void wal_queue_begin_segment(struct wal_queue *q);
 
 /* Replies of events up to this number may be sent. */
 uint64_t wal_queue_acknowledged(const struct wal_queue *q);

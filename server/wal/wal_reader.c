@@ -129,6 +129,7 @@ static void end_at(struct wal_reader *r, enum wal_verdict verdict, uint64_t offs
     r->end.offset = offset;
     r->end.last_present = r->next - 1;
     r->end.last = r->next > r->from ? r->next - 1 : r->from - 1;
+    r->end.last_read = r->end.last;
     r->end.n_unread = (uint32_t)(r->all.n - r->at - 1);
     r->state = READER_ENDED;
     if (verdict == WAL_CLEAN || verdict == WAL_STOPPED)
@@ -139,18 +140,44 @@ static void end_at(struct wal_reader *r, enum wal_verdict verdict, uint64_t offs
     memcpy(r->end.text, text.text, sizeof r->end.text);
 }
 
-/* The greatest number that any block behind this place says was durable: with the segment's crc,
- * as the header has it, or as it should have it. */
-static int promised_here(struct wal_reader *r, const uint32_t seeds[2], uint64_t *ret)
+/* What a search behind bytes that are no block finds: the greatest number that any block says was durable, */
+struct search {
+    const uint32_t
+        *seeds; /* of the segment's crc: as the header has it, and as it should have it */
+    uint64_t durable;
+    bool goes_on;  /* nobody wants what is missing here, */
+    bool is_found; /* and a block at which the reader goes on is at the front of `in` */
+};
+
+static void scan_at(struct wal_reader *r, struct search *s)
 {
     struct wal_block_head head;
+
+    for (int i = 0; i < 2 && !s->is_found; i++) {
+        if (wal_block_decode(bytes_front(&r->in), s->seeds[i], &head))
+            continue;
+        s->is_found =
+            s->goes_on && head.n_records && head.first >= r->next && head.first <= r->from;
+        if (s->is_found) {
+            r->segment.crc = s->seeds[i];
+            r->next = head.first;
+            r->block_bytes = r->used = r->n_bytes = 0;
+            r->end.version = 0;
+        } else if (head.durable > s->durable) {
+            s->durable = head.durable;
+        }
+    }
+}
+
+static int search_here(struct wal_reader *r, struct search *s)
+{
     int status;
 
     while ((status = fill(r, WAL_BLOCK_HEADER_BYTES)) == 0 &&
            bytes_len(&r->in) >= WAL_BLOCK_HEADER_BYTES) {
-        for (int i = 0; i < 2; i++)
-            if (!wal_block_decode(bytes_front(&r->in), seeds[i], &head) && head.durable > *ret)
-                *ret = head.durable;
+        scan_at(r, s);
+        if (s->is_found)
+            return 0;
         use(r, 8);
     }
     return status;
@@ -182,19 +209,27 @@ static int promised_behind(struct wal_reader *r, uint64_t *ret, bool *ret_gap)
     return status;
 }
 
-/* Record r->next should begin here, and does not. */
+/* Record r->next should begin here, and does not. The end, unless nobody wants what is missing. */
 static int end_badly(struct wal_reader *r, const uint32_t seeds[2], const char *why)
 {
-    uint64_t offset = r->offset, promised = r->end.durable;
+    struct search s = { .seeds = seeds,
+                        .durable = r->end.durable,
+                        .goes_on = r->next < r->from };
+    uint64_t offset = r->offset, wanted = r->next > r->from ? r->next : r->from;
     bool gap = false;
-    int status = seeds ? promised_here(r, seeds, &promised) : 0;
+    int status = 0;
 
-    if (!status)
-        status = promised_behind(r, &promised, &gap);
+    if (s.goes_on && bytes_len(&r->in) >= 8)
+        use(r, 8); /* what is here is no place to go on at */
+    if (seeds)
+        status = search_here(r, &s);
+    if (status || s.is_found)
+        return status;
+    status = promised_behind(r, &s.durable, &gap);
     if (status)
         return status;
-    note_durable(r, promised);
-    end_at(r, promised >= r->next ? WAL_DAMAGED : gap ? WAL_GAP : WAL_TORN, offset, why);
+    note_durable(r, s.durable);
+    end_at(r, s.durable >= wanted ? WAL_DAMAGED : gap ? WAL_GAP : WAL_TORN, offset, why);
     return 0;
 }
 
@@ -305,6 +340,32 @@ static int read_block(struct wal_reader *r, const struct wal_block_head *head)
     return 0;
 }
 
+/* A block whose records nobody wants: its header is enough. */
+static int skip_block(struct wal_reader *r, const struct wal_block_head *head)
+{
+    size_t left = WAL_BLOCK_HEADER_BYTES + wal_block_padded(head->stored_bytes);
+    int status = 0;
+
+    while (left) {
+        size_t n;
+
+        status = fill(r, 8);
+        if (status)
+            return status;
+        n = bytes_len(&r->in) & ~(size_t)7; /* what is behind stays aligned */
+        if (!n)
+            break;
+        n = n < left ? n : left;
+        use(r, n);
+        left -= n;
+    }
+    if (left)
+        return end_badly(r, NULL, "a block is cut off");
+    r->next += head->n_records;
+    r->end.version = 0;
+    return 0;
+}
+
 static int next_block(struct wal_reader *r)
 {
     struct wal_block_head head;
@@ -322,6 +383,8 @@ static int next_block(struct wal_reader *r)
     if (wrong)
         return bad_block(r, wrong);
     note_durable(r, head.durable);
+    if (head.n_records && head.first + head.n_records <= r->from)
+        return skip_block(r, &head);
     return read_block(r, &head);
 }
 
@@ -378,8 +441,11 @@ void wal_reader_stop(struct wal_reader *r, uint64_t last)
     if (last + 1 < r->next)
         end->version = r->version_before;
     if (r->state == READER_READS) {
+        uint64_t last_read = r->next - 1;
+
         r->next = last + 1;
         end_at(r, WAL_STOPPED, r->offset, NULL);
+        end->last_read = last_read;
     }
     end->last = end->last_present = last;
     if (end->durable > last)

@@ -16,6 +16,9 @@
  * when it was written. A bad block is damage if a later block or segment has a `durable` at or above its first
  * record. Else it is an unfinished write. Damage to the very last block looks the same as an unfinished write;
  * a closed log ends in a block that marks the end.
+ *
+ * Records before the first one that is wanted are not read: the reader goes from block header to block header, and
+ * where one of these is damaged it looks for the next. So damage there is neither seen nor in the way.
  */
 #ifndef SERVER_WAL_WAL_READER_H
 #define SERVER_WAL_WAL_READER_H
@@ -34,8 +37,10 @@ struct wal_end {
     uint64_t last;         /* the last record that was read; from - 1: none */
     uint64_t last_present; /* the last one that is there: below `last` where the log ends before
                                 `from`, as it may when a checkpoint is newer than the log */
-    uint64_t version;      /* the shard's, behind that one; 0: none is known */
-    uint64_t durable;      /* the greatest number that the log says was durable */
+    uint64_t
+        last_read; /* the last one that could be read, also where wal_reader_stop() gave it up */
+    uint64_t version;        /* the shard's, behind `last`; 0: none is known */
+    uint64_t durable;        /* the greatest number that the log says was durable */
     char path[WAL_PATH_MAX]; /* where it ends; "": there is no segment */
     uint64_t offset;
     uint32_t n_unread; /* segments behind, which no reader reaches */

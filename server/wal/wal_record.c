@@ -277,6 +277,7 @@ static const char *fields_event(struct field_io *p, struct shard_event *e,
         fields_push(p, e, at->push);
         break;
     case SHARD_EVENT_TABLE:
+    case SHARD_EVENT_SPEC:
         return fields_table(p, e, at->table, reason);
     case SHARD_EVENT_JOIN:
         fields_join(p, e, at->join);
@@ -294,6 +295,9 @@ static const char *fields_event(struct field_io *p, struct shard_event *e,
         break;
     case SHARD_EVENT_ROWS:
         fields_rows(p, e);
+        break;
+    case SHARD_EVENT_DROP:
+        u32(p, &e->drop.id);
         break;
     case SHARD_EVENT_TYPE_END:
         break;

@@ -25,6 +25,8 @@
  *     6 combine   u64 run, u64 clock
  *     7 rows      u32 table_id, u32 op (0 removed, 1 left out, 2 touches), u32 n_keys, u32 zero, n_keys u64; op 2:
  *                 n_keys u8 touches
+ *     8 drop      u32 id: the table is dropped; its number is not given again
+ *     9 spec      as a table's record: what the table's specification is from now on
  *
  * text is u32 length with NUL, the characters, NUL, zeros up to a multiple of 4. worker is text job, u32 rank,
  * u64 incarnation.
@@ -50,7 +52,9 @@
     X(SHARD_EVENT_GONE, 4, "gone")       \
     X(SHARD_EVENT_ADVANCE, 5, "advance") \
     X(SHARD_EVENT_COMBINE, 6, "combine") \
-    X(SHARD_EVENT_ROWS, 7, "rows")
+    X(SHARD_EVENT_ROWS, 7, "rows")       \
+    X(SHARD_EVENT_DROP, 8, "drop")       \
+    X(SHARD_EVENT_SPEC, 9, "spec")
 
 struct wal_record {
     uint64_t number; /* wal_queue_append() gives it */

@@ -177,40 +177,45 @@ static void wait_for_work(struct wal_thread *t, uint64_t due_ms)
     }
 }
 
-/* The requests since the last time; false: to stop. Under the lock, which it leaves. */
-static bool acquire_requests(struct wal_thread *t)
+/* The requests since the last time; false: to stop. Under the lock. */
+static bool acquire_requests(struct wal_thread *t, uint64_t *ret_truncate_to)
 {
-    uint64_t truncate_to = t->truncate_to;
-    struct err err = { 0 };
-    bool goes_on = !t->stops;
-
     if (t->sync_is_new)
         wal_writer_sync(t->writer);
     t->sync_is_new = false;
+    *ret_truncate_to = t->truncate_to;
     t->truncate_to = 0;
-    if (!truncate_to)
-        return goes_on;
-    uv_mutex_unlock(&t->lock);
-    if (wal_writer_truncate(t->writer, truncate_to, &err) == 0)
+    if (*ret_truncate_to)
+        wal_writer_leave(t->writer, *ret_truncate_to);
+    return !t->stops;
+}
+
+static void truncate_log(struct wal_thread *t, uint64_t number)
+{
+    struct err err = { 0 };
+
+    if (wal_writer_truncate(t->writer, number, &err) == 0)
         err.status = 0;
     uv_mutex_lock(&t->lock);
     t->truncate_err = err;
-    return goes_on;
+    uv_mutex_unlock(&t->lock);
 }
 
 static void run(void *arg)
 {
     struct wal_thread *t = arg;
-    uint64_t due_ms = UINT64_MAX;
+    uint64_t due_ms = UINT64_MAX, truncate_to;
     bool goes_on = true;
 
     while (goes_on) {
         uv_mutex_lock(&t->lock);
         wait_for_work(t, due_ms);
-        goes_on = acquire_requests(t);
+        goes_on = acquire_requests(t, &truncate_to);
         wal_writer_drain(t->writer, &t->queue);
         uv_mutex_unlock(&t->lock);
         wal_writer_work(t->writer, clock_mono_ms(), clock_unix_ms(), &due_ms);
+        if (truncate_to)
+            truncate_log(t, truncate_to);
         report_progress(t);
     }
     t->closed = wal_writer_close(t->writer, clock_mono_ms(), clock_unix_ms());
@@ -257,7 +262,8 @@ int wal_thread_start(const struct wal_thread_config *config, const struct wal_en
                                                .max_bytes = config->max_bytes });
     status = wal_writer_open(&t->config.writer, end, clock_unix_ms(), &t->writer, err);
     if (!status && (status = make(t)) != 0)
-        err_set(err, status, "the write-ahead log: cannot start its thread: %s",
+        err_set(err, status,
+                "the write-ahead log: cannot start its thread: %s (ulimit -v and -u)",
                 status_text(status));
     if (status) {
         wal_writer_free(t->writer);
@@ -297,6 +303,13 @@ uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record
     if (wakes)
         uv_cond_signal(&t->wake);
     return number;
+}
+
+void wal_thread_begin_segment(struct wal_thread *t)
+{
+    uv_mutex_lock(&t->lock);
+    wal_queue_begin_segment(&t->queue);
+    uv_mutex_unlock(&t->lock);
 }
 
 void wal_thread_view(struct wal_thread *t, struct wal_thread_view *ret)

@@ -55,6 +55,9 @@ int wal_thread_reserve(struct wal_thread *t, size_t n_bytes) ON_SHARD MUST_CHECK
 uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record,
                            uint64_t now_ms) ON_SHARD;
 
+/* As wal_queue_begin_segment(). */
+void wal_thread_begin_segment(struct wal_thread *t) ON_SHARD;
+
 /* From any thread: a copy. */
 void wal_thread_view(struct wal_thread *t, struct wal_thread_view *ret);
 

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/wal/wal_control.h"
 
 #define INTERVAL_MS 1000u
 #define RETRY_MS 1000u
+#define CONTROL_MS 1000u /* between what is written of `durable` in the control file */
 #define SEGMENT_BYTES (UINT64_C(64) << 20)
 #define SYNC_BYTES (UINT64_C(16) << 20)
 #define ZSTD_SKIP 15u /* blocks that go as they are after one that zstd could not shorten */
@@ -33,8 +35,11 @@ struct wal_writer {
     uint32_t n_zstd_skips;
     struct wal_block_zstd zstd;
 
-    bool sync_asked; /* wal_writer_sync() */
+    bool sync_asked;   /* wal_writer_sync() */
+    uint64_t leave_to; /* wal_writer_leave(); 0: not asked for, or done */
     uint64_t retry_at_ms;
+    struct wal_control control; /* as it was written */
+    uint64_t control_at_ms;     /* when; monotonic */
     struct wal_progress progress;
     struct err *err; /* where a failure is told: of progress, or of an opener */
 };
@@ -137,6 +142,70 @@ static int write_bytes(struct wal_writer *w, const void *bytes, size_t n_bytes)
     return 0;
 }
 
+/* --- the control file --- */
+
+static int write_control(struct wal_writer *w, const struct wal_control *c, struct err *err)
+{
+    int status = 0;
+
+    if (w->config.control[0])
+        status = wal_control_write(w->config.files, w->config.control, c, err);
+    if (!status)
+        w->control = *c;
+    return status;
+}
+
+/* In words that hold whatever happens: under none, names of segments are not durable before wal_writer_sync(). */
+static int note_segment(struct wal_writer *w)
+{
+    return write_control(
+        w,
+        &(struct wal_control){ .epoch = w->config.identity.map_id,
+                               .segment = syncs(w) ? w->segment.first : w->control.segment,
+                               .durable = w->progress.durable },
+        w->err);
+}
+
+/* Before files of records from `first` on are given up. */
+static int rewind_control(struct wal_writer *w, uint64_t first)
+{
+    if (!w->config.control[0])
+        return 0;
+    return wal_control_rewind(w->config.files, w->config.control, w->config.identity.map_id,
+                              first, w->err);
+}
+
+static uint64_t control_due_ms(const struct wal_writer *w)
+{
+    return w->config.control[0] && w->progress.durable > w->control.durable
+               ? w->control_at_ms + CONTROL_MS
+               : UINT64_MAX;
+}
+
+/* It may fail: what it says then is old, and true. */
+static void note_durable(struct wal_writer *w, uint64_t now_ms)
+{
+    struct wal_control c = w->control;
+
+    if (now_ms < control_due_ms(w))
+        return;
+    c.durable = w->progress.durable;
+    (void)!write_control(w, &c, NULL);
+    w->control_at_ms = now_ms;
+}
+
+/* The log is closed behind what is durable; under none this says nothing of what is behind that. */
+static void note_closed(struct wal_writer *w)
+{
+    struct wal_control c = w->control;
+
+    c.durable = w->progress.durable;
+    c.is_closed = syncs(w);
+    (void)!write_control(w, &c, NULL);
+}
+
+/* --- segments --- */
+
 /* A segment that begins with record `first`; its name is durable before anything in it is. */
 static int begin_segment(struct wal_writer *w, uint64_t first, uint32_t flags, uint64_t durable,
                          uint64_t unix_ms)
@@ -147,9 +216,13 @@ static int begin_segment(struct wal_writer *w, uint64_t first, uint32_t flags, u
 
     if (status)
         return status;
-    /* One of this name has failed before it held anything durable. */
-    if (w->progress.state == WAL_WRITER_FAILED)
+    /* One of this name has failed before it held anything durable, and may have been noted. */
+    if (w->progress.state == WAL_WRITER_FAILED) {
+        status = rewind_control(w, first);
+        if (status)
+            return status;
         (void)!files->unlink(files->state, w->path);
+    }
     status = files->create(files->state, w->path, &w->fd);
     if (status) {
         w->fd = -1;
@@ -170,7 +243,7 @@ static int begin_segment(struct wal_writer *w, uint64_t first, uint32_t flags, u
         if (status)
             status = failed(w, status, "sync the directory of");
     }
-    return status;
+    return status ? status : note_segment(w);
 }
 
 static int end_segment(struct wal_writer *w)
@@ -211,9 +284,12 @@ static int write_block(struct wal_writer *w, struct wal_block *block, uint64_t u
     struct wal_block_zstd *zstd = zstd_for(w);
     const uint8_t *bytes;
     size_t n_bytes;
+    bool is_first =
+        block->first == w->segment.first; /* an empty segment, which is begun once */
     int status = 0;
 
-    if (w->fd >= 0 && (block->gap || w->n_bytes >= w->config.segment_bytes))
+    if (w->fd >= 0 && (block->gap || (block->begins_segment && !is_first) ||
+                       w->n_bytes >= w->config.segment_bytes))
         status = end_segment(w);
     if (!status && w->fd < 0)
         status = begin_next(w, block->first, block->gap, unix_ms);
@@ -271,6 +347,7 @@ static int sync_written(struct wal_writer *w, uint64_t unix_ms)
     }
     p->durable = p->written;
     p->n_syncs++;
+    w->control.segment = w->fd >= 0 ? w->segment.first : w->control.segment;
     return 0;
 }
 
@@ -293,6 +370,22 @@ static int write_all(struct wal_writer *w, uint64_t unix_ms)
 
     while (w->unwritten && !status)
         status = write_block(w, w->unwritten, unix_ms);
+    return status;
+}
+
+/* The segment has no record from leave_to on, and at least one before it. */
+static int leave(struct wal_writer *w, uint64_t unix_ms)
+{
+    uint64_t last = w->progress.written;
+    int status = 0;
+
+    if (w->fd >= 0 && last < w->leave_to && w->segment.first <= last) {
+        status = end_segment(w);
+        if (!status)
+            status = begin_next(w, last + 1, false, unix_ms);
+    }
+    if (!status)
+        w->leave_to = 0;
     return status;
 }
 
@@ -320,13 +413,26 @@ static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
 
     if (!status && (failed || now_ms >= sync_due_ms(w)))
         status = sync_due(w, unix_ms);
+    if (!status && w->leave_to)
+        status = leave(w, unix_ms);
     if (status) {
         fail(w, now_ms);
     } else if (failed) {
         w->progress.state = WAL_WRITER_OK;
         w->progress.err = (struct err){ 0 };
     }
+    if (!status)
+        note_durable(w, now_ms);
     return status;
+}
+
+static uint64_t due_ms(const struct wal_writer *w)
+{
+    uint64_t sync_ms = sync_due_ms(w), control_ms = control_due_ms(w);
+
+    if (w->progress.state == WAL_WRITER_FAILED)
+        return w->retry_at_ms;
+    return sync_ms < control_ms ? sync_ms : control_ms;
 }
 
 void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
@@ -337,12 +443,17 @@ void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
     w->err = &w->progress.err;
     if (w->progress.state == WAL_WRITER_OK || now_ms >= w->retry_at_ms)
         (void)!work(w, now_ms, unix_ms);
-    *ret_due_ms = w->progress.state == WAL_WRITER_FAILED ? w->retry_at_ms : sync_due_ms(w);
+    *ret_due_ms = due_ms(w);
 }
 
 void wal_writer_sync(struct wal_writer *w)
 {
     w->sync_asked = true;
+}
+
+void wal_writer_leave(struct wal_writer *w, uint64_t number)
+{
+    w->leave_to = number;
 }
 
 void wal_writer_retry(struct wal_writer *w)
@@ -367,6 +478,8 @@ int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
         status = sync_file(w);
     if (status && w->progress.state == WAL_WRITER_OK)
         fail(w, now_ms);
+    if (!status)
+        note_closed(w);
     drop_file(w);
     return status;
 }
@@ -391,8 +504,10 @@ static int adopt(struct wal_writer *w, const struct wal_end *end)
 
 static int begin(struct wal_writer *w, const struct wal_end *end, uint64_t unix_ms)
 {
-    int status = adopt(w, end);
+    int status = rewind_control(w, end->last + 1);
 
+    if (!status)
+        status = adopt(w, end);
     if (status)
         return status;
     w->progress.written = end->last;

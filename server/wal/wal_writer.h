@@ -40,6 +40,7 @@ enum wal_zstd { WAL_ZSTD_OFF, WAL_ZSTD_WHERE_IT_PAYS };
 struct wal_writer_config {
     const struct file_ops *files; /* borrowed */
     char dir[WAL_PATH_MAX - 64];  /* of this shard's log alone; made */
+    char control[WAL_PATH_MAX];   /* wal_control.h; "": none is written */
     struct wal_identity identity;
     enum wal_durability durability;
     enum wal_zstd zstd;
@@ -73,6 +74,10 @@ void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
 /* With any durability: the next wal_writer_work() syncs all drained records; after a failure, the retry does. For
  * the end of a checkpoint's scan. */
 void wal_writer_sync(struct wal_writer *w);
+
+/* Records below `number` are not needed any more: if the segment that is being written has no others, the next
+ * wal_writer_work() begins another, so that wal_writer_truncate() can remove it. */
+void wal_writer_leave(struct wal_writer *w, uint64_t number);
 
 /* The next wal_writer_work() tries again, whatever the time. */
 void wal_writer_retry(struct wal_writer *w);

@@ -310,7 +310,7 @@ static void read_text(struct bench *b)
     struct input_stream *s;
     struct err err;
 
-    must(input_stream_open(b->file, &s, &err), &err);
+    must(input_stream_open(b->file, NULL, &s, &err), &err);
     do {
         if (b->n_text + (1 << 20) > cap) {
             cap = cap * 2 + (4 << 20);

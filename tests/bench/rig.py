@@ -210,8 +210,8 @@ class Rig:
         """A fresh psd that keeps nothing on disk; its address."""
         path = self.scratch / "psd.log"
         with open(path, "w") as log:
-            psd = self.start([self.o.bin / "psd", "--listen", listen, "--http", "off", "--shards", 1, "--data-dir", "", *flags], prefix,
-                             stderr=log)
+            psd = self.start([self.o.bin / "psd", "--listen", listen, "--insecure", "--http", "off", "--shards", 1,
+                              "--data-dir", "", *flags], prefix, stderr=log)
         try:
             end = time.monotonic() + READY_S
             while not (match := READY.search(path.read_text())):

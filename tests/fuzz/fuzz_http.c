@@ -23,6 +23,8 @@ struct endpoint {
     uint64_t n_inputs;
 };
 
+static const struct http_names no_names = { "", NULL };
+
 static void with_report(void *node, void (*use)(void *, const struct node_report *), void *arg)
 {
     use(arg, node);
@@ -38,7 +40,7 @@ static struct endpoint *endpoint(void)
     if (e.http)
         return &e;
     fixture_init(&e.fixture);
-    status = http_start("127.0.0.1:0", with_report, &e.fixture.node, &e.http, &err);
+    status = http_start("127.0.0.1:0", &no_names, with_report, &e.fixture.node, &e.http, &err);
     assert(status == 0);
     e.address = (struct sockaddr_in){ .sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -105,8 +107,9 @@ static size_t ask(const struct endpoint *e, uint32_t patience_ms, const uint8_t 
 
 static void check_answer(const char *answer, size_t n_bytes)
 {
-    static const char *const statuses[] = { "100", "200", "400", "404", "405", "411", "413",
-                                            "414", "417", "431", "500", "501", "503", "505" };
+    static const char *const statuses[] = { "100", "200", "400", "403", "404",
+                                            "405", "411", "413", "414", "417",
+                                            "431", "500", "501", "503", "505" };
     bool is_known = false;
 
     if (!has_head(answer, n_bytes))

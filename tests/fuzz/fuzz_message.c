@@ -286,8 +286,8 @@ static void fill_message(enum frame_type type, union message *m)
     if (type == FRAME_JOIN)
         m->join = (struct join){ "job", 1, 4, 77, TABLE_SPEC_MODE_SSP, 4, 17, 3, "host:1" };
     if (type == FRAME_JOIN_REPLY)
-        m->join_reply =
-            (struct join_reply){ PS_EFENCED, "fenced", 1, 2, 3, 4, true, 5, 6, PS_ENAN };
+        m->join_reply = (struct join_reply){ PS_EFENCED, "fenced", 1,       2, 3, 4, true,
+                                             5,          6,        PS_ENAN, 7, 8, 9 };
     if (type == FRAME_TABLE)
         m->table = (struct table_request){ seed_spec(), true };
     if (type == FRAME_TABLE_REPLY)

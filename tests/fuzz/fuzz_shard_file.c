@@ -40,7 +40,8 @@ static void read_pieces(struct shard_file_reader *r, size_t n_bytes, const struc
     int status;
 
     for (uint32_t i = 0; i < r->header.n_tables; i++)
-        check_table(&r->tables[i]);
+        if (!r->tables[i].n_dropped)
+            check_table(&r->tables[i]);
     while ((status = shard_file_reader_next(r, &piece)) > 0) {
         assert(piece.what < SHARD_FILE_WHAT_END);
         n[piece.what] += piece.n_items;

@@ -212,7 +212,8 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
 
 /* --- the interval --- */
 
-/* Told so long ago, a record is on the disk, but for the time that the disk has taken meanwhile. */
+/* A record of that age is on the disk, but for the time that the disk has taken meanwhile, and for ten times that age
+ * after a failure. */
 static uint64_t interval_us(const struct plan *p)
 {
     return 1000 * ((uint64_t)p->interval_ms + 3);
@@ -224,10 +225,11 @@ void check_interval(struct world *w, uint32_t shard)
     uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), spent_us;
     const struct history *h = &book->history;
 
-    if (w->plan.durability != WAL_ASYNC || !book->life.log_fiber ||
-        now_us < book->troubled_us + 10 * bound_us)
+    if (w->plan.durability != WAL_ASYNC || !book->life.log_fiber)
         return;
     spent_us = book->life.log_fiber->disk_us;
+    if (now_us < book->troubled_us + 10 * bound_us + spent_us - book->life.troubled_disk_us)
+        return;
     while (book->due < h->n &&
            h->facts[book->due].at_us + bound_us + spent_us - h->facts[book->due].at_disk_us <
                now_us)

@@ -81,6 +81,7 @@ static void make_args(const struct node *n, struct args *a)
 
     add(a, "psd");
     add(a, "--listen=10.0.0.%u:7070", n->index + 1);
+    add(a, "--insecure");
     for (uint32_t i = 0; p->n_nodes > 1 && i < p->n_nodes; i++)
         add(a, "--cluster=10.0.0.%u:7070", i + 1);
     add(a, "--node=%u", n->index);
@@ -371,6 +372,16 @@ static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
     }
 }
 
+/* Was it reached in records that a log which was full has dropped, so that only a later checkpoint has them? */
+static bool is_in_gap(const struct node *n, uint32_t i, uint64_t met)
+{
+    const struct shard_book *book = book_of(n, i);
+
+    return book->gap_first &&
+           met > check_min_clock(n->world, place(n, i).shard, book->gap_first - 1) &&
+           met <= check_min_clock(n->world, place(n, i).shard, book->gap_last);
+}
+
 /* If no recorded event is lost, and the job's clocks never began anew: all that were reached. */
 static void check_sync_points(struct node *n) ON_SHARD
 {
@@ -384,8 +395,8 @@ static void check_sync_points(struct node *n) ON_SHARD
         if (p->durability != WAL_FSYNC || book->model.run != 1)
             continue;
         for (uint64_t met = p->sync_steps; met <= reached; met += p->sync_steps)
-            n->n_sync_points +=
-                check_sync_point(n->world, &at, &n->disk, met, met > oldest_kept(n, i));
+            n->n_sync_points += check_sync_point(
+                n->world, &at, &n->disk, met, met > oldest_kept(n, i) && !is_in_gap(n, i, met));
     }
 }
 

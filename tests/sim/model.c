@@ -54,6 +54,9 @@ struct fact fact_of(const struct shard_event *event, const struct push_history *
     case SHARD_EVENT_TABLE:
         fact.table = event->table.id;
         break;
+    case SHARD_EVENT_DROP: /* no schedule has an operator */
+    case SHARD_EVENT_SPEC:
+        break;
     case SHARD_EVENT_JOIN:
         fact.rank = event->join.join->rank;
         fact.incarnation = event->join.join->incarnation;
@@ -515,6 +518,8 @@ const char *model_apply(struct model *m, const struct fact *fact)
         return apply_combine(m, fact);
     case SHARD_EVENT_ROWS:
         return apply_rows(m, fact);
+    case SHARD_EVENT_DROP:
+    case SHARD_EVENT_SPEC:
     case SHARD_EVENT_TYPE_END:
         break;
     }

@@ -136,8 +136,10 @@ static void note_progress(struct shard_book *book, const struct wal_queue *q)
     book->safe = p->durable > book->saved ? p->durable : book->saved;
     book->written = p->written > book->saved ? p->written : book->saved;
     book->lost = q->lost_first;
-    if (p->state != WAL_WRITER_OK)
+    if (p->state != WAL_WRITER_OK) {
         book->troubled_us = machine_now_us();
+        book->life.troubled_disk_us = disk_us_of(book->life.log_fiber);
+    }
 }
 
 void REAL(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
@@ -159,10 +161,15 @@ void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
 {
     uint32_t shard;
     struct shard_book *book = book_of_queue(q, &shard);
+    uint64_t first = q->lost_first;
 
     REAL(wal_queue_close_gap)(q, number);
     assert(book);
     book->saved = number;
+    if (first && first <= number) {
+        book->gap_first = book->gap_first ? book->gap_first : first;
+        book->gap_last = number;
+    }
     note_progress(book, q);
 }
 

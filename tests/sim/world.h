@@ -22,9 +22,10 @@ struct shard_answer {
 
 /* The process that has the shard now. */
 struct shard_life {
-    struct process *process; /* NULL: none, or it has not come so far */
-    struct fiber *fiber;     /* the shard's thread */
-    struct fiber *log_fiber; /* the log's */
+    struct process *process;   /* NULL: none, or it has not come so far */
+    struct fiber *fiber;       /* the shard's thread */
+    struct fiber *log_fiber;   /* the log's */
+    uint64_t troubled_disk_us; /* what it had spent on files when the log last failed */
     struct shard *core;
     struct wal_queue *queue;
     struct wal_writer *writer;
@@ -45,6 +46,8 @@ struct shard_book {
     uint64_t n_seen;      /* records after which the living shard was held to the reference */
     uint64_t
         lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
+    uint64_t gap_first,
+        gap_last; /* records that only a checkpoint has, of all such gaps; 0: there was none */
     struct shard_answer *
         answers; /* owned: for each rank the newest; its number n stands at n % WORLD_N_ANSWERS */
     uint64_t n_answers[PLAN_N_WORKERS_MAX];

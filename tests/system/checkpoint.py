@@ -30,13 +30,16 @@ def floats_of(payload, storage, dim):
 def read_head(data):
     """A file's header: (version, n_tables, base), and its tables' (name, dim, storage, payload bytes)."""
     assert data[:8] == b"PSDPART\n"
-    assert struct.unpack_from("<I", data, 8)[0] == 3
+    assert struct.unpack_from("<I", data, 8)[0] in (3, 4)
     version, n_tables = struct.unpack_from("<QI", data, 24)
     first, base, base_version = struct.unpack_from("<QQQ", data, 56)
     assert (base == 0 or base_version <= version) and first >= 0
     specs = []
     for at in range(HEADER_BYTES, HEADER_BYTES + n_tables * TABLE_BYTES, TABLE_BYTES):
         record = data[at:at + TABLE_BYTES]
+        if record[:4] == b"DROP":
+            specs.append((None, 0, 0, 0))
+            continue
         assert record[:4] == b"TABL"
         name = record[4:132].split(b"\0")[0].decode()
         dim, storage = struct.unpack_from("<I", record, 136)[0], struct.unpack_from("<I", record, 260)[0]
@@ -52,7 +55,8 @@ def read_part(path, tables):
     if base:
         read_part(path.parent.parent / f"{base:020}" / path.name, tables)
     for name, *_ in specs:
-        tables.setdefault(name, {})
+        if name is not None:
+            tables.setdefault(name, {})
     at = HEADER_BYTES + len(specs) * TABLE_BYTES
     while data[at:at + 4] != b"END\n":
         tag = data[at:at + 4]

@@ -209,6 +209,30 @@ def test_what_is_no_greeting_at_all_is_hung_up_on(data, shared_psd, counted):
     counted.eventually_adds("malformed")
 
 
+@pytest.mark.parametrize("name", [b"nul\x00x", b"a\nb", b"\x1b[31m", b"\xff\xfe", b"\xc0\x80", b"cut\xc3", b"\xc2\x9b2J"])
+def test_a_name_that_is_no_text_is_refused_and_never_cut(name, shared_psd):
+    with shared_psd.connect() as client:
+        assert client.join(job=name).status == STATUS["EPROTO"]
+        assert client.table(name=name).status == STATUS["EPROTO"]
+        assert client.join(job="fine", name=name).status == STATUS["EPROTO"]
+        assert "nul" not in [job["name"] for job in shared_psd.admin()["jobs"]]
+        assert client.join(job="na\u00efve \u20ac").status == 0
+
+
+def test_a_finite_gradient_that_would_end_in_nan_is_refused_or_clipped(start_psd):
+    """3e38 twice: the squares are infinite in the optimizer's state, then NaN."""
+    huge = floats(1, 3e38, -3e38, 2)
+    for flags, statuses, counter in ([], [STATUS["ENAN"]] * 2, "huge_pushes"), (["--gradient-over", "clip"], [0, 0], "rows_clipped"):
+        psd = start_psd("--shards", "1", *flags)
+        with psd.connect() as client:
+            table = client.table(name="t", optim=wire.ADAGRAD, lr=0.1, epsilon=1e-8).number(3)
+            client.join()
+            assert [client.push([1], huge, table=table, seq=1 + i, clock=i).status for i in range(2)] == statuses
+            assert all(map(math.isfinite, rows(client.pull([1], table=table, clock=0))[0]))
+            eventually(lambda: psd.admin()["totals"]["counters"][counter] == 2)
+            assert psd.admin()["totals"]["counters"]["nan_pushes"] == 0
+
+
 def test_a_client_that_sends_nothing_or_half_a_hello_is_closed(start_psd):
     psd = start_psd("--greeting-timeout", "200ms")
     with Wire(psd.port) as silent, Wire(psd.port) as half:

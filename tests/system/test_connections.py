@@ -9,7 +9,8 @@ from conftest import eventually
 
 N_IDLE = 1000
 BYTES_MAX = 8 << 10  # of one idle connection; twice that would be too much
-PSD_ARGS = ["--shards", "2", "--connections-max", str(N_IDLE + 100)]
+PSD_ARGS = ["--shards", "2", "--connections-max", str(N_IDLE + 100),
+            "--connections-per-address", str(N_IDLE + 100)]
 
 
 def resident_bytes(pid):

@@ -131,7 +131,7 @@ def test_the_monitoring_page_has_every_metric_and_field(start_psd, tmp_path):
     with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as answer:
         metrics = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.M))
     assert len(metrics) > 50
-    assert metrics == set(re.findall(r"^\| `(psd_[a-z_]+)` \|", page, re.M))
+    assert metrics == set(re.findall(r"^\| `((?:psd|process)_[a-z_]+)` \|", page, re.M))
 
     names = set(re.findall(r"`([a-z0-9_]+)`", page))
     stats = psd.stats()

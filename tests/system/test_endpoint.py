@@ -1,14 +1,16 @@
 """The stats endpoint of a node at work."""
 
 import os
+import re
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 import wire
-from conftest import eventually
+from conftest import BIN, eventually
 from wire import floats
 
 pytestmark = pytest.mark.timeout(300)
@@ -94,6 +96,23 @@ def test_health_readiness_and_what_is_not_there(start_psd):
     assert status == 200 and text == "" and int(headers["Content-Length"]) > 100
 
 
+def test_the_page_of_another_site_may_not_read_along(start_psd):
+    """DNS rebinding: its name leads to this node by now, but its browser still says whom it asks for."""
+    psd = start_psd("--http-hosts", "stats.example")
+    for host, code in ("evil.example", 403), ("stats.example:80", 200), ("localhost", 200), (psd.http, 200):
+        request = urllib.request.Request(f"http://{psd.http}/stats", headers={"Host": host})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.status == code, host
+        except urllib.error.HTTPError as e:
+            with e:
+                assert e.code == code, host
+    _, page, headers = get(psd, "/")
+    nonce = headers["Content-Security-Policy"].split("'nonce-")[1].split("'")[0]
+    assert page.count("<script") == page.count(f'<script nonce="{nonce}">') == 1
+    assert page.count("<style") == page.count(f'<style nonce="{nonce}">') == 1
+
+
 def test_a_failed_checkpoint_turns_health_red_and_the_next_good_one_green(start_psd, tmp_path):
     data = tmp_path / "d"
     psd = start_psd("--data-dir", str(data))
@@ -106,6 +125,62 @@ def test_a_failed_checkpoint_turns_health_red_and_the_next_good_one_green(start_
         (data / "checkpoints").unlink()
         assert client.admin("checkpoint").status == 0
         eventually(lambda: get(psd, "/healthz")[0] == 200)
+
+
+def test_the_last_checkpoint_is_known_after_a_restart(start_psd, tmp_path):
+    def metric(psd, name):
+        return float(re.search(rf"^{name} (\S+)$", get(psd, "/metrics")[1], re.M)[1])
+
+    data = str(tmp_path / "d")
+    psd = start_psd("--data-dir", data)
+    with psd.connect() as client:
+        table = client.table(name="emb", dim=4).number(3)
+        client.join()
+        client.push(wire.keys_of(0, psd.n_shards, 2), GRAD * 2, table=table)
+    assert psd.stop() == 0
+    again = start_psd("--data-dir", data)
+    assert any(re.search(r"loading .*: checkpoint 1 of \d+ bytes, and the write-ahead log", line) for line in again.lines)
+    last = again.stats()["checkpoints"]
+    assert (last["done"], last["last_number"], last["last_rows"], last["last_took_ms"]) == (0, 1, 2, 0)
+    assert last["last_bytes"] > 100 and abs(time.time() - last["last_unix_ms"] / 1000) < 300
+    assert metric(again, "psd_last_checkpoint_timestamp_seconds") == pytest.approx(last["last_unix_ms"] / 1000)
+    again.admin("checkpoint")
+    eventually(lambda: again.stats()["checkpoints"]["last_number"] == 2)
+    assert metric(again, "psd_last_checkpoint_bytes") > 0 and "psd_last_checkpoint_duration_seconds" in get(again, "/metrics")[1]
+
+
+def test_the_process_and_its_disk_are_measured(start_psd, tmp_path):
+    psd = start_psd("--shards", "1", "--data-dir", str(tmp_path / "d"))
+    psd.data_dir = tmp_path / "d"
+    stats, text = work(psd)
+    metrics = dict(re.findall(r"^(\w+) (\S+)$", text, re.M))
+    assert int(float(metrics["process_open_fds"])) == pytest.approx(len(os.listdir(f"/proc/{psd.process.pid}/fd")), abs=3)
+    assert float(metrics["process_max_fds"]) > 100 and float(metrics["process_cpu_seconds_total"]) > 0
+    assert float(metrics["process_threads"]) >= 3
+    assert float(metrics["process_virtual_memory_bytes"]) > float(metrics["process_resident_memory_bytes"]) > 1e6
+    assert 0 < float(metrics["psd_disk_free_bytes"]) < float(metrics["psd_disk_bytes"])
+    assert stats["disk"]["size_bytes"] == float(metrics["psd_disk_bytes"])
+    assert " free of " in subprocess.run([BIN / "psctl", "status", "--server", f"127.0.0.1:{psd.port}"], capture_output=True, text=True).stdout
+    assert stats["totals"]["requests"]["push"]["n_minute"] == stats["totals"]["requests"]["push"]["n"]
+    assert psd.admin("why")["waits"] == [] and metrics["psd_waits"] == "0"
+    for old, new in ("psd_log_records", "psd_log_records_total"), ("psd_shard_version", "psd_shard_changes_total"):
+        assert f"# HELP {old} Deprecated: {new}." in text and f"# TYPE {new} counter" in text
+
+
+def test_what_a_restart_has_replayed_has_not_joined(start_psd, tmp_path):
+    data = str(tmp_path / "d")
+    psd = start_psd("--shards", "1", "--data-dir", data, "--lease", "300s")
+    with psd.connect() as a, psd.connect() as b:
+        a.join(job="stays"), b.join(job="goes")
+        assert b.ask("leave", wire.head((1, 0))).status == 0
+        eventually(lambda: any("job goes: worker 0 has left" in line for line in psd.lines))
+        psd.kill()
+    again = start_psd("--shards", "1", "--data-dir", data, "--lease", "300s")
+    with again.connect() as c:
+        c.join(job="new")
+        eventually(lambda: any("job new: worker 0 has joined" in line for line in again.lines))
+    assert not [line for line in again.lines if "has left" in line or "job stays: worker" in line]
+    assert any("job stays: restored at min clock 0; 1 of its 1 workers were live" in line for line in again.lines)
 
 
 def test_the_page_is_whole_and_asks_nobody_else(start_psd):

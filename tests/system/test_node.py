@@ -74,7 +74,7 @@ def test_a_killed_psd_starts_from_the_checkpoint_that_an_operator_asked_for(star
     push_rows(psd, KEYS, job="lost")
     psd.kill()
     shutil.rmtree(data / "log")  # else it has what it had time to write
-    psd = start_psd("--shards", "2", "--data-dir", str(data))
+    psd = start_psd("--shards", "2", "--data-dir", str(data), "--at", "intact")
     assert pull_rows(psd, KEYS) == [[-1, -2, -3, -4]] * len(KEYS)
 
 
@@ -181,6 +181,9 @@ MISUSE = [
     (["--log-level", "loud"], 2, "log-level"),
     (["--token-file", "/nonexistent"], 2, "token-file"),
     (["--token", "x" * 200], 2, "token"),
+    (["--token", "x"], 2, "8 to 127 characters"),
+    (["--listen", "0.0.0.0:0"], 2, "there is no token"),
+    (["--listen", "[::]:0", "--check"], 2, "there is no token"),
     (["--cluster", "a:1,b"], 2, "cluster"),
     (["--checkpoint-every", "5s"], 2, "data-dir"),
     (["--no-restore", "--restore", "x"], 2, "restore"),

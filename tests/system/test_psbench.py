@@ -198,6 +198,7 @@ def test_wrong_words_are_refused(args, sentence):
 def test_a_token_is_shown(start_psd, measure, tmp_path):
     token = tmp_path / "token"
     token.write_text("open sesame\n")
+    token.chmod(0o600)
     psd = start_psd("--shards", "1", "--token-file", str(token), data=False)
     for flags in (["--token-file", str(token)], ["--token", "open sesame"]):
         (line,) = measure("mix", *at(psd), *SMALL, *flags)
@@ -212,6 +213,7 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
+        path.chmod(0o600)
     got = psbench("pull", "--token-file", str(path))
     assert got.returncode == 1 and got.stderr.startswith("psbench: token-file: ")
     assert words in got.stderr and str(path) in got.stderr and got.stderr.count("\n") == 1

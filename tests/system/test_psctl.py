@@ -152,7 +152,32 @@ def test_waits_of_all_nodes_are_shown_whichever_is_asked(start_psd):
         got = psctl("why", "--server", f"127.0.0.1:{ports[0]}")
         assert got.returncode == 1 and "parked pull: job criteo, worker 0 (the fast one); " in got.stdout
         assert got.stderr.startswith(f"psctl: node 2: psd at 127.0.0.1:{ports[2]}: ") and got.stderr.count("\n") == 1
-    eventually(lambda: psctl("why", "--server", f"127.0.0.1:{ports[0]}").stdout == "nothing waits on the nodes that answer\n")
+        assert f"node down: node 2 at 127.0.0.1:{ports[2]}; " in got.stdout and "still loading" in got.stdout
+    eventually(lambda: psctl("why", "--server", f"127.0.0.1:{ports[0]}").stdout.splitlines()[1:]
+               == ["nothing waits on the nodes that answer"])
+
+
+def test_a_parked_pull_waits_no_longer_than_the_worker_that_it_waits_for_may(start_psd):
+    """Half an hour is for the pull; who never joins is given up after --join-timeout."""
+    psd = start_psd("--shards", "1", "--join-timeout", "60s", "--lease", "300s")
+    with psd.connect() as client:
+        table = client.table(name="emb").number(3)
+        client.join(rank=0, n_workers=2, mode=wire.BSP)
+        assert client.push([1], floats(1, 2, 3, 4), table=table).status == 0
+        client.send(wire.pull_frame([1], table=table, clock=1, request_id=77))
+        eventually(lambda: "parked pull" in ask(psd, "why"))
+        now, waits = (lambda a: (a["now_unix_ms"], a["waits"]))(json.loads(ask(psd, "why", "--json")))
+        parked = next(w for w in waits if w["what"] == "parked pull")
+        expected = next(w for w in waits if w["what"] == "worker expected")
+        assert 0 < parked["until_unix_ms"] - now <= 60000 and abs(parked["until_unix_ms"] - expected["until_unix_ms"]) < 1000
+        text = ask(psd, "workers")
+        assert re.search(r"0 +live .* 0 s ago|0 +live .* ago", text) and re.search(r"1 +expected .* never", text)
+        assert psd.stats()["jobs"][0]["parked_ms"] == 0
+        with psd.connect() as other:
+            assert other.join(rank=1, n_workers=2, mode=wire.BSP).status == 0
+            assert other.push([], b"", seq=1, clock=0).status == 0
+            assert client.wait(77).status == 0
+        eventually(lambda: psd.stats()["jobs"][0]["parked_ms"] > 0)
 
 
 def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):
@@ -170,7 +195,8 @@ def test_json_is_the_answer_as_it_came(start_psd, command):
 
 def test_a_token_is_shown(start_psd, tmp_path):
     token = tmp_path / "token"
-    token.write_text("secret\n")
+    token.write_text("open sesame\n")
+    token.chmod(0o600)
     psd = start_psd("--token-file", str(token))
     assert "ready, ok" in ask(psd, "status", "--token-file", str(token))
     got = psctl("status", "--server", f"127.0.0.1:{psd.port}")
@@ -183,6 +209,7 @@ def test_a_server_that_is_not_there_is_named():
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         got = psctl("status", "--server", address, "--timeout", "2s")
     assert got.returncode == 1 and address in got.stderr and got.stderr.count("\n") == 1
+    assert "Connection refused: no psd listens there, or it is still loading its data" in got.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=lambda f: " ".join(f) or "plain")
@@ -231,8 +258,17 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
+        path.chmod(0o600)
     got = psctl("status", "--token-file", str(path))
     assert got.returncode == 1 and words in got.stderr and got.stderr.count("\n") == 1
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("open sesame\n")
+    path.chmod(0o644)
+    got = psctl("status", "--token-file", str(path))
+    assert got.returncode == 1 and "every user of this machine" in got.stderr and got.stderr.count("\n") == 1
 
 
 def test_a_server_is_checked_without_being_asked():

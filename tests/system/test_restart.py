@@ -129,9 +129,9 @@ def test_a_damaged_last_checkpoint_does_not_stop_a_change_of_layout(start_psd, t
     psd.stop()
 
 
-def psctl(*words):
+def psctl(*words, code=0):
     done = subprocess.run([BIN / "psctl", *map(str, words)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -174,7 +174,7 @@ def test_a_checkpoints_short_number_is_its_name(start_psd, tmp_path, monkeypatch
     look(psd, p, 20)
     psd.kill()
     assert "whole    checkpoint 1" in psctl("verify", data / "checkpoints/1")
-    assert psctl("diff", data / "checkpoints/1", data / "checkpoints/2")
+    assert "DRIFT" in psctl("diff", data / "checkpoints/1", data / "checkpoints/2", code=1).upper()
 
 
 def test_psctl_looks_at_all_nodes_and_leaves_no_directory_behind_a_failure(start_psd, tmp_path, monkeypatch):

@@ -166,12 +166,15 @@ def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
     assert psctl_json("replay", data)["tables"][0]["pushes"] == n_pushes
 
     copy = shutil.copytree(data, tmp_path / "copy")
-    (segment,) = copy.glob("log/*/shard-000/*.psl")
+    segment = sorted(copy.glob("log/*/shard-000/*.psl"))[-1]
+    assert int(segment.stem) == walk["first"] + 1  # a checkpoint begins a segment
     segment.write_bytes(segment.read_bytes()[:200])
     report = psctl_json("verify", copy, code=1)
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole"]
-    assert report["damage"] == [f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
-                                "0 are there"]
+    needs, cut = report["damage"]
+    assert needs == (f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
+                     "0 are there")
+    assert "it is cut" in cut
     assert f"needs the log up to record {walk['through']}" in refused("replay", copy)
 
 
@@ -297,7 +300,7 @@ def test_nodes_of_another_cluster_hold_the_same_rows_together(killed, tmp_path):
 def test_one_table_alone_is_restored(killed, tmp_path):
     made = psctl_json("restore", killed, "--to", tmp_path / "d", "--table", "j/emb")
     assert made["tables"] == 1
-    tables = psctl_json("diff", killed, tmp_path / "d")["tables"]
+    tables = psctl_json("diff", killed, tmp_path / "d", code=1)["tables"]
     assert [t["name"] for t in tables if t["in_b"]] == ["j/emb"]
     assert all(t["rows_a"] == t["rows_b"] and t["changed"] == t["restamped"] == 0 for t in tables if t["in_b"])
     assert "no table nope" in refused("restore", killed, "--to", tmp_path / "e", "--table", "nope")
@@ -402,12 +405,14 @@ def test_a_diff_tells_what_came_and_what_moved(killed):
     report = psctl_json("diff", killed, killed, "--at", "2")
     assert report["same"]
     first = killed / "checkpoints/00000000000000000001"
-    emb = next(t for t in psctl_json("diff", first, killed, "--top", 3)["tables"] if t["name"] == "j/emb")
+    emb = next(t for t in psctl_json("diff", first, killed, "--top", 3, code=1)["tables"] if t["name"] == "j/emb")
     assert emb["only_b"] == emb["rows_b"] - emb["rows_a"] > 0 and emb["only_a"] == 0 and len(emb["only_b_keys"]) == 8
     drifts = [item["l2"] for item in emb["top"]]
     assert len(drifts) == 3 and drifts == sorted(drifts, reverse=True) and drifts[0] == emb["drift"]["max"]
     assert 0 < emb["drift"]["mean"] <= emb["drift"]["p99"] <= emb["drift"]["max"]
-    lines = psctl("diff", first, killed, "--top", 1).stdout
+    got = psctl("diff", first, killed, "--top", 1)
+    lines = got.stdout
+    assert got.returncode == 1
     assert "  only in B" in lines and "  drift " in lines
     got = psctl("replay", first, "--against", killed)
     assert got.returncode == 1 and "changed" in got.stdout
@@ -437,7 +442,9 @@ def test_a_row_says_who_pushed_it_last(start_psd, tmp_path):
     row = psctl_json("row", "t", keys[1], "--server", address)
     assert row["version"] == 2 and "pushed_by" not in row
     assert "not among the last 65,536 pushes" in psctl("row", "t", keys[1], "--server", address).stdout
-    assert "there is none" in psctl("row", "t", wire.keys_of(1, 2, 4)[3], "--server", address).stdout
+    absent = psctl("row", "t", wire.keys_of(1, 2, 4)[3], "--server", address)
+    assert "there is none" in absent.stdout and (absent.returncode, absent.stderr) == (1, "")
+    assert not psctl_json("row", "t", wire.keys_of(1, 2, 4)[3], "--server", address, code=1)["found"]
     assert "no table nope" in refused("row", "nope", 1, "--server", address)
 
 
@@ -469,7 +476,7 @@ def test_many_who_ask_for_rows_and_leave_do_no_harm(start_psd):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(leave_at_once, range(100)))
-    assert not psctl_json("row", "t", 1, "--server", f"127.0.0.1:{psd.port}")["found"]
+    assert not psctl_json("row", "t", 1, "--server", f"127.0.0.1:{psd.port}", code=1)["found"]
     for argument in ("", "7", "x t", "7 ", "99999999999999999999 t"):
         with psd.connect(wire.DOOR, "operator") as client:
             assert client.admin("row", argument).text.startswith("row: found ")

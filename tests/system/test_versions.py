@@ -9,8 +9,10 @@ import subprocess
 import pytest
 
 import training
+import wire
 from checkpoint import read_tables
 from training import BIN, ROOT, Psd, finish, result, synth
+from wire import STATUS
 
 BEFORE = "4935f68de7b21a0fb65f4c347fa77c9a47a23af9"
 FLAGS = ("--format", "criteo", "--job", "ctr", "--bottom", "16", "--top", "16", "--dim", "4", "--batch", 64, "--seed", "7", "--push-codec", "onebit",
@@ -127,3 +129,23 @@ def test_a_data_directory_of_before_is_whole_here_and_its_rows_go_to_other_shard
     psd = node(BIN, "shards", 3)
     psd.stop()
     assert read_tables([psd.data]) == want
+
+
+def test_a_rank_that_an_earlier_psd_let_to_the_end_of_its_numbers_goes_on_here(before, node, tmp_path):
+    """The start is the cure: nothing else has to be done to such a data directory."""
+    for end in ("kill", "stop"):  # in the log, in a checkpoint
+        folder = f"top-{end}"
+        old = node(before, folder, 1)
+        with wire.Wire(int(old.address.rsplit(":", 1)[1])) as client:
+            assert client.hello().status == 0
+            assert client.join(job="ctr", incarnation=(1 << 64) - 1, clock=1 << 62).status == 0
+            assert client.leave().status == 0
+            assert client.join(job="ctr", incarnation=5).status == STATUS["EFENCED"]
+        old.kill() if end == "kill" else old.stop()
+        new = node(BIN, folder, 1)
+        with wire.Wire(int(new.address.rsplit(":", 1)[1])) as client:
+            assert client.hello().status == 0
+            joined = client.join(job="ctr", incarnation=5, clock=3)
+            assert (joined.status, joined.number(4)) == (0, 3), joined.text
+            assert client.leave().status == 0
+        new.stop()

@@ -244,18 +244,22 @@ def test_a_number_that_the_shard_has_and_the_client_does_not_is_reported_as_repe
         assert worker.connect().number(3) == 1
 
 
-def test_the_shard_believes_a_last_acked_beyond_its_own_count(shared_psd):
-    with Worker(shared_psd.port, job="believes", table={"name": "believes"}) as worker:
+def test_a_shard_that_was_killed_believes_a_last_acked_beyond_its_own_count(start_psd, tmp_path):
+    flags = ("--shards", "1", "--data-dir", str(tmp_path / "believes"), "--durability", "fsync", "--lease", "300s")
+    psd = start_psd(*flags)
+    with Worker(psd.port) as worker:
         worker.push(HERE[:1], GRAD)
         worker.wait()
-        worker.last_acked, worker.clock, worker.next_seq = 5, 5, 6
+        psd.kill()
+        psd = start_psd(*flags)
+        worker.port, worker.last_acked, worker.clock, worker.next_seq = psd.port, 5, 5, 6
         joined = worker.connect()
         assert (joined.number(3), joined.number(4), joined.number(7)) == (5, 5, 1)  # last_applied, clock, resumed
         assert worker.wire.push(HERE[:1], GRAD, table=worker.number, seq=2, clock=1).number(7) == 1
         worker.push(HERE[:1], GRAD)
         assert [a.status for a in worker.wait()] == [0]
         assert worker.pull(HERE[:1]) == [[-2, -4, -6, -8]]
-        eventually(lambda: "4 pushes that had been acknowledged to rank 0 are lost" in shared_psd.log())
+        eventually(lambda: "4 pushes that had been acknowledged to rank 0 are lost" in psd.log())
 
 
 def test_an_operator_hears_when_a_push_is_on_the_disk(start_psd):
@@ -313,6 +317,7 @@ USES_THE_NUMBER_UP = {
     "top 5 of 4": (dict(values=bytes(30), codec=wire.TOPK, k=5), "ECODEC"),
     "an index past the row": (dict(values=struct.pack("<Hf", 4, 1), codec=wire.TOPK, k=1), "ECODEC"),
     "a clock out of range": (dict(clock=CLOCK_END), "EPROTO"),
+    "a clock from which few steps lead on": (dict(clock=CLOCK_END - 1), "EPROTO"),
 }
 
 
@@ -387,12 +392,17 @@ def test_a_push_beyond_a_sync_point_is_refused_until_later(start_psd):
 
 # --- limits, by their numbers ---
 
-def test_1024_tables_and_64_jobs_are_the_most(start_psd):
-    psd = start_psd("--shards", "1", "--lease", "300s", data=False)
+def test_tables_max_and_64_jobs_are_the_most(start_psd):
+    psd = start_psd("--shards", "1", "--lease", "300s", "--tables-max", "1024", data=False)
+    for first in range(0, 1024, 256):  # a connection's share
+        with psd.connect() as client:
+            for i in range(first, first + 256):
+                client.send(frame("table", head((1, wire.spec(name=f"t{i}"))), request_id=1000 + i))
+            assert [client.wait(1000 + i).number(3) for i in range(first, first + 256)] == list(range(first, first + 256))
+            if first == 0:
+                refused = client.table(name="one.more")
+                assert refused.status == -errno.ENOSPC and "share" in refused.text
     with psd.connect() as client:
-        for i in range(1024):
-            client.send(frame("table", head((1, wire.spec(name=f"t{i}"))), request_id=1000 + i))
-        assert [client.wait(1000 + i).number(3) for i in range(1024)] == list(range(1024))
         assert client.table(name="one.more").status == -errno.ENOSPC
         assert client.table(name="t7").number(3) == 7
         for i in range(64):
@@ -484,9 +494,12 @@ def test_a_node_that_stops_says_so_to_a_parked_pull(start_psd):
 
 @pytest.mark.parametrize("fields, status", [
     (dict(job=""), -errno.EINVAL), (dict(n_workers=0), -errno.EINVAL), (dict(n_workers=1025), -errno.EINVAL),
-    (dict(rank=1), -errno.EINVAL), (dict(clock=CLOCK_END + 1), -errno.EINVAL), (dict(clock=CLOCK_END), 0),
+    (dict(rank=1), -errno.EINVAL), (dict(clock=CLOCK_END + 1), -errno.EINVAL), (dict(clock=CLOCK_END), -errno.EINVAL),
+    (dict(clock=(1 << 53) + (1 << 16) + 1), -errno.EINVAL), (dict(clock=1 << 53), 0),
+    (dict(last_acked=(1 << 53) + 1), -errno.EINVAL), (dict(last_acked=1 << 53), 0),
     (dict(mode=4), STATUS["EPROTO"]), (dict(mode=0), STATUS["EPROTO"]), (dict(job="x" * 128), STATUS["EPROTO"]),
-    (dict(name="x" * 64), STATUS["EPROTO"]), (dict(incarnation=0), 0), (dict(incarnation=(1 << 64) - 1), 0)])
+    (dict(name="x" * 64), STATUS["EPROTO"]), (dict(incarnation=0), 0), (dict(incarnation=(1 << 63) - 1), 0),
+    (dict(incarnation=1 << 63), -errno.EINVAL), (dict(incarnation=(1 << 64) - 1), -errno.EINVAL)])
 def test_the_ranges_of_a_join(shared_psd, fields, status):
     with shared_psd.connect() as client:
         answer = client.join(**dict({"job": f"ranges {fields}"}, **fields))
@@ -550,6 +563,36 @@ def test_incarnations_fences_and_a_rank_that_is_taken(shared_psd):
         assert other.leave().status == 0
         assert other.join(job="ranks", incarnation=11, name="one").status == 0  # all had gone: the job starts afresh
         assert other.leave().status == 0
+
+
+def test_the_greatest_incarnation_leaves_its_rank_to_the_next_process(shared_psd):
+    with shared_psd.connect() as client, shared_psd.connect() as other:
+        assert client.join(job="top", incarnation=(1 << 63) - 1, name="one").status == 0
+        assert client.leave().status == 0
+        assert client.join(job="top", n_workers=2, incarnation=5, name="one").status == 0
+        assert other.join(job="top", n_workers=2, rank=1, incarnation=(1 << 63) - 1, name="one").status == 0
+        assert other.leave().status == 0
+        assert other.join(job="top", n_workers=2, rank=1, incarnation=5, name="one").status == 0
+        assert client.leave().status == 0 and other.leave().status == 0
+
+
+def test_no_worker_claims_pushes_that_this_shard_knows_it_never_had(shared_psd):
+    with shared_psd.connect() as client, shared_psd.connect() as again:
+        table = client.table(name="claims").number(3)
+        assert client.join(job="claims").status == 0
+        assert client.push(HERE[:1], GRAD, table=table).status == 0
+        refused = again.join(job="claims", last_acked=2)
+        assert refused.status == -errno.EINVAL and "never" not in refused.text and "has lost none" in refused.text
+        assert again.join(job="claims", last_acked=1).number(3) == 1
+        assert client.push(HERE[:1], GRAD, table=table, seq=2, clock=1).status == 0
+        assert client.leave().status == 0
+
+
+def test_a_pull_moves_no_clock_to_where_no_step_leads_on(joined):
+    refused = joined.ask("pull", head((1, CLOCK_END)))
+    assert refused.status == STATUS["EPROTO"], refused.text
+    assert joined.beat().number(3) == 0
+    assert joined.push([], b"", raw_sections=[]).number(4) == 1
 
 
 def test_only_ticks_pulls_and_joins_move_a_clock(joined):

@@ -18,7 +18,7 @@
 /* Written by the network thread, read by any. */
 struct counters {
     _Atomic uint64_t bytes_in, bytes_out, rows_refused, reconnects, resent_pushes, rejoins,
-        min_clock, staleness_max, foreign;
+        min_clock, staleness_max, foreign, pushes_lost, skipped_clocks;
 };
 
 /* One shard of the cluster. */
@@ -28,6 +28,8 @@ struct member {
     bool joined;    /* in this epoch */
     bool has_table; /* of the table under way */
     uint64_t min_clock;
+    uint64_t
+        lost_last; /* of this incarnation: acknowledged pushes up to here were counted as lost */
     struct cluster_client_version version;
 };
 
@@ -41,13 +43,20 @@ struct cluster_client {
     uint64_t now_ms, started_ms, epoch, clock;
     struct ps_origin origin; /* its incarnation is the one that counts */
     struct cluster_client_fences fences;
-    bool failed;
+    bool failed, has_pushed;
+    bool abandons; /* the start has failed: links say goodbye */
+    uint32_t n_left;
     struct counters counters;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static uint64_t load(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 static void notice(void *owner, const char *sentence)
@@ -109,12 +118,42 @@ uint64_t cluster_client_next_incarnation(uint64_t own, uint64_t fenced_below, ui
 
 /* ---- events of the links ---- */
 
+/* Acknowledged pushes that the shard no longer has. Each is counted once, also if the shard crashes again. */
+static void count_lost(struct cluster_client *cluster, uint32_t shard,
+                       const struct join_reply *joined)
+{
+    struct member *m = &cluster->members[shard];
+    uint64_t first = joined->lost_first > m->lost_last ? joined->lost_first : m->lost_last + 1,
+             n;
+    char text[512];
+
+    if (first > joined->lost_last)
+        return;
+    m->lost_last = joined->lost_last;
+    n = joined->lost_last - first + 1;
+    count(&cluster->counters.pushes_lost, n);
+    snprintf(
+        text, sizeof text,
+        "shard %u at %s has lost %" PRIu64 " push%s of this worker in a crash, which it had "
+        "acknowledged: the run goes on without, and its bits are not those of a run without "
+        "a crash (psd --durability fsync loses none)",
+        shard, m->address.text, n, n == 1 ? "" : "es");
+    if (cluster->options->on_warning)
+        cluster->options->on_warning(cluster->options->notice_arg, text);
+    else
+        notice(cluster, text);
+}
+
 static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
 {
     struct cluster_client *cluster = owner;
     struct member *m = &cluster->members[shard];
 
     set_clock(cluster, joined->clock);
+    count_lost(cluster, shard, joined);
+    if (joined->skipped_clocks > load(&cluster->counters.skipped_clocks))
+        atomic_store_explicit(&cluster->counters.skipped_clocks, joined->skipped_clocks,
+                              memory_order_relaxed);
     if (m->joined)
         return;
     m->joined = true;
@@ -229,6 +268,7 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     notice(cluster, text);
     for (i = 0; i < cluster->n_shards; i++) {
         cluster->members[i].joined = false;
+        cluster->members[i].lost_last = 0;
         shard_link_rejoin(cluster->members[i].link, incarnation, cluster->clock,
                           cluster_client_rejoin_delay_ms(n_fenced));
     }
@@ -239,7 +279,10 @@ static void on_left(void *owner, uint32_t shard)
     struct cluster_client *cluster = owner;
 
     (void)shard;
-    client_state_left(cluster->state);
+    if (cluster->abandons)
+        cluster->n_left++;
+    else
+        client_state_left(cluster->state);
 }
 
 static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
@@ -446,6 +489,21 @@ void cluster_client_stop(struct cluster_client *cluster)
     cluster->discovery = NULL;
 }
 
+bool cluster_client_abandon(struct cluster_client *cluster)
+{
+    if (cluster->options->reader || cluster->has_pushed || cluster->options->origin.n_shards)
+        return false;
+    cluster->abandons = true;
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        shard_link_leave(cluster->members[i].link);
+    return !cluster_client_has_left(cluster);
+}
+
+bool cluster_client_has_left(const struct cluster_client *cluster)
+{
+    return cluster->n_left >= cluster->n_shards;
+}
+
 void cluster_client_free(struct cluster_client *cluster)
 {
     if (!cluster)
@@ -468,6 +526,9 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
     if (!cluster->started_ms)
         cluster->started_ms = now_ms;
     cluster->now_ms = now_ms;
+    if (!cluster->failed && cluster->options->is_cancelled &&
+        cluster->options->is_cancelled(cluster->options->cancel_arg))
+        fail(cluster, -ECANCELED, "stopped before the training began");
     if (cluster->discovery && cluster->n_shards) {
         discovery_free(cluster->discovery);
         cluster->discovery = NULL;
@@ -476,7 +537,8 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         discovery_tick(cluster->discovery, now_ms);
     for (i = 0; i < cluster->n_shards && !cluster->failed; i++)
         shard_link_tick(cluster->members[i].link, now_ms);
-    if (cluster->failed)
+    /* Who has pushed may come back as the same incarnation: it does not leave. */
+    if (cluster->failed && cluster->has_pushed)
         cluster_client_stop(cluster);
 }
 
@@ -497,6 +559,7 @@ static void hand_out(struct cluster_client *cluster, struct request *r,
 
 void cluster_client_push(struct cluster_client *cluster, struct request *first)
 {
+    cluster->has_pushed = true;
     if (first->tick && first->epoch == cluster->epoch)
         set_clock(cluster, first->clock + 1);
     hand_out(cluster, first, shard_link_push);
@@ -541,11 +604,6 @@ void cluster_client_leave(struct cluster_client *cluster)
         shard_link_leave(cluster->members[i].link);
 }
 
-static uint64_t load(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret)
 {
     const struct counters *c = &cluster->counters;
@@ -559,6 +617,8 @@ void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats 
     ret->foreign = load(&c->foreign);
     ret->min_clock = load(&c->min_clock);
     ret->staleness_max = load(&c->staleness_max);
+    ret->pushes_lost = load(&c->pushes_lost);
+    ret->skipped_clocks = load(&c->skipped_clocks);
 }
 
 void cluster_client_shard_name(const struct cluster_client *cluster, uint32_t shard, char *dst,

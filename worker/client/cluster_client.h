@@ -27,6 +27,11 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
 void cluster_client_stop(struct cluster_client *cluster);
 void cluster_client_free(struct cluster_client *cluster);
 
+/* The start has failed: unless this worker has pushed, it leaves the shards that it has joined, so that no other one
+ * waits for its lease, or is held to its settings. False: there is nothing to wait for. */
+bool cluster_client_abandon(struct cluster_client *cluster);
+bool cluster_client_has_left(const struct cluster_client *cluster);
+
 void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms);
 
 /* Every joined link sends a heartbeat at its next tick: this process stood still for a while. */
@@ -43,7 +48,7 @@ void cluster_client_drop_table(struct cluster_client *cluster);
 void cluster_client_leave(struct cluster_client *cluster);
 
 /* Any thread. Fills the counters of the links: bytes, rows_refused, reconnects, resent_pushes,
- * rejoins, min_clock, staleness_max, foreign. */
+ * rejoins, min_clock, staleness_max, foreign, pushes_lost, skipped_clocks. */
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret);
 
 /* Any thread, once the state is JOINED: "shard 3 at host:port". */

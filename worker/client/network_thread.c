@@ -13,6 +13,7 @@
 
 #define TICK_MS 20u
 #define STEP_MS_MAX 500u /* by which the links' time moves at once */
+#define ABANDON_MS 1000u /* for a farewell after a start that failed */
 
 struct network_thread {
     struct ps_options options;      /* its texts are the three copies below */
@@ -23,6 +24,8 @@ struct network_thread {
     uv_loop_t loop;
     uv_timer_t timer;
     uint64_t now_ms, loop_ms; /* the links' time; the loop's at the last tick */
+    uint64_t
+        stop_by_ms; /* 0: not stopping; then, or once all links have left, the thread ends */
     struct channel_loop channels;
     struct mailbox mailbox;
 };
@@ -65,7 +68,10 @@ static void execute(struct network_thread *net, struct command *c)
         cluster_client_leave(net->cluster);
         return;
     case COMMAND_STOP:
-        stop(net);
+        if (cluster_client_abandon(net->cluster))
+            net->stop_by_ms = net->now_ms + ABANDON_MS;
+        else
+            stop(net);
         return;
     }
 }
@@ -170,7 +176,10 @@ static void on_tick(uv_timer_t *timer)
     net->loop_ms = loop_ms;
     if (step_ms > STEP_MS_MAX)
         cluster_client_beat_soon(net->cluster);
-    cluster_client_tick(net->cluster, net->now_ms);
+    if (!net->stop_by_ms)
+        cluster_client_tick(net->cluster, net->now_ms);
+    else if (cluster_client_has_left(net->cluster) || net->now_ms >= net->stop_by_ms)
+        stop(net);
 }
 
 static void run(void *arg)

@@ -29,7 +29,8 @@ struct ps_client;
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
     MUST_CHECK;
 
-/* Drops all requests; does not wait (ps_flush() and ps_leave() do). NULL is fine. */
+/* Drops all requests; does not wait (ps_flush() and ps_leave() do), but that a worker which has never pushed leaves the
+ * job, within 1 s. NULL is fine. */
 void ps_close(struct ps_client *c);
 
 /* Makes the table on all shards, or finds it there with the same specification. */

@@ -46,7 +46,11 @@ struct ps_options {
     struct ps_origin origin;      /* ps_open() takes it from the journal */
     /* From any thread; may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);
+    void (*on_warning)(void *arg, const char *sentence); /* of what was lost; NULL: on_notice */
     void *notice_arg;
+    /* Asked by the network thread: true ends every wait, with -ECANCELED, for good. NULL: never. */
+    bool (*is_cancelled)(const void *arg);
+    const void *cancel_arg; /* borrowed */
 };
 
 struct ps_pull_section;
@@ -116,6 +120,10 @@ struct ps_stats {
     uint64_t residual_flushed; /* rows sent in full so that other residuals fit */
     uint64_t
         foreign; /* answers to pushes whose version includes another worker's (struct ps_tap) */
+    uint64_t
+        pushes_lost; /* acknowledged, and gone with a crash of their shard (once for each shard) */
+    uint64_t
+        skipped_clocks; /* that no process of this rank has done: the job went on without it */
     /* Counters of the row cache (worker/param_store_exact_cache.c); zeroes without one. Rows asked for, those
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */

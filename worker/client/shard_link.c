@@ -658,6 +658,8 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
 static int receive(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
                    const uint8_t *body)
 {
+    if (l->phase == PHASE_LEAVING && h->type != FRAME_LEAVE_REPLY)
+        return 0; /* to what was asked for before the farewell */
     switch (h->type) {
     case FRAME_HELLO_REPLY:
         return receive_hello(l, h, head);
@@ -886,8 +888,11 @@ void shard_link_set_clock(struct shard_link *l, uint64_t clock)
 
 void shard_link_leave(struct shard_link *l)
 {
-    if (l->phase != PHASE_READY || !l->config.joins)
-        finish_leave(l);
-    else
+    bool has_joined = l->phase == PHASE_READY || l->phase == PHASE_TABLES ||
+                      l->phase == PHASE_JOINING; /* or will have, when it reads the farewell */
+
+    if (has_joined && l->config.joins)
         send_leave(l);
+    else
+        finish_leave(l);
 }

@@ -110,7 +110,7 @@ void shard_link_beat_soon(struct shard_link *l);
 /* Steps that the worker has finished, for heartbeats and joins. */
 void shard_link_set_clock(struct shard_link *l, uint64_t clock);
 
-/* Leaves the job; events.left follows, at once if the shard is away. */
+/* Leaves the job, also if the join or a table is under way; events.left follows, at once if the shard is away. */
 void shard_link_leave(struct shard_link *l);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -22,6 +23,7 @@ struct place {
     struct data_loader_counts counts;
 };
 
+#define STOP_POLL_NS 100000000L
 #define NOTICES_MAX 8u /* that wait for the caller; more of them are dropped */
 #define NOTICE_BYTES 352u
 
@@ -51,6 +53,8 @@ struct data_loader {
     _Atomic uint64_t busy_ns;
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
+    bool (*is_stopped)(const void *arg);
+    const void *stop_arg; /* borrowed */
     atomic_bool stop;
     uint32_t n_places, n_lend;
     struct place places[];
@@ -139,7 +143,7 @@ static int check_options(const struct data_loader_options *o, struct err *err)
                        "label: no column is the label, and without one nothing is "
                        "learned or measured");
     for (uint32_t i = 0; i < o->n_paths; i++)
-        if (access(o->paths[i], R_OK) != 0)
+        if (strcmp(o->paths[i], "-") != 0 && access(o->paths[i], R_OK) != 0)
             return err_set(err, -errno, "%s: cannot read: %s", o->paths[i], strerror(errno));
     return 0;
 }
@@ -189,6 +193,8 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
     status = init_places(f, options, err);
     f->on_notice = options->on_notice;
     f->notice_arg = options->notice_arg;
+    f->is_stopped = options->is_stopped;
+    f->stop_arg = options->stop_arg;
     own.on_notice = keep_notice;
     own.notice_arg = f;
     if (!status)
@@ -228,6 +234,24 @@ static void report_notices(struct data_loader *f, const struct notices *notices)
         f->on_notice(f->notice_arg, notices->text[i]);
 }
 
+/* Under the lock: until the thread has made something, or a while has passed. */
+static void wait_for_batch(struct data_loader *f)
+{
+    struct timespec until;
+
+    if (!f->is_stopped) {
+        pthread_cond_wait(&f->changed, &f->lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STOP_POLL_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&f->changed, &f->lock, &until);
+    if (f->is_stopped(f->stop_arg))
+        atomic_store(&f->stop, true);
+}
+
 int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct err *err)
 {
     struct notices notices;
@@ -237,7 +261,7 @@ int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct 
     pthread_mutex_lock(&f->lock);
     assert(f->n_taken - f->n_given < f->n_lend);
     while (f->n_filled == f->n_taken && !f->ended)
-        pthread_cond_wait(&f->changed, &f->lock);
+        wait_for_batch(f);
     place = f->n_filled > f->n_taken ? &f->places[f->n_taken % f->n_places] : NULL;
     f->n_taken += place != NULL;
     if (!place && f->failure.status)
@@ -377,7 +401,9 @@ int data_loader_expand(char *const *paths, uint32_t n_paths, char ***ret_files, 
     int status = n_paths ? 0 : err_set(err, PS_ESETTING, "no data: give a file or a directory");
 
     for (uint32_t i = 0; i < n_paths && !status; i++) {
-        if (stat(paths[i], &st) != 0)
+        if (strcmp(paths[i], "-") == 0)
+            status = add_file(&list, paths[i], "", err);
+        else if (stat(paths[i], &st) != 0)
             status = err_set(err, -errno, "%s: cannot open: %s", paths[i], strerror(errno));
         else if (S_ISDIR(st.st_mode))
             status = add_directory(&list, paths[i], err);

@@ -23,7 +23,7 @@ struct data_loader;
 /*
  * Files and directories -> files: a directory stands for the regular files in it, sorted by
  * name, hidden ones left out, none below it. The caller frees each and the array. A path that
- * is not there, and a directory without a file, are errors.
+ * is not there, and a directory without a file, are errors; "-" is standard input.
  */
 int data_loader_expand(char *const *paths, uint32_t n_paths, char ***ret_files, uint32_t *ret_n,
                        struct err *err) MUST_CHECK;
@@ -43,7 +43,7 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
 /*
  * The next batch, deduplicated; NULL at the end. Borrowed until data_loader_release(), which gives the
  * oldest one back; at most options.lend at a time. Waits for the thread, which waits for the
- * disk alone. Delivers the thread's notices. An error comes behind all batches read before it, and
+ * disk, or a pipe's writer, until options.is_stopped. Delivers the thread's notices. An error comes behind all batches read before it, and
  * again from every later call. One thread takes, and any may give.
  */
 int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct err *err)

@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "worker/data/batch.h"
+#include "worker/data/input_pipe.h"
 #include "worker/data/schema.h"
 
 /* Which rows of the files, in file order over all files; malformed ones count, header and empty
@@ -25,6 +26,9 @@ struct data_loader_options {
     const struct schema *schema; /* borrowed while the loader lives, like the paths */
     char *const *paths; /* files, already expanded and sorted by data_loader_expand() */
     uint32_t n_paths;
+    /* Those of the paths that can be read but once; `is_prescan`: these rows are read again later. NULL: none. */
+    struct input_pipes *pipes;
+    bool is_prescan;
     struct data_loader_range range;
     uint32_t rank, n_ranks;
     bool by_rows;
@@ -51,6 +55,10 @@ struct data_loader_options {
      * the caller's thread; may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
+    /* Asked while the caller waits for a batch: true ends the loader as behind its last row. A pipe's writer may
+     * be silent for as long as it likes. NULL: never. */
+    bool (*is_stopped)(const void *arg);
+    const void *stop_arg; /* borrowed */
 };
 
 #define DATA_LOADER_BAD_ROW_BYTES 192u
@@ -59,6 +67,8 @@ struct data_loader_options {
 struct data_loader_counts {
     uint64_t rows;     /* samples in them */
     uint64_t bad_rows; /* malformed rows passed over on the way */
+    uint64_t
+        rows_read; /* of all ranks, malformed ones included; by_rows: all that there are, at the end */
     char bad_row
         [DATA_LOADER_BAD_ROW_BYTES]; /* the first of them: "FILE:LINE: why"; "" without one */
     uint64_t skipped; /* batches that options.skip wanted passed over, and that there were */

@@ -17,6 +17,7 @@ struct file_rows {
     const char *path;                          /* borrowed */
     const struct line_parser_plan *plan;       /* borrowed */
     const atomic_bool *stop;                   /* borrowed */
+    struct input_pipe *pipe;                   /* borrowed; NULL: a file */
     struct row_cache_file_key key;             /* if a cache is wanted */
     struct row_cache_file_reader *cached;      /* owned; NULL: the text is read */
     struct line_reader *reader;                /* owned; the text */
@@ -32,6 +33,8 @@ const char *file_rows_shown_path(const char *path)
 {
     size_t len = strlen(path);
 
+    if (len == 1)
+        return input_pipe_name(path);
     return len > SHOWN_PATH_MAX ? path + len - SHOWN_PATH_MAX : path;
 }
 
@@ -143,7 +146,7 @@ static int check_header(struct file_rows *r, struct err *err)
 
 static int open_text(struct file_rows *r, struct err *err)
 {
-    int status = line_reader_open(r->path, &r->reader, err);
+    int status = line_reader_open_pipe(file_rows_shown_path(r->path), r->pipe, &r->reader, err);
 
     if (!status && schema_has_header(r->options->schema))
         status = check_header(r, err);
@@ -212,6 +215,14 @@ static int open_cache(struct file_rows *r, struct err *err)
     return -ENOENT;
 }
 
+/* Of a pipe nothing is kept for a later pass: there is none. */
+static int begin_pipe(struct file_rows *r, struct err *err)
+{
+    return input_pipes_begin(r->options->pipes, r->path,
+                             r->options->is_prescan ? INPUT_PIPE_PRESCAN : INPUT_PIPE_PASS,
+                             r->stop, &r->pipe, err);
+}
+
 int file_rows_open(const struct data_loader_options *options, const char *path,
                    const atomic_bool *stop, struct file_rows **ret, struct err *err)
 {
@@ -226,9 +237,11 @@ int file_rows_open(const struct data_loader_options *options, const char *path,
     r->stop = stop;
     r->plan = options->labelled ? schema_plan(options->schema)
                                 : schema_plan_unlabelled(options->schema);
-    if (batch_init(&r->one, 1, r->plan->n_numeric, r->plan->n_fields))
+    if (batch_init(&r->one, 1, r->plan->n_numeric, r->plan->n_fields)) {
         status = err_set(err, -ENOMEM, "%s: no memory to read it", path);
-    else if (options->data_cache && options->data_cache[0]) {
+    } else if (begin_pipe(r, err)) {
+        status = err->status;
+    } else if (!r->pipe && options->data_cache && options->data_cache[0]) {
         status = row_cache_file_key_init(&r->key, options->data_cache, files, path,
                                          options->schema, r->plan, err);
         status = status ? status : open_cache(r, err);

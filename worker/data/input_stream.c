@@ -17,7 +17,8 @@
 enum packing { PLAIN, ZSTD, GZIP };
 
 struct input_stream {
-    const char *path; /* owned, behind the struct */
+    const char *path;        /* owned, behind the struct */
+    struct input_pipe *pipe; /* borrowed; NULL: fd */
     int fd;
     enum packing packing;
     bool fd_ended;
@@ -28,6 +29,17 @@ struct input_stream {
     uint8_t packed[PACKED_BYTES]; /* as it stands in the file */
 };
 
+static int refill_from_pipe(struct input_stream *s, struct err *err)
+{
+    size_t n = 0;
+    int status =
+        input_pipe_read(s->pipe, s->packed + s->end, sizeof s->packed - s->end, &n, err);
+
+    s->end += n;
+    s->fd_ended = n == 0;
+    return status;
+}
+
 /* Adds what one read() gives. */
 static int refill(struct input_stream *s, struct err *err)
 {
@@ -35,6 +47,8 @@ static int refill(struct input_stream *s, struct err *err)
 
     if (s->start == s->end)
         s->start = s->end = 0;
+    if (s->pipe)
+        return refill_from_pipe(s, err);
     do
         n = read(s->fd, s->packed + s->end, sizeof s->packed - s->end);
     while (n < 0 && errno == EINTR);
@@ -90,7 +104,8 @@ static int start_unpacking(struct input_stream *s, struct err *err)
     return 0;
 }
 
-int input_stream_open(const char *path, struct input_stream **ret_source, struct err *err)
+int input_stream_open(const char *path, struct input_pipe *pipe,
+                      struct input_stream **ret_source, struct err *err)
 {
     size_t path_bytes = strlen(path) + 1;
     struct input_stream *s = memory_try_alloc(sizeof *s + path_bytes);
@@ -99,8 +114,9 @@ int input_stream_open(const char *path, struct input_stream **ret_source, struct
     if (!s)
         return err_set(err, -ENOMEM, "%s: no memory to read it", path);
     s->path = memcpy(s + 1, path, path_bytes);
-    s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0)
+    s->pipe = pipe;
+    s->fd = pipe ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0 && !pipe)
         status = err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
     while (!status && s->end < MAGIC_BYTES && !s->fd_ended)
         status = refill(s, err);

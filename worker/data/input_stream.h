@@ -8,13 +8,14 @@
 #define WORKER_DATA_INPUT_STREAM_H
 
 #include "common/status.h"
+#include "worker/data/input_pipe.h"
 
 struct input_stream;
 
-/* A negative errno when the file cannot be opened, PS_EDATA when it is not what its name
- * says. */
-int input_stream_open(const char *path, struct input_stream **ret_source, struct err *err)
-    MUST_CHECK;
+/* Of a file, or, unless it is NULL, of a pipe, which is borrowed; then the path is for sentences. A negative errno
+ * when the file cannot be opened, PS_EDATA when it is not what its name says. */
+int input_stream_open(const char *path, struct input_pipe *pipe,
+                      struct input_stream **ret_source, struct err *err) MUST_CHECK;
 
 /* Up to n_bytes, at least one except at the end of the text. */
 int input_stream_read(struct input_stream *s, void *dst, size_t n_bytes, size_t *ret_n_bytes,

@@ -19,7 +19,8 @@ struct line_reader {
     bool ended; /* the source has no more */
 };
 
-int line_reader_open(const char *path, struct line_reader **ret_reader, struct err *err)
+int line_reader_open_pipe(const char *path, struct input_pipe *pipe,
+                          struct line_reader **ret_reader, struct err *err)
 {
     size_t path_bytes = strlen(path) + 1;
     struct line_reader *r = memory_try_alloc(sizeof *r + path_bytes);
@@ -28,13 +29,28 @@ int line_reader_open(const char *path, struct line_reader **ret_reader, struct e
     if (!r)
         return err_set(err, -ENOMEM, "%s: no memory to read it", path);
     r->path = memcpy(r + 1, path, path_bytes);
-    status = input_stream_open(path, &r->source, err);
+    status = input_stream_open(r->path, pipe, &r->source, err);
     if (status) {
         line_reader_close(r);
         return status;
     }
     *ret_reader = r;
     return 0;
+}
+
+int line_reader_open(const char *path, struct line_reader **ret_reader, struct err *err)
+{
+    return line_reader_open_pipe(path, NULL, ret_reader, err);
+}
+
+int line_reader_open_prescan(struct input_pipes *pipes, const char *path,
+                             struct line_reader **ret_reader, struct err *err)
+{
+    struct input_pipe *pipe;
+    int status = input_pipes_begin(pipes, path, INPUT_PIPE_PRESCAN, NULL, &pipe, err);
+
+    return status ? status
+                  : line_reader_open_pipe(input_pipe_name(path), pipe, ret_reader, err);
 }
 
 void line_reader_close(struct line_reader *r)
@@ -159,24 +175,25 @@ int line_reader_next(struct line_reader *r, struct line_reader_line *ret_line, s
     return 0;
 }
 
-int line_reader_first_line(const char *path, char **ret_line, struct err *err)
+int line_reader_first_line(struct input_pipes *pipes, const char *path, char **ret_line,
+                           struct err *err)
 {
     struct line_reader_line line;
     struct line_reader *r;
-    int status = line_reader_open(path, &r, err);
+    int status = line_reader_open_prescan(pipes, path, &r, err);
 
     if (status)
         return status;
     status = line_reader_next(r, &line, err);
     if (!status && (!line.bytes || line.too_long))
-        status = err_set(err, PS_EDATA, "%s: %s", path,
+        status = err_set(err, PS_EDATA, "%s: %s", r->path,
                          line.bytes ? "its first line is longer than 1 MiB" : "holds no line");
     if (!status) {
         *ret_line = memory_try_alloc(line.len + 1);
         if (*ret_line)
             memcpy(*ret_line, line.bytes, line.len);
         else
-            status = err_set(err, -ENOMEM, "%s: no memory for its first line", path);
+            status = err_set(err, -ENOMEM, "%s: no memory for its first line", r->path);
     }
     line_reader_close(r);
     return status;

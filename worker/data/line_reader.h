@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
+#include "worker/data/input_pipe.h"
 
 #define LINE_READER_LINE_MAX (1024u * 1024u) /* bytes, with the line's end */
 
@@ -26,6 +27,12 @@ struct line_reader_line {
 
 int line_reader_open(const char *path, struct line_reader **ret_reader, struct err *err)
     MUST_CHECK;
+/* Of a pipe (NULL: of the file), from where it was begun. */
+int line_reader_open_pipe(const char *path, struct input_pipe *pipe,
+                          struct line_reader **ret_reader, struct err *err) MUST_CHECK;
+/* A prescan, if path is one of the pipes, else the file. pipes may be NULL. */
+int line_reader_open_prescan(struct input_pipes *pipes, const char *path,
+                             struct line_reader **ret_reader, struct err *err) MUST_CHECK;
 int line_reader_next(struct line_reader *r, struct line_reader_line *ret_line, struct err *err)
     MUST_CHECK;
 void line_reader_close(struct line_reader *r);
@@ -33,7 +40,8 @@ void line_reader_close(struct line_reader *r);
 /* Bytes of text, unpacked, behind all lines read so far. */
 uint64_t line_reader_bytes(const struct line_reader *r);
 
-/* The first line, NUL-terminated, the caller's to free(); PS_EDATA for a file without one. */
-int line_reader_first_line(const char *path, char **ret_line, struct err *err) MUST_CHECK;
+/* By a prescan: the first line, NUL-terminated, the caller's to free(); PS_EDATA for a file without one. */
+int line_reader_first_line(struct input_pipes *pipes, const char *path, char **ret_line,
+                           struct err *err) MUST_CHECK;
 
 #endif

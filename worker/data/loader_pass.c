@@ -53,6 +53,7 @@ void loader_pass_free(struct loader_pass *p)
 void loader_pass_counts(const struct loader_pass *p, struct data_loader_counts *ret)
 {
     *ret = p->counts;
+    ret->rows_read = p->n_rows;
     ret->bytes = p->bytes_before + (p->rows ? file_rows_text_bytes(p->rows) : 0);
     ret->cached = p->cached_before + (p->rows ? file_rows_n_cached(p->rows) : 0);
 }

@@ -58,12 +58,12 @@ static int read_rows(struct measure *m, struct line_reader *reader, struct err *
     return 0;
 }
 
-static int read_file(struct measure *m, const char *path, const struct schema *schema,
-                     struct err *err)
+static int read_file(struct measure *m, struct input_pipes *pipes, const char *path,
+                     const struct schema *schema, struct err *err)
 {
     struct line_reader_line header;
     struct line_reader *reader;
-    int status = line_reader_open(path, &reader, err);
+    int status = line_reader_open_prescan(pipes, path, &reader, err);
 
     if (status)
         return status;
@@ -75,8 +75,9 @@ static int read_file(struct measure *m, const char *path, const struct schema *s
     return status;
 }
 
-int moments_measure(const struct schema *schema, char *const *files, uint32_t n_files,
-                    uint64_t n_rows_max, float *ret_mean, float *ret_std, struct err *err)
+int moments_measure(const struct schema *schema, struct input_pipes *pipes, char *const *files,
+                    uint32_t n_files, uint64_t n_rows_max, float *ret_mean, float *ret_std,
+                    struct err *err)
 {
     struct measure m = { .plan = *schema_plan(schema), .rows_left = n_rows_max };
     int status;
@@ -88,7 +89,7 @@ int moments_measure(const struct schema *schema, char *const *files, uint32_t n_
     if (status)
         err_set(err, status, "no memory to measure %u columns", m.plan.n_numeric);
     for (uint32_t i = 0; i < n_files && m.rows_left > 0 && !status; i++)
-        status = read_file(&m, files[i], schema, err);
+        status = read_file(&m, pipes, files[i], schema, err);
     for (uint32_t i = 0; i < m.plan.n_numeric && !status; i++) {
         double n = (double)m.moments[i].n,
                std = n > 0 ? sqrt(m.moments[i].sum_of_squares / n) : 0;

@@ -635,12 +635,12 @@ int schema_new(const struct schema_text *text, const char *first_line,
     return 0;
 }
 
-int schema_open(const struct schema_text *text, const char *path, struct schema **ret_schema,
-                struct err *err)
+int schema_open(const struct schema_text *text, struct input_pipes *pipes, const char *path,
+                struct schema **ret_schema, struct err *err)
 {
     bool known = or_empty(text->preset)[0] || or_empty(text->columns)[0];
     char *first_line = NULL;
-    int status = known ? 0 : line_reader_first_line(path, &first_line, err);
+    int status = known ? 0 : line_reader_first_line(pipes, path, &first_line, err);
 
     if (!status)
         status = schema_new(text, first_line, ret_schema, err);

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
+#include "worker/data/input_pipe.h"
 #include "worker/data/line_parser.h"
 
 #define SCHEMA_COLUMNS_MAX LINE_PARSER_COLUMNS_MAX
@@ -63,9 +64,10 @@ struct schema;
 int schema_new(const struct schema_text *text, const char *first_line,
                struct schema **ret_schema, struct err *err) MUST_CHECK;
 
-/* The same, with the first line of the file at path, which is read if it is needed. */
-int schema_open(const struct schema_text *text, const char *path, struct schema **ret_schema,
-                struct err *err) MUST_CHECK;
+/* The same, with the first line of the file at path, which is read if it is needed: by a prescan, if it is one of the
+ * pipes (may be NULL). */
+int schema_open(const struct schema_text *text, struct input_pipes *pipes, const char *path,
+                struct schema **ret_schema, struct err *err) MUST_CHECK;
 
 void schema_free(struct schema *s);
 

@@ -49,7 +49,8 @@ static struct shard_report *fixture_shard(uint32_t s)
     r->requests[FRAME_PULL].n = 100;
     r->requests[FRAME_PULL].n_refused = 1;
     for (uint64_t i = 1; i <= 100; i++)
-        histogram_record(&r->requests[FRAME_PULL].latency_ns, i * 10000);
+        histogram_record(&r->requests[FRAME_PULL].minute_ns, i * 10000);
+    histogram_merge(&r->requests[FRAME_PULL].latency_ns, &r->requests[FRAME_PULL].minute_ns);
     r->n_tables = 2;
     r->tables = memory_alloc(2 * sizeof *r->tables);
     snprintf(r->tables[0].spec.name, TABLE_SPEC_NAME_MAX, "emb");

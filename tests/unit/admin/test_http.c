@@ -5,9 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "proto/message.h"
 #include "server/admin/http.h"
 #include "tests/unit/admin/fixture.h"
+
+static const struct http_names no_names = { "", NULL };
 
 static void with_report(void *node, void (*use)(void *arg, const struct node_report *report),
                         void *arg)
@@ -76,7 +79,7 @@ static struct http *started(struct fixture *f)
     struct err err = { 0 };
 
     fixture_init(f);
-    if (http_start("127.0.0.1:0", with_report, &f->node, &h, &err) != 0)
+    if (http_start("127.0.0.1:0", &no_names, with_report, &f->node, &h, &err) != 0)
         fail_msg("%s", err.text);
     return h;
 }
@@ -133,6 +136,106 @@ static void another_page_or_method_is_refused_with_a_sentence(void **state)
          "5\r\n\r\nhello",
          answer, sizeof answer);
     assert_int_equal(strncmp(answer, "HTTP/1.1 405", 12), 0);
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static bool is_answered(const struct http *h, const char *host)
+{
+    char request[512], answer[1 << 12];
+
+    snprintf(request, sizeof request, "GET /healthz HTTP/1.%s%s\r\nConnection: close\r\n\r\n",
+             host ? "1\r\nHost: " : "0", host ? host : "");
+    talk(http_address(h), request, answer, sizeof answer);
+    if (strncmp(answer + 8, " 200 ", 5) == 0)
+        return true;
+    assert_int_equal(strncmp(answer + 8, " 403 ", 5), 0);
+    assert_non_null(strstr(answer, "--http-hosts"));
+    return false;
+}
+
+/* DNS rebinding: the page of another site asks under its own name, which it has made lead here. */
+static void a_host_of_another_name_is_refused(void **state)
+{
+    static const char *const good[] = {
+        "127.0.0.1:7071", "localhost:7071", "LocalHost",           "[::1]:80",
+        "10.1.2.3",       "node-3",         "node-1.example:7071", "Stats.Example.:80"
+    };
+    static const char *const bad[] = { "evil.example:7071", "127.0.0.1.evil.example",
+                                       "x.node-1.example", "stats.example.org",
+                                       "localhost.evil.example" };
+    char stats[] = "stats.example", all[] = "*";
+    struct setting_list hosts = { 1, { stats } };
+    const struct http_names names = { "node-1.example:7070", &hosts };
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+
+    (void)state;
+    fixture_init(&f);
+    assert_int_equal(http_start("127.0.0.1:0", &names, with_report, &f.node, &h, &err), 0);
+    assert_true(is_answered(h, NULL));
+    for (size_t i = 0; i < COUNT_OF(good); i++)
+        if (!is_answered(h, good[i]))
+            fail_msg("%s is refused", good[i]);
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        if (is_answered(h, bad[i]))
+            fail_msg("%s is answered", bad[i]);
+    http_stop(h);
+    hosts.items[0] = all;
+    assert_int_equal(http_start("127.0.0.1:0", &names, with_report, &f.node, &h, &err), 0);
+    assert_true(is_answered(h, bad[0]));
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+static void every_answer_says_what_a_browser_may_do_with_it(void **state)
+{
+    static const char *const lines[] = { "GET /", "GET /stats", "GET /none", "PUT /" };
+    static const char *const wanted[] = { "Content-Security-Policy: default-src 'none'",
+                                          "frame-ancestors 'none'",
+                                          "X-Frame-Options: DENY\r\n",
+                                          "X-Content-Type-Options: nosniff\r\n",
+                                          "Referrer-Policy: no-referrer\r\n",
+                                          "Cross-Origin-Resource-Policy: same-origin\r\n",
+                                          "Cache-Control: no-store\r\n" };
+    static char answer[1 << 16];
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        ask(h, lines[i], answer, sizeof answer);
+        for (size_t j = 0; j < COUNT_OF(wanted); j++)
+            if (!strstr(answer, wanted[j]))
+                fail_msg("%s: no %s", lines[i], wanted[j]);
+        assert_null(strstr(strstr(answer, "Content-Security-Policy"), "\r\nContent-Security"));
+    }
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+/* Its own script and style carry the nonce of this answer, and what got into the page otherwise does not run. */
+static void the_page_runs_by_a_number_that_is_new_each_time(void **state)
+{
+    static char first[1 << 16], second[1 << 16];
+    char nonce[64] = "", tag[96];
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    ask(h, "GET /", first, sizeof first);
+    ask(h, "GET /", second, sizeof second);
+    assert_int_equal(
+        sscanf(strstr(first, "script-src 'nonce-"), "script-src 'nonce-%32[0-9a-f]'", nonce),
+        1);
+    assert_int_equal(strlen(nonce), 32);
+    snprintf(tag, sizeof tag, "<script nonce=\"%s\">", nonce);
+    assert_non_null(strstr(first, tag));
+    snprintf(tag, sizeof tag, "<style nonce=\"%s\">", nonce);
+    assert_non_null(strstr(first, tag));
+    assert_null(strstr(second, nonce));
+    assert_non_null(strstr(first, "</html>"));
     http_stop(h);
     fixture_deinit(&f);
 }
@@ -227,11 +330,13 @@ static void a_wrong_or_taken_address_is_refused_with_a_sentence(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
-        assert_int_equal(http_start(wrong[i], with_report, &f.node, &second, &err), -EINVAL);
+        assert_int_equal(http_start(wrong[i], &no_names, with_report, &f.node, &second, &err),
+                         -EINVAL);
         assert_non_null(strstr(err.text, "HTTP address"));
     }
-    assert_int_equal(http_start(http_address(h), with_report, &f.node, &second, &err),
-                     -EADDRINUSE);
+    assert_int_equal(
+        http_start(http_address(h), &no_names, with_report, &f.node, &second, &err),
+        -EADDRINUSE);
     assert_non_null(strstr(err.text, http_address(h)));
     assert_null(second);
     http_stop(h);
@@ -248,7 +353,7 @@ static void an_ipv6_address_works(void **state)
 
     (void)state;
     fixture_init(&f);
-    status = http_start("[::1]:0", with_report, &f.node, &h, &err);
+    status = http_start("[::1]:0", &no_names, with_report, &f.node, &h, &err);
     fixture_deinit(&f);
     if (status) {
         print_message("skipped: this machine has no IPv6: %s\n", err.text);
@@ -258,18 +363,69 @@ static void an_ipv6_address_works(void **state)
     http_stop(h);
 }
 
+/* Connected, with half a request. */
+static int drip(const struct http *h)
+{
+    static const char half[] = "GET /healthz HTTP/1.1\r\nHost: x\r\nX-";
+    int fd = connector(http_address(h));
+
+    assert_int_equal(send(fd, half, sizeof half - 1, MSG_NOSIGNAL), sizeof half - 1);
+    return fd;
+}
+
+static uint64_t n_evicted(struct http *h, uint64_t now_ms)
+{
+    struct http_counts counts;
+
+    http_sweep(h, now_ms, &counts);
+    return counts.evicted;
+}
+
+static void clients_that_drip_keep_nobody_out_and_are_cut_off(void **state)
+{
+    enum { N = HTTP_ADDRESS_MAX + 40 };
+    struct http_counts counts;
+    struct fixture f;
+    struct http *h = started(&f);
+    int fds[N];
+    char byte;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        fds[i] = drip(h);
+    assert_answer(h, "GET /healthz", "200", "\r\n\r\nok\n");
+    assert_in_range(n_evicted(h, clock_mono_ms()), N - HTTP_ADDRESS_MAX,
+                    N - HTTP_ADDRESS_MAX + 1);
+    assert_int_equal(recv(fds[0], &byte, 1, 0), 0); /* the oldest */
+    assert_in_range(n_evicted(h, clock_mono_ms() + HTTP_REQUEST_MS + 1), N, N + 1);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(recv(fds[i], &byte, 1, 0), 0);
+        close(fds[i]);
+    }
+    do
+        http_sweep(h, clock_mono_ms(), &counts);
+    while (counts.connections);
+    assert_int_equal(counts.connections_total, N + 1);
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pages_are_there),
         cmocka_unit_test(health_and_readiness_turn_to_503_with_a_sentence),
         cmocka_unit_test(another_page_or_method_is_refused_with_a_sentence),
+        cmocka_unit_test(a_host_of_another_name_is_refused),
+        cmocka_unit_test(every_answer_says_what_a_browser_may_do_with_it),
+        cmocka_unit_test(the_page_runs_by_a_number_that_is_new_each_time),
         cmocka_unit_test(head_tells_the_length_and_sends_no_body),
         cmocka_unit_test(rubbish_and_endless_headers_end_their_connection_only),
         cmocka_unit_test(a_greeting_that_was_meant_for_the_other_port_is_answered),
         cmocka_unit_test(one_connection_serves_several_requests),
         cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
         cmocka_unit_test(an_ipv6_address_works),
+        cmocka_unit_test(clients_that_drip_keep_nobody_out_and_are_cut_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

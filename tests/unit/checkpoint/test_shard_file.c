@@ -155,7 +155,7 @@ static void a_header_that_lies_is_refused(void **state)
     struct lie l = truth();
 
     (void)state;
-    l.header.n_tables = SHARD_N_TABLES_MAX + 1;
+    l.header.n_tables = SHARD_TABLE_NUMBERS_MAX + 1;
     assert_lie(&l, "more tables than a shard can have");
     l.header.version = UINT64_MAX;
     assert_lie(&l, "out of range");
@@ -327,8 +327,29 @@ static void a_format_to_come_is_refused(void **state)
     shard_file_encode_header(bytes, &(struct shard_file_header){ .number = 1 });
     assert_null(shard_file_decode_format(bytes, &format));
     assert_int_equal(format, SHARD_FILE_FORMAT);
-    bytes[8] = 4;
-    assert_non_null(strstr(shard_file_decode_format(bytes, &format), "not 1, 2 or 3"));
+    bytes[8] = SHARD_FILE_FORMAT_DROP;
+    assert_null(shard_file_decode_format(bytes, &format));
+    bytes[8] = SHARD_FILE_FORMAT_DROP + 1;
+    assert_non_null(strstr(shard_file_decode_format(bytes, &format), "not 1 to 4"));
+}
+
+static void dropped_tables_have_one_record_for_a_row_of_them(void **state)
+{
+    const struct shard_file_table table = { .n_dropped = 7 };
+    uint8_t bytes[SHARD_FILE_TABLE_BYTES], damaged[SHARD_FILE_TABLE_BYTES];
+    struct shard_file_table ret;
+    struct err why;
+
+    (void)state;
+    shard_file_encode_table(bytes, &table);
+    assert_null(shard_file_decode_table(bytes, SHARD_FILE_FORMAT_DROP, &ret, &why));
+    assert_int_equal(ret.n_dropped, 7);
+    assert_non_null(shard_file_decode_table(bytes, SHARD_FILE_FORMAT, &ret, &why));
+    for (size_t i = 0; i < 8 * sizeof bytes; i++) {
+        memcpy(damaged, bytes, sizeof bytes);
+        damaged[i / 8] ^= (uint8_t)(1u << i % 8);
+        assert_non_null(shard_file_decode_table(damaged, SHARD_FILE_FORMAT_DROP, &ret, &why));
+    }
 }
 
 /* A lie about flags would be one about table.c's own. */
@@ -356,6 +377,7 @@ int main(void)
         cmocka_unit_test(rows_that_lie_are_refused),
         cmocka_unit_test(a_footer_that_lies_is_refused),
         cmocka_unit_test(a_format_to_come_is_refused),
+        cmocka_unit_test(dropped_tables_have_one_record_for_a_row_of_them),
         cmocka_unit_test(flags_in_a_file_are_left_out),
         cmocka_unit_test(a_records_bytes_are_those_of_the_format),
     };

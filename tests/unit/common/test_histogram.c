@@ -182,6 +182,27 @@ static void another_thread_may_read_while_one_writes(void **state)
     assert_int_equal(s.h.n, 50000);
 }
 
+static void what_came_since_a_copy_is_the_difference(void **state)
+{
+    static struct histogram h, copy, since;
+
+    (void)state;
+    for (uint64_t i = 0; i < 1000; i++)
+        histogram_record(&h, 1000000);
+    histogram_merge(&copy, &h);
+    for (uint64_t i = 1; i <= 100; i++)
+        histogram_record(&h, i);
+    histogram_difference(&since, &h, &copy);
+    assert_int_equal(since.n, 100);
+    assert_int_equal(since.sum, 5050);
+    assert_in_range(histogram_quantile(&since, 0.5), 48, 52);
+    assert_in_range(histogram_quantile(&since, 0.99), 96, 104);
+    assert_in_range(since.max, 100, 104);
+    memset(&since, 0, sizeof since);
+    histogram_difference(&since, &h, &h);
+    assert_int_equal(since.n + since.max + histogram_quantile(&since, 0.5), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +213,7 @@ int main(void)
         cmocka_unit_test(an_empty_histogram_says_0),
         cmocka_unit_test(merged_is_as_if_recorded_together),
         cmocka_unit_test(another_thread_may_read_while_one_writes),
+        cmocka_unit_test(what_came_since_a_copy_is_the_difference),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

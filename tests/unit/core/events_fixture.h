@@ -49,7 +49,7 @@ struct kept_scan {
     enum snapshot_scan_mode mode;
     size_t position; /* in the event log, of its first moment */
     struct snapshot_scan_facts facts;
-    struct table_spec specs[16];
+    struct table_spec specs[16]; /* without a name: dropped */
     uint64_t n_pushes[16];
     struct kept_slice *slices;
     size_t n_slices;

@@ -200,6 +200,50 @@ static void a_worker_goes_on_where_a_shard_that_forgot_it_left_off(void **state)
     membership_free(r);
 }
 
+static void pushes_that_were_lost_are_named_in_every_join_of_the_incarnation(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct membership_join join = ask(0, 1, 3);
+    struct worker *w = must_join(r, join, 0);
+
+    (void)state;
+    assert_true(w->lost_first == 0 && w->lost_last == 0);
+    w->last_seq = 5;
+    w->is_known = false; /* as after a restart of the shard */
+    join.last_acked = 9;
+    for (int i = 0; i < 2; i++) {
+        w = must_join(r, join, 0);
+        assert_true(w->lost_first == 6 && w->lost_last == 9);
+        assert_int_equal(w->n_lost, i ? 0 : 4);
+    }
+    assert_int_equal(w->job->n_lost, 4);
+    w = must_join(r, ask(0, 1, 4), 0);
+    assert_true(w->lost_first == 0 && w->lost_last == 0);
+    membership_free(r);
+}
+
+static void steps_that_nobody_of_a_rank_did_are_counted_at_its_return(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *a = must_join(r, ask(0, 2, 1), 0), *b = must_join(r, ask(1, 2, 1), 0);
+    struct membership_join join = ask(1, 2, 2);
+
+    (void)state;
+    b->clock = 7;
+    membership_leave(r, b);
+    a->clock = 20;
+    b = must_join(r, join, 0);
+    assert_true(b->clock == 20 && b->n_skipped == 13);
+    b = must_join(r, join, 0); /* a reconnect */
+    assert_int_equal(b->n_skipped, 13);
+    membership_leave(r, b);
+    a->clock = 25;
+    join.incarnation = 3;
+    join.clock = 24; /* of steps that it did: the shard had not heard of them */
+    assert_int_equal(must_join(r, join, 0)->n_skipped, 1);
+    membership_free(r);
+}
+
 static void other_settings_are_refused_by_name_while_the_job_runs(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
@@ -226,7 +270,7 @@ static void nonsense_is_refused_with_a_sentence(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     char long_name[TABLE_SPEC_NAME_MAX + 1];
-    struct membership_join bad[9];
+    struct membership_join bad[13];
     struct worker *w;
 
     (void)state;
@@ -243,6 +287,10 @@ static void nonsense_is_refused_with_a_sentence(void **state)
     bad[6].job = long_name;
     bad[7].clock = MEMBERSHIP_CLOCK_END + 1;
     bad[8].clock = UINT64_MAX;
+    bad[9].clock = MEMBERSHIP_CLOCK_FAR + MEMBERSHIP_CLOCK_STEP + 1;
+    bad[10].incarnation = MEMBERSHIP_INCARNATION_END;
+    bad[11].incarnation = UINT64_MAX;
+    bad[12].last_acked = MEMBERSHIP_ACKED_MAX + 1;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         assert_int_equal(try_join(r, bad[i], 0, &w), -EINVAL);
     assert_int_equal(membership_n_jobs(r), 0);
@@ -276,6 +324,27 @@ static void a_job_of_which_all_are_gone_starts_afresh(void **state)
     assert_int_equal(try_join(r, fresh, LEASE_MS + 2, &w), PS_EFENCED);
     fresh.rank = 0; /* left, so its number may be used again */
     must_join(r, fresh, LEASE_MS + 2);
+    membership_free(r);
+}
+
+static void a_start_that_failed_holds_nobody_to_its_settings(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = must_join(r, ask(0, 3, 1), 0);
+    uint64_t run = w->job->run;
+
+    (void)state;
+    assert_int_equal(try_join(r, ask(1, 2, 1), 0, &w), PS_EJOB);
+    membership_leave(r, membership_worker(r, "job", 0));
+    w = must_join(r, ask(1, 3, 1), 0); /* the same settings: the same run */
+    assert_int_equal(w->job->run, run);
+    membership_leave(r, w);
+    w = must_join(r, ask(1, 2, 2), 0);
+    assert_int_equal(w->job->n_workers, 2);
+    assert_int_not_equal(w->job->run, run);
+    w->clock = 1; /* a step was done: it is a run, and one worker of it is expected */
+    membership_leave(r, w);
+    assert_int_equal(try_join(r, ask(0, 3, 3), 0, &w), PS_EJOB);
     membership_free(r);
 }
 
@@ -351,17 +420,83 @@ static void the_min_clock_is_that_of_the_slowest_who_counts(void **state)
     membership_free(r);
 }
 
-static void the_greatest_incarnation_can_die_and_is_fenced(void **state)
+static void the_greatest_incarnation_fences_itself_and_nobody_else(void **state)
 {
+    const uint64_t greatest = MEMBERSHIP_INCARNATION_END - 1;
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w;
 
     (void)state;
-    must_join(r, ask(0, 1, UINT64_MAX), 0);
-    assert_true(membership_advance(r, UINT64_MAX));
-    assert_int_equal(try_join(r, ask(0, 1, UINT64_MAX), UINT64_MAX, &w), PS_EFENCED);
-    assert_int_equal(try_join(r, ask(0, 1, 0), UINT64_MAX, &w), PS_EFENCED);
-    assert_int_equal(membership_find(r, "job", 0, UINT64_MAX, 0, &w), PS_EFENCED);
+    must_join(r, ask(0, 1, greatest), 0);
+    assert_true(membership_advance(r, LEASE_MS + 1));
+    assert_int_equal(try_join(r, ask(0, 1, greatest), LEASE_MS + 1, &w), PS_EFENCED);
+    assert_int_equal(membership_find(r, "job", 0, greatest, 0, &w), PS_EFENCED);
+    w = must_join(r, ask(0, 1, 7), LEASE_MS + 1); /* the rank has a next process */
+    assert_int_equal(membership_find(r, "job", 0, greatest, LEASE_MS + 1, &w), PS_ENOJOIN);
+    assert_int_equal(try_join(r, ask(0, 1, 6), LEASE_MS + 1, &w), PS_EFENCED);
+    membership_free(r);
+}
+
+/* As logs and checkpoints of before have it, when nothing was out of range. */
+static void what_a_log_says_is_taken_and_its_rank_and_job_go_on(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct membership_join join = ask(0, 1, UINT64_MAX), later = ask(0, 1, 7);
+    struct worker *w;
+    struct err err = { 0 };
+
+    (void)state;
+    join.clock = MEMBERSHIP_CLOCK_END;
+    join.last_acked = UINT64_MAX;
+    assert_int_equal(membership_replay_join(r, &join, 0, &err), 0);
+    w = membership_worker(r, "job", 0);
+    assert_true(w->incarnation == UINT64_MAX && w->clock == MEMBERSHIP_CLOCK_END);
+    assert_true(membership_advance(r, LEASE_MS + 1));
+    later.clock =
+        12; /* it has trained before, and would have to begin where no step leads on */
+    w = must_join(r, later, LEASE_MS + 2);
+    assert_int_equal(w->clock, 12);
+    assert_int_equal(w->last_seq, 0);
+    membership_free(r);
+}
+
+static void clocks_that_peers_name_leave_room_for_the_next_steps(void **state)
+{
+    const uint64_t far = MEMBERSHIP_CLOCK_FAR;
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct membership_join join = ask(0, 2, 1), other = ask(1, 2, 1);
+    struct worker *w;
+
+    (void)state;
+    join.clock = far;
+    w = must_join(r, join, 0);
+    assert_true(membership_clock_is_near(w, far + MEMBERSHIP_CLOCK_STEP));
+    assert_false(membership_clock_is_near(w, far + MEMBERSHIP_CLOCK_STEP + 1));
+    assert_false(membership_clock_is_near(w, UINT64_MAX));
+    other.clock = far + MEMBERSHIP_CLOCK_STEP + 1;
+    assert_int_equal(try_join(r, other, 0, &w), -EINVAL);
+    other.clock = far + 1;
+    assert_int_equal(must_join(r, other, 0)->clock, far + 1);
+    membership_free(r);
+}
+
+static void a_reconnect_claims_no_push_that_the_shard_knows_it_never_had(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct membership_join again = ask(0, 1, 3);
+    struct worker *w = must_join(r, again, 0);
+
+    (void)state;
+    w->last_seq = 40;
+    again.last_acked = 41;
+    assert_int_equal(try_join(r, again, 1, &w), -EINVAL);
+    assert_int_equal(membership_worker(r, "job", 0)->last_seq, 40);
+    membership_renew(r, 2); /* a restart may have lost some */
+    w = must_join(r, again, 3);
+    assert_int_equal(w->last_seq, 41);
+    assert_int_equal(w->n_lost, 1);
+    again.last_acked = 42;
+    assert_int_equal(try_join(r, again, 4, &w), -EINVAL);
     membership_free(r);
 }
 
@@ -442,8 +577,8 @@ static void a_refused_worker_learns_which_incarnation_may_join(void **state)
     assert_int_equal(membership_fence(r, "job", 1), 8);
     assert_int_equal(try_join(r, ask(1, 2, 7), LEASE_MS + 2, &w), PS_EFENCED);
     must_join(r, ask(1, 2, 8), LEASE_MS + 2);
-    must_join(r, ask(1, 2, UINT64_MAX), LEASE_MS + 2);
-    assert_true(membership_fence(r, "job", 1) == UINT64_MAX);
+    must_join(r, ask(1, 2, MEMBERSHIP_FENCE_MAX), LEASE_MS + 2);
+    assert_true(membership_fence(r, "job", 1) == MEMBERSHIP_FENCE_MAX + 1);
     assert_int_equal(membership_fence(r, "job", MEMBERSHIP_N_WORKERS_MAX), 0);
     assert_int_equal(membership_fence(r, "nobody", 0), 0);
     membership_free(r);
@@ -476,13 +611,19 @@ int main(void)
         cmocka_unit_test(
             another_process_waits_until_the_living_one_has_been_silent_for_half_a_lease),
         cmocka_unit_test(a_worker_goes_on_where_a_shard_that_forgot_it_left_off),
+        cmocka_unit_test(pushes_that_were_lost_are_named_in_every_join_of_the_incarnation),
+        cmocka_unit_test(steps_that_nobody_of_a_rank_did_are_counted_at_its_return),
+        cmocka_unit_test(a_start_that_failed_holds_nobody_to_its_settings),
         cmocka_unit_test(other_settings_are_refused_by_name_while_the_job_runs),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(a_job_of_which_all_are_gone_starts_afresh),
         cmocka_unit_test(who_left_a_running_job_comes_back_only_as_somebody_new),
         cmocka_unit_test(who_left_and_did_not_know_it_finds_its_pushes_judged),
         cmocka_unit_test(the_min_clock_is_that_of_the_slowest_who_counts),
-        cmocka_unit_test(the_greatest_incarnation_can_die_and_is_fenced),
+        cmocka_unit_test(the_greatest_incarnation_fences_itself_and_nobody_else),
+        cmocka_unit_test(what_a_log_says_is_taken_and_its_rank_and_job_go_on),
+        cmocka_unit_test(clocks_that_peers_name_leave_room_for_the_next_steps),
+        cmocka_unit_test(a_reconnect_claims_no_push_that_the_shard_knows_it_never_had),
         cmocka_unit_test(jobs_that_are_gone_make_room_for_new_ones),
         cmocka_unit_test(states_have_names),
 #ifdef PS_FAULTS

@@ -8,7 +8,9 @@
 
 static struct shard_entry *entry_of(struct shard *s, const struct table_spec *spec)
 {
-    return s->tables[make_table(s, spec)];
+    uint32_t id = make_table(s, spec); /* may move s->tables */
+
+    return s->tables[id];
 }
 
 /* As a push of its own does that has no other row. */

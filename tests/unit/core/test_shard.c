@@ -43,18 +43,26 @@ static void a_table_is_made_once_and_found_again(void **state)
 static void the_number_of_tables_has_an_end(void **state)
 {
     struct table_spec spec = sparse_spec("", 1, TABLE_SPEC_SGD);
-    struct shard *s = make_shard(0, 1, 0);
+    const struct shard_config config = { .n_shards = 1,
+                                         .lease_ms = LEASE_MS,
+                                         .join_ms = JOIN_MS,
+                                         .park_ms = 1,
+                                         .tables_max = 3000 };
+    struct shard *s = shard_new(&config);
     uint32_t id;
     struct err err;
 
     (void)state;
     enter_shard();
-    for (uint32_t i = 0; i < SHARD_N_TABLES_MAX; i++) {
+    for (uint32_t i = 0; i < config.tables_max; i++) {
         snprintf(spec.name, sizeof spec.name, "t%u", i);
         assert_int_equal(make_table(s, &spec), i);
     }
     snprintf(spec.name, sizeof spec.name, "one-more");
     assert_int_equal(shard_table_ask(s, &spec, false, &id, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "--tables-max"));
+    snprintf(spec.name, sizeof spec.name, "t%u", config.tables_max - 1);
+    assert_int_equal(make_table(s, &spec), config.tables_max - 1); /* found by its name */
     shard_free(s);
 }
 

@@ -61,6 +61,7 @@ static void assert_no_blocks_are_marked(const struct lab *l)
 static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
 {
     struct lab l = lab_new(mode, 200 << 10);
+    struct table_facts facts;
     struct shard_push_result result = try_push(l.s, l.w, push_of(&l, op, 0, N_BLOCKS));
 
     assert_int_equal(result.status, PS_EBUDGET);
@@ -80,6 +81,8 @@ static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
     assert_int_equal(result.status, PS_EBUDGET);
     assert_non_null(strstr(result.text, "280 blocks"));
     assert_int_equal(n_rows(&l, l.top), 20); /* those of before stay */
+    table_facts(shard_table(l.s, l.top)->rows, &facts);
+    assert_int_equal(facts.n_removed, 0); /* places that were kept are no rows */
     assert_int_equal(l.s->held_bytes, 0);
     assert_int_equal(shard_counters(l.s)->rows_refused, 0);
     assert_no_blocks_are_marked(&l);

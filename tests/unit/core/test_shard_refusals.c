@@ -339,6 +339,134 @@ static void a_refusal_is_repeated_to_a_worker_that_missed_it(void **state)
     shard_free(s);
 }
 
+#define GRADIENT_MAX 1e15f
+
+static struct shard *make_limited_shard(bool clips)
+{
+    const struct shard_config config = { .n_shards = 1,
+                                         .lease_ms = LEASE_MS,
+                                         .join_ms = JOIN_MS,
+                                         .gradient_max = GRADIENT_MAX,
+                                         .clip_gradients = clips };
+
+    return shard_new(&config);
+}
+
+/* One row of DIM floats, as codec `id` sends it. */
+static void add_encoded(struct push *push, uint32_t table, enum codec_id id, uint64_t key,
+                        const float *row)
+{
+    const struct codec *codec = codec_by_id(id);
+    struct section *s = &push->sections[push->n_sections];
+    float zeros[DIM] = { 0 };
+
+    add_gradient(push, table, DIM, &key, 1, zeros);
+    codec->encode(row, DIM, 2, bytes_of(s->values));
+    s->codec = id;
+    s->k = id == CODEC_TOPK ? 2 : 0;
+    s->value_bytes = codec->row_bytes(DIM, 2);
+}
+
+static bool are_finite(struct shard *s, uint32_t table, uint64_t key)
+{
+    float weights[DIM];
+
+    read_weights(s, table, &key, 1, weights);
+    for (uint32_t i = 0; i < DIM; i++)
+        if (!isfinite(weights[i]))
+            return false;
+    return true;
+}
+
+/* Twice: the squares of the first one are infinite in the state, and NaN in the weights after the second. */
+static void push_huge(struct shard *s, struct worker *w, uint32_t table, enum codec_id id,
+                      float size, int status)
+{
+    const float row[DIM] = { 1, size, -size, 2 };
+
+    for (uint64_t i = 0; i < 2; i++) {
+        struct push *push = next_push(w, w->last_seq);
+
+        add_encoded(push, table, id, 5, row);
+        assert_int_equal(try_push(s, w, push).status, status);
+    }
+}
+
+static void
+a_finite_gradient_that_would_make_weights_infinite_is_refused_and_counted(void **state)
+{
+    (void)state;
+    enter_shard();
+    for (uint32_t optim = 0; optim < TABLE_SPEC_OPTIM_END; optim++)
+        for (uint32_t id = 0; id < CODEC_ID_END; id++) {
+            struct table_spec spec = sparse_spec("emb", DIM, (enum table_spec_optim)optim);
+            struct shard *s = make_limited_shard(false);
+            uint32_t table = make_table(s, &spec);
+            struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+
+            if (id != CODEC_FP16) { /* which has no such number */
+                push_huge(s, w, table, (enum codec_id)id, 3e38f, PS_ENAN);
+                assert_non_null(strstr(shard_last_refusal(s)->text, "gradient-max"));
+                assert_int_equal(shard_last_refusal(s)->key, 5);
+                assert_int_equal(shard_counters(s)->huge_pushes, 2);
+                assert_int_equal(shard_counters(s)->nan_pushes, 0);
+            }
+            push_huge(s, w, table, (enum codec_id)id, id == CODEC_FP16 ? 65504 : 9e14f, 0);
+            assert_true(are_finite(s, table, 5));
+            assert_int_equal(shard_counters(s)->rows_clipped, 0);
+            shard_free(s);
+        }
+}
+
+static void it_is_clipped_instead_if_that_is_asked_for(void **state)
+{
+    static const float sent[DIM] = { 1, 3e38f, -3e38f, -2 };
+    static const float want[DIM] = { -1, -GRADIENT_MAX, GRADIENT_MAX, 2 };
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_limited_shard(true);
+    uint32_t table;
+    struct worker *w;
+    struct push *push;
+    uint64_t key = 5;
+    float got[DIM];
+
+    (void)state;
+    enter_shard();
+    spec.params.learning_rate = 1;
+    spec.init = TABLE_SPEC_INIT_ZERO;
+    table = make_table(s, &spec);
+    w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    push = next_push(w, 0);
+    add_encoded(push, table, CODEC_FP32, key, sent);
+    assert_int_equal(try_push(s, w, push).status, 0);
+    read_weights(s, table, &key, 1, got);
+    assert_floats_equal(got, want, DIM);
+    assert_int_equal(shard_counters(s)->rows_clipped, 1);
+    for (uint32_t id = 0; id < CODEC_ID_END; id++)
+        push_huge(s, w, table, (enum codec_id)id, id == CODEC_FP16 ? 65504 : 3e38f, 0);
+    assert_true(are_finite(s, table, 5));
+    assert_int_equal(shard_counters(s)->rows_clipped, 1 + 2 * (CODEC_ID_END - 1));
+    assert_int_equal(shard_counters(s)->pushes_refused, 0);
+    shard_free(s);
+}
+
+static void an_assignment_may_be_as_large_as_floats_are(void **state)
+{
+    const float row[DIM] = { 3e38f, -3e38f, 0, 1 };
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_limited_shard(false);
+    uint32_t table = make_table(s, &spec);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    struct push *push = next_push(w, 0);
+
+    (void)state;
+    enter_shard();
+    add_encoded(push, table, CODEC_FP32, 5, row);
+    push->sections[0].op = SECTION_ASSIGN;
+    assert_int_equal(try_push(s, w, push).status, 0);
+    shard_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +476,10 @@ int main(void)
         cmocka_unit_test(a_bad_pull_is_refused_with_a_sentence),
         cmocka_unit_test(a_push_needs_a_living_worker_and_its_turn),
         cmocka_unit_test(a_refusal_is_repeated_to_a_worker_that_missed_it),
+        cmocka_unit_test(
+            a_finite_gradient_that_would_make_weights_infinite_is_refused_and_counted),
+        cmocka_unit_test(it_is_clipped_instead_if_that_is_asked_for),
+        cmocka_unit_test(an_assignment_may_be_as_large_as_floats_are),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,15 +26,15 @@ static void the_mean_and_spread_of_what_is_there_are_found(void **state)
     fixture_write_text(&folder, "p", "y,a,b\n1,2,7\n0,4,\nmalformed\n0,4,7\n1,4,seven\n", p);
     fixture_write_text(&folder, "q", "y,a,b\n1,5,\n1,5,\n0,7,7\n1,9,7\n0,4,7\n1000,1000,1000\n",
                        q);
-    assert_int_equal(moments_measure(s, paths, 2, UINT64_MAX, mean, std, &err), 0);
+    assert_int_equal(moments_measure(s, NULL, paths, 2, UINT64_MAX, mean, std, &err), 0);
     assert_true(mean[0] == 5 && std[0] == 2); /* of 2 4 4 5 5 7 9 4 */
     assert_true(mean[1] == 7 && std[1] == 1); /* constant: the spread counts as 1 */
-    assert_int_equal(moments_measure(s, paths, 2, 2, mean, std, &err), 0);
+    assert_int_equal(moments_measure(s, NULL, paths, 2, 2, mean, std, &err), 0);
     assert_true(mean[0] == 3 && std[0] == 1);
-    assert_int_equal(moments_measure(s, paths, 2, 0, mean, std, &err), 0);
+    assert_int_equal(moments_measure(s, NULL, paths, 2, 0, mean, std, &err), 0);
     assert_true(mean[0] == 0 && std[0] == 1);
     fixture_path(&folder, "none", q);
-    assert_int_equal(moments_measure(s, paths, 2, UINT64_MAX, mean, std, &err), -ENOENT);
+    assert_int_equal(moments_measure(s, NULL, paths, 2, UINT64_MAX, mean, std, &err), -ENOENT);
     schema_free(s);
     fixture_folder_free(&folder);
 }
@@ -53,7 +53,7 @@ static void large_values_keep_their_spread(void **state)
     for (unsigned i = 0; i < 20000; i++)
         at += (size_t)sprintf(text + at, "1,%u,%u\n", 8000000 + i % 2 * 2, i % 10);
     fixture_write(&folder, "log", text, at, path);
-    assert_int_equal(moments_measure(s, paths, 1, UINT64_MAX, mean, std, &err), 0);
+    assert_int_equal(moments_measure(s, NULL, paths, 1, UINT64_MAX, mean, std, &err), 0);
     assert_true(mean[0] == 8000001 && fabsf(std[0] - 1) < 1e-6f);
     assert_true(fabsf(mean[1] - 4.5f) < 1e-6f && fabsf(std[1] - sqrtf(8.25f)) < 1e-6f);
     free(text);
@@ -77,7 +77,7 @@ static void every_failed_allocation_is_reported(void **state)
         struct err err;
 
         memory_fail_after(k);
-        status = moments_measure(s, paths, 1, 10, mean, std, &err);
+        status = moments_measure(s, NULL, paths, 1, 10, mean, std, &err);
         memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
     }

@@ -238,7 +238,7 @@ static void avazu_has_names_and_no_numeric_column(void **state)
 
     (void)state;
     shared("avazu/avazu_train20k.csv.zst", path);
-    if (schema_open(&text, path, &s, &err))
+    if (schema_open(&text, NULL, path, &s, &err))
         fail_msg("%s", err.text);
     assert_int_equal(schema_n_numeric(s), 0);
     assert_int_equal(schema_n_fields(s), 22);
@@ -289,7 +289,7 @@ static void the_census_is_read_as_it_was_published(void **state)
     assert_int_equal(schema_n_fields(s), 8);
     read_adult(s, "adult.data.zst", 32561, 7841);
     read_adult(s, "adult.test.zst", 16281, 3846);
-    assert_int_equal(moments_measure(s, &path, 1, UINT64_MAX, mean, std, &err), 0);
+    assert_int_equal(moments_measure(s, NULL, &path, 1, UINT64_MAX, mean, std, &err), 0);
     assert_true(fabsf(mean[0] - 38.58165f) < 1e-4f); /* the mean age of adult.data */
     schema_set_moments(s, mean, std);
     read_whole(s, path, (struct data_loader_range){ 0 }, true, &total);

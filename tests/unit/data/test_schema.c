@@ -298,19 +298,19 @@ static void a_schema_can_be_opened_with_the_file_itself(void **state)
     (void)state;
     fixture_folder_new(&folder);
     fixture_write_text(&folder, "a.csv", "\xef\xbb\xbfone,two\r\n1,2\r\n", path);
-    assert_int_equal(schema_open(&text, path, &s, &err), 0);
+    assert_int_equal(schema_open(&text, NULL, path, &s, &err), 0);
     assert_string_equal(schema_field_name(s, 0), "one");
     assert_string_equal(schema_field_name(s, 1), "two");
     schema_free(s);
     fixture_write_text(&folder, "empty.csv", "", path);
-    assert_int_equal(schema_open(&text, path, &s, &err), PS_EDATA);
+    assert_int_equal(schema_open(&text, NULL, path, &s, &err), PS_EDATA);
     fixture_assert_says(&err, "empty.csv: holds no line");
     fixture_path(&folder, "none.csv", path);
-    assert_int_equal(schema_open(&text, path, &s, &err), -ENOENT);
+    assert_int_equal(schema_open(&text, NULL, path, &s, &err), -ENOENT);
     fixture_assert_says(&err, "none.csv: cannot open");
     text.columns = "a,b";
     text.header = false;
-    assert_int_equal(schema_open(&text, path, &s, &err), 0);
+    assert_int_equal(schema_open(&text, NULL, path, &s, &err), 0);
     schema_free(s);
     fixture_folder_free(&folder);
 }

@@ -34,7 +34,7 @@ static char state_of(const char *tid)
     f = fopen(path, "r");
     if (!f)
         return 0;
-    (void)fread(line, 1, sizeof line - 1, f);
+    (void)!fread(line, 1, sizeof line - 1, f);
     fclose(f);
     name_end = strrchr(line, ')');
     return name_end && name_end[1] ? name_end[2] : 0;

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,30 +19,33 @@ struct fixture {
     struct listener_config config;
     struct listener *listener;
     int client_fd, client_status; /* client_status: the status of on_client() */
-    uint64_t client_request_id, n_connections;
+    uint64_t client_request_id;
+    bool is_full;
     struct hello client;
     uint32_t n_clients, n_refused;
     int last_refusal;
 };
 
-static int on_client(void *owner, int fd, uint64_t request_id, const struct hello *hello)
+static int on_client(void *owner, const struct listener_client *client)
 {
     struct fixture *f = owner;
 
     if (f->client_status)
         return f->client_status;
-    f->client_fd = fd;
-    f->client_request_id = request_id;
-    f->client = *hello;
+    f->client_fd = client->fd;
+    f->client_request_id = client->request_id;
+    f->client = *client->hello;
+    assert_int_equal(client->address->ss_family, AF_INET);
     f->n_clients++;
     return 0;
 }
 
-static uint64_t n_connections(void *owner)
+static int admit(void *owner, const struct sockaddr_storage *address, struct err *err)
 {
     struct fixture *f = owner;
 
-    return f->n_connections;
+    assert_int_equal(address->ss_family, AF_INET);
+    return f->is_full ? err_set(err, -EMFILE, "all of --connections-max") : 0;
 }
 
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
@@ -54,7 +58,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
     f->last_refusal = status;
 }
 
-static const struct listener_events events = { on_client, n_connections, on_refused };
+static const struct listener_events events = { on_client, admit, on_refused };
 
 static const struct hello good_hello = {
     .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
@@ -74,7 +78,7 @@ static void set_up(struct fixture *f)
                                           .listen = "127.0.0.1:0",
                                           .token = "",
                                           .handshake_ms = 60000,
-                                          .connections_max = 3,
+                                          .handshakes_max = 3,
                                           .map = &f->map,
                                           .events = &events,
                                           .owner = f };
@@ -333,7 +337,7 @@ static void a_worker_at_the_listener_receives_the_shard_map_only(void **state)
     (void)state;
     set_up(&f);
     hello.shard = MESSAGE_SHARD_LISTENER;
-    f.n_connections = 10;
+    f.is_full = true;
     reply = ask(&f, &hello);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.map_id, 77);
@@ -350,7 +354,7 @@ static void beyond_the_limit_all_but_operators_are_refused(void **state)
 
     (void)state;
     set_up(&f);
-    f.n_connections = 3;
+    f.is_full = true;
     assert_non_null(strstr(ask(&f, &hello).text, "--connections-max"));
     snprintf(hello.role, sizeof hello.role, "operator");
     hello.shard = MESSAGE_SHARD_LISTENER;
@@ -362,15 +366,26 @@ static void beyond_the_limit_all_but_operators_are_refused(void **state)
     tear_down(&f);
 }
 
-static void connections_beyond_those_that_get_a_refusal_are_closed(void **state)
+static void silent_peers_make_place_for_one_that_says_hello(void **state)
 {
+    enum { N_SILENT = 8 };
+    struct peer silent[N_SILENT], p;
     struct fixture f;
 
     (void)state;
     set_up(&f);
-    f.n_connections = 3 + LISTENER_HANDSHAKES_EXTRA;
-    assert_hung_up_on_at_once(&f, "", 0);
-    assert_int_equal(count(&f).refused, 1);
+    for (int i = 0; i < N_SILENT; i++)
+        silent[i] = knock(&f);
+    p = knock(&f);
+    say_hello(&p, &good_hello);
+    while (!f.n_clients)
+        peer_turn(&p);
+    assert_int_equal(count(&f).evicted, N_SILENT - 2);
+    for (int i = 0; i < N_SILENT - 2; i++) /* the oldest */
+        assert_false(peer_receive(&silent[i]));
+    for (int i = 0; i < N_SILENT; i++)
+        peer_close(&silent[i]);
+    peer_close(&p);
     tear_down(&f);
 }
 
@@ -448,7 +463,7 @@ int main(void)
         cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
         cmocka_unit_test(a_worker_at_the_listener_receives_the_shard_map_only),
         cmocka_unit_test(beyond_the_limit_all_but_operators_are_refused),
-        cmocka_unit_test(connections_beyond_those_that_get_a_refusal_are_closed),
+        cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
         cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),

@@ -160,15 +160,83 @@ static void one_that_closes_while_it_waits_leaves_the_line(void **state)
         assert_int_equal(write(fs[i].peer, bytes_front(&all), bytes_len(&all)),
                          bytes_len(&all));
     uv_run(&fs[0].on->loop, UV_RUN_NOWAIT);
-    assert_int_equal(fs[0].on->channels.n_waiting, 3);
+    assert_int_equal(fs[0].on->channels.line.n, 3);
     channel_close(fs[1].channel);
-    assert_int_equal(fs[0].on->channels.n_waiting, 2);
+    assert_int_equal(fs[0].on->channels.line.n, 2);
     while (fs[0].n_frames < 2000 || fs[2].n_frames < 2000)
         uv_run(&fs[0].on->loop, UV_RUN_NOWAIT);
     assert_true(fs[1].n_frames < 2000);
     for (int i = 2; i >= 0; i--)
         channels_tear_down(&fs[i]);
     bytes_deinit(&all);
+}
+
+/* However many they are, what they use of an iteration is bounded, and each has its turn. */
+static void channels_of_low_priority_share_a_part_of_each_iteration(void **state)
+{
+    enum { N_LOW = 200, N_FRAMES = 400 };
+    static struct channels low[N_LOW];
+    struct bytes all = { 0 }, small = channels_beat(1);
+    struct channels other;
+    int n = 0, before, most = 0;
+
+    (void)state;
+    channels_set_up(&other, KEEP);
+    for (uint64_t i = 0; i < N_FRAMES; i++)
+        assert_int_equal(message_write_beat(&all, i, i), 0);
+    for (int i = 0; i < N_LOW; i++) {
+        channels_join(&low[i], &other, KEEP);
+        low[i].channel->low_priority = true;
+        assert_int_equal(write(low[i].peer, bytes_front(&all), bytes_len(&all)),
+                         bytes_len(&all));
+    }
+    for (int round = 1; n < N_LOW * N_FRAMES; round++) {
+        assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
+                         bytes_len(&small));
+        before = n;
+        uv_run(&other.on->loop, UV_RUN_NOWAIT);
+        assert_int_equal(other.n_frames, round);
+        n = 0;
+        for (int i = 0; i < N_LOW; i++)
+            n += low[i].n_frames;
+        most = n - before > most ? n - before : most;
+    }
+    /* A frame counts as 1 KiB; a turn that has begun is had to its end. */
+    assert_in_range(most, 100, 2 * 1024);
+    for (int i = N_LOW - 1; i >= 0; i--)
+        channels_tear_down(&low[i]);
+    channels_tear_down(&other);
+    bytes_deinit(&all);
+    bytes_deinit(&small);
+}
+
+/* What one decompresses holds up those of its kind, in later iterations too, and nobody else. */
+static void what_is_unpacked_at_low_priority_is_paid_back(void **state)
+{
+    struct bytes small = channels_beat(1);
+    struct channels other, greedy, low;
+    int n_turns = 0;
+
+    (void)state;
+    channels_set_up(&other, KEEP);
+    channels_join(&greedy, &other, KEEP);
+    channels_join(&low, &other, KEEP);
+    greedy.channel->low_priority = low.channel->low_priority = true;
+    channel_use_unpacked(greedy.channel, CHANNEL_LOW_SHARED_BYTES);
+    assert_int_equal(other.on->channels.unpacked_bytes, CHANNEL_LOW_SHARED_BYTES);
+    assert_int_equal(write(low.peer, bytes_front(&small), bytes_len(&small)),
+                     bytes_len(&small));
+    assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
+                     bytes_len(&small));
+    for (; !low.n_frames; n_turns++) {
+        uv_run(&other.on->loop, UV_RUN_NOWAIT);
+        assert_int_equal(other.n_frames, 1);
+    }
+    assert_in_range(n_turns, 7, 11);
+    channels_tear_down(&low);
+    channels_tear_down(&greedy);
+    channels_tear_down(&other);
+    bytes_deinit(&small);
 }
 
 /* Each write to such a socket pair is a packet of its own, so that writes can be counted. */
@@ -242,6 +310,8 @@ int main(void)
         cmocka_unit_test(
             the_loop_does_not_sleep_while_somebody_waits_nor_spin_when_nobody_does),
         cmocka_unit_test(one_that_closes_while_it_waits_leaves_the_line),
+        cmocka_unit_test(channels_of_low_priority_share_a_part_of_each_iteration),
+        cmocka_unit_test(what_is_unpacked_at_low_priority_is_paid_back),
         cmocka_unit_test(the_replies_of_one_delivery_go_out_together),
         cmocka_unit_test(what_is_sent_goes_back_to_the_pool),
     };

@@ -106,8 +106,8 @@ static void compare_reading(const struct codec *plain, const struct codec *codec
         fail_msg("%s: dim %u decodes to other floats", plain->name, dim);
     if (status == 0 && !is_finite_row(r->want, dim))
         status = PS_ENAN;
-    assert_int_equal(plain->check(r->want_bytes, dim, k), status);
-    assert_int_equal(codec->check(r->want_bytes, dim, k), status);
+    assert_int_equal(plain->check(r->want_bytes, dim, k, CODEC_FINITE), status);
+    assert_int_equal(codec->check(r->want_bytes, dim, k, CODEC_FINITE), status);
 }
 
 static void compare(const struct codec *plain, const struct codec *codec, uint32_t dim,
@@ -285,16 +285,22 @@ a_check_names_bytes_that_make_no_sense_before_floats_that_are_not_finite(void **
     for (unsigned build = SIMD_PLAIN; build < SIMD_END; build++) {
         if (!simd_runs((enum simd)build))
             continue;
-        assert_int_equal(codec_build(CODEC_INT8, (enum simd)build)->check(int8, 2, 0),
-                         PS_ECODEC);
-        assert_int_equal(codec_build(CODEC_ONEBIT, (enum simd)build)->check(onebit, 3, 0),
-                         PS_ECODEC);
-        assert_int_equal(codec_build(CODEC_ONEBIT, (enum simd)build)->check(onebit, 4, 0),
-                         PS_ENAN);
-        assert_int_equal(codec_build(CODEC_TOPK, (enum simd)build)->check(topk, 8, 2),
-                         PS_ECODEC);
+        assert_int_equal(
+            codec_build(CODEC_INT8, (enum simd)build)->check(int8, 2, 0, CODEC_FINITE),
+            PS_ECODEC);
+        assert_int_equal(
+            codec_build(CODEC_ONEBIT, (enum simd)build)->check(onebit, 3, 0, CODEC_FINITE),
+            PS_ECODEC);
+        assert_int_equal(
+            codec_build(CODEC_ONEBIT, (enum simd)build)->check(onebit, 4, 0, CODEC_FINITE),
+            PS_ENAN);
+        assert_int_equal(
+            codec_build(CODEC_TOPK, (enum simd)build)->check(topk, 8, 2, CODEC_FINITE),
+            PS_ECODEC);
         topk[2] = 4;
-        assert_int_equal(codec_build(CODEC_TOPK, (enum simd)build)->check(topk, 8, 2), PS_ENAN);
+        assert_int_equal(
+            codec_build(CODEC_TOPK, (enum simd)build)->check(topk, 8, 2, CODEC_FINITE),
+            PS_ENAN);
         topk[2] = 3;
     }
 }

@@ -153,9 +153,10 @@ static void join_and_its_reply_come_back(void **state)
     struct join m = { "", UINT32_MAX,     2,  UINT64_MAX, TABLE_SPEC_MODE_SSP,
                       4,  UINT64_MAX - 1, 77, "w" };
     struct join got;
-    struct join_reply r = { PS_EJOB,        "",         UINT64_MAX, 5,
-                            UINT64_MAX - 9, UINT32_MAX, true,       UINT64_MAX - 2,
-                            UINT64_MAX - 3, PS_ENAN },
+    struct join_reply r = { PS_EJOB,        "",         UINT64_MAX,     5,
+                            UINT64_MAX - 9, UINT32_MAX, true,           UINT64_MAX - 2,
+                            UINT64_MAX - 3, PS_ENAN,    UINT64_MAX - 5, UINT64_MAX - 4,
+                            UINT64_MAX - 6 },
                       got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
@@ -187,6 +188,9 @@ static void join_and_its_reply_come_back(void **state)
     assert_true(got_reply.fenced_below == UINT64_MAX - 2);
     assert_true(got_reply.refused_seq == UINT64_MAX - 3);
     assert_int_equal(got_reply.refused_status, PS_ENAN);
+    assert_true(got_reply.lost_first == UINT64_MAX - 5 &&
+                got_reply.lost_last == UINT64_MAX - 4);
+    assert_true(got_reply.skipped_clocks == UINT64_MAX - 6);
     assert_string_equal(got_reply.text, r.text);
     messages_close(&f, &b);
 

@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "common/status.h"
 #include "tests/unit/proto/messages.h"
 
@@ -120,7 +122,7 @@ static int write_any(struct bytes *b, unsigned type)
 {
     struct hello_reply *hello_reply = messages_hello_reply();
     struct table_reply table_reply = { 0, "t", 3, messages_spec() };
-    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7 };
+    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
     struct status_reply status_reply = { PS_EFENCED, "no", 9 };
     int status;
@@ -203,11 +205,128 @@ static void no_random_head_does_harm(void **state)
     }
 }
 
+/* The `from` in the frame's head is `to`, of as many bytes; then it is read. */
+static int read_replaced(struct bytes *b, const char *from, const char *to)
+{
+    struct messages_frame f = messages_open(b);
+    uint8_t *head = malloc(f.header.head_bytes), *at;
+    int status;
+
+    memcpy(head, f.head, f.header.head_bytes);
+    at = memmem(head, f.header.head_bytes, from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(from));
+    status = read_any(&f.header, head, f.body, f.body_bytes);
+    free(head);
+    messages_close(&f, b);
+    return status;
+}
+
+static int read_job(const char name[static 4])
+{
+    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct bytes b = { 0 };
+
+    assert_int_equal(message_write_join(&b, 1, &join), 0);
+    return read_replaced(&b, "job1", name);
+}
+
+static int read_table(const char name[static 4])
+{
+    struct table_request table = { messages_spec(), true };
+    struct bytes b = { 0 };
+
+    snprintf(table.spec.name, sizeof table.spec.name, "job1");
+    assert_int_equal(message_write_table(&b, 1, &table), 0);
+    return read_replaced(&b, "job1", name);
+}
+
+static void a_name_is_utf_8_without_control_characters_and_whole(void **state)
+{
+    static const char *const good[] = { "job2",
+                                        "a b/",
+                                        "\xc3\xa4\xc3\xb6",
+                                        "\xe2\x82\xac.",
+                                        "\xf0\x9f\x98\x80",
+                                        "\xf4\x8f\xbf\xbf",
+                                        "\xed\x9f\xbf.",
+                                        "\xc2\xa0.." };
+    static const char bad[][5] = { "nu\0x",
+                                   "\0...",
+                                   "job\0",
+                                   "a\nb.",
+                                   "a\x7f..",
+                                   "\x1b[m.",
+                                   "\xc2\x9b..",
+                                   "\xff...",
+                                   "\x80...",
+                                   "\xc0\x80..",
+                                   "\xc1\xbf..",
+                                   "abc\xc3",
+                                   "\xc3(..",
+                                   "\xe0\x80\x80.",
+                                   "\xed\xa0\x80.",
+                                   "\xf0\x80\x80\x80",
+                                   "\xf4\x90\x80\x80",
+                                   "\xf5\x80\x80\x80",
+                                   "\xe2\x82.." };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
+        if (read_job(good[i]))
+            fail_msg("name %zu is refused", i);
+        assert_int_equal(read_table(good[i]), 0);
+    }
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        if (read_job(bad[i]) != PS_EPROTO)
+            fail_msg("name %zu is taken", i);
+        assert_int_equal(read_table(bad[i]), PS_EPROTO);
+    }
+}
+
+static void a_secret_may_have_any_bytes_but_is_read_whole(void **state)
+{
+    struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
+    struct bytes b = { 0 };
+
+    (void)state;
+    assert_int_equal(message_write_hello(&b, 1, &hello), 0);
+    assert_int_equal(read_replaced(&b, "secret", "\xff\t\x80ret"), 0);
+    assert_int_equal(message_write_hello(&b, 1, &hello), 0);
+    assert_int_equal(read_replaced(&b, "secret", "secre\0"), PS_EPROTO);
+}
+
+static void a_text_is_made_fit_to_be_printed(void **state)
+{
+    static const struct {
+        const char *sent, *got;
+    } cases[] = { { "no way", "no way" },    { "n\n way", "n? way" },
+                  { "n\xff way", "n? way" }, { "\xc3\xa4 way", "\xc3\xa4 way" },
+                  { "no wa\xc3", "no wa?" }, { "\xc2\x9b way", "?? way" } };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct status_reply sent = { -1, "", 9 }, got;
+        struct messages_frame f;
+        struct bytes b = { 0 };
+
+        snprintf(sent.text, sizeof sent.text, "%s", cases[i].sent);
+        assert_int_equal(message_write_status_reply(&b, FRAME_BEAT_REPLY, 1, &sent), 0);
+        f = messages_open(&b);
+        assert_int_equal(message_read_status_reply(&f.header, f.head, &got), 0);
+        assert_string_equal(got.text, cases[i].got);
+        messages_close(&f, &b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_corrupted_head_does_harm),
         cmocka_unit_test(no_random_head_does_harm),
+        cmocka_unit_test(a_name_is_utf_8_without_control_characters_and_whole),
+        cmocka_unit_test(a_secret_may_have_any_bytes_but_is_read_whole),
+        cmocka_unit_test(a_text_is_made_fit_to_be_printed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,10 +14,13 @@ void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
     struct connection_set_config connections = { .channels = &f->channels,
                                                  .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                                  .frame_timeout_ms = 10000,
+                                                 .memory = &f->memory,
+                                                 .low_priority = true,
                                                  .welcome = &f->welcome,
                                                  .events = &dispatch_events };
 
     *f = (struct fixture){
+        .memory = { .max_bytes = UINT64_MAX, .n_loops = 1 },
         .welcome = { .version = 1, .n_nodes = 1, .shards_per_node = 1, .nodes = { "here:1" } }
     };
     assert_int_equal(uv_loop_init(&f->loop), 0);
@@ -39,6 +42,7 @@ void tear_down(struct fixture *f)
     channel_loop_close(&f->channels);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);
+    assert_int_equal(f->channels.held_bytes, 0);
     channel_loop_deinit(&f->channels);
     dispatch_free(f->dispatch);
     reply_queue_deinit(&f->replies);
@@ -55,7 +59,7 @@ struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags)
 
     snprintf(hello.role, sizeof hello.role, "%s", role);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello), 0);
+    assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello, NULL), 0);
     p.fd = ends[1];
     assert_true(peer_receive(&p));
     assert_int_equal(p.header.type, FRAME_HELLO_REPLY);

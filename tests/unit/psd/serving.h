@@ -25,6 +25,7 @@
 struct fixture {
     uv_loop_t loop;
     struct channel_loop channels;
+    struct channel_memory memory; /* of which there is enough */
     struct shard *shard;
     struct reply_queue replies;
     struct dispatch *dispatch;

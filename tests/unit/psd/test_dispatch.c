@@ -1,6 +1,8 @@
 /* What a service answers, and whom it lets wait. */
 #include "serving.h"
 
+#define MANY_KEYS 20000u
+
 static void send_push(struct peer *p, uint64_t seq)
 {
     static const float gradient[DIM] = { 1, 2, 3, 4 };
@@ -277,6 +279,187 @@ static void every_allocation_that_fails_is_a_refusal(void **state)
 }
 #endif
 
+/* --- compressed bodies --- */
+
+/* A pull of many keys, which compress well, and whose head says that they have key_bytes more or
+ * fewer bytes. */
+static struct bytes packed_pull(uint32_t table, int64_t key_bytes)
+{
+    static uint8_t keys[MANY_KEYS];
+    struct pull pull = { .n_sections = 1 };
+    struct message_zstd zstd = { 0 };
+    struct bytes plain = { 0 }, frame = { 0 };
+    struct frame_header header;
+
+    memset(keys, 1, sizeof keys); /* 1, 2, 3 ... */
+    pull.sections[0] = (struct section){
+        .table_id = table, .n_keys = MANY_KEYS, .keys = keys, .key_bytes = sizeof keys
+    };
+    assert_int_equal(message_write_pull(&frame, 60, &pull, &zstd), 0);
+    message_zstd_deinit(&zstd);
+    if (!key_bytes)
+        return frame;
+    /* The compressed body behind another head. */
+    assert_int_equal(frame_decode(bytes_front(&frame), UINT32_MAX, &header), 0);
+    pull.sections[0].n_keys = (uint32_t)(MANY_KEYS + key_bytes);
+    pull.sections[0].key_bytes = pull.sections[0].n_keys;
+    pull.sections[0].keys = memory_alloc(MANY_KEYS + 1);
+    assert_int_equal(message_write_pull(&plain, 60, &pull, NULL), 0);
+    free((void *)(uintptr_t)pull.sections[0].keys);
+    plain.end = FRAME_HEADER_BYTES + plain.bytes[6] + ((size_t)plain.bytes[7] << 8);
+    header.head_bytes = (uint16_t)(plain.end - FRAME_HEADER_BYTES);
+    memcpy(bytes_reserve(&plain, header.body_bytes),
+           bytes_front(&frame) + bytes_len(&frame) - header.body_bytes, header.body_bytes);
+    bytes_commit(&plain, header.body_bytes);
+    frame_encode(plain.bytes, &header);
+    bytes_deinit(&frame);
+    return plain;
+}
+
+static int ask_packed_pull(struct peer *p, uint32_t table, int64_t key_bytes)
+{
+    struct bytes frame = packed_pull(table, key_bytes);
+
+    peer_send(p, &frame);
+    return hear_pull(p, 60).status;
+}
+
+static int ask_packed_push(struct peer *p)
+{
+    static const float gradients[4096];
+    struct push push = { .seq = 1, .n_sections = 1 };
+    struct message_zstd zstd = { 0 };
+    struct bytes frame = { 0 };
+    uint8_t keys[4096 / DIM];
+
+    memset(keys, 1, sizeof keys);
+    push.sections[0] = (struct section){ .n_keys = sizeof keys,
+                                         .keys = keys,
+                                         .key_bytes = sizeof keys,
+                                         .values = (const uint8_t *)gradients,
+                                         .value_bytes = sizeof gradients };
+    assert_int_equal(message_write_push(&frame, 101, &push, &zstd), 0);
+    message_zstd_deinit(&zstd);
+    peer_send(p, &frame);
+    return hear_push(p, 1).status;
+}
+
+static void a_body_is_unpacked_for_nobody_who_may_not_ask(void **state)
+{
+    struct fixture f;
+    struct peer worker, reader;
+
+    (void)state;
+    set_up(&f);
+    reader = client(&f, "reader");
+    worker = client(&f, "worker");
+    ask_table(&worker, "t");
+    assert_int_equal(ask_packed_push(&reader), PS_ENOJOIN);
+    assert_int_equal(ask_packed_push(&worker), PS_ENOJOIN);
+    assert_int_equal(ask_packed_pull(&worker, 0, 0), PS_ENOJOIN);
+    assert_int_equal(ask_packed_pull(&reader, 9, 0), PS_ENOTABLE);
+    assert_int_equal(ask_packed_pull(&reader, 0, 1), PS_ECOUNT);
+    assert_int_equal(ask_packed_pull(&reader, 0, -1), PS_ECOUNT);
+    assert_int_equal(f.channels.unpacked_bytes, 0);
+    assert_int_equal(ask_packed_pull(&reader, 0, 0), 0);
+    assert_int_equal(f.channels.unpacked_bytes, MANY_KEYS);
+    assert_int_equal(join_job(&worker, 0, 1).status, 0);
+    assert_int_equal(ask_packed_push(&worker), 0);
+    assert_int_equal(f.channels.unpacked_bytes, MANY_KEYS + 4096 / DIM + 4096 * 4);
+    peer_close(&worker);
+    peer_close(&reader);
+    tear_down(&f);
+}
+
+static void who_has_not_joined_has_low_priority(void **state)
+{
+    struct bytes frame = { 0 };
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    assert_true(f.connections.first->channel.low_priority);
+    assert_int_equal(join_job(&p, 0, 1).status, 0);
+    assert_false(f.connections.first->channel.low_priority);
+    assert_int_equal(message_write_leave(&frame, 4, 0), 0);
+    peer_send(&p, &frame);
+    assert_true(peer_receive(&p));
+    assert_true(f.connections.first->channel.low_priority);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+/* --- memory --- */
+
+/* Replies that the peer does not read, of 1 MiB each. */
+static void send_replies(struct connection *c, int n)
+{
+    static char text[1 << 20];
+    struct status_reply reply = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        struct bytes frame = { 0 };
+
+        assert_int_equal(message_write_admin_reply(&frame, 1, &reply, text, sizeof text), 0);
+        assert_int_equal(connection_send(c, &frame), 0);
+    }
+}
+
+static uint64_t n_greedy(const struct fixture *f)
+{
+    struct connection_set_counts counts;
+
+    connection_set_count(&f->connections, &counts);
+    return counts.greedy;
+}
+
+static void the_greediest_goes_when_connections_hold_too_much(void **state)
+{
+    struct bytes half = { 0 };
+    struct fixture f;
+    struct peer modest, greedy, sender;
+
+    (void)state;
+    set_up(&f);
+    modest = client(&f, "reader");
+    send_replies(f.connections.first, 4);
+    greedy = client(&f, "reader");
+    send_replies(f.connections.first, 40);
+    sender = client(&f, "reader");
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_in_range(f.channels.held_bytes, 40 << 20, 44 << 20);
+    f.memory.max_bytes = 48u << 20;
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(n_greedy(&f), 0);
+    f.memory.max_bytes = 16u << 20;
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(n_greedy(&f), 1);
+    assert_in_range(f.channels.held_bytes, 3 << 20, 5 << 20);
+    assert_in_range(channel_memory_used(&f.memory), 3 << 20, 5 << 20);
+    f.memory.max_bytes = 8u << 20;                   /* what is received counts, too */
+    assert_non_null(bytes_reserve(&half, 21 << 20)); /* the sum is of the whole body */
+    memset(half.bytes, 0, 21 << 20);
+    bytes_commit(&half, 12 << 20);
+    frame_encode(half.bytes,
+                 &(struct frame_header){ .type = FRAME_PUSH, .body_bytes = 20 << 20 });
+    while (n_greedy(&f) == 1) {
+        ssize_t n = send(sender.fd, bytes_front(&half), bytes_len(&half), MSG_DONTWAIT);
+
+        if (n > 0)
+            bytes_consume(&half, (size_t)n);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    assert_in_range(f.channels.held_bytes, 3 << 20, 5 << 20);
+    bytes_deinit(&half);
+    peer_close(&modest);
+    peer_close(&greedy);
+    peer_close(&sender);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +471,9 @@ int main(void)
         cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
         cmocka_unit_test(a_fenced_worker_learns_how_to_rejoin),
         cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
+        cmocka_unit_test(a_body_is_unpacked_for_nobody_who_may_not_ask),
+        cmocka_unit_test(who_has_not_joined_has_low_priority),
+        cmocka_unit_test(the_greediest_goes_when_connections_hold_too_much),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal),
 #endif

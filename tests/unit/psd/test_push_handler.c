@@ -82,7 +82,7 @@ static void random_run(uint64_t seed)
     body = head + header.head_bytes;
     for (size_t n = hash_mix2(seed, 7) % 300; n <= header.body_bytes;
          n += 1 + hash_mix2(seed, n) % 400) {
-        n_seen = push_handler_precheck(&scratch, &header, head, body, n, n_seen);
+        n_seen = push_handler_precheck(&scratch, &header, head, body, n, n_seen, CODEC_FINITE);
         assert_int_equal(message_read_push(&header, head, body, header.body_bytes, &push), 0);
         push_handler_set_finite(&push, body, n_seen);
         for (uint32_t i = 0; i < push.n_sections; i++)
@@ -112,20 +112,20 @@ static void other_frames_are_not_looked_at(void **state)
     assert_int_equal(frame_decode(bytes_front(&b.frame), UINT32_MAX, &header), 0);
     head = bytes_front(&b.frame) + FRAME_HEADER_BYTES;
     assert_true(push_handler_precheck(&scratch, &header, head, head + header.head_bytes,
-                                      header.body_bytes, 0) > 0);
+                                      header.body_bytes, 0, CODEC_FINITE) > 0);
     header.flags = FRAME_ZSTD;
     assert_int_equal(push_handler_precheck(&scratch, &header, head, head + header.head_bytes,
-                                           header.body_bytes, 0),
+                                           header.body_bytes, 0, CODEC_FINITE),
                      0);
     header.flags = 0;
     header.type = FRAME_PULL_REPLY;
     assert_int_equal(push_handler_precheck(&scratch, &header, head, head + header.head_bytes,
-                                           header.body_bytes, 0),
+                                           header.body_bytes, 0, CODEC_FINITE),
                      0);
     header.type = FRAME_PUSH;
     header.head_bytes--; /* a head that is cut */
     assert_int_equal(push_handler_precheck(&scratch, &header, head, head + header.head_bytes,
-                                           header.body_bytes, 0),
+                                           header.body_bytes, 0, CODEC_FINITE),
                      0);
     bytes_deinit(&b.frame);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -109,6 +110,51 @@ static void settings_that_do_not_go_together_are_refused(void **state)
     settings_free(&settings_psd, &s);
 }
 
+/* Redis calls this protected mode. */
+static void without_a_token_only_this_machine_is_listened_to(void **state)
+{
+    static const char *const near[] = { "127.0.0.1:0", "127.1.2.3:7070", "[::1]:7070",
+                                        "[::ffff:127.0.0.1]:7070" };
+    static const char *const far[] = {
+        "0.0.0.0:7070",           ":7070",      "[::]:7070", "10.0.0.1:7070",
+        "[::ffff:10.0.0.1]:7070", "128.0.0.1:0"
+    };
+    struct settings s;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(near); i++) {
+        assert_int_equal(LOAD(&s, &err, "--listen", near[i]), 0);
+        settings_free(&settings_psd, &s);
+    }
+    for (size_t i = 0; i < COUNT_OF(far); i++) {
+        assert_int_equal(LOAD(&s, &err, "--listen", far[i]), PS_ESETTING);
+        assert_non_null(strstr(err.text, far[i]));
+        assert_non_null(strstr(err.text, "insecure"));
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", far[i], "--insecure"), 0);
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", far[i], "--token", "open sesame"), 0);
+        settings_free(&settings_psd, &s);
+    }
+}
+
+static void a_token_that_can_be_guessed_is_refused(void **state)
+{
+    static const char *const short_ones[] = { "x", "1234567", "1234567  " };
+    struct settings s;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(short_ones); i++) {
+        assert_int_equal(LOAD(&s, &err, "--dev", "--token", short_ones[i]), PS_ESETTING);
+        assert_non_null(strstr(err.text, "expected one line of 8 to 127 characters"));
+        settings_free(&settings_psd, &s);
+    }
+    assert_int_equal(LOAD(&s, &err, "--dev", "--token", "12345678"), 0);
+    settings_free(&settings_psd, &s);
+}
+
 static void a_token_file_gives_its_one_line(void **state)
 {
     char path[] = "/tmp/psd-token-XXXXXX";
@@ -125,6 +171,16 @@ static void a_token_file_gives_its_one_line(void **state)
     assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), 0);
     assert_string_equal(s.token, "open sesame");
     settings_free(&settings_psd, &s);
+    assert_int_equal(chmod(path, 0640), 0); /* a service has a group of its own */
+    assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), 0);
+    settings_free(&settings_psd, &s);
+    for (mode_t mode = 0604; mode >= 0602; mode -= 2) {
+        assert_int_equal(chmod(path, mode), 0);
+        assert_int_equal(LOAD(&s, &err, "--dev", "--token-file", path), PS_ESETTING);
+        assert_non_null(strstr(err.text, "every user of this machine can read or change"));
+        settings_free(&settings_psd, &s);
+    }
+    assert_int_equal(chmod(path, 0600), 0);
     file = fopen(path, "a"); /* no client takes a second line, either */
     fputs("close sesame\n", file);
     fclose(file);
@@ -194,6 +250,8 @@ int main(void)
         cmocka_unit_test(the_defaults_are_those_of_the_manual),
         cmocka_unit_test(nothing_to_listen_on_is_reported_with_what_to_type),
         cmocka_unit_test(settings_that_do_not_go_together_are_refused),
+        cmocka_unit_test(without_a_token_only_this_machine_is_listened_to),
+        cmocka_unit_test(a_token_that_can_be_guessed_is_refused),
         cmocka_unit_test(a_token_file_gives_its_one_line),
         cmocka_unit_test(all_nodes_of_a_cluster_have_one_map),
         cmocka_unit_test(a_node_that_stands_alone_is_named_by_where_it_listens),

@@ -130,6 +130,36 @@ static void workers_that_ended_before_the_start_are_not_reported_again(void **st
     worker_events_free(c);
 }
 
+static void workers_out_of_checkpoint_and_log_have_not_joined(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w[3] = { worker("a", 0, WORKER_LIVE), worker("a", 1, WORKER_LIVE),
+                                 worker("b", 0, WORKER_LEFT) };
+    struct stats_job jobs[2] = { { .name = "a", .n_workers = 2, .min_clock = 12 },
+                                 { .name = "b", .n_workers = 1 } };
+
+    (void)state;
+    enter_main();
+    worker_events_restore(
+        c, &(struct shard_report){ .workers = w, .n_workers = 3, .jobs = jobs, .n_jobs = 2 });
+    assert_int_equal(lines.n, 1);
+    assert_string_equal(lines.last,
+                        "job a: restored at min clock 12; 2 of its 2 workers were live, "
+                        "and have a lease to come back");
+    look(c, w, 3);
+    assert_int_equal(lines.n, 1);
+    w[0].state = WORKER_DEAD; /* and it did not */
+    look(c, w, 3);
+    assert_int_equal(lines.n, 2);
+    assert_non_null(strstr(lines.last, "declared dead"));
+    w[1].incarnation++;
+    look(c, w, 3);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "worker 1 has joined"));
+    worker_events_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +167,7 @@ int main(void)
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
         cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),
+        cmocka_unit_test(workers_out_of_checkpoint_and_log_have_not_joined),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

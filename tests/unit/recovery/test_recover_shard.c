@@ -1,5 +1,6 @@
 /* What a start makes of damage: an older restore point and the log behind it, or a refusal that names a way out; for
  * the shard itself, for another layout, and for tools. */
+#include "server/wal/wal_block.h"
 #include "tests/unit/recovery/node_fixture.h"
 
 /* A job whose every push is on the disk: a checkpoint behind 10 steps, 20 more behind it. */
@@ -94,6 +95,56 @@ damage_behind_the_newest_checkpoint_is_refused_by_all_and_a_state_before_it_is_n
     one_shard_at(&n, &checkpoint, 10);
     node_damage(file);
     assert_all_there(&n, "job", 30);
+    node_end(&n);
+}
+
+/* 30 steps; the block of the 20th is damaged: 19 are there, not only the checkpoint's 10. */
+static void what_can_be_read_before_the_damage_is_there_for_who_asks_for_it(void **state)
+{
+    static const struct recover_shard_at intact = { .intact = true };
+    struct crash_inode *file;
+    struct recover_shard_facts facts;
+    struct shard *s;
+    struct node n;
+    struct err err;
+    int status;
+
+    (void)state;
+    make(&n, 1);
+    node_die(&n);
+    one_shard_at(&n, &intact, 30);
+    file = node_segment(&n, 0, 22);
+    node_damage(file);
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "--at intact");
+    s = node_rebuild(&n, 0, &intact, &status, &facts, &err);
+    assert_non_null(s);
+    assert_int_equal(facts.number, 1);
+    assert_true(facts.end.last > 12 && facts.end.last < 32); /* a join and a table come first */
+    assert_steps(s, "job", facts.end.last - 2);
+    assert_non_null(strstr(n.sentence, "damaged behind record"));
+    shard_free(s);
+    one_shard_at(&n, &intact, facts.end.last - 2);
+    node_end(&n);
+}
+
+/* The log before the checkpoint is damaged, the one behind it is not. */
+static void damage_that_no_restore_point_needs_is_not_in_the_way(void **state)
+{
+    struct crash_inode *file;
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 1);
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 5);
+    node_save(&n, 3);
+    node_steps(&n, "job", 1, 5, 8);
+    node_die(&n);
+    file = node_segment(&n, 0, 1);
+    file->bytes[WAL_SEGMENT_HEADER_BYTES + WAL_BLOCK_HEADER_BYTES + 8] ^= 1; /* record 1 */
+    assert_all_there(&n, "job", 8);
+    file->bytes[WAL_SEGMENT_HEADER_BYTES + 8] ^= 1; /* and the header of its block */
+    assert_all_there(&n, "job", 8);
     node_end(&n);
 }
 
@@ -314,6 +365,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             damage_behind_the_newest_checkpoint_is_refused_by_all_and_a_state_before_it_is_not),
+        cmocka_unit_test(what_can_be_read_before_the_damage_is_there_for_who_asks_for_it),
+        cmocka_unit_test(damage_that_no_restore_point_needs_is_not_in_the_way),
         cmocka_unit_test(a_torn_end_is_no_damage),
         cmocka_unit_test(
             a_log_that_cannot_be_read_behind_a_whole_checkpoint_is_not_taken_for_its_end),

@@ -77,9 +77,17 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
     /* Pushes most of all. */
     *e = (struct shard_event){ .type = (enum shard_event_type)(hash_mix(seed) % 14),
                                .version = seed / 2 };
+    if (e->type > SHARD_EVENT_ROWS)
+        e->type = SHARD_EVENT_PUSH;
+    if (seed > 100 && seed % 17 == 16) /* an operator's are rare */
+        e->type = seed % 2 ? SHARD_EVENT_DROP : SHARD_EVENT_SPEC;
     switch (e->type) {
     case SHARD_EVENT_TABLE:
+    case SHARD_EVENT_SPEC:
         fixture_table(room, seed, e);
+        break;
+    case SHARD_EVENT_DROP:
+        e->drop.id = (uint32_t)seed;
         break;
     case SHARD_EVENT_JOIN:
         fixture_join(room, seed, e);

@@ -219,6 +219,53 @@ static void a_block_inside_of_a_push_is_no_block(void **state)
     crash_files_deinit(&c);
 }
 
+/* The place of the block that record `number` is in. */
+static size_t block_of(struct crash_files *c, uint64_t number)
+{
+    const struct wal_record *record = NULL;
+    struct wal_reader *r;
+    char where[WAL_PATH_MAX + 32];
+    unsigned long at = 0;
+
+    assert_int_equal(wal_reader_open(&c->ops, LOG_DIR, NULL, number, &r, NULL), 0);
+    assert_int_equal(wal_reader_next(r, &record, NULL), 0);
+    assert_non_null(record);
+    wal_reader_where(r, where, sizeof where);
+    assert_int_equal(sscanf(where, "byte %lu", &at), 1);
+    wal_reader_free(r);
+    return at;
+}
+
+static void damage_before_the_first_record_that_is_wanted_is_not_in_the_way(void **state)
+{
+    struct crash_files c;
+    struct wal_segments all;
+    struct crash_inode *file;
+    struct wal_end end;
+    size_t n, wanted;
+    uint64_t from;
+
+    (void)state;
+    make(&c, WAL_FSYNC);
+    file = segment_at(&c, 1, &n);
+    assert_int_equal(wal_segment_list(&c.ops, LOG_DIR, &all, NULL), 0);
+    from = all.firsts[2] - 1;
+    free(all.firsts);
+    wanted = block_of(&c, from);
+    assert_true(wanted > WAL_SEGMENT_HEADER_BYTES + 3 * WAL_BLOCK_HEADER_BYTES);
+    for (size_t i = 0; i < file->n_bytes; i++) {
+        file->bytes[i] ^= (uint8_t)(1u << i % 8);
+        assert_int_equal(fixture_read(&c.ops, from, &end), 0);
+        file->bytes[i] ^= (uint8_t)(1u << i % 8);
+        if (end.verdict != (i < wanted ? WAL_CLEAN : WAL_DAMAGED))
+            fail_msg("byte %zu of %zu: %s", i, wanted, end.text);
+        if (i < wanted)
+            assert_int_equal(end.last, N_RECORDS);
+        c.n_opens = 0;
+    }
+    crash_files_deinit(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +275,7 @@ int main(void)
         cmocka_unit_test(random_damage_never_harms_and_never_invents),
         cmocka_unit_test(a_damaged_log_is_not_written_to),
         cmocka_unit_test(a_block_inside_of_a_push_is_no_block),
+        cmocka_unit_test(damage_before_the_first_record_that_is_wanted_is_not_in_the_way),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

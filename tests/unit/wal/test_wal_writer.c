@@ -373,6 +373,58 @@ static void random_runs_lose_nothing_that_they_must_keep(void **state)
     }
 }
 
+static size_t n_segments(struct crash_files *c, uint64_t *ret_newest)
+{
+    struct wal_segments all;
+    size_t n;
+
+    assert_int_equal(wal_segment_list(&c->ops, LOG_DIR, &all, NULL), 0);
+    n = all.n;
+    *ret_newest = all.n ? all.firsts[all.n - 1] : 0;
+    free(all.firsts);
+    return n;
+}
+
+/* A checkpoint begins behind record 10, and is written when there are 20: what is before it can go, and so can all of
+ * a log that has nothing behind a checkpoint. */
+static void a_checkpoint_begins_a_segment_and_leaves_nothing_that_is_not_needed(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = fixture_config(&c.ops, WAL_ASYNC);
+    struct wal_end end;
+    uint64_t newest;
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    while (l.queue.next_number <= 10)
+        assert_int_equal(fixture_append(&l), 0);
+    wal_queue_begin_segment(&l.queue);
+    while (l.queue.next_number <= 12)
+        assert_int_equal(fixture_append(&l), 0);
+    fixture_work(&l);
+    assert_true(n_segments(&c, &newest) >= 2);
+    assert_int_equal(newest, 11);
+    assert_int_equal(wal_writer_truncate(l.writer, 11, NULL), 0);
+    assert_int_equal(n_segments(&c, &newest), 1);
+    wal_queue_begin_segment(&l.queue);
+    wal_writer_leave(l.writer, 13);
+    fixture_work(&l);
+    assert_int_equal(wal_writer_truncate(l.writer, 13, NULL), 0);
+    assert_int_equal(n_segments(&c, &newest), 1);
+    assert_int_equal(newest, 13);
+    assert_int_equal(fixture_append(&l), 0); /* it begins no other */
+    fixture_work(&l);
+    assert_int_equal(n_segments(&c, &newest), 1);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+    fixture_free(&l);
+    assert_int_equal(fixture_read(&c.ops, 13, &end), 0);
+    assert_int_equal(end.last, 13);
+    assert_int_equal(end.verdict, WAL_CLEAN);
+    crash_files_deinit(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_log_that_ends_before_the_checkpoint_goes_on_behind_it),
         cmocka_unit_test(what_a_start_has_read_is_durable_from_then_on),
         cmocka_unit_test(random_runs_lose_nothing_that_they_must_keep),
+        cmocka_unit_test(a_checkpoint_begins_a_segment_and_leaves_nothing_that_is_not_needed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,205 @@
+#include "server/core/table_admin.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "server/core/bsp.h"
+#include "server/core/shard_log_events.h"
+
+static bool is_of_job(const struct shard_entry *entry, const char *job)
+{
+    size_t n = strlen(job);
+
+    return entry && strncmp(entry->table.spec.name, job, n) == 0 &&
+           entry->table.spec.name[n] == '/';
+}
+
+static void count(const struct shard_entry *entry, struct table_admin_counts *counts)
+{
+    counts->n_tables++;
+    counts->n_rows += table_n_rows(entry->table.rows);
+    counts->n_bytes += entry->budget.used;
+}
+
+void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
+{
+    *ret = (struct table_admin_counts){ 0 };
+    for (uint32_t id = 0; id < s->n_tables; id++)
+        if (is_of_job(s->tables[id], job))
+            count(s->tables[id], ret);
+}
+
+/* --- may it be done? --- */
+
+static bool names_table(const struct bsp_held *h, uint32_t id)
+{
+    for (uint32_t i = 0; i < h->n_sections; i++)
+        if (h->sections[i].table_id == id)
+            return true;
+    return false;
+}
+
+/* The queue that holds a push for the table, or NULL. */
+static const struct bsp_queue *holder(const struct shard *s, uint32_t id)
+{
+    for (const struct bsp_queue *q = s->queues; q; q = q->next)
+        for (const struct bsp_held *h = q->first; h; h = h->next)
+            if (names_table(h, id))
+                return q;
+    return NULL;
+}
+
+bool table_admin_is_held(const struct shard *s, uint32_t id)
+{
+    return holder(s, id) != NULL;
+}
+
+static int check_workers(struct shard *s, const char *job, struct err *err) ON_SHARD
+{
+    for (uint32_t rank = 0;; rank++) {
+        const struct worker *w = membership_worker(s->membership, job, rank);
+
+        if (!w)
+            return 0;
+        if (w->state == WORKER_LIVE)
+            return err_set(err, -EBUSY, "job %.64s has workers: rank %u (%s) is live", job,
+                           rank, w->name);
+        if (w->state == WORKER_EXPECTED)
+            return err_set(err, -EBUSY,
+                           "job %.64s has begun: rank %u is expected, until --join-timeout is "
+                           "over",
+                           job, rank);
+    }
+}
+
+/* Nothing changes. */
+static int check_settings(struct shard *s, const char *job, const char *settings,
+                          struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t id = 0; id < s->n_tables && !status; id++) {
+        struct table_spec spec;
+
+        if (!is_of_job(s->tables[id], job))
+            continue;
+        spec = s->tables[id]->table.spec;
+        status = table_spec_set(&spec, settings, err);
+    }
+    return status;
+}
+
+int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
+{
+    size_t n_chars = strnlen(job, TABLE_SPEC_NAME_MAX);
+    int status;
+
+    if (n_chars == 0 || n_chars == TABLE_SPEC_NAME_MAX)
+        return err_set(err, -EINVAL, "a job's name has 1 to %u characters",
+                       TABLE_SPEC_NAME_MAX - 1);
+    status = check_workers(s, job, err);
+    for (uint32_t id = 0; id < s->n_tables && !status; id++) {
+        const struct bsp_queue *q = is_of_job(s->tables[id], job) ? holder(s, id) : NULL;
+
+        if (q)
+            status = err_set(err, -EBUSY,
+                             "table %s: pushes of job %.64s wait for their clock, and name it",
+                             s->tables[id]->table.spec.name, q->job->name);
+    }
+    return status || !settings ? status : check_settings(s, job, settings, err);
+}
+
+/* What is under way ends first: the push in slices, and clocks that only waited for who is gone. */
+static int begin(struct shard *s, const char *job, const char *settings,
+                 struct table_admin_counts *ret, struct err *err) ON_SHARD
+{
+    *ret = (struct table_admin_counts){ 0 };
+    shard_finish_push(s);
+    (void)bsp_release(s);
+    shard_log_events_rows(s);
+    return table_admin_check(s, job, settings, err);
+}
+
+static int reserve(struct shard *s, const struct shard_event *event, const char *table,
+                   struct err *err)
+{
+    int status = shard_events_reserve(s->events, event);
+
+    if (status == -EAGAIN)
+        return err_set(err, status,
+                       "table %s: the write-ahead log is full, as the disk is slow", table);
+    return status ? err_set(err, status, "table %s: no memory", table) : 0;
+}
+
+/* --- drop --- */
+
+int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts *ret,
+                     struct err *err)
+{
+    int status = begin(s, job, NULL, ret, err);
+
+    for (uint32_t id = 0; id < s->n_tables && !status; id++) {
+        const struct shard_entry *entry = s->tables[id];
+        const struct shard_event event = { .type = SHARD_EVENT_DROP,
+                                           .version = s->version,
+                                           .drop = { id } };
+
+        if (!is_of_job(entry, job))
+            continue;
+        status = reserve(s, &event, entry->table.spec.name, err);
+        if (status)
+            return status;
+        count(entry, ret);
+        shard_remove_table(s, id);
+        shard_events_record(s->events, &event);
+    }
+    return status;
+}
+
+/* --- set --- */
+
+int table_admin_set_spec(struct shard *s, uint32_t id, const struct table_spec *spec,
+                         struct err *err)
+{
+    struct shard_entry *entry = s->tables[id];
+    int status;
+
+    if (strnlen(spec->name, TABLE_SPEC_NAME_MAX) == TABLE_SPEC_NAME_MAX)
+        return err_set(err, PS_ESPEC, "a table's name has no end");
+    status = table_spec_check(spec, err);
+    if (!status)
+        status = table_spec_same_layout(&entry->table.spec, spec, err);
+    if (status)
+        return status;
+    entry->table.spec = *spec;
+    /* A delta has the specification of its base. */
+    s->base.counts = s->base.is_there = false;
+    return 0;
+}
+
+int table_admin_set(struct shard *s, const char *job, const char *settings,
+                    struct table_admin_counts *ret, struct err *err)
+{
+    int status = begin(s, job, settings, ret, err);
+
+    for (uint32_t id = 0; id < s->n_tables && !status; id++) {
+        struct table_spec spec;
+        const struct shard_event event = { .type = SHARD_EVENT_SPEC,
+                                           .version = s->version,
+                                           .table = { id, &spec } };
+
+        if (!is_of_job(s->tables[id], job))
+            continue;
+        spec = s->tables[id]->table.spec;
+        status = table_spec_set(&spec, settings, err);
+        if (!status)
+            status = reserve(s, &event, spec.name, err);
+        if (!status)
+            status = table_admin_set_spec(s, id, &spec, err);
+        if (status)
+            return status;
+        count(s->tables[id], ret);
+        shard_events_record(s->events, &event);
+    }
+    return status;
+}

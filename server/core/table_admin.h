@@ -1,0 +1,48 @@
+/*
+ * What an operator does to the tables of a job: drops them, or gives them other settings. The tables of job J are
+ * those whose names begin with "J/". Both need a job without expected or live workers: then all shards do it between
+ * the same two steps, and no worker goes on with what it knew of the tables before.
+ *
+ * Each table is one event (shard_events.h): after a crash at any moment it is there whole, or not at all; it has all
+ * of the old settings, or all of the new ones. A second call does what the first one has left.
+ *
+ * An id is never given twice, so a client that still has the id of a dropped table is refused with PS_ENOTABLE.
+ */
+#ifndef SERVER_CORE_TABLE_ADMIN_H
+#define SERVER_CORE_TABLE_ADMIN_H
+
+#include "server/core/shard.h"
+
+struct table_admin_counts {
+    uint32_t n_tables;
+    uint64_t n_rows, n_bytes;
+};
+
+/* The job's tables here. */
+void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
+    ON_SHARD;
+
+/* May the tables be dropped, or be given these settings (NULL: they are to be dropped)? -EBUSY: a worker of the job is
+ * live or expected, or pushes of another job are held for one of the tables; err says which. -EINVAL: no job can have
+ * that name. PS_ESPEC: one of the tables cannot have the settings. */
+int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+/* Drops them all. *ret counts those that are gone, also on failure: what table_admin_check() returns, -EAGAIN (the
+ * log is full), -ENOMEM. Then end the pulls that were to read them. */
+int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts *ret,
+                     struct err *err) ON_SHARD MUST_CHECK;
+
+/* Gives each of them the settings "NAME=VALUE,..." (table_spec_set()). Else as table_admin_drop(). */
+int table_admin_set(struct shard *s, const char *job, const char *settings,
+                    struct table_admin_counts *ret, struct err *err) ON_SHARD MUST_CHECK;
+
+/* For replay: are pushes held for it? */
+bool table_admin_is_held(const struct shard *s, uint32_t id);
+
+/* For replay: the table's specification from now on. PS_ESPEC with a sentence: it is no specification, or another
+ * table's, or rows would have to change. */
+int table_admin_set_spec(struct shard *s, uint32_t id, const struct table_spec *spec,
+                         struct err *err) ON_SHARD MUST_CHECK;
+
+#endif

@@ -1,0 +1,321 @@
+#include "server/disk_monitor.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/directory.h"
+#include "server/recovery/disk_usage.h"
+#include "server/recovery/timeline.h"
+#include "server/wal/wal_reader.h"
+
+#define MEASURE_MS 10000u
+#define BURST_BYTES (UINT64_C(1) << 20) /* read between two pauses */
+#define NS_PER_MS UINT64_C(1000000)
+
+struct disk_monitor {
+    struct disk_monitor_config config;
+    uv_thread_t thread;
+    uv_mutex_t lock;
+    uv_cond_t wake;
+    bool stops;
+    struct stats_disk seen;
+    /* The thread's own: */
+    struct file_ops slow;
+    uint64_t n_burst_bytes, n_scrubbed_bytes, next_scrub_ms;
+    uint32_t n_damaged; /* in this scrub */
+    char first[200];    /* sentence of it */
+};
+
+/* --- waiting --- */
+
+/* True: to stop. */
+static bool rest(struct disk_monitor *w, uint64_t ms)
+{
+    uint64_t until_ms = clock_mono_ms() + ms, now_ms;
+    bool stops;
+
+    uv_mutex_lock(&w->lock);
+    while (!w->stops && (now_ms = clock_mono_ms()) < until_ms)
+        (void)uv_cond_timedwait(&w->wake, &w->lock, (until_ms - now_ms) * NS_PER_MS);
+    stops = w->stops;
+    uv_mutex_unlock(&w->lock);
+    return stops;
+}
+
+/* Reads at the rate. -ECANCELED: to stop. */
+static int64_t read_slowly(void *state, int fd, void *dst, size_t n_bytes)
+{
+    struct disk_monitor *w = state;
+    int64_t n = w->config.files->read(w->config.files->state, fd, dst, n_bytes);
+
+    if (n <= 0)
+        return n;
+    w->n_scrubbed_bytes += (uint64_t)n;
+    w->n_burst_bytes += (uint64_t)n;
+    if (w->n_burst_bytes < BURST_BYTES)
+        return n;
+    if (rest(w, w->n_burst_bytes * 1000 / DISK_MONITOR_BYTES_PER_S))
+        return -ECANCELED;
+    w->n_burst_bytes = 0;
+    return n;
+}
+
+static int open_slowly(void *state, const char *path, int *ret_fd)
+{
+    struct disk_monitor *w = state;
+
+    return w->config.files->open_read(w->config.files->state, path, ret_fd);
+}
+
+static int close_slowly(void *state, int fd)
+{
+    struct disk_monitor *w = state;
+
+    return w->config.files->close(w->config.files->state, fd);
+}
+
+static int list_slowly(void *state, const char *path, int (*each)(void *arg, const char *name),
+                       void *arg)
+{
+    struct disk_monitor *w = state;
+
+    return w->config.files->list(w->config.files->state, path, each, arg);
+}
+
+/* --- a scrub --- */
+
+static void add_damage(struct disk_monitor *w, const char *sentence)
+{
+    log_line_error("scrub: %s", sentence);
+    if (!w->n_damaged++)
+        snprintf(w->first, sizeof w->first, "%.199s", sentence);
+}
+
+static int scrub_checkpoint(struct disk_monitor *w, uint64_t number)
+{
+    char dir[DIRECTORY_PATH_MAX];
+    struct checkpoint c = { 0 };
+    struct err err = { 0 };
+    bool unfinished = false;
+    int status = directory_number_path(w->config.data_dir, number, dir, &err);
+
+    if (!status)
+        status = checkpoint_open_live(&w->slow, dir, &c, &unfinished, &err);
+    if (!status)
+        status = checkpoint_verify(&w->slow, &c, NULL, NULL, &err);
+    checkpoint_close(&c);
+    if (status == -ECANCELED)
+        return status;
+    if (checkpoint_is_damage(status) && !unfinished &&
+        !checkpoint_is_unfinished(w->config.files, dir)) /* else psd has removed it */
+        add_damage(w, err.text);
+    return 0;
+}
+
+static int scrub_checkpoints(struct disk_monitor *w)
+{
+    struct directory_numbers numbers = { 0 };
+    char dir[DIRECTORY_PATH_MAX];
+    int status = directory_path(w->config.data_dir, dir, NULL);
+
+    if (status || directory_list(w->config.files, dir, &numbers, NULL))
+        numbers.n = 0;
+    status = 0;
+    for (size_t i = 0; i < numbers.n && !status; i++)
+        status = scrub_checkpoint(w, numbers.items[i]);
+    free(numbers.items);
+    return status;
+}
+
+/* To the end of what can be read from record `from` on. */
+static int read_log(struct disk_monitor *w, const char *dir, uint64_t from, struct wal_end *ret)
+{
+    const struct wal_record *record;
+    struct wal_reader *r;
+    int status = wal_reader_open(&w->slow, dir, NULL, from, &r, NULL);
+
+    if (status)
+        return status;
+    do
+        status = wal_reader_next(r, &record, NULL);
+    while (!status && record);
+    if (!status)
+        *ret = *wal_reader_end(r);
+    wal_reader_free(r);
+    return status;
+}
+
+/* The writer may have been in the middle of a block that a reader saw, and truncation in the middle of a log: what is
+ * damaged stays so. */
+static int scrub_log(struct disk_monitor *w, const char *dir)
+{
+    struct wal_segments all = { 0 };
+    struct wal_end end = { 0 };
+    uint64_t from = 1, damaged = 0;
+    int status = wal_segment_list(w->config.files, dir, &all, NULL);
+
+    from = !status && all.n ? all.firsts[0] : 0;
+    while (from && !status) {
+        status = read_log(w, dir, from, &end);
+        if (status || end.verdict != WAL_DAMAGED || end.is_truncated)
+            break;
+        from = end.last_present + 1;
+        if (damaged == from) {
+            add_damage(w, end.text);
+            break;
+        }
+        damaged = from;
+    }
+    free(all.firsts);
+    return status == -ECANCELED ? status : 0;
+}
+
+static int scrub_epoch(struct disk_monitor *w, uint64_t epoch)
+{
+    const char *data_dir = w->config.data_dir;
+    char dir[WAL_PATH_MAX];
+    uint32_t n_shards = 0;
+    bool is_aside = true;
+    int status = disk_usage_is_aside(w->config.files, data_dir, epoch, &is_aside, NULL);
+
+    if (status || is_aside ||
+        timeline_n_shards(w->config.files, data_dir, epoch, &n_shards, NULL))
+        n_shards = 0;
+    status = 0;
+    for (uint32_t i = 0; i < n_shards && !status; i++)
+        if (timeline_log_dir(data_dir, epoch, i, dir, NULL) == 0)
+            status = scrub_log(w, dir);
+    return status;
+}
+
+static int scrub_logs(struct disk_monitor *w)
+{
+    struct timeline_list epochs = { 0 };
+    int status = 0;
+
+    if (timeline_list(w->config.files, w->config.data_dir, &epochs, NULL))
+        epochs.n = 0;
+    for (size_t i = 0; i < epochs.n && !status; i++)
+        status = scrub_epoch(w, epochs.items[i]);
+    free(epochs.items);
+    return status;
+}
+
+static void scrub(struct disk_monitor *w)
+{
+    int status;
+
+    w->n_damaged = 0;
+    w->n_scrubbed_bytes = w->n_burst_bytes = 0;
+    w->first[0] = '\0';
+    status = scrub_checkpoints(w);
+    if (!status)
+        status = scrub_logs(w);
+    if (status)
+        return;
+    log_line_info("scrub: %" PRIu64
+                  " bytes of checkpoints and write-ahead logs read again: %" PRIu32
+                  " files damaged",
+                  w->n_scrubbed_bytes, w->n_damaged);
+    uv_mutex_lock(&w->lock);
+    w->seen.n_scrubs++;
+    w->seen.scrubbed_bytes += w->n_scrubbed_bytes;
+    w->seen.n_damaged = w->n_damaged;
+    w->seen.scrubbed_unix_ms = clock_unix_ms();
+    memcpy(w->seen.damage, w->first, sizeof w->seen.damage);
+    uv_mutex_unlock(&w->lock);
+}
+
+/* --- the thread --- */
+
+static void measure(struct disk_monitor *w)
+{
+    struct disk_usage usage;
+
+    disk_usage_read(w->config.files, w->config.data_dir, &usage);
+    uv_mutex_lock(&w->lock);
+    w->seen.checkpoint_bytes = usage.checkpoint_bytes;
+    w->seen.log_bytes = usage.log_bytes;
+    w->seen.aside_bytes = usage.aside_bytes;
+    w->seen.free_bytes = usage.free_bytes;
+    w->seen.size_bytes = usage.size_bytes;
+    uv_mutex_unlock(&w->lock);
+}
+
+static void run(void *arg)
+{
+    struct disk_monitor *w = arg;
+    uint64_t every_ms = w->config.scrub_every_ms, now_ms, ms;
+
+    w->next_scrub_ms = clock_mono_ms() + every_ms;
+    do {
+        measure(w);
+        now_ms = clock_mono_ms();
+        if (every_ms && now_ms >= w->next_scrub_ms) {
+            scrub(w);
+            now_ms = clock_mono_ms();
+            w->next_scrub_ms = now_ms + every_ms;
+        }
+        ms = every_ms && w->next_scrub_ms - now_ms < MEASURE_MS ? w->next_scrub_ms - now_ms
+                                                                : MEASURE_MS;
+    } while (!rest(w, ms));
+}
+
+int disk_monitor_start(const struct disk_monitor_config *config, struct disk_monitor **ret,
+                       struct err *err)
+{
+    struct disk_monitor *w = memory_alloc(sizeof *w);
+    int status;
+
+    *w = (struct disk_monitor){ .config = *config,
+                                .slow = { .state = w,
+                                          .open_read = open_slowly,
+                                          .read = read_slowly,
+                                          .close = close_slowly,
+                                          .list = list_slowly } };
+    if (uv_mutex_init(&w->lock) || uv_cond_init(&w->wake))
+        abort(); /* only without memory */
+    w->seen.is_on = true;
+    status = uv_thread_create(&w->thread, run, w);
+    if (status) {
+        uv_cond_destroy(&w->wake);
+        uv_mutex_destroy(&w->lock);
+        free(w);
+        return err_set(err, status, "cannot start a thread: %s (ulimit -v and -u)",
+                       status_text(status));
+    }
+    *ret = w;
+    return 0;
+}
+
+void disk_monitor_view(struct disk_monitor *w, struct stats_disk *ret)
+{
+    *ret = (struct stats_disk){ 0 };
+    if (!w)
+        return;
+    uv_mutex_lock(&w->lock);
+    *ret = w->seen;
+    uv_mutex_unlock(&w->lock);
+}
+
+void disk_monitor_close(struct disk_monitor *w)
+{
+    if (!w)
+        return;
+    uv_mutex_lock(&w->lock);
+    w->stops = true;
+    uv_cond_signal(&w->wake);
+    uv_mutex_unlock(&w->lock);
+    uv_thread_join(&w->thread);
+    uv_cond_destroy(&w->wake);
+    uv_mutex_destroy(&w->lock);
+    free(w);
+}

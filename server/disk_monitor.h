@@ -1,0 +1,36 @@
+/*
+ * What a node knows of its data directory beside what it does there itself: a thread that measures what checkpoints and
+ * logs take of the disk, and reads all of them again now and then (a scrub), slowly, so that damage is known before the
+ * files are needed.
+ *
+ * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. psd writes meanwhile:
+ * what is removed or cut by psd itself is no damage. What is set aside is left out.
+ */
+#ifndef SERVER_DISK_MONITOR_H
+#define SERVER_DISK_MONITOR_H
+
+#include "common/file.h"
+#include "common/thread_role.h"
+#include "server/admin/stats.h"
+
+#define DISK_MONITOR_BYTES_PER_S (UINT64_C(32) << 20)
+
+struct disk_monitor;
+
+struct disk_monitor_config {
+    const struct file_ops *files; /* borrowed */
+    const char *data_dir;         /* borrowed */
+    uint64_t scrub_every_ms;      /* from the end of one to the next one; 0: none */
+};
+
+/* Starts the thread. Statuses of libuv, with a sentence. */
+int disk_monitor_start(const struct disk_monitor_config *config, struct disk_monitor **ret,
+                       struct err *err) MUST_CHECK;
+
+/* The last measures, and scrub. NULL: zeros. Any thread. */
+void disk_monitor_view(struct disk_monitor *w, struct stats_disk *ret);
+
+/* Ends what it does, joins, frees. NULL is fine. */
+void disk_monitor_close(struct disk_monitor *w);
+
+#endif

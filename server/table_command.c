@@ -1,0 +1,249 @@
+#include "server/table_command.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "server/admin/json.h"
+#include "server/core/table_admin.h"
+
+#define WAIT_MS 10000u /* for space in a log, or for the disk */
+
+struct table_command {
+    struct mail mail;
+    struct row_lookup_config config;
+    enum table_command_kind kind;
+    table_command_done done; /* NULL: cancelled */
+    void *arg;
+    char job[TABLE_SPEC_NAME_MAX], settings[TABLE_SPEC_SETTINGS_MAX];
+    enum { COMMAND_CHECK, COMMAND_ACT, COMMAND_SYNC } phase;
+    uint32_t shard;    /* of this node: the one whose turn it is */
+    uint64_t record;   /* of its log: the last one to be on the disk; 0: not yet known */
+    uint64_t since_ms; /* monotonic: when its turn began */
+    bool is_idle;      /* the shard was not ready: it is asked again at the next tick */
+    struct table_admin_counts counts;
+    struct err err;
+};
+
+enum table_command_kind table_command_kind(const char *name)
+{
+    static const char *const names[] = { "drop-check", "drop", "set-check", "set" };
+    enum table_command_kind kind = 0;
+
+    while (kind < TABLE_COMMAND_END && strcmp(names[kind], name) != 0)
+        kind++;
+    return kind;
+}
+
+static bool is_set(const struct table_command *c)
+{
+    return c->kind == TABLE_COMMAND_SET || c->kind == TABLE_COMMAND_SET_CHECK;
+}
+
+static int read_argument(struct table_command *c, const char *argument, struct err *err)
+{
+    const char *blank = is_set(c) ? strchr(argument, ' ') : argument + strlen(argument);
+    size_t n_job = blank ? (size_t)(blank - argument) : 0;
+
+    if (!n_job || n_job >= sizeof c->job)
+        return err_set(err, PS_ESETTING, "%s: found \"%.60s\", expected %s",
+                       is_set(c) ? "set" : "drop", argument,
+                       is_set(c) ? "a job and NAME=VALUE" : "a job's name");
+    memcpy(c->job, argument, n_job);
+    if (!is_set(c))
+        return 0;
+    if (strlen(blank + 1) >= sizeof c->settings)
+        return err_set(err, PS_ESETTING, "set: more than %u characters of settings",
+                       TABLE_SPEC_SETTINGS_MAX - 1);
+    snprintf(c->settings, sizeof c->settings, "%s", blank + 1);
+    return 0;
+}
+
+/* --- on a shard --- */
+
+/* Tables are on every shard: their number is not the sum. */
+static void add_counts(struct table_command *c, const struct table_admin_counts *more)
+{
+    if (more->n_tables > c->counts.n_tables)
+        c->counts.n_tables = more->n_tables;
+    c->counts.n_rows += more->n_rows;
+    c->counts.n_bytes += more->n_bytes;
+}
+
+static int check(struct table_command *c, struct shard *shard) ON_SHARD
+{
+    struct table_admin_counts counts;
+    int status = table_admin_check(shard, c->job, is_set(c) ? c->settings : NULL, &c->err);
+
+    table_admin_count(shard, c->job, &counts);
+    if (!status)
+        add_counts(c, &counts);
+    return status;
+}
+
+/* Again after -EAGAIN it does what is left, so the counts are those of the check. */
+static int act(struct table_command *c, struct shard_thread *t) ON_SHARD
+{
+    struct table_admin_counts counts;
+    int status = is_set(c) ? table_admin_set(shard_thread_shard(t), c->job, c->settings,
+                                             &counts, &c->err)
+                           : table_admin_drop(shard_thread_shard(t), c->job, &counts, &c->err);
+
+    if (counts.n_tables)
+        shard_thread_tables_changed(t);
+    return status;
+}
+
+static void on_back(struct mail *mail, void *owner);
+
+static void on_shard(struct mail *mail, void *owner)
+{
+    struct table_command *c = CONTAINER_OF(mail, struct table_command, mail);
+    struct shard_thread *t = owner;
+    int status;
+
+    enter_shard();
+    c->err = (struct err){ 0 };
+    if (c->phase == COMMAND_SYNC)
+        status = shard_thread_await_log(t, &c->record, &c->err);
+    else if (!shard_thread_is_open(t))
+        status = err_set(&c->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    else
+        status = c->phase == COMMAND_CHECK ? check(c, shard_thread_shard(t)) : act(c, t);
+    c->err.status = status;
+    c->mail.run = on_back;
+    status = mailbox_post(c->config.mailbox, &c->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+/* --- on the main thread --- */
+
+static char *render(const struct table_command *c)
+{
+    char *text = NULL;
+    size_t n_bytes;
+    FILE *out = open_memstream(&text, &n_bytes);
+    struct json j = { .out = out };
+
+    if (!out)
+        return NULL;
+    json_open(&j, NULL);
+    json_text(&j, "job", c->job);
+    json_u64(&j, "tables", c->counts.n_tables);
+    json_u64(&j, "rows", c->counts.n_rows);
+    json_u64(&j, "bytes", c->counts.n_bytes);
+    json_close(&j);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static void log_end(const struct table_command *c)
+{
+    if (c->err.status || c->phase != COMMAND_SYNC || !c->counts.n_tables)
+        return;
+    if (is_set(c))
+        log_line_info("job %s: %u tables have %s from now on", c->job, c->counts.n_tables,
+                      c->settings);
+    else
+        log_line_info("job %s: %u tables dropped, with %" PRIu64 " rows", c->job,
+                      c->counts.n_tables, c->counts.n_rows);
+}
+
+static void finish(struct table_command *c) ON_MAIN
+{
+    char *json = c->err.status ? NULL : render(c);
+
+    if (!c->err.status && !json)
+        err_set(&c->err, -ENOMEM, "no memory for the answer");
+    log_end(c);
+    if (c->done)
+        c->done(c->arg, &c->err, json);
+    free(json);
+    free(c);
+}
+
+/* False: the shard takes no mail any more. */
+static bool post(struct table_command *c) ON_MAIN
+{
+    c->is_idle = false;
+    c->mail.run = on_shard;
+    if (shard_thread_post(c->config.shards[c->shard], &c->mail) == 0)
+        return true;
+    err_set(&c->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    return false;
+}
+
+/* To the next shard, or phase. False: that was the last one. */
+static bool step(struct table_command *c)
+{
+    bool checks = c->kind == TABLE_COMMAND_DROP_CHECK || c->kind == TABLE_COMMAND_SET_CHECK;
+
+    c->record = 0;
+    c->since_ms = clock_mono_ms();
+    if (++c->shard < c->config.map->shards_per_node)
+        return true;
+    c->shard = 0;
+    if (checks || c->phase == COMMAND_SYNC)
+        return false;
+    c->phase = c->phase == COMMAND_CHECK ? COMMAND_ACT : COMMAND_SYNC;
+    return true;
+}
+
+static void on_back(struct mail *mail, void *owner)
+{
+    struct table_command *c = CONTAINER_OF(mail, struct table_command, mail);
+
+    (void)owner;
+    enter_main();
+    if (c->err.status == -EAGAIN && c->done && clock_mono_ms() - c->since_ms < WAIT_MS) {
+        c->is_idle = true;
+        return;
+    }
+    if (c->err.status == -EAGAIN)
+        c->err.status = -EBUSY;
+    if (c->err.status == -EBUSY && c->phase == COMMAND_SYNC)
+        err_set(&c->err, -EBUSY, "it is done, but not yet on the disk: ask again");
+    if (c->err.status || !step(c) || !post(c))
+        finish(c);
+}
+
+int table_command_start(const struct row_lookup_config *config, enum table_command_kind kind,
+                        const char *argument, table_command_done done, void *arg,
+                        struct table_command **ret, struct err *err)
+{
+    struct table_command *c = memory_alloc(sizeof *c);
+    int status;
+
+    *c = (struct table_command){
+        .config = *config, .kind = kind, .done = done, .arg = arg, .since_ms = clock_mono_ms()
+    };
+    status = read_argument(c, argument, err);
+    if (!status && !post(c))
+        status = err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    if (status)
+        free(c);
+    else
+        *ret = c;
+    return status;
+}
+
+void table_command_tick(struct table_command *c)
+{
+    if (c->is_idle && !post(c))
+        finish(c);
+}
+
+void table_command_cancel(struct table_command *c)
+{
+    c->done = NULL;
+    if (c->is_idle)
+        free(c);
+}

@@ -1,0 +1,39 @@
+/*
+ * An operator's command on the tables of a job (server/core/table_admin.h), on all shards of this node, one after the
+ * other: all are asked first whether they can, then each does it, then each has it on the disk. So a reply says what
+ * survives a crash, whatever --durability is. A command that ends in between has been done by some shards; the same
+ * command once more does the rest.
+ */
+#ifndef SERVER_TABLE_COMMAND_H
+#define SERVER_TABLE_COMMAND_H
+
+#include "server/row_lookup.h"
+
+struct table_command;
+
+enum table_command_kind {
+    TABLE_COMMAND_DROP_CHECK, /* argument: JOB; nothing changes */
+    TABLE_COMMAND_DROP,
+    TABLE_COMMAND_SET_CHECK, /* argument: JOB NAME=VALUE,... */
+    TABLE_COMMAND_SET,
+    TABLE_COMMAND_END
+};
+
+/* The command's kind by its name (drop-check, drop, set-check, set); TABLE_COMMAND_END: it is none of these. */
+enum table_command_kind table_command_kind(const char *name);
+
+/* json: {"job":..., "tables":..., "rows":..., "bytes":...} of this node's shards; of a failure NULL. */
+typedef void (*table_command_done)(void *arg, const struct err *err, const char *json);
+
+/* `done` is called once, later, from the loop, unless it is cancelled. PS_ESETTING: a wrong argument; PS_ESTOPPING. */
+int table_command_start(const struct row_lookup_config *config, enum table_command_kind kind,
+                        const char *argument, table_command_done done, void *arg,
+                        struct table_command **ret, struct err *err) ON_MAIN MUST_CHECK;
+
+/* A few times a second: goes on where the log was full, or not yet on the disk. May call `done`. */
+void table_command_tick(struct table_command *c) ON_MAIN;
+
+/* `done` is not called any more; what is done stays done. */
+void table_command_cancel(struct table_command *c) ON_MAIN;
+
+#endif

@@ -1,0 +1,123 @@
+#include "server/wal/wal_control.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/crc32c.h"
+#include "common/file_text.h"
+
+#define TEXT_MAX 512u
+#define TAIL "crc32c "
+#define TAIL_BYTES 16u /* with 8 digits and a newline */
+#define TEMPORARY ".tmp"
+
+int wal_control_path(const char *data_dir, uint32_t shard_index, char ret[static WAL_PATH_MAX],
+                     struct err *err)
+{
+    int n = snprintf(ret, WAL_PATH_MAX, "%s/wal-%03" PRIu32 ".control", data_dir, shard_index);
+
+    if (n < 0 || (size_t)n + sizeof TEMPORARY > WAL_PATH_MAX)
+        return err_set(err, -ENAMETOOLONG, "%.100s...: the path is too long", data_dir);
+    return 0;
+}
+
+static int fail(struct err *err, int status, const char *what, const char *path)
+{
+    return err_set(err, status, "the write-ahead log: cannot %s: %s: %s", what,
+                   status_text(status), path);
+}
+
+/* --- writing --- */
+
+int wal_control_write(const struct file_ops *files, const char *path,
+                      const struct wal_control *c, struct err *err)
+{
+    char text[TEXT_MAX], tmp[WAL_PATH_MAX + sizeof TEMPORARY];
+    int status, n = snprintf(text, sizeof text,
+                             "psd wal control, format 1\nepoch %" PRIu64 "\nsegment %" PRIu64
+                             "\ndurable %" PRIu64 "\n%s",
+                             c->epoch, c->segment, c->durable, c->is_closed ? "closed\n" : "");
+
+    n += snprintf(text + n, sizeof text - (size_t)n, TAIL "%08" PRIx32 "\n",
+                  crc32c_extend(0, text, (size_t)n));
+    snprintf(tmp, sizeof tmp, "%s" TEMPORARY, path);
+    status = file_text_write(files, tmp, text, (size_t)n);
+    if (!status)
+        status = files->rename(files->state, tmp, path);
+    return status ? fail(err, status, "write", path) : 0;
+}
+
+static int sync_name(const struct file_ops *files, const char *path, struct err *err)
+{
+    char dir[WAL_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int status;
+
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    status = files->sync_dir(files->state, dir);
+    return status ? fail(err, status, "sync the directory", dir) : 0;
+}
+
+/* --- reading --- */
+
+static bool parse(const char *text, size_t n_bytes, struct wal_control *ret)
+{
+    char tail[TAIL_BYTES + 1];
+    size_t n = n_bytes - TAIL_BYTES;
+    int end = 0;
+
+    if (n_bytes < TAIL_BYTES)
+        return false;
+    snprintf(tail, sizeof tail, TAIL "%08" PRIx32 "\n", crc32c_extend(0, text, n));
+    if (memcmp(tail, text + n, TAIL_BYTES) != 0)
+        return false;
+    if (sscanf(text,
+               "psd wal control, format 1 epoch %" SCNu64 " segment %" SCNu64
+               " durable %" SCNu64 " %n",
+               &ret->epoch, &ret->segment, &ret->durable, &end) != 3 ||
+        !end)
+        return false;
+    ret->is_closed = strncmp(text + end, "closed\n", 7) == 0;
+    return true;
+}
+
+int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
+                     struct err *err)
+{
+    struct wal_control found = { 0 };
+    struct bytes text = { 0 };
+    int status = file_text_read(files, path, TEXT_MAX, &text);
+
+    *ret = (struct wal_control){ 0 };
+    if (!status && !parse((const char *)text.bytes + text.start, bytes_len(&text), &found))
+        status = PS_ECORRUPT;
+    bytes_deinit(&text);
+    if (status == -ENOENT)
+        return 0;
+    if (status == PS_ECORRUPT)
+        return err_set(
+            err, status,
+            "damaged, so whether files of the write-ahead log are gone is not known: %s", path);
+    if (status)
+        return fail(err, status, "read", path);
+    *ret = found;
+    return 0;
+}
+
+int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t epoch,
+                       uint64_t first, struct err *err)
+{
+    struct wal_control c;
+    int status = wal_control_read(files, path, &c, err);
+
+    if (status && status != PS_ECORRUPT)
+        return status;
+    if (!status && (c.epoch != epoch || (c.segment < first && c.durable < first)))
+        return 0;
+    c = (struct wal_control){ .epoch = epoch,
+                              .durable = c.durable < first ? c.durable : first - 1 };
+    status = wal_control_write(files, path, &c, err);
+    return status ? status : sync_name(files, path, err);
+}

@@ -1,0 +1,151 @@
+"""Hostile peers, run as a program of its own so that they take no time from the test's clients:
+
+    hostile.py zstd PORT N    readers of shard 0 that send compressed frames without an end
+    hostile.py drip PORT N    HTTP clients that send a line of their request's head every 0.5 s
+
+    hostile.py silent PORT N  peers that connect and say nothing; one that is hung up on begins again
+    hostile.py greeted PORT N the same behind a good hello, from 127.0.0.2 and 127.0.0.3
+    hostile.py hoard PORT N   readers of shard 0 that pull 16 MiB of table 0 again and again, and read nothing
+
+They go on until stdin closes. It prints "ready" once all are connected and have sent something."""
+
+import contextlib
+import resource
+import selectors
+import socket
+import sys
+import threading
+import time
+
+import wire
+
+FRAME_UNPACKS_TO = (64 << 20) - 4096
+
+
+def bomb(n_bytes):
+    """A zstd frame of so many zeros, RLE blocks of 128 KiB, that says how many (RFC 8878, 3.1.1)."""
+    sizes = [1 << 17] * (n_bytes >> 17) + ([n_bytes & (1 << 17) - 1] if n_bytes & (1 << 17) - 1 else [])
+    blocks = [(size << 3 | 1 << 1 | (i + 1 == len(sizes))).to_bytes(3, "little") + b"\0" for i, size in enumerate(sizes)]
+    return b"\x28\xb5\x2f\xfd\x80\x60" + n_bytes.to_bytes(4, "little") + b"".join(blocks)
+
+
+def zstd_frames():
+    """Frames of 2 KB that hold 64 MiB: a push, a pull whose head says something else, and one whose head is right."""
+    n = FRAME_UNPACKS_TO
+    body = bomb(n)
+    one = wire.section(n_keys=2, key_bytes=2, value_bytes=0)
+    right = wire.section(n_keys=(n + 9) // 10, key_bytes=n, value_bytes=0)
+    return [wire.frame("push", wire.head((1, 1), (5, [wire.section(n_keys=1, key_bytes=1, value_bytes=n - 1)])), body,
+                       flags=wire.ZSTD),
+            wire.frame("pull", wire.head((3, [one])), body, flags=wire.ZSTD),
+            wire.frame("pull", wire.head((3, [right])), body, flags=wire.ZSTD)]
+
+
+def flood(clients, data):
+    """Sends `data` again and again on every socket, and reads what comes."""
+    ready = selectors.DefaultSelector()
+    at = {}
+    for client in clients:
+        client.setblocking(False)
+        at[client] = 0
+        ready.register(client, selectors.EVENT_READ | selectors.EVENT_WRITE)
+    said = False
+    while at:
+        for key, events in ready.select(1):
+            client = key.fileobj
+            try:
+                if events & selectors.EVENT_READ and not client.recv(1 << 20):
+                    raise ConnectionResetError
+                if events & selectors.EVENT_WRITE:
+                    at[client] = (at[client] + client.send(data[at[client]:])) % len(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                ready.unregister(client)
+                del at[client]
+        if not said:
+            print("ready", flush=True)
+            said = True
+
+
+def drip(port, n):
+    """n clients; one that is cut off begins again."""
+    clients = []
+    said = False
+    while True:
+        for i in range(n):
+            try:
+                if i == len(clients):
+                    clients.append(socket.create_connection(("127.0.0.1", port)))
+                    clients[i].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+                clients[i].sendall(b"X-A: b\r\n")
+            except OSError:
+                with contextlib.suppress(OSError):
+                    clients[i].close()
+                    clients[i] = socket.create_connection(("127.0.0.1", port), 5)
+        if not said:
+            print("ready", flush=True)
+            said = True
+        time.sleep(0.5)
+
+
+def connect(port, what, i):
+    client = socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + i % 2}", 0) if what == "greeted" else None)
+    if what == "greeted":
+        client.sendall(wire.frame("hello", wire.hello()))
+    client.setblocking(False)
+    return client
+
+
+def sit(port, what, n):
+    clients = [connect(port, what, i) for i in range(n)]
+    print("ready", flush=True)
+    while True:
+        for i in range(n):
+            with contextlib.suppress(BlockingIOError, OSError):
+                while clients[i].recv(4096):
+                    pass
+                clients[i].close()
+                clients[i] = connect(port, what, i)
+        time.sleep(0.05)
+
+
+def readers(port, n):
+    clients = []
+    for _ in range(n):
+        client = wire.Wire(port)
+        assert client.hello(role="reader").status == 0
+        clients.append(client.socket)
+    return clients
+
+
+def hoard(port, n):
+    pulls = wire.pull_frame(list(range(4096)), table=0) * 10
+    clients = readers(port, n)
+    for client in clients:
+        client.sendall(pulls)
+    print("ready", flush=True)
+    while clients:
+        time.sleep(1)
+
+
+def main():
+    what, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if what == "zstd":
+        frames = zstd_frames()
+        data = memoryview(b"".join(frames[i % len(frames)] for i in range((1 << 20) // 2100)))
+        work = lambda: flood(readers(port, n), data)  # noqa: E731
+    elif what == "drip":
+        work = lambda: drip(port, n)  # noqa: E731
+    elif what == "hoard":
+        work = lambda: hoard(port, n)  # noqa: E731
+    else:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(n + 100, hard)), hard))
+        work = lambda: sit(port, what, n)  # noqa: E731
+    threading.Thread(target=work, daemon=True).start()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Files of a data directory that are damaged, cut or gone: what a start makes of it, and psctl verify; nothing is lost
+but what the damage has taken, and nothing is lost without a word."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BIN, eventually
+from test_durability import DIM, alone, damage, one_pusher
+
+
+def tool(*args):
+    return subprocess.run([str(BIN / "psctl"), *map(str, args)], capture_output=True, text=True, timeout=100)
+
+
+def segments(data, shard=0):
+    return sorted((data / "log").glob(f"*/shard-{shard:03}/*.psl"))
+
+
+def push(p, n):
+    for _ in range(n):
+        p.step()
+        p.settle()  # a block for each
+
+
+def check(p, psd, n_pushes):
+    """The state is that of so many pushes."""
+    p.acked = n_pushes
+    p.client = psd.connect(0, role="reader")
+    p.client.table(name="t", dim=DIM, must_exist=True)
+    p.check([])
+
+
+def refused(start_psd, *args):
+    with pytest.raises(RuntimeError) as e:
+        start_psd(*args)
+    return str(e.value)
+
+
+@pytest.fixture
+def pushed(start_psd, tmp_path, monkeypatch):
+    """20 pushes, a checkpoint, 20 more, kill -9."""
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    push(p, 20)
+    psd.admin("checkpoint")
+    push(p, 20)
+    psd.kill()
+    return p, args, data
+
+
+def test_damage_before_the_checkpoint_is_in_nobodys_way(start_psd, pushed):
+    p, args, data = pushed
+    assert len(segments(data)) == 2, "a checkpoint begins a segment"
+    damage(segments(data)[0], 80 + 48 + 20)
+    got = tool("verify", data)
+    assert got.returncode == 1 and "damaged" in got.stdout
+    out = data.parent / "arrays"
+    assert tool("export", data, "--out", out, "--format", "npy").returncode == 0
+    psd = start_psd(*args)
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 40
+
+
+def test_who_asks_for_what_is_intact_gets_all_before_the_damage(start_psd, pushed):
+    p, args, data = pushed
+    newest = segments(data)[-1]
+    damage(newest)
+    said = refused(start_psd, *args)
+    assert "damaged behind record" in said and "--at intact" in said
+    psd = start_psd(*args, "--at", "intact")
+    reader = psd.connect(0, role="worker")
+    reader.table(name="t", dim=DIM, must_exist=True)
+    answer = reader.join(n_workers=1, rank=0, incarnation=1)
+    applied = answer.number(3)
+    assert 25 <= applied <= 35, "not only the 20 of the checkpoint"
+    check(p, psd, applied)
+    assert psd.stop() == 0
+    psd = start_psd(*args)  # it goes on from there
+    check(p, psd, applied)
+
+
+@pytest.mark.parametrize("what", ["segment", "shard", "log"])
+def test_removed_files_of_the_log_are_told_at_the_start_and_by_verify(start_psd, pushed, what):
+    p, args, data = pushed
+    newest = segments(data)[-1]
+    if what == "segment":
+        newest.unlink()
+    else:
+        shutil.rmtree(newest.parent if what == "shard" else data / "log")
+    got = tool("verify", data)
+    assert got.returncode == 1 and "is gone, with what was acknowledged behind record" in got.stdout, got.stdout
+    said = refused(start_psd, *args)
+    assert f"segment {newest.name} of the write-ahead log is gone" in said and "--at intact" in said
+    psd = start_psd(*args, "--at", "intact")
+    check(p, psd, 20)
+    assert psd.stop() == 0
+    assert tool("verify", data).returncode == 0
+    psd = start_psd(*args)
+    check(p, psd, 20)
+
+
+def test_a_log_that_was_cut_far_back_is_not_called_torn(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    push(p, 10)
+    psd.admin("checkpoint")
+    push(p, 30)
+    control = data / "wal-000.control"
+    eventually(lambda: int(control.read_text().split("durable ")[1].split()[0]) >= 40)
+    psd.kill()
+    newest = segments(data)[-1]
+    whole = newest.read_bytes()
+    for at in (len(whole) // 2, len(whole) // 2 + 3, 81, 80, 0):
+        newest.write_bytes(whole[:at])
+        got = tool("verify", data)
+        assert got.returncode == 1 and "it is cut" in got.stdout, got.stdout
+        said = refused(start_psd, *args)
+        assert "is cut: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
+    newest.write_bytes(whole[:-5])  # what a crash leaves behind the last record that was synced is another thing
+    newest.write_bytes(whole)
+    psd = start_psd(*args)
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 40
+
+
+def test_a_data_directory_whose_files_are_gone_is_told(start_psd, tmp_path):
+    data = tmp_path / "data"
+    psd = start_psd("--data-dir", str(data))
+    assert "was not there" in psd.log()
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert psd.stop() == 0
+    psd = start_psd("--data-dir", str(data))
+    assert "was not there" not in psd.log() and "are gone" not in psd.log()
+    assert psd.stop() == 0
+    for path in data.iterdir():
+        if path.name != "LOCK":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    psd = start_psd("--data-dir", str(data))
+    assert "checkpoints and write-ahead logs are gone" in psd.log()
+
+
+def test_data_directories_of_before_have_no_control_file_and_open(start_psd, pushed):
+    p, args, data = pushed
+    (data / "wal-000.control").unlink()
+    psd = start_psd(*args)
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 40
+    assert (data / "wal-000.control").exists()
+
+
+@pytest.mark.parametrize("kib", [200_000, 400_000, 600_000])
+def test_a_process_without_address_space_ends_with_a_sentence_and_an_exit_code(tmp_path, kib):
+    got = subprocess.run(["bash", "-c", f"ulimit -v {kib}; exec {BIN}/psd --listen 127.0.0.1:0 --shards 8 "
+                                        f"--data-dir {tmp_path}/data & sleep 3; kill $! 2>&1; wait $!"],
+                         capture_output=True, text=True, timeout=60)
+    assert got.returncode in (0, 1), got
+    assert got.returncode == 0 or "ulimit -v" in got.stderr or "memory" in got.stderr, got.stderr

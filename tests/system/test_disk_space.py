@@ -1,0 +1,170 @@
+"""What a node leaves on its disk: no more than a start needs; how much that is is shown; what is damaged there is found
+before it is needed."""
+
+import json
+import subprocess
+import urllib.request
+
+import pytest
+
+from conftest import BIN, eventually
+from test_durability import DIM, alone, damage, one_pusher
+
+
+def tool(name, *args, code=0):
+    got = subprocess.run([str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=300)
+    assert got.returncode == code, got.stdout + got.stderr
+    return got.stdout + got.stderr
+
+
+def n_bytes(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def metrics(psd):
+    with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as page:
+        lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+def check(p, psd, n_pushes):
+    p.acked = n_pushes
+    p.client = psd.connect(0, role="reader")
+    p.client.table(name="t", dim=DIM, must_exist=True)
+    p.check([])
+
+
+@pytest.mark.timeout(240)
+def test_a_clean_stop_leaves_a_checkpoint_and_no_log(start_psd, tmp_path):
+    data = tmp_path / "data"
+    psd = start_psd("--shards", "2", "--data-dir", str(data))
+    for _ in range(20):
+        tool("psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "20000", "--dim", "16", "--seconds", "1",
+             "--warmup", "0")
+        if n_bytes(data / "log") > 200 << 20:
+            break
+    before = n_bytes(data / "log")
+    assert before > 100 << 20
+    rows = psd.admin("status")["totals"]["rows"]
+    assert psd.stop() == 0
+    log, checkpoints = n_bytes(data / "log"), n_bytes(data / "checkpoints")
+    print(f"log {before} bytes, after a clean stop {log}; checkpoints {checkpoints}")
+    assert log < 1 << 20
+    assert "nothing is damaged" in tool("psctl", "verify", data)
+    psd = start_psd("--shards", "2", "--data-dir", str(data))
+    assert psd.admin("status")["totals"]["rows"] == rows
+
+
+def test_prune_leaves_the_newest_restore_point_and_all_that_it_needs(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    for _ in range(3):
+        for _ in range(20):
+            p.step()
+        p.settle()
+        psd.admin("checkpoint")
+    for _ in range(20):
+        p.step()
+    p.settle()
+    assert "psd runs on it" in tool("psctl", "prune", data, "--yes")
+    psd.kill()
+    before = n_bytes(data)
+    would = tool("psctl", "prune", data)
+    assert "not needed" in would and n_bytes(data) == before
+    answer = json.loads(tool("psctl", "prune", data, "--yes", "--json"))
+    assert answer["removed"] and answer["bytes"] == before - n_bytes(data) > 0
+    assert "nothing is damaged" in tool("psctl", "verify", data)
+    assert "0 bytes are not needed" in tool("psctl", "prune", data)
+    psd = start_psd(*args)
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 80
+
+
+def test_what_was_set_aside_is_shown_with_its_size_and_pruned(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    for _ in range(2):
+        for _ in range(20):
+            p.step()
+        p.settle()
+        psd.admin("checkpoint")
+    assert psd.stop() == 0
+    psd = start_psd(*args, "--at", "1")
+    eventually(lambda: metrics(psd)["psd_disk_aside_bytes"] > 0)
+    assert "set aside" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
+    listed = tool("psctl", "prune", data)
+    assert "checkpoint 2, set aside" in listed and "bytes" in listed
+    tool("psctl", "prune", data, "--yes")  # psd runs, and has no use for it
+    assert not list((data / "checkpoints").glob("*.aside"))
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    check(p, psd, 20)
+    eventually(lambda: metrics(psd)["psd_disk_aside_bytes"] == 0)
+
+
+def test_a_damaged_newest_checkpoint_is_not_pruned_upon(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    for _ in range(2):
+        for _ in range(20):
+            p.step()
+        p.settle()
+        psd.admin("checkpoint")
+    psd.kill()
+    damage(data / "checkpoints/00000000000000000002/shard-000.psc")
+    before = n_bytes(data)
+    assert "00000000000000000002" in tool("psctl", "prune", data, "--yes", code=1)
+    assert n_bytes(data) == before
+    psd = start_psd(*args)
+    check(p, psd, 40)
+
+
+def test_sizes_are_in_the_metrics_and_in_status(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data))
+    p = one_pusher(psd)
+    for _ in range(50):
+        p.step()
+    p.settle()
+    psd.admin("checkpoint")
+    eventually(lambda: metrics(psd)["psd_disk_checkpoint_bytes"] == n_bytes(data / "checkpoints"), 30)
+    assert metrics(psd)["psd_disk_log_bytes"] > 0
+    assert metrics(psd)["psd_disk_free_bytes"] > 0
+    disk = psd.admin("status")["disk"]
+    assert disk["checkpoint_bytes"] == n_bytes(data / "checkpoints") and disk["free_bytes"] > 0
+    assert "disk         checkpoints" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "log"])
+def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypatch, what):
+    data = tmp_path / "data"
+    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "500ms")
+    p = one_pusher(psd)
+    for _ in range(2):
+        for _ in range(30):
+            p.step()
+            p.settle()
+        psd.admin("checkpoint")
+    for _ in range(30):
+        p.step()
+        p.settle()
+    runs = metrics(psd)["psd_scrubs_total"]
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs + 1, 30)
+    assert metrics(psd)["psd_scrub_damaged_files"] == 0 and "scrub:" in psd.log()
+    if what == "checkpoint":
+        path, says = data / "checkpoints/00000000000000000002/shard-000.psc", "shard-000.psc"
+    else:
+        path, says = sorted(data.glob("log/*/shard-000/*.psl"))[-1], "the write-ahead log is damaged behind record"
+    damage(path)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    assert "scrub: " in psd.log() and says in psd.log() and says[:20] in psd.admin("status")["disk"]["damage"]
+    assert "1 files damaged" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
+    damage(path)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)

@@ -1,0 +1,148 @@
+"""Peers that want to keep psd from its work: what a good worker, an operator and a probe still get of it."""
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.request
+
+import wire
+from conftest import eventually
+from wire import floats
+
+HOSTILE = pathlib.Path(__file__).with_name("hostile.py")
+N_READERS = 128
+N_STEPS = 400
+P99_MAX_MS = 20
+
+
+@contextlib.contextmanager
+def hostile(*args):
+    """A program of hostile peers, as long as the block lasts."""
+    peers = subprocess.Popen([sys.executable, HOSTILE, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             text=True)
+    try:
+        assert peers.stdout.readline() == "ready\n"
+        yield peers
+    finally:
+        peers.stdin.close()
+        peers.wait(60)
+        peers.stdout.close()
+
+
+class Worker:
+    """A worker that trains alone, a row at a time."""
+
+    def __init__(self, psd):
+        self.client = psd.connect()
+        self.table = self.client.table(dim=1).number(3)
+        assert self.client.join(incarnation=1).status == 0
+        self.clock = 0
+
+    def p99_ms(self, n_steps=N_STEPS):
+        """Of pushes and pulls, each by itself."""
+        took = []
+        for _ in range(n_steps):
+            start = time.perf_counter()
+            assert self.client.push([7], floats(1), table=self.table, seq=self.clock + 1, clock=self.clock).status == 0
+            self.clock += 1
+            between = time.perf_counter()
+            assert self.client.pull([7], table=self.table, clock=self.clock).status == 0
+            took += [between - start, time.perf_counter() - between]
+        return 1000 * sorted(took)[int(0.99 * len(took))]
+
+
+def test_compressed_frames_of_readers_do_not_hold_up_a_worker(start_psd, record_property):
+    psd = start_psd("--shards", "1", "--lease", "300s", data=False)
+    worker = Worker(psd)
+    alone = worker.p99_ms()
+    with hostile("zstd", psd.port, N_READERS):
+        attacked = min(worker.p99_ms() for _ in range(3))
+        eventually(lambda: psd.stats()["totals"]["net"]["refused_requests"] > 1000)
+        assert psd.stats()["healthy"]
+    record_property("p99_ms_alone", round(alone, 2))
+    record_property("p99_ms_attacked", round(attacked, 2))
+    print(f"p99 of a request: {alone:.2f} ms alone, {attacked:.2f} ms beside {N_READERS} hostile readers")
+    assert attacked <= max(3 * alone, P99_MAX_MS)
+    worker.client.close()
+
+
+def test_probes_are_answered_beside_clients_that_drip_their_requests(start_psd, record_property):
+    psd = start_psd("--shards", "1", data=False)
+    took = []
+    with hostile("drip", psd.http.rsplit(":", 1)[1], 300):
+        for _ in range(30):
+            start = time.perf_counter()
+            with urllib.request.urlopen(f"http://{psd.http}/healthz", timeout=60) as page:
+                assert page.read() == b"ok\n"
+            took.append(time.perf_counter() - start)
+            time.sleep(0.1)
+        counts = psd.stats()["http"]
+        assert counts["evicted"] >= 200 and counts["connections"] <= 66
+    record_property("slowest_probe_ms", round(max(took) * 1000))
+    print(f"slowest of 30 probes: {max(took) * 1000:.0f} ms")
+    assert max(took) < 1
+
+
+def test_silent_peers_keep_no_operator_out(start_psd):
+    """More than there are places for handshakes; and those that are hung up on come back."""
+    psd = start_psd("--shards", "1", "--greeting-timeout", "300s", data=False)
+    with hostile("silent", psd.port, 1500):
+        for _ in range(22):
+            assert psd.admin("status")["ready"]
+        assert psd.stats()["door"]["evicted_peers"] >= 400
+
+
+def test_peers_that_greet_and_do_nothing_keep_no_worker_out(start_psd):
+    psd = start_psd("--shards", "1", "--connections-max", "400", "--idle-timeout", "5s", data=False)
+    with hostile("greeted", psd.port, 600):
+        eventually(lambda: psd.stats()["door"]["unjoined_connections"] >= 370)
+        time.sleep(1.5)  # CONNECTION_LIMITS_GRACE_MS
+        for rank in range(8):
+            worker = psd.connect()
+            assert worker.join(job=f"job{rank}").status == 0
+            assert worker.beat().status == 0
+        waits = {wait["what"]: wait for wait in psd.admin("why")["waits"]}
+        assert waits["idle connection"]["who"] in ("127.0.0.2", "127.0.0.3")
+        assert waits["idle connection"]["until_unix_ms"] - waits["idle connection"]["since_unix_ms"] == 5000
+        assert "--connections-max" in waits["connection refused"]["why"]
+    eventually(lambda: psd.stats()["door"]["unjoined_connections"] == 0)
+    counts = psd.stats()
+    assert counts["totals"]["net"]["evicted_peers"] > 0 and counts["door"]["refused_connections"] > 0
+
+
+def test_who_neither_joins_nor_asks_is_hung_up_on(start_psd):
+    psd = start_psd("--shards", "1", "--idle-timeout", "300ms", data=False)
+    with psd.connect() as idle, psd.connect() as asks, psd.connect() as joins, psd.connect(role="reader") as reader:
+        assert asks.table().status == 0
+        assert reader.pull([1]).status == 0
+        assert joins.join().status == 0
+        assert idle.is_closed()
+        assert asks.table(must_exist=True).status == 0
+        assert joins.beat().status == 0 and reader.pull([1]).status == 0
+
+
+def resident_mib(psd):
+    return psd.stats()["rss_bytes"] >> 20
+
+
+def test_readers_that_never_read_hold_no_more_than_client_memory(start_psd, record_property):
+    psd = start_psd("--shards", "1", "--client-memory", "128M", "--lease", "300s", data=False)
+    worker = psd.connect()
+    table = worker.table(dim=1024).number(3)
+    assert worker.join().status == 0
+    before = resident_mib(psd)
+    most = 0
+    with hostile("hoard", psd.port, 150):
+        for seq in range(1, 41):
+            assert worker.push([7], floats(*[1] * 1024), table=table, seq=seq, clock=seq - 1).status == 0
+            most = max(most, resident_mib(psd))
+            time.sleep(0.1)
+    counts = psd.stats()
+    record_property("resident_mib", most)
+    print(f"resident: {before} MiB before, {most} MiB at most; {counts['totals']['net']['greedy_peers']} readers closed")
+    assert counts["client_memory_max_bytes"] == 128 << 20
+    assert counts["totals"]["net"]["greedy_peers"] > 0
+    assert most - before < 128 + 128  # what a pool keeps, and pages of buffers that are larger than what is in them
+    worker.close()

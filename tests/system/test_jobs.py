@@ -1,0 +1,258 @@
+"""Jobs that start wrong, lose workers, rows or pushes, or read data that comes once: what they say, and their exit codes."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from training import BIN, finish, free_ports, psds, psworker, result, synth, train, wait_for  # noqa: F401
+
+SMALL = ("--format", "criteo", "--bottom", "16", "--top", "16", "--dim", "8", "--batch", "64")
+
+
+# --- data that can be read once ---
+
+def predicted(tmp_path, name, data, *flags, **kw):
+    """Trains by itself; what the model says of the log afterwards, as text, and the result line."""
+    out, _ = finish(psworker("train", *SMALL, *flags, "--local", "--save", tmp_path / name, "--json", "-", "--data", data, **kw))
+    said, _ = finish(psworker("predict", *SMALL, "--labelled", "--checkpoint", tmp_path / name, "--data", tmp_path / "log.tsv"))
+    return said, result(out)
+
+
+@pytest.mark.parametrize("how", ["-", "/dev/stdin", "zstd", "file as stdin", "fifo"])
+def test_a_pipe_trains_on_every_row_to_the_same_bits_as_the_file(tmp_path, how):
+    log = synth(tmp_path / "log.tsv", 3000)
+    expected, whole = predicted(tmp_path, "file", log)
+    assert whole["samples"] == 3000
+    path = how if how in ("-", "/dev/stdin") else "-"
+    if how == "fifo":
+        os.mkfifo(tmp_path / "fifo")
+        source, path = subprocess.Popen(["sh", "-c", f"cat '{log}' > '{tmp_path}/fifo'"]), tmp_path / "fifo"
+        stdin = subprocess.DEVNULL
+    elif how == "file as stdin":
+        source, stdin = None, open(log)
+    else:
+        source = subprocess.Popen(["zstd", "-qc", log] if how == "zstd" else ["cat", log], stdout=subprocess.PIPE)
+        stdin = source.stdout
+    got, said = predicted(tmp_path, "pipe", path, stdin=stdin)
+    assert said["samples"] == 3000 and said["loss"] == whole["loss"]
+    assert got == expected
+    if source:
+        assert source.wait() == 0
+
+
+def test_a_pipe_with_a_header_and_standardised_columns_is_looked_at_and_then_read_whole(tmp_path):
+    rows = [f"{i % 2},{i % 7}.5,t{i % 5}" for i in range(3000)]
+    log = tmp_path / "log.csv"
+    log.write_text("y,a,b\n" + "\n".join(rows) + "\n")
+    flags = ("--delimiter", ",", "--header", "--label", "y", "--numeric", "a", "--categorical", "b", "--numeric-as", "standardise", "--batch", 64,
+             "--shuffle", 500, "--dim", 4, "--bottom", 4, "--top", 4, "--local", "--json", "-")
+    file, _ = finish(psworker("train", *flags, "--data", log))
+    source = subprocess.Popen(["cat", log], stdout=subprocess.PIPE)
+    pipe, _ = finish(psworker("train", *flags, "--data", "-", stdin=source.stdout))
+    assert result(pipe)["samples"] == 3000 and result(pipe)["loss"] == result(file)["loss"]
+
+
+@pytest.mark.parametrize("flags,sentence", [
+    (("--epochs", 2), "--epochs 2: standard input can be read only once"),
+    (("--valid-fraction", "0.1"), "--valid-fraction: standard input can be read only once"),
+    (("--train-rows", "100"), "--train-rows: standard input can be read only once"),
+    (("--valid", "-"), "standard input is named twice"),
+    (("--data", "/dev/stdin"), "/dev/stdin is named twice"),
+])
+def test_a_second_pass_over_a_pipe_is_refused_before_the_first(tmp_path, flags, sentence):
+    _, err = finish(psworker("train", *SMALL, "--local", "--data", "-", *flags, stdin=subprocess.PIPE), status=2)
+    assert sentence in err
+
+
+def test_a_stop_ends_a_wait_for_a_silent_pipe(tmp_path):
+    log = synth(tmp_path / "log.tsv", 3000)
+    w = psworker("train", *SMALL, "--local", "--json", "-", "--progress-every", "10ms", "--data", "-", stdin=subprocess.PIPE)
+    w.stdin.write(log.read_text())
+    w.stdin.flush()
+    for line in w.stdout:
+        if json.loads(line)["samples"] > 1000:
+            break
+    w.send_signal(signal.SIGTERM)
+    out = w.stdout.read()
+    assert w.wait(30) == 0 and result(out)["stopped_early"]
+
+
+# --- workers and rows that are lost ---
+
+def job(node, log, rank, *flags, workers=2):
+    return psworker("train", *SMALL, "--servers", node.address, "--workers", workers, "--rank", rank, "--data", log, "--json", "-", *flags)
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_worker_that_never_comes_is_a_loss_with_its_rows(psds, tmp_path, allow):
+    node = psds("--shards", 2, "--join-timeout", "1s")
+    log = synth(tmp_path / "log.tsv", 3000)
+    w = job(node, log, 0, "--train-rows", 2900, *(["--allow-lost-workers"] if allow else []))
+    out, err = finish(w, status=0 if allow else 3)
+    said = result(out)
+    assert said["workers_lost"] == 1
+    assert said["samples"] + said["rows_untrained"] == 2900
+    assert allow or "lost 1 of its 2 workers: about 1428 rows stay untrained, as nobody takes over another rank's rows" in err
+
+
+def test_a_worker_that_is_killed_is_a_loss_and_one_that_comes_back_in_time_is_none(psds, tmp_path):
+    node = psds("--shards", 2, "--lease", "1s")
+    log = synth(tmp_path / "log.tsv", 30000)
+    stays, dies = job(node, log, 0), job(node, log, 1, "--progress-every", "10ms")
+    for line in dies.stdout:
+        if json.loads(line)["step"] > 20:
+            break
+    dies.kill()
+    dies.communicate()
+    out, err = finish(stays, status=3)
+    said = result(out)
+    assert said["workers_lost"] == 1 and 0 < said["rows_untrained"] < 15000
+    assert "job \"job\" lost 1 of its 2 workers" in err
+
+    both = [job(node, log, rank, "--job", "whole") for rank in range(2)]
+    for w in both:
+        out, _ = finish(w)
+        assert result(out)["workers_lost"] == 0 and result(out)["rows_untrained"] == 0 and result(out)["pushes_lost"] == 0
+
+
+def test_rows_that_a_worker_was_away_for_are_its_loss(psds, tmp_path):
+    """Rank 0 reads from a pipe, so that the job stands still until rank 1 is back."""
+    node = psds("--shards", 1, "--lease", "1s")
+    log = synth(tmp_path / "log.tsv", 20000)
+    rows = log.read_text().splitlines(keepends=True)
+    stays = psworker("train", *SMALL, "--servers", node.address, "--workers", 2, "--data", "-", "--json", "-", stdin=subprocess.PIPE)
+    dies = job(node, log, 1, "--progress-every", "10ms")
+    threading.Thread(target=lambda: (stays.stdin.write("".join(rows[:12800])), stays.stdin.flush()), daemon=True).start()
+    for line in dies.stdout:
+        if json.loads(line)["step"] > 20:
+            break
+    dies.kill()
+    dies.communicate()
+    workers = lambda: [(w["state"], w["clock"]) for j in node.stats()["jobs"] for w in j["workers"]]
+    wait_for("the death", lambda: len(now := workers()) == 2 and now[1][0] == "dead" and now[0][1] > now[1][1] + 5)
+    back = job(node, log, 1)
+    wait_for("the return", lambda: workers()[1][0] == "live")
+    out, _ = stays.communicate("".join(rows[12800:]))
+    assert stays.returncode == 0 and result(out)["workers_lost"] == 0
+    out, err = finish(back, status=3)
+    assert result(out)["rows_untrained"] >= 5 * 64 and "while this worker was away" in err
+
+
+# --- pushes that a crash of psd has lost ---
+
+def test_a_crash_that_loses_acknowledged_pushes_is_in_the_result(psds, tmp_path):
+    """The data directory is put back to an older state while psd is down: so much was acknowledged, and is gone."""
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    node = psds("--shards", 2, "--no-restore", listen=listen, dir=tmp_path / "node")
+    log = synth(tmp_path / "log.tsv", 200000)
+    w = psworker("train", *SMALL, "--servers", node.address, "--data", log, "--json", "-", "--row-cache", "0", "--progress-every", "20ms")
+    for line in w.stdout:
+        if json.loads(line)["step"] > 50:
+            break
+    node.kill()
+    subprocess.run(["rm", "-rf", node.data], check=True)
+    psds("--shards", 2, listen=listen, dir=tmp_path / "node")
+    out, err = finish(w)
+    said = result(out)
+    assert said["reconnects"] and said["pushes_lost"] > 50
+    assert "which it had acknowledged" in err and "servers that crashed have lost" in err and "warn" in err
+
+
+# --- wrong from the start ---
+
+def check(*flags, status):
+    return finish(psworker("train", *SMALL, "--check", *flags), status=status)[1]
+
+
+def test_check_looks_at_the_files(tmp_path):
+    log = synth(tmp_path / "log.tsv", 300)
+    assert check("--data", log, status=0) == ""
+    assert "nowhere.tsv" in check("--data", tmp_path / "nowhere.tsv", status=1)
+    assert "nowhere.tsv" in check("--data", log, "--valid", tmp_path / "nowhere.tsv", status=1)
+    (tmp_path / "wrong.csv").write_text("1,2,3\n" * 2000)
+    assert "wrong.csv:" in check("--data", tmp_path / "wrong.csv", status=1)
+    assert "token-file" in check("--data", log, "--token-file", tmp_path / "none", status=1)
+    assert "--state-dir" in check("--data", log, "--state-dir", log, status=1)
+    assert "--data-cache" in check("--data", log, "--data-cache", log, status=1)
+    assert "label" in check("--data", log, "--format", "", "--label", "a", "--numeric", "1", status=2)
+    assert not list(tmp_path.glob("*.lock"))
+    _, err = finish(psworker("eval", *SMALL, "--check", "--data", log, "--checkpoint", tmp_path / "none"), status=1)
+    assert "--checkpoint" in err
+    assert check("--data", "-", status=0) == ""
+
+
+def test_servers_without_a_port_are_misuse(tmp_path):
+    log = synth(tmp_path / "log.tsv", 300)
+    for flags in ([], ["--check"]):
+        _, err = finish(psworker("train", *SMALL, "--data", log, "--servers", "127.0.0.1", *flags), status=2)
+        assert "--servers: \"127.0.0.1\" is no server address" in err
+
+
+@pytest.mark.parametrize("flags", [("--workers", 3), ("--mode", "async")])
+def test_settings_that_the_jobs_other_workers_do_not_have_are_misuse(psds, tmp_path, flags):
+    node = psds("--shards", 1)
+    log = synth(tmp_path / "log.tsv", 3000)
+    waits = job(node, log, 0)
+    wait_for("a worker", lambda: any(w["state"] == "live" for j in node.stats()["jobs"] for w in j["workers"]))
+    _, err = finish(job(node, log, 1, *flags), status=2)
+    assert "runs with 2 workers" in err or "runs in mode bsp" in err
+    waits.kill()
+    waits.communicate()
+
+
+def test_a_start_that_fails_leaves_the_job_to_the_next_one(psds, tmp_path):
+    """Node 1 is not there: the first start joins node 0 alone, with a wrong number of workers."""
+    first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
+    cluster = ("--cluster", f"{first},{second}", "--shards", 1)
+    node = psds(*cluster, "--node", 0, listen=first)
+    log = synth(tmp_path / "log.tsv", 3000)
+    for workers in (1, 3):
+        _, err = finish(job(node, log, 0, "--connect-timeout", "1s", workers=workers), status=1)
+        assert f"at {second} has been away" in err
+    right = job(node, log, 0), job(node, log, 1)
+    psds(*cluster, "--node", 1, listen=second)
+    for w in right:
+        out, err = finish(w)
+        assert result(out)["samples"] in (1472, 1528) and "runs with" not in err
+
+
+def test_a_start_that_a_signal_ends_leaves_the_job_to_the_next_one(psds, tmp_path):
+    first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
+    node = psds("--cluster", f"{first},{second}", "--shards", 1, "--node", 0, listen=first)
+    log = synth(tmp_path / "log.tsv", 3000)
+    states = lambda: [w["state"] for j in node.stats()["jobs"] for w in j["workers"]]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        w = job(node, log, 0, workers=1)
+        wait_for("the join", lambda: states() == ["live"])
+        w.send_signal(number)
+        assert w.wait(10) == 128 + number
+        w.communicate()
+        wait_for("the goodbye", lambda: states() == ["left"], seconds=2)
+
+
+def psd_once(*flags):
+    return subprocess.run([BIN / "psd", *map(str, flags)], capture_output=True, text=True, timeout=60)
+
+
+def test_a_size_without_its_unit_is_refused(tmp_path):
+    for size in ("48", "1000000", "1023K"):
+        got = psd_once("--dev", "--memory-max", size, "--check")
+        assert got.returncode == 2 and "memory-max: " in got.stderr and "1M or more" in got.stderr
+    assert psd_once("--dev", "--memory-max", "1M", "--check").returncode == 0
+
+
+def test_a_psd_that_keeps_nothing_says_so(tmp_path):
+    for data in (False, True):
+        psd = subprocess.Popen([BIN / "psd", "--listen", "127.0.0.1:0", "--http", "off", "--shards", "1", *(["--data-dir", tmp_path / "d"] if data else [])],
+                               stderr=subprocess.PIPE, text=True)
+        lines = []
+        for line in psd.stderr:
+            lines.append(line)
+            if "psd ready" in line:
+                break
+        psd.terminate()
+        rest = psd.communicate()[1]
+        assert any("no data-dir" in line and "warn" in line for line in lines + [rest]) != data

@@ -1,0 +1,263 @@
+"""psctl drop and psctl set: tables of a job on a running cluster, while workers are there, under kill -9, and when one
+shard has dropped what another has not."""
+import errno
+import json
+import random
+import subprocess
+import time
+
+import pytest
+
+import wire
+from conftest import BIN, eventually
+from training import Psd, finish, free_ports, synth
+from wire import STATUS
+
+DIM = 4
+ROWS = 50
+
+
+def psctl(psd, *args):
+    return subprocess.run([str(BIN / "psctl"), *map(str, args), "--server", f"127.0.0.1:{psd.port}"], capture_output=True, text=True, timeout=120)
+
+
+def offline(*args):
+    return subprocess.run([str(BIN / "psctl"), *map(str, args)], capture_output=True, text=True, timeout=120)
+
+
+def fill(psd, job="ctr", tables=3, shards=2):
+    """Tables with rows, pushed by a worker of the job, which leaves."""
+    for shard in range(shards):
+        with psd.connect(shard) as client:
+            ids = [client.table(name=f"{job}/t{i}", dim=DIM).number(3) for i in range(tables)]
+            assert client.join(job=job, incarnation=int(time.time() * 1000)).status == 0
+            keys = wire.keys_of(shard, shards, ROWS)
+            for seq, table in enumerate(ids, 1):
+                assert client.push(keys, wire.floats(*[1.0] * DIM * ROWS), table=table, seq=seq, clock=seq - 1).status == 0
+            assert client.leave().status == 0
+
+
+def state(psd, job="ctr", tables=3, shards=2):
+    """For each shard, of each table the number of its keys that have a row; None: there is no such table."""
+    found = []
+    for shard in range(shards):
+        with psd.connect(shard, "reader") as client:
+            for i in range(tables):
+                answer = client.table(name=f"{job}/t{i}", must_exist=True)
+                if answer.status:
+                    assert answer.status == STATUS["ENOTABLE"]
+                    found.append(None)
+                    continue
+                keys = wire.keys_of(shard, shards, ROWS)
+                got = wire.rows(client.pull(keys, table=answer.number(3)), DIM)
+                found.append(sum(any(row) for row in got))
+    return found
+
+
+def test_a_job_without_workers_is_dropped_and_its_places_are_free_again(start_psd):
+    psd = start_psd("--shards", "1", "--tables-max", "600")
+    with psd.connect() as greedy, psd.connect() as second, psd.connect() as third:
+        made = [client.table(name=f"ctr/{who}{i}") for who, client in enumerate((greedy, second)) for i in range(257)]
+        refused = [answer for answer in made if answer.status]
+        assert len(refused) == 2 and all(a.status == -errno.ENOSPC and "share" in a.text for a in refused)
+        assert greedy.table(name="ctr/00").status == 0  # one that is there
+        answers = [third.table(name=f"ads/{i}") for i in range(100)]
+        full = [a for a in answers if a.status]
+        assert len(full) == 12 and all(a.status == -errno.ENOSPC and "--tables-max" in a.text for a in full)
+        assert "ctr has 512" not in psctl(psd, "drop", "ctr").stdout
+        got = psctl(psd, "drop", "ctr")
+        assert got.returncode == 1 and "--yes would drop 512 tables" in got.stdout and "nothing was dropped" in got.stderr
+        got = psctl(psd, "drop", "ctr", "--yes")
+        assert (got.returncode, got.stderr) == (0, ""), got.stderr
+        assert got.stdout.startswith("job ctr: dropped 512 tables, 0 rows")
+        assert psctl(psd, "drop", "ctr", "--yes").stdout == "job ctr has no tables\n"
+        assert third.table(name="ads/99").status == 0
+        assert third.table(name="ads/99").number(3) == 600  # a number is not given again
+
+
+def test_a_job_with_workers_is_not_dropped_and_old_numbers_are_told(start_psd):
+    psd = start_psd("--shards", "2")
+    fill(psd)
+    with psd.connect() as client, psd.connect(role="reader") as reader:
+        assert client.join(job="ctr", incarnation=1 << 60).status == 0
+        table = client.table(name="ctr/t0", dim=DIM).number(3)
+        for args in (("drop", "ctr", "--yes"), ("set", "ctr", "lr=0.5")):
+            got = psctl(psd, *args)
+            assert got.returncode == 1 and "rank 0 (wire.py) is live" in got.stderr and "nothing was changed" in got.stderr
+        assert client.leave().status == 0
+        assert psctl(psd, "drop", "ctr", "--yes").returncode == 0
+        answer = reader.pull([wire.keys_of(0, 2, 1)[0]], table=table)
+        assert answer.status == STATUS["ENOTABLE"] and "was dropped" in answer.text
+        assert client.join(job="other", incarnation=1).status == 0
+        answer = client.push(wire.keys_of(0, 2, 1), wire.floats(*[1.0] * DIM), table=table)
+        assert answer.status == STATUS["ENOTABLE"] and "was dropped" in answer.text
+    assert state(psd) == [None] * 6
+
+
+def test_pulls_that_wait_or_are_being_answered_end_with_their_table(start_psd):
+    psd = start_psd("--shards", "1", "--lease", "300s")
+    dim, keys = 64, list(range(1, 40001))
+    with psd.connect() as client:
+        table = client.table(name="ctr/large", dim=dim).number(3)
+        small = client.table(name="ctr/small", dim=DIM).number(3)
+        assert client.join(job="ctr").status == 0
+        assert client.push(keys, bytes(4 * dim * len(keys)), table=table).status == 0
+        assert client.leave().status == 0
+    readers = [psd.connect(role="reader", frame_flags=flags) for flags in (0, 2) for _ in range(4)]
+    with psd.connect() as parked:
+        assert parked.join(job="other", n_workers=2, mode=wire.BSP).status == 0
+        parked.send(wire.pull_frame([1], table=small, clock=1, request_id=70))
+        assert parked.beat().status == 0 and 70 not in parked.kept
+        for reader in readers:  # 10 MB each, which nobody reads yet
+            reader.send(wire.pull_frame(keys, table=table, request_id=80))
+        got = psctl(psd, "drop", "ctr", "--yes")
+        assert got.returncode == 0, got.stderr
+        answer = parked.wait(70)
+        assert answer.status == STATUS["ENOTABLE"] and "dropped meanwhile" in answer.text
+        ends = []
+        for reader in readers:
+            try:
+                ends.append(reader.wait(80).status)
+            except wire.Closed:
+                ends.append("closed")
+            reader.close()
+        assert set(ends) <= {0, STATUS["ENOTABLE"], "closed"}, ends
+        assert parked.leave().status == 0
+
+
+@pytest.mark.parametrize("durability", ["async", "fsync"])
+def test_a_kill_at_any_moment_leaves_each_table_whole_or_gone_and_what_was_answered_done(start_psd, tmp_path, durability):
+    flags = ("--shards", "2", "--data-dir", str(tmp_path / "data"), "--durability", durability)
+    dice = random.Random(durability)
+    psd = start_psd(*flags)
+    cut_short = 0
+    fill(psd, job="stays", tables=1)
+    assert psctl(psd, "checkpoint").returncode == 0
+    for _ in range(6):
+        fill(psd, tables=40)
+        if dice.random() < 0.5:
+            assert psctl(psd, "checkpoint").returncode == 0
+        dropping = subprocess.Popen([str(BIN / "psctl"), "drop", "ctr", "--yes", "--server", f"127.0.0.1:{psd.port}"],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(dice.random() * 0.12)
+        psd.kill()
+        done = dropping.wait() == 0
+        psd = start_psd(*flags)
+        left = state(psd, tables=40)
+        if durability == "fsync":  # else pushes of the last 100 ms may be lost with the process
+            assert all(n in (None, ROWS) for n in left), left
+        assert not done or left == [None] * 80
+        cut_short += not done
+        # In async the kill may have taken the worker's leave with it: then it lives until its lease is over.
+        eventually(lambda: psctl(psd, "drop", "ctr", "--yes").returncode == 0)
+        psd.kill()  # what was answered is on the disk, whatever --durability is
+        psd = start_psd(*flags)
+        assert state(psd, tables=40) == [None] * 80
+        assert set(state(psd, job="stays", tables=1)) == {ROWS}
+    assert cut_short
+
+
+def test_a_checkpoint_after_a_drop_has_neither_its_tables_nor_another_table_under_their_numbers(start_psd, tmp_path):
+    data = tmp_path / "data"
+    flags = ("--shards", "2", "--data-dir", str(data), "--durability", "fsync")
+    psd = start_psd(*flags)
+    fill(psd, job="first")
+    fill(psd)
+    fill(psd, job="last")
+    assert psctl(psd, "checkpoint").returncode == 0
+    assert psctl(psd, "drop", "ctr", "--yes").returncode == 0
+    assert psctl(psd, "checkpoint").returncode == 0
+    fill(psd, job="first")
+    assert psctl(psd, "checkpoint").returncode == 0  # a delta to the one without them
+    fill(psd)
+    psd.kill()
+    got = offline("verify", data)
+    assert got.returncode == 0, got.stdout + got.stderr
+    assert offline("export", data, "--out", tmp_path / "out.safetensors").returncode == 0
+    psd = start_psd(*flags)
+    assert all(set(state(psd, job=job)) == {ROWS} for job in ("first", "ctr", "last"))
+    assert psctl(psd, "drop", "ctr", "--yes").returncode == 0
+    assert psd.stop() == 0
+    psd = start_psd("--shards", "3", "--data-dir", str(data))  # resharded
+    assert psd.n_tables == 6
+    assert json.loads(offline("replay", data, "--json").stdout)
+
+
+def test_what_one_shard_has_dropped_and_another_has_not_goes_with_the_next_drop(start_psd, tmp_path):
+    ports = free_ports(2)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    nodes = [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1", "--data-dir", str(tmp_path / f"n{i}"))
+             for i, port in enumerate(ports)]
+    for node, psd in enumerate(nodes):
+        with psd.connect() as client:
+            table = client.table(name="ctr/t0", dim=DIM).number(3)
+            assert client.join(job="ctr").status == 0
+            assert client.push(wire.keys_of(node, 2, ROWS), wire.floats(*[1.0] * DIM * ROWS), table=table).status == 0
+            assert client.leave().status == 0
+    with nodes[0].connect(wire.DOOR, "operator") as operator:
+        assert operator.admin("drop", "ctr").status == 0
+    for psd in nodes:
+        assert psd.stop() == 0
+    dirs = f"{tmp_path}/n0,{tmp_path}/n1"
+    for args in (("export", dirs, "--out", tmp_path / "x.safetensors"), ("diff", dirs, dirs), ("replay", dirs),
+                 ("restore", dirs, "--to", tmp_path / "r", "--shards", "2")):
+        got = offline(*args)
+        assert got.returncode == 0, got.stderr
+    psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "r"))
+    assert psd.n_tables == 1
+    assert psctl(psd, "drop", "ctr", "--yes").returncode == 0
+    assert state(psd, tables=1) == [None, None]
+    nodes = [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1", "--data-dir", str(tmp_path / f"n{i}"))
+             for i, port in enumerate(ports)]
+    assert [psd.n_tables for psd in nodes] == [0, 1]
+    got = psctl(nodes[0], "drop", "ctr", "--yes")
+    assert got.returncode == 0 and got.stdout.startswith("job ctr: dropped 1 tables, 50 rows"), got.stderr
+    got = psctl(nodes[1], "drop", "no such job", "--yes")
+    assert got.returncode == 0 and got.stdout == "job no such job has no tables\n"
+
+
+def test_a_node_that_does_not_answer_leaves_all_as_they_were(start_psd, tmp_path):
+    ports = free_ports(2)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    psd = start_psd("--listen", f"127.0.0.1:{ports[0]}", "--cluster", cluster, "--shards", "1")
+    with psd.connect() as client:
+        assert client.table(name="ctr/t0").status == 0
+        got = psctl(psd, "drop", "ctr", "--yes")
+        assert got.returncode == 1 and "node 1" in got.stderr and "nothing was changed" in got.stderr
+        assert client.table(name="ctr/t0", must_exist=True).status == 0
+
+
+# --- psctl set ---
+
+TRAIN = ("--format", "criteo", "--job", "ctr", "--bottom", "16", "--top", "16", "--dim", "4", "--batch", "64", "--seed", "7", "--device", "cpu")
+
+
+def train(psd, data, state_dir, *flags):
+    worker = subprocess.Popen([str(BIN / "psworker"), "train", "--data", data, "--servers", f"127.0.0.1:{psd.port}", "--state-dir", state_dir,
+                               *TRAIN, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = worker.communicate(timeout=120)
+    return worker.returncode, err
+
+
+def test_a_job_goes_on_with_another_learning_rate(start_psd, tmp_path):
+    data = synth(tmp_path / "log.tsv", 2048)
+    flags = ("--shards", "2", "--data-dir", str(tmp_path / "data"), "--durability", "fsync")
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state", "--lr", "0.01")
+    assert code == 0, said
+    got = psctl(psd, "set", "ctr", "lr=0.005")
+    assert got.returncode == 0 and got.stdout.startswith("job ctr: changed"), got.stderr
+    psd.kill()
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state2", "--lr", "0.01")
+    assert code != 0 and "learning_rate is 0.005 here, 0.01 was asked for" in said and "psctl set ctr lr=0.01 changes it" in said
+    code, said = train(psd, data, tmp_path / "state2", "--lr", "0.005")
+    assert code == 0, said
+    assert psd.stop() == 0
+    psd = start_psd(*flags)  # from a checkpoint
+    code, said = train(psd, data, tmp_path / "state3", "--lr", "0.005")
+    assert code == 0, said
+    for bad in ("dim=3", "lr", "lr=x", "decay=never"):
+        got = psctl(psd, "set", "ctr", bad)
+        assert got.returncode == 1 and "setting" in got.stderr, bad
+    assert psctl(psd, "set", "nothing", "lr=1").stdout == "job nothing has no tables\n"

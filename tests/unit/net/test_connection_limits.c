@@ -1,0 +1,219 @@
+/* Who gets a connection, and who has to go for it. Times are arguments. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/net/connection_limits.h"
+
+enum { MAX = 160, ADDRESS_MAX = 100, IDLE_MS = 60000, LEASE_MS = 10000 };
+
+static struct sockaddr_storage host(const char *text)
+{
+    struct sockaddr_storage address = { 0 };
+    struct sockaddr_in *v4 = (void *)&address;
+    struct sockaddr_in6 *v6 = (void *)&address;
+
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+    } else {
+        assert_int_equal(inet_pton(AF_INET6, text, &v6->sin6_addr), 1);
+        v6->sin6_family = AF_INET6;
+    }
+    v4->sin_port = (in_port_t)rand(); /* which says nothing of the host */
+    return address;
+}
+
+static struct connection_limits *limits(void)
+{
+    const struct connection_limits_config config = { .connections_max = MAX,
+                                                     .address_max = ADDRESS_MAX,
+                                                     .idle_ms = IDLE_MS,
+                                                     .lease_ms = LEASE_MS };
+
+    enter_main();
+    return connection_limits_new(&config);
+}
+
+/* NULL: refused. */
+static struct connection_slot *enter(struct connection_limits *l, const char *text,
+                                     uint64_t now_ms)
+{
+    struct sockaddr_storage address = host(text);
+    struct err err = { 0 };
+
+    enter_main();
+    if (connection_limits_admit(l, &address, now_ms, &err)) {
+        assert_int_equal(err.status, -EMFILE);
+        assert_non_null(strstr(err.text, "--connections-"));
+        return NULL;
+    }
+    return connection_limits_open(l, &address, now_ms);
+}
+
+static struct connection_limits_counts count(struct connection_limits *l, uint64_t now_ms)
+{
+    struct connection_limits_counts counts;
+
+    enter_main();
+    connection_limits_sweep(l, now_ms);
+    connection_limits_count(l, &counts);
+    return counts;
+}
+
+/* n connections of an address, each in this state. */
+static void fill(struct connection_limits *l, const char *text, int n,
+                 enum connection_slot_state state, uint64_t now_ms)
+{
+    for (int i = 0; i < n; i++) {
+        struct connection_slot *slot = enter(l, text, now_ms);
+
+        assert_non_null(slot);
+        connection_slot_set(slot, state);
+    }
+}
+
+static void places_are_kept_for_addresses_of_live_workers(void **state)
+{
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.1", 1, SLOT_JOINED, 1);
+    fill(l, "10.0.0.2", 80, SLOT_ASKED, 1);
+    fill(l, "10.0.0.3", 69, SLOT_ASKED, 1);
+    assert_int_equal(count(l, 2).open, MAX - MAX / 16);
+    assert_null(enter(l, "10.0.0.3", 3));
+    assert_null(enter(l, "10.0.0.4", 3));
+    fill(l, "10.0.0.1", MAX / 16, SLOT_ASKED, 3);
+    assert_null(enter(l, "10.0.0.1", 3));
+    assert_int_equal(count(l, 4).refused, 3);
+    connection_limits_free(l);
+}
+
+static void an_address_is_a_live_workers_until_a_lease_after_its_connection_broke(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_slot *worker = enter(l, "10.0.0.1", 1);
+
+    (void)state;
+    connection_slot_set(worker, SLOT_JOINED);
+    (void)count(l, 1000);
+    connection_slot_set(worker, SLOT_CLOSED);
+    fill(l, "10.0.0.2", 80, SLOT_ASKED, 2000);
+    fill(l, "10.0.0.3", 70, SLOT_ASKED, 2000);
+    assert_int_equal(count(l, 2000).open, 150);
+    assert_null(enter(l, "10.0.0.4", 3000));
+    fill(l, "10.0.0.1", 1, SLOT_ASKED, 3000);
+    assert_null(enter(l, "10.0.0.1", 1000 + LEASE_MS + 1));
+    connection_limits_free(l);
+}
+
+static void an_address_has_so_many_that_have_not_joined(void **state)
+{
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.1", 40, SLOT_JOINED, 1);
+    (void)count(l, 1);
+    fill(l, "10.0.0.1", ADDRESS_MAX, SLOT_ASKED, 1);
+    assert_null(enter(l, "10.0.0.1", 1));
+    assert_null(enter(l, "::ffff:10.0.0.1", 1));
+    assert_non_null(enter(l, "10.0.0.2", 1));
+    assert_non_null(enter(l, "fe80::1", 1));
+    connection_limits_free(l);
+}
+
+static void the_oldest_that_does_nothing_goes_for_a_new_one(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_slot *first = enter(l, "10.0.0.2", 1), *second = enter(l, "10.0.0.2", 2);
+
+    (void)state;
+    connection_slot_set(first, SLOT_ASKED);
+    fill(l, "10.0.0.2", ADDRESS_MAX - 2, SLOT_GREETED, 3);
+    assert_null(enter(l, "10.0.0.2", 1 + CONNECTION_LIMITS_GRACE_MS));
+    assert_non_null(enter(l, "10.0.0.2", 2 + CONNECTION_LIMITS_GRACE_MS));
+    assert_false(connection_slot_is_evicted(first));
+    assert_true(connection_slot_is_evicted(second));
+    fill(l, "10.0.0.3", 50, SLOT_ASKED, 1100); /* all is full */
+    assert_non_null(enter(l, "10.0.0.4", 1200));
+    assert_int_equal(count(l, 1200).evicted, 2);
+    connection_slot_set(second, SLOT_CLOSED);
+    assert_int_equal(count(l, 1201).open, 150);
+    connection_limits_free(l);
+}
+
+static void an_address_with_few_need_not_wait_for_one_with_many(void **state)
+{
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.2", 75, SLOT_GREETED, 1);
+    fill(l, "10.0.0.3", 75, SLOT_GREETED, 1);
+    assert_null(enter(l, "10.0.0.2", 2));
+    fill(l, "10.0.0.4", 40, SLOT_GREETED, 2);
+    assert_int_equal(count(l, 3).open, 150);
+    connection_limits_free(l);
+}
+
+static void one_that_neither_joins_nor_asks_goes_when_its_time_is_over(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_slot *slots[4];
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        slots[i] = enter(l, "10.0.0.1", 1 + (uint64_t)i);
+    connection_slot_set(slots[0], SLOT_JOINED);
+    connection_slot_set(slots[1], SLOT_ASKED);
+    assert_int_equal(count(l, IDLE_MS + 3).evicted, 0);
+    assert_int_equal(count(l, IDLE_MS + 4).evicted, 1);
+    assert_true(connection_slot_is_evicted(slots[2]));
+    assert_int_equal(count(l, IDLE_MS + 5).evicted, 2);
+    assert_int_equal(count(l, 10 * IDLE_MS).open, 2);
+    connection_limits_free(l);
+}
+
+static void see(void *arg, const struct connection_limits_address *a)
+{
+    struct connection_limits_address *ret = arg;
+
+    *ret = *a;
+}
+
+static void the_report_names_the_address_and_since_when(void **state)
+{
+    struct connection_limits_address seen = { 0 };
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.1", 1, SLOT_ASKED, 5);
+    fill(l, "10.0.0.1", 3, SLOT_GREETED, 7);
+    (void)count(l, 8);
+    connection_limits_each(l, 8, see, &seen);
+    assert_int_equal(seen.n_open, 0); /* nothing is said of the first moment */
+    connection_limits_each(l, 8 + CONNECTION_LIMITS_GRACE_MS, see, &seen);
+    assert_string_equal(seen.text, "10.0.0.1");
+    assert_true(seen.n_open == 4 && seen.n_idle == 3 && seen.idle_since_ms == 7);
+    connection_limits_free(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_are_kept_for_addresses_of_live_workers),
+        cmocka_unit_test(an_address_is_a_live_workers_until_a_lease_after_its_connection_broke),
+        cmocka_unit_test(an_address_has_so_many_that_have_not_joined),
+        cmocka_unit_test(the_oldest_that_does_nothing_goes_for_a_new_one),
+        cmocka_unit_test(an_address_with_few_need_not_wait_for_one_with_many),
+        cmocka_unit_test(one_that_neither_joins_nor_asks_goes_when_its_time_is_over),
+        cmocka_unit_test(the_report_names_the_address_and_since_when),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* What a writer notes of its log outside of the log's files. */
+#include "server/wal/wal_control.h"
+#include "tests/unit/wal/fixture.h"
+
+#define PATH LOG_DIR "/wal-000.control"
+
+static struct wal_writer_config config_of(struct crash_files *c, enum wal_durability durability)
+{
+    struct wal_writer_config config = fixture_config(&c->ops, durability);
+
+    snprintf(config.control, sizeof config.control, PATH);
+    return config;
+}
+
+static struct wal_control read_control(struct crash_files *c)
+{
+    struct wal_control control;
+
+    assert_int_equal(wal_control_read(&c->ops, PATH, &control, NULL), 0);
+    return control;
+}
+
+static void what_is_written_is_read_and_each_flipped_bit_is_seen(void **state)
+{
+    static const struct wal_control all[] = { { 0 },
+                                              { 7, 153, 190, false },
+                                              { UINT64_MAX, UINT64_MAX, UINT64_MAX, true } };
+    struct crash_files c;
+    struct wal_control got;
+    struct err err;
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
+    assert_int_equal(wal_control_read(&c.ops, PATH, &got, NULL), 0);
+    assert_int_equal(got.epoch + got.segment + got.durable, 0);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct crash_inode *file;
+
+        assert_int_equal(wal_control_write(&c.ops, PATH, &all[i], NULL), 0);
+        got = read_control(&c);
+        assert_int_equal(got.epoch, all[i].epoch);
+        assert_int_equal(got.segment, all[i].segment);
+        assert_int_equal(got.durable, all[i].durable);
+        assert_int_equal(got.is_closed, all[i].is_closed);
+        file = crash_files_at(&c, PATH);
+        for (size_t bit = 0; bit < file->n_bytes * 8; bit++) {
+            file->bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            assert_int_equal(wal_control_read(&c.ops, PATH, &got, &err), PS_ECORRUPT);
+            assert_non_null(strstr(err.text, PATH));
+            file->bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+    }
+    crash_files_deinit(&c);
+}
+
+static void a_writer_notes_its_newest_segment_and_what_is_durable(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = config_of(&c, WAL_FSYNC);
+    struct wal_control got;
+    struct wal_end end = { 0 };
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
+    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    got = read_control(&c);
+    assert_int_equal(got.epoch, fixture_identity.map_id);
+    assert_int_equal(got.segment, 1);
+    assert_int_equal(got.durable, 0);
+    while (l.queue.next_number <= 5)
+        assert_int_equal(fixture_append(&l), 0);
+    fixture_work(&l);
+    l.now_ms += 1000;
+    fixture_work(&l);
+    assert_int_equal(read_control(&c).durable, 5);
+    wal_queue_begin_segment(&l.queue);
+    assert_int_equal(fixture_append(&l), 0);
+    fixture_work(&l);
+    assert_int_equal(read_control(&c).segment, 6);
+    assert_false(read_control(&c).is_closed);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+    assert_int_equal(read_control(&c).durable, 6);
+    assert_true(read_control(&c).is_closed);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
+/* A start that goes on behind an older record gives up segments that were named: nothing is to miss them. */
+static void a_writer_that_goes_back_takes_back_what_it_noted(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = config_of(&c, WAL_FSYNC);
+    struct wal_end end = { .verdict = WAL_STOPPED, .last = 8, .last_present = 8, .durable = 8 };
+    struct wal_control got;
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
+    assert_int_equal(wal_control_write(&c.ops, PATH,
+                                       &(struct wal_control){ .epoch = fixture_identity.map_id,
+                                                              .segment = 12,
+                                                              .durable = 11 },
+                                       NULL),
+                     0);
+    assert_int_equal(
+        wal_control_rewind(&c.ops, PATH, fixture_identity.map_id, end.last + 1, NULL), 0);
+    got = read_control(&c);
+    assert_int_equal(got.segment, 0);
+    assert_int_equal(got.durable, 8);
+    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    assert_int_equal(read_control(&c).segment, 9);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
+/* Where nothing is synced, nothing is noted that a power cut could make a lie. */
+static void without_syncs_no_segment_is_named(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = config_of(&c, WAL_NONE);
+    struct wal_end end = { 0 };
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
+    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    assert_int_equal(fixture_append(&l), 0);
+    fixture_work(&l);
+    assert_int_equal(read_control(&c).segment, 0);
+    assert_int_equal(read_control(&c).durable, 0);
+    wal_writer_sync(l.writer);
+    fixture_work(&l);
+    l.now_ms += 1000;
+    fixture_work(&l);
+    assert_int_equal(read_control(&c).segment, 1);
+    assert_int_equal(read_control(&c).durable, 1);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read_and_each_flipped_bit_is_seen),
+        cmocka_unit_test(a_writer_notes_its_newest_segment_and_what_is_durable),
+        cmocka_unit_test(a_writer_that_goes_back_takes_back_what_it_noted),
+        cmocka_unit_test(without_syncs_no_segment_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
