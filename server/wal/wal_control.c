@@ -106,18 +106,26 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
     return 0;
 }
 
+bool wal_control_forget(struct wal_control *c, uint64_t first)
+{
+    if (c->segment < first && c->durable < first)
+        return false;
+    *c = (struct wal_control){ .epoch = c->epoch,
+                               .durable = c->durable < first ? c->durable : first - 1 };
+    return true;
+}
+
 int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t epoch,
                        uint64_t first, struct err *err)
 {
     struct wal_control c;
     int status = wal_control_read(files, path, &c, err);
 
-    if (status && status != PS_ECORRUPT)
+    if (status == PS_ECORRUPT) {
+        c = (struct wal_control){ .epoch = epoch };
+    } else if (status || c.epoch != epoch || !wal_control_forget(&c, first)) {
         return status;
-    if (!status && (c.epoch != epoch || (c.segment < first && c.durable < first)))
-        return 0;
-    c = (struct wal_control){ .epoch = epoch,
-                              .durable = c.durable < first ? c.durable : first - 1 };
+    }
     status = wal_control_write(files, path, &c, err);
     return status ? status : sync_name(files, path, err);
 }

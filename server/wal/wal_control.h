@@ -41,8 +41,10 @@ int wal_control_write(const struct file_ops *files, const char *path,
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
                      struct err *err) MUST_CHECK;
 
-/* Before files with records from `first` on are given up, to be written anew: what the file knows of these is then not
- * known any more, durably. */
+/* What it knows of records from `first` on is not known any more; the epoch stays. Returns whether it knew anything. */
+bool wal_control_forget(struct wal_control *c, uint64_t first);
+
+/* Before files with records from `first` on are given up, to be written anew: the file forgets these, durably. */
 int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t epoch,
                        uint64_t first, struct err *err) MUST_CHECK;
 

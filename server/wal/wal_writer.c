@@ -166,11 +166,13 @@ static int note_segment(struct wal_writer *w)
         w->err);
 }
 
-/* Before files of records from `first` on are given up. */
+/* Before files of records from `first` on are given up: neither the control file nor what will be written to it next
+ * names any of them. */
 static int rewind_control(struct wal_writer *w, uint64_t first)
 {
     if (!w->config.control[0])
         return 0;
+    wal_control_forget(&w->control, first);
     return wal_control_rewind(w->config.files, w->config.control, w->config.identity.map_id,
                               first, w->err);
 }

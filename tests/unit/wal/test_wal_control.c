@@ -143,6 +143,34 @@ static void without_syncs_no_segment_is_named(void **state)
     crash_files_deinit(&c);
 }
 
+/* A segment that was synced while it was empty, and had to be begun anew: a power cut may take both the old name and the
+ * new one, and nothing is to miss them. */
+static void without_syncs_a_segment_that_is_begun_anew_is_not_named(void **state)
+{
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = config_of(&c, WAL_NONE);
+    struct wal_end end = { 0 };
+
+    (void)state;
+    crash_files_init(&c);
+    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
+    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    wal_writer_sync(l.writer);
+    fixture_work(&l);
+    assert_int_equal(fixture_append(&l), 0);
+    c.fail_at = c.n_ops;
+    fixture_work(&l);
+    assert_int_equal(l.queue.progress.state, WAL_WRITER_FAILED);
+    crash_files_heal(&c);
+    l.now_ms += 1000;
+    fixture_work(&l);
+    assert_int_equal(l.queue.progress.state, WAL_WRITER_OK);
+    assert_int_equal(read_control(&c).segment, 0);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +178,7 @@ int main(void)
         cmocka_unit_test(a_writer_notes_its_newest_segment_and_what_is_durable),
         cmocka_unit_test(a_writer_that_goes_back_takes_back_what_it_noted),
         cmocka_unit_test(without_syncs_no_segment_is_named),
+        cmocka_unit_test(without_syncs_a_segment_that_is_begun_anew_is_not_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,10 +2,21 @@
 #include <errno.h>
 
 #include "common/memory.h"
+#include "server/wal/wal_control.h"
 #include "tests/support/bad_disk.h"
 #include "tests/unit/wal/fixture.h"
 
+#define CONTROL LOG_DIR "/wal-000.control"
+
 enum fault { FAULT_ERROR, FAULT_TORN, FAULT_DEATH, FAULT_TORN_DEATH, N_FAULTS };
+
+static struct wal_writer_config config_of(struct bad_disk *d, enum wal_durability durability)
+{
+    struct wal_writer_config config = fixture_config(&d->ops, durability);
+
+    snprintf(config.control, sizeof config.control, CONTROL);
+    return config;
+}
 
 /* What must be there after a power cut. */
 static uint64_t promised(const struct fixture_log *l)
@@ -25,7 +36,7 @@ static void append(struct fixture_log *l, uint32_t n)
 static int live(struct fixture_log *l, struct bad_disk *d, enum wal_durability durability,
                 uint64_t from, uint64_t *ret_promised)
 {
-    const struct wal_writer_config config = fixture_config(&d->ops, durability);
+    const struct wal_writer_config config = config_of(d, durability);
     struct wal_end end;
     int status = fixture_read(&d->ops, from, &end);
 
@@ -34,6 +45,8 @@ static int live(struct fixture_log *l, struct bad_disk *d, enum wal_durability d
     if (status)
         return status;
     *ret_promised = durability == WAL_NONE ? 0 : end.last; /* told to workers as applied */
+    wal_writer_sync(l->writer); /* as a checkpoint does, here before there is a record */
+    fixture_work(l);
     for (uint32_t i = 0; i < 24 && !d->files.dead; i++) {
         append(l, 4 + i % 5);
         fixture_work(l);
@@ -46,16 +59,30 @@ static int live(struct fixture_log *l, struct bad_disk *d, enum wal_durability d
 }
 
 /* All but what was cut off. */
-static uint64_t read_from(struct bad_disk *d)
+static uint64_t read_from(const struct wal_segments *all)
+{
+    return all->n && all->firsts[0] <= 20 ? all->firsts[0] : 1;
+}
+
+/* What is there; and nothing is missing that the control file names. Returns where it was read from. */
+static uint64_t read_all(struct bad_disk *d, struct wal_end *ret, const char *what)
 {
     struct wal_segments all;
-    struct err err;
-    uint64_t from = 1;
+    struct wal_control control;
+    uint64_t from, newest;
 
-    assert_int_equal(wal_segment_list(&d->ops, LOG_DIR, &all, &err), 0);
-    if (all.n && all.firsts[0] <= 20)
-        from = all.firsts[0];
+    assert_int_equal(wal_segment_list(&d->ops, LOG_DIR, &all, NULL), 0);
+    newest = all.n ? all.firsts[all.n - 1] : 0;
+    from = read_from(&all);
     free(all.firsts);
+    assert_int_equal(fixture_read(&d->ops, from, ret), 0);
+    assert_int_equal(wal_control_read(&d->ops, CONTROL, &control, NULL), 0);
+    if (ret->verdict != WAL_GAP && ret->verdict != WAL_DAMAGED && /* these are told already */
+        (control.segment > newest || control.durable > ret->last_read))
+        fail_msg("%s: the control file names segment %llu and record %llu, there are %llu and "
+                 "%llu",
+                 what, (unsigned long long)control.segment, (unsigned long long)control.durable,
+                 (unsigned long long)newest, (unsigned long long)ret->last_read);
     return from;
 }
 
@@ -63,12 +90,11 @@ static uint64_t read_from(struct bad_disk *d)
 static void check_and_go_on(struct bad_disk *d, enum wal_durability durability,
                             uint64_t at_least, const char *what)
 {
-    const struct wal_writer_config config = fixture_config(&d->ops, durability);
+    const struct wal_writer_config config = config_of(d, durability);
     struct fixture_log l = { 0 };
     struct wal_end end;
-    uint64_t from = read_from(d), last;
+    uint64_t from = read_all(d, &end, what), last;
 
-    assert_int_equal(fixture_read(&d->ops, from, &end), 0);
     if (end.verdict == WAL_DAMAGED || end.verdict == WAL_GAP || end.last < at_least)
         fail_msg("%s: %s, last %llu, promised %llu: %s", what,
                  wal_reader_verdict_name(end.verdict), (unsigned long long)end.last,
@@ -134,12 +160,16 @@ static void many_crashes_in_a_row_lose_nothing_that_was_promised(void **state)
         uint64_t at_least = 0, promise;
         struct bad_disk d;
         struct wal_end end;
+        char what[80];
 
         bad_disk_init(&d);
         for (uint64_t i = 0; i < 8; i++) {
-            uint64_t dice = hash_mix2(seed, i), from = read_from(&d);
+            uint64_t dice = hash_mix2(seed, i), from;
             struct fixture_log l = { 0 };
 
+            snprintf(what, sizeof what, "seed %llu, life %llu", (unsigned long long)seed,
+                     (unsigned long long)i);
+            from = read_all(&d, &end, what);
             crash_files_heal(&d.files);
             promise = 0;
             d.files.fail_at = (long)(dice % 90);
@@ -151,10 +181,9 @@ static void many_crashes_in_a_row_lose_nothing_that_was_promised(void **state)
                 bad_disk_power_cut(&d, dice >> 23 & 1 ? dice : 0, durability == WAL_NONE);
             crash_files_heal(&d.files);
             at_least = promise > at_least ? promise : at_least;
-            assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
+            read_all(&d, &end, what);
             if (end.verdict == WAL_DAMAGED || end.verdict == WAL_GAP || end.last < at_least)
-                fail_msg("seed %llu, life %llu: %s, last %llu, promised %llu: %s",
-                         (unsigned long long)seed, (unsigned long long)i,
+                fail_msg("%s: %s, last %llu, promised %llu: %s", what,
                          wal_reader_verdict_name(end.verdict), (unsigned long long)end.last,
                          (unsigned long long)at_least, end.text);
         }
@@ -189,7 +218,7 @@ static bool error_at(enum wal_durability durability, enum fault fault, long k)
         fixture_free(&l);
         if (durability != WAL_NONE)
             bad_disk_power_cut(&d, 0, false);
-        assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
+        read_all(&d, &end, __func__);
         assert_int_equal(end.verdict, WAL_CLEAN);
         assert_int_equal(end.last, last);
     } else {
@@ -243,7 +272,7 @@ static void under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it(void *
     was = l.queue.next_number - 1;
     fixture_free(&l);
     bad_disk_power_cut(&d, 0, false);
-    assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
+    read_all(&d, &end, __func__);
     assert_int_equal(end.last, was);
     crash_files_deinit(&d.files);
 }
@@ -277,7 +306,7 @@ static void training_goes_on_over_a_full_disk_and_the_gap_is_reported(void **sta
         fixture_work(&l);
         assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
         fixture_free(&l);
-        assert_int_equal(fixture_read(&d.ops, read_from(&d), &end), 0);
+        read_all(&d, &end, __func__);
         assert_int_equal(end.verdict, WAL_GAP);
         assert_int_equal(end.last, behind - 11);
         assert_int_equal(fixture_read(&d.ops, behind, &end), 0);
