@@ -19,8 +19,8 @@ struct shard_wal {
     bool reported_gap;     /* of records that no checkpoint holds */
     uint32_t shard;        /* its number, for the log */
     struct wal_bound bound;
-    struct push_waits waits;    /* as the last tick saw them */
-    uint64_t bound_over_ns;     /* of waits.over_ns, what was there when the bound was told */
+    struct push_waits waits; /* as the last tick saw them */
+    uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
 };
 
 /* --- the shard's events, as records --- */
@@ -60,8 +60,7 @@ static void pace_pushes(struct shard_wal *l, uint64_t now_ms)
     uint64_t wait_ms = wal_thread_wait_ms(l->thread, now_ms);
 
     if (wait_ms && l->config.timer && !l->config.replies->is_paced)
-        l->config.replies->is_paced =
-            uv_timer_start(l->config.timer, on_turn, wait_ms, 0) == 0;
+        l->config.replies->is_paced = uv_timer_start(l->config.timer, on_turn, wait_ms, 0) == 0;
 }
 
 static void on_event(void *owner, const struct shard_event *event)
@@ -131,16 +130,17 @@ static void report_bound(struct shard_wal *l, const struct wal_thread_view *view
     switch (wal_bound_tick(&l->bound, now_ms)) {
     case WAL_BOUND_BEGAN:
         l->bound_over_ns = l->waits.over_ns;
-        log_line_warn("shard %u: pushes wait for the write-ahead log's disk: it takes %.1f MB/s, "
-                      "workers pushed %.1f MB/s before they had to wait",
-                      l->shard, mb(view->progress.disk_bytes_per_s),
-                      mb(view->pushed_bytes_per_s));
+        log_line_warn(
+            "shard %u: pushes wait for the write-ahead log's disk: it takes %.1f MB/s, "
+            "workers pushed %.1f MB/s before they had to wait",
+            l->shard, mb(view->progress.disk_bytes_per_s), mb(view->pushed_bytes_per_s));
         break;
     case WAL_BOUND_ENDED:
-        log_line_info("shard %u: pushes do not wait for the write-ahead log's disk any more; they "
-                      "did for %.1f s, %.1f s of waiting in all",
-                      l->shard, (double)(l->bound.last_ms - l->bound.since_ms) / 1e3,
-                      (double)(waits->over_ns - l->bound_over_ns) / 1e9);
+        log_line_info(
+            "shard %u: pushes do not wait for the write-ahead log's disk any more; they "
+            "did for %.1f s, %.1f s of waiting in all",
+            l->shard, (double)(l->bound.last_ms - l->bound.since_ms) / 1e3,
+            (double)(waits->over_ns - l->bound_over_ns) / 1e9);
         break;
     case WAL_BOUND_NO_NEWS:
         break;
@@ -152,9 +152,9 @@ bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
 {
     struct wal_thread_view view;
 
-    if (!l->bound.is_on)
-        return false;
     wal_thread_view(l->thread, &view);
+    if (!l->bound.is_on || !view.progress.disk_bytes_per_s)
+        return false;
     snprintf(ret->what, sizeof ret->what, "write-ahead log's disk");
     snprintf(ret->why, sizeof ret->why,
              "the disk takes %.1f MB/s, workers pushed %.1f MB/s before they had to wait; "

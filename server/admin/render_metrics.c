@@ -119,7 +119,8 @@ static const struct family shard_families[] = {
     SHARD("log_full", "gauge", log.is_full,
           "1 while pushes are turned away as the disk is slower than they."),
     SHARD("log_disk_bytes_per_second", "gauge", log.disk_bytes_per_s,
-          "What the disk takes of the write-ahead log, as its last syncs measured it; 0: not known."),
+          "What the disk takes of the write-ahead log, as its last syncs measured it; 0: not "
+          "known."),
     SHARD("log_pushes_waiting", "gauge", log.n_pushes_waiting,
           "Pushes that wait now as the log's disk is slower than they."),
     SHARD("log_replies_waiting", "gauge", log.n_waiting,

@@ -4,12 +4,13 @@
 #define MS_PER_S UINT64_C(1000)
 /* Until the first sync tells: fast disks have told before the backlog is large, so slow ones are meant. */
 #define UNKNOWN_BYTES_PER_S (UINT64_C(100) << 20)
-#define FACTOR_MAX 16.0               /* of the delay: a disk that stands still is left to FULL */
-#define LATE_NS (10 * NS_PER_MS)      /* a turn that comes so late is made good by a burst */
-#define WAIT_NS_MAX (1000 * NS_PER_MS) /* beyond it FULL decides: a speed measured long ago may not hold */
-#define PAUSE_MS 20u /* without a record: workers did something else meanwhile */
-#define BOUND_TELL_MS UINT64_C(1000)  /* waits go on for so long before a line is due */
-#define BOUND_OVER_MS UINT64_C(5000)  /* without a wait: the disk keeps up */
+#define FACTOR_MAX 16.0          /* of the delay: a disk that stands still is left to FULL */
+#define LATE_NS (10 * NS_PER_MS) /* a turn that comes so late is made good by a burst */
+#define WAIT_NS_MAX \
+    (1000 * NS_PER_MS) /* beyond it FULL decides: a speed measured long ago may not hold */
+#define PAUSE_MS 20u   /* without a record: workers did something else meanwhile */
+#define BOUND_TELL_MS UINT64_C(1000) /* waits go on for so long before a line is due */
+#define BOUND_OVER_MS UINT64_C(5000) /* without a wait: the disk keeps up */
 #define BOUND_EVERY_MS UINT64_C(60000)
 
 void wal_pace_init(struct wal_pace *p, uint64_t max_bytes)
@@ -45,7 +46,8 @@ static double delay_factor(const struct wal_pace *p, uint64_t backlog_bytes)
     return over < FACTOR_MAX * left ? over / left : FACTOR_MAX;
 }
 
-void wal_pace_append(struct wal_pace *p, uint64_t now_ms, uint64_t n_bytes, uint64_t backlog_bytes)
+void wal_pace_append(struct wal_pace *p, uint64_t now_ms, uint64_t n_bytes,
+                     uint64_t backlog_bytes)
 {
     uint64_t speed = p->bytes_per_s ? p->bytes_per_s : UNKNOWN_BYTES_PER_S;
     uint64_t now_ns = now_ms * NS_PER_MS;

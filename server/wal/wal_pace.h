@@ -20,16 +20,18 @@ struct wal_pace {
     uint64_t bytes_per_s; /* of records that the disk takes; 0: not known yet */
     uint64_t next_ns;     /* on the caller's clock: no push before it */
     /* The last time that the backlog grew to low_bytes: how fast pushes came before they were delayed. */
-    uint64_t appended_bytes, last_ms;    /* so far; when the last record came */
-    uint64_t growth_bytes, growth_at_ms; /* when the backlog began to grow: appended_bytes, and the time */
-    bool is_over;                        /* it has been above low_bytes since */
-    uint64_t pushed_bytes_per_s;       /* 0: it never was */
+    uint64_t appended_bytes, last_ms; /* so far; when the last record came */
+    uint64_t growth_bytes,
+        growth_at_ms; /* when the backlog began to grow: appended_bytes, and the time */
+    bool is_over;     /* it has been above low_bytes since */
+    uint64_t pushed_bytes_per_s; /* 0: it never was */
 };
 
 void wal_pace_init(struct wal_pace *p, uint64_t max_bytes);
 
 /* A record of n_bytes is in the backlog, which now has backlog_bytes. */
-void wal_pace_append(struct wal_pace *p, uint64_t now_ms, uint64_t n_bytes, uint64_t backlog_bytes);
+void wal_pace_append(struct wal_pace *p, uint64_t now_ms, uint64_t n_bytes,
+                     uint64_t backlog_bytes);
 
 /* So long after now_ms the next push may come; 0: at once. */
 uint64_t wal_pace_wait_ms(const struct wal_pace *p, uint64_t now_ms);
@@ -38,8 +40,8 @@ uint64_t wal_pace_wait_ms(const struct wal_pace *p, uint64_t now_ms);
 
 /* When that began and when it ended, for a person: not each short wait, and no more than one line a minute. */
 struct wal_bound {
-    bool is_on;    /* pushes have waited, since since_ms and last at last_ms */
-    bool is_told;  /* and the log's reader knows */
+    bool is_on;   /* pushes have waited, since since_ms and last at last_ms */
+    bool is_told; /* and the log's reader knows */
     uint64_t since_ms, last_ms, told_ms;
 };
 

@@ -7,7 +7,7 @@
 #define FADING 0.8       /* of what a portion counts, with each later one */
 #define HALF_EVERY 4u
 #define TRY_EVERY 16u
-#define PLAIN_GAIN 1.1   /* compressed is the shorter log: it has to lose clearly */
+#define PLAIN_GAIN 1.1 /* compressed is the shorter log: it has to lose clearly */
 #define MIB 1048576.0
 
 void wal_portion_init(struct wal_portion *p)

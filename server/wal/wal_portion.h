@@ -32,7 +32,6 @@ struct wal_portion {
 
 enum wal_portion_behind { WAL_PORTION_LAST, WAL_PORTION_MORE_WAITS };
 
-
 void wal_portion_init(struct wal_portion *p);
 
 /* After so many bytes a sync is due. */

@@ -8,7 +8,7 @@
  *
  *     state     meaning                                  reserve          append
  *     OPEN      there is space                           reserves         is kept
- *     FULL      max_bytes wait: the disk is slower       -EAGAIN: the     is kept: what was reserved
+ *     FULL      max_bytes wait: the disk stands still    -EAGAIN: the     is kept: what was reserved
  *                                                        event waits      before, ends, rows
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
  *                                                                         /healthz is red
@@ -78,7 +78,8 @@ struct wal_queue {
     uint64_t n_dropped;                 /* so far */
     uint64_t lost_first, lost_last;     /* of the gaps that no checkpoint has mended; 0: none */
     struct wal_progress progress;
-    struct wal_pace pace; /* bytes_per_s: written under the lock; the rest only append touches */
+    struct wal_pace
+        pace; /* bytes_per_s: written under the lock; the rest only append touches */
 };
 
 struct wal_queue_config {

@@ -35,8 +35,8 @@ struct wal_writer {
     uint64_t portion_raw;   /* which is so much before compression, */
     uint64_t portion_ns;    /* and took so long until busy_since_ns */
     uint64_t busy_since_ns;
-    uint64_t version;        /* of the last record written */
-    uint64_t safe;           /* none: what was durable before progress.doubtful */
+    uint64_t version; /* of the last record written */
+    uint64_t safe;    /* none: what was durable before progress.doubtful */
     uint32_t n_zstd_skips;
     struct wal_block_zstd zstd;
 

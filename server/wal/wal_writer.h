@@ -46,7 +46,7 @@ struct wal_writer_config {
     enum wal_zstd zstd;
     uint32_t interval_ms; /* async: a record is synced this long after it was taken; 0: 1000 */
     uint32_t retry_ms;    /* after a failure; 0: 1000 */
-    uint64_t segment_bytes; /* at this size the next segment begins; 0: 64 MiB */
+    uint64_t segment_bytes;            /* at this size the next segment begins; 0: 64 MiB */
     uint64_t (*clock_ns)(void *state); /* how long the disk takes; NULL: clock_mono_ns() */
     void *clock_state;                 /* borrowed */
 };

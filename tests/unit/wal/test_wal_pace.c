@@ -21,7 +21,8 @@
 #define N_SEEN 200000u
 
 struct sim {
-    uint64_t now_us, bytes_per_s, fixed_us; /* of the disk: its speed, and what each sync costs besides */
+    uint64_t now_us, bytes_per_s,
+        fixed_us; /* of the disk: its speed, and what each sync costs besides */
     uint64_t push_bytes;
     bool is_paced; /* false: as before there was a pace */
     uint64_t backlog_bytes, written_bytes, syncing_bytes, synced_at_us, sync_began_us;
@@ -217,7 +218,8 @@ static void the_wait_grows_with_the_backlog_and_ends(void **state)
         p.bytes_per_s = 10 * MIB;
         p.next_ns = UINT64_C(5000000000);
         wal_pace_append(&p, 5000, MIB / 2, mib * MIB);
-        assert_true(mib <= 16 ? wal_pace_wait_ms(&p, 5000) == 0 : wal_pace_wait_ms(&p, 5000) > was);
+        assert_true(mib <= 16 ? wal_pace_wait_ms(&p, 5000) == 0
+                              : wal_pace_wait_ms(&p, 5000) > was);
         was = wal_pace_wait_ms(&p, 5000);
     }
     wal_pace_append(&p, 5000, 64 * MIB, 70 * MIB); /* and has an end, whatever the speed was */
@@ -232,7 +234,8 @@ static void feed(struct wal_portion *p, uint32_t n, double mb_per_s, double fixe
     while (n--) {
         uint64_t bytes = wal_portion_next(p);
 
-        wal_portion_note(p, bytes, bytes, (uint64_t)((fixed_ms + (double)bytes / mb_per_s / 1e3) * 1e6),
+        wal_portion_note(p, bytes, bytes,
+                         (uint64_t)((fixed_ms + (double)bytes / mb_per_s / 1e3) * 1e6),
                          WAL_PORTION_MORE_WAITS);
     }
 }
