@@ -106,7 +106,7 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
     return 0;
 }
 
-bool wal_control_forget(struct wal_control *c, uint64_t first)
+bool wal_control_reset(struct wal_control *c, uint64_t first)
 {
     if (c->segment < first && c->durable < first)
         return false;
@@ -123,7 +123,7 @@ int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t 
 
     if (status == PS_ECORRUPT) {
         c = (struct wal_control){ .epoch = epoch };
-    } else if (status || c.epoch != epoch || !wal_control_forget(&c, first)) {
+    } else if (status || c.epoch != epoch || !wal_control_reset(&c, first)) {
         return status;
     }
     status = wal_control_write(files, path, &c, err);

@@ -42,7 +42,7 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
                      struct err *err) MUST_CHECK;
 
 /* What it knows of records from `first` on is not known any more; the epoch stays. Returns whether it knew anything. */
-bool wal_control_forget(struct wal_control *c, uint64_t first);
+bool wal_control_reset(struct wal_control *c, uint64_t first);
 
 /* Before files with records from `first` on are given up, to be written anew: the file forgets these, durably. */
 int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t epoch,
