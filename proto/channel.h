@@ -52,7 +52,7 @@
  */
 struct channel_in {
     struct channel_loop *channels; /* borrowed */
-    struct bytes buf;              /* owned, from the hub; none while nothing is unfinished */
+    struct bytes buf;              /* owned, from the loop; none while nothing is unfinished */
     size_t next_bytes;             /* length of the frame at the front; 0: not known yet */
     struct frame_crc crc;          /* of that frame, as far as it has come */
     uint32_t last_bytes[2];        /* lengths of the two frames before it */
@@ -68,7 +68,7 @@ struct channel_in {
  *                                  -> libuv has the rest -> written()
  *
  * A small frame is copied behind the one before it where there is space, so that a run of
- * acknowledgements travels in one buffer. Every buffer goes to the hub once it is written.
+ * acknowledgements travels in one buffer. Every buffer goes to the loop once it is written.
  *
  * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
  * the last part:
@@ -84,7 +84,7 @@ struct channel_out {
     struct channel_loop *channels;   /* borrowed */
     struct channel_out_batch *batch; /* owned: not yet handed to libuv; or NULL */
     size_t n_writes;                 /* libuv's, whose callback is to come */
-    uint64_t wrote_turn;             /* the hub's turn of the last write; 0: none */
+    uint64_t wrote_turn;             /* the loop's turn of the last write; 0: none */
     struct {
         bool under_way;       /* a frame that leaves in parts */
         struct bytes *frames; /* owned, and what is in them: n_frames that wait for its end */
@@ -141,24 +141,24 @@ struct channel {
     bool stopped;             /* reading, at libuv */
     bool lingering, finished; /* see channel_close() */
     struct channel_loop_waiter waiter;
-    uint64_t turn; /* the hub's, in which turn_bytes were used */
+    uint64_t turn; /* the loop's, in which turn_bytes were used */
     size_t turn_bytes;
     size_t held_bytes, owner_bytes; /* as the loop counts them; of them, its owner's */
-    uint64_t low_turn;      /* the hub's, in which it may go on though its priority is low */
+    uint64_t low_turn;      /* the loop's, in which it may go on though its priority is low */
     uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
     uv_timer_t linger;
     uv_shutdown_t shutdown;
     int n_handles_open; /* that a close waits for */
 };
 
-/* Starts reading. `stream` is open and connected, on the hub's loop; the hub outlives the
+/* Starts reading. `stream` is open and connected, on the loop's own; the loop outlives the
  * channel. On failure nothing has been taken over and no event will follow. */
 int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *channels,
                   uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
     MUST_CHECK;
 
 /* Sends *frame, one whole frame (see message_*), and leaves *frame empty: the bytes are
- * the channel's from here on, whatever is returned, and their buffer goes to the hub. Inside
+ * the channel's from here on, whatever is returned, and their buffer goes to the loop. Inside
  * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct bytes *frame);
 

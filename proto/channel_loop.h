@@ -1,14 +1,14 @@
 /*
  * What all channels of one loop share: buffers, and turns.
  *
- * Buffers. A channel owns none while it is between frames: it takes one from the hub when bytes
+ * Buffers. A channel owns none while it is between frames: it takes one from the loop when bytes
  * have come, and gives it back when all that came in it is delivered. What is sent comes from the
- * hub too, and goes back there once it is written. What nobody has needed for a
+ * loop too, and goes back there once it is written. What nobody has needed for a
  * while is freed. For what travels compressed the loop's zstd is here too.
  *
  * Turns. In one iteration of the loop a channel may use up CHANNEL_TURN_BYTES, of frames
  * delivered and replies sent; then the others come. A channel that has more to deliver waits in
- * the hub's line, and the loop does not sleep meanwhile:
+ * the loop's line, and the loop does not sleep meanwhile:
  *
  *     timers, mail -> the line, once through -> poll: sockets are read -> the next turn
  *
@@ -133,7 +133,7 @@ struct channel_loop {
     uint8_t trash[16 << 10]; /* where bytes go that nobody wants; never read */
 };
 
-/* The hub alone does not keep the loop running. It must not move. */
+/* A channel_loop alone does not keep libuv's loop running. It must not move. */
 void channel_loop_init(struct channel_loop *channels, uv_loop_t *loop);
 
 /* Once no channel is open any more; those that are CLOSING may take their time. Idempotent. */

@@ -75,7 +75,7 @@ static const struct settings_table table = {
              "while the job has workers; start them again with the same options.\n"
              "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one checkpoint.\n"
              "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
-             "prune PATH[,PATH...]: what no start needs, with its size; --yes removes it. While psd runs, what was set aside.\n"
+             "prune PATH[,PATH...]: what no start needs, with its size; --yes removes it; while psd runs, only what a start has archived.\n"
              "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"

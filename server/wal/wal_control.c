@@ -106,9 +106,9 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
     return 0;
 }
 
-bool wal_control_forget(struct wal_control *c, uint64_t first)
+bool wal_control_reset(struct wal_control *c, uint64_t first)
 {
-    if (c->segment < first && c->durable < first)
+    if (!c->segment && c->durable < first)
         return false;
     *c = (struct wal_control){ .epoch = c->epoch,
                                .durable = c->durable < first ? c->durable : first - 1 };
@@ -121,11 +121,14 @@ int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t 
     struct wal_control c;
     int status = wal_control_read(files, path, &c, err);
 
-    if (status == PS_ECORRUPT) {
-        c = (struct wal_control){ .epoch = epoch };
-    } else if (status || c.epoch != epoch || !wal_control_forget(&c, first)) {
+    if (status && status != PS_ECORRUPT)
         return status;
-    }
-    status = wal_control_write(files, path, &c, err);
+    if (!status && c.epoch != epoch)
+        return 0;
+    if (status)
+        c = (struct wal_control){ .epoch = epoch };
+    if (status || wal_control_reset(&c, first))
+        status = wal_control_write(files, path, &c, err);
+    /* Also where nothing is to change: the time before, syncing may have failed. */
     return status ? status : sync_name(files, path, err);
 }

@@ -41,8 +41,9 @@ int wal_control_write(const struct file_ops *files, const char *path,
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
                      struct err *err) MUST_CHECK;
 
-/* What it knows of records from `first` on is not known any more; the epoch stays. Returns whether it knew anything. */
-bool wal_control_forget(struct wal_control *c, uint64_t first);
+/* What it knows of records from `first` on is not known any more, nor which segment is the newest: older ones may have
+ * been removed since the one that is given up was begun. False: there was nothing of it. */
+bool wal_control_reset(struct wal_control *c, uint64_t first);
 
 /* Before files with records from `first` on are given up, to be written anew: the file forgets these, durably. */
 int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t epoch,

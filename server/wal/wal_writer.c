@@ -208,7 +208,7 @@ static int rewind_control(struct wal_writer *w, uint64_t first)
 {
     if (!w->config.control[0])
         return 0;
-    wal_control_forget(&w->control, first);
+    wal_control_reset(&w->control, first);
     return wal_control_rewind(w->config.files, w->config.control, w->config.identity.map_id,
                               first, w->err);
 }
