@@ -32,7 +32,7 @@ struct admin_server_config {
     struct channel_memory *client_memory; /* borrowed */
     struct node_stats *stats;             /* borrowed */
     struct checkpointer *checkpointer;    /* borrowed; NULL: no data directory */
-    struct row_lookup_config row_lookup;
+    struct shard_call_config shards;
     void (*refresh)(void *node); /* publishes the newest report */
     void *node;                  /* borrowed */
 };
