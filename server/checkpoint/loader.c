@@ -197,6 +197,8 @@ static int load_chain(struct load *l, uint32_t i) ON_SHARD
     l->facts->first = newest.first;
     l->facts->through = newest.through;
     l->facts->version = newest.version;
+    if (!l->is_whole) /* no log brings the pushes that came while the file was written */
+        restore_version(l->shard, newest.last_version);
     return 0;
 }
 

@@ -180,9 +180,10 @@ struct shard_file_footer {
 /* Facts of a file that was read or written. */
 struct shard_file_facts {
     uint64_t n_bytes;
-    uint32_t crc;   /* as the footer's, but with the footer */
-    uint32_t shard; /* of the cluster */
-    uint64_t n_rows, n_gone, version;
+    uint32_t crc;                     /* as the footer's, but with the footer */
+    uint32_t shard;                   /* of the cluster */
+    uint64_t n_rows, n_gone, version; /* the shard's at `first` */
+    uint64_t last_version;            /* of no row is it greater */
     uint64_t first, through;
     bool is_delta;
 };

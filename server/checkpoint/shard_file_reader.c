@@ -206,6 +206,7 @@ static int read_footer(struct shard_file_reader *r,
     if (reason)
         return corrupt(r, before->n_bytes, reason);
     r->facts.through = footer.through;
+    r->facts.last_version = format < 3 ? r->header.version : footer.last_version;
     n = r->files->read(r->files->state, r->fd, &more, 1);
     if (n < 0)
         return err_set(r->err, (int)n, "cannot read: %s: %s", status_text((int)n), r->path);

@@ -143,6 +143,11 @@ void restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes, uint6
 
     if (entry && n_pushes > entry->table.n_pushes)
         entry->table.n_pushes = n_pushes;
+    restore_version(s, version);
+}
+
+void restore_version(struct shard *s, uint64_t version)
+{
     if (version > s->version)
         s->version = version;
 }

@@ -284,6 +284,7 @@ void restore_expect(struct shard *s, uint32_t table_id, uint64_t n_rows) ON_SHAR
 /* Sets counts; a count never decreases. */
 void restore_counts(struct shard *s, uint32_t table_id, uint64_t n_pushes, uint64_t version)
     ON_SHARD;
+void restore_version(struct shard *s, uint64_t version) ON_SHARD;
 
 uint64_t shard_version(const struct shard *s) ON_SHARD;
 

@@ -278,6 +278,26 @@ static void turn(struct shared *d, struct bed *b, uint64_t i)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* The rows of pushes that came while the file was written are in it; no log is replayed behind them. */
+static void assert_resharded_is_not_older_than_its_rows(const struct bed *b,
+                                                        const struct checkpoint *found)
+{
+    struct shard *all = make_shard(0, 1, 0);
+    const struct shard_table *t;
+    struct loader_facts facts;
+    struct err err;
+
+    assert_int_equal(
+        loader_reshard(&(struct loader_config){ .files = &b->c.ops, .checkpoint = found }, all,
+                       &facts, &err),
+        0);
+    t = shard_table(all, 0);
+    assert_int_not_equal(table_n_rows(t->rows), 0);
+    for (uint64_t i = 0; i < table_n_rows(t->rows); i++)
+        assert_true(row_version(table_row(t->rows, i)) <= shard_version(all));
+    shard_free(all);
+}
+
 static void another_thread_writes_while_the_shard_goes_on(void **state)
 {
     struct bed b;
@@ -317,6 +337,7 @@ static void another_thread_writes_while_the_shard_goes_on(void **state)
         assert_int_equal(shard_replay(again, &event_log->events[i]->e, 0, &err), 0);
     replay_end(again, 0);
     assert_same_shard(b.s, again);
+    assert_resharded_is_not_older_than_its_rows(&b, &found);
     checkpoint_close(&found);
     shard_free(again);
     shard_set_events(b.s, NULL);
