@@ -10,6 +10,13 @@ jobs=$(nproc)
 log=build/test-logs
 rm -rf "$log" && mkdir -p "$log"
 export PS_GOLDEN="$PWD/build/golden" PS_SHARED="${PS_SHARED:-$PWD/../shared}"
+# Of what is random: the same for the same sources, so that a failure can be had again, and another with every change.
+# A soak has seeds by the clock.
+if [ "$plan" != soak ]; then
+    tree=$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c1-8)
+    export PS_SEED="${PS_SEED:-$((0x${tree:-1}))}"
+    echo "PS_SEED=$PS_SEED"
+fi
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
 if [ ! -d "$PS_SHARED/data/criteo" ]; then
@@ -112,14 +119,14 @@ simulate() {
     xargs -P "$jobs" -L1 sh -c "$simulate_one" sh | tee "$log/sim.txt"
     tally "$log/sim.txt"
 }
-# Seeds that are always the same, deaths at every file operation, and seeds that no run had before. SHARE: of a CI run's, 1 or 2.
+# Seeds that are always the same, deaths at every file operation, and seeds that these sources alone have. SHARE: of a CI run's, 1 or 2.
 simulate_shortly() {
     simulate <<END
 $([ "$plan" = test ] || echo "asan --seed 5000 --schedules 60")
 release --seed 1 --schedules $((1000 / $1))
 release --seed 11 --every-op --schedules $((500 / $1))
 release --seed 20000 --schedules $((200 / $1)) --twice
-release --seconds $((8 / $1))
+release --seed ${PS_SEED}000 --schedules $((300 / $1))
 END
 }
 simulate_long() {

@@ -23,7 +23,7 @@ one() {
     if [ "$seconds" = replay ]; then
         "$program" $(inputs "$name") >"$log" 2>&1
     else
-        "$program" -max_total_time="$seconds" -timeout=300 -print_final_stats=1 -artifact_prefix="$run/found/$name-" \
+        "$program" -max_total_time="$seconds" ${PS_SEED:+-seed="$PS_SEED"} -timeout=300 -print_final_stats=1 -artifact_prefix="$run/found/$name-" \
             $([ -f "$dict" ] && echo "-dict=$dict") "$run/corpus/$name" $(inputs "$name") >"$log" 2>&1
     fi
     status=$?

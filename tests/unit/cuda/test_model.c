@@ -256,8 +256,8 @@ static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(vo
 {
     static const struct {
         enum device_products products;
-        double tolerance;
-    } kinds[] = { { DEVICE_FP32, 1e-4 }, { DEVICE_TF32, 1e-2 }, { DEVICE_BF16, 3e-2 } };
+        double tolerance; /* of what the loss has fallen by: its rounding errors grow over the steps */
+    } kinds[] = { { DEVICE_FP32, 1e-4 }, { DEVICE_TF32, 2e-2 }, { DEVICE_BF16, 5e-2 } };
     struct dlrm_config config = { .batch_max = 48,
                                   .n_numeric = 13,
                                   .n_fields = 4,
@@ -286,7 +286,7 @@ static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(vo
         loss = train(&gpu, 30);
         print_message("loss %.6f -> %.6f, on the CPU %.6f\n", start, loss, want);
         assert_true(want < 0.8 * start);
-        assert_true(fabs(loss - want) <= kinds[i].tolerance * want);
+        assert_true(fabs(loss - want) <= kinds[i].tolerance * (start - want));
         deinit(&gpu, &cpu);
     }
 }
