@@ -244,11 +244,24 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     return status;
 }
 
+/* What an unfinished state must not answer. */
+static bool needs_all_data(const char *command)
+{
+    return strcmp(command, "checkpoint") == 0 || strcmp(command, "row") == 0 ||
+           strcmp(command, "workers") == 0 || table_command_kind(command) != TABLE_COMMAND_END;
+}
+
+static int check_serving(const struct admin_server *d, struct err *err)
+{
+    return d->config.check_serving ? d->config.check_serving(d->config.node, err) : 0;
+}
+
 static int on_request(void *owner, struct request *r)
 {
     struct admin_server *d = owner;
     struct connection *c = r->connection;
     uint64_t request_id = r->header->request_id;
+    struct err err = { 0 };
     struct admin asked;
     int status;
 
@@ -258,6 +271,8 @@ static int on_request(void *owner, struct request *r)
     status = message_read_admin(r->header, r->head, &asked);
     if (status)
         return refuse(d, c, request_id, status, status_text(status));
+    if (needs_all_data(asked.command) && check_serving(d, &err))
+        return refuse(d, c, request_id, err.status, err.text);
     if (strcmp(asked.command, "checkpoint") == 0)
         return request_checkpoint(d, c, request_id);
     if (strcmp(asked.command, "row") == 0)
@@ -447,6 +462,20 @@ static void add_full(const struct connection_limits *limits, struct handshake_li
              (unsigned long long)counts.open, (unsigned long long)counts.unjoined);
 }
 
+static void add_restore(struct admin_server_draft *draft)
+{
+    const struct stats_restore *restore = &draft->node.restore;
+    struct stats_wait *wait = restore->is_on ? add_wait(draft, restore->since_unix_ms) : NULL;
+    char text[STATS_RESTORE_TEXT_MAX];
+
+    if (!wait)
+        return;
+    stats_restore_text(restore, clock_unix_ms(), text);
+    snprintf(wait->what, sizeof wait->what, "restore");
+    snprintf(wait->who, sizeof wait->who, "this node");
+    snprintf(wait->why, sizeof wait->why, "%s", text);
+}
+
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
                            struct admin_server_draft *draft) ON_MAIN
 {
@@ -514,6 +543,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     draft->node.waits = draft->waits;
     draft->node.ready = in->ready;
     draft->node.stopping = in->stopping;
+    add_restore(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
     add_full(in->limits, &list);

@@ -7,7 +7,8 @@
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
  *
- * Of the last two, a connection waits for one reply at a time.
+ * Of the last two, a connection waits for one reply at a time. While the node restores its data it is asked for its
+ * report alone, and without the workers: an unfinished list of them reads like that of a job that has ended.
  *
  * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
  * for no reply.
@@ -34,7 +35,9 @@ struct admin_server_config {
     struct checkpointer *checkpointer;    /* borrowed; NULL: no data directory */
     struct row_lookup_config row_lookup;
     void (*refresh)(void *node); /* publishes the newest report */
-    void *node;                  /* borrowed */
+    /* Has the node all its data? Else a status and a sentence for who asks for what needs them. NULL: always. */
+    int (*check_serving)(void *node, struct err *err);
+    void *node; /* borrowed */
 };
 
 struct admin_server *admin_server_new(const struct admin_server_config *config) ON_MAIN;

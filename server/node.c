@@ -1,5 +1,8 @@
 /*
  * In the order of a node's life: start -> restored -> serve -> (tick ...) -> begin_stop -> end.
+ *
+ * The shards' threads and libuv's pool restore, so that this thread is free meanwhile: it listens from the start on,
+ * shows operators how far the restore has come, and tells workers to come again.
  */
 #include "server/node.h"
 
@@ -55,7 +58,8 @@ struct node {
     struct disk_monitor *disk; /* owned; NULL: no data directory, or it does not serve yet */
     struct data_dir_lock lock; /* not taken: no data directory */
     enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
-    bool stop_signal_asked;
+    _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
+    struct start_progress progress;
     int exit_status;
     struct admin_server_draft report;
     uint64_t watchdog_ms, fed_ms, extended_ms, progress_ms;
@@ -94,6 +98,48 @@ static void notify_alive(void)
     (void)sd_notify(0, "WATCHDOG=1");
 }
 
+/* --- the restore --- */
+
+static uint64_t n_rows(const struct node *n) ON_MAIN
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n->settings->shards; i++) {
+        struct published_report *published = shard_thread_report(n->shards[i]);
+
+        sum += published ? stats_n_rows(published->report) : 0;
+        published_report_release(published);
+    }
+    return sum;
+}
+
+/* What it came to stays readable. */
+static void update_restore(struct node *n) ON_MAIN
+{
+    struct stats_restore *restore = &n->report.node.restore;
+
+    restore->is_on = n->state == NODE_STARTING;
+    restore->since_unix_ms = n->report.node.started_unix_ms;
+    restore->n_bytes = atomic_load(&n->progress.n_bytes);
+    restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
+    restore->n_records = atomic_load(&n->progress.n_records);
+    if (restore->is_on)
+        restore->n_rows = n_rows(n);
+}
+
+/* PS_ESTOPPING is the one status that clients of every age take as "come again". */
+static int check_serving(void *node, struct err *err)
+{
+    struct node *n = node;
+    char text[STATS_RESTORE_TEXT_MAX];
+
+    enter_main();
+    if (n->state != NODE_STARTING)
+        return 0;
+    stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
+    return err_set(err, PS_ESTOPPING, "psd is not ready yet: %s", text);
+}
+
 static void publish(void *node)
 {
     struct node *n = node;
@@ -106,6 +152,7 @@ static void publish(void *node)
     struct published_report *published;
 
     enter_main();
+    update_restore(n);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
     /* Before that its workers come out of checkpoint and log. */
@@ -168,6 +215,12 @@ static void on_last_checkpoint(void *arg, const struct checkpointer_record *reco
     end(n);
 }
 
+static void tell_restore_ends(void)
+{
+    log_line_info("stopping: the restore is given up");
+    notify_stopping("giving up the restore");
+}
+
 static void begin_stop(struct node *n) ON_MAIN
 {
     n->state = NODE_STOPPING;
@@ -200,7 +253,9 @@ static void on_signal(uv_signal_t *handle, int number)
     }
     n->stop_signal_asked = true;
     if (n->state == NODE_SERVING)
-        begin_stop(n); /* else what is under way sees stop_signal_asked at its end */
+        begin_stop(n); /* else what is under way sees stop_signal_asked */
+    else if (n->state == NODE_STARTING)
+        tell_restore_ends(); /* at its threads' next look at stop_signal_asked */
 }
 
 /* --- while it serves --- */
@@ -244,24 +299,22 @@ static void sweep_http(struct node *n, uint64_t now_ms)
     n->report.node.http_evicted = counts.evicted;
 }
 
-/* While it loads nobody can ask it but over HTTP: it says so itself. */
+/* For who reads the log alone. */
 static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
 {
-    uint64_t n_rows = 0;
+    char text[STATS_RESTORE_TEXT_MAX], waiting[64] = "";
+    struct listener_counts counts;
 
-    if (now_ms - n->progress_ms < PROGRESS_MS)
+    if (n->stop_signal_asked || now_ms - n->progress_ms < PROGRESS_MS)
         return;
     n->progress_ms = now_ms;
-    for (uint32_t i = 0; i < n->settings->shards; i++) {
-        struct published_report *published = shard_thread_report(n->shards[i]);
-
-        n_rows += published ? stats_n_rows(published->report) : 0;
-        published_report_release(published);
-    }
-    log_line_info("loading %.200s: %" PRIu64 " rows so far, for %" PRIu64 " s",
-                  n->settings->data_dir, n_rows,
-                  (clock_unix_ms() - n->report.node.started_unix_ms) / 1000);
-    (void)sd_notifyf(0, "STATUS=loading, %" PRIu64 " rows so far", n_rows);
+    stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
+    listener_count(n->listener, &counts);
+    if (counts.put_off)
+        snprintf(waiting, sizeof waiting, "; workers were told %" PRIu64 " times to come again",
+                 counts.put_off);
+    log_line_info("%s%s", text, waiting);
+    (void)sd_notifyf(0, "STATUS=%s", text);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -320,7 +373,10 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
                       sentence[0] ? sentence : status_text(status), more);
 }
 
-static const struct listener_events listener_events = { on_client, admit, on_refused };
+static const struct listener_events listener_events = { .check_serving = check_serving,
+                                                        .on_client = on_client,
+                                                        .admit = admit,
+                                                        .on_refused = on_refused };
 
 /* --- the start --- */
 
@@ -363,17 +419,9 @@ static void note_restored_workers(struct node *n) ON_MAIN
 
 static void serve(struct node *n) ON_MAIN
 {
-    struct err err = { 0 };
-
     note_restored_workers(n);
-    if (listener_listen(n->listener, &err)) {
-        fail(n, &err);
-        return;
-    }
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
-    cluster_name_self(n->settings, listener_address(n->listener), &n->map);
-    n->report.node.address = n->map.nodes[n->map.node];
     n->state = NODE_SERVING;
     n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
                                                 .since_ms = clock_mono_ms(),
@@ -457,6 +505,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .frame_timeout_ms = s->frame_timeout_ms,
                                          .client_memory = &n->memory,
                                          .refresh = publish,
+                                         .check_serving = check_serving,
                                          .node = n };
     struct connection_limits_config limits = { .connections_max = s->connections_max,
                                                .address_max = s->address_connections_max,
@@ -487,8 +536,7 @@ static void make_helpers(struct node *n) ON_MAIN
                               .client_memory_max_bytes = s->client_memory_bytes };
 }
 
-/* The addresses, before anything is done that would have been in vain without them. */
-static int bind_addresses(struct node *n, struct err *err) ON_MAIN
+static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
 {
     const struct settings *s = n->settings;
     struct listener_config listener = { .loop = &n->loop,
@@ -498,12 +546,37 @@ static int bind_addresses(struct node *n, struct err *err) ON_MAIN
                                         .map = &n->map,
                                         .events = &listener_events,
                                         .owner = n };
-    const struct http_names names = { n->map.nodes[n->map.node], &s->http_hosts };
     int status = listener_open(&listener, &n->listener, err);
 
-    return status || !s->http[0]
-               ? status
-               : http_start(s->http, &names, node_stats_with_report, n->stats, &n->http, err);
+    if (!status)
+        status = listener_listen(n->listener, err);
+    if (status)
+        return status;
+    cluster_name_self(s, listener_address(n->listener), &n->map);
+    n->report.node.address = n->map.nodes[n->map.node];
+    return 0;
+}
+
+static int listen_for_http(struct node *n, struct err *err) ON_MAIN
+{
+    const struct settings *s = n->settings;
+    const struct http_names names = { n->map.nodes[n->map.node], &s->http_hosts };
+    int status;
+
+    if (!s->http[0])
+        return 0;
+    status = http_start(s->http, &names, node_stats_with_report, n->stats, &n->http, err);
+    if (!status)
+        n->report.node.http_address = http_address(n->http);
+    return status;
+}
+
+/* The addresses, before anything is done that would have been in vain without them. */
+static int listen_to_all(struct node *n, struct err *err) ON_MAIN
+{
+    int status = listen_for_frames(n, err);
+
+    return status ? status : listen_for_http(n, err);
 }
 
 /* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
@@ -513,6 +586,7 @@ static void start(struct node *n) ON_MAIN
                                     .mailbox = &n->mailbox,
                                     .checkpointer = n->checkpointer,
                                     .is_to_stop = &n->stop_signal_asked,
+                                    .progress = &n->progress,
                                     .files = &file_os,
                                     .settings = n->settings,
                                     .n_nodes = n->map.n_nodes,
@@ -534,9 +608,7 @@ static void start(struct node *n) ON_MAIN
         err_set(&err, status, "cannot catch signals: %s", status_text(status));
     publish(n);
     n->progress_ms = clock_mono_ms();
-    status = status ? status : bind_addresses(n, &err);
-    if (n->http)
-        n->report.node.http_address = http_address(n->http);
+    status = status ? status : listen_to_all(n, &err);
     if (!status && n->report.node.last_checkpoint_number)
         log_line_info("loading %.200s: checkpoint %" PRIu64 " of %" PRIu64
                       " bytes, and the write-ahead log behind it",

@@ -2,8 +2,9 @@
  * One psd process from its settings to its exit status: the main thread's loop and all that
  * hangs on it.
  *
- *     STARTING   restoring                    -> SERVING, or ENDING with a sentence
- *     SERVING    the listener is open         SIGTERM or SIGINT -> STOPPING
+ *     STARTING   the listener is open to operators, and puts workers off; restoring
+ *                                             -> SERVING, or ENDING with a sentence, or by SIGTERM
+ *     SERVING    the listener is open to all  SIGTERM or SIGINT -> STOPPING
  *     STOPPING   the listener is closed, shards are drained, the last checkpoint is written -> ENDING
  *     ENDING     threads and handles close    -> node_run() returns
  */

@@ -37,6 +37,7 @@ struct task {
     uint32_t index;      /* of the shard on this node */
     struct err err;
     struct recover_shard_facts facts;
+    struct recover_shard_progress progress; /* its part of start_config.progress */
     uint32_t n_tables;
     uint64_t n_rows;
 };
@@ -66,8 +67,17 @@ struct start {
     struct start_result result;
 };
 
+static void free_old(struct start *s)
+{
+    enter_shard();
+    shard_free(s->old);
+    s->old = NULL;
+}
+
 static void finish(struct start *s) ON_MAIN
 {
+    if (s->old)
+        free_old(s);
     s->done(s->arg, &s->result);
     start_source_deinit(&s->source);
     reshard_free(s->reshard);
@@ -76,7 +86,44 @@ static void finish(struct start *s) ON_MAIN
     free(s);
 }
 
+/* --- progress, and the end before the end --- */
+
+static bool is_to_stop(const struct start *s)
+{
+    return s->config.is_to_stop && atomic_load(s->config.is_to_stop);
+}
+
+/* Differences: an attempt that begins anew takes back what the one before had counted. */
+static void note_progress(struct task *task, const struct recover_shard_progress *now)
+{
+    struct start_progress *sum = task->start->config.progress;
+
+    if (!sum)
+        return;
+    atomic_fetch_add(&sum->n_bytes, now->n_bytes - task->progress.n_bytes);
+    atomic_fetch_add(&sum->n_total_bytes, now->n_total_bytes - task->progress.n_total_bytes);
+    atomic_fetch_add(&sum->n_records, now->n_records - task->progress.n_records);
+    task->progress = *now;
+}
+
+/* Of a shard's thread: shows life. PS_ESTOPPING: the start is to stop. */
+static int go_on(void *arg)
+{
+    const struct task *task = arg;
+
+    shard_thread_progress(task->start->config.shards[task->index]);
+    return is_to_stop(task->start) ? PS_ESTOPPING : 0;
+}
+
+static int on_recovered(void *arg, const struct recover_shard_progress *progress)
+{
+    note_progress(arg, progress);
+    return go_on(arg);
+}
+
 /* --- work for every shard --- */
+
+static void stop_early(struct start *s) ON_MAIN;
 
 static bool may_rebuild(const struct start *s) ON_MAIN;
 static void rebuild_instead(struct start *s) ON_MAIN;
@@ -92,7 +139,9 @@ static void on_task_back(struct mail *mail, void *owner)
         s->result.err = task->err;
     if (--s->n_outstanding)
         return;
-    if (s->result.err.status && may_rebuild(s))
+    if (s->result.err.status == PS_ESTOPPING && is_to_stop(s))
+        stop_early(s);
+    else if (s->result.err.status && may_rebuild(s))
         rebuild_instead(s);
     else if (s->result.err.status)
         finish(s);
@@ -412,10 +461,11 @@ static void on_named(uv_work_t *work, int status)
 
 /* No epoch begins for a node that will not serve: nothing has changed. An --at or --restore that was not done is a
  * failure; a plain start is only to be made again. */
-static void stop_early(struct start *s) ON_MAIN
+static void stop_early(struct start *s)
 {
     const char *from = s->result.from;
 
+    s->result.err = (struct err){ 0 };
     if (s->begins_epoch)
         err_set(&s->result.err, PS_ESTOPPING,
                 "stopped before %.200s was restored: nothing is changed, and the same start "
@@ -431,7 +481,7 @@ static void end_restoring(struct start *s) ON_MAIN
 {
     if (s->above == UINT64_MAX)
         s->above = 0;
-    if (s->config.is_to_stop && *s->config.is_to_stop)
+    if (is_to_stop(s))
         stop_early(s);
     else if (s->config.settings->data_dir[0])
         on_pool(s, name_epoch, on_named);
@@ -526,9 +576,9 @@ static void recover_own(struct mail *mail, void *owner)
                                            .shard_index = task->index,
                                            .who = identity(s, task->index),
                                            .at = s->source.at,
-                                           .progress = shard_thread_progress,
+                                           .progress = on_recovered,
                                            .report = report_restore,
-                                           .arg = owner };
+                                           .arg = task };
 
     enter_shard();
     status = recover_shard_run(&config, shard_thread_shard(owner), shard_thread_now_ms(owner),
@@ -550,23 +600,34 @@ static void reshard_into(struct mail *mail, void *owner)
     struct loader_config loader = { .files = s->config.files,
                                     .checkpoint =
                                         &s->source.sources[s->source_index].checkpoint,
-                                    .progress = shard_thread_progress,
-                                    .arg = owner };
+                                    .progress = go_on,
+                                    .arg = task };
     struct loader_facts facts;
     struct shard *shard;
 
     enter_shard();
     shard = shard_thread_shard(owner);
-    send_back(task, s->old
-                        ? reshard_rows(s->old, shard, shard_thread_progress, owner, &task->err)
-                        : loader_reshard(&loader, shard, &facts, &task->err));
+    send_back(task, s->old ? reshard_rows(s->old, shard, go_on, task, &task->err)
+                           : loader_reshard(&loader, shard, &facts, &task->err));
+}
+
+/* Of records alone: how many bytes the shards behind this one have is not known. */
+static int on_old_recovered(void *arg, const struct recover_shard_progress *progress)
+{
+    struct start *s = arg;
+
+    note_progress(&s->tasks[0], &(struct recover_shard_progress){
+                                    .n_records = s->result.n_records + progress->n_records });
+    return is_to_stop(s) ? PS_ESTOPPING : 0;
 }
 
 /* This thread stands in for the old shard's own. */
 static void rebuild_old(uv_work_t *work)
 {
     struct start *s = work->data;
-    struct recover_shard_config how = { .report = report_restore };
+    struct recover_shard_config how = { .progress = on_old_recovered,
+                                        .report = report_restore,
+                                        .arg = s };
     const struct restore_source *from = &s->source.sources[s->source_index];
     struct err *err = &s->result.err;
     struct recover_shard_facts facts = { 0 };
@@ -588,17 +649,12 @@ static void on_rebuilt(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    if (s->result.err.status)
+    if (s->result.err.status == PS_ESTOPPING && is_to_stop(s))
+        stop_early(s);
+    else if (s->result.err.status)
         finish(s);
     else
         on_shards(s, reshard_into, reshard_next);
-}
-
-static void free_old(struct start *s)
-{
-    enter_shard();
-    shard_free(s->old);
-    s->old = NULL;
 }
 
 static void reshard_source(struct start *s) ON_MAIN

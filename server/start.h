@@ -18,16 +18,25 @@
 #ifndef SERVER_START_H
 #define SERVER_START_H
 
+#include <stdatomic.h>
+
 #include "server/checkpointer.h"
 #include "server/settings.h"
+
+/* How far it has come, as recover_shard_progress of all shards. The start writes it, any thread reads it. */
+struct start_progress {
+    _Atomic uint64_t n_bytes, n_total_bytes, n_records;
+};
 
 struct start_config {
     uv_loop_t *loop;                   /* borrowed: the main thread's, */
     struct mailbox *mailbox;           /* borrowed: and its mailbox */
     struct checkpointer *checkpointer; /* borrowed; NULL without a data directory; idle */
-    const bool *is_to_stop;            /* borrowed: no epoch begins any more; NULL: never */
-    const struct file_ops *files;      /* borrowed */
-    const struct settings *settings;   /* borrowed */
+    const _Atomic bool
+        *is_to_stop; /* borrowed: the recovery ends early, and no epoch begins; NULL: never */
+    struct start_progress *progress; /* borrowed; NULL: nobody asks */
+    const struct file_ops *files;    /* borrowed */
+    const struct settings *settings; /* borrowed */
     uint32_t n_nodes, n_shards;
     struct shard_thread *const *shards; /* borrowed: nothing changes them before `done` */
 };

@@ -29,11 +29,11 @@ static int fail(const char *sentence)
     return EXIT_FAILED;
 }
 
-/* A node that loads its data does not listen yet. */
+/* A node listens from its start on, but for a while in which it reserves memory. */
 static const char *hint(int status)
 {
     return status == -ECONNREFUSED
-               ? ": no psd listens there, or it is still loading its data, as its log says"
+               ? ": no psd listens there, or it has just been started, as its log says"
                : "";
 }
 

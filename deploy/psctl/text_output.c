@@ -192,6 +192,7 @@ static void text_output_node(const struct text_output *s)
     const cJSON *r = s->root;
     const char *state = cJSON_IsTrue(child(r, "stopping")) ? "stopping"
                         : cJSON_IsTrue(child(r, "ready"))  ? "ready"
+                        : child(r, "restoring")            ? "restoring"
                                                            : "starting";
     char cell[CELL_MAX];
 
@@ -201,6 +202,8 @@ static void text_output_node(const struct text_output *s)
             number(r, "n_nodes"), number(r, "pid"),
             format_lasting(cell, s->clock_unix_ms - number(r, "started_unix_ms")), state);
     put(s->out, ", ", text(r, "health"), "\n");
+    if (child(r, "restoring"))
+        put(s->out, "restoring    ", text(child(r, "restoring"), "text"), "\n");
     if (text(r, "http_address")[0])
         put(s->out, "pages        http://", text(r, "http_address"), "/\n");
 }

@@ -103,10 +103,20 @@ static void make_health(struct reply_stream *a, const struct node_report *node)
     set_sentence(a, status ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, sentence);
 }
 
+static void set_restoring(struct reply_stream *a, const struct node_report *node)
+{
+    char text[STATS_RESTORE_TEXT_MAX];
+
+    stats_restore_text(&node->restore, node->clock_unix_ms, text);
+    set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, text);
+}
+
 static void make_ready(struct reply_stream *a, const struct node_report *node)
 {
     if (node->stopping)
         set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping");
+    else if (node->restore.is_on)
+        set_restoring(a, node);
     else if (!node->ready)
         set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, "starting");
     else

@@ -301,6 +301,24 @@ static void put_numbers(struct json *j, const struct shard_report *r)
     put_refusal(j, &r->last_refusal);
 }
 
+static void put_restore(struct json *j, const struct node_report *node)
+{
+    const struct stats_restore *restore = &node->restore;
+    char text[STATS_RESTORE_TEXT_MAX];
+
+    if (!restore->is_on)
+        return;
+    stats_restore_text(restore, node->clock_unix_ms, text);
+    json_open(j, "restoring");
+    json_u64(j, "since_unix_ms", restore->since_unix_ms);
+    json_u64(j, "rows", restore->n_rows);
+    json_u64(j, "log_records", restore->n_records);
+    json_u64(j, "bytes", restore->n_bytes);
+    json_u64(j, "total_bytes", restore->n_total_bytes);
+    json_text(j, "text", text);
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -326,6 +344,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_bool(j, "stopping", node->stopping);
     json_bool(j, "healthy", ok);
     json_text(j, "health", sentence);
+    put_restore(j, node);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)

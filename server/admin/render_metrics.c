@@ -244,6 +244,17 @@ static void put_node(FILE *out, const struct node_report *node)
     fprintf(out, "} 1\n");
     put_one(out, "psd_ready", "gauge", "1 when the node takes work.",
             node->ready && !node->stopping);
+    put_one(out, "psd_restoring", "gauge",
+            "1 while the node restores its data, before it takes work.", node->restore.is_on);
+    put_one(out, "psd_restore_bytes", "gauge",
+            "Bytes that the start has read of checkpoints and write-ahead logs.",
+            (double)node->restore.n_bytes);
+    put_one(out, "psd_restore_expected_bytes", "gauge",
+            "Bytes that it has to read of them; 0: not known.",
+            (double)node->restore.n_total_bytes);
+    put_one(out, "psd_restore_records", "gauge",
+            "Records of write-ahead logs that the start has done again.",
+            (double)node->restore.n_records);
     put_one(out, "psd_healthy", "gauge",
             "1 when every shard reports, its write-ahead log works, and the last checkpoint "
             "did not fail.",

@@ -1,5 +1,7 @@
 #include "server/admin/stats.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,6 +234,26 @@ uint64_t stats_n_rows(const struct shard_report *report)
     for (uint32_t i = 0; i < report->n_tables; i++)
         n += report->tables[i].n_rows;
     return n;
+}
+
+/* --- a restore --- */
+
+void stats_restore_text(const struct stats_restore *restore, uint64_t now_unix_ms,
+                        char dst[static STATS_RESTORE_TEXT_MAX])
+{
+    uint64_t total = restore->n_total_bytes,
+             done = restore->n_bytes < total ? restore->n_bytes : total,
+             since = restore->since_unix_ms;
+    char share[48] = "";
+
+    if (total)
+        snprintf(share, sizeof share, "%.0f %% of %.1f MB, ",
+                 100 * (double)done / (double)total, (double)total / 1e6);
+    snprintf(dst, STATS_RESTORE_TEXT_MAX,
+             "restoring: %s%" PRIu64 " rows, %" PRIu64
+             " records of the write-ahead log, for %" PRIu64 " s",
+             share, restore->n_rows, restore->n_records,
+             now_unix_ms > since ? (now_unix_ms - since) / 1000 : 0);
 }
 
 /* --- publication --- */

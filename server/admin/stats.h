@@ -52,7 +52,7 @@ struct stats_job {
 
 /* What waits now: for what, since when, until when. */
 struct stats_wait {
-    /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint" */
+    /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint", "restore" */
     char what[32];
     char who[96];                          /* "job criteo, worker 1 (psworker host:pid)" */
     char why[160];                         /* "min clock is 7, needs 12: worker 0 is at 7" */
@@ -126,6 +126,22 @@ struct stats_disk {
     char damage[200];   /* sentence of the first of them; "": none */
 };
 
+/* A start that restores its data. */
+struct stats_restore {
+    bool is_on;
+    uint64_t since_unix_ms;
+    uint64_t n_rows;    /* loaded so far, */
+    uint64_t n_records; /* and records of the write-ahead log done again */
+    uint64_t n_bytes,
+        n_total_bytes; /* read of files; all that there is to be read, 0: not known */
+};
+
+#define STATS_RESTORE_TEXT_MAX 160
+
+/* "restoring: 45 % of 2.7 GB, 1234 rows, 99 records of the write-ahead log, for 12 s" */
+void stats_restore_text(const struct stats_restore *restore, uint64_t now_unix_ms,
+                        char dst[static STATS_RESTORE_TEXT_MAX]);
+
 /* What the node as a whole knows. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -135,6 +151,7 @@ struct node_report {
     uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes, client_memory_max_bytes;
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
     bool ready, stopping;
+    struct stats_restore restore;
     struct stats_net listener;
     uint64_t http_connections,
         http_evicted; /* now; ever cut off: slow, or the oldest of too many */

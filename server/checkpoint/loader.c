@@ -176,9 +176,10 @@ static int on_piece(void *owner, const struct shard_file_reader *r,
         status = load_rows(l, r, piece);
     l->facts->n_bytes += piece->n_bytes;
     l->facts->n_rows += piece->what == SHARD_FILE_ROWS ? piece->n_items : 0;
-    if (l->config->progress)
-        l->config->progress(l->config->arg);
-    return status;
+    if (status || !l->config->progress)
+        return status;
+    status = l->config->progress(l->config->arg);
+    return status ? wrong(l, r, status, "loading was to end") : 0;
 }
 
 /* --- the two ways --- */

@@ -28,7 +28,8 @@ struct loader_facts {
 struct loader_config {
     const struct file_ops *files;
     const struct checkpoint *checkpoint;
-    void (*progress)(void *arg); /* between chunks; NULL is fine */
+    /* Between chunks; anything but 0 ends the loading with that status. NULL is fine. */
+    int (*progress)(void *arg);
     /* Of loader_reshard(): true for the tables to load; NULL: all. */
     bool (*wants)(void *arg, const char *table);
     void *arg;

@@ -216,6 +216,13 @@ static void turn_away(struct handshake *h, const struct hello_reply *reply)
     send_reply(h, reply);
 }
 
+/* It comes again, and again, until the node serves: no fault of anybody, and no line of the log for each time. */
+static void put_off(struct handshake *h, const struct hello_reply *reply)
+{
+    h->listener->counts.put_off++;
+    send_reply(h, reply);
+}
+
 /* A descriptor of the same socket, the caller's; the handshake closes. */
 static int take_fd(struct handshake *h, int *ret_fd)
 {
@@ -269,7 +276,11 @@ static void on_good_hello(struct handshake *h, struct hello_reply *reply)
     bool is_operator = strcmp(h->hello.role, "operator") == 0;
     struct err err = { 0 };
 
-    if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
+    if (!is_operator && config->events->check_serving &&
+        config->events->check_serving(config->owner, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        put_off(h, reply);
+    } else if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
         send_map(h);
     } else if (!is_operator && config->events->admit(config->owner, &h->address, &err)) {
         refuse(reply, err.status, "%s", err.text);

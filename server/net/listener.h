@@ -39,7 +39,10 @@ struct listener_events {
     /* A peer that may come in: `fd` is taken when 0 is returned, else the peer is refused with
      * that status. */
     int (*on_client)(void *owner, const struct listener_client *client);
-    /* Before that, of a peer that is no operator: is there a place? Else a status and a sentence, which it is
+    /* Of a peer that is no operator: is the node ready for it? Else a status and a sentence, which it is told, to come
+     * again. NULL: always. */
+    int (*check_serving)(void *owner, struct err *err);
+    /* Before on_client(), of a peer that is no operator: is there a place? Else a status and a sentence, which it is
      * told. */
     int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
     /* A peer was turned away; for a line in the log. */
@@ -58,6 +61,7 @@ struct listener_config {
 };
 
 struct listener_counts {
+    uint64_t put_off; /* told to come again: check_serving() */
     uint64_t handshakes, accepted, refused, malformed, slow, evicted, failed_accepts, bytes_in,
         bytes_out;
 };

@@ -66,6 +66,23 @@ int disk_usage_is_aside(const struct file_ops *files, const char *data_dir, uint
     return status;
 }
 
+uint64_t disk_usage_segments(const struct file_ops *files, const char *dir, uint64_t from)
+{
+    struct wal_segments all = { 0 };
+    char path[WAL_PATH_MAX];
+    struct stat st;
+    uint64_t sum = 0;
+
+    if (wal_segment_list(files, dir, &all, NULL))
+        all.n = 0;
+    for (size_t i = 0; i < all.n; i++)
+        if ((i + 1 == all.n || all.firsts[i + 1] > from) &&
+            wal_segment_path(dir, all.firsts[i], path, NULL) == 0 && stat(path, &st) == 0)
+            sum += (uint64_t)st.st_size;
+    free(all.firsts);
+    return sum;
+}
+
 void disk_usage_log(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint64_t *ret_bytes, uint64_t *ret_unread_bytes)
 {

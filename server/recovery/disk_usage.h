@@ -28,6 +28,9 @@ int disk_usage_is_aside(const struct file_ops *files, const char *data_dir, uint
 void disk_usage_log(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint64_t *ret_bytes, uint64_t *ret_unread_bytes);
 
+/* Those of the segments of one shard's log that hold its records from `from` on. 0: they cannot be measured. */
+uint64_t disk_usage_segments(const struct file_ops *files, const char *dir, uint64_t from);
+
 void disk_usage_read(const struct file_ops *files, const char *data_dir,
                      struct disk_usage *ret);
 

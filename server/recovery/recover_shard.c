@@ -9,6 +9,7 @@
 #include "server/checkpoint/loader.h"
 #include "server/core/bsp.h"
 #include "server/core/sync_point.h"
+#include "server/recovery/disk_usage.h"
 #include "server/recovery/timeline.h"
 #include "server/wal/wal_control.h"
 
@@ -66,6 +67,8 @@ struct attempt {
     const struct checkpoint *from; /* NULL: nothing */
     bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
+    uint64_t n_log_file_bytes;  /* read of the log, before the replay under way */
+    uint64_t n_total_bytes;     /* recover_shard_progress */
     struct wal_control control; /* read before the log, which may be written meanwhile */
     char log_dir[WAL_PATH_MAX];
     struct wal_identity identity;
@@ -81,14 +84,33 @@ static void report(const struct recover_shard_config *config, const char *senten
         config->report(config->arg, sentence);
 }
 
-static int on_progress(void *owner, const struct wal_replay_facts *facts)
+static int report_progress(const struct attempt *a, const struct wal_replay_facts *replayed)
 {
-    const struct recover_shard_config *config = owner;
+    const struct recover_shard_progress progress = {
+        .n_bytes = a->loaded.n_bytes + a->n_log_file_bytes + replayed->n_file_bytes,
+        .n_total_bytes = a->n_total_bytes,
+        .n_records = a->facts->n_records + replayed->n_records
+    };
 
-    (void)facts;
-    if (config->progress)
-        config->progress(config->arg);
-    return 0;
+    return a->config->progress ? a->config->progress(a->config->arg, &progress) : 0;
+}
+
+/* Headers, and what a log holds behind its end, are no part of what is counted on the way. */
+static void report_all(struct attempt *a)
+{
+    if (a->n_total_bytes > a->loaded.n_bytes)
+        a->n_log_file_bytes = a->n_total_bytes - a->loaded.n_bytes;
+    (void)!report_progress(a, &(struct wal_replay_facts){ 0 });
+}
+
+static int on_replayed(void *owner, const struct wal_replay_facts *facts)
+{
+    return report_progress(owner, facts);
+}
+
+static int on_loaded(void *owner)
+{
+    return report_progress(owner, &(struct wal_replay_facts){ 0 });
 }
 
 /* --- the log --- */
@@ -134,12 +156,13 @@ static int replay(struct attempt *a, const struct wal_replay_config *part,
     config.files = a->config->files;
     config.dir = a->log_dir;
     config.identity = &a->identity;
-    config.on_progress = on_progress;
-    config.owner = (void *)(uintptr_t)a->config;
+    config.on_progress = on_replayed;
+    config.owner = a;
     status = wal_replay_run(a->shard, &config, a->now_ms, ret, &a->facts->end, err);
     a->facts->n_records += ret->n_records;
     a->facts->n_log_bytes += ret->n_bytes;
     a->facts->n_pushes += ret->n_pushes;
+    a->n_log_file_bytes += ret->n_file_bytes;
     a->is_gone = a->facts->end.is_truncated;
     if (!status)
         status = check_end(a, err);
@@ -368,13 +391,32 @@ static int check_epoch(struct attempt *a, struct err *err)
     return go_around(a, status, err);
 }
 
+/* For the end of the log alone: any other state may come before it. */
+static void measure(struct attempt *a)
+{
+    const struct recover_shard_config *config = a->config;
+    uint64_t first = 0;
+
+    a->n_total_bytes = a->n_log_file_bytes = 0;
+    if (config->at.job || config->at.number)
+        return;
+    for (uint32_t i = 0; a->from && i < a->from->n_links; i++) {
+        const struct manifest *m = &a->from->links[i];
+
+        if (config->shard_index < m->n_files)
+            a->n_total_bytes += m->files[config->shard_index].n_bytes;
+        if (i == 0 && config->shard_index < m->n_files)
+            first = m->files[config->shard_index].first;
+    }
+    a->n_total_bytes += disk_usage_segments(config->files, a->log_dir, first + 1);
+}
+
 static int load(struct attempt *a, struct err *err) ON_SHARD
 {
     const struct recover_shard_config *config = a->config;
-    struct loader_config loader = { .files = config->files,
-                                    .checkpoint = a->from,
-                                    .progress = config->progress,
-                                    .arg = config->arg };
+    struct loader_config loader = {
+        .files = config->files, .checkpoint = a->from, .progress = on_loaded, .arg = a
+    };
     struct shard_file_identity who = config->who;
 
     if (!a->from) {
@@ -426,6 +468,10 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
         status = read_control(a, err);
     if (status)
         return status;
+    measure(a);
+    status = on_loaded(a);
+    if (status)
+        return err_set(err, status, "the recovery was to end");
     status = load(a, err);
     *ret_damaged = status && checkpoint_is_damage(status);
     a->facts->n_bytes = a->loaded.n_bytes;
@@ -541,7 +587,9 @@ int recover_shard_run(const struct recover_shard_config *config, struct shard *s
 
     while (!status && !is_done)
         status = try_below(&a, &below, &is_done, err);
-    if (!status)
-        report_end(config, &ret->end);
-    return status;
+    if (status)
+        return status;
+    report_all(&a);
+    report_end(config, &ret->end);
+    return 0;
 }

@@ -24,13 +24,22 @@ struct recover_shard_at {
 int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
                           struct recover_shard_at *ret, struct err *err) MUST_CHECK;
 
+/* How far a recovery has come. */
+struct recover_shard_progress {
+    uint64_t n_bytes;       /* read of a checkpoint's files and of the log */
+    uint64_t n_total_bytes; /* all that there is to be read; 0: not known */
+    uint64_t n_records;     /* of the log, done again */
+};
+
 struct recover_shard_config {
     const struct file_ops *files; /* borrowed, like all here */
     const char *data_dir;
     uint32_t shard_index;           /* on its node */
     struct shard_file_identity who; /* but for its epoch, which is found */
     struct recover_shard_at at;
-    void (*progress)(void *arg);                     /* shows life; NULL is fine */
+    /* At the beginning of each attempt, now and then, and at the end. Anything but 0 before the end ends the recovery
+     * with that status. NULL is fine. */
+    int (*progress)(void *arg, const struct recover_shard_progress *progress);
     void (*report)(void *arg, const char *sentence); /* what is damaged, torn, lost */
     void *arg;
 };

@@ -381,7 +381,7 @@ int reshard_check(struct reshard *a, const struct reshard_config *config,
 #define STEP 8192u /* rows between two signs of life */
 
 static int copy_rows(struct shard *to, uint32_t id, const struct shard_table *table,
-                     void (*progress)(void *arg), void *arg) ON_SHARD
+                     int (*progress)(void *arg), void *arg) ON_SHARD
 {
     uint64_t n = table_n_numbers(table->rows);
     int status = 0;
@@ -390,15 +390,15 @@ static int copy_rows(struct shard *to, uint32_t id, const struct shard_table *ta
         const struct row *row = table_row(table->rows, i);
 
         if (i % STEP == 0 && progress)
-            progress(arg);
-        if (row)
+            status = progress(arg);
+        if (row && !status)
             status = restore_row(to, id, row->key, row->stamp, row->floats);
     }
     return status;
 }
 
 int reshard_table(struct shard *from, uint32_t from_id, struct shard *to,
-                  void (*progress)(void *arg), void *arg, struct err *err)
+                  int (*progress)(void *arg), void *arg, struct err *err)
 {
     const struct shard_table *table = shard_table(from, from_id);
     uint32_t id;
@@ -413,7 +413,7 @@ int reshard_table(struct shard *from, uint32_t from_id, struct shard *to,
     return status;
 }
 
-int reshard_rows(struct shard *from, struct shard *to, void (*progress)(void *arg), void *arg,
+int reshard_rows(struct shard *from, struct shard *to, int (*progress)(void *arg), void *arg,
                  struct err *err)
 {
     int status = 0;

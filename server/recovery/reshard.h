@@ -49,13 +49,13 @@ int reshard_explain(const struct reshard *a, int status, struct err *err);
 /* --- rows: one layout's shard -> the shards of another --- */
 
 /* Copies tables, their step counts, and the rows of `from` whose keys belong to `to`. `from` is only read, so
- * several threads may copy from it at a time. Calls progress(arg) now and then; NULL is fine. PS_ESPEC,
- * PS_EBUDGET, -ENOMEM, with a sentence: `to` has some of the rows. */
-int reshard_rows(struct shard *from, struct shard *to, void (*progress)(void *arg), void *arg,
+ * several threads may copy from it at a time. Calls progress(arg) now and then; anything but 0 ends the copying with
+ * that status; NULL is fine. PS_ESPEC, PS_EBUDGET, -ENOMEM, with a sentence: `to` has some of the rows. */
+int reshard_rows(struct shard *from, struct shard *to, int (*progress)(void *arg), void *arg,
                  struct err *err) ON_SHARD MUST_CHECK;
 
 /* The same of one table of `from`. */
 int reshard_table(struct shard *from, uint32_t from_id, struct shard *to,
-                  void (*progress)(void *arg), void *arg, struct err *err) ON_SHARD MUST_CHECK;
+                  int (*progress)(void *arg), void *arg, struct err *err) ON_SHARD MUST_CHECK;
 
 #endif

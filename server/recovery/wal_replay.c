@@ -11,6 +11,7 @@ struct wal_replay {
     struct wal_replay_facts *facts;
     uint64_t number; /* of the last record that was done again, or of one before the first */
     uint64_t now_ms;
+    uint64_t reported_bytes; /* facts->n_bytes at the last report */
     struct err *err;
 };
 
@@ -52,13 +53,17 @@ static bool is_enough(struct wal_replay *r) ON_SHARD
     return r->facts->covers_sync_point || (c->through && r->number >= c->through);
 }
 
-static int report(const struct wal_replay *r)
+static int report(struct wal_replay *r)
 {
     const struct wal_replay_config *c = r->config;
     int status = 0;
 
-    if (c->on_progress && r->facts->n_records % WAL_REPLAY_STEP == 0)
-        status = c->on_progress(c->owner, r->facts);
+    if (!c->on_progress || (r->facts->n_records % WAL_REPLAY_STEP &&
+                            r->facts->n_bytes - r->reported_bytes < WAL_REPLAY_STEP_BYTES))
+        return 0;
+    r->reported_bytes = r->facts->n_bytes;
+    r->facts->n_file_bytes = wal_reader_n_file_bytes(r->reader);
+    status = c->on_progress(c->owner, r->facts);
     return status ? err_set(r->err, status,
                             "the log was done again up to record %" PRIu64
                             " when this was to end: %s",
@@ -117,6 +122,7 @@ int wal_replay_run(struct shard *s, const struct wal_replay_config *config, uint
     *ret_facts = (struct wal_replay_facts){ .from = config->from, .last = config->from - 1 };
     r.number = ret_facts->last;
     status = read_all(&r);
+    ret_facts->n_file_bytes = wal_reader_n_file_bytes(r.reader);
     if (!status) {
         *ret_end = *wal_reader_end(r.reader);
         status = check_needs(&r, ret_end);

@@ -21,6 +21,7 @@
 struct wal_replay_facts {
     uint64_t from, last; /* records: the first that was wanted; the last that is in the shard */
     uint64_t n_records, n_pushes, n_bytes; /* done again */
+    uint64_t n_file_bytes;                 /* read for that: what they take in files */
     uint64_t unix_ms;                      /* of the last record; 0: none */
     bool covers_sync_point;                /* of sync_job: it is no longer SYNC_POINT_EARLY */
 };
@@ -37,12 +38,13 @@ struct wal_replay_config {
     const char *sync_job;
     uint64_t sync_clock;
 
-    /* Called every WAL_REPLAY_STEP records; NULL is fine. Anything but 0 ends the replay with that status. */
+    /* Called every WAL_REPLAY_STEP records, and more often where these are large; NULL is fine. Anything but 0 ends the replay with that status. */
     int (*on_progress)(void *owner, const struct wal_replay_facts *facts);
     void *owner; /* borrowed */
 };
 
 #define WAL_REPLAY_STEP 1024u
+#define WAL_REPLAY_STEP_BYTES (4u << 20) /* of records */
 
 /*
  * *ret_end is for wal_writer_open(). Also 0 if the log is torn, has a gap or is corrupt: the shard then has

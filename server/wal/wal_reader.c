@@ -26,6 +26,7 @@ struct wal_reader {
     struct bytes in; /* what has been read of the file and not been used */
     uint64_t offset; /* of in's front, in the file */
     bool eof;
+    uint64_t n_file_bytes;
 
     uint64_t from, next; /* wanted; the number that comes next */
     const uint8_t *records;
@@ -94,6 +95,7 @@ static int fill(struct wal_reader *r, size_t n_bytes)
                            r->end.path);
         r->eof = n == 0;
         bytes_commit(&r->in, (size_t)n);
+        r->n_file_bytes += (uint64_t)n;
     }
     return 0;
 }
@@ -461,6 +463,11 @@ const struct wal_end *wal_reader_end(const struct wal_reader *r)
 {
     assert(r->state == READER_ENDED);
     return &r->end;
+}
+
+uint64_t wal_reader_n_file_bytes(const struct wal_reader *r)
+{
+    return r->n_file_bytes;
 }
 
 const struct wal_identity *wal_reader_identity(const struct wal_reader *r)

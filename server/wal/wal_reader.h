@@ -70,6 +70,9 @@ void wal_reader_where(const struct wal_reader *r, char *dst, size_t dst_bytes);
 /* After wal_reader_next() has returned NULL, or after wal_reader_stop(). */
 const struct wal_end *wal_reader_end(const struct wal_reader *r);
 
+/* Bytes that it has read of files so far. */
+uint64_t wal_reader_n_file_bytes(const struct wal_reader *r);
+
 /* The identity in the log's first segment; NULL: there is none. */
 const struct wal_identity *wal_reader_identity(const struct wal_reader *r);
 

@@ -25,17 +25,21 @@ START_S = 120
 class Daemon:
     """A running psd; its log grows in `lines`."""
 
-    def __init__(self, args, cwd):
-        self.process = subprocess.Popen([str(BIN / "psd"), *args], cwd=cwd, stderr=subprocess.PIPE, text=True,
+    def __init__(self, args, cwd, env=None, awaited=True):
+        self.process = subprocess.Popen([str(BIN / "psd"), *args], cwd=cwd, env=env, stderr=subprocess.PIPE, text=True,
                                         errors="replace")
         self.lines = []
         self.is_stopping = False
         self.is_ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
+        if awaited:
+            self.await_ready()
+
+    def await_ready(self):
         if not self.is_ready.wait(START_S) or not hasattr(self, "port"):
             self.process.kill()
-            raise RuntimeError(f"psd {args} is not ready: {self.log()}")
+            raise RuntimeError(f"{self.process.args} is not ready: {self.log()}")
 
     def _read(self):
         for line in self.process.stderr:

@@ -152,7 +152,7 @@ def test_waits_of_all_nodes_are_shown_whichever_is_asked(start_psd):
         got = psctl("why", "--server", f"127.0.0.1:{ports[0]}")
         assert got.returncode == 1 and "parked pull: job criteo, worker 0 (the fast one); " in got.stdout
         assert got.stderr.startswith(f"psctl: node 2: psd at 127.0.0.1:{ports[2]}: ") and got.stderr.count("\n") == 1
-        assert f"node down: node 2 at 127.0.0.1:{ports[2]}; " in got.stdout and "still loading" in got.stdout
+        assert f"node down: node 2 at 127.0.0.1:{ports[2]}; " in got.stdout and "just been started" in got.stdout
     eventually(lambda: psctl("why", "--server", f"127.0.0.1:{ports[0]}").stdout.splitlines()[1:]
                == ["nothing waits on the nodes that answer"])
 
@@ -209,7 +209,7 @@ def test_a_server_that_is_not_there_is_named():
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         got = psctl("status", "--server", address, "--timeout", "2s")
     assert got.returncode == 1 and address in got.stderr and got.stderr.count("\n") == 1
-    assert "Connection refused: no psd listens there, or it is still loading its data" in got.stderr
+    assert "Connection refused: no psd listens there, or it has just been started" in got.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=lambda f: " ".join(f) or "plain")

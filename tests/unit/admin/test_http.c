@@ -113,6 +113,15 @@ static void health_and_readiness_turn_to_503_with_a_sentence(void **state)
     assert_answer(h, "GET /healthz", "503", "the last checkpoint failed: disk full\n");
     f.node.ready = false;
     assert_answer(h, "GET /readyz", "503", "starting\n");
+    f.node.restore = (struct stats_restore){ .is_on = true,
+                                             .since_unix_ms = f.node.clock_unix_ms - 7500,
+                                             .n_rows = 12,
+                                             .n_records = 34,
+                                             .n_bytes = 500000,
+                                             .n_total_bytes = 2000000 };
+    assert_answer(h, "GET /readyz", "503",
+                  "restoring: 25 % of 2.0 MB, 12 rows, 34 records of the write-ahead log, for "
+                  "7 s\n");
     f.node.ready = f.node.stopping = true;
     assert_answer(h, "GET /readyz", "503", "stopping\n");
     http_stop(h);

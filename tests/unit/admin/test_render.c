@@ -203,11 +203,22 @@ static void a_node_before_its_first_reports_is_shown_too(void **state)
     node.n_shards = 1;
     node.ready = false;
     json = rendered(&node, "stats");
+    assert_null(cJSON_GetObjectItemCaseSensitive(json, "restoring"));
+    cJSON_Delete(json);
+    node.restore = (struct stats_restore){ .is_on = true, .n_rows = 5, .n_records = 6 };
+    json = rendered(&node, "status");
+    assert_number(json, "restoring.rows", 5);
+    assert_number(json, "restoring.log_records", 6);
+    assert_number(json, "restoring.total_bytes", 0);
+    cJSON_Delete(json);
+    json = rendered(&node, "stats");
     assert_true(cJSON_IsFalse(at(json, "shards.0.reported")));
     assert_number(json, "totals.rows", 0);
     cJSON_Delete(json);
     metrics = render_metrics(&node);
     assert_non_null(strstr(metrics, "psd_ready 0\n"));
+    assert_non_null(strstr(metrics, "psd_restoring 1\n"));
+    assert_non_null(strstr(metrics, "psd_restore_records 6\n"));
     free(metrics);
     fixture_deinit(&f);
 }

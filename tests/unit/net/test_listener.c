@@ -20,7 +20,7 @@ struct fixture {
     struct listener *listener;
     int client_fd, client_status; /* client_status: the status of on_client() */
     uint64_t client_request_id;
-    bool is_full;
+    bool is_full, is_restoring;
     struct hello client;
     uint32_t n_clients, n_refused;
     int last_refusal;
@@ -48,6 +48,13 @@ static int admit(void *owner, const struct sockaddr_storage *address, struct err
     return f->is_full ? err_set(err, -EMFILE, "all of --connections-max") : 0;
 }
 
+static int check_serving(void *owner, struct err *err)
+{
+    const struct fixture *f = owner;
+
+    return f->is_restoring ? err_set(err, PS_ESTOPPING, "not ready yet: restoring") : 0;
+}
+
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
 {
     struct fixture *f = owner;
@@ -58,7 +65,10 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
     f->last_refusal = status;
 }
 
-static const struct listener_events events = { on_client, admit, on_refused };
+static const struct listener_events events = { .check_serving = check_serving,
+                                               .on_client = on_client,
+                                               .admit = admit,
+                                               .on_refused = on_refused };
 
 static const struct hello good_hello = {
     .version_min = 1, .version_max = 1, .role = "worker", .name = "peer"
@@ -366,6 +376,40 @@ static void beyond_the_limit_all_but_operators_are_refused(void **state)
     tear_down(&f);
 }
 
+/* Nobody is refused: they come again, and operators are let in at once. */
+static void while_it_restores_all_but_operators_are_told_to_come_again(void **state)
+{
+    const uint32_t shards[] = { 0, MESSAGE_SHARD_LISTENER };
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.is_restoring = true;
+    for (size_t i = 0; i < COUNT_OF(shards); i++) {
+        hello.shard = shards[i];
+        reply = ask(&f, &hello);
+        assert_int_equal(reply.status, PS_ESTOPPING);
+        assert_string_equal(reply.text, "not ready yet: restoring");
+        assert_int_equal(reply.n_nodes, 0);
+    }
+    assert_int_equal(count(&f).put_off, 2);
+    assert_int_equal(count(&f).refused + f.n_refused + f.n_clients, 0);
+    snprintf(hello.role, sizeof hello.role, "operator");
+    p = knock(&f);
+    say_hello(&p, &hello);
+    while (!f.n_clients)
+        peer_turn(&p);
+    peer_close(&p);
+    f.is_restoring = false;
+    hello = good_hello;
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    assert_int_equal(ask(&f, &hello).n_nodes, 1);
+    tear_down(&f);
+}
+
 static void silent_peers_make_place_for_one_that_says_hello(void **state)
 {
     enum { N_SILENT = 8 };
@@ -463,6 +507,7 @@ int main(void)
         cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
         cmocka_unit_test(a_worker_at_the_listener_receives_the_shard_map_only),
         cmocka_unit_test(beyond_the_limit_all_but_operators_are_refused),
+        cmocka_unit_test(while_it_restores_all_but_operators_are_told_to_come_again),
         cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
         cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),

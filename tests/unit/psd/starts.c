@@ -12,7 +12,8 @@ struct start {
     struct shard_thread *shards[NODE_N_SHARDS_MAX];
     struct checkpointer *checkpointer;
     struct hello_reply welcome;
-    bool is_to_stop, is_done;
+    _Atomic bool is_to_stop;
+    bool is_done;
     struct start_result result;
 };
 

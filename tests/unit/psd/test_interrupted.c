@@ -154,6 +154,8 @@ static void one_that_is_to_stop_begins_nothing(void **state)
     make(&n, 2);
     assert_int_equal(start_with(&n, 2, true, &err, START_WITH("at", "1")), PS_ESTOPPING);
     assert_non_null(strstr(err.text, "stopped before"));
+    assert_int_equal(start_with(&n, 3, true, &err, PLAIN), PS_ESTOPPING); /* another layout */
+    assert_non_null(strstr(err.text, "stopped before"));
     assert_int_equal(newest_epoch(&n), 0);
     assert_int_equal(start_with(&n, 2, true, &err, PLAIN),
                      0); /* that one has nothing to do but this */
