@@ -215,7 +215,7 @@ static void on_last_checkpoint(void *arg, const struct checkpointer_record *reco
     end(n);
 }
 
-static void tell_restore_ends(void)
+static void report_restore_ends(void)
 {
     log_line_info("stopping: the restore is given up");
     notify_stopping("giving up the restore");
@@ -255,7 +255,7 @@ static void on_signal(uv_signal_t *handle, int number)
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
     else if (n->state == NODE_STARTING)
-        tell_restore_ends(); /* at its threads' next look at stop_signal_asked */
+        report_restore_ends(); /* at its threads' next look at stop_signal_asked */
 }
 
 /* --- while it serves --- */
