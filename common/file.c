@@ -89,6 +89,12 @@ static int os_sync(void *state, int fd)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
+static void os_write_back(void *state, int fd)
+{
+    (void)state;
+    (void)!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 static int os_close(void *state, int fd)
 {
     (void)state;
@@ -183,4 +189,5 @@ const struct file_ops file_os = {
     .rmdir = os_rmdir,
     .sync_dir = os_sync_dir,
     .list = os_list,
+    .write_back = os_write_back,
 };

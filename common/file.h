@@ -29,6 +29,9 @@ struct file_ops {
      * returns it. */
     int (*list)(void *state, const char *path, int (*each)(void *arg, const char *name),
                 void *arg);
+    /* Begins to write what was written to the file to the disk, and does not wait; a later sync reports failures.
+     * NULL: the file system begins when it likes. */
+    void (*write_back)(void *state, int fd);
 };
 
 extern const struct file_ops file_os;

@@ -173,6 +173,41 @@ static void copy_full_log(const struct shard_stats_inputs *in, struct shard_repo
     wait->since_unix_ms = report->made_unix_ms;
 }
 
+/* Whose pushes a shard gets: the job's name if there is one alone. */
+static void name_pushes(const struct shard_stats_inputs *in, struct stats_wait *wait) ON_SHARD
+{
+    struct membership *membership = shard_membership(in->shard);
+    const struct job *live = NULL;
+    uint32_t n_live = 0;
+
+    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
+        const struct job *job = membership_job(membership, i);
+        bool is_live = false;
+
+        for (uint32_t rank = 0; rank < job->n_workers; rank++)
+            is_live = is_live || job->workers[rank].state == WORKER_LIVE;
+        n_live += is_live;
+        live = is_live ? job : live;
+    }
+    if (n_live == 1)
+        snprintf(wait->who, sizeof wait->who, "job %.28s, pushes to shard %u", live->name,
+                 in->shard_number);
+    else
+        snprintf(wait->who, sizeof wait->who, "pushes of %u jobs to shard %u", n_live,
+                 in->shard_number);
+}
+
+static void copy_slow_disk(const struct shard_stats_inputs *in, struct shard_report *report)
+    ON_SHARD
+{
+    struct stats_wait *wait = &report->waits[report->n_waits];
+
+    if (!in->log || report->n_waits == STATS_N_WAITS_MAX || !shard_wal_is_bound(in->log, wait))
+        return;
+    report->n_waits++;
+    name_pushes(in, wait);
+}
+
 /* Replies that wait for the disk: who waits are workers, but what for is one thing. */
 static void copy_queued_replies(const struct shard_stats_inputs *in,
                                 struct shard_report *report)
@@ -203,6 +238,7 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                                           STATS_N_WAITS_MAX / 2);
     copy_silent_workers(in, now_ms, report);
     copy_full_log(in, report);
+    copy_slow_disk(in, report);
     copy_queued_replies(in, report);
 }
 

@@ -25,6 +25,7 @@ struct shard_thread {
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
+    uv_timer_t log_timer; /* shard_wal's */
     struct channel_loop channels;
     struct mailbox mailbox;
     struct report_publisher publisher;
@@ -159,6 +160,7 @@ static void on_stop(struct mail *mail, void *owner)
     prefault_stop(&t->prefault);
     shard_checkpoint_stop(t->checkpoint);
     uv_close((uv_handle_t *)&t->timer, NULL);
+    uv_close((uv_handle_t *)&t->log_timer, NULL);
     channel_loop_close(&t->channels);
     mailbox_close(&t->mailbox);
 }
@@ -249,6 +251,7 @@ static int make_loop(struct shard_thread *t)
     }
     uv_timer_init(&t->loop, &t->timer);
     t->timer.data = t;
+    uv_timer_init(&t->loop, &t->log_timer);
     channel_loop_init(&t->channels, &t->loop);
     return 0;
 }
@@ -284,6 +287,7 @@ int shard_thread_start(const struct shard_thread_config *config,
     status = uv_thread_create(&t->thread, run, t);
     if (status) {
         uv_close((uv_handle_t *)&t->timer, NULL);
+        uv_close((uv_handle_t *)&t->log_timer, NULL);
         channel_loop_close(&t->channels);
         mailbox_close(&t->mailbox);
         uv_run(&t->loop, UV_RUN_DEFAULT);
@@ -418,6 +422,7 @@ int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config
     struct shard_wal_config log = { .shard = t->shard,
                                     .replies = &t->replies,
                                     .mailbox = &t->mailbox,
+                                    .timer = &t->log_timer,
                                     .writer = config,
                                     .on_space = on_space,
                                     .owner = t };

@@ -17,6 +17,10 @@ struct shard_wal {
     enum wal_writer_state reported;
     int reported_truncate; /* status of the last truncation */
     bool reported_gap;     /* of records that no checkpoint holds */
+    uint32_t shard;        /* its number, for the log */
+    struct wal_bound bound;
+    struct push_waits waits; /* as the last tick saw them */
+    uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
 };
 
 /* --- the shard's events, as records --- */
@@ -36,14 +40,39 @@ static int on_reserve(void *owner, const struct shard_event *event)
     return status;
 }
 
+/* A moment is over: do pushes go on? */
+static void on_turn(uv_timer_t *timer)
+{
+    struct shard_wal *l = timer->data;
+    uint64_t wait_ms;
+
+    enter_shard();
+    wait_ms = wal_thread_wait_ms(l->thread, clock_mono_ms());
+    if (wait_ms && uv_timer_start(timer, on_turn, wait_ms, 0) == 0)
+        return;
+    l->config.replies->is_paced = false;
+    l->config.on_space(l->config.owner);
+}
+
+/* While the disk is slower than pushes come, the next one waits for its turn. */
+static void pace_pushes(struct shard_wal *l, uint64_t now_ms)
+{
+    uint64_t wait_ms = wal_thread_wait_ms(l->thread, now_ms);
+
+    if (wait_ms && l->config.timer && !l->config.replies->is_paced)
+        l->config.replies->is_paced = uv_timer_start(l->config.timer, on_turn, wait_ms, 0) == 0;
+}
+
 static void on_event(void *owner, const struct shard_event *event)
 {
     const struct wal_record record = { .unix_ms = clock_unix_ms(), .event = *event };
     struct shard_wal *l = owner;
+    uint64_t now_ms = clock_mono_ms();
 
     enter_shard();
-    l->last = wal_thread_append(l->thread, &record, clock_mono_ms());
+    l->last = wal_thread_append(l->thread, &record, now_ms);
     reply_queue_note(l->config.replies, l->last);
+    pace_pushes(l, now_ms);
 }
 
 /* --- notifications of the writer --- */
@@ -83,6 +112,59 @@ static void report_gap(struct shard_wal *l, const struct wal_thread_view *view)
     l->reported_gap = lacks;
 }
 
+static double mb(uint64_t n_bytes)
+{
+    return (double)n_bytes / 1e6;
+}
+
+/* One line when pushes begin to wait for the disk and one when they wait no more. */
+static void report_bound(struct shard_wal *l, const struct wal_thread_view *view)
+{
+    const struct push_waits *waits = &l->config.replies->push_waits;
+    uint64_t now_ms = clock_mono_ms();
+
+    /* A disk that fails is another matter, with lines of its own. */
+    if (view->progress.state == WAL_WRITER_OK &&
+        (waits->n_now || waits->n_over != l->waits.n_over))
+        wal_bound_note(&l->bound, now_ms);
+    switch (wal_bound_tick(&l->bound, now_ms)) {
+    case WAL_BOUND_BEGAN:
+        l->bound_over_ns = l->waits.over_ns;
+        log_line_warn(
+            "shard %u: pushes wait for the write-ahead log's disk: it takes %.1f MB/s, "
+            "workers pushed %.1f MB/s before they had to wait",
+            l->shard, mb(view->progress.disk_bytes_per_s), mb(view->pushed_bytes_per_s));
+        break;
+    case WAL_BOUND_ENDED:
+        log_line_info(
+            "shard %u: pushes do not wait for the write-ahead log's disk any more; they "
+            "did for %.1f s, %.1f s of waiting in all",
+            l->shard, (double)(l->bound.last_ms - l->bound.since_ms) / 1e3,
+            (double)(waits->over_ns - l->bound_over_ns) / 1e9);
+        break;
+    case WAL_BOUND_NO_NEWS:
+        break;
+    }
+    l->waits = *waits;
+}
+
+bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
+{
+    struct wal_thread_view view;
+
+    wal_thread_view(l->thread, &view);
+    if (!l->bound.is_on || !view.progress.disk_bytes_per_s)
+        return false;
+    snprintf(ret->what, sizeof ret->what, "write-ahead log's disk");
+    snprintf(ret->why, sizeof ret->why,
+             "the disk takes %.1f MB/s, workers pushed %.1f MB/s before they had to wait; "
+             "%" PRIu64 " pushes wait now",
+             mb(view.progress.disk_bytes_per_s), mb(view.pushed_bytes_per_s),
+             l->config.replies->push_waits.n_now);
+    ret->since_unix_ms = clock_unix_ms() - (clock_mono_ms() - l->bound.since_ms);
+    return true;
+}
+
 static void on_news(void *owner)
 {
     struct shard_wal *l = owner;
@@ -117,6 +199,9 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
         return status;
     }
     l->config = *config;
+    l->shard = config->writer->identity.shard;
+    if (config->timer)
+        config->timer->data = l;
     reply_queue_note(config->replies, end->last);
     /* Unless replies wait for the disk, replies of all that is appended may be sent. */
     reply_queue_release(config->replies,
@@ -172,6 +257,7 @@ void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error
 
     wal_thread_view(l->thread, &view);
     report_gap(l, &view);
+    report_bound(l, &view);
     *ret = (struct stats_log){ .is_on = 1,
                                .appended = view.appended,
                                .durable = view.progress.durable,
@@ -183,6 +269,9 @@ void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error
                                .is_failed = view.progress.state == WAL_WRITER_FAILED,
                                .is_full = view.state == WAL_QUEUE_FULL,
                                .has_gap = view.lost_first != 0,
+                               .disk_bytes_per_s = view.progress.disk_bytes_per_s,
+                               .n_pushes_waiting = l->config.replies->push_waits.n_now,
+                               .push_wait_us = l->config.replies->push_waits.over_ns / 1000,
                                .n_waiting = l->config.replies->n_waiting,
                                .waited_ms = reply_queue_waited_ms(l->config.replies) };
     snprintf(ret_error, 200, "%.199s", ret->is_failed ? view.progress.err.text : "");

@@ -18,10 +18,13 @@ struct shard_wal_config {
     struct shard *shard;         /* borrowed */
     struct reply_queue *replies; /* borrowed */
     struct mailbox *mailbox;     /* borrowed: the shard loop's */
+    uv_timer_t *
+        timer; /* borrowed, of that loop, for this alone: spreads pushes (wal_pace.h); NULL: nothing does */
     const struct wal_writer_config *writer;
-    size_t queue_max_bytes;        /* wal_queue.h; 0: its own */
-    void (*on_space)(void *owner); /* the log was full, and takes events again */
-    void *owner;                   /* borrowed */
+    size_t queue_max_bytes; /* wal_queue.h; 0: its own */
+    void (*on_space)(
+        void *owner); /* the log took no events, or no pushes, and takes them again */
+    void *owner;      /* borrowed */
 };
 
 /* Opens the log behind *end, and listens to the shard. What wal_thread_start() answers. */
@@ -45,6 +48,9 @@ int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struc
 /* A checkpoint whose scan began behind record `first` is safe, and recovery needs no record below
  * `needed`. */
 void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed) ON_SHARD;
+
+/* While pushes wait for the log's disk: *ret but for `who`. False: it keeps up, or what it takes is not known yet. */
+bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret) ON_SHARD;
 
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])
     ON_SHARD;

@@ -118,6 +118,11 @@ static const struct family shard_families[] = {
           "1 while the write-ahead log cannot be written."),
     SHARD("log_full", "gauge", log.is_full,
           "1 while pushes are turned away as the disk is slower than they."),
+    SHARD("log_disk_bytes_per_second", "gauge", log.disk_bytes_per_s,
+          "What the disk takes of the write-ahead log, as its last syncs measured it; 0: not "
+          "known."),
+    SHARD("log_pushes_waiting", "gauge", log.n_pushes_waiting,
+          "Pushes that wait now as the log's disk is slower than they."),
     SHARD("log_replies_waiting", "gauge", log.n_waiting,
           "Replies that wait until their event is on the disk."),
 };
@@ -353,6 +358,12 @@ static void put_shards(FILE *out, const struct node_report *node)
         if (node->shards[s])
             fprintf(out, "psd_shard_cpu_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
                     node->shards[s]->shard, (double)node->shards[s]->cpu_us / 1e6);
+    put_head(out, "psd_log_push_wait_seconds_total", "counter",
+             "Time that pushes waited for the log's disk, of all that wait no longer.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        if (node->shards[s])
+            fprintf(out, "psd_log_push_wait_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
+                    node->shards[s]->shard, (double)node->shards[s]->log.push_wait_us / 1e6);
     put_head(out, "psd_shard_report_age_seconds", "gauge",
              "Time since the shard last said how it is.");
     for (uint32_t s = 0; s < node->n_shards; s++)

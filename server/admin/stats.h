@@ -91,6 +91,10 @@ struct stats_log {
     uint64_t n_syncs, n_failures;
     uint64_t n_dropped; /* records that a failing disk has cost */
     uint64_t is_failed, is_full, has_gap;
+    uint64_t
+        disk_bytes_per_s; /* what the disk takes, as the last syncs measured it; 0: not known */
+    uint64_t n_pushes_waiting,
+        push_wait_us;   /* for the log: now; how long those did that wait no longer */
     uint64_t n_waiting; /* replies that wait for a sync, */
     uint64_t waited_ms; /* and the first of them for how long */
 };

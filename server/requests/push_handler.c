@@ -21,6 +21,7 @@ struct pending_push {
     struct pending_push *next;     /* in the queue */
     struct connection *connection; /* borrowed; push_handler_drop() comes before it goes */
     uint64_t request_id, start_ns;
+    uint64_t log_since_ns;  /* it waits for the log; 0: it does not */
     bool is_running, holds; /* holds: its connection */
     struct push push;       /* its sections point into the request's body */
 };
@@ -65,8 +66,30 @@ void push_handler_free(struct push_handler *p)
     free(p);
 }
 
+/* The log takes no push, so this one waits. */
+static void begin_log_wait(struct push_handler *p, struct pending_push *a)
+{
+    if (a->log_since_ns || reply_queue_takes_pushes(p->context->replies))
+        return;
+    a->log_since_ns = uv_hrtime();
+    p->context->replies->push_waits.n_now++;
+}
+
+static void end_log_wait(struct push_handler *p, struct pending_push *a)
+{
+    struct push_waits *waits = &p->context->replies->push_waits;
+
+    if (!a->log_since_ns)
+        return;
+    waits->n_now--;
+    waits->n_over++;
+    waits->over_ns += uv_hrtime() - a->log_since_ns;
+    a->log_since_ns = 0;
+}
+
 static void recycle(struct push_handler *p, struct pending_push *a)
 {
+    end_log_wait(p, a);
     a->is_running = a->holds = false;
     if (!free_list_push(&p->pool, &a->pooled))
         free(a);
@@ -74,7 +97,7 @@ static void recycle(struct push_handler *p, struct pending_push *a)
 
 bool push_handler_is_busy(const struct push_handler *p)
 {
-    return p->first && (p->first->is_running || !p->context->replies->is_full);
+    return p->first && (p->first->is_running || reply_queue_takes_pushes(p->context->replies));
 }
 
 /* --- precheck --- */
@@ -183,7 +206,7 @@ static int find_worker(struct push_handler *p, struct pending_push *a, uint64_t 
     return status;
 }
 
-/* Runs it, or begins to. Where the log is full nothing is done, and it has to wait for its turn: an
+/* Runs it, or begins to. Where the log is full, or not yet ready for another, nothing is done, and it has to wait for its turn: an
  * answer would only be asked for again. */
 static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms,
                  struct shard_push_result *ret, enum shard_push_state *ret_state) ON_SHARD
@@ -195,13 +218,14 @@ static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms
     if (status)
         return status;
     *ret_state = SHARD_PUSH_BUSY;
-    if (p->context->replies->is_full)
+    if (!reply_queue_takes_pushes(p->context->replies))
         return 0;
     status = shard_push_begin(shard, worker, &a->push, now_ms, ret, ret_state);
-    if (status != -EAGAIN)
-        return status;
-    *ret_state = SHARD_PUSH_BUSY;
-    return 0;
+    if (status == -EAGAIN)
+        *ret_state = SHARD_PUSH_BUSY;
+    if (*ret_state != SHARD_PUSH_BUSY)
+        end_log_wait(p, a);
+    return status == -EAGAIN ? 0 : status;
 }
 
 /* --- the queue --- */
@@ -255,6 +279,8 @@ bool push_handler_more(struct push_handler *p, uint64_t now_ms)
         status = begin(p, a, now_ms, &result, &state);
     }
     a->is_running = state == SHARD_PUSH_RUNNING;
+    if (state == SHARD_PUSH_BUSY)
+        begin_log_wait(p, a);
     if (state == SHARD_PUSH_DONE)
         answer_first(p, status, &result);
     return state == SHARD_PUSH_DONE;
@@ -277,6 +303,7 @@ static int acquire_received(struct push_handler *p, const struct request *r)
     a->connection = r->connection;
     a->request_id = r->header->request_id;
     a->start_ns = r->start_ns;
+    a->log_since_ns = 0;
     a->push.seq = 0;
     return 0;
 }
@@ -315,6 +342,8 @@ int push_handler_receive(struct push_handler *p, struct request *r)
     p->received = NULL;
     connection_hold(a->connection);
     a->holds = true;
+    if (state == SHARD_PUSH_BUSY)
+        begin_log_wait(p, a);
     a->is_running = state == SHARD_PUSH_RUNNING;
     enqueue(p, a);
     return 0;

@@ -6,7 +6,8 @@
  *              -> running -> finished     one of a shard
  *              -> queued -> running       the other large ones, in the order of arrival; while the
  *                                         log is full, all, also one that was running and had not
- *                                         taken effect
+ *                                         taken effect; while its disk is slower than pushes come,
+ *                                         all, each for a moment (wal_pace.h)
  *              -> dropped                 its connection closed before it ran: nothing happened
  *
  * Precheck: the values of a large push are checked for NaN and infinity while they are received.

@@ -25,13 +25,21 @@
 
 struct queued_reply;
 
+/* Pushes that wait for the log, because it is full or they come faster than its disk takes them. */
+struct push_waits {
+    uint64_t n_now;           /* wait now */
+    uint64_t n_over, over_ns; /* wait no longer, and have waited so long in all */
+};
+
 struct reply_queue {
     uint64_t appended, acknowledged;    /* numbers of records; equal: nothing is waited for */
     struct queued_reply *first, **last; /* owned: waiting, by number */
     struct free_list pool;              /* owned: sent, for the next ones */
     uint64_t n_waiting, since_ns;       /* since_ns: of the first */
     uint64_t waiting_bytes;
-    bool is_full; /* the log takes no event now, as the disk is slower: they wait, unread */
+    bool is_full;  /* the log takes no event now, as the disk is slower: they wait, unread */
+    bool is_paced; /* it takes no push for a moment (wal_pace.h): they wait, unread */
+    struct push_waits push_waits;
 };
 
 /* What a reply is about, for its latency: first byte of the request complete -> reply sent. */
@@ -55,6 +63,12 @@ int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *
 
 /* All records up to `acknowledged` are as safe as was asked for. */
 void reply_queue_release(struct reply_queue *q, uint64_t acknowledged) ON_SHARD;
+
+/* May a push begin, as far as the log goes? */
+static inline bool reply_queue_takes_pushes(const struct reply_queue *q)
+{
+    return !q->is_full && !q->is_paced;
+}
 
 /* How long the first in line has waited. */
 uint64_t reply_queue_waited_ms(const struct reply_queue *q);

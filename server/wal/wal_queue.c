@@ -15,6 +15,7 @@ void wal_queue_init(struct wal_queue *q, const struct wal_queue_config *config)
                                  config->block_bytes ? config->block_bytes : BLOCK_BYTES,
                              .max_bytes = config->max_bytes ? config->max_bytes : MAX_BYTES };
     assert(q->next_number > 0);
+    wal_pace_init(&q->pace, q->max_bytes);
     q->kept_last = q->progress.written = q->progress.durable = q->next_number - 1;
     q->last = &q->first;
 }
@@ -195,7 +196,14 @@ uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, 
     }
     add(block, &numbered, n_bytes);
     q->kept_last = numbered.number;
+    if (q->progress.state == WAL_WRITER_OK)
+        wal_pace_append(&q->pace, now_ms, n_bytes, q->held_bytes);
     return numbered.number;
+}
+
+uint64_t wal_queue_wait_ms(const struct wal_queue *q, uint64_t now_ms)
+{
+    return wal_pace_wait_ms(&q->pace, now_ms);
 }
 
 void wal_queue_begin_segment(struct wal_queue *q)
@@ -236,6 +244,7 @@ static void note_progress(struct wal_queue *q, const struct wal_progress *progre
     if (progress->doubtful > q->progress.doubtful)
         add_gap(q, progress->durable + 1, progress->doubtful);
     q->progress = *progress;
+    q->pace.bytes_per_s = progress->raw_bytes_per_s;
     /* Behind the last one that was kept all have been dropped: nobody is to wait for these. */
     if (progress->durable >= q->kept_last)
         q->progress.durable = q->next_number - 1;

@@ -8,7 +8,7 @@
  *
  *     state     meaning                                  reserve          append
  *     OPEN      there is space                           reserves         is kept
- *     FULL      max_bytes wait: the disk is slower       -EAGAIN: the     is kept: what was reserved
+ *     FULL      max_bytes wait: the disk stands still    -EAGAIN: the     is kept: what was reserved
  *                                                        event waits      before, ends, rows
  *     DROPS     none, async: FULL, and the disk fails    0                is dropped and counted;
  *                                                                         /healthz is red
@@ -30,6 +30,7 @@
 #define SERVER_WAL_WAL_QUEUE_H
 
 #include "server/wal/wal_block.h"
+#include "server/wal/wal_pace.h"
 
 enum wal_durability {
     WAL_NONE,  /* written, never synced: outlives the process, not the machine */
@@ -52,6 +53,8 @@ struct wal_progress {
     uint64_t failed_since_ms;
     uint64_t n_failures;                                             /* so far */
     uint64_t n_syncs, n_writes, n_segments, raw_bytes, stored_bytes; /* so far */
+    /* What the disk takes, and of records before compression; 0: not known (wal_portion.h). */
+    uint64_t disk_bytes_per_s, raw_bytes_per_s;
 };
 
 struct wal_queue {
@@ -75,6 +78,8 @@ struct wal_queue {
     uint64_t n_dropped;                 /* so far */
     uint64_t lost_first, lost_last;     /* of the gaps that no checkpoint has mended; 0: none */
     struct wal_progress progress;
+    struct wal_pace
+        pace; /* bytes_per_s: written under the lock; the rest only append touches */
 };
 
 struct wal_queue_config {
@@ -99,6 +104,10 @@ bool wal_queue_has_reserved(const struct wal_queue *q, size_t n_bytes);
 /* Copies the record, numbers it, and returns the number. now_ms: monotonic, the writer's clock. */
 uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record,
                           uint64_t now_ms);
+
+/* So long after now_ms the next push may come, while the disk is slower than pushes (wal_pace.h); 0: at once. Nothing
+ * refuses one that comes earlier. Needs no lock on the thread that appends. */
+uint64_t wal_queue_wait_ms(const struct wal_queue *q, uint64_t now_ms);
 
 /* The next record begins a segment. A checkpoint begins between two segments: all before it can then be removed, and
  * damage there is no damage to what is needed. */

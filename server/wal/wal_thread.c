@@ -305,6 +305,11 @@ uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record
     return number;
 }
 
+uint64_t wal_thread_wait_ms(const struct wal_thread *t, uint64_t now_ms)
+{
+    return wal_queue_wait_ms(&t->queue, now_ms);
+}
+
 void wal_thread_begin_segment(struct wal_thread *t)
 {
     uv_mutex_lock(&t->lock);
@@ -324,6 +329,7 @@ void wal_thread_view(struct wal_thread *t, struct wal_thread_view *ret)
                                      .n_dropped = q->n_dropped,
                                      .lost_first = q->lost_first,
                                      .lost_last = q->lost_last,
+                                     .pushed_bytes_per_s = q->pace.pushed_bytes_per_s,
                                      .progress = q->progress,
                                      .truncate_err = t->truncate_err };
     uv_mutex_unlock(&t->lock);

@@ -8,6 +8,7 @@
  *
  *     before an event   wal_thread_reserve(t, wal_record_bytes(&record)); if not 0, the event must not happen
  *     at the event      number = wal_thread_append(t, &record, now_ms)
+ *     the next push     not before wal_thread_wait_ms(t, now_ms) is 0
  *     its reply         once number <= view.acknowledged (at once, but for fsync)
  *     view.state FULL   reserve returns -EAGAIN until it is OPEN: read no pushes. A notification follows each
  *                       -EAGAIN when FULL ends; the view may be newer than the state that reserve saw
@@ -41,6 +42,8 @@ struct wal_thread_view {
     enum wal_queue_state state;
     uint64_t held_bytes, n_dropped;
     uint64_t lost_first, lost_last; /* wal_queue.h */
+    uint64_t
+        pushed_bytes_per_s; /* before pushes were delayed last; 0: they never were (wal_pace.h) */
     struct wal_progress progress;
     struct err truncate_err; /* of the last truncation */
 };
@@ -54,6 +57,9 @@ int wal_thread_start(const struct wal_thread_config *config, const struct wal_en
 int wal_thread_reserve(struct wal_thread *t, size_t n_bytes) ON_SHARD MUST_CHECK;
 uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record,
                            uint64_t now_ms) ON_SHARD;
+
+/* As wal_queue_wait_ms(), on the thread that appends. */
+uint64_t wal_thread_wait_ms(const struct wal_thread *t, uint64_t now_ms) ON_SHARD;
 
 /* As wal_queue_begin_segment(). */
 void wal_thread_begin_segment(struct wal_thread *t) ON_SHARD;

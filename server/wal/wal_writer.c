@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/memory.h"
 #include "server/wal/wal_control.h"
+#include "server/wal/wal_portion.h"
 
 #define INTERVAL_MS 1000u
 #define RETRY_MS 1000u
 #define CONTROL_MS 1000u /* between what is written of `durable` in the control file */
 #define SEGMENT_BYTES (UINT64_C(64) << 20)
-#define SYNC_BYTES (UINT64_C(16) << 20)
 #define ZSTD_SKIP 15u /* blocks that go as they are after one that zstd could not shorten */
 
 struct wal_writer {
@@ -29,9 +30,13 @@ struct wal_writer {
     char path[WAL_PATH_MAX];
     uint64_t n_bytes; /* of the segment */
     bool unsynced;
-    uint64_t unsynced_bytes; /* written since the last sync */
-    uint64_t version;        /* of the last record written */
-    uint64_t safe;           /* none: what was durable before progress.doubtful */
+    struct wal_portion portion;
+    uint64_t portion_bytes; /* written since the last sync, */
+    uint64_t portion_raw;   /* which is so much before compression, */
+    uint64_t portion_ns;    /* and took so long until busy_since_ns */
+    uint64_t busy_since_ns;
+    uint64_t version; /* of the last record written */
+    uint64_t safe;    /* none: what was durable before progress.doubtful */
     uint32_t n_zstd_skips;
     struct wal_block_zstd zstd;
 
@@ -52,6 +57,11 @@ const struct wal_progress *wal_writer_progress(const struct wal_writer *w)
 static bool syncs(const struct wal_writer *w)
 {
     return w->config.durability != WAL_NONE;
+}
+
+static uint64_t now_ns(const struct wal_writer *w)
+{
+    return w->config.clock_ns ? w->config.clock_ns(w->config.clock_state) : clock_mono_ns();
 }
 
 /* --- blocks --- */
@@ -98,6 +108,32 @@ static int failed(struct wal_writer *w, int status, const char *what)
                    status_text(status), w->path);
 }
 
+/* The time that the disk took up to now is that of the present portion. */
+static void stop_watch(struct wal_writer *w)
+{
+    uint64_t ns = now_ns(w);
+
+    w->portion_ns += ns - w->busy_since_ns;
+    w->busy_since_ns = ns;
+}
+
+/* The next portion begins. */
+static void reset_portion(struct wal_writer *w)
+{
+    w->portion_bytes = w->portion_raw = w->portion_ns = 0;
+}
+
+/* The portion is on the disk; under none, it is the kernel's. */
+static void note_speed(struct wal_writer *w)
+{
+    stop_watch(w);
+    wal_portion_note(&w->portion, w->portion_bytes, w->portion_raw, w->portion_ns,
+                     w->unwritten ? WAL_PORTION_MORE_WAITS : WAL_PORTION_LAST);
+    w->progress.disk_bytes_per_s = wal_portion_disk_speed(&w->portion);
+    w->progress.raw_bytes_per_s = wal_portion_raw_speed(&w->portion);
+    reset_portion(w);
+}
+
 static int sync_file(struct wal_writer *w)
 {
     const struct file_ops *files = w->config.files;
@@ -109,7 +145,7 @@ static int sync_file(struct wal_writer *w)
     if (status)
         return failed(w, status, "sync");
     w->unsynced = false;
-    w->unsynced_bytes = 0;
+    note_speed(w);
     w->progress.n_syncs++;
     w->progress.durable = w->progress.written;
     release_until(w, w->progress.durable);
@@ -123,7 +159,7 @@ static void drop_file(struct wal_writer *w)
         (void)!w->config.files->close(w->config.files->state, w->fd);
     w->fd = -1;
     w->unsynced = false;
-    w->unsynced_bytes = 0;
+    reset_portion(w);
 }
 
 static int write_bytes(struct wal_writer *w, const void *bytes, size_t n_bytes)
@@ -136,7 +172,7 @@ static int write_bytes(struct wal_writer *w, const void *bytes, size_t n_bytes)
     if (status)
         return failed(w, status, "write");
     w->n_bytes += n_bytes;
-    w->unsynced_bytes += n_bytes;
+    w->portion_bytes += n_bytes;
     w->progress.n_writes++;
     w->progress.stored_bytes += n_bytes;
     return 0;
@@ -262,7 +298,7 @@ static int end_segment(struct wal_writer *w)
 /* For this block, or NULL: what could not be shortened lately is not tried. */
 static struct wal_block_zstd *zstd_for(struct wal_writer *w)
 {
-    if (w->config.zstd == WAL_ZSTD_OFF)
+    if (w->config.zstd == WAL_ZSTD_OFF || !w->portion.compresses)
         return NULL;
     if (w->n_zstd_skips) {
         w->n_zstd_skips--;
@@ -304,6 +340,7 @@ static int write_block(struct wal_writer *w, struct wal_block *block, uint64_t u
     if (status)
         return status;
     w->progress.raw_bytes += block->n_bytes;
+    w->portion_raw += block->n_bytes;
     w->progress.written = block->last;
     if (block->version)
         w->version = block->version;
@@ -313,15 +350,21 @@ static int write_block(struct wal_writer *w, struct wal_block *block, uint64_t u
     return 0;
 }
 
+/* Is a portion written that is to be synced before more is? Under none nothing is. */
+static bool is_portion_full(const struct wal_writer *w)
+{
+    return syncs(w) && w->portion_bytes >= wal_portion_next(&w->portion);
+}
+
 /* When the oldest record that is not durable must be. Before that where much is kept: what is not
  * synced takes memory, and the longer a sync is put off the longer it lasts. */
 static uint64_t sync_due_ms(const struct wal_writer *w)
 {
-    if (w->sync_asked)
+    if (w->sync_asked || is_portion_full(w))
         return 0;
     if (!syncs(w) || !w->first)
         return UINT64_MAX;
-    if (w->config.durability == WAL_FSYNC || w->unsynced_bytes >= SYNC_BYTES)
+    if (w->config.durability == WAL_FSYNC)
         return 0;
     return w->first->since_ms + w->config.interval_ms;
 }
@@ -361,17 +404,32 @@ static int sync_due(struct wal_writer *w, uint64_t unix_ms)
         status = sync_file(w);
     else if (w->sync_asked)
         status = sync_written(w, unix_ms);
-    if (!status)
+    if (!status && !w->unwritten)
         w->sync_asked = false;
     return status;
 }
 
-static int write_all(struct wal_writer *w, uint64_t unix_ms)
+/* The disk begins with what will be synced soon, while the next block is made. */
+static void begin_write_back(struct wal_writer *w)
+{
+    const struct file_ops *files = w->config.files;
+
+    if (syncs(w) && files->write_back)
+        files->write_back(files->state, w->fd);
+}
+
+/* All that waits, or a portion of it. */
+static int write_portion(struct wal_writer *w, uint64_t unix_ms)
 {
     int status = 0;
 
-    while (w->unwritten && !status)
+    while (w->unwritten && !status && !is_portion_full(w)) {
         status = write_block(w, w->unwritten, unix_ms);
+        if (!status && w->unwritten)
+            begin_write_back(w);
+    }
+    if (!syncs(w))
+        note_speed(w);
     return status;
 }
 
@@ -411,8 +469,10 @@ static void fail(struct wal_writer *w, uint64_t now_ms)
 static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
 {
     bool failed = w->progress.state == WAL_WRITER_FAILED;
-    int status = write_all(w, unix_ms);
+    int status;
 
+    w->busy_since_ns = now_ns(w);
+    status = write_portion(w, unix_ms);
     if (!status && (failed || now_ms >= sync_due_ms(w)))
         status = sync_due(w, unix_ms);
     if (!status && w->leave_to)
@@ -425,6 +485,7 @@ static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
     }
     if (!status)
         note_durable(w, now_ms);
+    stop_watch(w);
     return status;
 }
 
@@ -434,6 +495,8 @@ static uint64_t due_ms(const struct wal_writer *w)
 
     if (w->progress.state == WAL_WRITER_FAILED)
         return w->retry_at_ms;
+    if (w->unwritten)
+        return 0;
     return sync_ms < control_ms ? sync_ms : control_ms;
 }
 
@@ -469,7 +532,9 @@ int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
     int status;
 
     w->err = &w->progress.err;
-    status = work(w, now_ms, unix_ms);
+    do
+        status = work(w, now_ms, unix_ms);
+    while (!status && w->unwritten);
     if (!status && w->fd >= 0 && syncs(w))
         status = sync_file(w);
     if (!status && w->fd >= 0) {
@@ -537,6 +602,8 @@ int wal_writer_open(const struct wal_writer_config *config, const struct wal_end
     w->config.segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
     w->last = &w->first;
     w->fd = -1;
+    wal_portion_init(&w->portion);
+    w->busy_since_ns = now_ns(w);
     w->err = err ? err : &unwanted;
     status = begin(w, end, unix_ms);
     if (status) {

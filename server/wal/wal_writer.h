@@ -46,7 +46,9 @@ struct wal_writer_config {
     enum wal_zstd zstd;
     uint32_t interval_ms; /* async: a record is synced this long after it was taken; 0: 1000 */
     uint32_t retry_ms;    /* after a failure; 0: 1000 */
-    uint64_t segment_bytes; /* at this size the next segment begins; 0: 64 MiB */
+    uint64_t segment_bytes;            /* at this size the next segment begins; 0: 64 MiB */
+    uint64_t (*clock_ns)(void *state); /* how long the disk takes; NULL: clock_mono_ns() */
+    void *clock_state;                 /* borrowed */
 };
 
 /*
@@ -66,13 +68,14 @@ void wal_writer_drain(struct wal_writer *w, struct wal_queue *q);
 /* Returns the blocks that are not needed, and reports the progress. */
 void wal_writer_report(struct wal_writer *w, struct wal_queue *q);
 
-/* Does the work due at now_ms (monotonic). *ret_due_ms: the time of the next work if no records come; UINT64_MAX:
- * never. */
+/* Does the work due at now_ms (monotonic), up to the end of a portion (wal_portion.h), so that memory is given back
+ * before the rest is written. *ret_due_ms: the time of the next work if no records come; UINT64_MAX: never; 0: there
+ * is a rest. */
 void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
                      uint64_t *ret_due_ms);
 
-/* With any durability: the next wal_writer_work() syncs all drained records; after a failure, the retry does. For
- * the end of a checkpoint's scan. */
+/* With any durability: the next wal_writer_work() syncs all drained records, or a portion of them and those after it the
+ * rest; after a failure, the retry does. For the end of a checkpoint's scan. */
 void wal_writer_sync(struct wal_writer *w);
 
 /* Records below `number` are not needed any more: if the segment that is being written has no others, the next

@@ -15,6 +15,7 @@ struct logged {
     struct crash_files files;
     struct slow_disk disk;
     struct mailbox mailbox;
+    uv_timer_t timer;
     struct shard_wal *log;
     uint32_t n_spaces; /* times at which the log had room again */
 };
@@ -28,8 +29,8 @@ static void on_space(void *owner)
     dispatch_resume(l->f.dispatch);
 }
 
-static void logged_begin_waiting(struct logged *l, enum wal_durability durability,
-                                 uint64_t wait_max_ms)
+static void logged_begin_with(struct logged *l, enum wal_durability durability,
+                              uint64_t wait_max_ms, size_t queue_bytes)
 {
     struct wal_writer_config writer = {
         .dir = "log", .identity = { .n_shards = 1 }, .durability = durability, .interval_ms = 4
@@ -43,16 +44,24 @@ static void logged_begin_waiting(struct logged *l, enum wal_durability durabilit
     slow_disk_init(&l->disk, &l->files.ops);
     writer.files = &l->disk.ops;
     assert_int_equal(mailbox_init(&l->mailbox, &l->f.loop, NULL), 0);
+    uv_timer_init(&l->f.loop, &l->timer);
     enter_shard();
     assert_int_equal(shard_wal_open(&(struct shard_wal_config){ .shard = l->f.shard,
                                                                 .replies = &l->f.replies,
                                                                 .mailbox = &l->mailbox,
+                                                                .timer = &l->timer,
                                                                 .writer = &writer,
-                                                                .queue_max_bytes = QUEUE_BYTES,
+                                                                .queue_max_bytes = queue_bytes,
                                                                 .on_space = on_space,
                                                                 .owner = l },
                                     &end, &l->log, &err),
                      0);
+}
+
+static void logged_begin_waiting(struct logged *l, enum wal_durability durability,
+                                 uint64_t wait_max_ms)
+{
+    logged_begin_with(l, durability, wait_max_ms, QUEUE_BYTES);
 }
 
 static void logged_begin(struct logged *l, enum wal_durability durability)
@@ -66,6 +75,7 @@ static void logged_end(struct logged *l)
 
     enter_shard();
     mailbox_close(&l->mailbox);
+    uv_close((uv_handle_t *)&l->timer, NULL);
     assert_int_equal(shard_wal_close(l->log, &err), 0);
     tear_down(&l->f);
     mailbox_deinit(&l->mailbox);
@@ -164,6 +174,44 @@ static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
     peer_close(&p);
     peer_close(&late);
     peer_close(&maker);
+    logged_end(&l);
+}
+
+/* The disk stands still, and more than the low part of the queue waits; it is not full. Pushes have their turns, one
+ * after the other, and are told of. */
+static void pushes_wait_for_their_turn_before_it_is_full(void **state)
+{
+    struct logged l;
+    struct peer p;
+    struct stats_log report;
+    struct stats_wait wait;
+    char error[200];
+
+    (void)state;
+    logged_begin_with(&l, WAL_ASYNC, 1000000, 0);
+    p = worker_of(&l.f, 0);
+    assert_int_equal(ask_table(&p, "t"), 0);
+    drain(&l, &p);
+    slow_disk_shut(&l.disk);
+    for (uint64_t seq = 1; l.f.replies.push_waits.n_over < 3; seq++) {
+        send_push(&p, seq, N_KEYS_LARGE);
+        assert_applied(&p, seq); /* though the disk stands still: its turn has come */
+        assert_false(l.f.replies.is_full);
+    }
+    assert_true(l.f.replies.push_waits.over_ns > 0);
+    assert_int_equal(l.f.replies.push_waits.n_now, 0);
+    enter_shard();
+    shard_wal_report(l.log, &report, error);
+    assert_true(report.push_wait_us > 0);
+    assert_false(shard_wal_is_bound(
+        l.log, &wait)); /* how slow is not known before it has taken something */
+    slow_disk_open(&l.disk);
+    drain(&l, &p);
+    enter_shard();
+    assert_true(shard_wal_is_bound(l.log, &wait));
+    assert_string_equal(wait.what, "write-ahead log's disk");
+    assert_non_null(strstr(wait.why, "MB/s"));
+    peer_close(&p);
     logged_end(&l);
 }
 
@@ -338,6 +386,7 @@ static void a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pushes_wait_for_their_turn_before_it_is_full),
         cmocka_unit_test(pushes_joins_and_tables_wait_until_there_is_room),
         cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
         cmocka_unit_test(who_hangs_up_while_it_waits_is_forgotten),

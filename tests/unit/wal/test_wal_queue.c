@@ -343,6 +343,72 @@ static void without_memory_who_asks_waits_and_the_first_that_does_not_is_kept(vo
 }
 #endif
 
+/* A log whose queue is as in real life, with n records of half a MiB in it. */
+static void start_large(struct fixture_log *l, struct crash_files *c,
+                        enum wal_durability durability, uint32_t n)
+{
+    static struct fixture_room room;
+    const struct wal_record push = asked(&room, 500000);
+    struct wal_writer_config config = fixture_config(&c->ops, durability);
+
+    crash_files_init(c);
+    config.zstd = WAL_ZSTD_OFF;
+    config.segment_bytes = 0;
+    assert_int_equal(fixture_reopen(l, &config), 0);
+    wal_queue_deinit(&l->queue);
+    wal_queue_init(&l->queue,
+                   &(struct wal_queue_config){ .durability = durability, .next_number = 1 });
+    while (n--) {
+        assert_int_equal(wal_queue_reserve(&l->queue, wal_record_bytes(&push)), 0);
+        append(l, &push);
+    }
+}
+
+/* However much waits, a sync is of a portion, and its memory is given back before the rest is written. */
+static void what_waits_is_synced_a_portion_at_a_time(void **state)
+{
+    static const enum wal_durability durabilities[] = { WAL_ASYNC, WAL_FSYNC };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(durabilities); i++) {
+        struct fixture_log l;
+        struct crash_files c;
+        size_t held_bytes;
+
+        start_large(&l, &c, durabilities[i], 60);
+        held_bytes = l.queue.held_bytes;
+        wal_writer_sync(l.writer);
+        fixture_work(&l);
+        assert_in_range(l.queue.progress.durable, 4, 20);
+        assert_true(l.queue.held_bytes < held_bytes);
+        assert_int_equal(l.due_ms, 0); /* there is a rest */
+        while (l.due_ms == 0)
+            fixture_work(&l);
+        assert_int_equal(l.queue.progress.durable, 60);
+        assert_int_equal(l.queue.held_bytes, 0);
+        assert_in_range(wal_writer_progress(l.writer)->n_syncs, 4, 40);
+        assert_true(l.queue.pace.bytes_per_s > 0);
+        assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+        fixture_free(&l);
+        crash_files_deinit(&c);
+    }
+}
+
+static void a_log_that_is_closed_is_written_to_its_end(void **state)
+{
+    struct fixture_log l;
+    struct crash_files c;
+
+    (void)state;
+    start_large(&l, &c, WAL_ASYNC, 60);
+    fixture_work(&l);
+    assert_true(l.queue.progress.durable < 60);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+    assert_int_equal(wal_writer_progress(l.writer)->durable, 60);
+    fixture_free(&l);
+    crash_files_deinit(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +418,8 @@ int main(void)
         cmocka_unit_test(what_was_dropped_at_the_end_is_not_waited_for),
         cmocka_unit_test(a_sync_that_is_asked_for_is_done_whatever_the_durability),
         cmocka_unit_test(under_none_a_failed_sync_leaves_a_gap_and_what_comes_next_is_safe),
+        cmocka_unit_test(what_waits_is_synced_a_portion_at_a_time),
+        cmocka_unit_test(a_log_that_is_closed_is_written_to_its_end),
         cmocka_unit_test(a_reader_that_is_stopped_leaves_a_log_that_goes_on_there),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_who_asks_waits_and_the_first_that_does_not_is_kept),

@@ -1,0 +1,75 @@
+"""A disk that is slower than pushes come (tests/preload/slow_disk.c): psctl why, the log and /metrics say so with figures, pushes are
+spread over time, and each is applied once. How fast and how evenly is printed and decides nothing: this machine may be busy."""
+import re
+import subprocess
+
+import pytest
+
+import test_durability
+import wire
+from conftest import BIN, eventually
+from test_disk_space import metrics, tool
+from test_durability import DIM, alone, one_pusher, settle
+
+SLOW_DISK = BIN.parent / "tests/slow_disk.so"
+BYTES_PER_S = 20_000_000
+IS_SLOW = re.compile(r"write-ahead log's disk: job psbench, pushes to shard 0; the disk takes (\S+) MB/s, workers pushed (\S+) MB/s "
+                     r"before they had to wait; \d+ pushes wait now; since ")
+BEGAN = re.compile(r"warn .*shard 0: pushes wait for the write-ahead log's disk: it takes (\S+) MB/s, workers pushed (\S+) MB/s")
+ENDED = re.compile(r"info .*shard 0: pushes do not wait for the write-ahead log's disk any more; they did for (\S+) s")
+
+
+def await_match(pattern, text):
+    """The first match in what text() says, some time."""
+    matches = []
+
+    def is_there():
+        match = pattern.search(text())
+        matches.extend([match] if match else [])
+        return matches
+
+    eventually(is_there)
+    return matches[0]
+
+
+@pytest.fixture(scope="module")
+def slow_disk():
+    if BIN.parent.name != "release":
+        pytest.skip("a library for LD_PRELOAD would come before the sanitizer's")
+    subprocess.run(["make", "-s", "--no-print-directory", f"BUILD={BIN.parents[1]}", f"VARIANT={BIN.parent.name}", "slow-disk"],
+                   cwd=test_durability.__file__.rsplit("/tests/", 1)[0], check=True, timeout=300)
+    return SLOW_DISK
+
+
+@pytest.mark.timeout(240)
+def test_a_disk_that_is_the_bound_is_said_so_and_pushes_stay_exact(start_psd, slow_disk, tmp_path, monkeypatch):
+    args = ("--data-dir", str(tmp_path / "data"), *alone(monkeypatch)[:2], "--lease", "60s")
+    with monkeypatch.context() as env:
+        env.setenv("LD_PRELOAD", str(slow_disk))
+        env.setenv("PS_DISK_BYTES_PER_S", str(BYTES_PER_S))
+        psd = start_psd(*args)
+    with psd.connect(0) as client:  # so that it is table 0, as the pusher wants it
+        assert client.table(name="t", dim=DIM, optim=wire.SGD, lr=1.0).status == 0
+    server = f"127.0.0.1:{psd.port}"
+    with subprocess.Popen([str(BIN / "psbench"), "push", "--server", server, "--dim", "64", "--rows", "20000", "--seconds", "12",
+                           "--warmup", "2"], stdout=subprocess.PIPE, text=True) as load:
+        slow = await_match(IS_SLOW, lambda: tool("psctl", "why", "--server", server))
+        p = one_pusher(psd)
+        for _ in range(60):  # in the same line as psbench's
+            p.step()
+        p.settle()
+        began = await_match(BEGAN, psd.log)
+        print(load.communicate(timeout=120)[0])
+        assert load.returncode == 0
+    m = metrics(psd)
+    print(f"a disk of {BYTES_PER_S / 1e6} MB/s: why {slow.groups()}, log {began.groups()}")
+    assert m['psd_log_push_wait_seconds_total{shard="0"}'] > 0
+    assert m['psd_log_disk_bytes_per_second{shard="0"}'] > 0
+    print(await_match(ENDED, psd.log).group())
+    eventually(lambda: "write-ahead log's disk" not in tool("psctl", "why", "--server", server))
+    assert len(BEGAN.findall(psd.log())) == 1
+    p.check([])
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    p.connect(psd)
+    settle([p])
