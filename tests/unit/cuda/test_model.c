@@ -256,7 +256,8 @@ static void a_training_run_learns_what_the_cpus_does_in_each_kind_of_products(vo
 {
     static const struct {
         enum device_products products;
-        double tolerance; /* of what the loss has fallen by: its rounding errors grow over the steps */
+        double
+            tolerance; /* of what the loss has fallen by: its rounding errors grow over the steps */
     } kinds[] = { { DEVICE_FP32, 1e-4 }, { DEVICE_TF32, 2e-2 }, { DEVICE_BF16, 5e-2 } };
     struct dlrm_config config = { .batch_max = 48,
                                   .n_numeric = 13,
