@@ -86,7 +86,7 @@ $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(c
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
 # The simulation: all of psd but its main(), and the client library, with libuv's functions from tests/sim and the functions of
 # SIM_WRAPS replaced or listened to there.
-SIM_WRAPS = clock_unix_ms clock_mono_ms log_line_write data_dir_lock_acquire data_dir_lock_release data_dir_lock_abandon close fcntl ioctl \
+SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lock_acquire data_dir_lock_release data_dir_lock_abandon close fcntl ioctl \
             setsockopt shutdown pthread_sigmask wal_queue_init wal_queue_append wal_queue_close_gap wal_writer_open wal_writer_report \
             recover_shard_run shard_set_events shard_pull_begin shard_pull_end reply_queue_send reply_queue_drop connection_send \
             checkpoint_commit client_state_add_pushes client_state_ack

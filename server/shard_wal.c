@@ -55,7 +55,7 @@ static void on_turn(uv_timer_t *timer)
 }
 
 /* While the disk is slower than pushes come, the next one waits for its turn. */
-static void pace_pushes(struct shard_wal *l, uint64_t now_ms)
+static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
     uint64_t wait_ms = wal_thread_wait_ms(l->thread, now_ms);
 

@@ -9,8 +9,8 @@
 #define WAIT_NS_MAX \
     (1000 * NS_PER_MS) /* beyond it FULL decides: a speed measured long ago may not hold */
 #define PAUSE_MS 20u   /* without a record: workers did something else meanwhile */
-#define BOUND_TELL_MS UINT64_C(1000) /* waits go on for so long before a line is due */
-#define BOUND_OVER_MS UINT64_C(5000) /* without a wait: the disk keeps up */
+#define BOUND_REPORT_MS UINT64_C(1000) /* waits go on for so long before a line is due */
+#define BOUND_OVER_MS UINT64_C(5000)   /* without a wait: the disk keeps up */
 #define BOUND_EVERY_MS UINT64_C(60000)
 
 void wal_pace_init(struct wal_pace *p, uint64_t max_bytes)
@@ -83,16 +83,16 @@ void wal_bound_note(struct wal_bound *b, uint64_t now_ms)
 
 enum wal_bound_news wal_bound_tick(struct wal_bound *b, uint64_t now_ms)
 {
-    bool was_told = b->is_told;
+    bool was_reported = b->is_reported;
 
     if (b->is_on && now_ms - b->last_ms >= BOUND_OVER_MS) {
-        b->is_on = b->is_told = false;
-        return was_told ? WAL_BOUND_ENDED : WAL_BOUND_NO_NEWS;
+        b->is_on = b->is_reported = false;
+        return was_reported ? WAL_BOUND_ENDED : WAL_BOUND_NO_NEWS;
     }
-    if (!b->is_on || was_told || b->last_ms - b->since_ms < BOUND_TELL_MS ||
-        (b->told_ms && now_ms - b->told_ms < BOUND_EVERY_MS))
+    if (!b->is_on || was_reported || b->last_ms - b->since_ms < BOUND_REPORT_MS ||
+        (b->reported_ms && now_ms - b->reported_ms < BOUND_EVERY_MS))
         return WAL_BOUND_NO_NEWS;
-    b->is_told = true;
-    b->told_ms = now_ms;
+    b->is_reported = true;
+    b->reported_ms = now_ms;
     return WAL_BOUND_BEGAN;
 }

@@ -40,9 +40,9 @@ uint64_t wal_pace_wait_ms(const struct wal_pace *p, uint64_t now_ms);
 
 /* When that began and when it ended, for a person: not each short wait, and no more than one line a minute. */
 struct wal_bound {
-    bool is_on;   /* pushes have waited, since since_ms and last at last_ms */
-    bool is_told; /* and the log's reader knows */
-    uint64_t since_ms, last_ms, told_ms;
+    bool is_on;       /* pushes have waited, since since_ms and last at last_ms */
+    bool is_reported; /* and the log's reader knows */
+    uint64_t since_ms, last_ms, reported_ms;
 };
 
 enum wal_bound_news { WAL_BOUND_NO_NEWS, WAL_BOUND_BEGAN, WAL_BOUND_ENDED };

@@ -109,7 +109,7 @@ static int failed(struct wal_writer *w, int status, const char *what)
 }
 
 /* The time that the disk took up to now is that of the present portion. */
-static void stop_watch(struct wal_writer *w)
+static void note_elapsed(struct wal_writer *w)
 {
     uint64_t ns = now_ns(w);
 
@@ -126,7 +126,7 @@ static void reset_portion(struct wal_writer *w)
 /* The portion is on the disk; under none, it is the kernel's. */
 static void note_speed(struct wal_writer *w)
 {
-    stop_watch(w);
+    note_elapsed(w);
     wal_portion_note(&w->portion, w->portion_bytes, w->portion_raw, w->portion_ns,
                      w->unwritten ? WAL_PORTION_MORE_WAITS : WAL_PORTION_LAST);
     w->progress.disk_bytes_per_s = wal_portion_disk_speed(&w->portion);
@@ -485,7 +485,7 @@ static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
     }
     if (!status)
         note_durable(w, now_ms);
-    stop_watch(w);
+    note_elapsed(w);
     return status;
 }
 

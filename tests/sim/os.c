@@ -45,6 +45,12 @@ uint64_t WRAP(clock_mono_ms)(void)
     return machine_ms();
 }
 
+uint64_t WRAP(clock_mono_ns)(void);
+uint64_t WRAP(clock_mono_ns)(void)
+{
+    return machine_now_us() * 1000;
+}
+
 /* --- lines for the operator --- */
 
 void WRAP(log_line_write)(enum log_line_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);

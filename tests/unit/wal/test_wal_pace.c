@@ -305,7 +305,7 @@ static void what_lets_more_through_is_done(void **state)
 
 /* --- while the disk is the bound --- */
 
-static void a_bound_is_told_when_it_lasts_and_when_it_ends(void **state)
+static void a_bound_is_reported_when_it_lasts_and_when_it_ends(void **state)
 {
     struct wal_bound b = { 0 };
     uint64_t now = 100000;
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(a_dear_sync_makes_portions_larger),
         cmocka_unit_test(what_is_too_small_says_nothing),
         cmocka_unit_test(what_lets_more_through_is_done),
-        cmocka_unit_test(a_bound_is_told_when_it_lasts_and_when_it_ends),
+        cmocka_unit_test(a_bound_is_reported_when_it_lasts_and_when_it_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
