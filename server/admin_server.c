@@ -175,7 +175,7 @@ static int query_row(struct admin_server *d, struct connection *c, uint64_t requ
     if (find_waiter(d, c))
         return refuse_second(d, c, request_id);
     waiter = add_waiter(d, c, request_id);
-    if (row_lookup_start(&d->config.row_lookup, argument, on_row, waiter, &waiter->row_lookup,
+    if (row_lookup_start(&d->config.shards, argument, on_row, waiter, &waiter->row_lookup,
                          &err) == 0)
         return 0;
     d->waiters = waiter->next;
@@ -201,7 +201,7 @@ static int command_tables(struct admin_server *d, struct connection *c, uint64_t
     if (find_waiter(d, c))
         return refuse_second(d, c, request_id);
     waiter = add_waiter(d, c, request_id);
-    if (table_command_start(&d->config.row_lookup, kind, asked->argument, on_tables, waiter,
+    if (table_command_start(&d->config.shards, kind, asked->argument, on_tables, waiter,
                             &waiter->on_tables, &err) == 0)
         return 0;
     d->waiters = waiter->next;

@@ -33,7 +33,7 @@ struct admin_server_config {
     struct channel_memory *client_memory; /* borrowed */
     struct node_stats *stats;             /* borrowed */
     struct checkpointer *checkpointer;    /* borrowed; NULL: no data directory */
-    struct row_lookup_config row_lookup;
+    struct shard_call_config shards;
     void (*refresh)(void *node); /* publishes the newest report */
     /* Has the node all its data? Else a status and a sentence for who asks for what needs them. NULL: always. */
     int (*check_serving)(void *node, struct err *err);

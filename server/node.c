@@ -520,7 +520,7 @@ static void make_helpers(struct node *n) ON_MAIN
         checkpointer_find_last(n->checkpointer);
     admin.stats = n->stats;
     admin.checkpointer = n->checkpointer;
-    admin.row_lookup = (struct row_lookup_config){ &n->mailbox, &n->map, n->shards };
+    admin.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
     n->admin = admin_server_new(&admin);
     n->report.node =
         (struct node_report){ .version = PS_VERSION,

@@ -1,6 +1,5 @@
 #include "server/row_lookup.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -17,16 +16,13 @@
 #define NOBODY UINT32_MAX
 
 struct row_lookup {
-    struct mail mail;
-    struct row_lookup_config config;
+    struct shard_call call;
     row_lookup_done done; /* NULL: forgotten */
     void *arg;
     uint64_t key;
     char table[TABLE_SPEC_NAME_MAX];
-    uint32_t asked; /* the shard of this node that has it now */
     uint32_t owner; /* of the cluster's shards; NOBODY: none has said so yet */
     char *json;     /* owned; NULL: the shard that was asked does not keep it */
-    struct err err;
 };
 
 static int read_argument(struct row_lookup *q, const char *argument, struct err *err)
@@ -104,7 +100,7 @@ static void put_row(struct json *j, const struct row_provenance *found)
 
 static void put_place(struct json *j, const struct row_lookup *q)
 {
-    uint32_t per_node = q->config.map->shards_per_node;
+    uint32_t per_node = q->call.config.map->shards_per_node;
 
     put_u64_text(j, "key", q->key);
     json_text(j, "table", q->table);
@@ -125,7 +121,8 @@ static char *render(const struct row_lookup *q, const struct row_provenance *fou
     json_open(&j, NULL);
     put_place(&j, q);
     if (!found) {
-        json_text(&j, "ask", q->config.map->nodes[q->owner / q->config.map->shards_per_node]);
+        json_text(&j, "ask",
+                  q->call.config.map->nodes[q->owner / q->call.config.map->shards_per_node]);
     } else {
         json_bool(&j, "found", found->row);
         json_text(&j, "optimizer", table_spec_optim_name(found->table->spec.optim));
@@ -141,103 +138,80 @@ static char *render(const struct row_lookup *q, const struct row_provenance *fou
 
 /* --- its way --- */
 
-static void on_back(struct mail *mail, void *owner);
-
-static int ask(struct row_lookup *q, struct shard *shard) ON_SHARD
+static int ask(struct shard_call *call, struct shard_thread *t) ON_SHARD
 {
+    struct row_lookup *q = CONTAINER_OF(call, struct row_lookup, call);
     struct row_provenance found;
-    int status = row_provenance_find(shard, q->table, q->key, &found);
+    int status = row_provenance_find(shard_thread_shard(t), q->table, q->key, &found);
 
     if (status == -ERANGE)
-        return err_set(&q->err, status, "row: table %s has no block %" PRIu64, q->table,
+        return err_set(&call->err, status, "row: table %s has no block %" PRIu64, q->table,
                        q->key);
     if (status)
-        return err_set(&q->err, status, "row: there is no table %s here", q->table);
+        return err_set(&call->err, status, "row: there is no table %s here", q->table);
     q->owner = found.owner;
     if (!found.table)
         return 0;
     q->json = render(q, &found);
-    return q->json ? 0 : err_set(&q->err, -ENOMEM, "row: no memory for the answer");
-}
-
-static void on_shard(struct mail *mail, void *owner)
-{
-    struct row_lookup *q = CONTAINER_OF(mail, struct row_lookup, mail);
-    int status;
-
-    enter_shard();
-    q->err.status = ask(q, shard_thread_shard(owner));
-    q->mail.run = on_back;
-    status = mailbox_post(q->config.mailbox, &q->mail);
-    assert(status == 0); /* the main thread's box outlives the shards */
+    return q->json ? 0 : err_set(&call->err, -ENOMEM, "row: no memory for the answer");
 }
 
 static void finish(struct row_lookup *q) ON_MAIN
 {
     if (q->done)
-        q->done(q->arg, &q->err, q->json);
+        q->done(q->arg, &q->call.err, q->json);
     free(q->json);
     free(q);
-}
-
-static int send_to(struct row_lookup *q, uint32_t index) ON_MAIN
-{
-    q->asked = index;
-    q->err = (struct err){ 0 };
-    q->mail.run = on_shard;
-    return shard_thread_post(q->config.shards[index], &q->mail);
 }
 
 /* Whoever makes a table asks one shard after the other: a shard may not know it, and the next one does. */
 static bool may_ask_next(const struct row_lookup *q)
 {
-    return q->err.status == PS_ENOTABLE && q->owner == NOBODY &&
-           q->asked + 1 < q->config.map->shards_per_node;
+    return q->call.err.status == PS_ENOTABLE && q->owner == NOBODY &&
+           q->call.shard + 1 < q->call.config.map->shards_per_node;
 }
 
 /* Where it goes next on this node; NOBODY: nowhere, its way is over. */
 static uint32_t next_shard(const struct row_lookup *q)
 {
-    uint32_t per_node = q->config.map->shards_per_node;
+    uint32_t per_node = q->call.config.map->shards_per_node;
 
     if (!q->done || q->json)
         return NOBODY;
     if (may_ask_next(q))
-        return q->asked + 1;
-    if (q->err.status || q->owner / per_node != q->config.map->node)
+        return q->call.shard + 1;
+    if (q->call.err.status || q->owner / per_node != q->call.config.map->node)
         return NOBODY;
     return q->owner % per_node;
 }
 
-static void on_back(struct mail *mail, void *owner)
+static void answered(struct shard_call *call) ON_MAIN
 {
-    struct row_lookup *q = CONTAINER_OF(mail, struct row_lookup, mail);
+    struct row_lookup *q = CONTAINER_OF(call, struct row_lookup, call);
     uint32_t next = next_shard(q);
 
-    (void)owner;
-    enter_main();
-    if (next != NOBODY && send_to(q, next) == 0)
+    if (next != NOBODY && shard_call_start(call, next) == 0)
         return; /* it is the shard's now */
     if (next != NOBODY)
-        err_set(&q->err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
-    else if (q->done && !q->err.status && !q->json)
+        err_set(&call->err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
+    else if (q->done && !call->err.status && !q->json)
         q->json = render(q, NULL);
-    if (!q->err.status && !q->json)
-        err_set(&q->err, -ENOMEM, "row: no memory for the answer");
+    if (!call->err.status && !q->json)
+        err_set(&call->err, -ENOMEM, "row: no memory for the answer");
     finish(q);
 }
 
-int row_lookup_start(const struct row_lookup_config *config, const char *argument,
+int row_lookup_start(const struct shard_call_config *config, const char *argument,
                      row_lookup_done done, void *arg, struct row_lookup **ret, struct err *err)
 {
     struct row_lookup *q = memory_alloc(sizeof *q);
     int status = read_argument(q, argument, err);
 
-    q->config = *config;
+    q->call = (struct shard_call){ .config = *config, .ask = ask, .answered = answered };
     q->owner = NOBODY;
     q->done = done;
     q->arg = arg;
-    if (!status && send_to(q, 0) != 0)
+    if (!status && shard_call_start(&q->call, 0) != 0)
         status = err_set(err, PS_ESTOPPING, "row: %s", status_text(PS_ESTOPPING));
     if (status)
         free(q);

@@ -12,23 +12,15 @@
 #ifndef SERVER_ROW_LOOKUP_H
 #define SERVER_ROW_LOOKUP_H
 
-#include "common/mailbox.h"
-#include "server/shard_thread.h"
+#include "server/shard_call.h"
 
 struct row_lookup;
-
-/* Borrowed until the last mail is back. */
-struct row_lookup_config {
-    struct mailbox *mailbox;            /* the main thread's */
-    const struct hello_reply *map;      /* the other nodes */
-    struct shard_thread *const *shards; /* of this node, map->shards_per_node */
-};
 
 /* err->status 0: json is the answer, borrowed for the call. */
 typedef void (*row_lookup_done)(void *arg, const struct err *err, const char *json);
 
 /* argument: "KEY TABLE", KEY being decimal. `done` is called once, later. PS_ESETTING and a sentence; PS_ESTOPPING. */
-int row_lookup_start(const struct row_lookup_config *config, const char *argument,
+int row_lookup_start(const struct shard_call_config *config, const char *argument,
                      row_lookup_done done, void *arg, struct row_lookup **ret, struct err *err)
     ON_MAIN MUST_CHECK;
 

@@ -1,6 +1,5 @@
 #include "server/table_command.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,22 +12,20 @@
 #include "server/admin/json.h"
 #include "server/core/table_admin.h"
 
+#define NO_SHARD UINT32_MAX
 #define WAIT_MS 10000u /* for space in a log, or for the disk */
 
 struct table_command {
-    struct mail mail;
-    struct row_lookup_config config;
+    struct shard_call call;
     enum table_command_kind kind;
     table_command_done done; /* NULL: cancelled */
     void *arg;
     char job[TABLE_SPEC_NAME_MAX], settings[TABLE_SPEC_SETTINGS_MAX];
     enum { COMMAND_CHECK, COMMAND_ACT, COMMAND_SYNC } phase;
-    uint32_t shard;    /* of this node: the one whose turn it is */
-    uint64_t record;   /* of its log: the last one to be on the disk; 0: not yet known */
-    uint64_t since_ms; /* monotonic: when its turn began */
+    uint64_t record; /* of the shard's log: the last one to be on the disk; 0: not yet known */
+    uint64_t since_ms; /* monotonic: when the shard's turn began */
     bool is_idle;      /* the shard was not ready: it is asked again at the next tick */
     struct table_admin_counts counts;
-    struct err err;
 };
 
 enum table_command_kind table_command_kind(const char *name)
@@ -79,7 +76,7 @@ static void add_counts(struct table_command *c, const struct table_admin_counts 
 static int check(struct table_command *c, struct shard *shard) ON_SHARD
 {
     struct table_admin_counts counts;
-    int status = table_admin_check(shard, c->job, is_set(c) ? c->settings : NULL, &c->err);
+    int status = table_admin_check(shard, c->job, is_set(c) ? c->settings : NULL, &c->call.err);
 
     table_admin_count(shard, c->job, &counts);
     if (!status)
@@ -91,35 +88,25 @@ static int check(struct table_command *c, struct shard *shard) ON_SHARD
 static int act(struct table_command *c, struct shard_thread *t) ON_SHARD
 {
     struct table_admin_counts counts;
-    int status = is_set(c) ? table_admin_set(shard_thread_shard(t), c->job, c->settings,
-                                             &counts, &c->err)
-                           : table_admin_drop(shard_thread_shard(t), c->job, &counts, &c->err);
+    int status =
+        is_set(c)
+            ? table_admin_set(shard_thread_shard(t), c->job, c->settings, &counts, &c->call.err)
+            : table_admin_drop(shard_thread_shard(t), c->job, &counts, &c->call.err);
 
     if (counts.n_tables)
         shard_thread_tables_changed(t);
     return status;
 }
 
-static void on_back(struct mail *mail, void *owner);
-
-static void on_shard(struct mail *mail, void *owner)
+static int ask(struct shard_call *call, struct shard_thread *t) ON_SHARD
 {
-    struct table_command *c = CONTAINER_OF(mail, struct table_command, mail);
-    struct shard_thread *t = owner;
-    int status;
+    struct table_command *c = CONTAINER_OF(call, struct table_command, call);
 
-    enter_shard();
-    c->err = (struct err){ 0 };
     if (c->phase == COMMAND_SYNC)
-        status = shard_thread_await_log(t, &c->record, &c->err);
-    else if (!shard_thread_is_open(t))
-        status = err_set(&c->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
-    else
-        status = c->phase == COMMAND_CHECK ? check(c, shard_thread_shard(t)) : act(c, t);
-    c->err.status = status;
-    c->mail.run = on_back;
-    status = mailbox_post(c->config.mailbox, &c->mail);
-    assert(status == 0); /* the main thread's box outlives the shards */
+        return shard_thread_await_log(t, &c->record, &call->err);
+    if (!shard_thread_is_open(t))
+        return err_set(&call->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    return c->phase == COMMAND_CHECK ? check(c, shard_thread_shard(t)) : act(c, t);
 }
 
 /* --- on the main thread --- */
@@ -147,7 +134,7 @@ static char *render(const struct table_command *c)
 
 static void log_end(const struct table_command *c)
 {
-    if (c->err.status || c->phase != COMMAND_SYNC || !c->counts.n_tables)
+    if (c->call.err.status || c->phase != COMMAND_SYNC || !c->counts.n_tables)
         return;
     if (is_set(c))
         log_line_info("job %s: %u tables have %s from now on", c->job, c->counts.n_tables,
@@ -159,74 +146,76 @@ static void log_end(const struct table_command *c)
 
 static void finish(struct table_command *c) ON_MAIN
 {
-    char *json = c->err.status ? NULL : render(c);
+    char *json = c->call.err.status ? NULL : render(c);
 
-    if (!c->err.status && !json)
-        err_set(&c->err, -ENOMEM, "no memory for the answer");
+    if (!c->call.err.status && !json)
+        err_set(&c->call.err, -ENOMEM, "no memory for the answer");
     log_end(c);
     if (c->done)
-        c->done(c->arg, &c->err, json);
+        c->done(c->arg, &c->call.err, json);
     free(json);
     free(c);
 }
 
-/* False: the shard takes no mail any more. */
-static bool post(struct table_command *c) ON_MAIN
+/* False: the shard takes no calls any more. */
+static bool call_shard(struct table_command *c, uint32_t shard) ON_MAIN
 {
     c->is_idle = false;
-    c->mail.run = on_shard;
-    if (shard_thread_post(c->config.shards[c->shard], &c->mail) == 0)
+    if (shard_call_start(&c->call, shard) == 0)
         return true;
-    err_set(&c->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    err_set(&c->call.err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
     return false;
 }
 
-/* To the next shard, or phase. False: that was the last one. */
-static bool step(struct table_command *c)
+/* The next shard, also of the next phase; NO_SHARD: that was the last one. */
+static uint32_t step(struct table_command *c)
 {
     bool checks = c->kind == TABLE_COMMAND_DROP_CHECK || c->kind == TABLE_COMMAND_SET_CHECK;
 
     c->record = 0;
     c->since_ms = clock_mono_ms();
-    if (++c->shard < c->config.map->shards_per_node)
-        return true;
-    c->shard = 0;
+    if (c->call.shard + 1 < c->call.config.map->shards_per_node)
+        return c->call.shard + 1;
     if (checks || c->phase == COMMAND_SYNC)
-        return false;
+        return NO_SHARD;
     c->phase = c->phase == COMMAND_CHECK ? COMMAND_ACT : COMMAND_SYNC;
-    return true;
+    return 0;
 }
 
-static void on_back(struct mail *mail, void *owner)
+static void answered(struct shard_call *answer) ON_MAIN
 {
-    struct table_command *c = CONTAINER_OF(mail, struct table_command, mail);
+    struct table_command *c = CONTAINER_OF(answer, struct table_command, call);
+    struct err *err = &answer->err;
+    uint32_t next;
 
-    (void)owner;
-    enter_main();
-    if (c->err.status == -EAGAIN && c->done && clock_mono_ms() - c->since_ms < WAIT_MS) {
+    if (err->status == -EAGAIN && c->done && clock_mono_ms() - c->since_ms < WAIT_MS) {
         c->is_idle = true;
         return;
     }
-    if (c->err.status == -EAGAIN)
-        c->err.status = -EBUSY;
-    if (c->err.status == -EBUSY && c->phase == COMMAND_SYNC)
-        err_set(&c->err, -EBUSY, "it is done, but not yet on the disk: ask again");
-    if (c->err.status || !step(c) || !post(c))
+    if (err->status == -EAGAIN)
+        err->status = -EBUSY;
+    if (err->status == -EBUSY && c->phase == COMMAND_SYNC)
+        err_set(err, -EBUSY, "it is done, but not yet on the disk: ask again");
+    next = err->status ? NO_SHARD : step(c);
+    if (next == NO_SHARD || !call_shard(c, next))
         finish(c);
 }
 
-int table_command_start(const struct row_lookup_config *config, enum table_command_kind kind,
+int table_command_start(const struct shard_call_config *config, enum table_command_kind kind,
                         const char *argument, table_command_done done, void *arg,
                         struct table_command **ret, struct err *err)
 {
     struct table_command *c = memory_alloc(sizeof *c);
     int status;
 
-    *c = (struct table_command){
-        .config = *config, .kind = kind, .done = done, .arg = arg, .since_ms = clock_mono_ms()
-    };
+    *c =
+        (struct table_command){ .call = { .config = *config, .ask = ask, .answered = answered },
+                                .kind = kind,
+                                .done = done,
+                                .arg = arg,
+                                .since_ms = clock_mono_ms() };
     status = read_argument(c, argument, err);
-    if (!status && !post(c))
+    if (!status && !call_shard(c, 0))
         status = err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
     if (status)
         free(c);
@@ -237,7 +226,7 @@ int table_command_start(const struct row_lookup_config *config, enum table_comma
 
 void table_command_tick(struct table_command *c)
 {
-    if (c->is_idle && !post(c))
+    if (c->is_idle && !call_shard(c, c->call.shard))
         finish(c);
 }
 

@@ -7,7 +7,7 @@
 #ifndef SERVER_TABLE_COMMAND_H
 #define SERVER_TABLE_COMMAND_H
 
-#include "server/row_lookup.h"
+#include "server/shard_call.h"
 
 struct table_command;
 
@@ -26,7 +26,7 @@ enum table_command_kind table_command_kind(const char *name);
 typedef void (*table_command_done)(void *arg, const struct err *err, const char *json);
 
 /* `done` is called once, later, from the loop, unless it is cancelled. PS_ESETTING: a wrong argument; PS_ESTOPPING. */
-int table_command_start(const struct row_lookup_config *config, enum table_command_kind kind,
+int table_command_start(const struct shard_call_config *config, enum table_command_kind kind,
                         const char *argument, table_command_done done, void *arg,
                         struct table_command **ret, struct err *err) ON_MAIN MUST_CHECK;
 
