@@ -17,7 +17,7 @@
 /* clang-format off */
 #define PS_STATUS_LIST(X)                                                              \
     X(PS_EPROTO,    -10001, "the peer broke the protocol")                             \
-    X(PS_ECORRUPT,  -10002, "stored or received data fails its checksum")              \
+    X(PS_ECORRUPT,  -10002, "stored or received data is damaged, such as a wrong checksum or zstd frame") \
     X(PS_ENOTABLE,  -10003, "no such table")                                           \
     X(PS_EWIDTH,    -10004, "row width differs from the table's")                      \
     X(PS_ESHARD,    -10005, "key belongs to another shard")                            \

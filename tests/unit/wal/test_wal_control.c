@@ -54,18 +54,32 @@ static void what_is_written_is_read_and_each_flipped_bit_is_seen(void **state)
     crash_files_deinit(&c);
 }
 
+/* A log from its first record on, on a disk of its own. */
+static void begin_log(struct fixture_log *l, struct crash_files *c,
+                      const struct wal_writer_config *config)
+{
+    struct wal_end end = { 0 };
+
+    crash_files_init(c);
+    assert_int_equal(c->ops.mkdir(c->ops.state, LOG_DIR), 0);
+    assert_int_equal(fixture_open(l, config, &end), 0);
+}
+
+static void end_log(struct fixture_log *l, struct crash_files *c)
+{
+    fixture_free(l);
+    crash_files_deinit(c);
+}
+
 static void a_writer_notes_its_newest_segment_and_what_is_durable(void **state)
 {
     struct crash_files c;
     struct fixture_log l;
     const struct wal_writer_config config = config_of(&c, WAL_FSYNC);
     struct wal_control got;
-    struct wal_end end = { 0 };
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
-    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    begin_log(&l, &c, &config);
     got = read_control(&c);
     assert_int_equal(got.epoch, fixture_identity.map_id);
     assert_int_equal(got.segment, 1);
@@ -84,8 +98,7 @@ static void a_writer_notes_its_newest_segment_and_what_is_durable(void **state)
     assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
     assert_int_equal(read_control(&c).durable, 6);
     assert_true(read_control(&c).is_closed);
-    fixture_free(&l);
-    crash_files_deinit(&c);
+    end_log(&l, &c);
 }
 
 /* A start that goes on behind an older record gives up segments that were named: nothing is to miss them. */
@@ -113,8 +126,7 @@ static void a_writer_that_goes_back_takes_back_what_it_noted(void **state)
     assert_int_equal(got.durable, 8);
     assert_int_equal(fixture_open(&l, &config, &end), 0);
     assert_int_equal(read_control(&c).segment, 9);
-    fixture_free(&l);
-    crash_files_deinit(&c);
+    end_log(&l, &c);
 }
 
 /* Where nothing is synced, nothing is noted that a power cut could make a lie. */
@@ -123,12 +135,9 @@ static void without_syncs_no_segment_is_named(void **state)
     struct crash_files c;
     struct fixture_log l;
     const struct wal_writer_config config = config_of(&c, WAL_NONE);
-    struct wal_end end = { 0 };
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
-    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    begin_log(&l, &c, &config);
     assert_int_equal(fixture_append(&l), 0);
     fixture_work(&l);
     assert_int_equal(read_control(&c).segment, 0);
@@ -139,8 +148,7 @@ static void without_syncs_no_segment_is_named(void **state)
     fixture_work(&l);
     assert_int_equal(read_control(&c).segment, 1);
     assert_int_equal(read_control(&c).durable, 1);
-    fixture_free(&l);
-    crash_files_deinit(&c);
+    end_log(&l, &c);
 }
 
 /* A segment that was synced while it was empty, and had to be begun anew: a power cut may take both the old name and the
@@ -150,12 +158,9 @@ static void without_syncs_a_segment_that_is_begun_anew_is_not_named(void **state
     struct crash_files c;
     struct fixture_log l;
     const struct wal_writer_config config = config_of(&c, WAL_NONE);
-    struct wal_end end = { 0 };
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, LOG_DIR), 0);
-    assert_int_equal(fixture_open(&l, &config, &end), 0);
+    begin_log(&l, &c, &config);
     wal_writer_sync(l.writer);
     fixture_work(&l);
     assert_int_equal(fixture_append(&l), 0);
@@ -167,8 +172,7 @@ static void without_syncs_a_segment_that_is_begun_anew_is_not_named(void **state
     fixture_work(&l);
     assert_int_equal(l.queue.progress.state, WAL_WRITER_OK);
     assert_int_equal(read_control(&c).segment, 0);
-    fixture_free(&l);
-    crash_files_deinit(&c);
+    end_log(&l, &c);
 }
 
 int main(void)
