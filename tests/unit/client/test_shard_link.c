@@ -21,7 +21,8 @@ struct rig {
     struct shard_link *link;
     uint64_t now_ms;
     uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
-        n_restarts;
+        n_restarts, n_beats, n_lost;
+    bool waits; /* for other shards */
     char notice[512];
     int failed;
     char sentence[512];
@@ -117,10 +118,46 @@ static void on_failed(void *owner, uint32_t shard, int status, const char *sente
     snprintf(rig->sentence, sizeof rig->sentence, "%s", sentence);
 }
 
-static const struct shard_link_events events = { on_ready,     on_pushed,  on_pulled,
-                                                 on_table,     on_fenced,  on_left,
-                                                 on_min_clock, on_traffic, on_reconnected,
-                                                 on_notice,    on_failed };
+static bool may_join(void *owner)
+{
+    return !((struct rig *)owner)->waits;
+}
+
+static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
+{
+    (void)owner;
+    (void)shard;
+    *ret = (struct suspects){ 1, { { 5, 6, 0, false } } };
+}
+
+static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects)
+{
+    (void)shard;
+    (void)suspects;
+    ((struct rig *)owner)->n_beats++;
+}
+
+static void on_lost(void *owner, uint32_t shard)
+{
+    (void)shard;
+    ((struct rig *)owner)->n_lost++;
+}
+
+static const struct shard_link_events events = { .ready = on_ready,
+                                                 .pushed = on_pushed,
+                                                 .pulled = on_pulled,
+                                                 .table = on_table,
+                                                 .fenced = on_fenced,
+                                                 .may_join = may_join,
+                                                 .fill_beat = fill_beat,
+                                                 .beat_answered = on_beat_answered,
+                                                 .lost = on_lost,
+                                                 .left = on_left,
+                                                 .min_clock = on_min_clock,
+                                                 .traffic = on_traffic,
+                                                 .reconnected = on_reconnected,
+                                                 .notice = on_notice,
+                                                 .failed = on_failed };
 
 static void on_pulse(uv_timer_t *timer)
 {

@@ -165,7 +165,7 @@ int beat(struct peer *p)
     struct status_reply reply;
     struct bytes frame = { 0 };
 
-    assert_int_equal(message_write_beat(&frame, 50, 0), 0);
+    assert_int_equal(message_write_beat(&frame, 50, &(struct beat){ .clock = 0 }), 0);
     peer_send(p, &frame);
     hear(p, FRAME_BEAT_REPLY, 50);
     assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
