@@ -901,8 +901,8 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
     l->joined.last_applied = 0;
     l->config.join.incarnation = incarnation;
     l->config.join.clock = clock;
-    l->away_since_ms = l->now_ms;
     set_phase(l, PHASE_AWAY);
+    l->away_since_ms = l->now_ms;
     l->next_try_ms = l->now_ms + delay_ms;
 }
 

@@ -264,6 +264,8 @@ static void a_heartbeat_without_answer_ends_the_connection(void **state)
     pass_ms(&rig, 1);
     assert_int_equal(rig.n_notices, 1);
     assert_non_null(strstr(rig.notice, "is away: no answer to a heartbeat; trying again"));
+    assert_int_equal(rig.n_lost, 1);
+    assert_int_equal(rig.n_beats, 0);
     tear_down(&rig);
 }
 
@@ -283,6 +285,37 @@ static void heartbeats_go_out_three_times_in_a_lease(void **state)
     }
     tear_down(&rig);
     assert_int_equal(rig.n_notices, 0);
+}
+
+static void a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    rig.waits = true;
+    while (!shard_link_is_greeted(rig.link)) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 1);
+    }
+    pass_ms(&rig, 600000); /* ten times what it waits for a shard that is away */
+    assert_int_equal(rig.failed, 0);
+    assert_int_equal(rig.n_lost, 0);
+    assert_int_equal(rig.n_ready, 0);
+    rig.waits = false;
+    run_until(&rig, &rig.n_ready, 1);
+    assert_true(shard_link_is_greeted(rig.link));
+    rig.waits = true; /* another shard went away before it was joined */
+    pass_ms(&rig, 334);
+    for (int i = 0; i < 50; i++) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 1);
+    }
+    assert_int_equal(rig.n_beats, 0); /* this one's lease is not renewed */
+    rig.waits = false;
+    run_until(&rig, &rig.n_beats, 1);
+    tear_down(&rig);
 }
 
 static void a_push_without_answer_ends_the_job(void **state)
@@ -481,6 +514,8 @@ int main(void)
         cmocka_unit_test(a_pull_without_answer_is_reported_again_and_again),
         cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
+        cmocka_unit_test(
+            a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
