@@ -97,7 +97,7 @@ static int write_request(struct bytes *b, unsigned type)
 {
     struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
     struct table_request table = { messages_spec(), true };
-    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true };
     struct admin admin = { "a", "b" };
 
     switch (type) {
@@ -225,7 +225,7 @@ static int read_replaced(struct bytes *b, const char *from, const char *to)
 
 static int read_job(const char name[static 4])
 {
-    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true };
     struct bytes b = { 0 };
 
     assert_int_equal(message_write_join(&b, 1, &join), 0);
@@ -307,7 +307,7 @@ static void a_text_is_made_fit_to_be_printed(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct status_reply sent = { -1, "", 9 }, got;
+        struct status_reply sent = { -1, "", 9, { 0 } }, got;
         struct messages_frame f;
         struct bytes b = { 0 };
 
