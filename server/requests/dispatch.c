@@ -336,8 +336,8 @@ static bool suspect_workers(struct dispatch *d, const struct worker *from,
     for (uint32_t i = 0; i < all->n; i++) {
         const struct suspect *s = &all->items[i];
 
-        if (s->rank != from->rank && membership_suspect(membership, from->job, s->rank,
-                                                        s->incarnation, s->is_agreed))
+        if (s->rank != from->rank &&
+            membership_suspect(membership, from->job, s->rank, s->incarnation, s->is_agreed))
             any = true;
     }
     return any;

@@ -135,7 +135,8 @@ static void a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_i
     assert_false(membership_suspect(r, w->job, 0, 7, false));
     assert_int_equal(membership_find(r, "job", 0, 7, 10, &found), PS_EFENCED);
     assert_int_equal(w->state, WORKER_LIVE);
-    assert_true(membership_suspect(r, w->job, 1, 7, true)); /* unheard of: all agree, nevertheless */
+    assert_true(
+        membership_suspect(r, w->job, 1, 7, true)); /* unheard of: all agree, nevertheless */
     membership_free(r);
 }
 
@@ -708,10 +709,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_is_expected_then_live_then_gone),
         cmocka_unit_test(a_lease_ends_when_it_is_over_and_not_a_moment_before),
-        cmocka_unit_test(
-            a_silent_worker_is_refused_and_waited_for_until_all_shards_suspect_it),
-        cmocka_unit_test(
-            a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it),
+        cmocka_unit_test(a_silent_worker_is_refused_and_waited_for_until_all_shards_suspect_it),
+        cmocka_unit_test(a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it),
         cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
         cmocka_unit_test(where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead),
         cmocka_unit_test(a_restart_suspects_nobody),

@@ -371,8 +371,7 @@ static void several_frames_stand_in_one_buffer(void **state)
     for (uint64_t i = 0; i < 1000; i++) {
         assert_int_equal(frame_decode(bytes_front(&b), FRAME_MAX, &h), 0);
         assert_int_equal(frame_verify(bytes_front(&b), &h), 0);
-        assert_int_equal(message_read_beat(&h, bytes_front(&b) + FRAME_HEADER_BYTES, &beat),
-                         0);
+        assert_int_equal(message_read_beat(&h, bytes_front(&b) + FRAME_HEADER_BYTES, &beat), 0);
         assert_true(h.request_id == i && beat.clock == i * i);
         bytes_consume(&b, FRAME_HEADER_BYTES + h.head_bytes + h.body_bytes);
     }

@@ -108,7 +108,8 @@ static int write_request(struct bytes *b, unsigned type)
     case FRAME_TABLE:
         return message_write_table(b, 1, &table);
     case FRAME_BEAT:
-        return message_write_beat(b, 1, &(struct beat){ 300, { 2, { { 1, 2, 3, true }, { 4, 5, 6, false } } } });
+        return message_write_beat(
+            b, 1, &(struct beat){ 300, { 2, { { 1, 2, 3, true }, { 4, 5, 6, false } } } });
     case FRAME_LEAVE:
         return message_write_leave(b, 1, 300);
     case FRAME_ADMIN:

@@ -90,10 +90,11 @@ static void a_suspicion_is_reported_once_and_before_the_death(void **state)
     look(c, &w, 1);
     assert_int_equal(lines.n, 2);
     assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
-    assert_string_equal(lines.last,
-                        "job ctr: worker 2 (psworker host:2) is suspected, at clock 12: a shard has not "
-                        "heard of it for a lease (this node for 10250 ms); the others wait until all "
-                        "shards of the job refuse it");
+    assert_string_equal(
+        lines.last,
+        "job ctr: worker 2 (psworker host:2) is suspected, at clock 12: a shard has not "
+        "heard of it for a lease (this node for 10250 ms); the others wait until all "
+        "shards of the job refuse it");
     w.state = WORKER_DEAD;
     w.is_suspected = false;
     look(c, &w, 1);
