@@ -101,7 +101,7 @@ int memory_reserve_init(uint64_t n_bytes, struct err *err)
     touch_all(reserve.start, whole);
     reserve.n_bytes = whole;
     atomic_store(&reserve.n_taken, 0);
-    memory_map_from(memory_reserve_take);
+    memory_map_from(memory_reserve_acquire);
     log_line_info("%.1f GiB of memory reserved in %.1f s", (double)whole / (1u << 30),
                   (double)(clock_mono_ms() - began_ms) * 1e-3);
     return 0;
@@ -120,7 +120,7 @@ void memory_reserve_deinit(void)
 
 /* ---- taking ---- */
 
-void *memory_reserve_take(size_t n_bytes)
+void *memory_reserve_acquire(size_t n_bytes)
 {
     uint64_t n_whole = (n_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1), n_taken;
 

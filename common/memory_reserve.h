@@ -21,7 +21,7 @@ int memory_reserve_init(uint64_t n_bytes, struct err *err) MUST_CHECK;
 void memory_reserve_deinit(void);
 
 /* Zeroed, on a page's border; NULL when there is not so much left. Any thread. */
-void *memory_reserve_take(size_t n_bytes) MUST_CHECK;
+void *memory_reserve_acquire(size_t n_bytes) MUST_CHECK;
 
 /* Bytes that are left. Any thread. */
 uint64_t memory_reserve_left(void);

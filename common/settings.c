@@ -16,7 +16,7 @@
 #define N_ROWS_MAX 256u
 
 /* One place that values come from: the fallbacks, a file, the command line. */
-struct source {
+struct settings_input {
     const struct settings_table *table;
     void *settings;
     char before[128];      /* the name in sentences: "--", "psd.conf:12: " or nothing */
@@ -60,7 +60,7 @@ struct option {
 };
 
 struct load {
-    struct source line; /* the command line as a source */
+    struct settings_input line; /* the command line as an input */
     int argc, first;
     char **argv;
     enum settings_action *action;
@@ -84,8 +84,8 @@ static struct shown show(const char *text)
 }
 
 /* --batch: "abc" is not a whole number from 1 to 1000000 */
-static int refuse(const struct source *from, const struct setting *row, const char *text,
-                  const char *why)
+static int refuse(const struct settings_input *from, const struct setting *row,
+                  const char *text, const char *why)
 {
     return err_set(from->err, PS_ESETTING, "%s%s: %s %s", from->before, row->name,
                    show(text).text, why);
@@ -106,7 +106,8 @@ static const struct setting *find_row(const struct settings_table *table, const 
     return NULL;
 }
 
-static int refuse_number(const struct source *from, const struct setting *row, const char *text)
+static int refuse_number(const struct settings_input *from, const struct setting *row,
+                         const char *text)
 {
     char why[160], least[NUMBER_TEXT_MAX] = "", most[NUMBER_TEXT_MAX] = "";
 
@@ -139,7 +140,8 @@ static bool out_of_range(const struct setting *row, uint64_t n)
            (row->max > 0 && (n < row->min || n > row->max));
 }
 
-static int set_whole(const struct source *from, const struct setting *row, const char *text)
+static int set_whole(const struct settings_input *from, const struct setting *row,
+                     const char *text)
 {
     void *field = field_of(from->settings, row);
     uint64_t n = 0;
@@ -160,7 +162,8 @@ static int set_whole(const struct source *from, const struct setting *row, const
     return 0;
 }
 
-static int set_float(const struct source *from, const struct setting *row, const char *text)
+static int set_float(const struct settings_input *from, const struct setting *row,
+                     const char *text)
 {
     float x;
 
@@ -171,7 +174,8 @@ static int set_float(const struct source *from, const struct setting *row, const
     return 0;
 }
 
-static int set_text(const struct source *from, const struct setting *row, const char *text)
+static int set_text(const struct settings_input *from, const struct setting *row,
+                    const char *text)
 {
     size_t n = strlen(text);
 
@@ -181,7 +185,8 @@ static int set_text(const struct source *from, const struct setting *row, const 
     return 0;
 }
 
-static int set_flag(const struct source *from, const struct setting *row, const char *text)
+static int set_flag(const struct settings_input *from, const struct setting *row,
+                    const char *text)
 {
     static const char *const words[][2] = {
         { "no", "yes" }, { "false", "true" }, { "off", "on" }, { "0", "1" }
@@ -198,7 +203,8 @@ static int set_flag(const struct source *from, const struct setting *row, const 
     return refuse(from, row, text, "is neither yes nor no");
 }
 
-static int set_choice(const struct source *from, const struct setting *row, const char *text)
+static int set_choice(const struct settings_input *from, const struct setting *row,
+                      const char *text)
 {
     const char *choice = row->arg;
     size_t n, n_text = strlen(text);
@@ -264,7 +270,8 @@ static const char *list_split(struct setting_list *list, const char *text)
     return NULL;
 }
 
-static int set_list(const struct source *from, const struct setting *row, const char *text)
+static int set_list(const struct settings_input *from, const struct setting *row,
+                    const char *text)
 {
     struct setting_list *list = field_of(from->settings, row), added = { 0 };
     const char *wrong = list_split(&added, text);
@@ -283,9 +290,9 @@ static int set_list(const struct source *from, const struct setting *row, const 
     return 0;
 }
 
-static int set_row(struct source *from, const struct setting *row, const char *text)
+static int set_row(struct settings_input *from, const struct setting *row, const char *text)
 {
-    static int (*const setters[])(const struct source *, const struct setting *,
+    static int (*const setters[])(const struct settings_input *, const struct setting *,
                                   const char *) = {
         [SETTING_TEXT] = set_text,   [SETTING_U32] = set_whole,     [SETTING_U64] = set_whole,
         [SETTING_FLOAT] = set_float, [SETTING_BYTES] = set_whole,   [SETTING_MS] = set_whole,
@@ -298,17 +305,17 @@ static int set_row(struct source *from, const struct setting *row, const char *t
     return status;
 }
 
-static void source_init(struct source *from, const struct settings_table *table, void *settings,
-                        struct err *err)
+static void source_init(struct settings_input *from, const struct settings_table *table,
+                        void *settings, struct err *err)
 {
     assert(table->n_rows <= N_ROWS_MAX);
-    *from = (struct source){ .table = table, .settings = settings, .err = err };
+    *from = (struct settings_input){ .table = table, .settings = settings, .err = err };
 }
 
 /* A fallback that its own row refuses is a mistake in the program. */
 static void set_fallbacks(const struct settings_table *table, void *settings)
 {
-    struct source from;
+    struct settings_input from;
     struct err err = { 0 };
     size_t i;
 
@@ -321,7 +328,7 @@ static void set_fallbacks(const struct settings_table *table, void *settings)
         }
 }
 
-static int refuse_name(const struct source *from, const char *what, const char *dashes,
+static int refuse_name(const struct settings_input *from, const char *what, const char *dashes,
                        const char *name, bool with_builtins)
 {
     struct suggest near;
@@ -341,7 +348,7 @@ static int refuse_name(const struct source *from, const char *what, const char *
 
 static int on_entry(void *arg, const struct ini_file_entry *entry, struct err *err)
 {
-    struct source *from = arg;
+    struct settings_input *from = arg;
     const struct setting *row = find_row(from->table, entry->name);
     char what[160];
 
@@ -353,9 +360,9 @@ static int on_entry(void *arg, const struct ini_file_entry *entry, struct err *e
     return refuse_name(from, what, "", entry->name, false);
 }
 
-static int load_file(const struct source *line, const char *path)
+static int load_file(const struct settings_input *line, const char *path)
 {
-    struct source file;
+    struct settings_input file;
 
     source_init(&file, line->table, line->settings, line->err);
     return ini_file_read(path, on_entry, &file, line->err);
@@ -470,7 +477,7 @@ int settings_set(const struct settings_table *table, void *settings, const char 
                  const char *text, struct err *err)
 {
     const struct setting *row = find_row(table, name);
-    struct source from;
+    struct settings_input from;
 
     source_init(&from, table, settings, err);
     return row ? set_row(&from, row, text)

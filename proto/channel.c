@@ -45,7 +45,7 @@ static void drop_frame(struct channel_in *in)
 
 static void clear_in(struct channel_in *in)
 {
-    channel_loop_give(in->channels, &in->buf);
+    channel_loop_release(in->channels, &in->buf);
     in->next_bytes = 0;
     in->crc = (struct frame_crc){ 0 };
 }
@@ -64,13 +64,13 @@ static int move(struct channel_in *in, size_t cap_bytes)
 {
     size_t len = bytes_len(&in->buf);
     struct bytes b;
-    int status = channel_loop_take(in->channels, cap_bytes, &b);
+    int status = channel_loop_acquire(in->channels, cap_bytes, &b);
 
     if (status)
         return status;
     memcpy(b.bytes, bytes_front(&in->buf), len);
     bytes_commit(&b, len);
-    channel_loop_give(in->channels, &in->buf);
+    channel_loop_release(in->channels, &in->buf);
     in->buf = b;
     return 0;
 }
@@ -94,7 +94,7 @@ static int reserve_next(struct channel_in *in, size_t *ret_bytes)
     size_t cap = larger(guess, smaller(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
 
     *ret_bytes = guess > EXACT_BYTES ? smaller(guess, READ_MAX_BYTES) : READ_BYTES;
-    return channel_loop_take(in->channels, larger(cap, READ_BYTES), &in->buf);
+    return channel_loop_acquire(in->channels, larger(cap, READ_BYTES), &in->buf);
 }
 
 /* For the rest of an unfinished frame. A small one goes back to where many are read at once: to
@@ -161,7 +161,7 @@ static struct channel_out_batch *make_batch(struct channel_out *o)
 static void free_batch(struct channel_loop *channels, struct channel_out_batch *batch)
 {
     for (uint32_t i = 0; i < batch->n; i++)
-        channel_loop_give(channels, &batch->frames[i]);
+        channel_loop_release(channels, &batch->frames[i]);
     if (channels->n_pooled == POOLED_MAX) {
         free(batch);
         return;
@@ -202,7 +202,7 @@ static bool add_frame(struct channel_out *o, struct bytes *frame)
     o->batch = batch;
     batch->n_bytes += bytes_len(frame);
     if (batch->n && join(batch, frame)) {
-        channel_loop_give(o->channels, frame);
+        channel_loop_release(o->channels, frame);
     } else {
         batch->frames[batch->n++] = *frame;
         *frame = (struct bytes){ 0 };
@@ -278,7 +278,7 @@ static int add_waiting(struct channel_out *o, struct bytes *frame)
 static void drop_waiting(struct channel_out *o, size_t from)
 {
     for (size_t i = from; i < o->parts.n_frames; i++)
-        channel_loop_give(o->channels, &o->parts.frames[i]);
+        channel_loop_release(o->channels, &o->parts.frames[i]);
     free(o->parts.frames);
     memset(&o->parts, 0, sizeof o->parts);
 }
@@ -377,7 +377,7 @@ static void on_closed(uv_handle_t *handle)
         return;
     drop_out(&c->out);
     c->events->closed(c->owner, c->why);
-    channel_loop_give(channels, &in); /* a held frame was good until now */
+    channel_loop_release(channels, &in); /* a held frame was good until now */
 }
 
 static void finish(struct channel *c)
@@ -818,7 +818,7 @@ static int sent(struct channel *c, int status)
 static int count_sent(struct channel *c, struct bytes *bytes)
 {
     if (c->state == CHANNEL_CLOSING) {
-        channel_loop_give(c->channels, bytes);
+        channel_loop_release(c->channels, bytes);
         return UV_ECANCELED;
     }
     c->bytes_out += bytes_len(bytes);
@@ -837,7 +837,7 @@ int channel_send(struct channel *c, struct bytes *frame)
         return status;
     if (c->out.parts.under_way) {
         status = add_waiting(&c->out, frame);
-        channel_loop_give(c->channels, frame);
+        channel_loop_release(c->channels, frame);
     } else if (add_frame(&c->out, frame) || !c->delivering) {
         status = write_batch(&c->out);
     }

@@ -77,7 +77,7 @@ void channel_pool_deinit(struct channel_pool *p)
     }
 }
 
-int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret)
+int channel_pool_acquire(struct channel_pool *p, size_t n_bytes, struct bytes *ret)
 {
     uint32_t least = class_above(n_bytes), class;
     size_t cap_bytes = least < CHANNEL_POOL_CLASSES ? class_bytes(least) : n_bytes;
@@ -103,7 +103,7 @@ int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret)
     return 0;
 }
 
-void channel_pool_give(struct channel_pool *p, struct bytes *b)
+void channel_pool_release(struct channel_pool *p, struct bytes *b)
 {
     uint32_t class = class_below(b->cap_bytes);
 
@@ -247,14 +247,14 @@ void channel_loop_deinit(struct channel_loop *channels)
     }
 }
 
-int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
+int channel_loop_acquire(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
 {
-    return channel_pool_take(&channels->pool, n_bytes, ret);
+    return channel_pool_acquire(&channels->pool, n_bytes, ret);
 }
 
-void channel_loop_give(struct channel_loop *channels, struct bytes *b)
+void channel_loop_release(struct channel_loop *channels, struct bytes *b)
 {
-    channel_pool_give(&channels->pool, b);
+    channel_pool_release(&channels->pool, b);
     if (channels->pool.kept_bytes && !channels->closing &&
         !uv_is_active((uv_handle_t *)&channels->sweep))
         uv_timer_start(&channels->sweep, on_sweep, CHANNEL_LOOP_SWEEP_MS,

@@ -61,10 +61,10 @@ struct channel_pool {
 void channel_pool_deinit(struct channel_pool *p);
 
 /* *ret is set: empty, with space for n_bytes or more. -ENOMEM leaves it alone. */
-int channel_pool_take(struct channel_pool *p, size_t n_bytes, struct bytes *ret) MUST_CHECK;
+int channel_pool_acquire(struct channel_pool *p, size_t n_bytes, struct bytes *ret) MUST_CHECK;
 
 /* Leaves *b empty. */
-void channel_pool_give(struct channel_pool *p, struct bytes *b);
+void channel_pool_release(struct channel_pool *p, struct bytes *b);
 
 /* Frees what nobody has needed since the last sweep. */
 void channel_pool_sweep(struct channel_pool *p);
@@ -144,11 +144,11 @@ void channel_loop_deinit(struct channel_loop *channels);
 
 /* Sets *ret to an empty buf with space for n_bytes or more: to be sent, given back, or freed with
  * bytes_deinit(). -ENOMEM leaves *ret alone. */
-int channel_loop_take(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
+int channel_loop_acquire(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
     MUST_CHECK;
 
 /* Takes back any buf, also an empty one or one that did not come from here; leaves *b empty. */
-void channel_loop_give(struct channel_loop *channels, struct bytes *b);
+void channel_loop_release(struct channel_loop *channels, struct bytes *b);
 
 /* From here on its channels count; on_over may end some. To be called before the first one. */
 void channel_loop_share_memory(struct channel_loop *channels, struct channel_memory *memory,

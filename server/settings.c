@@ -122,7 +122,7 @@ static const struct setting rows[] = {
       AT(data_dir), 0, 0 },
     { "data", "durability", SETTING_TEXT, "MODE", "async",
       "when a push is acknowledged: fsync: once the write-ahead log has it on the disk; async: at once, and a "
-      "power cut loses at most log-interval; none: at once, and the log is never synced",
+      "power cut loses at most log-interval and one sync; none: at once, and the log is never synced",
       AT(durability_name), 0, 0 },
     { "data", "log-interval", SETTING_MS, "TIME", "1s",
       "durability async: the write-ahead log is synced so long after a push at the latest",

@@ -17,7 +17,7 @@ struct client {
     int fd;
     uint64_t request_id;
     struct hello hello;
-    struct connection_slot *slot; /* borrowed */
+    struct connection_entry *entry; /* borrowed */
 };
 
 struct shard_thread {
@@ -115,13 +115,13 @@ static void on_client(struct mail *mail, void *owner)
     enter_shard();
     if (t->state == SHARD_OPEN) {
         status = connection_set_open(&t->connections, client->fd, client->request_id,
-                                     &client->hello, client->slot);
+                                     &client->hello, client->entry);
         if (status)
             log_line_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
                           client->hello.name, status_text(status));
     } else {
         close(client->fd);
-        connection_slot_set(client->slot, SLOT_CLOSED);
+        connection_entry_set(client->entry, ENTRY_CLOSED);
     }
     free(client);
 }
@@ -308,17 +308,19 @@ void shard_thread_serve(struct shard_thread *t)
 }
 
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello, struct connection_slot *slot)
+                         const struct hello *hello, struct connection_entry *entry)
 {
     struct client *client = memory_alloc(sizeof *client);
     int status;
 
-    *client = (struct client){
-        .mail.run = on_client, .fd = fd, .request_id = request_id, .hello = *hello, .slot = slot
-    };
+    *client = (struct client){ .mail.run = on_client,
+                               .fd = fd,
+                               .request_id = request_id,
+                               .hello = *hello,
+                               .entry = entry };
     status = mailbox_post(&t->mailbox, &client->mail);
     if (status) {
-        connection_slot_set(slot, SLOT_CLOSED);
+        connection_entry_set(entry, ENTRY_CLOSED);
         free(client);
         return status;
     }

@@ -39,9 +39,9 @@ int shard_thread_start(const struct shard_thread_config *config,
 /* From here on time passes for the shard, leases from their beginning. Before the first connection. */
 void shard_thread_serve(struct shard_thread *t) ON_MAIN;
 
-/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned; the slot whatever is returned. */
+/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned; the entry whatever is returned. */
 int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello, struct connection_slot *slot)
+                         const struct hello *hello, struct connection_entry *entry)
     ON_MAIN MUST_CHECK;
 
 /* Work for the thread; mail->run gets the shard_thread as its owner. -EPIPE once it stops. Any

@@ -43,7 +43,7 @@ static uint64_t cells_allowed(const struct memory_budget *b)
 static void drop(struct count_min *s, struct generation *g)
 {
     if (g->cells)
-        memory_budget_give(s->parent, bytes_of(g->n_cells));
+        memory_budget_release(s->parent, bytes_of(g->n_cells));
     free(g->cells);
     *g = (struct generation){ 0 };
 }
@@ -52,11 +52,11 @@ static int make(struct count_min *s, uint64_t n_cells, struct generation *ret)
 {
     uint8_t *cells;
 
-    if (memory_budget_take(s->parent, bytes_of(n_cells)) != 0)
+    if (memory_budget_acquire(s->parent, bytes_of(n_cells)) != 0)
         return PS_EBUDGET;
     cells = memory_try_alloc(bytes_of(n_cells));
     if (!cells) {
-        memory_budget_give(s->parent, bytes_of(n_cells));
+        memory_budget_release(s->parent, bytes_of(n_cells));
         return -ENOMEM;
     }
     *ret = (struct generation){ .cells = cells, .n_cells = n_cells };

@@ -32,7 +32,7 @@ void hash_index_deinit(struct hash_index *x)
     slab_deinit(&x->lines);
     free(x->segments);
     free(x->directory);
-    memory_budget_give(&x->budget, x->budget.used);
+    memory_budget_release(&x->budget, x->budget.used);
 }
 
 void hash_index_ask_lines(const struct hash_index *x, struct hash_index_group *g)

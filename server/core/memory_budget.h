@@ -14,7 +14,7 @@ struct memory_budget {
 };
 
 /* PS_EBUDGET and nothing taken if any level would be exceeded. */
-static inline int memory_budget_take(struct memory_budget *b, uint64_t n_bytes)
+static inline int memory_budget_acquire(struct memory_budget *b, uint64_t n_bytes)
 {
     for (const struct memory_budget *at = b; at; at = at->parent)
         if (at->max && (at->used > at->max || n_bytes > at->max - at->used))
@@ -24,7 +24,7 @@ static inline int memory_budget_take(struct memory_budget *b, uint64_t n_bytes)
     return 0;
 }
 
-static inline void memory_budget_give(struct memory_budget *b, uint64_t n_bytes)
+static inline void memory_budget_release(struct memory_budget *b, uint64_t n_bytes)
 {
     for (; b; b = b->parent)
         b->used -= n_bytes;

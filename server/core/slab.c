@@ -47,7 +47,7 @@ void slab_deinit(struct slab *s)
     for (uint32_t i = 0; i < s->n_slabs; i++)
         memory_unmap(s->slabs[i], slab_bytes(s, i));
     free(s->slabs);
-    memory_budget_give(&s->budget, s->budget.used);
+    memory_budget_release(&s->budget, s->budget.used);
 }
 
 /* Space for one more pointer. */
@@ -89,13 +89,13 @@ int slab_next(struct slab *s, uint64_t *ret_number)
     int status;
 
     cost = held_bytes(s, slab, at + 1) - held_bytes(s, slab, at);
-    status = cost ? memory_budget_take(&s->budget, cost) : 0;
+    status = cost ? memory_budget_acquire(&s->budget, cost) : 0;
     if (status)
         return status;
     if (slab == s->n_slabs)
         status = map_next(s);
     if (status) {
-        memory_budget_give(&s->budget, cost);
+        memory_budget_release(&s->budget, cost);
         return status;
     }
     *ret_number = s->n_things++;

@@ -80,14 +80,14 @@ static inline uint64_t slab_whole_pages(uint64_t n_bytes)
 /* Zeroed pages. PS_EBUDGET or -ENOMEM with *ret_pages untouched. */
 MUST_CHECK static inline int slab_map(struct memory_budget *b, size_t n_bytes, void **ret_pages)
 {
-    int status = memory_budget_take(b, slab_whole_pages(n_bytes));
+    int status = memory_budget_acquire(b, slab_whole_pages(n_bytes));
     void *pages;
 
     if (status)
         return status;
     pages = memory_map(n_bytes);
     if (!pages) {
-        memory_budget_give(b, slab_whole_pages(n_bytes));
+        memory_budget_release(b, slab_whole_pages(n_bytes));
         return -ENOMEM;
     }
     *ret_pages = pages;
@@ -97,7 +97,7 @@ MUST_CHECK static inline int slab_map(struct memory_budget *b, size_t n_bytes, v
 static inline void slab_unmap(struct memory_budget *b, void *pages, size_t n_bytes)
 {
     memory_unmap(pages, n_bytes);
-    memory_budget_give(b, slab_whole_pages(n_bytes));
+    memory_budget_release(b, slab_whole_pages(n_bytes));
 }
 
 /* The block, which may be NULL and holds old_bytes of the budget, now holds new_bytes, more than
@@ -105,14 +105,14 @@ static inline void slab_unmap(struct memory_budget *b, void *pages, size_t n_byt
 MUST_CHECK static inline int slab_grow_block(struct memory_budget *b, void **block,
                                              size_t old_bytes, size_t new_bytes)
 {
-    int status = memory_budget_take(b, new_bytes - old_bytes);
+    int status = memory_budget_acquire(b, new_bytes - old_bytes);
     void *grown;
 
     if (status)
         return status;
     grown = memory_try_realloc(*block, new_bytes);
     if (!grown) {
-        memory_budget_give(b, new_bytes - old_bytes);
+        memory_budget_release(b, new_bytes - old_bytes);
         return -ENOMEM;
     }
     *block = grown;

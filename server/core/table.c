@@ -30,14 +30,14 @@ int table_new(struct table **ret_table, uint32_t payload_bytes, uint64_t max_byt
               struct memory_budget *parent)
 {
     struct memory_budget budget = { .parent = parent, .max = max_bytes };
-    int status = memory_budget_take(&budget, sizeof(struct table));
+    int status = memory_budget_acquire(&budget, sizeof(struct table));
     struct table *t;
 
     if (status)
         return status;
     t = memory_try_alloc(sizeof *t);
     if (!t) {
-        memory_budget_give(&budget, sizeof *t);
+        memory_budget_release(&budget, sizeof *t);
         return -ENOMEM;
     }
     t->budget = budget;
@@ -54,7 +54,7 @@ void table_free(struct table *t)
         return;
     hash_index_deinit(&t->index);
     slab_deinit(&t->rows);
-    memory_budget_give(&t->budget, sizeof *t);
+    memory_budget_release(&t->budget, sizeof *t);
     free(t);
 }
 

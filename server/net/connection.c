@@ -77,7 +77,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     int status;
 
     if (!c->n_frames++)
-        connection_slot_set(c->slot, SLOT_ASKED);
+        connection_entry_set(c->entry, ENTRY_ASKED);
     c->prechecked_bytes = 0;
     status = c->set->config.events->on_request(c->set->config.owner, &r);
     if (c->unpacked.bytes && !c->channel.held)
@@ -133,7 +133,7 @@ static void on_closed(void *owner, int why)
     if (is_malformed(why))
         s->closed.malformed++;
     s->config.events->on_closed(s->config.owner, c, why);
-    connection_slot_set(c->slot, SLOT_CLOSED);
+    connection_entry_set(c->entry, ENTRY_CLOSED);
     bytes_deinit(&c->unpacked);
     if (!s->first)
         bytes_deinit(&s->unpacked);
@@ -215,14 +215,14 @@ void connection_joined(struct connection *c)
 {
     c->worker.joined = true;
     c->channel.low_priority = false;
-    connection_slot_set(c->slot, SLOT_JOINED);
+    connection_entry_set(c->entry, ENTRY_JOINED);
 }
 
 void connection_left(struct connection *c)
 {
     c->worker.joined = false;
     c->channel.low_priority = c->set->config.low_priority;
-    connection_slot_set(c->slot, SLOT_ASKED);
+    connection_entry_set(c->entry, ENTRY_ASKED);
 }
 
 int connection_send(struct connection *c, struct bytes *frame)
@@ -330,16 +330,16 @@ static int welcome(struct connection *c, uint64_t request_id)
 }
 
 int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello, struct connection_slot *slot)
+                        const struct hello *hello, struct connection_entry *entry)
 {
     struct connection *c;
     int status = new_connection(s, fd, hello, &c);
 
     if (status) {
-        connection_slot_set(slot, SLOT_CLOSED);
+        connection_entry_set(entry, ENTRY_CLOSED);
         return status;
     }
-    c->slot = slot;
+    c->entry = entry;
     c->next = s->first;
     if (c->next)
         c->next->prev = c;
@@ -357,7 +357,8 @@ void connection_set_sweep(struct connection_set *s, uint64_t now_ms)
         if (is_slow(c, now_ms, s->config.frame_timeout_ms)) {
             s->closed.slow++;
             connection_fail(c, -ETIMEDOUT);
-        } else if (connection_slot_is_evicted(c->slot) && c->channel.state != CHANNEL_CLOSING) {
+        } else if (connection_entry_is_evicted(c->entry) &&
+                   c->channel.state != CHANNEL_CLOSING) {
             s->closed.evicted++;
             connection_close(c);
         }

@@ -74,8 +74,8 @@ struct connection_stall {
 struct connection {
     struct channel channel;
     uv_tcp_t tcp;
-    struct connection_set *set;   /* borrowed */
-    struct connection_slot *slot; /* borrowed: closed with it; NULL: it has none */
+    struct connection_set *set;     /* borrowed */
+    struct connection_entry *entry; /* borrowed: closed with it; NULL: it has none */
     struct hello hello;
     char peer[ADDRESS_TEXT_MAX];
     struct connection_worker worker; /* the dispatcher's */
@@ -151,15 +151,15 @@ struct connection_set {
 
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config);
 
-/* Takes `fd`, an open stream socket, and the slot, whatever is returned; replies to the hello. */
+/* Takes `fd`, an open stream socket, and the entry, whatever is returned; replies to the hello. */
 int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello, struct connection_slot *slot) MUST_CHECK;
+                        const struct hello *hello, struct connection_entry *entry) MUST_CHECK;
 
 /*
  * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies
  * have waited for a peer that reads none of them, for more than frame_timeout_ms. A peer that is
  * idle between frames is never slow, nor is one that waits for us: while its frame is held, or
- * while it sends more than its turns let us read. Closes those whose slot is evicted, too.
+ * while it sends more than its turns let us read. Closes those whose entry is evicted, too.
  */
 void connection_set_sweep(struct connection_set *s, uint64_t now_ms);
 

@@ -13,7 +13,7 @@
 struct connection_address {
     struct connection_address *next;
     struct sockaddr_storage key; /* its port is 0 */
-    uint64_t n_open;             /* slots that point here */
+    uint64_t n_open;             /* entries that point here */
     uint64_t n_counted;          /* of these, neither closed nor evicted */
     uint64_t n_unjoined, n_idle; /* of n_counted; idle: has not asked either */
     uint64_t idle_since_ms;      /* of the oldest that is idle; 0: none */
@@ -23,9 +23,9 @@ struct connection_address {
 
 struct connection_limits {
     struct connection_limits_config config;
-    struct connection_slot *oldest, *newest; /* owned */
-    struct connection_address *addresses;    /* owned */
-    uint64_t refused_ms;                     /* when one was last refused; 0: never */
+    struct connection_entry *oldest, *newest; /* owned */
+    struct connection_address *addresses;     /* owned */
+    uint64_t refused_ms;                      /* when one was last refused; 0: never */
     struct connection_limits_counts
         counts; /* as of the last sweep, and what was opened since */
 };
@@ -43,23 +43,24 @@ struct connection_limits *connection_limits_new(const struct connection_limits_c
     return l;
 }
 
-static enum connection_slot_state state_of(const struct connection_slot *slot)
+static enum connection_entry_state state_of(const struct connection_entry *entry)
 {
-    return (enum connection_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
+    return (enum connection_entry_state)atomic_load_explicit(&entry->state,
+                                                             memory_order_acquire);
 }
 
-static void free_slot(struct connection_limits *l, struct connection_slot *slot)
+static void free_entry(struct connection_limits *l, struct connection_entry *entry)
 {
-    slot->address->n_open--;
-    if (slot->prev)
-        slot->prev->next = slot->next;
+    entry->address->n_open--;
+    if (entry->prev)
+        entry->prev->next = entry->next;
     else
-        l->oldest = slot->next;
-    if (slot->next)
-        slot->next->prev = slot->prev;
+        l->oldest = entry->next;
+    if (entry->next)
+        entry->next->prev = entry->prev;
     else
-        l->newest = slot->prev;
-    free(slot);
+        l->newest = entry->prev;
+    free(entry);
 }
 
 void connection_limits_free(struct connection_limits *l)
@@ -69,7 +70,7 @@ void connection_limits_free(struct connection_limits *l)
     if (!l)
         return;
     while (l->oldest)
-        free_slot(l, l->oldest);
+        free_entry(l, l->oldest);
     for (struct connection_address *a = l->addresses; a; a = next) {
         next = a->next;
         free(a);
@@ -145,55 +146,55 @@ static void free_old_addresses(struct connection_limits *l, uint64_t now_ms)
 
 /* --- counting --- */
 
-static bool is_idle(const struct connection_slot *slot)
+static bool is_idle(const struct connection_entry *entry)
 {
-    return state_of(slot) == SLOT_GREETED && !atomic_load(&slot->is_evicted);
+    return state_of(entry) == ENTRY_GREETED && !atomic_load(&entry->is_evicted);
 }
 
-static void count_slot(struct connection_limits *l, const struct connection_slot *slot,
-                       uint64_t now_ms)
+static void count_entry(struct connection_limits *l, const struct connection_entry *entry,
+                        uint64_t now_ms)
 {
-    struct connection_address *a = slot->address;
+    struct connection_address *a = entry->address;
 
-    if (atomic_load(&slot->is_evicted))
+    if (atomic_load(&entry->is_evicted))
         return;
     l->counts.open++;
     a->n_counted++;
-    if (state_of(slot) == SLOT_JOINED) {
+    if (state_of(entry) == ENTRY_JOINED) {
         a->joined_ms = now_ms;
         return;
     }
     l->counts.unjoined++;
     a->n_unjoined++;
-    if (!is_idle(slot))
+    if (!is_idle(entry))
         return;
     a->n_idle++;
     if (!a->idle_since_ms)
-        a->idle_since_ms = slot->since_ms;
+        a->idle_since_ms = entry->since_ms;
 }
 
 static void recount(struct connection_limits *l, uint64_t now_ms)
 {
-    struct connection_slot *next;
+    struct connection_entry *next;
 
     l->counts.open = l->counts.unjoined = 0;
     for (struct connection_address *a = l->addresses; a; a = a->next)
         a->n_counted = a->n_unjoined = a->n_idle = a->idle_since_ms = 0;
-    for (struct connection_slot *slot = l->oldest; slot; slot = next) {
-        next = slot->next;
-        if (state_of(slot) == SLOT_CLOSED)
-            free_slot(l, slot);
+    for (struct connection_entry *entry = l->oldest; entry; entry = next) {
+        next = entry->next;
+        if (state_of(entry) == ENTRY_CLOSED)
+            free_entry(l, entry);
         else
-            count_slot(l, slot, now_ms);
+            count_entry(l, entry, now_ms);
     }
 }
 
-static void evict(struct connection_limits *l, struct connection_slot *slot)
+static void evict(struct connection_limits *l, struct connection_entry *entry)
 {
-    atomic_store(&slot->is_evicted, true);
-    slot->address->n_counted--;
-    slot->address->n_unjoined--;
-    slot->address->n_idle--;
+    atomic_store(&entry->is_evicted, true);
+    entry->address->n_counted--;
+    entry->address->n_unjoined--;
+    entry->address->n_idle--;
     l->counts.open--;
     l->counts.unjoined--;
     l->counts.evicted++;
@@ -202,11 +203,11 @@ static void evict(struct connection_limits *l, struct connection_slot *slot)
 void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms)
 {
     recount(l, now_ms);
-    for (struct connection_slot *slot = l->oldest; slot; slot = slot->next) {
-        if (now_ms - slot->since_ms <= l->config.idle_ms)
+    for (struct connection_entry *entry = l->oldest; entry; entry = entry->next) {
+        if (now_ms - entry->since_ms <= l->config.idle_ms)
             break;
-        if (is_idle(slot))
-            evict(l, slot);
+        if (is_idle(entry))
+            evict(l, entry);
     }
     free_old_addresses(l, now_ms);
 }
@@ -236,13 +237,13 @@ static struct connection_address *greediest(const struct connection_limits *l)
 static bool evict_of(struct connection_limits *l, const struct connection_address *a,
                      uint64_t grace_ms, uint64_t now_ms)
 {
-    struct connection_slot *slot = a && a->n_idle ? l->oldest : NULL;
+    struct connection_entry *entry = a && a->n_idle ? l->oldest : NULL;
 
-    while (slot && (slot->address != a || !is_idle(slot)))
-        slot = slot->next;
-    if (!slot || now_ms - slot->since_ms < grace_ms)
+    while (entry && (entry->address != a || !is_idle(entry)))
+        entry = entry->next;
+    if (!entry || now_ms - entry->since_ms < grace_ms)
         return false;
-    evict(l, slot);
+    evict(l, entry);
     return true;
 }
 
@@ -304,27 +305,27 @@ int connection_limits_admit(struct connection_limits *l, const struct sockaddr_s
                        : "");
 }
 
-struct connection_slot *connection_limits_open(struct connection_limits *l,
-                                               const struct sockaddr_storage *address,
-                                               uint64_t now_ms)
+struct connection_entry *connection_limits_open(struct connection_limits *l,
+                                                const struct sockaddr_storage *address,
+                                                uint64_t now_ms)
 {
-    struct connection_slot *slot = memory_alloc(sizeof *slot);
+    struct connection_entry *entry = memory_alloc(sizeof *entry);
     struct connection_address *a = upsert_address(l, address);
 
-    slot->address = a;
-    slot->since_ms = now_ms;
-    slot->prev = l->newest;
-    if (slot->prev)
-        slot->prev->next = slot;
+    entry->address = a;
+    entry->since_ms = now_ms;
+    entry->prev = l->newest;
+    if (entry->prev)
+        entry->prev->next = entry;
     else
-        l->oldest = slot;
-    l->newest = slot;
+        l->oldest = entry;
+    l->newest = entry;
     a->n_open++;
     a->n_counted++;
     a->n_unjoined++;
     l->counts.open++;
     l->counts.unjoined++;
-    return slot;
+    return entry;
 }
 
 /* --- the report --- */

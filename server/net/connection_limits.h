@@ -1,9 +1,9 @@
 /*
- * Who may have a connection. The main thread keeps a slot for each connection that it has handed to a shard, by the
- * peer's address; the shard's thread writes into the slot how far its peer has come.
+ * Who may have a connection. The main thread keeps an entry for each connection that it has handed to a shard, by the
+ * peer's address; the shard's thread writes into the entry how far its peer has come.
  *
  *     connection_limits_admit -> connection_limits_open -> GREETED -> ASKED -> JOINED -> CLOSED -> freed by a sweep
- *                                                        its owner closes it, if connection_slot_is_evicted()
+ *                                                        its owner closes it, if connection_entry_is_evicted()
  *
  * Of connections_max, a sixteenth is kept for addresses that have, or had until a lease ago, a worker that has joined.
  * An address may have address_max connections that have not joined. Where there is no place, the oldest connection
@@ -23,28 +23,28 @@
 
 #define CONNECTION_LIMITS_GRACE_MS 1000u
 
-enum connection_slot_state { SLOT_GREETED, SLOT_ASKED, SLOT_JOINED, SLOT_CLOSED };
+enum connection_entry_state { ENTRY_GREETED, ENTRY_ASKED, ENTRY_JOINED, ENTRY_CLOSED };
 
 /* One connection. The main thread's, but for the atomic fields. */
-struct connection_slot {
-    _Atomic int state;       /* enum connection_slot_state: written by who serves it */
+struct connection_entry {
+    _Atomic int state;       /* enum connection_entry_state: written by who serves it */
     _Atomic bool is_evicted; /* written by the main thread */
     uint64_t since_ms;
     struct connection_address *address; /* borrowed from the limits */
-    struct connection_slot *next, *prev;
+    struct connection_entry *next, *prev;
 };
 
-/* For who serves the connection; a slot that is NULL has no limits. Closed is the last call. */
-static inline void connection_slot_set(struct connection_slot *slot,
-                                       enum connection_slot_state state)
+/* For who serves the connection; an entry that is NULL has no limits. Closed is the last call. */
+static inline void connection_entry_set(struct connection_entry *entry,
+                                        enum connection_entry_state state)
 {
-    if (slot)
-        atomic_store_explicit(&slot->state, (int)state, memory_order_release);
+    if (entry)
+        atomic_store_explicit(&entry->state, (int)state, memory_order_release);
 }
 
-static inline bool connection_slot_is_evicted(const struct connection_slot *slot)
+static inline bool connection_entry_is_evicted(const struct connection_entry *entry)
 {
-    return slot && atomic_load_explicit(&slot->is_evicted, memory_order_relaxed);
+    return entry && atomic_load_explicit(&entry->is_evicted, memory_order_relaxed);
 }
 
 struct connection_limits;
@@ -74,19 +74,19 @@ struct connection_limits_address {
 struct connection_limits *connection_limits_new(const struct connection_limits_config *config)
     ON_MAIN;
 
-/* No slot is used any more. NULL is fine. */
+/* No entry is used any more. NULL is fine. */
 void connection_limits_free(struct connection_limits *l) ON_MAIN;
 
 /* May a peer of this address have a connection? -EMFILE: *err says which limit it has reached. */
 int connection_limits_admit(struct connection_limits *l, const struct sockaddr_storage *address,
                             uint64_t now_ms, struct err *err) ON_MAIN MUST_CHECK;
 
-/* The slot of a connection that is handed over. */
-struct connection_slot *connection_limits_open(struct connection_limits *l,
-                                               const struct sockaddr_storage *address,
-                                               uint64_t now_ms) ON_MAIN;
+/* The entry of a connection that is handed over. */
+struct connection_entry *connection_limits_open(struct connection_limits *l,
+                                                const struct sockaddr_storage *address,
+                                                uint64_t now_ms) ON_MAIN;
 
-/* A few times a second: frees closed slots, evicts idle connections. */
+/* A few times a second: frees closed entries, evicts idle connections. */
 void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms) ON_MAIN;
 
 void connection_limits_count(const struct connection_limits *l,

@@ -497,8 +497,8 @@ void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms)
 
 static void drop(struct pull_handler *p, struct pending_pull *a)
 {
-    channel_loop_give(a->connection->channel.channels, &a->out);
-    channel_loop_give(a->connection->channel.channels, &a->known);
+    channel_loop_release(a->connection->channel.channels, &a->out);
+    channel_loop_release(a->connection->channel.channels, &a->known);
     connection_set_reply_bytes(a->connection, 0);
     pull_reply_recycle(&p->context, a);
 }

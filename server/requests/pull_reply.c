@@ -81,7 +81,7 @@ static int send_out(struct pull_context *x, struct pending_pull *a)
                      ? channel_send_last_part(&a->connection->channel, &a->out)
                      : connection_send(a->connection, &a->out);
 
-    channel_loop_give(a->connection->channel.channels, &a->known);
+    channel_loop_release(a->connection->channel.channels, &a->known);
     connection_set_reply_bytes(a->connection, 0);
     histogram_record(&counters_of(x)->latency_ns, uv_hrtime() - a->start_ns);
     if (a->holds)
@@ -101,7 +101,7 @@ int pull_reply_refuse(struct pull_context *x, struct pending_pull *a, int refusa
     snprintf(reply.text, sizeof reply.text, "%s", sentence);
     err_set(&x->last_refusal, refusal, "%s", sentence);
     counters_of(x)->n_refused++;
-    channel_loop_give(a->connection->channel.channels, &a->out);
+    channel_loop_release(a->connection->channel.channels, &a->out);
     status = message_begin_pull_reply(&a->out, a->request_id, &reply, &values);
     if (status)
         return status;
@@ -146,9 +146,9 @@ static int open_reply(struct pull_context *x, struct pending_pull *a, const size
     a->job_run = a->worker ? a->worker->job->run : 0;
     a->crc = (struct frame_crc){ 0 };
     /* Beside the values: the frame's header and head, a few bytes for each section. */
-    status = channel_loop_take(a->connection->channel.channels,
-                               n_bytes + FRAME_HEADER_BYTES + 64 + 8 * (size_t)reply.n_sections,
-                               &a->out);
+    status = channel_loop_acquire(
+        a->connection->channel.channels,
+        n_bytes + FRAME_HEADER_BYTES + 64 + 8 * (size_t)reply.n_sections, &a->out);
     return status ? status
                   : message_begin_pull_reply(&a->out, a->request_id, &reply, ret_values);
 }
@@ -178,8 +178,8 @@ static bool is_chunked(const struct pull_context *x, const struct pending_pull *
 /* Memory for the next chunk: its slice, behind before_bytes and in front of the sum. */
 static int acquire_chunk(struct pending_pull *a, size_t before_bytes)
 {
-    return channel_loop_take(a->connection->channel.channels,
-                             before_bytes + a->chunk_bytes + FRAME_SUM_BYTES, &a->out);
+    return channel_loop_acquire(a->connection->channel.channels,
+                                before_bytes + a->chunk_bytes + FRAME_SUM_BYTES, &a->out);
 }
 
 /* The frame's header and its head stand in the first chunk. */
@@ -188,8 +188,8 @@ static int begin_chunks(struct pull_context *x, struct pending_pull *a,
 {
     struct pull_reply reply =
         reply_of(a, a->reading.min_clock, a->reading.version, value_bytes);
-    int status = channel_loop_take(a->connection->channel.channels,
-                                   n_keys_of(&a->pull) * sizeof(uint64_t), &a->known);
+    int status = channel_loop_acquire(a->connection->channel.channels,
+                                      n_keys_of(&a->pull) * sizeof(uint64_t), &a->known);
 
     a->chunk_bytes = shard_pull_slice_bytes(x->request->shard, &a->pull);
     if (!status)

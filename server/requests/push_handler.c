@@ -175,7 +175,7 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
     if (reply.status)
         snprintf(reply.text, sizeof reply.text, "%s",
                  result->text[0] ? result->text : status_text(reply.status));
-    status = channel_loop_take(a->connection->channel.channels, 1, &out);
+    status = channel_loop_acquire(a->connection->channel.channels, 1, &out);
     if (!status)
         status = message_write_push_reply(&out, a->request_id, &reply);
     if (status)

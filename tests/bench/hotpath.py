@@ -97,7 +97,7 @@ class Bench:
 
     def overhead(self, dim):
         """Bytes held for a row beyond its weights and state, by psd's own count."""
-        time.sleep(1)
+        time.sleep(1)  # reports are made a few times a second
         with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
             totals = json.load(page)["totals"]
         return totals["bytes"] / totals["rows"] - 4 * (dim + STATE_FLOATS), totals["rows"]

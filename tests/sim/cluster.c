@@ -287,7 +287,9 @@ static const struct node_save *oldest_save(const struct node *n, bool *ret_is_cu
         if (save->is_sure)
             return save;
     }
-    return NULL;
+    /* The first one may be in its place, and what was before it removed, before that is said. */
+    return n->n_done == 0 && n->n_saves > 0 ? &n->saves[(n->n_saves - 1) % PLAN_N_KEPT_MAX]
+                                            : NULL;
 }
 
 static void ask_checkpoint(void *owner)

@@ -77,7 +77,7 @@ def test_probes_are_answered_beside_clients_that_drip_their_requests(start_psd, 
             with urllib.request.urlopen(f"http://{psd.http}/healthz", timeout=60) as page:
                 assert page.read() == b"ok\n"
             took.append(time.perf_counter() - start)
-            time.sleep(0.1)
+            time.sleep(0.1)  # probes over three seconds, in which peers come back
         counts = psd.stats()["http"]
         assert counts["evicted"] >= 200 and counts["connections"] <= 66
     record_property("slowest_probe_ms", round(max(took) * 1000))
@@ -138,7 +138,7 @@ def test_readers_that_never_read_hold_no_more_than_client_memory(start_psd, reco
         for seq in range(1, 41):
             assert worker.push([7], floats(*[1] * 1024), table=table, seq=seq, clock=seq - 1).status == 0
             most = max(most, resident_mib(psd))
-            time.sleep(0.1)
+            time.sleep(0.1)  # pushes over four seconds, in which replies pile up
     counts = psd.stats()
     record_property("resident_mib", most)
     print(f"resident: {before} MiB before, {most} MiB at most; {counts['totals']['net']['greedy_peers']} readers closed")

@@ -319,7 +319,7 @@ static int reserve_frame(struct shard_link *l, const struct request *p, struct b
 {
     size_t head_bytes = HEAD_BYTES + p->n_sections * SECTION_HEAD_BYTES;
 
-    return channel_loop_take(l->channels, head_bytes + bytes_len(&p->bytes), ret);
+    return channel_loop_acquire(l->channels, head_bytes + bytes_len(&p->bytes), ret);
 }
 
 /* Nothing happens unless the link is READY. */

@@ -47,7 +47,7 @@ static void what_is_taken_is_there_and_zeroed(void **state)
     (void)state;
     make(4 * HUGE);
     assert_int_equal(memory_reserve_left(), 4 * HUGE);
-    pages = memory_reserve_take(4 * HUGE);
+    pages = memory_reserve_acquire(4 * HUGE);
     assert_non_null(pages);
     assert_int_equal((uintptr_t)pages % HUGE, 0);
     assert_true(is_resident(pages, 4 * HUGE));
@@ -63,15 +63,15 @@ static void parts_lie_side_by_side_until_nothing_fits(void **state)
 
     (void)state;
     make(HUGE - 1); /* whole huge pages, always */
-    a = memory_reserve_take(PAGE + 1);
-    b = memory_reserve_take(1);
+    a = memory_reserve_acquire(PAGE + 1);
+    b = memory_reserve_acquire(1);
     assert_non_null(a);
     assert_ptr_equal(b, a + 2 * PAGE);
     assert_int_equal(memory_reserve_left(), HUGE - 3 * PAGE);
-    assert_null(memory_reserve_take(HUGE - 3 * PAGE + 1));
-    assert_null(memory_reserve_take(SIZE_MAX - 2 * PAGE));
+    assert_null(memory_reserve_acquire(HUGE - 3 * PAGE + 1));
+    assert_null(memory_reserve_acquire(SIZE_MAX - 2 * PAGE));
     assert_int_equal(memory_reserve_left(), HUGE - 3 * PAGE);
-    assert_ptr_equal(memory_reserve_take(HUGE - 3 * PAGE), a + 3 * PAGE);
+    assert_ptr_equal(memory_reserve_acquire(HUGE - 3 * PAGE), a + 3 * PAGE);
     memory_reserve_deinit();
     munmap(a, HUGE);
 }
@@ -83,13 +83,13 @@ static void the_rest_goes_and_what_is_taken_stays(void **state)
 
     (void)state;
     make(2 * HUGE);
-    taken = memory_reserve_take(HUGE);
+    taken = memory_reserve_acquire(HUGE);
     assert_non_null(taken);
     memory_reserve_deinit();
     memset(taken, 1, HUGE);
     assert_int_equal(mincore(taken + HUGE, PAGE, &there), -1);
     assert_int_equal(errno, ENOMEM);
-    assert_null(memory_reserve_take(1));
+    assert_null(memory_reserve_acquire(1));
     assert_int_equal(memory_reserve_left(), 0);
     munmap(taken, HUGE);
 }
@@ -98,7 +98,7 @@ static void none_is_none(void **state)
 {
     (void)state;
     make(0);
-    assert_null(memory_reserve_take(1));
+    assert_null(memory_reserve_acquire(1));
     assert_int_equal(memory_reserve_left(), 0);
     memory_reserve_deinit();
 }
@@ -110,7 +110,7 @@ static void more_than_the_machine_has_is_reported(void **state)
     (void)state;
     assert_int_equal(memory_reserve_init(UINT64_C(1) << 50, &err), -ENOMEM);
     assert_non_null(strstr(err.text, "1048576.0 GiB of memory were to be reserved, but "));
-    assert_null(memory_reserve_take(1));
+    assert_null(memory_reserve_acquire(1));
 }
 
 static void *take_and_mark(void *arg)
@@ -118,7 +118,7 @@ static void *take_and_mark(void *arg)
     uint8_t **pages = arg;
 
     for (uint32_t i = 0; i < N_TAKES; i++) {
-        pages[i] = memory_reserve_take(PAGE);
+        pages[i] = memory_reserve_acquire(PAGE);
         if (pages[i])
             memset(pages[i], (int)(1 + (uintptr_t)&pages[i] % 251), PAGE);
     }

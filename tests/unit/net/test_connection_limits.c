@@ -41,8 +41,8 @@ static struct connection_limits *limits(void)
 }
 
 /* NULL: refused. */
-static struct connection_slot *enter(struct connection_limits *l, const char *text,
-                                     uint64_t now_ms)
+static struct connection_entry *enter(struct connection_limits *l, const char *text,
+                                      uint64_t now_ms)
 {
     struct sockaddr_storage address = host(text);
     struct err err = { 0 };
@@ -68,13 +68,13 @@ static struct connection_limits_counts count(struct connection_limits *l, uint64
 
 /* n connections of an address, each in this state. */
 static void fill(struct connection_limits *l, const char *text, int n,
-                 enum connection_slot_state state, uint64_t now_ms)
+                 enum connection_entry_state state, uint64_t now_ms)
 {
     for (int i = 0; i < n; i++) {
-        struct connection_slot *slot = enter(l, text, now_ms);
+        struct connection_entry *entry = enter(l, text, now_ms);
 
-        assert_non_null(slot);
-        connection_slot_set(slot, state);
+        assert_non_null(entry);
+        connection_entry_set(entry, state);
     }
 }
 
@@ -83,13 +83,13 @@ static void places_are_kept_for_addresses_of_live_workers(void **state)
     struct connection_limits *l = limits();
 
     (void)state;
-    fill(l, "10.0.0.1", 1, SLOT_JOINED, 1);
-    fill(l, "10.0.0.2", 80, SLOT_ASKED, 1);
-    fill(l, "10.0.0.3", 69, SLOT_ASKED, 1);
+    fill(l, "10.0.0.1", 1, ENTRY_JOINED, 1);
+    fill(l, "10.0.0.2", 80, ENTRY_ASKED, 1);
+    fill(l, "10.0.0.3", 69, ENTRY_ASKED, 1);
     assert_int_equal(count(l, 2).open, MAX - MAX / 16);
     assert_null(enter(l, "10.0.0.3", 3));
     assert_null(enter(l, "10.0.0.4", 3));
-    fill(l, "10.0.0.1", MAX / 16, SLOT_ASKED, 3);
+    fill(l, "10.0.0.1", MAX / 16, ENTRY_ASKED, 3);
     assert_null(enter(l, "10.0.0.1", 3));
     assert_int_equal(count(l, 4).refused, 3);
     connection_limits_free(l);
@@ -98,17 +98,17 @@ static void places_are_kept_for_addresses_of_live_workers(void **state)
 static void an_address_is_a_live_workers_until_a_lease_after_its_connection_broke(void **state)
 {
     struct connection_limits *l = limits();
-    struct connection_slot *worker = enter(l, "10.0.0.1", 1);
+    struct connection_entry *worker = enter(l, "10.0.0.1", 1);
 
     (void)state;
-    connection_slot_set(worker, SLOT_JOINED);
+    connection_entry_set(worker, ENTRY_JOINED);
     (void)count(l, 1000);
-    connection_slot_set(worker, SLOT_CLOSED);
-    fill(l, "10.0.0.2", 80, SLOT_ASKED, 2000);
-    fill(l, "10.0.0.3", 70, SLOT_ASKED, 2000);
+    connection_entry_set(worker, ENTRY_CLOSED);
+    fill(l, "10.0.0.2", 80, ENTRY_ASKED, 2000);
+    fill(l, "10.0.0.3", 70, ENTRY_ASKED, 2000);
     assert_int_equal(count(l, 2000).open, 150);
     assert_null(enter(l, "10.0.0.4", 3000));
-    fill(l, "10.0.0.1", 1, SLOT_ASKED, 3000);
+    fill(l, "10.0.0.1", 1, ENTRY_ASKED, 3000);
     assert_null(enter(l, "10.0.0.1", 1000 + LEASE_MS + 1));
     connection_limits_free(l);
 }
@@ -118,9 +118,9 @@ static void an_address_has_so_many_that_have_not_joined(void **state)
     struct connection_limits *l = limits();
 
     (void)state;
-    fill(l, "10.0.0.1", 40, SLOT_JOINED, 1);
+    fill(l, "10.0.0.1", 40, ENTRY_JOINED, 1);
     (void)count(l, 1);
-    fill(l, "10.0.0.1", ADDRESS_MAX, SLOT_ASKED, 1);
+    fill(l, "10.0.0.1", ADDRESS_MAX, ENTRY_ASKED, 1);
     assert_null(enter(l, "10.0.0.1", 1));
     assert_null(enter(l, "::ffff:10.0.0.1", 1));
     assert_non_null(enter(l, "10.0.0.2", 1));
@@ -131,19 +131,19 @@ static void an_address_has_so_many_that_have_not_joined(void **state)
 static void the_oldest_that_does_nothing_goes_for_a_new_one(void **state)
 {
     struct connection_limits *l = limits();
-    struct connection_slot *first = enter(l, "10.0.0.2", 1), *second = enter(l, "10.0.0.2", 2);
+    struct connection_entry *first = enter(l, "10.0.0.2", 1), *second = enter(l, "10.0.0.2", 2);
 
     (void)state;
-    connection_slot_set(first, SLOT_ASKED);
-    fill(l, "10.0.0.2", ADDRESS_MAX - 2, SLOT_GREETED, 3);
+    connection_entry_set(first, ENTRY_ASKED);
+    fill(l, "10.0.0.2", ADDRESS_MAX - 2, ENTRY_GREETED, 3);
     assert_null(enter(l, "10.0.0.2", 1 + CONNECTION_LIMITS_GRACE_MS));
     assert_non_null(enter(l, "10.0.0.2", 2 + CONNECTION_LIMITS_GRACE_MS));
-    assert_false(connection_slot_is_evicted(first));
-    assert_true(connection_slot_is_evicted(second));
-    fill(l, "10.0.0.3", 50, SLOT_ASKED, 1100); /* all is full */
+    assert_false(connection_entry_is_evicted(first));
+    assert_true(connection_entry_is_evicted(second));
+    fill(l, "10.0.0.3", 50, ENTRY_ASKED, 1100); /* all is full */
     assert_non_null(enter(l, "10.0.0.4", 1200));
     assert_int_equal(count(l, 1200).evicted, 2);
-    connection_slot_set(second, SLOT_CLOSED);
+    connection_entry_set(second, ENTRY_CLOSED);
     assert_int_equal(count(l, 1201).open, 150);
     connection_limits_free(l);
 }
@@ -153,10 +153,10 @@ static void an_address_with_few_need_not_wait_for_one_with_many(void **state)
     struct connection_limits *l = limits();
 
     (void)state;
-    fill(l, "10.0.0.2", 75, SLOT_GREETED, 1);
-    fill(l, "10.0.0.3", 75, SLOT_GREETED, 1);
+    fill(l, "10.0.0.2", 75, ENTRY_GREETED, 1);
+    fill(l, "10.0.0.3", 75, ENTRY_GREETED, 1);
     assert_null(enter(l, "10.0.0.2", 2));
-    fill(l, "10.0.0.4", 40, SLOT_GREETED, 2);
+    fill(l, "10.0.0.4", 40, ENTRY_GREETED, 2);
     assert_int_equal(count(l, 3).open, 150);
     connection_limits_free(l);
 }
@@ -164,16 +164,16 @@ static void an_address_with_few_need_not_wait_for_one_with_many(void **state)
 static void one_that_neither_joins_nor_asks_goes_when_its_time_is_over(void **state)
 {
     struct connection_limits *l = limits();
-    struct connection_slot *slots[4];
+    struct connection_entry *entries[4];
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        slots[i] = enter(l, "10.0.0.1", 1 + (uint64_t)i);
-    connection_slot_set(slots[0], SLOT_JOINED);
-    connection_slot_set(slots[1], SLOT_ASKED);
+        entries[i] = enter(l, "10.0.0.1", 1 + (uint64_t)i);
+    connection_entry_set(entries[0], ENTRY_JOINED);
+    connection_entry_set(entries[1], ENTRY_ASKED);
     assert_int_equal(count(l, IDLE_MS + 3).evicted, 0);
     assert_int_equal(count(l, IDLE_MS + 4).evicted, 1);
-    assert_true(connection_slot_is_evicted(slots[2]));
+    assert_true(connection_entry_is_evicted(entries[2]));
     assert_int_equal(count(l, IDLE_MS + 5).evicted, 2);
     assert_int_equal(count(l, 10 * IDLE_MS).open, 2);
     connection_limits_free(l);
@@ -192,8 +192,8 @@ static void the_report_names_the_address_and_since_when(void **state)
     struct connection_limits *l = limits();
 
     (void)state;
-    fill(l, "10.0.0.1", 1, SLOT_ASKED, 5);
-    fill(l, "10.0.0.1", 3, SLOT_GREETED, 7);
+    fill(l, "10.0.0.1", 1, ENTRY_ASKED, 5);
+    fill(l, "10.0.0.1", 3, ENTRY_GREETED, 7);
     (void)count(l, 8);
     connection_limits_each(l, 8, see, &seen);
     assert_int_equal(seen.n_open, 0); /* nothing is said of the first moment */

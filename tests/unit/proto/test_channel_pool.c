@@ -20,16 +20,16 @@ static void a_buffer_given_back_is_the_next_one_taken(void **state)
     uint8_t *bytes;
 
     (void)state;
-    assert_int_equal(channel_pool_take(&p, 100000, &a), 0);
+    assert_int_equal(channel_pool_acquire(&p, 100000, &a), 0);
     bytes = a.bytes;
-    channel_pool_give(&p, &a);
+    channel_pool_release(&p, &a);
     assert_null(a.bytes);
     assert_int_equal(a.cap_bytes, 0);
-    assert_int_equal(channel_pool_take(&p, 60000, &b), 0);
+    assert_int_equal(channel_pool_acquire(&p, 60000, &b), 0);
     assert_ptr_equal(b.bytes, bytes);
     assert_int_equal(bytes_len(&b), 0);
     assert_true(p.n_made == 1);
-    channel_pool_give(&p, &b);
+    channel_pool_release(&p, &b);
     channel_pool_deinit(&p);
 }
 
@@ -39,11 +39,11 @@ static void a_buffer_far_too_large_is_left_for_others(void **state)
     struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
-    assert_int_equal(channel_pool_take(&p, 1u << 20, &a), 0);
-    channel_pool_give(&p, &a);
-    assert_int_equal(channel_pool_take(&p, 1000, &b), 0);
+    assert_int_equal(channel_pool_acquire(&p, 1u << 20, &a), 0);
+    channel_pool_release(&p, &a);
+    assert_int_equal(channel_pool_acquire(&p, 1000, &b), 0);
     assert_int_equal(b.cap_bytes, 4096);
-    channel_pool_give(&p, &b);
+    channel_pool_release(&p, &b);
     channel_pool_deinit(&p);
 }
 
@@ -54,15 +54,15 @@ static void keeps_no_more_buffers_than_it_has_lent(void **state)
 
     (void)state;
     assert_non_null(bytes_reserve(&foreign, 8192));
-    channel_pool_give(&p, &foreign);
+    channel_pool_release(&p, &foreign);
     assert_null(foreign.bytes);
-    channel_pool_give(&p, &none);
+    channel_pool_release(&p, &none);
     assert_true(p.kept_bytes == 0);
-    assert_int_equal(channel_pool_take(&p, 8192, &a), 0);
+    assert_int_equal(channel_pool_acquire(&p, 8192, &a), 0);
     assert_non_null(bytes_reserve(&foreign, 8192));
-    channel_pool_give(&p, &foreign); /* one is as good as another */
+    channel_pool_release(&p, &foreign); /* one is as good as another */
     assert_true(p.kept_bytes == 8192);
-    channel_pool_give(&p, &a);
+    channel_pool_release(&p, &a);
     assert_null(a.bytes);
     assert_true(p.kept_bytes == 8192);
     channel_pool_deinit(&p);
@@ -76,16 +76,16 @@ static void never_keeps_more_than_its_bound(void **state)
 
     (void)state;
     for (int i = 0; i < N; i++)
-        assert_int_equal(channel_pool_take(&p, 10u << 20, &bufs[i]), 0);
+        assert_int_equal(channel_pool_acquire(&p, 10u << 20, &bufs[i]), 0);
     for (int i = 0; i < N; i++) {
-        channel_pool_give(&p, &bufs[i]);
+        channel_pool_release(&p, &bufs[i]);
         assert_null(bufs[i].bytes);
         assert_true(p.kept_bytes <= CHANNEL_POOL_KEEP_BYTES);
     }
     assert_true(p.kept_bytes == 6 * ((size_t)10 << 20));
-    assert_int_equal(channel_pool_take(&p, (size_t)300 << 20, &huge),
+    assert_int_equal(channel_pool_acquire(&p, (size_t)300 << 20, &huge),
                      0); /* beyond the classes */
-    channel_pool_give(&p, &huge);
+    channel_pool_release(&p, &huge);
     assert_null(huge.bytes);
     channel_pool_deinit(&p);
 }
@@ -96,14 +96,14 @@ static void a_sweep_frees_what_nobody_has_needed_since_the_last(void **state)
     struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
-    assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
-    assert_int_equal(channel_pool_take(&p, 65536, &b), 0);
-    channel_pool_give(&p, &a);
-    channel_pool_give(&p, &b);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &a), 0);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &b), 0);
+    channel_pool_release(&p, &a);
+    channel_pool_release(&p, &b);
     channel_pool_sweep(&p); /* both have just come */
     assert_true(p.kept_bytes == 131072);
-    assert_int_equal(channel_pool_take(&p, 65536, &a), 0); /* one is enough */
-    channel_pool_give(&p, &a);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &a), 0); /* one is enough */
+    channel_pool_release(&p, &a);
     channel_pool_sweep(&p);
     assert_true(p.kept_bytes == 65536);
     channel_pool_sweep(&p);
@@ -127,11 +127,11 @@ static void a_random_run_gives_room_and_keeps_its_books(void **state)
         b = &bufs[dice % N];
         if (b->bytes) {
             assert_int_equal(b->bytes[0], b - bufs); /* nobody else has it */
-            channel_pool_give(&p, b);
+            channel_pool_release(&p, b);
         } else {
             asked = (size_t)1 << (dice >> 8) % 22;
             asked += (dice >> 16) % asked;
-            assert_int_equal(channel_pool_take(&p, asked, b), 0);
+            assert_int_equal(channel_pool_acquire(&p, asked, b), 0);
             assert_true(b->cap_bytes >= asked && b->cap_bytes <= 8192 + 3 * asked);
             b->bytes[0] = (uint8_t)(b - bufs);
             b->bytes[asked - 1] = b->bytes[0];
@@ -140,7 +140,7 @@ static void a_random_run_gives_room_and_keeps_its_books(void **state)
             channel_pool_sweep(&p);
     }
     for (int i = 0; i < N; i++)
-        channel_pool_give(&p, &bufs[i]);
+        channel_pool_release(&p, &bufs[i]);
     for (int i = 0; i < 2; i++)
         channel_pool_sweep(&p);
     assert_true(p.kept_bytes == 0);
@@ -153,14 +153,14 @@ static void without_memory_it_says_so_and_still_lends_what_it_has(void **state)
     struct bytes a = { 0 }, b = { 0 };
 
     (void)state;
-    assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
-    channel_pool_give(&p, &a);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &a), 0);
+    channel_pool_release(&p, &a);
     memory_fail_after(0);
-    assert_int_equal(channel_pool_take(&p, 65536, &a), 0);
-    assert_int_equal(channel_pool_take(&p, 65536, &b), -ENOMEM);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &a), 0);
+    assert_int_equal(channel_pool_acquire(&p, 65536, &b), -ENOMEM);
     memory_fail_after(-1);
     assert_null(b.bytes);
-    channel_pool_give(&p, &a);
+    channel_pool_release(&p, &a);
     channel_pool_deinit(&p);
 }
 #endif

@@ -285,7 +285,7 @@ static void what_is_sent_goes_back_to_the_pool(void **state)
     for (int i = 0; i < 20; i++) {
         struct bytes b = { 0 }, made = channels_big_frame(500000);
 
-        assert_int_equal(channel_loop_take(&f.on->channels, bytes_len(&made), &b), 0);
+        assert_int_equal(channel_loop_acquire(&f.on->channels, bytes_len(&made), &b), 0);
         memcpy(bytes_reserve(&b, bytes_len(&made)), bytes_front(&made), bytes_len(&made));
         bytes_commit(&b, bytes_len(&made));
         bytes_deinit(&made);
