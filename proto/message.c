@@ -351,6 +351,7 @@ int message_write_join(struct bytes *out, uint64_t request_id, const struct join
     head.clock = m->clock;
     head.last_acked = m->last_acked;
     head.name = (char *)m->name;
+    head.relays = m->relays;
     return message_head_write(out, FRAME_JOIN, request_id, &head.base);
 }
 
@@ -364,6 +365,7 @@ static int take_join(const void *message, void *ret)
         .bound = head->bound,
         .clock = head->clock,
         .last_acked = head->last_acked,
+        .relays = head->relays != 0,
     };
 
     if (head->mode <= TABLE_SPEC_MODE_JOB || head->mode >= TABLE_SPEC_MODE_END)
@@ -446,15 +448,66 @@ static int take_clock(const void *message, void *ret)
     return 0;
 }
 
-int message_write_beat(struct bytes *out, uint64_t request_id, uint64_t clock)
+/* ---- suspects ---- */
+
+/* A list of them as protobuf-c wants it. */
+struct suspect_heads {
+    Ps__Suspect items[MESSAGE_SUSPECTS_MAX], *list[MESSAGE_SUSPECTS_MAX];
+};
+
+static void put_suspects(const struct suspects *all, struct suspect_heads *heads)
 {
-    return write_clock(out, FRAME_BEAT, request_id, clock);
+    for (uint32_t i = 0; i < all->n; i++) {
+        Ps__Suspect *head = heads->list[i] = &heads->items[i];
+
+        ps__suspect__init(head);
+        head->rank = all->items[i].rank;
+        head->incarnation = all->items[i].incarnation;
+        head->clock = all->items[i].clock;
+        head->agreed = all->items[i].is_agreed;
+    }
 }
 
-int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+static int take_suspects(Ps__Suspect *const *list, size_t n, struct suspects *ret)
 {
-    return message_head_read(&ps__clock__descriptor, h, head, take_clock, ret_clock);
+    if (n > MESSAGE_SUSPECTS_MAX)
+        return PS_EPROTO;
+    ret->n = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        ret->items[i] = (struct suspect){ .rank = list[i]->rank,
+                                          .incarnation = list[i]->incarnation,
+                                          .clock = list[i]->clock,
+                                          .is_agreed = list[i]->agreed != 0 };
+    return 0;
 }
+
+int message_write_beat(struct bytes *out, uint64_t request_id, const struct beat *m)
+{
+    Ps__Beat head = PS__BEAT__INIT;
+    struct suspect_heads suspects;
+
+    put_suspects(&m->suspects, &suspects);
+    head.clock = m->clock;
+    head.n_suspects = m->suspects.n;
+    head.suspects = suspects.list;
+    return message_head_write(out, FRAME_BEAT, request_id, &head.base);
+}
+
+static int take_beat(const void *message, void *ret)
+{
+    const Ps__Beat *head = message;
+    struct beat *m = ret;
+
+    m->clock = head->clock;
+    return take_suspects(head->suspects, head->n_suspects, &m->suspects);
+}
+
+int message_read_beat(const struct frame_header *h, const uint8_t *head, struct beat *ret)
+{
+    return message_head_read(&ps__beat__descriptor, h, head, take_beat, ret);
+}
+
+/* ---- the rest ---- */
 
 int message_write_leave(struct bytes *out, uint64_t request_id, uint64_t clock)
 {
@@ -506,8 +559,12 @@ int message_write_status_reply(struct bytes *out, enum frame_type type, uint64_t
                                const struct status_reply *m)
 {
     Ps__StatusReply head = status_head(m);
+    struct suspect_heads suspects;
 
     assert(type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY);
+    put_suspects(&m->suspects, &suspects);
+    head.n_suspects = m->suspects.n;
+    head.suspects = suspects.list;
     return message_head_write(out, type, request_id, &head.base);
 }
 
@@ -532,7 +589,8 @@ static int take_status_reply(const void *message, void *ret)
     const Ps__StatusReply *head = message;
     struct status_reply m = { .min_clock = head->min_clock };
 
-    if (message_head_status(&m.status, head->status))
+    if (message_head_status(&m.status, head->status) ||
+        take_suspects(head->suspects, head->n_suspects, &m.suspects))
         return PS_EPROTO;
     message_head_text(m.text, sizeof m.text, head->text);
     *(struct status_reply *)ret = m;

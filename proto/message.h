@@ -81,6 +81,7 @@ struct join {
     uint32_t bound;
     uint64_t clock, last_acked;
     char name[64];
+    bool relays; /* it tells all of its shards of workers that one of them suspects */
 };
 
 struct join_reply {
@@ -115,10 +116,31 @@ struct push_reply {
     bool repeated;
 };
 
+#define MESSAGE_SUSPECTS_MAX 16u /* in one message; others come in the next one */
+
+/* A worker that a shard has not heard of for longer than its lease. */
+struct suspect {
+    uint32_t rank;
+    uint64_t incarnation;
+    uint64_t clock; /* in a reply: steps that it had finished at this shard */
+    bool is_agreed; /* in a beat: all shards of the sender have fenced it */
+};
+
+struct suspects {
+    uint32_t n;
+    struct suspect items[MESSAGE_SUSPECTS_MAX];
+};
+
+struct beat {
+    uint64_t clock;
+    struct suspects suspects;
+};
+
 struct status_reply { /* beat, leave, admin */
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t min_clock;
+    struct suspects suspects; /* of a beat */
 };
 
 struct admin {
@@ -152,7 +174,7 @@ int message_write_join_reply(struct bytes *out, uint64_t request_id, const struc
     MUST_CHECK;
 int message_write_push_reply(struct bytes *out, uint64_t request_id, const struct push_reply *m)
     MUST_CHECK;
-int message_write_beat(struct bytes *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
+int message_write_beat(struct bytes *out, uint64_t request_id, const struct beat *m) MUST_CHECK;
 int message_write_leave(struct bytes *out, uint64_t request_id, uint64_t clock) MUST_CHECK;
 int message_write_admin(struct bytes *out, uint64_t request_id, const struct admin *m)
     MUST_CHECK;
@@ -210,7 +232,7 @@ int message_read_join_reply(const struct frame_header *h, const uint8_t *head,
                             struct join_reply *ret) MUST_CHECK;
 int message_read_push_reply(const struct frame_header *h, const uint8_t *head,
                             struct push_reply *ret) MUST_CHECK;
-int message_read_beat(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
+int message_read_beat(const struct frame_header *h, const uint8_t *head, struct beat *ret)
     MUST_CHECK;
 int message_read_leave(const struct frame_header *h, const uint8_t *head, uint64_t *ret_clock)
     MUST_CHECK;

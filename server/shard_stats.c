@@ -77,7 +77,8 @@ static void copy_worker(const struct worker *worker, uint64_t now_ms, struct sta
                                   .state = worker->state,
                                   .incarnation = worker->incarnation,
                                   .clock = worker->clock,
-                                  .last_seq = worker->last_seq };
+                                  .last_seq = worker->last_seq,
+                                  .is_suspected = worker->is_suspected };
     snprintf(ret->job, sizeof ret->job, "%s", worker->job->name);
     snprintf(ret->name, sizeof ret->name, "%s", worker->name);
     if (worker->state != WORKER_EXPECTED && worker->state != WORKER_LOST)
@@ -114,6 +115,13 @@ static bool describe_wait(const struct job *job, const struct worker *worker, ui
         snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
         ret->since_unix_ms = now_ms - job->started_ms;
         ret->until_unix_ms = job->join_deadline_ms - now_ms;
+        return true;
+    }
+    if (worker->is_suspected) {
+        snprintf(ret->what, sizeof ret->what, "worker suspected");
+        snprintf(ret->why, sizeof ret->why,
+                 "its lease is over; it is dead once the job's workers have told all shards");
+        ret->since_unix_ms = silent_ms;
         return true;
     }
     if (worker->state != WORKER_LIVE || silent_ms <= in->lease_ms / 2)

@@ -12,6 +12,7 @@ struct known {
     uint32_t rank;
     enum worker_state state;
     uint64_t incarnation;
+    bool is_suspected;
 };
 
 struct worker_events {
@@ -94,10 +95,25 @@ static void log_worker(const struct worker_events *e, const struct stats_worker 
     e->on_line(e->arg, level, line);
 }
 
+/* Its silence tells the reader of the log whether it is this node or another that does not hear it. */
+static void log_suspected(const struct worker_events *e, const struct stats_worker *w)
+{
+    char line[400];
+
+    snprintf(line, sizeof line,
+             "job %.100s: worker %" PRIu32 " (%s) is suspected, at clock %" PRIu64
+             ": a shard has not heard of it for a lease (this node for %" PRIu64
+             " ms); the others wait until all shards of the job refuse it",
+             w->job, w->rank, w->name, w->clock, w->silent_ms);
+    e->on_line(e->arg, LOG_LINE_LEVEL_WARN, line);
+}
+
 static void compare(const struct worker_events *e, const struct stats_worker *w, size_t place)
 {
     const struct known *before = find(e, w, place);
 
+    if (w->is_suspected && !(before && before->is_suspected))
+        log_suspected(e, w);
     if (before && before->state == w->state && before->incarnation == w->incarnation)
         return;
     /* A worker is live or expected before it ends: this one ended before this start, and was logged then. */
@@ -118,8 +134,10 @@ static void save_known(struct worker_events *e, const struct shard_report *repor
         const struct stats_worker *w = &report->workers[i];
         struct known *s = &e->known[i];
 
-        *s =
-            (struct known){ .rank = w->rank, .state = w->state, .incarnation = w->incarnation };
+        *s = (struct known){ .rank = w->rank,
+                             .state = w->state,
+                             .incarnation = w->incarnation,
+                             .is_suspected = w->is_suspected };
         memcpy(s->job, w->job, sizeof s->job);
     }
 }

@@ -38,6 +38,7 @@ struct stats_worker {
     enum worker_state state;
     uint64_t incarnation, clock, last_seq;
     uint64_t silent_ms; /* since it was last heard of */
+    bool is_suspected;  /* its lease is over at a shard, and not all have heard of it */
 };
 
 struct stats_job {

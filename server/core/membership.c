@@ -48,7 +48,7 @@ static bool is_fenced(const struct worker *w, uint64_t incarnation)
     bool gone = w->state == WORKER_LEFT || w->state == WORKER_DEAD;
 
     return (incarnation < w->fenced_below && w->fenced_below <= MEMBERSHIP_FENCE_MAX) ||
-           (gone && incarnation == w->incarnation);
+           ((gone || w->is_suspected) && incarnation == w->incarnation);
 }
 
 struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms)
@@ -165,7 +165,7 @@ int membership_find(struct membership *r, const char *job, uint32_t rank, uint64
     if (!entry || rank >= entry->job.n_workers)
         return PS_ENOJOIN;
     w = &entry->job.workers[rank];
-    if (w->state == WORKER_LIVE && w->incarnation == incarnation) {
+    if (w->state == WORKER_LIVE && w->incarnation == incarnation && !w->is_suspected) {
         if (now_ms > w->last_seen_ms)
             w->last_seen_ms = now_ms;
         *ret_worker = w;
@@ -216,6 +216,7 @@ bool membership_advance_clock(struct worker *worker, uint64_t clock)
 static void end_worker(struct membership *r, struct worker *w, enum worker_state state)
 {
     w->state = state;
+    w->is_suspected = false;
     if (state == WORKER_DEAD) {
         w->fenced_below = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
         w->job->n_deaths++;
@@ -241,16 +242,54 @@ int membership_replay_end(struct membership *r, struct worker *worker, enum work
     return 0;
 }
 
+/* --- leases --- */
+
+static bool lease_is_over(const struct membership *r, const struct worker *w, uint64_t now_ms)
+{
+    return w->state == WORKER_LIVE && now_ms > w->last_seen_ms &&
+           now_ms - w->last_seen_ms > r->lease_ms;
+}
+
+/* Is there a worker of the job that tells all shards of those that are suspected? */
+static bool has_relay(const struct membership *r, const struct job *job, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if (w->state == WORKER_LIVE && w->relays && !w->is_suspected &&
+            !lease_is_over(r, w, now_ms))
+            return true;
+    }
+    return false;
+}
+
 static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_ms)
 {
-    if (w->state == WORKER_EXPECTED && now_ms >= w->job->join_deadline_ms)
+    if (w->state == WORKER_EXPECTED && now_ms >= w->job->join_deadline_ms) {
         end_worker(r, w, WORKER_LOST);
-    else if (w->state == WORKER_LIVE && now_ms > w->last_seen_ms &&
-             now_ms - w->last_seen_ms > r->lease_ms)
-        end_worker(r, w, WORKER_DEAD);
-    else
+        return true;
+    }
+    if (!w->is_suspected && !lease_is_over(r, w, now_ms))
         return false;
+    if (has_relay(r, w->job, now_ms)) {
+        w->is_suspected = true;
+        return false;
+    }
+    end_worker(r, w, WORKER_DEAD);
     return true;
+}
+
+bool membership_suspect(struct membership *r, const struct job *job, uint32_t rank,
+                        uint64_t incarnation, bool is_agreed)
+{
+    struct worker *w = rank < job->n_workers ? &job->workers[rank] : NULL;
+
+    if (!w || w->state != WORKER_LIVE || w->incarnation != incarnation)
+        return false; /* it has ended here, or has a successor: it is refused already */
+    w->is_suspected = true;
+    if (is_agreed)
+        end_worker(r, w, WORKER_DEAD);
+    return is_agreed;
 }
 
 bool membership_advance(struct membership *r, uint64_t now_ms)
@@ -513,6 +552,8 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     uint64_t min_clock = job_min_clock(w->job), had_finished;
 
     w->last_seen_ms = now_ms;
+    w->relays = join->relays;
+    w->is_suspected = false;
     w->resumed = reconnect || returns;
     w->n_lost = 0;
     set_name(w, join->name);
@@ -675,7 +716,7 @@ void membership_renew(struct membership *r, uint64_t now_ms)
         job->join_deadline_ms = now_ms + r->join_ms;
         for (uint32_t k = 0; k < job->n_workers; k++) {
             job->workers[k].last_seen_ms = now_ms;
-            job->workers[k].is_known = false;
+            job->workers[k].is_known = job->workers[k].is_suspected = false;
         }
     }
 }

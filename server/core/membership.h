@@ -23,6 +23,12 @@
  * Fenced incarnations stay fenced. A worker that has finished steps continues the earlier run.
  *
  * Leases and join deadlines end in membership_advance() only: a message that arrived before it counts.
+ *
+ * A worker whose lease is over at this shard may be heard at others: none may go on without it before all refuse it. So it
+ * is suspected first: fenced, but counted, and lock step waits for it. Workers of the job that relay (membership_join)
+ * learn it from heartbeats, tell all shards, which then suspect it, too, and tell them that all do; then it is DEAD here.
+ * Where nobody of the job relays it is DEAD when its lease is over. Suspicion is no part of the log or of checkpoints:
+ * after a restart all leases begin anew.
  */
 #ifndef SERVER_CORE_MEMBERSHIP_H
 #define SERVER_CORE_MEMBERSHIP_H
@@ -69,6 +75,8 @@ struct worker {
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;
+    bool relays;       /* it tells all of its shards of workers that one of them suspects */
+    bool is_suspected; /* LIVE, but nothing more of this incarnation is taken */
     /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
      * sent again, later messages of the worker do not count. */
     bool is_behind;
@@ -113,6 +121,7 @@ struct membership_join {
      * one behind it. */
     uint64_t last_acked;
     const char *name;
+    bool relays; /* not in the log */
 };
 
 struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms);
@@ -148,6 +157,11 @@ uint64_t membership_fence(const struct membership *r, const char *job, uint32_t 
 bool membership_advance_clock(struct worker *worker, uint64_t clock);
 
 void membership_leave(struct membership *r, struct worker *worker);
+
+/* A worker of the job says that a shard suspects this incarnation of `rank`, or (is_agreed) that all shards do. It is
+ * suspected or DEAD then. True if it stopped counting; then call shard_advance(). */
+bool membership_suspect(struct membership *r, const struct job *job, uint32_t rank,
+                        uint64_t incarnation, bool is_agreed);
 
 /* True if this worker is counted: expected or live. */
 bool job_counts(const struct worker *w);

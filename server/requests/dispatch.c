@@ -257,7 +257,8 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
                                             .bound = asked->bound,
                                             .clock = asked->clock,
                                             .last_acked = asked->last_acked,
-                                            .name = asked->name };
+                                            .name = asked->name,
+                                            .relays = asked->relays };
     struct worker *worker;
     int status;
 
@@ -313,32 +314,75 @@ static int on_push(struct dispatch *d, struct request *r) ON_SHARD
 /* --- beat, leave --- */
 
 static int reply_status(struct dispatch *d, const struct request *r, int result,
-                        uint64_t min_clock) ON_SHARD
+                        struct status_reply *answer) ON_SHARD
 {
-    struct status_reply answer = { .status = result, .min_clock = min_clock };
-
+    answer->status = result;
     if (result)
-        snprintf(answer.text, sizeof answer.text, "%s", status_text(result));
-    return reply(d, r, result, answer.text,
+        snprintf(answer->text, sizeof answer->text, "%s", status_text(result));
+    return reply(d, r, result, answer->text,
                  message_write_status_reply(&d->out, (enum frame_type)(r->header->type + 1),
-                                            r->header->request_id, &answer));
+                                            r->header->request_id, answer));
+}
+
+/* What a worker has heard of others. True if one of these stopped counting. */
+static bool suspect_workers(struct dispatch *d, const struct worker *from,
+                            const struct suspects *all) ON_SHARD
+{
+    struct membership *membership = shard_membership(d->config.shard);
+    bool any = false;
+
+    if (all->n)
+        shard_finish_push(d->config.shard); /* it may be one of theirs */
+    for (uint32_t i = 0; i < all->n; i++) {
+        const struct suspect *s = &all->items[i];
+
+        if (s->rank != from->rank &&
+            membership_suspect(membership, from->job, s->rank, s->incarnation, s->is_agreed))
+            any = true;
+    }
+    return any;
+}
+
+static void list_suspects(const struct job *job, struct suspects *ret)
+{
+    for (uint32_t i = 0; i < job->n_workers && ret->n < MESSAGE_SUSPECTS_MAX; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if (w->is_suspected)
+            ret->items[ret->n++] = (struct suspect){ .rank = w->rank,
+                                                     .incarnation = w->incarnation,
+                                                     .clock = w->clock };
+    }
 }
 
 static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
 {
+    struct status_reply answer = { 0 };
     struct worker *worker;
-    uint64_t clock;
-    int result = message_read_beat(r->header, r->head, &clock);
+    struct beat beat;
+    bool any = false;
+    int result = message_read_beat(r->header, r->head, &beat), status;
 
     if (!result)
         result = find_worker(d, r, &worker);
-    return reply_status(d, r, result, result ? 0 : job_min_clock(worker->job));
+    if (!result) {
+        any = suspect_workers(d, worker, &beat.suspects);
+        answer.min_clock = job_min_clock(worker->job);
+        list_suspects(worker->job, &answer.suspects);
+    }
+    status = reply_status(d, r, result, &answer);
+    if (any) {
+        (void)shard_advance(d->config.shard, r->now_ms);
+        pull_handler_retry(d->pulls);
+    }
+    return status;
 }
 
 static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
 {
+    struct status_reply answer = { 0 };
     struct worker *worker;
-    uint64_t clock, min_clock = 0;
+    uint64_t clock;
     int result = message_read_leave(r->header, r->head, &clock), status;
 
     if (!result)
@@ -347,9 +391,9 @@ static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
         shard_finish_push(d->config.shard);
         membership_leave(shard_membership(d->config.shard), worker);
         connection_left(r->connection);
-        min_clock = job_min_clock(worker->job);
+        answer.min_clock = job_min_clock(worker->job);
     }
-    status = reply_status(d, r, result, min_clock);
+    status = reply_status(d, r, result, &answer);
     if (!result) {
         (void)shard_advance(d->config.shard, r->now_ms);
         pull_handler_retry(d->pulls);

@@ -487,7 +487,9 @@ void psbench_conn_beat(struct psbench_conn *c)
     struct bytes frame = { 0 };
 
     if (c->phase >= FILLING && c->phase <= DRAINING)
-        send_frame(c, message_write_beat(&frame, BEAT_ID, c->push.clock), &frame);
+        send_frame(
+            c, message_write_beat(&frame, BEAT_ID, &(struct beat){ .clock = c->push.clock }),
+            &frame);
 }
 
 void psbench_conn_leave(struct psbench_conn *c)

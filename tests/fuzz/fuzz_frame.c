@@ -128,7 +128,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
 
     assert(!e->n_closed && !e->held);
     find(&e->found, header, head, body);
-    status = message_write_beat(&reply, header->request_id, 1);
+    status = message_write_beat(&reply, header->request_id, &(struct beat){ .clock = 1 });
     assert(status == 0);
     status = channel_send(e->channel, &reply);
     assert(status == 0);
@@ -244,7 +244,7 @@ bool harness_seed(uint32_t i, struct bytes *out)
         return false;
     harness_put_number(out, i % 4, 1);
     harness_put_number(out, pieces[i / 4], 1);
-    must(message_write_beat(out, i, 7));
+    must(message_write_beat(out, i, &(struct beat){ .clock = 7 }));
     must(message_write_admin(out, i + 1, &admin));
     must(message_write_admin_reply(out, 2, &reply, json, i * 256));
     must(message_write_leave(out, i, 7));

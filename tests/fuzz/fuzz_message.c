@@ -35,6 +35,7 @@ union message {
     struct pull_reply pull_reply;
     struct status_reply status_reply;
     struct admin admin;
+    struct beat beat;
     uint64_t clock;
 };
 
@@ -64,7 +65,7 @@ static int read_message(const struct frame *f, union message *ret)
     case FRAME_PUSH_REPLY:
         return message_read_push_reply(h, f->head, &ret->push_reply);
     case FRAME_BEAT:
-        return message_read_beat(h, f->head, &ret->clock);
+        return message_read_beat(h, f->head, &ret->beat);
     case FRAME_LEAVE:
         return message_read_leave(h, f->head, &ret->clock);
     case FRAME_ADMIN:
@@ -122,7 +123,7 @@ static int write_message(const struct frame *f, const union message *m, struct b
     case FRAME_PUSH_REPLY:
         return message_write_push_reply(out, id, &m->push_reply);
     case FRAME_BEAT:
-        return message_write_beat(out, id, m->clock);
+        return message_write_beat(out, id, &m->beat);
     case FRAME_LEAVE:
         return message_write_leave(out, id, m->clock);
     case FRAME_ADMIN:
@@ -316,7 +317,11 @@ static void fill_message(enum frame_type type, union message *m)
         m->admin = (struct admin){ "checkpoint", "now" };
     if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY || type == FRAME_ADMIN_REPLY)
         m->status_reply = (struct status_reply){ PS_EFENCED, "fenced", 12 };
-    if (type == FRAME_BEAT || type == FRAME_LEAVE)
+    if (type == FRAME_BEAT_REPLY)
+        m->status_reply.suspects = (struct suspects){ 2, { { 1, 1700, 40, false }, { 3 } } };
+    if (type == FRAME_BEAT)
+        m->beat = (struct beat){ 12345, { 1, { { 1, 1700, 0, true } } } };
+    if (type == FRAME_LEAVE)
         m->clock = 12345;
 }
 

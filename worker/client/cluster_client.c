@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "worker/client/discovery.h"
 #include "worker/client/shard_link.h"
+#include "worker/client/suspects.h"
 
 #define CONNECT_MIN_MS 1000u
 #define RANDOM_RANGE 1000u /* of what two processes of one rank add to their incarnations */
@@ -39,6 +40,7 @@ struct cluster_client {
     struct client_state *state;       /* borrowed */
     struct discovery *discovery;      /* owned; NULL once the links are made */
     struct member *members; /* owned; good for reading from any thread once the state is open */
+    struct suspects_relay *suspects; /* owned; NULL until the links are made */
     uint32_t n_shards, n_joined;
     uint64_t now_ms, started_ms, epoch, clock;
     struct ps_origin origin; /* its incarnation is the one that counts */
@@ -274,6 +276,42 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     }
 }
 
+/* All shards, or none: a worker that only some could count would hold the others up there. So it joins, and renews its
+ * leases, when each shard that it has not joined yet has answered. */
+static bool may_join(void *owner)
+{
+    const struct cluster_client *cluster = owner;
+
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        if (!cluster->members[i].joined && !shard_link_is_greeted(cluster->members[i].link))
+            return false;
+    return true;
+}
+
+static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
+{
+    const struct cluster_client *cluster = owner;
+
+    suspects_ask(cluster->suspects, shard, ret);
+}
+
+static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects)
+{
+    struct cluster_client *cluster = owner;
+
+    suspects_answered(cluster->suspects, shard, suspects);
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        if (suspects_has_news(cluster->suspects, i))
+            shard_link_beat_soon(cluster->members[i].link);
+}
+
+static void on_lost(void *owner, uint32_t shard)
+{
+    const struct cluster_client *cluster = owner;
+
+    suspects_lost(cluster->suspects, shard);
+}
+
 static void on_left(void *owner, uint32_t shard)
 {
     struct cluster_client *cluster = owner;
@@ -326,6 +364,10 @@ static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .pulled = on_pulled,
                                                             .table = on_table,
                                                             .fenced = on_fenced,
+                                                            .may_join = may_join,
+                                                            .fill_beat = fill_beat,
+                                                            .beat_answered = on_beat_answered,
+                                                            .lost = on_lost,
                                                             .left = on_left,
                                                             .min_clock = on_min_clock,
                                                             .traffic = on_traffic,
@@ -411,6 +453,7 @@ static void make_link(struct cluster_client *cluster, uint32_t shard,
     config.address = cluster->members[shard].address;
     config.hello.shard = shard % r->shards_per_node;
     config.hello.map_id = r->map_id;
+    config.join.relays = r->n_nodes * r->shards_per_node > 1;
     cluster->members[shard].link =
         shard_link_new(cluster->channels, &config, &shard_link_events, cluster);
 }
@@ -446,6 +489,7 @@ static void on_found(void *owner, const struct address *address, const struct he
     client_state_set_shards(cluster->state, n_shards, r->map_id, cluster->origin.incarnation);
     check_origin(cluster, n_shards, r->map_id);
     cluster->clock = cluster->origin.clock;
+    cluster->suspects = suspects_new(n_shards);
     for (i = 0; i < n_shards; i++)
         make_link(cluster, i, r);
     cluster->n_shards = n_shards;
@@ -509,6 +553,7 @@ void cluster_client_free(struct cluster_client *cluster)
     if (!cluster)
         return;
     cluster_client_stop(cluster);
+    suspects_free(cluster->suspects);
     free(cluster->members);
     free(cluster);
 }

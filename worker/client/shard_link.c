@@ -46,6 +46,7 @@ enum phase {
     PHASE_AWAY,
     PHASE_DIALING,
     PHASE_HANDSHAKE,
+    PHASE_GREETED,
     PHASE_JOINING,
     PHASE_TABLES,
     PHASE_READY,
@@ -159,6 +160,8 @@ PRINTF_LIKE(2, 3) static void notice(struct shard_link *l, const char *fmt, ...)
 
 static void set_phase(struct shard_link *l, enum phase phase)
 {
+    if (l->phase == PHASE_GREETED)
+        l->away_since_ms += l->now_ms - l->phase_since_ms; /* the shard was there */
     l->phase = phase;
     l->phase_since_ms = l->now_ms;
 }
@@ -220,6 +223,7 @@ static void drop_connection(struct shard_link *l, const char *how, const char *w
     if (l->phase == PHASE_READY)
         l->away_since_ms = l->now_ms;
     set_phase(l, PHASE_AWAY);
+    l->events->lost(l->owner, l->config.shard);
     l->next_try_ms = l->now_ms + backoff_ms(l);
     snprintf(l->why, sizeof l->why, "%s", why);
     if (l->now_ms >= l->next_notice_ms) {
@@ -381,13 +385,14 @@ static uint64_t send_pending(struct shard_link *l)
 
 static void send_beat(struct shard_link *l)
 {
+    struct beat beat = { .clock = l->config.join.clock };
     struct bytes frame = { 0 };
 
     l->beat_id = ++l->last_request_id;
     l->beat_sent_ms = l->now_ms;
     l->beat_due_ms = l->now_ms + l->lease_ms / 3;
-    send_frame(l, "a heartbeat", message_write_beat(&frame, l->beat_id, l->config.join.clock),
-               &frame);
+    l->events->fill_beat(l->owner, l->config.shard, &beat.suspects);
+    send_frame(l, "a heartbeat", message_write_beat(&frame, l->beat_id, &beat), &frame);
 }
 
 static void send_leave(struct shard_link *l)
@@ -451,6 +456,13 @@ static void send_tables(struct shard_link *l)
         become_ready(l);
 }
 
+/* A worker that is a member at some shards only holds up the others there, and its pushes cannot go on. */
+static void join_with_others(struct shard_link *l)
+{
+    if (l->events->may_join(l->owner))
+        send_join(l);
+}
+
 static int receive_hello(struct shard_link *l, const struct frame_header *h,
                          const uint8_t *head)
 {
@@ -472,10 +484,12 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
         l->frame_max_bytes = r.frame_max_bytes;
         l->channel->frame_max_bytes = r.frame_max_bytes;
     }
-    if (l->config.joins)
-        send_join(l);
-    else
+    if (l->config.joins) {
+        set_phase(l, PHASE_GREETED);
+        join_with_others(l);
+    } else {
         send_tables(l);
+    }
     return 0;
 }
 
@@ -649,8 +663,10 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
                !handle_curable(l, r.status, r.text)) {
         l->beat_id = 0;
         l->n_attempts = 0;
-        if (!r.status)
+        if (!r.status) {
             l->events->min_clock(l->owner, l->config.shard, r.min_clock);
+            l->events->beat_answered(l->owner, l->config.shard, &r.suspects);
+        }
     }
     return 0;
 }
@@ -749,7 +765,8 @@ static void tick_ready(struct shard_link *l)
     }
     if (l->beat_id && l->now_ms - l->beat_sent_ms >= l->config.answer_ms)
         lose(l, "no answer to a heartbeat");
-    else if (l->config.joins && !l->beat_id && l->now_ms >= l->beat_due_ms)
+    else if (l->config.joins && !l->beat_id && l->now_ms >= l->beat_due_ms &&
+             l->events->may_join(l->owner))
         send_beat(l);
 }
 
@@ -782,10 +799,17 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms)
     l->now_ms = now_ms;
     if (l->phase == PHASE_READY)
         tick_ready(l);
+    else if (l->phase == PHASE_GREETED)
+        join_with_others(l); /* no timer: the link to a shard that is not there gives up */
     else if (l->phase == PHASE_LEAVING && now_ms - l->phase_since_ms >= GREET_MS)
         finish_leave(l);
     else if (l->phase < PHASE_READY)
         tick_away(l);
+}
+
+bool shard_link_is_greeted(const struct shard_link *l)
+{
+    return l->phase >= PHASE_GREETED && l->phase <= PHASE_READY;
 }
 
 void shard_link_beat_soon(struct shard_link *l)
@@ -869,6 +893,7 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
     if (l->phase == PHASE_OVER)
         return;
     disconnect(l);
+    l->events->lost(l->owner, l->config.shard);
     request_queue_clear(&l->unacked);
     shard_link_drop_pull(l);
     l->rejoins = l->was_ready;
@@ -876,8 +901,8 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
     l->joined.last_applied = 0;
     l->config.join.incarnation = incarnation;
     l->config.join.clock = clock;
-    l->away_since_ms = l->now_ms;
     set_phase(l, PHASE_AWAY);
+    l->away_since_ms = l->now_ms;
     l->next_try_ms = l->now_ms + delay_ms;
 }
 

@@ -4,8 +4,9 @@
  *
  *     phase      waits for                    leaves it by
  *     AWAY       the end of the backoff       -> DIALING
- *     DIALING    TCP                          -> GREETING
- *     GREETING   HelloReply                   -> JOINING; a reader -> TABLES
+ *     DIALING    TCP                          -> HANDSHAKE
+ *     HANDSHAKE  HelloReply                   -> GREETED; a reader -> TABLES
+ *     GREETED    events.may_join              -> JOINING
  *     JOINING    JoinReply                    -> TABLES; if fenced: shard_link_rejoin() -> AWAY
  *     TABLES     a TableReply for each table  -> READY; unapplied pushes are sent again
  *     READY      nothing: requests flow       shard_link_leave() -> LEAVING
@@ -48,6 +49,18 @@ struct shard_link_events {
     /* This incarnation of the worker no longer counts (or the shard's count of its pushes makes
      * no sense). fenced_below: the smallest that the shard lets join; 0: it has not said. */
     void (*fenced)(void *owner, uint32_t shard, uint64_t fenced_below);
+
+    /* May a shard that is greeted be joined, and one that is READY get heartbeats? Asked at each tick. */
+    bool (*may_join)(void *owner);
+
+    /* A heartbeat goes out: fills in what it says of other workers (zeroed). */
+    void (*fill_beat)(void *owner, uint32_t shard, struct suspects *ret);
+
+    /* It was taken; the workers that the shard suspects. */
+    void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects);
+
+    /* The connection has ended: its requests get no answer. */
+    void (*lost)(void *owner, uint32_t shard);
 
     void (*left)(void *owner, uint32_t shard);
     void (*min_clock)(void *owner, uint32_t shard, uint64_t min_clock);
@@ -104,7 +117,10 @@ void shard_link_drop_table(struct shard_link *l);
 void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t clock,
                        uint32_t delay_ms);
 
-/* Sends a heartbeat at the next tick: this process stood still for a while. */
+/* True if the shard has answered the handshake of this connection. */
+bool shard_link_is_greeted(const struct shard_link *l);
+
+/* Sends a heartbeat at the next tick: this process stood still for a while, or has news of other workers. */
 void shard_link_beat_soon(struct shard_link *l);
 
 /* Steps that the worker has finished, for heartbeats and joins. */

@@ -21,7 +21,8 @@ struct rig {
     struct shard_link *link;
     uint64_t now_ms;
     uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
-        n_restarts;
+        n_restarts, n_beats, n_lost;
+    bool waits; /* for other shards */
     char notice[512];
     int failed;
     char sentence[512];
@@ -117,10 +118,46 @@ static void on_failed(void *owner, uint32_t shard, int status, const char *sente
     snprintf(rig->sentence, sizeof rig->sentence, "%s", sentence);
 }
 
-static const struct shard_link_events events = { on_ready,     on_pushed,  on_pulled,
-                                                 on_table,     on_fenced,  on_left,
-                                                 on_min_clock, on_traffic, on_reconnected,
-                                                 on_notice,    on_failed };
+static bool may_join(void *owner)
+{
+    return !((struct rig *)owner)->waits;
+}
+
+static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
+{
+    (void)owner;
+    (void)shard;
+    *ret = (struct suspects){ 1, { { 5, 6, 0, false } } };
+}
+
+static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects)
+{
+    (void)shard;
+    (void)suspects;
+    ((struct rig *)owner)->n_beats++;
+}
+
+static void on_lost(void *owner, uint32_t shard)
+{
+    (void)shard;
+    ((struct rig *)owner)->n_lost++;
+}
+
+static const struct shard_link_events events = { .ready = on_ready,
+                                                 .pushed = on_pushed,
+                                                 .pulled = on_pulled,
+                                                 .table = on_table,
+                                                 .fenced = on_fenced,
+                                                 .may_join = may_join,
+                                                 .fill_beat = fill_beat,
+                                                 .beat_answered = on_beat_answered,
+                                                 .lost = on_lost,
+                                                 .left = on_left,
+                                                 .min_clock = on_min_clock,
+                                                 .traffic = on_traffic,
+                                                 .reconnected = on_reconnected,
+                                                 .notice = on_notice,
+                                                 .failed = on_failed };
 
 static void on_pulse(uv_timer_t *timer)
 {
@@ -227,6 +264,8 @@ static void a_heartbeat_without_answer_ends_the_connection(void **state)
     pass_ms(&rig, 1);
     assert_int_equal(rig.n_notices, 1);
     assert_non_null(strstr(rig.notice, "is away: no answer to a heartbeat; trying again"));
+    assert_int_equal(rig.n_lost, 1);
+    assert_int_equal(rig.n_beats, 0);
     tear_down(&rig);
 }
 
@@ -246,6 +285,37 @@ static void heartbeats_go_out_three_times_in_a_lease(void **state)
     }
     tear_down(&rig);
     assert_int_equal(rig.n_notices, 0);
+}
+
+static void a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    rig.waits = true;
+    while (!shard_link_is_greeted(rig.link)) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 1);
+    }
+    pass_ms(&rig, 600000); /* ten times what it waits for a shard that is away */
+    assert_int_equal(rig.failed, 0);
+    assert_int_equal(rig.n_lost, 0);
+    assert_int_equal(rig.n_ready, 0);
+    rig.waits = false;
+    run_until(&rig, &rig.n_ready, 1);
+    assert_true(shard_link_is_greeted(rig.link));
+    rig.waits = true; /* another shard went away before it was joined */
+    pass_ms(&rig, 334);
+    for (int i = 0; i < 50; i++) {
+        uv_run(&rig.loop, UV_RUN_ONCE);
+        pass_ms(&rig, 1);
+    }
+    assert_int_equal(rig.n_beats, 0); /* this one's lease is not renewed */
+    rig.waits = false;
+    run_until(&rig, &rig.n_beats, 1);
+    tear_down(&rig);
 }
 
 static void a_push_without_answer_ends_the_job(void **state)
@@ -444,6 +514,8 @@ int main(void)
         cmocka_unit_test(a_pull_without_answer_is_reported_again_and_again),
         cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
+        cmocka_unit_test(
+            a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),

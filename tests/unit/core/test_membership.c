@@ -74,6 +74,112 @@ static void a_lease_ends_when_it_is_over_and_not_a_moment_before(void **state)
     membership_free(r);
 }
 
+/* ---- suspicion: the lease is over here, and other shards may hear it ---- */
+
+static struct membership_join ask_relay(uint32_t rank, uint64_t incarnation)
+{
+    struct membership_join join = ask(rank, 3, incarnation);
+
+    join.relays = true;
+    return join;
+}
+
+/* Three that relay; rank 2 has been silent for longer than its lease, at `1 + LEASE_MS`. */
+static struct worker *suspect_one(struct membership *r)
+{
+    struct worker *w = NULL, *found;
+
+    for (uint32_t rank = 0; rank < 3; rank++)
+        w = must_join(r, ask_relay(rank, 7), 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(membership_find(r, "job", rank, 7, LEASE_MS, &found), 0);
+        found->clock = 9;
+    }
+    assert_false(membership_advance(r, 1 + LEASE_MS));
+    assert_true(w->is_suspected);
+    return w;
+}
+
+static void a_silent_worker_is_refused_and_waited_for_until_all_shards_suspect_it(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = suspect_one(r), *found;
+
+    (void)state;
+    assert_int_equal(w->state, WORKER_LIVE);
+    assert_int_equal(job_min_clock(w->job), 0); /* it is waited for ... */
+    assert_int_equal(membership_find(r, "job", 2, 7, 1 + LEASE_MS, &found), PS_EFENCED);
+    assert_int_equal(try_join(r, ask_relay(2, 7), 1 + LEASE_MS, &found), PS_EFENCED);
+    assert_int_equal(membership_n_gone(r), 0);
+    assert_false(membership_suspect(r, w->job, 2, 7, false));
+    assert_true(membership_suspect(r, w->job, 2, 7, true)); /* ... until then */
+    assert_int_equal(w->state, WORKER_DEAD);
+    assert_false(w->is_suspected);
+    assert_int_equal(job_min_clock(w->job), 9);
+    assert_int_equal(w->job->n_deaths, 1);
+    assert_false(membership_suspect(r, w->job, 2, 7, true)); /* of another worker */
+    assert_int_equal(w->job->n_deaths, 1);
+    membership_free(r);
+}
+
+static void a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = must_join(r, ask_relay(0, 7), 0), *found;
+
+    (void)state;
+    must_join(r, ask_relay(1, 7), 0);
+    assert_false(membership_suspect(r, w->job, 0, 6, false)); /* its predecessor */
+    assert_false(membership_suspect(r, w->job, 3, 7, true));  /* no such rank */
+    assert_int_equal(membership_find(r, "job", 0, 7, 10, &found), 0);
+    assert_false(membership_suspect(r, w->job, 0, 7, false));
+    assert_int_equal(membership_find(r, "job", 0, 7, 10, &found), PS_EFENCED);
+    assert_int_equal(w->state, WORKER_LIVE);
+    assert_true(
+        membership_suspect(r, w->job, 1, 7, true)); /* unheard of: all agree, nevertheless */
+    membership_free(r);
+}
+
+static void a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = suspect_one(r), *found;
+
+    (void)state;
+    assert_ptr_equal(must_join(r, ask_relay(2, 8), 2 + LEASE_MS), w);
+    assert_false(w->is_suspected);
+    assert_int_equal(membership_find(r, "job", 2, 8, 2 + LEASE_MS, &found), 0);
+    assert_false(membership_suspect(r, w->job, 2, 7, true)); /* that was about the old one */
+    assert_int_equal(w->state, WORKER_LIVE);
+    membership_free(r);
+}
+
+static void where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = suspect_one(r);
+
+    (void)state;
+    membership_leave(r, &w->job->workers[0]);
+    assert_false(membership_advance(r, 2 + LEASE_MS));
+    membership_leave(r, &w->job->workers[1]);
+    assert_true(membership_advance(r, 2 + LEASE_MS));
+    assert_int_equal(w->state, WORKER_DEAD);
+    membership_free(r);
+}
+
+static void a_restart_suspects_nobody(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = suspect_one(r), *found;
+
+    (void)state;
+    membership_renew(r, 1000000);
+    assert_false(w->is_suspected);
+    assert_int_equal(membership_find(r, "job", 2, 7, 1000000, &found), 0);
+    membership_free(r);
+}
+
 static void who_never_comes_is_lost_at_the_join_deadline(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
@@ -603,6 +709,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_is_expected_then_live_then_gone),
         cmocka_unit_test(a_lease_ends_when_it_is_over_and_not_a_moment_before),
+        cmocka_unit_test(a_silent_worker_is_refused_and_waited_for_until_all_shards_suspect_it),
+        cmocka_unit_test(a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it),
+        cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
+        cmocka_unit_test(where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead),
+        cmocka_unit_test(a_restart_suspects_nobody),
         cmocka_unit_test(who_never_comes_is_lost_at_the_join_deadline),
         cmocka_unit_test(only_the_incarnation_that_counts_is_found),
         cmocka_unit_test(a_reconnect_of_the_living_changes_nothing),

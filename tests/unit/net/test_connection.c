@@ -102,7 +102,7 @@ static void send_beat(struct fixture *f)
 {
     struct bytes frame = { 0 };
 
-    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    assert_int_equal(message_write_beat(&frame, 1, &(struct beat){ .clock = 0 }), 0);
     peer_send(&f->peer, &frame);
 }
 
@@ -158,7 +158,7 @@ static void a_frame_that_stands_still_is_slow_and_one_that_comes_whole_is_not(vo
     (void)state;
     set_up(&f);
     welcome(&f);
-    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    assert_int_equal(message_write_beat(&frame, 1, &(struct beat){ .clock = 0 }), 0);
     for (uint64_t now_ms = 1; now_ms < 20 * LIMIT_MS; now_ms += LIMIT_MS / 2) {
         connection_set_sweep(&f.connections, now_ms); /* idle */
         peer_send_bytes(&f.peer, bytes_front(&frame), 10);
@@ -192,8 +192,8 @@ static void a_peer_that_waits_for_us_is_not_slow(void **state)
     set_up(&f);
     welcome(&f);
     f.holds = true;
-    assert_int_equal(message_write_beat(&all, 1, 0), 0);
-    assert_int_equal(message_write_beat(&all, 2, 0), 0);
+    assert_int_equal(message_write_beat(&all, 1, &(struct beat){ .clock = 0 }), 0);
+    assert_int_equal(message_write_beat(&all, 2, &(struct beat){ .clock = 0 }), 0);
     peer_send_bytes(&f.peer, bytes_front(&all),
                     bytes_len(&all) - 1); /* the second is unfinished */
     while (f.n_requests < 1)
@@ -222,7 +222,7 @@ static void a_peer_that_fills_its_turns_is_not_slow(void **state)
     (void)state;
     set_up(&f);
     welcome(&f);
-    assert_int_equal(message_write_beat(&frame, 1, 0), 0);
+    assert_int_equal(message_write_beat(&frame, 1, &(struct beat){ .clock = 0 }), 0);
     peer_send_bytes(&f.peer, bytes_front(&frame), 10);
     while (!channel_mid_frame(&f.connection->channel))
         peer_turn(&f.peer);

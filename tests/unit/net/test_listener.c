@@ -314,8 +314,8 @@ static void bytes_behind_the_hello_and_other_first_words_are_refused(void **stat
 
     (void)state;
     set_up(&f);
-    assert_int_equal(message_write_beat(&frames[0], 43, 0), 0);
-    assert_int_equal(message_write_beat(&frames[1], 42, 0), 0);
+    assert_int_equal(message_write_beat(&frames[0], 43, &(struct beat){ .clock = 0 }), 0);
+    assert_int_equal(message_write_beat(&frames[1], 42, &(struct beat){ .clock = 0 }), 0);
     for (int i = 0; i < 2; i++) {
         p = knock(&f);
         peer_send(&p, &frames[i]);

@@ -4,7 +4,7 @@ struct bytes channels_beat(uint64_t clock)
 {
     struct bytes b = { 0 };
 
-    assert_int_equal(message_write_beat(&b, 1, clock), 0);
+    assert_int_equal(message_write_beat(&b, 1, &(struct beat){ .clock = clock }), 0);
     return b;
 }
 
@@ -47,7 +47,7 @@ int channels_on_frame(void *owner, const struct frame_header *header, const uint
     f->body_bytes += header->body_bytes;
     f->body_crc = crc32c_extend(f->body_crc, body, header->body_bytes);
     if (header->type == FRAME_BEAT)
-        assert_int_equal(message_read_beat(header, head, &f->last_clock), 0);
+        assert_int_equal(message_read_beat(header, head, &f->last_beat), 0);
     if (f->what == REPLY || f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE ||
         f->what == REPLY_BIG)
         channels_reply(f, f->what == REPLY_BIG ? f->big_bytes : 0);
@@ -86,7 +86,7 @@ void channels_on_closed(void *owner, int why)
     f->n_closed++;
     f->why = why;
     if (f->head && f->header.type == FRAME_BEAT) /* what is held still stands */
-        assert_int_equal(message_read_beat(&f->header, f->head, &f->last_clock), 0);
+        assert_int_equal(message_read_beat(&f->header, f->head, &f->last_beat), 0);
     free(f->channel);
     f->channel = NULL;
 }

@@ -48,7 +48,7 @@ struct channels {
     struct channels *releases; /* whose held frame is released when a frame comes here */
     size_t big_bytes;
     int n_frames, n_closed, why;
-    uint64_t last_clock;
+    struct beat last_beat;
     uint64_t body_bytes; /* of all frames */
     uint32_t body_crc;   /* one behind the other */
     int n_parts;

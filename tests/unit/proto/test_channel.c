@@ -19,7 +19,7 @@ static void delivers_a_frame_that_comes_one_byte_at_a_time(void **state)
         channels_write(&f, bytes_front(&b) + i, 1);
     }
     assert_int_equal(f.n_frames, 1);
-    assert_true(f.last_clock == 300);
+    assert_true(f.last_beat.clock == 300);
     assert_false(channel_mid_frame(f.channel));
     assert_int_equal(f.channel->bytes_in, bytes_len(&b));
     channels_tear_down(&f);
@@ -35,12 +35,12 @@ static void delivers_many_frames_that_come_at_once(void **state)
     (void)state;
     channels_set_up(&f, KEEP);
     for (uint64_t i = 0; i < 5000; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     channels_write_all(&f, bytes_front(&all), bytes_len(&all));
     while (f.channel->waiter.go)
         channels_turn(&f);
     assert_int_equal(f.n_frames, 5000);
-    assert_true(f.last_clock == 4999);
+    assert_true(f.last_beat.clock == 4999);
     channels_tear_down(&f);
     bytes_deinit(&all);
 }
@@ -133,8 +133,8 @@ static void may_be_closed_by_its_owner_inside_a_frame(void **state)
 
     (void)state;
     channels_set_up(&f, CLOSE);
-    assert_int_equal(message_write_beat(&b, 1, 1), 0);
-    assert_int_equal(message_write_beat(&b, 2, 2), 0);
+    assert_int_equal(message_write_beat(&b, 1, &(struct beat){ .clock = 1 }), 0);
+    assert_int_equal(message_write_beat(&b, 2, &(struct beat){ .clock = 2 }), 0);
     channels_write(&f, bytes_front(&b), bytes_len(&b));
     assert_int_equal(f.n_frames, 1);
     channels_tear_down(&f);
@@ -250,7 +250,7 @@ static void stops_reading_while_the_peer_reads_no_replies_then_goes_on(void **st
     channels_set_up(&f, REPLY_BIG);
     f.big_bytes = 1u << 20;
     for (uint64_t i = 0; i < 40; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     channels_write(&f, bytes_front(&all), bytes_len(&all)); /* one read has them all */
     while (f.channel->state == CHANNEL_OPEN)
         channels_turn(&f);

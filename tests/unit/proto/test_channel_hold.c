@@ -7,18 +7,18 @@ static void send_beats(struct channels *f, uint64_t first, uint64_t n)
     struct bytes all = { 0 };
 
     for (uint64_t i = first; i < first + n; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     channels_write(f, bytes_front(&all), bytes_len(&all));
     bytes_deinit(&all);
 }
 
 static void assert_holds(struct channels *f, uint64_t clock)
 {
-    uint64_t found = 0;
+    struct beat found = { 0 };
 
     assert_non_null(f->head);
     assert_int_equal(message_read_beat(&f->header, f->head, &found), 0);
-    assert_true(found == clock);
+    assert_true(found.clock == clock);
 }
 
 static void a_held_frame_stands_and_no_other_comes_until_it_is_released(void **state)
@@ -140,7 +140,7 @@ a_frame_that_is_held_when_the_channel_closes_stands_until_closed_returns(void **
         channels_turn(&f);
         assert_int_equal(f.n_closed, 1);
         assert_int_equal(f.n_frames, 1);
-        assert_true(f.last_clock == 300); /* read inside events.closed */
+        assert_true(f.last_beat.clock == 300); /* read inside events.closed */
         channels_tear_down(&f);
     }
 }

@@ -127,7 +127,7 @@ static void frames_sent_meanwhile_come_behind_it_in_their_order(void **state)
     assert_true(p.to.body_bytes >=
                 BODY_BYTES); /* the first one, as those behind it have less */
     wait_for(&p, 1 + N_PARTS + (N_PARTS + 1) / 2);
-    assert_int_equal(p.to.last_clock, N_PARTS);
+    assert_int_equal(p.to.last_beat.clock, N_PARTS);
     assert_int_equal(channel_unsent_bytes(p.from.channel), 0);
     assert_null(p.from.channel->out.parts.frames);
     tear_down(&p);

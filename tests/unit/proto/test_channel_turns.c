@@ -82,7 +82,7 @@ static void a_flood_of_tiny_frames_is_delivered_turn_by_turn(void **state)
     channels_set_up(&f, KEEP);
     channels_join(&other, &f, KEEP);
     for (uint64_t i = 0; i < N; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
     assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
                      bytes_len(&small));
@@ -91,7 +91,7 @@ static void a_flood_of_tiny_frames_is_delivered_turn_by_turn(void **state)
         assert_true(f.n_frames > seen && f.n_frames - seen <= 600);
         assert_int_equal(other.n_frames, 1);
     }
-    assert_true(f.last_clock == N - 1);
+    assert_true(f.last_beat.clock == N - 1);
     channels_tear_down(&other);
     channels_tear_down(&f);
     bytes_deinit(&all);
@@ -108,7 +108,7 @@ static void replies_count_too(void **state)
     channels_set_up(&f, REPLY_BIG);
     f.big_bytes = 200000;
     for (uint64_t i = 0; i < 12; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
     uv_run(&f.on->loop, UV_RUN_NOWAIT);
     assert_int_equal(f.n_frames, 3);
@@ -129,7 +129,7 @@ static void the_loop_does_not_sleep_while_somebody_waits_nor_spin_when_nobody_do
     (void)state;
     channels_set_up(&f, KEEP);
     for (uint64_t i = 0; i < 2000; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     assert_int_equal(write(f.peer, bytes_front(&all), bytes_len(&all)), bytes_len(&all));
     while (f.n_frames < 2000) {
         uv_run(&f.on->loop, UV_RUN_ONCE);
@@ -152,7 +152,7 @@ static void one_that_closes_while_it_waits_leaves_the_line(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 2000; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     channels_set_up(&fs[0], KEEP);
     channels_join(&fs[1], &fs[0], KEEP);
     channels_join(&fs[2], &fs[0], KEEP);
@@ -183,7 +183,7 @@ static void channels_of_low_priority_share_a_part_of_each_iteration(void **state
     (void)state;
     channels_set_up(&other, KEEP);
     for (uint64_t i = 0; i < N_FRAMES; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     for (int i = 0; i < N_LOW; i++) {
         channels_join(&low[i], &other, KEEP);
         low[i].channel->low_priority = true;
@@ -247,7 +247,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
     struct bytes all = { 0 };
     struct channels f = { 0 };
     size_t n_bytes = 0, at = 0;
-    uint64_t clock;
+    struct beat beat;
     int n_packets = 0;
     ssize_t n;
 
@@ -255,7 +255,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
     channels_loop_init(&f.own);
     channels_open(&f, &f.own, SOCK_SEQPACKET, REPLY);
     for (uint64_t i = 0; i < N; i++)
-        assert_int_equal(message_write_beat(&all, i, i), 0);
+        assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     channels_write(&f, bytes_front(&all), bytes_len(&all));
     assert_int_equal(f.n_frames, N);
     for (; (n = read(f.peer, packet + n_bytes, sizeof packet - n_bytes)) > 0; n_packets++)
@@ -266,7 +266,7 @@ static void the_replies_of_one_delivery_go_out_together(void **state)
 
         assert_int_equal(frame_decode(packet + at, FRAME_MAX, &header), 0);
         assert_int_equal(frame_verify(packet + at, &header), 0);
-        assert_int_equal(message_read_beat(&header, packet + at + FRAME_HEADER_BYTES, &clock),
+        assert_int_equal(message_read_beat(&header, packet + at + FRAME_HEADER_BYTES, &beat),
                          0);
         at += FRAME_HEADER_BYTES + header.head_bytes;
     }

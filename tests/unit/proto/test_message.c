@@ -151,7 +151,7 @@ static void enums_out_of_range_are_refused(void **state)
 static void join_and_its_reply_come_back(void **state)
 {
     struct join m = { "", UINT32_MAX,     2,  UINT64_MAX, TABLE_SPEC_MODE_SSP,
-                      4,  UINT64_MAX - 1, 77, "w" };
+                      4,  UINT64_MAX - 1, 77, "w",        true };
     struct join got;
     struct join_reply r = { PS_EJOB,        "",         UINT64_MAX,     5,
                             UINT64_MAX - 9, UINT32_MAX, true,           UINT64_MAX - 2,
@@ -203,16 +203,18 @@ static void join_and_its_reply_come_back(void **state)
 
 static void clocks_and_status_replies_come_back(void **state)
 {
-    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX }, got;
+    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 } }, got;
     struct bytes b = { 0 };
     struct messages_frame f;
+    struct beat beat;
     uint64_t clock;
 
     (void)state;
-    assert_int_equal(message_write_beat(&b, 4, UINT64_MAX), 0);
+    assert_int_equal(message_write_beat(&b, 4, &(struct beat){ .clock = UINT64_MAX }), 0);
     f = messages_open(&b);
-    assert_int_equal(message_read_beat(&f.header, f.head, &clock), 0);
-    assert_true(f.header.type == FRAME_BEAT && clock == UINT64_MAX);
+    assert_int_equal(message_read_beat(&f.header, f.head, &beat), 0);
+    assert_true(f.header.type == FRAME_BEAT && beat.clock == UINT64_MAX);
+    assert_int_equal(beat.suspects.n, 0);
     messages_close(&f, &b);
     assert_int_equal(message_write_leave(&b, 4, 0), 0);
     f = messages_open(&b);
@@ -233,10 +235,61 @@ static void clocks_and_status_replies_come_back(void **state)
     }
 }
 
+static void assert_same(const struct suspects *a, const struct suspects *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_int_equal(a->items[i].rank, b->items[i].rank);
+        assert_true(a->items[i].incarnation == b->items[i].incarnation);
+        assert_true(a->items[i].clock == b->items[i].clock);
+        assert_int_equal(a->items[i].is_agreed, b->items[i].is_agreed);
+    }
+}
+
+static void as_many_suspects_as_a_message_takes_come_back_and_no_more(void **state)
+{
+    struct beat beat = { .clock = 7 }, got_beat;
+    struct status_reply reply = { .min_clock = 3 }, got_reply;
+    struct messages_frame f;
+    struct bytes b = { 0 };
+
+    (void)state;
+    for (uint32_t n = 0; n <= MESSAGE_SUSPECTS_MAX; n++) {
+        beat.suspects.n = n;
+        if (n)
+            beat.suspects.items[n - 1] =
+                (struct suspect){ n, UINT64_MAX - n, UINT64_MAX / n, n % 2 };
+        reply.suspects = beat.suspects;
+        assert_int_equal(message_write_beat(&b, 4, &beat), 0);
+        f = messages_open(&b);
+        assert_int_equal(message_read_beat(&f.header, f.head, &got_beat), 0);
+        assert_same(&got_beat.suspects, &beat.suspects);
+        messages_close(&f, &b);
+        assert_int_equal(message_write_status_reply(&b, FRAME_BEAT_REPLY, 4, &reply), 0);
+        f = messages_open(&b);
+        assert_int_equal(message_read_status_reply(&f.header, f.head, &got_reply), 0);
+        assert_same(&got_reply.suspects, &beat.suspects);
+        messages_close(&f, &b);
+    }
+    /* One more: as the others, whose bytes stand in the head as they came. */
+    assert_int_equal(message_write_beat(&b, 4, &beat), 0);
+    f = messages_open(&b);
+    {
+        uint8_t more[1024];
+        struct frame_header h = f.header;
+
+        memcpy(more, f.head, h.head_bytes);
+        memcpy(more + h.head_bytes, (const uint8_t[]){ 0x12, 0 }, 2); /* a suspect of zeros */
+        h.head_bytes += 2;
+        assert_int_equal(message_read_beat(&h, more, &got_beat), PS_EPROTO);
+    }
+    messages_close(&f, &b);
+}
+
 static void admin_and_its_json_come_back(void **state)
 {
     struct admin m = { "checkpoint", "now" }, got;
-    struct status_reply r = { 0, "", 0 }, got_reply;
+    struct status_reply r = { 0, "", 0, { 0 } }, got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
 
@@ -262,7 +315,7 @@ static void admin_and_its_json_come_back(void **state)
 
 static void sentences_are_cleaned_and_names_are_not(void **state)
 {
-    struct status_reply m = { 0, "two\nlines\x1b[31m", 0 }, got;
+    struct status_reply m = { 0, "two\nlines\x1b[31m", 0, { 0 } }, got;
     struct admin bad = { "a\nb", "" }, got_bad;
     struct bytes b = { 0 };
     struct messages_frame f;
@@ -310,17 +363,16 @@ static void several_frames_stand_in_one_buffer(void **state)
 {
     struct bytes b = { 0 };
     struct frame_header h;
-    uint64_t clock;
+    struct beat beat;
 
     (void)state;
     for (uint64_t i = 0; i < 1000; i++)
-        assert_int_equal(message_write_beat(&b, i, i * i), 0);
+        assert_int_equal(message_write_beat(&b, i, &(struct beat){ .clock = i * i }), 0);
     for (uint64_t i = 0; i < 1000; i++) {
         assert_int_equal(frame_decode(bytes_front(&b), FRAME_MAX, &h), 0);
         assert_int_equal(frame_verify(bytes_front(&b), &h), 0);
-        assert_int_equal(message_read_beat(&h, bytes_front(&b) + FRAME_HEADER_BYTES, &clock),
-                         0);
-        assert_true(h.request_id == i && clock == i * i);
+        assert_int_equal(message_read_beat(&h, bytes_front(&b) + FRAME_HEADER_BYTES, &beat), 0);
+        assert_true(h.request_id == i && beat.clock == i * i);
         bytes_consume(&b, FRAME_HEADER_BYTES + h.head_bytes + h.body_bytes);
     }
     assert_int_equal(bytes_len(&b), 0);
@@ -337,6 +389,7 @@ int main(void)
         cmocka_unit_test(enums_out_of_range_are_refused),
         cmocka_unit_test(join_and_its_reply_come_back),
         cmocka_unit_test(clocks_and_status_replies_come_back),
+        cmocka_unit_test(as_many_suspects_as_a_message_takes_come_back_and_no_more),
         cmocka_unit_test(admin_and_its_json_come_back),
         cmocka_unit_test(sentences_are_cleaned_and_names_are_not),
         cmocka_unit_test(strings_that_do_not_fit_are_refused_and_sentences_are_cut),

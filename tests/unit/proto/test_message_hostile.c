@@ -20,6 +20,7 @@ static int read_any(const struct frame_header *h, const uint8_t *head, const uin
         struct push_reply push_reply;
         struct status_reply status;
         struct admin admin;
+        struct beat beat;
         uint64_t clock;
     } m;
     int status;
@@ -52,7 +53,7 @@ static int read_any(const struct frame_header *h, const uint8_t *head, const uin
     case FRAME_PUSH_REPLY:
         return message_read_push_reply(h, head, &m.push_reply);
     case FRAME_BEAT:
-        return message_read_beat(h, head, &m.clock);
+        return message_read_beat(h, head, &m.beat);
     case FRAME_LEAVE:
         return message_read_leave(h, head, &m.clock);
     case FRAME_ADMIN:
@@ -96,7 +97,7 @@ static int write_request(struct bytes *b, unsigned type)
 {
     struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
     struct table_request table = { messages_spec(), true };
-    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true };
     struct admin admin = { "a", "b" };
 
     switch (type) {
@@ -107,7 +108,8 @@ static int write_request(struct bytes *b, unsigned type)
     case FRAME_TABLE:
         return message_write_table(b, 1, &table);
     case FRAME_BEAT:
-        return message_write_beat(b, 1, 300);
+        return message_write_beat(
+            b, 1, &(struct beat){ 300, { 2, { { 1, 2, 3, true }, { 4, 5, 6, false } } } });
     case FRAME_LEAVE:
         return message_write_leave(b, 1, 300);
     case FRAME_ADMIN:
@@ -124,7 +126,7 @@ static int write_any(struct bytes *b, unsigned type)
     struct table_reply table_reply = { 0, "t", 3, messages_spec() };
     struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
-    struct status_reply status_reply = { PS_EFENCED, "no", 9 };
+    struct status_reply status_reply = { PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } } };
     int status;
 
     hello_reply->n_nodes = 3;
@@ -224,7 +226,7 @@ static int read_replaced(struct bytes *b, const char *from, const char *to)
 
 static int read_job(const char name[static 4])
 {
-    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w" };
+    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true };
     struct bytes b = { 0 };
 
     assert_int_equal(message_write_join(&b, 1, &join), 0);
@@ -306,7 +308,7 @@ static void a_text_is_made_fit_to_be_printed(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct status_reply sent = { -1, "", 9 }, got;
+        struct status_reply sent = { -1, "", 9, { 0 } }, got;
         struct messages_frame f;
         struct bytes b = { 0 };
 

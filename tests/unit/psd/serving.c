@@ -160,14 +160,26 @@ struct pull_reply hear_pull(struct peer *p, uint64_t request_id)
     return reply;
 }
 
-int beat(struct peer *p)
+static struct status_reply send_beat(struct peer *p, const struct beat *m)
 {
     struct status_reply reply;
     struct bytes frame = { 0 };
 
-    assert_int_equal(message_write_beat(&frame, 50, 0), 0);
+    assert_int_equal(message_write_beat(&frame, 50, m), 0);
     peer_send(p, &frame);
     hear(p, FRAME_BEAT_REPLY, 50);
     assert_int_equal(message_read_status_reply(&p->header, p->head, &reply), 0);
-    return reply.status;
+    return reply;
+}
+
+int beat(struct peer *p)
+{
+    return send_beat(p, &(struct beat){ 0 }).status;
+}
+
+struct status_reply beat_about(struct peer *p, uint32_t rank, bool is_agreed)
+{
+    struct suspect about = { .rank = rank, .incarnation = 1, .is_agreed = is_agreed };
+
+    return send_beat(p, &(struct beat){ .suspects = { 1, { about } } });
 }

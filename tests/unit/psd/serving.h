@@ -67,4 +67,7 @@ struct push_reply hear_push(struct peer *p, uint64_t seq);
 struct pull_reply hear_pull(struct peer *p, uint64_t request_id);
 int beat(struct peer *p);
 
+/* A heartbeat that says something of incarnation 1 of `rank`. */
+struct status_reply beat_about(struct peer *p, uint32_t rank, bool is_agreed);
+
 #endif

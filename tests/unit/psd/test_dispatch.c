@@ -191,6 +191,32 @@ static void a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock(voi
     tear_down(&f);
 }
 
+static void a_worker_that_another_suspects_is_refused_and_ends_when_all_agree(void **state)
+{
+    struct fixture f;
+    struct peer fast, slow;
+    struct status_reply reply;
+
+    (void)state;
+    set_up(&f);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
+    assert_int_equal(beat_about(&fast, 0, true).suspects.n, 0); /* nobody ends itself */
+    reply = beat_about(&fast, 1, false);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.min_clock, 0); /* it is waited for */
+    assert_int_equal(reply.suspects.n, 1);
+    assert_int_equal(reply.suspects.items[0].rank, 1);
+    assert_true(reply.suspects.items[0].incarnation == 1);
+    assert_int_equal(beat(&slow), PS_EFENCED);
+    assert_int_equal(beat_about(&fast, 1, true).suspects.n, 0);
+    assert_int_equal(hear_pull(&fast, 60).status, 0); /* no more */
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
 static void a_fenced_worker_learns_how_to_rejoin(void **state)
 {
     struct join_reply reply;
@@ -469,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_stopped_service_refuses_who_waits),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
         cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
+        cmocka_unit_test(a_worker_that_another_suspects_is_refused_and_ends_when_all_agree),
         cmocka_unit_test(a_fenced_worker_learns_how_to_rejoin),
         cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
         cmocka_unit_test(a_body_is_unpacked_for_nobody_who_may_not_ask),

@@ -11,7 +11,7 @@
 struct lines {
     uint32_t n;
     enum log_line_level level;
-    char last[320];
+    char last[400];
 };
 
 static void take(void *arg, enum log_line_level level, const char *line)
@@ -73,6 +73,34 @@ static void joins_leaves_deaths_and_losses_are_reported_once(void **state)
     assert_string_equal(lines.last, "job ctr: worker 0 has left, at clock 40");
     worker_events_free(c);
     worker_events_free(NULL);
+}
+
+static void a_suspicion_is_reported_once_and_before_the_death(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w = worker("ctr", 2, WORKER_LIVE);
+
+    (void)state;
+    enter_main();
+    look(c, &w, 1);
+    w.is_suspected = true;
+    w.silent_ms = 10250;
+    look(c, &w, 1);
+    look(c, &w, 1);
+    assert_int_equal(lines.n, 2);
+    assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
+    assert_string_equal(
+        lines.last,
+        "job ctr: worker 2 (psworker host:2) is suspected, at clock 12: a shard has not "
+        "heard of it for a lease (this node for 10250 ms); the others wait until all "
+        "shards of the job refuse it");
+    w.state = WORKER_DEAD;
+    w.is_suspected = false;
+    look(c, &w, 1);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "is declared dead"));
+    worker_events_free(c);
 }
 
 static void reports_in_another_order_and_with_other_jobs_tell_nothing_twice(void **state)
@@ -164,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_leaves_deaths_and_losses_are_reported_once),
+        cmocka_unit_test(a_suspicion_is_reported_once_and_before_the_death),
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
         cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),

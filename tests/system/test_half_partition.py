@@ -1,0 +1,128 @@
+"""A worker that one of two nodes no longer hears: all shards come to one verdict about it, and nobody waits for longer than that takes."""
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import threading
+
+import pytest
+from training import finish, free_ports, psds, psworker, result, synth, wait_for  # noqa: F401
+
+
+def owner_of(peer, pids):
+    """Which of the processes has this end of a connection on this machine."""
+    local = "%08X:%04X" % (int.from_bytes(socket.inet_aton(peer[0]), "little"), peer[1])
+    inodes = {f[9] for f in map(str.split, pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]) if f[1] == local}
+    for pid in pids:
+        for fd in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd))) and m[1] in inodes:
+                    return pid
+            except FileNotFoundError:
+                pass
+    return None
+
+
+class Path:
+    """The network before a node: connections to `port` go on to the node, until those of one process are cut: their bytes stand still."""
+
+    def __init__(self, node_port):
+        self.node_port, self.port = node_port, free_ports(1)[0]
+        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
+        self.pipes, self.pids, self.cut_pid = [], [], None
+        self.is_over = False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def cut(self, pid):
+        self.cut_pid = pid
+
+    def accept(self):
+        client, peer = self.listener.accept()
+        try:
+            node = socket.create_connection(("127.0.0.1", self.node_port))
+        except OSError:
+            client.close()  # the node is not there yet
+            return
+        self.pipes.append((client, node, owner_of(peer, self.pids)))
+
+    def move(self, ready):
+        for pipe in list(self.pipes):
+            client, node, _ = pipe
+            for a, b in ((client, node), (node, client)):
+                if a in ready:
+                    try:
+                        data = a.recv(1 << 16)
+                        if data:
+                            b.sendall(data)
+                            continue
+                    except OSError:
+                        pass
+                    client.close()
+                    node.close()
+                    self.pipes.remove(pipe)
+                    break
+
+    def run(self):
+        while not self.is_over:
+            flowing = [s for client, node, pid in self.pipes if pid is None or pid != self.cut_pid for s in (client, node)]
+            ready = select.select([self.listener, *flowing], [], [], 0.02)[0]
+            if self.listener in ready:
+                self.accept()
+            self.move(ready)
+
+    def close(self):
+        self.is_over = True
+        self.thread.join()
+        for client, node, _ in self.pipes:
+            client.close()
+            node.close()
+        self.listener.close()
+
+
+@pytest.fixture
+def two_nodes(psds):
+    """Two nodes of a shard; the path to the second one can be cut for one worker."""
+    listen = [f"127.0.0.1:{p}" for p in free_ports(2)]
+    path = Path(int(listen[1].split(":")[1]))
+    cluster = f"{listen[0]},127.0.0.1:{path.port}"
+    nodes = [psds("--shards", 1, "--lease", "2s", "--cluster", cluster, "--node", i, listen=listen[i]) for i in range(2)]
+    yield nodes, path, cluster
+    path.close()
+
+
+def workers_of(node):
+    return {w["rank"]: w for s in node.stats()["shards"] for j in s["jobs"] for w in j["workers"]}
+
+
+@pytest.mark.parametrize("mode", ["ssp", "bsp"])
+def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes, tmp_path, mode):
+    nodes, path, cluster = two_nodes
+    data = synth(tmp_path / "log.tsv", 10000)
+    flags = ("--data", data, "--servers", cluster, "--format", "criteo", "--mode", mode, "--staleness", 4, "--workers", 3, "--bottom", "32",
+             "--top", "32", "--dim", "8", "--batch", "64", "--epochs", "10000", "--give-up", "60s", "--json", "-")
+    workers = []
+    for rank in range(3):
+        workers.append(psworker("train", *flags, "--rank", rank))
+        path.pids.append(workers[-1].pid)
+    clock = lambda node, rank: workers_of(node).get(rank, {}).get("clock", 0)
+    wait_for("progress of all", lambda: all(clock(node, rank) > 10 for node in nodes for rank in range(3)))
+
+    path.cut(workers[2].pid)
+    wait_for("both nodes' verdict", lambda: all(workers_of(node)[2]["state"] == "dead" for node in nodes), seconds=20)
+    ended_at = {workers_of(node)[2]["clock"] for node in nodes}
+    assert max(ended_at) - min(ended_at) <= 1  # what was under way when it was cut
+    before = [clock(node, 0) for node in nodes]
+    wait_for("more steps of the others", lambda: all(clock(node, rank) > before[i] + 20 for i, node in enumerate(nodes) for rank in range(2)))
+    assert all(workers_of(node)[rank]["state"] == "live" for node in nodes for rank in range(2))
+
+    path.cut(None)  # it comes back, as a new incarnation, to both
+    wait_for("its return", lambda: all(workers_of(node)[2]["state"] == "live" for node in nodes))
+    assert len({workers_of(node)[2].get("incarnation") for node in nodes}) == 1
+    for w in workers:
+        w.send_signal(signal.SIGTERM)
+    for w in workers:
+        assert result(finish(w)[0])["stopped_early"]
+    assert all(j["staleness_violations"] == 0 for node in nodes for s in node.stats()["shards"] for j in s["jobs"])

@@ -1,0 +1,136 @@
+#include "worker/client/suspects.h"
+
+#include <stdlib.h>
+
+#include "common/memory.h"
+
+/* So many at a time: a shard repeats those that it suspects in each reply, so none is missed. */
+#define ITEMS_MAX 64u
+
+enum stage { NOTHING, ASKED, REFUSES, AGREED, DONE };
+
+struct item {
+    uint32_t rank;
+    uint64_t incarnation;
+    bool is_agreed;
+    uint8_t *stages; /* owned, n_shards: enum stage */
+};
+
+struct suspects_relay {
+    uint32_t n_shards, n;
+    struct item items[ITEMS_MAX];
+};
+
+struct suspects_relay *suspects_new(uint32_t n_shards)
+{
+    struct suspects_relay *r = memory_alloc(sizeof *r);
+
+    r->n_shards = n_shards;
+    return r;
+}
+
+void suspects_free(struct suspects_relay *r)
+{
+    if (!r)
+        return;
+    for (uint32_t i = 0; i < r->n; i++)
+        free(r->items[i].stages);
+    free(r);
+}
+
+/* What the shard has to be told of it; NOTHING: it needs no news. */
+static enum stage next_stage(const struct item *item, uint32_t shard)
+{
+    if (item->stages[shard] == NOTHING)
+        return ASKED;
+    return item->is_agreed && item->stages[shard] == REFUSES ? AGREED : NOTHING;
+}
+
+bool suspects_has_news(const struct suspects_relay *r, uint32_t shard)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (next_stage(&r->items[i], shard) != NOTHING)
+            return true;
+    return false;
+}
+
+void suspects_ask(struct suspects_relay *r, uint32_t shard, struct suspects *ret)
+{
+    for (uint32_t i = 0; i < r->n && ret->n < MESSAGE_SUSPECTS_MAX; i++) {
+        struct item *item = &r->items[i];
+        enum stage next = next_stage(item, shard);
+
+        if (next == NOTHING)
+            continue;
+        item->stages[shard] = (uint8_t)next;
+        ret->items[ret->n++] = (struct suspect){ .rank = item->rank,
+                                                 .incarnation = item->incarnation,
+                                                 .is_agreed = next == AGREED };
+    }
+}
+
+/* NULL: there are too many already. */
+static struct item *upsert(struct suspects_relay *r, const struct suspect *s)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->items[i].rank == s->rank && r->items[i].incarnation == s->incarnation)
+            return &r->items[i];
+    if (r->n == ITEMS_MAX)
+        return NULL;
+    r->items[r->n] = (struct item){ .rank = s->rank,
+                                    .incarnation = s->incarnation,
+                                    .stages = memory_alloc(r->n_shards) };
+    return &r->items[r->n++];
+}
+
+static bool all_are(const struct suspects_relay *r, const struct item *item, enum stage stage)
+{
+    for (uint32_t i = 0; i < r->n_shards; i++)
+        if (item->stages[i] < stage)
+            return false;
+    return true;
+}
+
+/* Agrees upon those that all refuse, and forgets those that nobody counts. */
+static void conclude(struct suspects_relay *r)
+{
+    for (uint32_t i = 0; i < r->n;) {
+        struct item *item = &r->items[i];
+
+        item->is_agreed = item->is_agreed || all_are(r, item, REFUSES);
+        if (!all_are(r, item, DONE)) {
+            i++;
+            continue;
+        }
+        free(item->stages);
+        *item = r->items[--r->n];
+    }
+}
+
+void suspects_answered(struct suspects_relay *r, uint32_t shard,
+                       const struct suspects *suspected)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint8_t *stage = &r->items[i].stages[shard];
+
+        if (*stage == ASKED || *stage == AGREED)
+            ++*stage;
+    }
+    for (uint32_t i = 0; i < suspected->n; i++) {
+        struct item *item = upsert(r, &suspected->items[i]);
+
+        if (item && item->stages[shard] == NOTHING)
+            item->stages[shard] = REFUSES;
+    }
+    conclude(r);
+}
+
+void suspects_lost(struct suspects_relay *r, uint32_t shard)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct item *item = &r->items[i];
+
+        if (item->stages[shard] != DONE)
+            item->stages[shard] = item->is_agreed ? REFUSES : NOTHING;
+    }
+}
