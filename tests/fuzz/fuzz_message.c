@@ -285,7 +285,8 @@ static void fill_message(enum frame_type type, union message *m)
                                                .nodes = { "a:1", "b:2" },
                                                .version = 1 };
     if (type == FRAME_JOIN)
-        m->join = (struct join){ "job", 1, 4, 77, TABLE_SPEC_MODE_SSP, 4, 17, 3, "host:1" };
+        m->join =
+            (struct join){ "job", 1, 4, 77, TABLE_SPEC_MODE_SSP, 4, 17, 3, "host:1", true };
     if (type == FRAME_JOIN_REPLY)
         m->join_reply = (struct join_reply){ PS_EFENCED, "fenced", 1,       2, 3, 4, true,
                                              5,          6,        PS_ENAN, 7, 8, 9 };
@@ -316,9 +317,11 @@ static void fill_message(enum frame_type type, union message *m)
     if (type == FRAME_ADMIN)
         m->admin = (struct admin){ "checkpoint", "now" };
     if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY || type == FRAME_ADMIN_REPLY)
-        m->status_reply = (struct status_reply){ PS_EFENCED, "fenced", 12 };
+        m->status_reply =
+            (struct status_reply){ .status = PS_EFENCED, .text = "fenced", .min_clock = 12 };
     if (type == FRAME_BEAT_REPLY)
-        m->status_reply.suspects = (struct suspects){ 2, { { 1, 1700, 40, false }, { 3 } } };
+        m->status_reply.suspects =
+            (struct suspects){ 2, { { 1, 1700, 40, false }, { 3, 0, 0, false } } };
     if (type == FRAME_BEAT)
         m->beat = (struct beat){ 12345, { 1, { { 1, 1700, 0, true } } } };
     if (type == FRAME_LEAVE)
