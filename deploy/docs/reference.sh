@@ -40,8 +40,8 @@ psd-concepts(7) say the same.
 
 Every setting has the same name on the command line (\`--lease 30s\`) and in a file (\`lease = 30s\`). \`--config FILE\` reads
 a file; a setting on the command line wins over the file. \`--print-config\` writes all settings with their comments as
-such a file. \`--check\` reads all settings, reports the first mistake with its file and line, and stops.
-psworker also looks at the files: they are there, their columns are as the settings say, a first batch can be read.
+such a file. \`--check\` reads all settings, reports the first mistake with its file and line, and stops. psworker also
+checks that the data files exist, have the columns of the settings, and yield a first batch.
 
 | value | is written as |
 | --- | --- |
@@ -64,8 +64,8 @@ Headings in brackets are for readers only. An unknown name is an error.
 | 128 + N | | signal N came twice, or before the training began |
 
 The result line of \`psworker --json\` has \`"stopped_early":true\` after a signal. After a failure the last line is
-\`{"event":"failure","error":"..."}\`. With exit code 2 the last line names what
-differs, with 3 what was lost; systemd then does not restart the unit.
+\`{"event":"failure","error":"..."}\`. With exit code 2 the last line names the difference, with 3 the loss; systemd
+then does not restart the unit.
 END
 program psd
 program psworker
