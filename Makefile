@@ -331,7 +331,7 @@ fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for 
 fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as CI does
 	@tests/fuzz/run.sh 20 $(TARGETS)
 
-lint:                         ## floors, circles, thread roles, globals, sizes, docs, format
+lint:                         ## include order, circles, names, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
 	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a >/dev/null
 	@tests/lint/run.sh $(B)
