@@ -21,7 +21,8 @@ struct address {
     char text[ADDRESS_SERVER_MAX]; /* of address_parse(): as it was written, for sentences */
 };
 
-/* A server to connect to: a host, and a port from 1 to 65535, in the n_bytes at `text`. -EINVAL: *err says what was found. */
+/* Parses the address of a server to connect to: a host, and a port from 1 to 65535, in the n_bytes at `text`. -EINVAL:
+ * *err has the fault. */
 int address_parse(const char *text, size_t n_bytes, struct address *ret, struct err *err)
     MUST_CHECK;
 
@@ -29,7 +30,8 @@ int address_parse(const char *text, size_t n_bytes, struct address *ret, struct 
 int address_list(const char *text, uint32_t max, struct address *ret, uint32_t *ret_n,
                  struct err *err) MUST_CHECK;
 
-/* Where a server listens. PS_ESETTING, and a sentence that begins with `name`, the setting that has the value `text`. */
+/* Parses the address on which a server listens, the value `text` of the setting `name`. PS_ESETTING with a sentence
+ * that begins with the setting's name. */
 int address_parse_listen(const char *name, const char *text, struct address *ret,
                          struct err *err) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* What time it is: on the wall's clock, for people, and on the monotonic one, for intervals. */
+/* The time: of the wall clock, for people, and of the monotonic clock, for intervals. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

@@ -6,12 +6,12 @@
 
 #include "common/base.h"
 
-/* The crc of what `crc` covers (0: nothing yet) followed by these bytes.
+/* Extends `crc` (0: of no bytes) by these bytes.
  * crc32c_extend(0, "123456789", 9) = 0xe3069283. */
 uint32_t crc32c_extend(uint32_t crc, const void *bytes, size_t n_bytes);
 
-/* The crc of what `first` covers followed by the n_bytes that `second` covers, as crc32c_extend(first, ...) of these
- * would give it, without reading them. Costs up to about 1 us, whatever n_bytes is. */
+/* crc32c_extend(first, ...) with the n_bytes that `second` covers, without reading these bytes. Costs up to about 1 us,
+ * whatever n_bytes is. */
 uint32_t crc32c_combine(uint32_t first, uint32_t second, size_t n_bytes);
 
 #endif

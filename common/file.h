@@ -13,10 +13,10 @@ struct file_ops {
     void *state; /* borrowed; handed back to every function */
     int (*open_read)(void *state, const char *path, int *ret_fd);
     int (*create)(void *state, const char *path, int *ret_fd); /* truncates */
-    /* How many bytes came: 0 at the end, maybe fewer than asked for before it. */
+    /* Returns the number of bytes read: 0 at the end of the file, maybe fewer than requested before it. */
     int64_t (*read)(void *state, int fd, void *dst, size_t n_bytes);
     int (*write_all)(void *state, int fd, const void *src, size_t n_bytes);
-    /* At that place, also behind the end: what is not written in between reads as zeros. */
+    /* Writes at this offset, also beyond the end: unwritten bytes in between read as zeros. */
     int (*write_at)(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes);
     int (*sync)(void *state, int fd);
     int (*close)(void *state, int fd);

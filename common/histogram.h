@@ -28,7 +28,7 @@ uint64_t histogram_quantile(const struct histogram *h, double q);
 /* Adds what `from` holds to `into`, of which the caller is the writer. */
 void histogram_merge(struct histogram *into, const struct histogram *from);
 
-/* What `now` holds and `before`, an earlier copy of it, does not; its max is known to within a bucket. *into is zeroed. */
+/* Sets *into, which is zeroed, to `now` less `before`, an earlier copy of it. The max is known to within a bucket. */
 void histogram_difference(struct histogram *into, const struct histogram *now,
                           const struct histogram *before);
 

@@ -6,8 +6,8 @@
  *     name = value              blanks around name and value do not count
  *     name = " a\tb "           in quotes: blanks count; \" \\ \t \n \r \xHH as in C
  *
- * A line holds at most 4000 bytes. What follows a value on its line is part of it, so there is
- * no comment behind one, and no value goes on in the next line.
+ * A line holds at most 4000 bytes. A value reaches to the end of its line: no comment follows a
+ * value, and no value continues on the next line.
  */
 #ifndef COMMON_INI_FILE_H
 #define COMMON_INI_FILE_H

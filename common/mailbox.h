@@ -1,6 +1,6 @@
 /*
- * How one thread gives work to another thread's libuv loop: any thread posts, the loop's thread
- * receives, in the order of posting. The one place, beside counters, that several loops touch.
+ * A queue of work for another thread's libuv loop: any thread posts, the loop's thread receives in the order of
+ * posting. Beside counters this is the only structure that several loops share.
  */
 #ifndef COMMON_MAILBOX_H
 #define COMMON_MAILBOX_H

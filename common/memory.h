@@ -21,7 +21,7 @@ void *memory_try_alloc(size_t n_bytes) MUST_CHECK;
 void *memory_try_realloc(void *block, size_t n_bytes) MUST_CHECK;
 
 /* For megabytes that are written and read from one end to the other, again and again: not zeroed, or
- * NULL. From 2 MiB on huge pages are asked for, which saves a TLB miss for every 4 KiB. Release with
+ * NULL. From 2 MiB on the kernel is advised to use huge pages, which saves a TLB miss for every 4 KiB. Release with
  * free(). */
 void *memory_try_large(size_t n_bytes) MUST_CHECK;
 
@@ -39,7 +39,7 @@ void memory_show(void *block, size_t n_bytes);
  */
 void *memory_map(size_t n_bytes) MUST_CHECK;
 
-/* n_bytes: as memory_map() was asked for. NULL is fine. */
+/* n_bytes: of the memory_map() call. NULL is fine. */
 void memory_unmap(void *pages, size_t n_bytes);
 
 /* Has the kernel find and clear this part of mapped memory now, from any thread, so that the first write does not

@@ -1,10 +1,9 @@
 /*
- * Memory that the process has before it needs it: mapped, found and cleared at the start, in huge
- * pages, and handed out by memory_map() until it is used up. Who writes to it first does not wait
- * for the kernel to find and clear 2 MiB, nor, on a virtual machine, for the host to find them:
- * a fraction of a millisecond to many.
+ * A reserve of memory, mapped and cleared in huge pages at the start of the process. memory_map() hands it out until
+ * it is used up. The first write to a reserved page does not wait for the kernel to find and clear 2 MiB, nor, on a
+ * virtual machine, for the host to find them: a fraction of a millisecond to many.
  *
- * What is given back goes to the kernel, not to the reserve: nobody clears it again.
+ * Freed blocks return to the kernel, not to the reserve, because nothing clears them again.
  */
 #ifndef COMMON_MEMORY_RESERVE_H
 #define COMMON_MEMORY_RESERVE_H
@@ -17,7 +16,7 @@
 #define MEMORY_RESERVE_THREADS_MAX 8u
 int memory_reserve_init(uint64_t n_bytes, struct err *err) MUST_CHECK;
 
-/* What nobody has taken goes back to the kernel. What is taken stays its taker's. */
+/* Returns the unused part of the reserve to the kernel; blocks that were handed out stay valid. */
 void memory_reserve_deinit(void);
 
 /* Zeroed, on a page's border; NULL when there is not so much left. Any thread. */

@@ -1,12 +1,11 @@
 /*
- * One table says everything about a program's settings: the command line, the file, --help,
- * --print-config, the sample file and the man page are all read from it, so they cannot
- * disagree.
+ * One table describes a program's settings. The command line, the file, --help, --print-config, the sample file and the
+ * man page are made from it, so they cannot disagree.
  *
  * Precedence, last wins: fallback, file (--config), command line. The file is INI (ini_file.h):
- * `name = value` lines, # and ; comments, and [section] heads, which are there for people:
- * names are unique without them. A list given again in one file, or on one command line, grows;
- * its first mention there replaces what stood before.
+ * `name = value` lines, # and ; comments, and [section] heads for people: names are
+ * unique without them. A list that is given again in one file, or on one command line, grows; its first mention there
+ * replaces the earlier value.
  */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
@@ -54,7 +53,7 @@ struct settings_table {
     size_t n_rows;
 };
 
-/* What the user asked for beside values. */
+/* Requests of the command line beside values. */
 enum settings_action {
     SETTINGS_RUN,
     SETTINGS_HELP,

@@ -1,11 +1,10 @@
 /*
- * Builds of one kernel for several widths of vectors, and which of them this processor runs.
+ * Builds of one kernel for several widths of vectors, and the choice of the build that this processor runs.
  *
- * A kernel is plain C, written once as a SIMD_INLINE function, and each build is a small
- * function with a SIMD_TARGET in front that calls it: the compiler makes the vectors. Where it
- * makes poor ones, the SIMD_AVX512 build has intrinsics instead, and the plain C stands beside
- * them. All builds give the same bits (tests hold them to SIMD_PLAIN). A kernel does not ask
- * where it runs: a look-up in a catalog returns the build for this processor.
+ * A kernel is plain C, written once as a SIMD_INLINE function. Each build is a small function with a SIMD_TARGET that
+ * calls it, and the compiler makes the vectors. Where it makes poor ones, the SIMD_AVX512 build has intrinsics, with
+ * the plain C beside them. All builds give the same bits (tests compare them with SIMD_PLAIN). A look-up in a catalog
+ * returns the build for this processor.
  */
 #ifndef COMMON_SIMD_H
 #define COMMON_SIMD_H

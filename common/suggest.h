@@ -8,7 +8,7 @@
 #include "common/base.h"
 
 struct suggest {
-    const char *word; /* borrowed: what was typed */
+    const char *word; /* borrowed: the unknown word */
     const char *name; /* borrowed: the best so far; NULL while none is near enough */
     unsigned n_edits; /* between the two */
 };

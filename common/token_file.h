@@ -1,6 +1,5 @@
 /*
- * The cluster's secret, as psd and its clients are handed it: a file whose one line it is. Blanks and line ends behind it do
- * not count.
+ * The cluster's secret: a file of one line. Blanks and line ends after the secret do not count.
  */
 #ifndef COMMON_TOKEN_FILE_H
 #define COMMON_TOKEN_FILE_H
@@ -8,11 +7,11 @@
 #include "common/file.h"
 #include "common/status.h"
 
-#define TOKEN_FILE_MAX 128u /* a token, with NUL: what a handshake has space for */
+#define TOKEN_FILE_MAX 128u /* a token with NUL: the space that a handshake has for it */
 
-/* "" of the path "", which is no file. A negative errno when it cannot be read, PS_ESETTING when it is no line of 1 to
- * TOKEN_FILE_MAX - 1 characters, or a file that every user of the machine can read or change; the sentence begins with
- * "token-file: ". */
+/* Reads the token; "" for the path "", which names no file. A negative errno if the file cannot be read. PS_ESETTING
+ * if it is not a line of 1 to TOKEN_FILE_MAX - 1 characters, or if every user of the machine can read or change it.
+ * The sentence begins with "token-file: ". */
 int token_file_read(const struct file_ops *files, const char *path,
                     char ret_token[static TOKEN_FILE_MAX], struct err *err) MUST_CHECK;
 

@@ -719,9 +719,9 @@ static void on_declined(struct channel *c)
     }
 }
 
-/* A frame has come in part, and nothing more is there to read. The rest may be waiting for space in flight, until what has come
- * is acknowledged; and the kernel delays that in the hope of an answer to send it with, which there cannot be before the
- * rest. Other streams than TCP's know nothing of it. */
+/* A frame has arrived in part, and there is nothing more to read. The peer's kernel may hold back the rest until the
+ * bytes so far are acknowledged, and this kernel delays the acknowledgement to send it with a reply, which needs the
+ * rest. So the acknowledgement is sent now. Streams other than TCP's ignore this. */
 static void acknowledge(const struct channel *c)
 {
     const int at_once = 1;

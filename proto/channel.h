@@ -10,19 +10,19 @@
  *     CONGESTED    no        yes     the queue draining below LOW_WATER_BYTES
  *     CLOSING      no        no      libuv's close callback, then events.closed
  *
- * While OPEN it also pauses, for as long as its owner holds a frame, and, when it has used up
- * its turn, until the loop's next iteration (channel_loop.h). One of low priority has small turns, and
- * waits while the others of low priority have used up what they share of an iteration. Whatever the reason, a channel that
- * does not deliver does not read either: the peer's bytes wait in the socket.
+ * While OPEN it also pauses as long as its owner holds a frame, and, once its turn is used up, until the loop's next
+ * iteration (channel_loop.h). A channel of low priority has small turns, and waits once the channels of low priority
+ * have used up their share of an iteration. A channel that does not deliver does not read either: the peer's bytes
+ * wait in the socket.
  *
- * While CLOSING lingers, what the peer still sends is read and dropped: a socket that is closed
- * with unread bytes is reset, and the reset may overtake the reply that the peer should see.
+ * While CLOSING lingers, bytes that still arrive are read and dropped: a socket that is closed with unread bytes is
+ * reset, and the reset may overtake the last reply.
  *
- * Two ends that both stop reading would wait for each other for good; so an end that bounds
- * by itself what it sends (a client) sets reads_always, and is never CONGESTED.
+ * Two ends that both stop reading would wait for each other for ever. So an end that limits what it sends by itself (a
+ * client) sets reads_always, and is never CONGESTED.
  *
- * Between frames a channel owns no buffer, and a header alone makes it take none that the frame
- * would need: idle and slow peers cost little memory.
+ * Between frames a channel owns no buffer, and a header alone does not make it allocate one for the whole frame. So
+ * idle and slow peers cost little memory.
  *
  * Every function here runs on the thread of the stream's loop.
  */
@@ -162,10 +162,9 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
  * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct bytes *frame);
 
-/* The same of a frame whose end is not made yet, in parts; each is written at once, and what other
- * frames are sent meanwhile waits for the last one. Who makes parts asks channel_leaving_bytes()
- * first, and waits for events.written when it is much. A frame that has begun to leave has to end,
- * or the channel. */
+/* Sends a frame whose end is not made yet, in parts. Each part is written at once; other frames that are sent meanwhile
+ * wait for the last one. The caller checks channel_leaving_bytes() first, and waits for events.written if it is much. A
+ * frame that has begun to leave must end, or the channel. */
 int channel_send_part(struct channel *c, struct bytes *part);
 int channel_send_last_part(struct channel *c, struct bytes *part);
 
@@ -176,8 +175,8 @@ size_t channel_leaving_bytes(const struct channel *c);
  * channel_release(). That the peer has hung up is noticed only then, or by a write. */
 void channel_hold(struct channel *c);
 
-/* The held frame's bytes are no longer looked at. Delivery goes on, but not from inside this
- * call; on a channel that is CLOSING nothing happens. */
+/* Releases the held frame's bytes. Delivery goes on, but not from inside this call; on a channel that is CLOSING
+ * nothing happens. */
 void channel_release(struct channel *c);
 
 /* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */
@@ -190,10 +189,10 @@ bool channel_mid_frame(const struct channel *c);
 /* Bytes sent that the socket has not taken yet. */
 size_t channel_unsent_bytes(const struct channel *c);
 
-/* The owner holds n_bytes for this channel, beside what the channel does: they count with what it holds. */
+/* The owner holds n_bytes for this channel beside the channel's own bytes: both are counted together. */
 void channel_set_owner_bytes(struct channel *c, size_t n_bytes);
 
-/* Ends it without a linger: what has not been sent is dropped, and events.closed follows at once in the loop. */
+/* Ends the channel without a linger: unsent bytes are dropped, and events.closed follows at once in the loop. */
 void channel_abort(struct channel *c, int why);
 
 /* Idempotent. events.closed follows, never from inside this call. Frames already handed to

@@ -1,10 +1,9 @@
 /*
- * What all channels of one loop share: buffers, and turns.
+ * The state that all channels of one loop share: buffers, turns, and the limit of their memory.
  *
- * Buffers. A channel owns none while it is between frames: it takes one from the loop when bytes
- * have come, and gives it back when all that came in it is delivered. What is sent comes from the
- * loop too, and goes back there once it is written. What nobody has needed for a
- * while is freed. For what travels compressed the loop's zstd is here too.
+ * Buffers. Between frames a channel owns none. It takes a buffer from the loop when bytes arrive, and gives it back
+ * when all bytes in it are delivered. Buffers of sent frames come from the loop, too, and return once they are
+ * written. Buffers that were not needed for a while are freed. The loop's zstd, for compressed bodies, is here, too.
  *
  * Turns. In one iteration of the loop a channel may use up CHANNEL_TURN_BYTES, of frames
  * delivered and replies sent; then the others come. A channel that has more to deliver waits in
@@ -14,11 +13,11 @@
  *
  * Channels of low priority (channel.h) share CHANNEL_LOW_SHARED_BYTES of each iteration, so that any
  * number of them leaves time for the others. Beyond that they wait in a line of their own, in the order
- * in which they came; what one frame takes beyond it, decompressed, is taken from later iterations.
+ * of their arrival. Bytes that one decompressed frame takes beyond it are charged to later iterations.
  *
- * Memory. What channels hold of received and unsent bytes, and what their owners say that they hold for them, is
- * summed up, and several loops share one limit: struct channel_memory. Once an iteration, a loop that has more
- * than its part while the limit is passed is told, so that its owner ends channels.
+ * Memory. Received and unsent bytes that channels hold, and bytes that their owners hold for them, are summed up;
+ * several loops share one limit: struct channel_memory. While the limit is passed, a loop that has more than its share
+ * notifies its owner once an iteration, and the owner ends channels.
  *
  * Every function here but channel_memory_used() runs on the thread of the loop.
  */
@@ -66,7 +65,7 @@ int channel_pool_acquire(struct channel_pool *p, size_t n_bytes, struct bytes *r
 /* Leaves *b empty. */
 void channel_pool_release(struct channel_pool *p, struct bytes *b);
 
-/* Frees what nobody has needed since the last sweep. */
+/* Frees the buffers that were not needed since the last sweep. */
 void channel_pool_sweep(struct channel_pool *p);
 
 /* ---- memory ---- */
@@ -127,10 +126,10 @@ struct channel_loop {
     size_t held_bytes;             /* by this loop's channels */
     uint64_t published_bytes;      /* of them in *memory */
     uv_check_t check;
-    uv_idle_t idle; /* active while somebody waits */
+    uv_idle_t idle; /* active while a channel waits */
     uv_timer_t sweep;
     bool closing;
-    uint8_t trash[16 << 10]; /* where bytes go that nobody wants; never read */
+    uint8_t trash[16 << 10]; /* target of bytes that are dropped; never read */
 };
 
 /* A channel_loop alone does not keep libuv's loop running. It must not move. */
@@ -154,7 +153,7 @@ void channel_loop_release(struct channel_loop *channels, struct bytes *b);
 void channel_loop_share_memory(struct channel_loop *channels, struct channel_memory *memory,
                                void (*on_over)(void *owner), void *owner);
 
-/* Is more used than may be, and more here than this loop's part? */
+/* True if the memory in use passes the limit, and this loop has more than its share. */
 bool channel_loop_is_over(const struct channel_loop *channels);
 
 /* ---- for channels ---- */
@@ -171,7 +170,7 @@ void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_wai
 void channel_loop_line_up_low(struct channel_loop *channels, struct channel_loop_waiter *w,
                               void (*go)(struct channel_loop_waiter *w));
 
-/* Is there time in this iteration for a channel of low priority that has not waited in its line? */
+/* True if this iteration has time for a channel of low priority that has not waited in its line. */
 bool channel_loop_has_low_turn(const struct channel_loop *channels);
 
 void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w);

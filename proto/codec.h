@@ -1,13 +1,13 @@
 /*
- * What a value codec is: how one row of floats travels. codec_*.c are the codecs,
- * codec_catalog.c, above them, finds one.
+ * A value codec: the encoding of one row of floats on the wire. codec_*.c are the codecs, codec_catalog.c, above them,
+ * finds one.
  *
- * Each row stands alone and has a fixed size, so that what arrives does not depend on how
- * rows were dealt out to shards. codec_X below is plain C and the definition; codec_catalog.h
+ * Each row is encoded alone and has a fixed size, so the bytes of a row do not depend on the partition of rows into
+ * shards. codec_X below is plain C and the definition; codec_catalog.h
  * finds the build for this processor, which gives the same bits. No
  * -ffast-math: subnormals and NaN matter.
  *
- *     id name     bytes of a row of dim floats           what is lost
+ *     id name     bytes of a row of dim floats           loss
  *     0  fp32     4 dim                                  nothing
  *     1  bf16     2 dim                                  rounded to nearest, ties to even
  *     2  fp16     2 dim                                  the same; overflow to infinity
@@ -104,8 +104,7 @@ HOST_DEVICE static inline float codec_bytes_get_f32(const uint8_t *src, size_t i
     return value;
 }
 
-/* The order of |x|, also of infinities and NaN (above all else), as integers: what a maximum
- * can be taken of without asking a NaN. */
+/* The order of |x|, also of infinities and NaN (above all others), as integers: their maximum needs no test for NaN. */
 HOST_DEVICE static inline uint32_t codec_bytes_magnitude(const float *src, size_t i)
 {
     uint32_t bits;
@@ -141,9 +140,9 @@ struct codec {
      * those are finite is check()'s to say. */
     int (*decode)(const uint8_t *restrict src, uint32_t dim, uint32_t k, float *restrict dst);
 
-    /* What decode() would say of these bytes, or else PS_ENAN when a float of the row would be
-     * NaN, infinite, or of a magnitude (codec_bytes_magnitude()) above `max`; without decoding
-     * them. max: CODEC_FINITE, or less, and at least CODEC_MAX_LEAST. */
+    /* The status that decode() would return for these bytes, or PS_ENAN if a float of the row would be NaN, infinite,
+     * or of a magnitude (codec_bytes_magnitude()) above `max`; without decoding them. max: CODEC_FINITE, or less, and
+     * at least CODEC_MAX_LEAST. */
     int (*check)(const uint8_t *restrict src, uint32_t dim, uint32_t k, uint32_t max);
 };
 
@@ -204,7 +203,7 @@ extern const struct codec codec_fp32, codec_bf16, codec_fp16, codec_int8, codec_
         check_row##suffix,                                     \
     };
 
-/* What codec.h declares of each, for the other builds. */
+/* The declarations of codec.h for each of the other builds. */
 extern const struct codec codec_fp32_avx2, codec_fp32_avx512, codec_bf16_avx2,
     codec_bf16_avx512, codec_fp16_avx2, codec_fp16_avx512, codec_int8_avx2, codec_int8_avx512,
     codec_onebit_avx2, codec_onebit_avx512, codec_topk_avx2, codec_topk_avx512;

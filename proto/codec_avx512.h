@@ -1,7 +1,7 @@
 /*
- * What the AVX-512 builds of several kernels share: 16 floats at a time, of which the last n
- * <= 16 of a row are loaded and stored under a mask, so that nothing beyond a row is touched and
- * no row is too short for a vector. n is what is left of the row, 1 or more.
+ * Functions that the AVX-512 builds of several kernels share. They work on 16 floats at a time; the last n <= 16 of a
+ * row are loaded and stored under a mask. So nothing beyond a row is touched, and no row is too short for a vector. n
+ * is the number of floats left in the row, 1 or more.
  */
 #ifndef PROTO_CODEC_AVX512_H
 #define PROTO_CODEC_AVX512_H

@@ -1,6 +1,6 @@
 /*
- * What the lossy codecs do to one float, in words that C and CUDA both compile: a device that encodes rows by
- * itself has the CPU's bytes. (bf16 and fp16: codec_half.h.)
+ * The lossy codecs' arithmetic on one float, in code that C and CUDA both compile, so that a device that encodes rows
+ * itself makes the CPU's bytes. (bf16 and fp16: codec_half.h.)
  */
 #ifndef PROTO_CODEC_SCALAR_H
 #define PROTO_CODEC_SCALAR_H
@@ -16,7 +16,7 @@
 #define CODEC_SCALAR_ONEBIT_BLOCK 256u /* floats that share a scale */
 #define CODEC_SCALAR_ONEBIT_LANES 16u  /* sums side by side: float i is added to lane i % 16 */
 
-/* Which NaN an operation makes is the processor's or the compiler's choice: all become one. */
+/* The processor or the compiler chooses the NaN that an operation makes: all become one. */
 SIMD_INLINE float codec_scalar_one_nan(float x)
 {
     return x == x ? x : codec_bytes_to_float(0x7fc00000u);
@@ -54,7 +54,7 @@ SIMD_INLINE float codec_scalar_onebit_scale(double sum, uint32_t n)
     return codec_scalar_one_nan((float)(sum / n));
 }
 
-/* onebit: what a float decodes to. */
+/* onebit: the decoded value of a float. */
 SIMD_INLINE float codec_scalar_onebit_got(float scale, uint32_t is_plus)
 {
     return codec_bytes_to_float(codec_bytes_of_float(scale) ^ ((uint32_t)(is_plus == 0) << 31));

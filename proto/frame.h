@@ -11,11 +11,10 @@
  *         20      4  crc32c       of bytes 0..19, the head and the body, as sent
  *         24      -  head, body
  *
- * With FRAME_SUM_BEHIND the crc32c in the header is of bytes 0..19 and the head, and the one of all
- * follows the body in 4 bytes more: so the beginning can leave while the end is not made yet.
+ * With FRAME_SUM_BEHIND the crc32c in the header is of bytes 0..19 and the head, and the crc32c of everything follows
+ * the body in 4 more bytes. So the beginning can leave before the end is made.
  *
- * All integers are little-endian. This file knows bytes; what a head means is
- * message.h's business.
+ * All integers are little-endian. This file handles bytes; message.h handles the meaning of a head.
  */
 #ifndef PROTO_FRAME_H
 #define PROTO_FRAME_H
@@ -78,13 +77,13 @@ const char *frame_type_name(unsigned type);
  * FRAME_SUM_BEHIND). header->crc is ignored. */
 void frame_encode(uint8_t *frame, const struct frame_header *header);
 
-/* The same around a body that is still being written: all of the header but its crc, so that the
- * crc can be taken piece by piece (frame_crc_extend()), and then the crc. */
+/* The same around a body that is still being written: frame_open() writes the header without its crc, so that the crc
+ * can be taken piece by piece (frame_crc_extend()), and frame_close() writes the crc. */
 void frame_open(uint8_t dst[static FRAME_HEADER_BYTES], const struct frame_header *header);
 void frame_close(uint8_t dst[static FRAME_HEADER_BYTES], uint32_t crc);
 
-/* Could these first bytes (any number of them) begin a frame? So that a peer that speaks
- * something else is recognised before a whole header has come. */
+/* True if these first bytes (any number of them) may begin a frame. So a peer of another protocol is recognised before
+ * a whole header has arrived. */
 bool frame_magic_fits(const uint8_t *src, size_t n_bytes);
 
 /* Reads one header. PS_EPROTO on a wrong magic or an unknown type or flag, PS_ETOOBIG if head +
@@ -114,7 +113,7 @@ void frame_crc_extend(struct frame_crc *s, const uint8_t *src, size_t n_bytes);
 /* The same of n_bytes of a body that follow what was summed, wherever they are. */
 void frame_crc_follow(struct frame_crc *s, const uint8_t *body, size_t n_bytes);
 
-/* What stands behind the body with FRAME_SUM_BEHIND. */
+/* The 4 bytes after the body with FRAME_SUM_BEHIND. */
 void frame_put_sum(uint8_t dst[static FRAME_SUM_BYTES], const struct frame_crc *s);
 
 /* Of the frame at `src` n_bytes have come (at least a header, and no fewer than before): extends the

@@ -81,7 +81,7 @@ struct join {
     uint32_t bound;
     uint64_t clock, last_acked;
     char name[64];
-    bool relays; /* it tells all of its shards of workers that one of them suspects */
+    bool relays; /* it carries suspicions between its shards */
 };
 
 struct join_reply {
@@ -118,7 +118,7 @@ struct push_reply {
 
 #define MESSAGE_SUSPECTS_MAX 16u /* in one message; others come in the next one */
 
-/* A worker that a shard has not heard of for longer than its lease. */
+/* A worker whose lease at a shard is over. */
 struct suspect {
     uint32_t rank;
     uint64_t incarnation;
@@ -148,7 +148,7 @@ struct admin {
     char argument[256];
 };
 
-/* What a thread compresses with and undoes it (message_zstd.h). */
+/* The zstd state with which a thread compresses and decompresses (message_zstd.h). */
 struct message_zstd;
 
 /* The body of a frame as it was before compression: `body` itself, or *scratch filled with it.
@@ -157,7 +157,7 @@ int message_body(struct message_zstd *zstd, const struct frame_header *header,
                  const uint8_t *body, uint32_t max_bytes, struct bytes *scratch,
                  const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
 
-/* How long that body is, of which nothing is decompressed. The same errors. */
+/* The length of that body, without decompressing it. The same errors. */
 int message_body_size(const struct frame_header *header, const uint8_t *body,
                       uint32_t max_bytes, size_t *ret_bytes) MUST_CHECK;
 
@@ -200,13 +200,13 @@ int message_write_push(struct bytes *out, uint64_t request_id, const struct push
  *                       written; sum may be left out); *crc begins as zeroes
  *     pack              with zstd where that pays
  *
- * Where sections have become shorter than planned, trim comes before end or pack, and no sum: the
- * values stand one behind the other, m has their lengths and else what begin was told.
+ * If sections have become shorter than planned, trim comes before end or pack, and there is no sum. The values stand
+ * one behind the other; m has their lengths, and otherwise the arguments of begin.
  *
  * A refused pull has n_sections 0. When begin fails *out is empty.
  *
- * One that leaves in parts: open appends the header and the head alone to *out, which was empty, and begins the
- * crc; the values follow, as they are made, then frame_put_sum(). (FRAME_SUM_BEHIND.)
+ * A reply in chunks (FRAME_SUM_BEHIND): open appends only the header and the head to *out, which was empty, and begins
+ * the crc. The values follow as they are made, then frame_put_sum().
  */
 int message_begin_pull_reply(struct bytes *out, uint64_t request_id, const struct pull_reply *m,
                              uint8_t **ret_values) MUST_CHECK;

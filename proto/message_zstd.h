@@ -9,8 +9,8 @@
 #define MESSAGE_ZSTD_LEVEL 1
 #define MESSAGE_ZSTD_BYTES_MIN 512u /* a shorter body cannot repay its frame and the call */
 
-/* What one thread needs for both, made when it is first needed and kept: it is a megabyte, which costs
- * more to come by than most bodies to compress. A zeroed one is good. */
+/* One thread's contexts for compressing and decompressing, made at their first use and kept: a context is a megabyte,
+ * which takes longer to allocate than most bodies take to compress. A zeroed struct is valid. */
 struct message_zstd {
     struct ZSTD_CCtx_s *compress;   /* owned; NULL until needed */
     struct ZSTD_DCtx_s *decompress; /* owned; NULL until needed */
@@ -24,7 +24,7 @@ void message_zstd_deinit(struct message_zstd *z);
  * memory to find out). */
 size_t message_zstd_compress(struct message_zstd *z, uint8_t *body, size_t n_bytes);
 
-/* How much one zstd frame of exactly n_bytes holds, without a look at what. Errors as below. */
+/* The decompressed length of one zstd frame of exactly n_bytes, without decompressing it. Errors as below. */
 int message_zstd_size(const uint8_t *src, size_t n_bytes, uint32_t max_bytes, size_t *ret_bytes)
     MUST_CHECK;
 

@@ -1,9 +1,8 @@
 /*
- * Which shard owns a key: key -> slot -> shard.
+ * Placement of keys: key -> slot -> shard.
  *
- * The key space is cut into PLACEMENT_N_SLOTS slots by a hash; the slot map deals the
- * slots out to the shards of the cluster in equal runs. A shard's number is
- * global: node * shards_per_node + the shard's index on its node.
+ * A hash divides the key space into PLACEMENT_N_SLOTS slots; the slot map assigns the slots to the shards of the
+ * cluster in equal ranges. A shard's number is global: node * shards_per_node + the shard's index on its node.
  *
  *     slot(key, salt)  = mix(key ^ salt) >> 52          4096 of them
  *     shard(slot, n)   = slot * n / 4096                n = all shards of the cluster
@@ -37,7 +36,7 @@ static inline uint32_t placement_shard(uint64_t key, uint64_t salt, uint32_t n_s
 }
 
 /*
- * What two peers compare to know that they mean the same cluster: XXH3_64bits of
+ * The identity of a cluster's layout, which two peers compare: XXH3_64bits of
  *
  *     "<shards per node>\n<host:port>\n<host:port>..."
  *

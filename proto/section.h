@@ -38,7 +38,7 @@ static inline size_t section_state_bytes(uint32_t n_keys)
     return SECTION_STATE_HEAD_BYTES + (size_t)n_keys / 8 + (n_keys % 8 != 0);
 }
 
-/* What a push does with its rows. */
+/* The effect of a push on its rows. */
 enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
     SECTION_ASSIGN,   /* the row's weights become these; its optimizer state starts anew */

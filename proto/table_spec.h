@@ -1,10 +1,9 @@
 /*
- * What a table is: the value that a job sends, a shard keeps, and a checkpoint
- * stores. Two workers that ask for one table must ask for the same.
+ * The specification of a table: the value that a job sends, a shard keeps, and a checkpoint stores. Two workers that
+ * request one table must send equal specifications.
  *
- * A dense table is an array of n_floats, cut into blocks of `dim` floats; block i
- * is the row of key i, so everything below the specification treats both alike.
- * The last block's tail is padding that nobody reads.
+ * A dense table is an array of n_floats, divided into blocks of `dim` floats. Block i is the row of key i, so all code
+ * below the specification treats both kinds alike. The last block's tail is padding that is never read.
  */
 #ifndef PROTO_TABLE_SPEC_H
 #define PROTO_TABLE_SPEC_H
@@ -44,7 +43,7 @@ enum table_spec_decay {
     TABLE_SPEC_DECAY_END
 };
 
-/* How weights lie in memory (server/core/weights.h); optimizer state is always fp32. */
+/* The storage of weights in memory (server/core/weights.h); optimizer state is always fp32. */
 enum table_spec_storage {
     TABLE_SPEC_FP32,
     TABLE_SPEC_BF16,
@@ -52,8 +51,8 @@ enum table_spec_storage {
     TABLE_SPEC_STORAGE_END
 };
 
-/* Which rows are evicted for new ones when a budget is full: none (new rows are refused), those
- * whose last push is longest ago, or those with the fewest pushes. */
+/* The rows that are evicted for new ones when a budget is full: none (new rows are refused), those whose last push is
+ * longest ago, or those with the fewest pushes. */
 enum table_spec_victims {
     TABLE_SPEC_VICTIMS_NONE,
     TABLE_SPEC_VICTIMS_OLDEST,
@@ -101,7 +100,7 @@ struct lr_schedule {
 };
 
 /*
- * Which rows come, and which go. All of it for sparse tables only; 0 switches a rule off.
+ * Rules for the admission and removal of rows. For sparse tables only; 0 switches a rule off.
  *
  *     admit     a key gets a row at its admit_touches-th push within admit_clocks clocks, counted
  *               in a sketch: those of the last half of the window always count, those before
@@ -113,10 +112,9 @@ struct lr_schedule {
  *     budget    max_bytes for the table over all shards, each having an equal part; when it or
  *               the node's is full, `victims` says which rows are evicted
  *
- * A row that went and comes back starts anew. idle and ttl are held within 1/32 of their span and
- * never early, rare with a window that is a sweep's pass longer; rows go when the sweep comes by
- * (server/core/expire.h), not at the instant. Clocks are the table's: how far its pushes'
- * clocks have gone since the server began.
+ * A row that was removed and comes back starts anew. idle and ttl end within 1/32 of their span, never early; rare has
+ * a window that is longer by one pass of the sweep. The sweep removes rows (server/core/expire.h), so not at the
+ * instant. Clocks are the table's: the progress of its pushes' clocks since the server began.
  */
 struct table_spec_limits {
     uint32_t admit_touches; /* 0 or 1: at once; at most TABLE_SPEC_ADMIT_MAX */
@@ -168,8 +166,8 @@ uint64_t table_spec_n_blocks(const struct table_spec *spec);
 /* Salt for placement_shard(). */
 uint64_t table_spec_salt(const struct table_spec *spec);
 
-/* Is each field in its range? Else PS_ESPEC and a sentence that names the field, what was
- * found and what was expected. NaN and Inf are out of every range. */
+/* Checks the range of each field. PS_ESPEC and a sentence that names the field, its value and its range. NaN and Inf
+ * are out of every range. */
 int table_spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
 /* Changes fields of a table that is there, none of which is a part of its rows' layout or of their life:

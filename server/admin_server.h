@@ -7,8 +7,8 @@
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
  *
- * Of the last two, a connection waits for one reply at a time. While the node restores its data it is asked for its
- * report alone, and without the workers: an unfinished list of them reads like that of a job that has ended.
+ * A connection waits for one reply of the last two at a time. While the node restores its data it answers only the
+ * report, without the workers: an unfinished list of workers looks like that of a job that has ended.
  *
  * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
  * for no reply.
@@ -35,7 +35,7 @@ struct admin_server_config {
     struct checkpointer *checkpointer;    /* borrowed; NULL: no data directory */
     struct shard_call_config shards;
     void (*refresh)(void *node); /* publishes the newest report */
-    /* Has the node all its data? Else a status and a sentence for who asks for what needs them. NULL: always. */
+    /* 0 if the node has restored its data. Else a status and a sentence for requests that need them. NULL: always 0. */
     int (*check_serving)(void *node, struct err *err);
     void *node; /* borrowed */
 };

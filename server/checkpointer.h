@@ -46,8 +46,8 @@ struct checkpointer_config {
 struct checkpointer_record {
     uint64_t n_done, n_failed;
     uint64_t number, unix_ms, n_rows, n_bytes; /* of the last that succeeded */
-    uint64_t base, took_ms; /* the same: what it is a delta to (0: full), how long it took */
-    struct err error;       /* status 0 when the last one succeeded */
+    uint64_t base, took_ms;      /* the same: the base of a delta (0: full), the duration */
+    struct err error;            /* status 0 when the last one succeeded */
     uint64_t busy_since_unix_ms; /* 0: no checkpoint runs */
     uint64_t busy_number;        /* of the one that runs; 0: it has none yet */
     uint64_t until_unix_ms;      /* when it will count as late, unless it moves; 0: it does */
@@ -95,7 +95,7 @@ const struct checkpointer_record *checkpointer_record(const struct checkpointer 
 /* One line in the log, of one that did not fail. */
 void checkpointer_log(const struct checkpointer_record *record);
 
-/* When a checkpoint begins without a request: by the clock, by the length of the logs, or because a log lacks records. */
+/* The reasons for a checkpoint without a request: the time, the length of the logs, or records that a log lacks. */
 struct checkpointer_trigger {
     const struct settings *settings; /* borrowed */
     uint64_t since_ms;               /* monotonic: when the node began to serve */

@@ -13,8 +13,8 @@ struct data_dir_lock {
     bool is_emptied;      /* a psd has had it before, and nothing is in it any more */
 };
 
-/* Makes the directory, for its owner alone, when it is not there. A sentence when another process has the lock, or the directory
- * cannot be written to; *ret is not taken then. */
+/* Makes the directory, for its owner alone, if it does not exist, and locks it. Fails with a sentence if another
+ * process has the lock, or the directory cannot be written to; *ret is not taken then. */
 int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struct err *err)
     MUST_CHECK;
 

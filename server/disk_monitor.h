@@ -1,10 +1,9 @@
 /*
- * What a node knows of its data directory beside what it does there itself: a thread that measures what checkpoints and
- * logs take of the disk, and reads all of them again now and then (a scrub), slowly, so that damage is known before the
- * files are needed.
+ * The disk monitor: a thread that measures the bytes of checkpoints and logs in the data directory. It also reads all
+ * of them again at intervals (a scrub), slowly, so that damage is known before the files are needed.
  *
- * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. psd writes meanwhile:
- * what is removed or cut by psd itself is no damage. What is set aside is left out.
+ * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. Files that psd
+ * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed.
  */
 #ifndef SERVER_DISK_MONITOR_H
 #define SERVER_DISK_MONITOR_H

@@ -302,7 +302,7 @@ static void sweep_http(struct node *n, uint64_t now_ms)
 /* For who reads the log alone. */
 static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
 {
-    char text[STATS_RESTORE_TEXT_MAX], waiting[64] = "";
+    char text[STATS_RESTORE_TEXT_MAX], waiting[80] = "";
     struct listener_counts counts;
 
     if (n->stop_signal_asked || now_ms - n->progress_ms < PROGRESS_MS)
@@ -311,8 +311,8 @@ static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     listener_count(n->listener, &counts);
     if (counts.put_off)
-        snprintf(waiting, sizeof waiting, "; workers were told %" PRIu64 " times to come again",
-                 counts.put_off);
+        snprintf(waiting, sizeof waiting,
+                 "; workers were refused %" PRIu64 " times and asked to retry", counts.put_off);
     log_line_info("%s%s", text, waiting);
     (void)sd_notifyf(0, "STATUS=%s", text);
 }

@@ -14,7 +14,8 @@
 #include "common/thread_role.h"
 #include "server/settings.h"
 
-/* Tells the service manager that the process starts or stops still, and is not stuck: it may take `more_ms` from now. */
+/* Reports to the service manager that the process still starts or stops, and is not stuck: it may take `more_ms`
+ * more. */
 void node_extend_timeout(uint64_t more_ms);
 
 /* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. */

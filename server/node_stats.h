@@ -1,7 +1,6 @@
 /*
- * The node's report for readers on other threads: the main thread publishes its own numbers a
- * few times a second, the shards their reports (server/admin/stats.h), and a reader gets both
- * as one struct node_report.
+ * The node's report for readers on other threads. A few times a second the main thread publishes its own numbers, and
+ * the shards publish their reports (server/admin/stats.h). A reader gets both as one struct node_report.
  */
 #ifndef SERVER_NODE_STATS_H
 #define SERVER_NODE_STATS_H
@@ -17,8 +16,8 @@ struct node_stats;
 struct node_stats *node_stats_new(struct shard_thread *const *shards, uint32_t n_shards);
 void node_stats_free(struct node_stats *s);
 
-/* Copies *node and its waits, at most NODE_STATS_N_WAITS_MAX; what it borrows must stay. Its shards
- * and the current time are filled in for each reader. */
+/* Copies *node and its waits, at most NODE_STATS_N_WAITS_MAX; pointers that it borrows must stay valid. Its shards and
+ * the current time are filled in for each reader. */
 void node_stats_publish(struct node_stats *s, const struct node_report *node) ON_MAIN;
 
 /* http.h's with_report: calls `use` with everything. `stats`: the struct node_stats. Any thread. */

@@ -1,13 +1,13 @@
 /*
- * An operator's question about one row: goes to a shard, which knows whose the key is, from there to the shard
- * that keeps it if it is on this node, and comes back as JSON.
+ * An operator's query of one row. It goes to a shard, which computes the key's owner, from there to the owner if that
+ * is on this node, and returns as JSON.
  *
  *     {"key": TEXT, "table": ..., "node": N, "shard": N, "found": BOOL,
  *      "version": N, "touches": N, "weights": [...], "state": [...], "optimizer": ...,
  *      "pushed_by": {"job": ..., "clock": N, "combined": BOOL, "rank": N, "incarnation": TEXT, "seq": N} | absent}
  *
- * or, of a row that another node keeps, {"key", "table", "node", "shard", "ask": "HOST:PORT"}. What may be 2^53 or more
- * and is no count is TEXT.
+ * or, for a row of another node, {"key", "table", "node", "shard", "ask": "HOST:PORT"}. Numbers that may be 2^53 or
+ * more and are not counts are TEXT.
  */
 #ifndef SERVER_ROW_LOOKUP_H
 #define SERVER_ROW_LOOKUP_H

@@ -42,19 +42,20 @@ static const struct setting rows[] = {
     { "node", "http", SETTING_TEXT, "HOST:PORT", "",
       "where the stats pages are; empty or off: nowhere", AT(http), 0, 0 },
     { "node", "http-hosts", SETTING_LIST, "NAME", "",
-      "names that browsers and probes may use for this node's pages, beside numbers, localhost, names without a dot and "
-      "its own in http and cluster; *: all",
+      "names that browsers and probes may use for this node's pages, beside numbers, localhost, names without a dot "
+      "and its own in http and cluster; *: all",
       AT(http_hosts), 0, 0 },
     { "node", "shards", SETTING_U32, "N", "0",
       "threads that each own a slice of every table; 0: as many as the data-dir has, a new one as many as there are "
       "cores; the same on every node. Another number than the data-dir has ends its jobs' clocks",
       AT(shards), 0, PLACEMENT_N_SHARDS_MAX },
     { "node", "memory-max", SETTING_BYTES, "BYTES", "0",
-      "for the rows of this node; when it is reached new rows are refused; 0: no limit",
+      "bytes of this node's rows; beyond it a table refuses new rows or evicts old ones (psworker --table-full); "
+      "0: no limit",
       AT(memory_max_bytes), 0, UINT64_C(1) << 50 },
     { "node", "memory-reserve", SETTING_BYTES, "BYTES", "0",
-      "found and cleared before the node starts, in huge pages: tables that grow take it and never "
-      "wait for the kernel, or for a virtual machine's host; 0: none",
+      "memory that the start maps and clears in huge pages, so that growing tables never wait for the kernel or for a "
+      "virtual machine's host; 0: none",
       AT(memory_reserve_bytes), 0, UINT64_C(1) << 50 },
     { "node", "log-level", SETTING_TEXT, "LEVEL", "info",
       "error, warn, info or debug", AT(log_line_level), 0, 0 },
@@ -75,7 +76,7 @@ static const struct setting rows[] = {
       AT(insecure), 0, 0 },
 
     { "waits", "lease", SETTING_MS, "TIME", "10s",
-      "a worker that is silent for longer no longer holds the others up",
+      "a worker that is silent for longer is suspected, and dead once all shards refuse it; then the others go on",
       AT(lease_ms), 50, DAY_MS },
     { "waits", "join-timeout", SETTING_MS, "TIME", "60s",
       "how long a job waits for a worker that has never come",
@@ -125,7 +126,7 @@ static const struct setting rows[] = {
       "power cut loses at most log-interval and one sync; none: at once, and the log is never synced",
       AT(durability_name), 0, 0 },
     { "data", "log-interval", SETTING_MS, "TIME", "1s",
-      "durability async: the write-ahead log is synced so long after a push at the latest",
+      "durability async: a push is on the disk after this time at the latest",
       AT(log_interval_ms), 1, DAY_MS },
     { "data", "log-max", SETTING_BYTES, "BYTES", "8G",
       "a checkpoint is taken when the write-ahead logs of this node have grown by so much since the last",
@@ -134,33 +135,35 @@ static const struct setting rows[] = {
       "0: only when the write-ahead log is long, on SIGTERM and on request", AT(checkpoint_every_ms), 0,
       WEEK_MS },
     { "data", "checkpoint-deltas", SETTING_U32, "N", "8",
-      "checkpoints in a row that hold only what has changed since the one before; then a full one",
+      "checkpoints in a row that hold only the rows changed since the one before; then a full one",
       AT(checkpoint_deltas), 0, CHECKPOINT_CHAIN_MAX - 1 },
     { "data", "checkpoint-rate", SETTING_BYTES, "BYTES", "256M",
-      "of a checkpoint, written in a second while this node serves; 0: as fast as the disk takes",
+      "bytes a second that a checkpoint writes at most while this node serves; 0: no limit",
       AT(checkpoint_bytes_per_s), 0, UINT64_C(1) << 40 },
     { "data", "keep", SETTING_U32, "N", "3",
-      "the newest checkpoints, with what they need; older ones are removed, those that were set "
-      "aside (NUMBER.aside) only by psctl prune",
+      "newest checkpoints that are kept, with the older ones that they need; others are removed; archived ones "
+      "(NUMBER.aside) are removed by psctl prune only",
       AT(keep), 1, 1000000 },
     { "data", "cut-every", SETTING_U32, "STEPS", "1000",
-      "steps between two sync points of a job of bounded staleness: there all workers wait for the "
-      "slowest, once, and at JOB:CLOCK is exact; needs a data-dir; the same on every node; 0: none",
+      "steps between two sync points of a bounded-staleness job: all workers wait there for the slowest, and "
+      "`--at JOB:CLOCK` is exact; needs a data-dir; the same on every node; 0: none",
       AT(cut_every), 0, 1000000000 },
     { "data", "scrub-every", SETTING_MS, "TIME", "168h",
-      "checkpoints and write-ahead logs are read again so long after the last time, slowly, and damage is logged; 0: never",
+      "time between two scrubs: psd slowly reads its checkpoints and write-ahead logs and logs damage; 0: never",
       AT(scrub_every_ms), 0, 52 * WEEK_MS },
     { "data", "restore", SETTING_LIST, "DIR", "",
       "start from these data or checkpoint directories, one of every node that wrote them; "
-      "default: data-dir; done once, see at",
+      "default: data-dir; applied once, see at",
       AT(restore), 0, 0 },
     { "data", "at", SETTING_TEXT, "STATE", "",
-      "start from an older state: the number of a checkpoint; JOB:CLOCK, the state when all workers "
-      "of the job had finished so many steps (exact in lock step, and in bounded staleness at sync points); or intact, the newest that can be read where files are damaged or gone; newer checkpoints are set aside. Done once: a restart with the "
-      "same at, restore and no-restore goes on where the node was; after a start without them they count again",
+      "start from an older state. NUMBER: a checkpoint. JOB:CLOCK: the state after so many steps of the job (exact in "
+      "lock step and at sync points). intact: the newest state that can be read. Newer checkpoints are archived. "
+      "Applied once: a restart with the same at, restore and no-restore continues from the node's own data; after a "
+      "start without them they apply again",
       AT(at), 0, 0 },
     { "data", "no-restore", SETTING_FLAG, "", "no",
-      "start with no tables; the checkpoints in data-dir are set aside (NUMBER.aside), until psctl prune; done once, see at",
+      "start with no tables; the checkpoints in data-dir are archived (NUMBER.aside) until psctl prune removes them; "
+      "applied once, see at",
       AT(no_restore), 0, 0 },
 };
 /* clang-format on */

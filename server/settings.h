@@ -17,7 +17,7 @@ struct settings {
     char listen[SETTINGS_TEXT_MAX], advertise[SETTINGS_TEXT_MAX], http[SETTINGS_TEXT_MAX];
     struct setting_list cluster, http_hosts;
     uint32_t node, shards;
-    bool shards_are_chosen; /* after settings_complete(): nobody has asked for a number */
+    bool shards_are_chosen; /* after settings_complete(): the number was not set */
     char token_file[SETTINGS_TEXT_MAX];
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
     bool insecure;                 /* no token, and an address that other machines reach */
@@ -49,9 +49,8 @@ struct settings {
 extern const struct settings_table settings_psd;
 
 /*
- * What the table cannot say: fills in what --dev and the machine choose where nothing was
- * given, reads the token file, and checks addresses and the settings that belong together.
- * PS_ESETTING with a sentence.
+ * Completes and checks settings beyond the table. Fills in the values that --dev and the machine choose for unset
+ * ones, reads the token file, and checks addresses and settings that belong together. PS_ESETTING with a sentence.
  */
 int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /*
- * A call from the main thread to one of this node's shards: a function runs on the shard's thread, then its answer is
- * looked at on the main thread. Who asks several shards calls the next one when the answer of the one before it is there.
+ * A call from the main thread to one of this node's shards. A function runs on the shard's thread, then its result is
+ * handled on the main thread. To ask several shards, call the next one from `answered`.
  *
  *     main thread:   shard_call_start              answered: shard_call_start for the next shard, or the end
  *     shard:                          ask -> err
@@ -18,7 +18,7 @@ struct shard_call_config {
     struct shard_thread *const *shards; /* of this node, map->shards_per_node */
 };
 
-/* A member of what is asked; it stays where it is until `answered`. */
+/* A member of the caller's request; it stays where it is until `answered`. */
 struct shard_call {
     struct mail mail; /* this module's */
     struct shard_call_config config;

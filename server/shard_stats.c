@@ -104,37 +104,45 @@ static void copy_jobs(struct membership *membership, uint64_t now_ms,
     }
 }
 
-/* A worker for whom the others of its job wait, or will. False: nobody does. */
-static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
-                          const struct shard_stats_inputs *in, struct stats_wait *ret)
+/* A time of the shard's clock as Unix time. */
+static uint64_t unix_ms(const struct shard_report *report, uint64_t now_ms, uint64_t at_ms)
 {
-    uint64_t silent_ms = now_ms - worker->last_seen_ms;
+    return report->made_unix_ms + at_ms - now_ms;
+}
+
+/* True if other workers of its job wait for this one, or will; fills in all but its name. */
+static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
+                          const struct shard_stats_inputs *in,
+                          const struct shard_report *report, struct stats_wait *ret)
+{
+    uint64_t lease_end_ms = worker->last_seen_ms + in->lease_ms;
 
     if (worker->state == WORKER_EXPECTED && job->n_workers > 1) {
         snprintf(ret->what, sizeof ret->what, "worker expected");
         snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
-        ret->since_unix_ms = now_ms - job->started_ms;
-        ret->until_unix_ms = job->join_deadline_ms - now_ms;
+        ret->since_unix_ms = unix_ms(report, now_ms, job->started_ms);
+        ret->until_unix_ms = unix_ms(report, now_ms, job->join_deadline_ms);
         return true;
     }
     if (worker->is_suspected) {
         snprintf(ret->what, sizeof ret->what, "worker suspected");
         snprintf(ret->why, sizeof ret->why,
-                 "its lease is over; it is dead once the job's workers have told all shards");
-        ret->since_unix_ms = silent_ms;
+                 "its lease is over; it is dead once all shards have refused it");
+        ret->since_unix_ms = unix_ms(report, now_ms, worker->last_seen_ms);
+        ret->until_unix_ms = 0; /* it depends on the other shards */
         return true;
     }
-    if (worker->state != WORKER_LIVE || silent_ms <= in->lease_ms / 2)
+    if (worker->state != WORKER_LIVE || now_ms - worker->last_seen_ms <= in->lease_ms / 2)
         return false;
     snprintf(ret->what, sizeof ret->what, "worker silent");
     snprintf(ret->why, sizeof ret->why,
-             "it has sent nothing; then its lease ends and nobody waits for it");
-    ret->since_unix_ms = silent_ms;
-    ret->until_unix_ms = in->lease_ms > silent_ms ? in->lease_ms - silent_ms : 0;
+             "no message since then; its lease ends at the deadline");
+    ret->since_unix_ms = unix_ms(report, now_ms, worker->last_seen_ms);
+    ret->until_unix_ms = unix_ms(report, now_ms, lease_end_ms > now_ms ? lease_end_ms : now_ms);
     return true;
 }
 
-/* One that has never come has no name yet. */
+/* A worker that has not joined yet has no name. */
 static void name_worker(struct stats_wait *wait, const struct worker *worker)
 {
     bool has_name = worker->name[0] != '\0';
@@ -156,12 +164,10 @@ static void copy_silent_workers(const struct shard_stats_inputs *in, uint64_t no
 
             if (report->n_waits == STATS_N_WAITS_MAX)
                 return;
-            if (!describe_wait(job, &job->workers[rank], now_ms, in, wait))
+            if (!describe_wait(job, &job->workers[rank], now_ms, in, report, wait))
                 continue;
             report->n_waits++;
             name_worker(wait, &job->workers[rank]);
-            wait->since_unix_ms = report->made_unix_ms - wait->since_unix_ms;
-            wait->until_unix_ms += report->made_unix_ms;
         }
     }
 }
@@ -176,9 +182,10 @@ static void copy_full_log(const struct shard_stats_inputs *in, struct shard_repo
     snprintf(wait->what, sizeof wait->what, "write-ahead log full");
     snprintf(wait->who, sizeof wait->who, "pushes, joins and tables of shard %u",
              in->shard_number);
-    snprintf(wait->why, sizeof wait->why, "the disk is slower than they: %llu bytes wait",
+    snprintf(wait->why, sizeof wait->why,
+             "the disk is slower than pushes: %llu bytes are not written",
              (unsigned long long)report->log.held_bytes);
-    wait->since_unix_ms = report->made_unix_ms;
+    wait->since_unix_ms = unix_ms(report, report->made_mono_ms, in->replies->full_since_ms);
 }
 
 /* Whose pushes a shard gets: the job's name if there is one alone. */

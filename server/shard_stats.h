@@ -1,5 +1,4 @@
-/* Copies what a shard knows about itself into a report (admin/stats.h) that others may read at
- * leisure. */
+/* Copies the state of a shard into a report (admin/stats.h), which other threads may read at any time. */
 #ifndef SERVER_SHARD_STATS_H
 #define SERVER_SHARD_STATS_H
 
@@ -7,7 +6,7 @@
 #include "server/requests/dispatch.h"
 #include "server/shard_wal.h"
 
-/* Latencies as they stood up to a minute ago: what came since is the last minute's. */
+/* Copies of the latencies, up to a minute old: the difference to now is the last minute. */
 #define SHARD_STATS_N_KEPT 4u
 #define SHARD_STATS_KEPT_EVERY_MS 15000u
 struct shard_stats_minute {

@@ -48,8 +48,8 @@ int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
  * thread. */
 int shard_thread_post(struct shard_thread *t, struct mail *mail) MUST_CHECK;
 
-/* Refuses what is parked, hangs up on everybody, lets nobody in: after what was posted before,
- * and before what is posted later, nothing changes the shard any more. */
+/* Refuses parked requests, closes all connections, and accepts no more. In the order of posting: after earlier posts,
+ * and before later ones, nothing changes the shard any more. */
 void shard_thread_drain(struct shard_thread *t) ON_MAIN;
 
 /* Ends the loop; join waits for it and frees *t. */
@@ -59,7 +59,7 @@ void shard_thread_join(struct shard_thread *t) ON_MAIN;
 /* Its newest report: published_report_release() when read. Any thread. */
 struct published_report *shard_thread_report(struct shard_thread *t);
 
-/* When the thread last showed life, on the monotonic clock. Any thread. */
+/* The time of the thread's last sign of life, on the monotonic clock. Any thread. */
 uint64_t shard_thread_alive_ms(const struct shard_thread *t);
 
 /* Bytes that it has read for checkpoints so far. Any thread. */
@@ -80,8 +80,8 @@ bool shard_thread_is_open(const struct shard_thread *t) ON_SHARD;
 /* dispatch_tables_changed(). */
 void shard_thread_tables_changed(struct shard_thread *t) ON_SHARD;
 
-/* Is all that the shard is on the disk? *record: 0 at the first call; the same until the answer is not -EAGAIN. 0, also
- * without a log; a status with a sentence. */
+/* 0 if the shard's whole state is on the disk, also without a log; -EAGAIN: not yet; else a status with a sentence.
+ * *record: 0 at the first call; unchanged until the result is not -EAGAIN. */
 int shard_thread_await_log(struct shard_thread *t, uint64_t *record, struct err *err)
     ON_SHARD MUST_CHECK;
 
@@ -92,7 +92,7 @@ uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;
 int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
                           const struct wal_end *end, struct err *err) ON_SHARD MUST_CHECK;
 
-/* Posts a report of what the shard holds now. */
+/* Posts a report of the shard's state. */
 void shard_thread_publish(struct shard_thread *t) ON_SHARD;
 
 /* To be called now and then by mail that takes long (arg: the shard_thread): renews its sign of life and

@@ -33,10 +33,12 @@ static int on_reserve(void *owner, const struct shard_event *event)
 
     enter_shard();
     status = wal_thread_reserve(l->thread, wal_record_bytes(&record));
-    /* As the reservation saw it: the writer may have made space since, and its news, which end the
-     * waiting, are still to come. */
-    if (status == -EAGAIN)
+    /* The state that the reservation saw: the writer may have made space since. Its notification, which ends
+     * the waiting, is still to come. */
+    if (status == -EAGAIN && !l->config.replies->is_full) {
         l->config.replies->is_full = true;
+        l->config.replies->full_since_ms = clock_mono_ms();
+    }
     return status;
 }
 

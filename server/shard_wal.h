@@ -1,6 +1,6 @@
 /*
- * A shard's write-ahead log on its loop: every event that changes the shard is recorded, a thread of the
- * log's own writes what is recorded, and replies wait for it as --durability says (reply_queue.h).
+ * A shard's write-ahead log on its loop. Every event that changes the shard is recorded, the log's own thread writes
+ * the records, and replies wait for them as --durability demands (reply_queue.h).
  *
  *     shard_wal_open()     once the shard is as it was (restore.c)
  *     ...                  events, notifications of the writer
@@ -27,7 +27,7 @@ struct shard_wal_config {
     void *owner;      /* borrowed */
 };
 
-/* Opens the log behind *end, and listens to the shard. What wal_thread_start() answers. */
+/* Opens the log behind *end, and subscribes to the shard's events. Statuses of wal_thread_start(). */
 int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *end,
                    struct shard_wal **ret, struct err *err) ON_SHARD MUST_CHECK;
 
@@ -40,8 +40,8 @@ void shard_wal_begin_segment(struct shard_wal *l) ON_SHARD;
 /* Soon, whatever --durability says, all records up to `number` are on the disk. */
 void shard_wal_sync(struct shard_wal *l, uint64_t number) ON_SHARD;
 
-/* Is the log from record `first` + 1 through `through` whole and on the disk, as a checkpoint needs it?
- * 0: yes; -EAGAIN: not yet; else it will not be, with a sentence. */
+/* Checks that the log from record `first` + 1 through `through` is whole and on the disk, as a checkpoint needs it. 0:
+ * it is; -EAGAIN: not yet; else it will not be, with a sentence. */
 int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struct err *err)
     ON_SHARD MUST_CHECK;
 
@@ -49,13 +49,14 @@ int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struc
  * `needed`. */
 void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed) ON_SHARD;
 
-/* While pushes wait for the log's disk: *ret but for `who`. False: it keeps up, or what it takes is not known yet. */
+/* True while pushes wait for the log's disk; fills *ret except its name (who). False: the disk keeps up, or its speed
+ * is not known yet. */
 bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret) ON_SHARD;
 
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])
     ON_SHARD;
 
-/* The shard is listened to no more. Fails when something that is not safe could not be written. */
+/* Unsubscribes from the shard's events. Fails if records that are not durable could not be written. */
 int shard_wal_close(struct shard_wal *l, struct err *err) ON_SHARD MUST_CHECK;
 
 #endif

@@ -522,7 +522,8 @@ static uint64_t number_of_all(const struct start *s)
     return s->tasks[0].facts.number;
 }
 
-/* Where a shard was made of its log alone, the others' logs need not reach back as far: what they were made of stays. */
+/* The newest checkpoint that any shard was recovered from. If a shard was recovered from its log alone, the logs of the
+ * others need not reach back as far, and their checkpoints stay. */
 static uint64_t newest_used(const struct start *s)
 {
     uint64_t newest = 0;

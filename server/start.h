@@ -1,7 +1,7 @@
 /*
- * The start of a node: which data its shards begin with, and how their write-ahead logs are opened behind it.
+ * The start of a node: recovers its shards and opens their write-ahead logs.
  *
- *     what is found                                  what is done
+ *     data found                                     action
  *     this node's own data, in this layout           every shard is recovered (recover_shard.h), and
  *                                                    its log continues where it ended
  *     the same, --at an older state                  every shard is recovered up to there; a new
@@ -10,9 +10,9 @@
  *                                                    their rows resharded; a new epoch begins
  *     nothing, or --no-restore                       empty shards; with --no-restore, a new epoch
  *
- * A new epoch begins with a checkpoint of its own (server/recovery/timeline.h). Until that is written the epoch before is
- * as it was, so an interrupted start changes nothing. Then data that the start did not use is set aside: newer
- * checkpoints, and logs of which there are none. A restart with the same options as the start that began the epoch
+ * A new epoch begins with a checkpoint of its own (server/recovery/timeline.h). Until that is written the epoch before
+ * is unchanged, so an interrupted start changes nothing. Then data that the start did not use is archived: newer
+ * checkpoints, and logs without a checkpoint. A restart with the same options as the start that began the epoch
  * continues that epoch (start_source.h).
  */
 #ifndef SERVER_START_H
@@ -23,7 +23,7 @@
 #include "server/checkpointer.h"
 #include "server/settings.h"
 
-/* How far it has come, as recover_shard_progress of all shards. The start writes it, any thread reads it. */
+/* Progress: the sum of recover_shard_progress of all shards. The start writes it, any thread reads it. */
 struct start_progress {
     _Atomic uint64_t n_bytes, n_total_bytes, n_records;
 };
@@ -34,7 +34,7 @@ struct start_config {
     struct checkpointer *checkpointer; /* borrowed; NULL without a data directory; idle */
     const _Atomic bool
         *is_to_stop; /* borrowed: the recovery ends early, and no epoch begins; NULL: never */
-    struct start_progress *progress; /* borrowed; NULL: nobody asks */
+    struct start_progress *progress; /* borrowed; NULL: no progress is wanted */
     const struct file_ops *files;    /* borrowed */
     const struct settings *settings; /* borrowed */
     uint32_t n_nodes, n_shards;

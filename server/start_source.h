@@ -1,9 +1,10 @@
 /*
- * The data that a start begins from: what the options name (at, restore, no-restore), or the node's own data directory.
+ * The data that a start begins from: the sources that the options name (at, restore, no-restore), or the node's own
+ * data directory.
  *
- * Options are done once. A restart by the service manager repeats them; it continues the epoch that began with them
- * (server/recovery/timeline.h), as all that came since would be lost otherwise. A start without options clears them:
- * given again, they count again.
+ * Options are applied once. A restart by the service manager repeats them; it continues the epoch that began with them
+ * (server/recovery/timeline.h), because the later data would be lost otherwise. A start without options clears them:
+ * when given again, they apply again.
  */
 #ifndef SERVER_START_SOURCE_H
 #define SERVER_START_SOURCE_H
@@ -27,8 +28,9 @@ struct start_source_config {
     void (*report)(void *arg, const char *sentence);
 };
 
-/* `ret`: zeroed; start_source_deinit() it, also on failure. Statuses as restore_source_open(), restore_source_check_set(); PS_ECLUSTER: the data
- * directory is another node's; PS_ECORRUPT: it cannot be known whether the options were done. */
+/* `ret`: zeroed; call start_source_deinit() also on failure. Statuses of restore_source_open() and
+ * restore_source_check_set(). PS_ECLUSTER: the data directory is another node's. PS_ECORRUPT: it is unknown whether the
+ * options were applied. */
 int start_source_find(struct start_source *ret, const struct start_source_config *config,
                       struct err *err) MUST_CHECK;
 
@@ -36,7 +38,7 @@ int start_source_find(struct start_source *ret, const struct start_source_config
 void start_source_name(const struct start_source *o, char ret[static CHECKPOINT_PATH_MAX]);
 
 /* A zeroed one is fine. */
-/* Where nobody has asked for a number of shards: the data directory's, if it has data that can be opened. */
+/* The data directory's number of shards, if --shards is not set and the directory has data that can be opened. */
 void start_source_choose_shards(struct settings *settings, const struct file_ops *files);
 
 void start_source_deinit(struct start_source *o);

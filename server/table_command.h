@@ -1,8 +1,8 @@
 /*
  * An operator's command on the tables of a job (server/core/table_admin.h), on all shards of this node, one after the
- * other: all are asked first whether they can, then each does it, then each has it on the disk. So a reply says what
- * survives a crash, whatever --durability is. A command that ends in between has been done by some shards; the same
- * command once more does the rest.
+ * other. First each shard checks that it can; then each executes it; then each syncs its log. So a reply is about
+ * state that survives a crash, whatever --durability is. If psd ends in between, some shards have executed the
+ * command; the same command again does the rest.
  */
 #ifndef SERVER_TABLE_COMMAND_H
 #define SERVER_TABLE_COMMAND_H
@@ -33,7 +33,7 @@ int table_command_start(const struct shard_call_config *config, enum table_comma
 /* A few times a second: goes on where the log was full, or not yet on the disk. May call `done`. */
 void table_command_tick(struct table_command *c) ON_MAIN;
 
-/* `done` is not called any more; what is done stays done. */
+/* `done` is not called any more; executed parts stay executed. */
 void table_command_cancel(struct table_command *c) ON_MAIN;
 
 #endif

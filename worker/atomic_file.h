@@ -1,8 +1,7 @@
 /*
- * The file that a command writes its answer to: whole or not at all. What stood there stays until all has been
- * written, as PATH.part, which then takes its name; a failure removes the part. What is no plain file (a FIFO,
- * a device, /dev/stdout and whatever else lies below /dev and /proc) cannot be replaced and is written directly,
- * and "-" is stdout.
+ * A file that a command writes whole or not at all. The output goes to PATH.part, which takes the name PATH once all
+ * is written; until then an older PATH stays. A failure removes PATH.part. A path that is not a plain file (a FIFO, a
+ * device, anything below /dev and /proc) cannot be replaced and is written directly. "-" is stdout.
  */
 #ifndef WORKER_ATOMIC_FILE_H
 #define WORKER_ATOMIC_FILE_H

@@ -1,14 +1,13 @@
 /*
- * The GPU's half of psworker: a plug-in, opened at run time, so that one binary runs where there is a GPU
- * and where there is none.
+ * The GPU's half of psworker: a plug-in, opened at run time, so that one binary runs with and without a GPU.
  *
- *     1  the driver     libcuda.so.1 is opened and asked how many devices there are: a millisecond, where
- *                       the plug-in and the libraries that it needs take up to seconds to load
+ *     1  the driver     libcuda.so.1 is opened and returns the number of devices: a millisecond, while the
+ *                       plug-in and the libraries that it needs take up to seconds to load
  *     2  the plug-in    psworker_cuda.so, beside the binary or in ../lib/psd from there
  *     3  its table      of psworker_cuda(DEVICE_ABI), its one symbol; NULL: it was built against another
  *                       device.h
  *
- * What was opened stays open: a driver that has been started is not taken out from under its threads.
+ * Opened libraries stay open, because the threads of a driver that has been started still use it.
  */
 #ifndef WORKER_CUDA_PLUGIN_H
 #define WORKER_CUDA_PLUGIN_H

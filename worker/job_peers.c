@@ -131,7 +131,8 @@ void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
 
     for (;;) {
         if (ask(s, answer_ms(s, waited_ms), who, sizeof who, &n, &err))
-            snprintf(who, sizeof who, "who is not known (%.100s)", err.text);
+            snprintf(who, sizeof who, "unknown, as the node does not answer (%.100s)",
+                     err.text);
         else if (n == 0)
             return;
         if (stop_signal_asked(stop))

@@ -1,5 +1,5 @@
 /*
- * Which rows of the embedding tables a token has: `psworker key`. What `psctl row` asks for is a key.
+ * `psworker key`: prints the keys of a token's rows in the embedding tables, for `psctl row`.
  */
 #ifndef WORKER_KEY_COMMAND_H
 #define WORKER_KEY_COMMAND_H

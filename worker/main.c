@@ -214,8 +214,8 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
     return status;
 }
 
-/* What went wrong is this worker's own doing and the servers are well: say goodbye, so that nobody waits for its lease. A
- * start that has failed leaves whatever went wrong, unless it was to go on with the pushes of another process. */
+/* This worker has failed, and the servers are well: leaves the job, so that no worker waits for its lease. After a
+ * failed start it leaves in any case, unless it was to continue with the pushes of another process. */
 static void leave_on_failure(struct run *r, int status)
 {
     uint8_t note[PUSH_JOURNAL_NOTE_MAX];
@@ -235,8 +235,8 @@ static int read_token(struct settings *s, struct err *err)
                : token_file_read(&file_os, s->token_file, s->token, err);
 }
 
-/* One process at a time uses the state of a job's rank in --state-dir: a lock on DIR/JOB.RANK.lock, which ends with the process,
- * however that ends. Makes the folder if need be. -EBUSY: another process has it; -errno. */
+/* Locks the state of a job's rank in --state-dir: DIR/JOB.RANK.lock, for one process at a time. The lock ends with the
+ * process, however that ends. Makes the folder if need be. -EBUSY: another process has it; -errno. */
 static int lock_state(const char *dir, const char *job, uint32_t rank, int *ret_fd,
                       struct err *err)
 {

@@ -1,6 +1,6 @@
 /*
- * How good the probabilities are: exact AUC (ties count one half), log-loss, normalised
- * entropy, calibration, over any number of samples added in any order. golden/metrics.
+ * Quality of predicted probabilities: exact AUC (ties count one half), log-loss, normalised entropy, calibration, over
+ * any number of samples added in any order. Golden values: golden/metrics.
  */
 #ifndef WORKER_METRICS_H
 #define WORKER_METRICS_H

@@ -35,13 +35,12 @@ int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n
 int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                       struct param_store *store, struct model_tables **ret, struct err *err)
     MUST_CHECK;
-/* Does the store hold tables of this job? */
+/* True if the store has tables of this job. */
 bool model_tables_exist(const struct settings *s, struct param_store *store);
 
 void model_tables_free(struct model_tables *t);
 
-/* What a pull brings. A step's: dense tables only if those pulled before are no longer good
- * (sync_policy.h). */
+/* The tables of a pull. For a step: dense tables only if those pulled before are too old (sync_policy.h). */
 enum model_tables_want {
     MODEL_TABLES_ROWS = 1,
     MODEL_TABLES_DENSE = 2,
@@ -88,11 +87,11 @@ struct sync_policy *model_tables_sync_policy(const struct model_tables *t);
 /* The store's counters, with what only this side knows (sync_policy.h). Any thread. */
 void model_tables_stats(const struct model_tables *t, struct ps_stats *ret);
 
-/* What was pulled and not computed is dropped: dense arrays may have been in it. */
+/* Drops rows and dense arrays that were pulled and not computed. */
 void model_tables_restart(struct model_tables *t);
 
-/* The end of a run, well or with an error: what must outlive it beside the tables is written. Needs
- * no server, but the device; the store is still open, and no step under way. NULL is fine. */
+/* Ends a run, after success or an error: saves the state that must outlive it beside the tables. Needs no server, but
+ * the device; the store is still open, and no step under way. NULL is fine. */
 int model_tables_end(struct model_tables *t, struct err *err) MUST_CHECK;
 
 /* Means and deviations: [n_numeric] each. Stored by rank 0, read by eval and predict. */
@@ -101,8 +100,8 @@ int model_tables_store_moments(struct model_tables *t, const float *mean, const 
 int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *ret_std,
                               struct err *err) MUST_CHECK;
 
-/* Early stop: rank 0 says after which clock everybody ends, and each sees it with its next pull. Told before rank 0 ticks
- * past that clock, all workers of a lock-step job end at the same step. */
+/* Early stop: rank 0 announces the clock after which all workers end, and each reads it with its next pull. If
+ * announced before rank 0 ticks past that clock, all workers of a lock-step job end at the same step. */
 int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err) MUST_CHECK;
 bool model_tables_stopped(const struct model_tables *t, const struct step_buffers *buffers);
 

@@ -1,10 +1,10 @@
 /*
- * Where the trainer's tables are: on servers (param_store_remote.c, over libps) or inside this
- * process (param_store_local.c, over server/core: the oracle of lock step, and what a checkpoint is
- * read with). The trainer sees no difference.
+ * The store of the trainer's tables: on servers (param_store_remote.c, over libps) or inside this process
+ * (param_store_local.c, over server/core: the oracle of lock step, and the reader of checkpoints). The trainer sees no
+ * difference.
  *
- * param_store_local.c and cache/ (behind param_store_exact_cache.c and param_store_stale_cache.c) are where worker/ includes
- * server/core, param_store_local.c alone where it includes server/checkpoint: arrows down, and none back.
+ * param_store_local.c and cache/ (behind param_store_exact_cache.c and param_store_stale_cache.c) are where worker/
+ * includes server/core, param_store_local.c alone where it includes server/checkpoint: arrows down, and none back.
  */
 #ifndef WORKER_PARAM_STORE_H
 #define WORKER_PARAM_STORE_H
@@ -14,8 +14,8 @@
 struct param_store;
 
 /*
- * Threads: as in ps.h. Where `overlaps` is false, calls must not overlap, also of different threads:
- * the next one begins after the last one has returned.
+ * Threads: as in ps.h. If `overlaps` is false, calls must not overlap, also of different threads: the next one begins
+ * after the last one has returned.
  *
  * PS_EFENCED comes from every call until resume() (ps_resume()).
  */

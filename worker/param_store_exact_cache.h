@@ -3,27 +3,27 @@
  * state included, and changes it with the same pushes (cache/replica.h). What it holds is not pulled
  * again, and has the bits that a pull would have brought. Dense tables the same: pulled once.
  *
- *     pull_start    what is not held is pulled with its state, if anything
- *     pull_wait     that is held from now on; all is read from the copy
- *     prefetch      the next batch's rows, as far as not held, are on their way while this one computes
+ *     pull_start    pulls the rows that are not in the copy, with their state
+ *     pull_wait     adds them to the copy; all rows are read from there
+ *     prefetch      pulls the next batch's missing rows while this batch computes
  *     push          to the servers, and the same bytes to the copy
  *
- * Exact as long as the servers do to a row what the copy does, and nothing else. So
- *   - tables whose rows come late or go by rules are pulled plainly, always;
- *   - where a server has a limit of memory, a pull waits until the pushes before it are acknowledged;
- *     once a row was left out, all is pulled plainly from there on, and a sentence says so;
- *   - a version that has grown by more than our pushes makes the next pull ask for the tables' step
- *     counts. Where one is not the copy's, somebody else has pushed, or a server has lost pushes: the
- *     copy is dropped, a sentence says so, and it fills anew; after the 8th time all is pulled plainly;
+ * The copy is exact as long as the servers change rows only as the copy does. So
+ *   - tables with rules for admission or expiry are always pulled without the cache;
+ *   - if a server has a limit of memory, a pull waits until the pushes before it are acknowledged; once a
+ *     row was left out, the cache is off from there on, with a notice;
+ *   - a version that has grown by more than this worker's pushes makes the next pull request the tables'
+ *     step counts. If one differs from the copy's, another worker has pushed, or a server has lost pushes.
+ *     Then the copy is dropped, with a notice, and fills anew; after the 8th time the cache is off;
  *   - a worker that was declared dead and has joined again begins with an empty copy.
- * What somebody else's assignment does to a table is not seen by its step count.
+ * An assignment by another worker does not change a table's step count, so it is not noticed.
  *
- * Memory is bounded (--row-cache): rows that were not wanted for longest go, those of the batch in hand
- * and of the prefetched one last of all; rows that these two need are held in any case.
+ * Memory is bounded (--row-cache): the least recently used rows are evicted first. Rows of the current and of the
+ * prefetched batch are always kept.
  *
  * At most one batch is pulled and not pushed yet. Validation (pull_for_eval) is answered by the servers alone.
  *
- * pull_start, pull_wait and prefetch are called by one thread at a time, push by another if wanted.
+ * pull_start, pull_wait and prefetch are called by one thread at a time, push by another thread if need be.
  */
 #ifndef WORKER_PARAM_STORE_EXACT_CACHE_H
 #define WORKER_PARAM_STORE_EXACT_CACHE_H

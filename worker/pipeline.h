@@ -6,28 +6,28 @@
  *     thread      into a       thread         pushes
  *                 step_buffers
  *
- * Step buffers are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one
- * counter a stage says where everything is:
+ * Step buffers are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one counter per stage
+ * describes the state:
  *
  *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_read
  *
- * The caller computes what it has taken, in order: one batch at a time, or on a device that copies one
- * batch in while it computes another, as many as that wants (pipeline_ready()).
+ * The caller computes its batches in order: one at a time, or several on a device that copies one batch in while it
+ * computes another (pipeline_ready()).
  *
- * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and
- * the hand-over of their push (n_fetched - n_delivered < n_permits). With the job's bound s and
- * n_permits <= s + 1 a pull of clock c leaves after the push of c - s - 1 or later, which is what
- * the bound lets it miss; servers, which get the number of unfinished steps (ps.h), see to it
- * again. Hand-over is enough: a shard judges a link's pushes before the pulls behind them.
+ * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and the hand-over of
+ * their push (n_fetched - n_delivered < n_permits). With the job's bound s and n_permits <= s + 1 a pull of clock c is
+ * sent after the push of c - s - 1 or later, so it misses no more than the bound allows. Servers check this again, by
+ * the number of unfinished steps (ps.h). Hand-over is enough: a shard handles a link's pushes before the pulls behind
+ * them.
  *
- * With one permit (lock step, --local, a store whose calls must not overlap) nothing can work at
- * the same time but reading: the stages then run one after the other in the caller's thread, and
- * every bit is that of the plain loop. What can be had there is param_store_ops.ahead: the store is
- * told the next batch, if it has been read already, before the caller computes this one.
+ * With one permit (lock step, --local, a store whose calls must not overlap) only reading overlaps with other stages.
+ * The others run one after the other in the caller's thread, and every bit is that of the plain loop. With
+ * param_store_ops.ahead the store gets the next batch, if it has been read already, before the caller computes this
+ * one.
  *
- * Failures: the first one stops fetch and comes out of pipeline_next() or pipeline_done(). After
- * PS_EFENCED the caller asks for pipeline_restart(), and what was not delivered is fetched anew,
- * in order; after any other it ends.
+ * Failures: the first one stops fetch and is returned by pipeline_next() or pipeline_done(). After PS_EFENCED the
+ * caller calls pipeline_restart(), and undelivered batches are fetched anew, in order; after any other failure the run
+ * ends.
  */
 #ifndef WORKER_PIPELINE_H
 #define WORKER_PIPELINE_H
@@ -39,7 +39,7 @@
 
 struct pipeline;
 
-/* What has been delivered, in all epochs. */
+/* The number of delivered batches, in all epochs. */
 struct pipeline_totals {
     uint64_t steps, samples;
 };
@@ -78,13 +78,13 @@ int pipeline_done(struct pipeline *p, struct err *err) MUST_CHECK;
 /* n_more batches may be fetched. */
 void pipeline_allow(struct pipeline *p, uint64_t n_more);
 
-/* After PS_EFENCED from anything: what was taken is no longer the caller's. Waits until no stage is at work, lets the store go on
- * (param_store_ops.resume) and does anew what was not delivered. Returns the clock of its first step:
- * where the others are, or where this worker was if that is further. */
+/* Restarts after PS_EFENCED from any call: the caller loses its batches. Waits until no stage is at work, lets the
+ * store go on (param_store_ops.resume) and fetches undelivered batches anew. Returns the clock of its first step: that
+ * of the others, or this worker's own if it is greater. */
 uint64_t pipeline_restart(struct pipeline *p);
 
-/* Ends the epoch: a pull under way is dropped, what was computed is delivered. The failure, if
- * there was one, told before or not. */
+/* Ends the epoch: drops a pull under way, and delivers computed batches. Returns the failure, if there was one, also
+ * one that was returned before. */
 int pipeline_end(struct pipeline *p, struct err *err) MUST_CHECK;
 
 /* The clock after the last delivered step. */

@@ -123,7 +123,7 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
                     enum codec_id *ret);
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
-/* Do all pulls of dense tables return all pushes of the step before? */
+/* True if all pulls of dense tables return all pushes of the step before. */
 bool settings_dense_is_exact(const struct settings *s);
 
 #endif

@@ -64,8 +64,8 @@ int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct
 int setup_loader(const struct setup *u, bool training, uint32_t epoch, uint64_t skip,
                  struct data_loader **ret, struct err *err) MUST_CHECK;
 
-/* Reads a batch of the rows to be trained on, and of --valid's where this worker validates: a mistake in what
- * the settings say of the files shows before any table is made for it. PS_EDATA also where there is no row. */
+/* Reads a batch of the training rows, and of --valid's if this worker validates, so that an error in the settings of
+ * files shows before any table is made. PS_EDATA also if there is no row. */
 int setup_probe(const struct setup *u, struct err *err) MUST_CHECK;
 
 /* With --state-dir and servers: the push journal of a training run, with the pushes of the process

@@ -1,5 +1,5 @@
 /*
- * How busy each stage of the step was: what a run says about its bottleneck.
+ * The busy time of each stage of a step, which shows a run's bottleneck.
  *
  *     stage     thread            busy while it
  *     read      the loader's        reads, parses, hashes, drops duplicates
@@ -9,8 +9,8 @@
  *     deliver   deliver (*)       encodes gradients
  *     network   the library's     frames, sends, receives (CPU time)
  *
- * (*) the trainer's where steps follow one another: pipeline.h. Waiting for a neighbour is not
- * busy; waiting for servers is a stage of its own, in which nothing here works.
+ * (*) the trainer's thread if steps follow one another: pipeline.h. Waiting for another stage is not busy; waiting for
+ * servers is a stage of its own, in which this process does not work.
  */
 #ifndef WORKER_STAGE_TIMES_H
 #define WORKER_STAGE_TIMES_H
@@ -35,7 +35,7 @@ struct stage_times {
 /* "read" ... */
 const char *stage_times_name(enum stage stage);
 
-/* now - before; what would be less than nothing is 0. */
+/* now - before; negative differences become 0. */
 struct stage_times stage_times_since(const struct stage_times *now,
                                      const struct stage_times *before);
 

@@ -1,6 +1,7 @@
 /*
- * A person or systemd asks the run to stop: SIGINT or SIGTERM. The first lets the step finish and the worker say
- * goodbye; the second ends the process at once. The handler only writes a byte into a pipe; a thread reads it.
+ * Requests to stop the run: SIGINT or SIGTERM, by a person or systemd. After the first signal the step finishes and the
+ * worker leaves the job; the second one ends the process at once. The handler only writes a byte into a pipe; a thread
+ * reads it.
  */
 #ifndef WORKER_STOP_SIGNAL_H
 #define WORKER_STOP_SIGNAL_H
@@ -12,8 +13,8 @@ struct stop_signal;
 /* One at a time in a process. NULL without a thread or a pipe. */
 struct stop_signal *stop_signal_start(void);
 
-/* From here on the first signal only asks. Until then, while servers are waited for, it ends the process with the exit
- * code 128 + its number: at once if it comes twice, and after 2 s if nobody has done so before. */
+/* From here on the first signal only requests the stop. Before, while the worker waits for servers, a signal ends the
+ * process with the exit code 128 + its number: at once if it comes twice, and after 2 s otherwise. */
 void stop_signal_grace(struct stop_signal *s);
 
 /* The number of a signal that came before; 0: none. Takes NULL. */

@@ -39,7 +39,7 @@ void sync_policy_free(struct sync_policy *w);
 
 /* The run's resume point. Read and changed while no push is in flight; a push advances it by its step. */
 struct resume_point *sync_policy_resume_point(struct sync_policy *w);
-/* Did an earlier process leave it? */
+/* True if an earlier process left the resume point. */
 bool sync_policy_resumes(const struct sync_policy *w);
 /* Stores it, as it is now, with the next push that ends no step. */
 void sync_policy_save_resume_point(struct sync_policy *w);
@@ -51,7 +51,7 @@ void sync_policy_plan(struct sync_policy *w, struct codec_policy_plan *ret);
 /* A device encodes the gradients. */
 void sync_policy_set_device_encodes(struct sync_policy *w);
 
-/* Must dense tables be pulled for the step at this clock? */
+/* True if dense tables must be pulled for the step at this clock. */
 bool sync_policy_wants_dense(struct sync_policy *w, uint64_t clock);
 /* The pull of the step at this clock has been answered; with dense tables or without. */
 void sync_policy_pulled(struct sync_policy *w, uint64_t clock, bool with_dense);

@@ -3,8 +3,8 @@
  *
  * A step: next batch -> pull its rows and the dense arrays at its clock -> forward and backward
  * -> push the gradients and tick; as many of them at a time as the job's bound and --ahead allow
- * (pipeline.h). On a device with memory of its own up to three steps are begun at a time, where they are
- * there: one is copied in while another one computes and a third is copied out. Clocks, bounds and push numbers are
+ * (pipeline.h). On a device with memory of its own up to three steps are under way: one is copied in while another one
+ * computes and a third is copied out. Clocks, bounds and push numbers are
  * the servers' business.
  */
 #ifndef WORKER_TRAINER_H

@@ -1,4 +1,4 @@
-/* What the commands that read data directories have in common. They never write to what they read. */
+/* Shared functions of the commands that read data directories. They never write to the directories. */
 #ifndef DEPLOY_PSCTL_DATA_DIR_H
 #define DEPLOY_PSCTL_DATA_DIR_H
 
@@ -9,8 +9,8 @@
 #include "server/recovery/load_cluster.h"
 
 /*
- * Data directories that psd may write to while they are read: where it has finished and removed checkpoints (--keep)
- * meanwhile, what could not be read says nothing, and the reader starts again.
+ * Retries a scan of data directories that psd may write to. If psd has committed and removed checkpoints (--keep)
+ * during the scan, a failure to read says nothing about damage, and the reader starts again.
  *
  *     do {
  *         retry_scan_begin(&scan);
@@ -30,8 +30,8 @@ struct retry_scan {
 
 void retry_scan_begin(struct retry_scan *w);
 
-/* Has that status come of a checkpoint that went meanwhile? Says so to the config's report. At most RETRY_SCAN_N_MAX
- * scans in all. */
+/* True if the status may come from a checkpoint that was removed meanwhile; reports it to the config's report. At most
+ * RETRY_SCAN_N_MAX scans in all. */
 bool retry_scan_again(const struct retry_scan *w, int status);
 
 /* The status, with another sentence where a checkpoint was named that is not there any more. */
@@ -55,7 +55,8 @@ struct data_dir_paths {
 int data_dir_read_paths(const char *word, struct data_dir_paths *ret, struct err *err)
     MUST_CHECK;
 
-/* What `one` does, for each of PATH[,PATH...], its path above it where there are several: the greatest exit code. */
+/* Calls `one` for each of PATH[,PATH...], with the path printed above its output if there are several. Returns the
+ * greatest exit code. */
 int data_dir_each(const struct options *o, const char *word,
                   int (*one)(const struct options *o, const char *path));
 

@@ -490,7 +490,7 @@ static cJSON *digests_json(struct shard *s, const struct load_cluster_facts *fac
 
 static void show_digests(struct shard *s, const struct load_cluster_facts *facts) ON_SHARD
 {
-    printf("%" PRIu64 " records done again, %" PRIu64 " of them pushes\n", facts->n_records,
+    printf("%" PRIu64 " records replayed, %" PRIu64 " of them pushes\n", facts->n_records,
            facts->n_pushes);
     for (uint32_t id = 0; id < shard_n_tables(s); id++) {
         const struct shard_table *t = shard_table(s, id);

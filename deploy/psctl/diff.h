@@ -15,8 +15,8 @@
 #include "server/core/shard.h"
 
 /*
- * A table's content as one number, the same in whatever layout and order its rows are: the sum (mod 2^64)
- * over all rows of XXH3_64bits(key u64, stamp u64, payload), little-endian, the stamp without flags.
+ * A checksum of a table's content, equal in any layout and order of rows: the sum (mod 2^64) over all rows of
+ * XXH3_64bits(key u64, stamp u64, payload), little-endian, the stamp without flags.
  */
 uint64_t diff_digest(const struct shard_table *table);
 
@@ -56,7 +56,7 @@ struct diff {
 int diff_shards(struct shard *a, struct shard *b, uint32_t n_top, struct diff *ret,
                 struct err *err) ON_SHARD MUST_CHECK;
 
-/* Is each row, its version and its touches included, and each step count the same? */
+/* True if each row, its version and touches included, and each step count are equal. */
 bool diff_is_same(const struct diff *c);
 
 /* A zeroed one is fine. */

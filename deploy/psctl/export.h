@@ -31,7 +31,7 @@ struct export_item {
     const struct row *row; /* borrowed */
 };
 
-/* What one of the arrays is made of. */
+/* The source of one array. */
 struct export_source {
     const struct export_arrays *arrays; /* borrowed */
     uint32_t first, n_floats; /* of a row: weights are 0 to dim, state stands behind */
@@ -50,8 +50,8 @@ struct export_arrays {
 
 enum export_extent { EXPORT_WEIGHTS, EXPORT_WITH_STATE };
 
-/* `a` must not move, and the shard not change, while its tensors are in use. Blocks of a dense table that nobody has
- * touched get the row that they would begin with. -ENOMEM. */
+/* `a` must not move, and the shard not change, while its tensors are in use. Untouched blocks of a dense table get
+ * their initial row. -ENOMEM. */
 int export_init(struct export_arrays *a, struct shard *shard, uint32_t table_id,
                 enum export_extent extent, struct err *err) ON_SHARD MUST_CHECK;
 

@@ -61,7 +61,7 @@ static bool is_log_truncated(const char *data_dir, const struct manifest *m)
 static void add_to_grid(struct list_checkpoints *p, const struct point *point)
 {
     const struct manifest *m = point->manifest;
-    const char *truncated = point->is_log_truncated ? ", no start: log cut" : "";
+    const char *truncated = point->is_log_truncated ? ", no start: log truncated" : "";
     const char *aside = point->is_aside ? ", set aside" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);

@@ -26,12 +26,13 @@ static const struct setting rows[] = {
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s",
-      "how long to wait for the answer; checkpoint: how long a node may not say that it is at work",
+      "how long to wait for the answer; for checkpoint: the longest silence of a node",
       offsetof(struct options, timeout_ms), 1, 86400000 },
     { "changes", "yes", SETTING_FLAG, "", "no",
       "drop, prune: do it; without it they say what would go", offsetof(struct options, yes), 0, 0 },
     { "files", "at", SETTING_TEXT, "STATE", "",
-      "the state of checkpoint NUMBER, of JOB:CLOCK, or intact: all that can be read; empty: the newest", offsetof(struct options, at), 0, 0 },
+      "the state of checkpoint NUMBER, of JOB:CLOCK, or intact: all that can be read; empty: the newest",
+      offsetof(struct options, at), 0, 0 },
     { "files", "table", SETTING_LIST, "NAME,...", "",
       "only these tables; empty: all", offsetof(struct options, tables), 0, 0 },
     { "restore", "to", SETTING_TEXT, "DATA_DIR", "",
@@ -41,7 +42,8 @@ static const struct setting rows[] = {
     { "restore", "nodes", SETTING_U32, "N", "1",
       "how many nodes the new cluster has", offsetof(struct options, nodes), 1, 1024 },
     { "restore", "shards", SETTING_U32, "N", "0",
-      "how many shards each of them has; 0: as many as the nodes that wrote", offsetof(struct options, shards), 0, 1024 },
+      "how many shards each of them has; 0: as many as the nodes that wrote",
+      offsetof(struct options, shards), 0, 1024 },
     { "export", "format", SETTING_CHOICE, "safetensors|npy", "safetensors",
       "one file of named arrays, or a directory with a file for each", offsetof(struct options, format), 0, 0 },
     { "export", "out", SETTING_TEXT, "PATH", "",
@@ -69,19 +71,24 @@ static const struct settings_table table = {
              "why: what waits now on any node of the cluster, with its cause, start and deadline.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
-             "drop JOB: removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has workers.\n"
-             "set JOB NAME=VALUE,...: changes the learning rate and its schedule in all tables of a job: lr, dense-lr, epsilon, momentum, "
-             "weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, decay-clocks, decay-rate, decay-floor, clip. Refused "
-             "while the job has workers; start them again with the same options.\n"
-             "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one checkpoint.\n"
+             "drop JOB: removes all tables of a job, with their rows, from every node; --yes does it. Refused while "
+             "the job has workers.\n"
+             "set JOB NAME=VALUE,...: changes the learning rate and its schedule in all tables of a job: lr, dense-lr, "
+             "epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, decay-clocks, "
+             "decay-rate, decay-floor, clip. Refused while the job has workers; start them again with the same "
+             "options.\n"
+             "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one "
+             "checkpoint.\n"
              "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
-             "prune PATH[,PATH...]: what no start needs, with its size; --yes removes it; while psd runs, only what a start has archived.\n"
+             "prune PATH[,PATH...]: files that no start needs, with their size; --yes removes them; while psd runs, "
+             "only those that a start has archived.\n"
              "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
              "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
              "diff A B: rows new, gone, changed, and drifted most.\n"
-             "replay PATH: replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.\n"
-             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those of "
-             "all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
+             "replay PATH: replays checkpoint and write-ahead log; checksums of the tables, and where they differ from "
+             "--against.\n"
+             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those "
+             "of all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
              "Nothing is written there but by prune --yes, also while psd runs.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),

@@ -81,7 +81,8 @@ static bool is_alone(const struct node_query *a)
     return a->cluster->n_nodes == 1;
 }
 
-/* Asks all: the plan but for its token. The node that was named is asked under that name, by which it can be reached. */
+/* Sends the plan to all nodes, without the token. The node that --server named is asked under that name, because this
+ * machine can reach it by that name. */
 static void ask_all_nodes(struct node_query *a, const struct ps_admin_plan *plan)
 {
     struct ps_admin_plan with_token = *plan;
@@ -94,8 +95,8 @@ static void ask_all_nodes(struct node_query *a, const struct ps_admin_plan *plan
     ps_admin_ask(&with_token, a->nodes, n);
 }
 
-/* One JSON object, {"nodes":[...]}: each answer with its node's number, or why there is none. Returns the exit code: answered
- * if all have. */
+/* Prints one JSON object, {"nodes":[...]}: each node's answer with its number, or the reason for having none. Returns
+ * the exit code: answered if all nodes have answered. */
 static int print_json(const struct node_query *a)
 {
     cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "nodes");

@@ -4,7 +4,7 @@
 
 #include "deploy/psctl/options.h"
 
-/* psctl why: what waits on any node of the cluster. */
+/* psctl why: the waits on all nodes of the cluster. */
 int online_why(const struct options *o, const char *const *words, uint32_t n_words);
 
 /* psctl COMMAND: asks one node, and prints the answer. These functions return the exit code. */
@@ -13,13 +13,14 @@ int online_show(const struct options *o, const char *command);
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);
 
-/* psctl drop JOB, psctl set JOB NAME=VALUE,...: on all nodes, once all have said that they can. */
+/* psctl drop JOB, psctl set JOB NAME=VALUE,...: on all nodes, once all have confirmed that they can. */
 int online_drop(const struct options *o, const char *const *words, uint32_t n_words);
 int online_set(const struct options *o, const char *const *words, uint32_t n_words);
 
 /*
- * psctl checkpoint: asks all nodes of the cluster at once, and waits as long as each says that it is at work:
- * o->timeout_ms is how long a node may be silent. EXIT_FAILED if a node has failed; each failure is printed.
+ * psctl checkpoint: sends the command to all nodes of the cluster at once. It waits for a node as long as the node
+ * reports progress; o->timeout_ms is the longest silence of a node. EXIT_FAILED if a node has failed; each failure is
+ * printed.
  */
 int online_checkpoint(const struct options *o, const char *const *words, uint32_t n_words);
 

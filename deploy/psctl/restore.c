@@ -198,7 +198,7 @@ static void report(const struct restore *r) ON_SHARD
     }
     if (!r->options->json) {
         printf("%s is made: checkpoint %" PRIu64 " of node %u of %u with %u shards, %u tables, "
-               "%" PRIu64 " rows, %" PRIu64 " bytes; %" PRIu64 " log records done again\n",
+               "%" PRIu64 " rows, %" PRIu64 " bytes; %" PRIu64 " log records replayed\n",
                r->options->to, r->manifest->number, r->options->node, r->options->nodes,
                r->n_shards, shard_n_tables(r->shards[0]), n_rows, n_bytes, r->facts.n_records);
         return;

@@ -1,7 +1,8 @@
 /*
- * psctl restore PATH[,PATH...] --to DATA_DIR: the rows that the nodes of a cluster hold, as the data directory of one
- * node of another: one full checkpoint, with which an epoch of its log begins (server/recovery/timeline.h). As psd --restore
- * does at a start, but offline, and of some tables only where these are named.
+ * psctl restore PATH[,PATH...] --to DATA_DIR: writes the rows of a cluster's nodes as the data directory of one node
+ * of another cluster. The directory has one full checkpoint, with which an epoch of its log begins
+ * (server/recovery/timeline.h). psd --restore does the same at a start; this works offline, and can restore named
+ * tables only.
  */
 #ifndef DEPLOY_PSCTL_RESTORE_H
 #define DEPLOY_PSCTL_RESTORE_H

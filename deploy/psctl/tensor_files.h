@@ -1,6 +1,6 @@
 /*
- * An array on its way from memory into a file of some format: what it is, and where its bytes come from,
- * a part at a time, so that no second copy of it is made. The formats stand below.
+ * Writes an array from memory into a file of some format: its description and the source of its bytes, read a chunk at
+ * a time, so that no second copy is made. The formats stand below.
  */
 #ifndef DEPLOY_PSCTL_TENSOR_FILES_H
 #define DEPLOY_PSCTL_TENSOR_FILES_H
@@ -47,7 +47,8 @@ int tensor_files_open(struct tensor_file *f, const struct file_ops *files, const
 
 int tensor_files_put(struct tensor_file *f, const void *bytes, size_t n_bytes) MUST_CHECK;
 
-/* `so_far` 0: what is buffered, sync, name. Else, and after a failure: the file goes. Returns so_far or what failed. */
+/* so_far 0: writes buffered bytes, syncs, and gives the file its name. If so_far is an error, or one of these steps
+ * fails, removes the file. Returns so_far or the failure. */
 int tensor_files_close(struct tensor_file *f, int so_far) MUST_CHECK;
 
 /*
@@ -69,7 +70,7 @@ int tensor_files_write_npy(const struct file_ops *files, const char *path,
  *
  * Offsets count from where the data begins. Arrays of 8-byte items come first, so that each is aligned.
  */
-#define SAFETENSORS_NO_NAME "__metadata__" /* of what is no array */
+#define SAFETENSORS_NO_NAME "__metadata__" /* bytes of the file that belong to no array */
 
 struct safetensors_note {
     char name[TENSOR_FILES_NAME_MAX];

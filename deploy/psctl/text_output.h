@@ -23,8 +23,8 @@ struct text_output_grid {
 void text_output_grid_init(struct text_output_grid *g, const char *const *heads,
                            uint32_t n_columns);
 
-/* The next cell. What is no printable text becomes '?': names come from peers, and a terminal
- * obeys control characters. */
+/* Prints the next cell. Unprintable bytes become '?': names come from peers, and a terminal obeys control
+ * characters. */
 void text_output_grid_add(struct text_output_grid *g, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Prints heads and rows, and frees the cells. */

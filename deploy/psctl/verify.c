@@ -227,7 +227,7 @@ static void check_file(const struct bonds *b, const struct point *p, uint32_t i)
     else if (last > covered && is_newest(b, p))
         add_damage(v,
                    "shard %u: between records %" PRIu64 " and %" PRIu64
-                   " the log has a hole that no restore point makes good",
+                   " the log has a gap that no restore point covers",
                    i, covered, last);
 }
 
@@ -271,7 +271,7 @@ static void check_log_alone(struct findings *v, const struct verify_wal *log)
     else if (verify_wal_last(log) > first->last)
         add_damage(v,
                    "shard %u: between records %" PRIu64 " and %" PRIu64
-                   " the log has a hole, and there is no checkpoint",
+                   " the log has a gap, and there is no checkpoint",
                    log->shard_index, first->last, verify_wal_last(log));
 }
 
@@ -336,8 +336,8 @@ static void check_control(struct findings *v, uint32_t shard, const struct wal_c
     if (has_newest && last < c->durable)
         add_damage(v,
                    "log of epoch %" PRIu64
-                   ", shard %u: it is cut: it ends behind record %" PRIu64 ", byte %" PRIu64
-                   " of %.150s; records up to %" PRIu64 " were on the disk",
+                   ", shard %u: it is truncated: it ends behind record %" PRIu64
+                   ", byte %" PRIu64 " of %.150s; records up to %" PRIu64 " were on the disk",
                    c->epoch, shard, last, log ? log->end.offset : 0, log ? log->end.path : "",
                    c->durable);
     else if (!has_newest && (last < c->durable || !c->is_closed))

@@ -1,6 +1,6 @@
 /*
- * psctl verify PATH: is all that a data directory (or one checkpoint) holds whole, and can each restore point be made
- * again from it? Every byte is read once; nothing is written. What a running psd is just writing or removing is no
+ * psctl verify PATH: checks that a data directory (or one checkpoint) is whole, and that each restore point can be
+ * restored from it. Reads every byte once; writes nothing. Files that a running psd is writing or removing are not
  * damage.
  */
 #ifndef DEPLOY_PSCTL_VERIFY_H
@@ -14,15 +14,15 @@
 enum verify_output { VERIFY_LINES, VERIFY_QUIETLY };
 
 /*
- * What checkpoints and logs need of each other: a restore point all that its deltas stand on, and of its log the stretch
- * of its walk; a log the checkpoint that its epoch begins with, or a later one.
+ * Checks that checkpoints and logs fit together. A restore point needs every checkpoint of its delta chain, and the log
+ * records from `first` to `through`. A log needs the checkpoint that its epoch began with, or a later one.
  *
- * A checkpoint whose log is truncated is no restore point any more, and no damage: a newer one was safe then. It is kept as
- * others stand on it, or about to go.
+ * A checkpoint whose log was truncated is not a restore point and not damage: a newer one was durable then. It is kept
+ * because a later delta needs it, or it is about to be removed.
  */
 
-/* {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, the caller's to delete; with VERIFY_LINES also a line
- * on stdout for each. A failure is about this process, or there is nothing: PS_ENOCHECKPOINT. */
+/* Returns {"checkpoints": [...], "logs": [...], "damage": [SENTENCE ...]}, which the caller deletes; with VERIFY_LINES
+ * also prints a line for each. A failure is one of this process, or PS_ENOCHECKPOINT: the directory has no data. */
 int verify_path(const struct file_ops *files, const char *path, enum verify_output output,
                 cJSON **ret_json, struct err *err) MUST_CHECK;
 

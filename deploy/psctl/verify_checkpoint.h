@@ -1,6 +1,6 @@
 /*
- * One checkpoint, byte for byte: that its files are what its manifest says, that every row and key can be read
- * and belongs to the shard whose file it is in, and that jobs and held pushes can be made again.
+ * Checks one checkpoint byte for byte. Its files must match its manifest. Every row and key must be readable and
+ * belong to the shard of its file. Jobs and held pushes must be restorable.
  */
 #ifndef DEPLOY_PSCTL_VERIFY_CHECKPOINT_H
 #define DEPLOY_PSCTL_VERIFY_CHECKPOINT_H

@@ -1,4 +1,4 @@
-/* One shard's write-ahead log, read from its first record to its last: what is in it, and whether that is all. */
+/* Reads one shard's write-ahead log from its first record to its last: its content, and whether it is complete. */
 #ifndef DEPLOY_PSCTL_VERIFY_WAL_H
 #define DEPLOY_PSCTL_VERIFY_WAL_H
 
@@ -23,8 +23,8 @@ struct verify_wal {
     struct wal_end end; /* of the last stretch; its verdict is not WAL_GAP */
 };
 
-/* 0 also for an empty or damaged one. psd may write and truncate it meanwhile: then it is read again from where it begins
- * now. What files answer, with a sentence: the log could not be read; -EBUSY: it was truncated each time. */
+/* Returns 0 also for an empty or damaged log. psd may write and truncate the log meanwhile: then the log is read again
+ * from its new beginning. With a sentence: errors of files; -EBUSY: the log was truncated during every attempt. */
 int verify_wal_read(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint32_t shard_index, struct verify_wal *ret, struct err *err) MUST_CHECK;
 

@@ -36,9 +36,9 @@ typedef void (*http_with_report)(void *node,
                                  void *arg);
 
 /*
- * What a browser may call this node (the header Host): a page of another site that has made its own name lead here must
- * not read the node's pages (DNS rebinding). Always allowed are numbers, localhost, and names without a dot, which
- * nobody can register.
+ * The names under which a browser may reach this node (the header Host). A page of another site whose own name
+ * resolves to this address must not read the node's pages (DNS rebinding). Numbers, localhost, and names without a
+ * dot, which cannot be registered, are always allowed.
  */
 struct http_names {
     const char *self; /* HOST:PORT, as other nodes know it; "": none */
@@ -50,14 +50,14 @@ int http_start(const char *address, const struct http_names *names,
                http_with_report with_report, void *node, struct http **ret_http,
                struct err *err) MUST_CHECK;
 
-/* A few times a second: cuts off who is too slow, and counts. */
+/* Called a few times a second: ends connections that are too slow, and counts them. */
 void http_sweep(struct http *h, uint64_t now_ms, struct http_counts *ret);
 
 /* Waits for the answers under way. NULL is fine. */
 void http_stop(struct http *h);
 
-/* Where it really listens, "127.0.0.1:7071" or "[::1]:7071": port 0 was asked for, this is the
- * one it got. Good until http_stop(). */
+/* The address on which it listens, "127.0.0.1:7071" or "[::1]:7071": with port 0 the port that the system chose. Valid
+ * until http_stop(). */
 const char *http_address(const struct http *h);
 
 #endif

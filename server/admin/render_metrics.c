@@ -40,7 +40,7 @@ static const struct family net_families[] = {
     NET("greedy_peers_total", "counter", greedy_peers,
         "Connections closed as they held most of --client-memory."),
     NET("held_bytes", "gauge", held_bytes,
-        "Memory of messages and replies, received or unsent, of open connections."),
+        "Memory of messages and replies that connections have received or not sent yet."),
     NET("refused_connections_total", "counter", refused_connections,
         "Connections refused as no place was left, for all or for their address."),
     NET("unjoined_connections", "gauge", unjoined_connections,
@@ -113,16 +113,15 @@ static const struct family shard_families[] = {
     SHARD("log_failures_total", "counter", log.n_failures,
           "Writes and syncs of the write-ahead log that failed."),
     SHARD("log_dropped_records_total", "counter", log.n_dropped,
-          "Records that a failing disk has cost."),
+          "Records dropped because the disk failed and memory was full."),
     SHARD("log_failed", "gauge", log.is_failed,
           "1 while the write-ahead log cannot be written."),
     SHARD("log_full", "gauge", log.is_full,
-          "1 while pushes are turned away as the disk is slower than they."),
+          "1 while no push is accepted because the write-ahead log's disk is slower."),
     SHARD("log_disk_bytes_per_second", "gauge", log.disk_bytes_per_s,
-          "What the disk takes of the write-ahead log, as its last syncs measured it; 0: not "
-          "known."),
+          "Speed of the write-ahead log's disk, measured in its last syncs; 0: not known."),
     SHARD("log_pushes_waiting", "gauge", log.n_pushes_waiting,
-          "Pushes that wait now as the log's disk is slower than they."),
+          "Pushes that wait now because the write-ahead log's disk is slower."),
     SHARD("log_replies_waiting", "gauge", log.n_waiting,
           "Replies that wait until their event is on the disk."),
 };
@@ -255,10 +254,10 @@ static void put_node(FILE *out, const struct node_report *node)
             "Bytes that the start has read of checkpoints and write-ahead logs.",
             (double)node->restore.n_bytes);
     put_one(out, "psd_restore_expected_bytes", "gauge",
-            "Bytes that it has to read of them; 0: not known.",
+            "Bytes of checkpoints and write-ahead logs that the start must read; 0: not known.",
             (double)node->restore.n_total_bytes);
     put_one(out, "psd_restore_records", "gauge",
-            "Records of write-ahead logs that the start has done again.",
+            "Records of write-ahead logs that the start has replayed.",
             (double)node->restore.n_records);
     put_one(out, "psd_healthy", "gauge",
             "1 when every shard reports, its write-ahead log works, and the last checkpoint "
@@ -271,7 +270,7 @@ static void put_node(FILE *out, const struct node_report *node)
     put_one(out, "psd_memory_max_bytes", "gauge", "Memory budget of the node; 0 is no limit.",
             (double)node->memory_max_bytes);
     put_one(out, "psd_memory_reserve_left_bytes", "gauge",
-            "Of the memory reserved at the start, what no table has taken.",
+            "Memory reserved at the start that no table uses yet.",
             (double)node->memory_reserve_left_bytes);
     put_one(out, "psd_client_memory_max_bytes", "gauge", "Limit of the sum of psd_held_bytes.",
             (double)node->client_memory_max_bytes);
@@ -305,26 +304,28 @@ static void put_disk(FILE *out, const struct stats_disk *disk)
 {
     if (!disk->is_on)
         return;
-    put_one(out, "psd_disk_checkpoint_bytes", "gauge", "Checkpoints in the data directory.",
-            (double)disk->checkpoint_bytes);
-    put_one(out, "psd_disk_log_bytes", "gauge", "Write-ahead logs in the data directory.",
-            (double)disk->log_bytes);
+    put_one(out, "psd_disk_checkpoint_bytes", "gauge",
+            "Bytes of checkpoints in the data directory.", (double)disk->checkpoint_bytes);
+    put_one(out, "psd_disk_log_bytes", "gauge",
+            "Bytes of write-ahead logs in the data directory.", (double)disk->log_bytes);
     put_one(out, "psd_disk_aside_bytes", "gauge",
-            "What a start has set aside there; psctl prune removes it.",
+            "Bytes of archived checkpoints and logs in the data directory; psctl prune removes "
+            "them.",
             (double)disk->aside_bytes);
-    put_one(out, "psd_disk_free_bytes", "gauge", "Free on its file system, for psd.",
+    put_one(out, "psd_disk_free_bytes", "gauge",
+            "Bytes that psd may still write to the data directory's file system.",
             (double)disk->free_bytes);
-    put_one(out, "psd_disk_bytes", "gauge", "Size of that file system.",
+    put_one(out, "psd_disk_bytes", "gauge", "Size of the data directory's file system.",
             (double)disk->size_bytes);
     put_one(out, "psd_scrubs_total", "counter",
-            "How often checkpoints and write-ahead logs were read again.",
+            "Scrubs: how often all checkpoints and write-ahead logs were read and checked.",
             (double)disk->n_scrubs);
-    put_one(out, "psd_scrub_bytes_total", "counter", "Bytes read by that.",
+    put_one(out, "psd_scrub_bytes_total", "counter", "Bytes read by scrubs.",
             (double)disk->scrubbed_bytes);
-    put_one(out, "psd_scrub_damaged_files", "gauge", "Files that the last time found damaged.",
+    put_one(out, "psd_scrub_damaged_files", "gauge", "Files that the last scrub found damaged.",
             (double)disk->n_damaged);
-    put_one(out, "psd_last_scrub_timestamp_seconds", "gauge", "Its end, Unix time.",
-            (double)disk->scrubbed_unix_ms / 1000);
+    put_one(out, "psd_last_scrub_timestamp_seconds", "gauge",
+            "End of the last scrub, Unix time.", (double)disk->scrubbed_unix_ms / 1000);
 }
 
 static void put_net(FILE *out, const struct node_report *node)
@@ -364,8 +365,7 @@ static void put_shards(FILE *out, const struct node_report *node)
         if (node->shards[s])
             fprintf(out, "psd_log_push_wait_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
                     node->shards[s]->shard, (double)node->shards[s]->log.push_wait_us / 1e6);
-    put_head(out, "psd_shard_report_age_seconds", "gauge",
-             "Time since the shard last said how it is.");
+    put_head(out, "psd_shard_report_age_seconds", "gauge", "Age of the shard's last report.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         if (node->shards[s])
             fprintf(out, "psd_shard_report_age_seconds{shard=\"%" PRIu32 "\"} %.3f\n",

@@ -37,8 +37,8 @@ struct stats_worker {
     uint32_t rank;
     enum worker_state state;
     uint64_t incarnation, clock, last_seq;
-    uint64_t silent_ms; /* since it was last heard of */
-    bool is_suspected;  /* its lease is over at a shard, and not all have heard of it */
+    uint64_t silent_ms; /* since its last message */
+    bool is_suspected;  /* its lease is over at a shard, and not all shards refuse it yet */
 };
 
 struct stats_job {
@@ -51,7 +51,7 @@ struct stats_job {
     struct histogram staleness;
 };
 
-/* What waits now: for what, since when, until when. */
+/* A wait: its subject, its reason, its start and its deadline. */
 struct stats_wait {
     /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint", "restore" */
     char what[32];
@@ -136,7 +136,7 @@ struct stats_restore {
     bool is_on;
     uint64_t since_unix_ms;
     uint64_t n_rows;    /* loaded so far, */
-    uint64_t n_records; /* and records of the write-ahead log done again */
+    uint64_t n_records; /* and records of the write-ahead log replayed */
     uint64_t n_bytes,
         n_total_bytes; /* read of files; all that there is to be read, 0: not known */
 };
@@ -147,7 +147,7 @@ struct stats_restore {
 void stats_restore_text(const struct stats_restore *restore, uint64_t now_unix_ms,
                         char dst[static STATS_RESTORE_TEXT_MAX]);
 
-/* What the node as a whole knows. */
+/* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
     const char *durability;                       /* "off" without a data directory */
@@ -177,10 +177,10 @@ struct node_report {
 void shard_report_free(struct shard_report *report);
 
 /*
- * A node's shards as one: the same struct that one shard reports, holding sums (rows, bytes, requests,
- * refusals), minima (a job's and a worker's clock) and maxima (a table's pushes and a job's deaths, which
- * every shard counts for itself). So one function renders a shard and the whole. `shard` and the times are 0;
- * waits are all the shards', then the node's own. shard_report_free() frees it.
+ * The sum of a node's shards, in the struct that one shard reports, so that one function renders both. Rows, bytes,
+ * requests and refusals are sums. A job's and a worker's clock is the minimum. A table's pushes and a job's deaths,
+ * which every shard counts for itself, are the maximum. `shard` and the times are 0. Waits are those of all shards,
+ * then the node's own. shard_report_free() frees it.
  */
 struct shard_report *stats_total(const struct node_report *node);
 
@@ -194,7 +194,7 @@ uint64_t stats_n_rows(const struct shard_report *report);
 
 /* A report that readers share. */
 struct published_report {
-    struct shard_report *report; /* owned; nobody writes to it any more */
+    struct shard_report *report; /* owned; read-only from now on */
     _Atomic uint32_t n_holders;  /* readers, and the publisher itself */
 };
 

@@ -83,10 +83,10 @@ int checkpoint_firsts(const struct file_ops *files, const char *data_dir, uint32
 int checkpoint_sync(const struct file_ops *files, const char *data_dir, uint64_t number,
                     struct err *err) MUST_CHECK;
 
-/* Finds the newest restore point below number `below` (0: of all) whose manifests are valid. Of its files only the
- * headers are checked; loading or checkpoint_verify() checks the rest. A corrupt or incomplete one is passed to `report`
- * (may be NULL) and skipped. PS_ENOCHECKPOINT: there is none. PS_ECORRUPT: there are some, and all are corrupt (an empty
- * start would hide a loss). */
+/* Finds the newest restore point below number `below` (0: of all) whose manifests are valid. Only the headers of its
+ * files are checked; loading or checkpoint_verify() checks the rest. A corrupt or incomplete one is passed to `report`
+ * (may be NULL) and skipped. PS_ENOCHECKPOINT: there is none. PS_ECORRUPT: there are some, and all are corrupt (an
+ * empty start would hide a loss). */
 int checkpoint_find(const struct file_ops *files, const char *data_dir, uint64_t below,
                     struct checkpoint *ret, void (*report)(void *, const char *sentence),
                     void *arg, struct err *err) MUST_CHECK;
@@ -97,8 +97,8 @@ int checkpoint_find_numbered(const struct file_ops *files, const char *data_dir,
                              void (*report)(void *arg, const char *sentence), void *arg,
                              struct err *err) MUST_CHECK;
 
-/* The same for one directory, DATA_DIR/checkpoints/NUMBER, also as people type it (directory_resolve()). Its bases are in
- * directories beside it. */
+/* The same for one directory, DATA_DIR/checkpoints/NUMBER, also as people type it (directory_resolve()). The
+ * checkpoints that it needs are in directories beside it. */
 int checkpoint_open(const struct file_ops *files, const char *dir, struct checkpoint *ret,
                     struct err *err) MUST_CHECK;
 
@@ -148,7 +148,7 @@ struct checkpoint_visitor {
                     const struct shard_file_reader_chunk *piece);
 };
 
-/* Reads the whole chain. ret_facts (NULL is fine): the newest file's. What the visitor got counts only if 0 is
+/* Reads the whole chain. ret_facts (NULL is fine): the newest file's. Rows that the visitor got are valid only if 0 is
  * returned. */
 int checkpoint_chain_read(const struct file_ops *files, const struct checkpoint *c, uint32_t i,
                           const struct checkpoint_visitor *visitor,

@@ -67,8 +67,8 @@ int directory_make_dir(const struct file_ops *files, const char *path, const cha
 int directory_archive(const struct file_ops *files, const char *data_dir, uint64_t number,
                       struct err *err) MUST_CHECK;
 
-/* Removes our files in a checkpoint's directory, then it. The manifest goes first, so that after a crash
- * the rest is no checkpoint. What cannot be removed stays until the next attempt. */
+/* Removes our files in a checkpoint's directory, then the directory. The manifest goes first, so that after a crash the
+ * rest is not a checkpoint. Files that cannot be removed stay until the next attempt. */
 void directory_remove(const struct file_ops *files, const char *dir);
 
 #endif

@@ -4,9 +4,9 @@
  *
  *     header | table record, n_tables times | chunk ... | footer
  *
- * All tables stand before the first row, so a reader knows the tables before it reads gigabytes. Counts that are
- * known only when a scan ends stand in the footer. Integers and floats are little-endian; nothing is aligned or
- * padded. crc is crc32c (Castagnoli).
+ * All tables stand before the first row, so a reader knows them before it reads gigabytes. Counts that are known only
+ * at the end of a scan stand in the footer. Integers and floats are little-endian; nothing is aligned or padded. crc
+ * is crc32c (Castagnoli).
  *
  *     Header, 96 bytes
  *          0      8  magic          PSDPART and a newline
@@ -148,7 +148,7 @@ struct shard_file_table {
     struct table_spec spec;
     uint64_t n_pushes;
     uint64_t n_rows;        /* in memory at the first moment; in formats 1 and 2, in the file */
-    uint32_t payload_bytes; /* of a row: what stands in memory behind its head */
+    uint32_t payload_bytes; /* of a row: the bytes after its head in memory */
     uint32_t id;            /* the table's number in its shard; the reader counts it */
     uint32_t n_dropped; /* not 0: a record of so many dropped tables, the first has this id */
 };

@@ -83,8 +83,8 @@ int shard_file_writer_close(struct shard_file_writer *s, uint64_t through,
 /* Instead of shard_file_writer_close(), at any time without a buffer in use: removes the file. */
 void shard_file_writer_discard(struct shard_file_writer *s);
 
-/* After shard_file_writer_close() or shard_file_writer_discard(); frees it. KEPT: the manifest is written, and this file
- * may be the base of the next delta. DROPPED: the next file must be full. */
+/* Ends the writer after shard_file_writer_close() or shard_file_writer_discard(); frees it. KEPT: the manifest is
+ * written, and this file may be the base of the next delta. DROPPED: the next file must be full. */
 void shard_file_writer_end(struct shard_file_writer *s, struct shard *shard,
                            enum snapshot_scan_end how) ON_SHARD;
 

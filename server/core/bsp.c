@@ -562,8 +562,9 @@ static int reserve_combine(struct shard *s, const struct bsp_held *first)
     return status;
 }
 
-/* Applies the clock of `first`, of run `run` of its job: it and those behind it with the same clock, which are
- * sorted by (rank, seq) and hold one incarnation of each rank. NULL: no push of it counts. reserve_combine() has passed. */
+/* Applies the clock of `first`, of run `run` of its job: that push and the following ones of the same clock, which are
+ * sorted by (rank, seq) and hold one incarnation of each rank. NULL: no push of the clock counts. reserve_combine() has
+ * passed. */
 static void combine(struct shard *s, const struct bsp_held *first, uint64_t run)
 {
     struct clock_work work = { 0 };

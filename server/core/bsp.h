@@ -12,10 +12,10 @@
  *     w_r = (float)((double)n_r / N)
  *     g[key] = sum over ranks of w_r * g_r[key]
  *
- * n_r is the n_samples of rank r in this clock (the largest, if it sent several pushes). The
- * sum runs in the order of (rank, sequence number) and begins with the first product, so that
- * one worker's gradient stays bit for bit what it was. If nobody had samples, all ranks weigh
- * the same. The order of arrival and the placement of keys on shards change nothing.
+ * n_r is the n_samples of rank r in this clock (the largest, if it sent several pushes). The sum runs in the order of
+ * (rank, sequence number) and begins with the first product, so one worker's gradient stays bit for bit the same. If
+ * no rank had samples, all ranks weigh the same. The order of arrival and the placement of keys on shards change
+ * nothing.
  *
  * Every push of a job that may use lock-step tables is held, also one without a section for them: the
  * weights of a clock's ranks must not depend on which shard a worker had rows for. Held pushes may take
@@ -54,7 +54,7 @@ struct bsp_queue {
 #define BSP_HELD_BYTES_MAX (UINT64_C(1) << 30) /* of all together, without a budget */
 #define BSP_POOL_BYTES (UINT64_C(64) << 20)
 
-/* Does any table wait for clocks, when this job pushes to it? Then its pushes are held. */
+/* True if a table of this job may wait for clocks: then the job's pushes are held. */
 static inline bool bsp_holds_job(const struct shard *s, const struct job *job)
 {
     return job->mode == TABLE_SPEC_MODE_BSP || s->n_bsp_tables > 0;
@@ -84,7 +84,7 @@ bool bsp_release_clock(struct shard *s);
  * -ENOMEM. */
 int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock) MUST_CHECK;
 
-/* Is `a` before `b` in a queue? */
+/* True if `a` is before `b` in a queue. */
 bool bsp_is_before(const struct bsp_held *a, const struct bsp_held *b);
 
 /* One for n_bytes, all of them; the rest of the head is zeroed. NULL: no memory. */
@@ -93,8 +93,7 @@ struct bsp_held *bsp_make_held(struct shard *s, size_t n_bytes) MUST_CHECK;
 /* One user less. */
 void bsp_release_held(struct shard *s, struct bsp_held *held);
 
-/* Is there a complete clock that has not been combined? Then nothing of lock step may be
- * read. */
+/* True if a complete clock has not been combined: then no row of lock step may be read. */
 bool bsp_is_behind(const struct shard *s, const struct job *job);
 
 void bsp_deinit(struct shard *s);

@@ -1,17 +1,15 @@
 /*
- * How often was a key seen lately? A count-min sketch (Cormode and Muthukrishnan, "An improved
- * data stream summary", J. Algorithms 2005) of counters of 4 bits, with conservative update
- * (Estan and Varghese, SIGCOMM 2002), in two generations: what is counted now, and the
- * half-window before. A turn makes the one the other and begins anew.
+ * Counts the recent touches of keys. A count-min sketch (Cormode and Muthukrishnan, "An improved data stream summary",
+ * J. Algorithms 2005) of counters of 4 bits, with conservative update (Estan and Varghese, SIGCOMM 2002). It has two
+ * generations: the current half-window and the one before. A turn makes the current one the older one and begins anew.
  *
  *     generation    4 rows of n_cells counters, two to a byte; a key has one in each row
  *     count(key)    min over the rows of this generation + min over those of the last
  *
- * It never undercounts (up to COUNT_MIN_COUNT_MAX a generation). It overcounts by e * n / n_cells
- * or more for at most e^-4 = 1.8 % of the keys, n the touches counted in a generation; the
- * conservative update makes that a bound from far above. A turn sizes the next generation for 2
- * cells for each touch of the one that ends, so that a stream that goes on as it was is
- * overcounted by 2 or more for no more than those 1.8 %.
+ * It never undercounts (up to COUNT_MIN_COUNT_MAX a generation). It overcounts by e * n / n_cells or more for at most
+ * e^-4 = 1.8 % of the keys, with n the touches counted in a generation; with the conservative update the real share is
+ * far smaller. A turn gives the next generation 2 cells for each touch of the last one. So in a steady stream at most
+ * those 1.8 % are overcounted by 2 or more.
  *
  * A generation has 8 KiB to 16 MiB, 1 MiB to begin with, but both together not more than 1/16
  * of the smallest budget above it (16 KiB always).
@@ -35,7 +33,7 @@ void count_min_free(struct count_min *s);
 uint32_t count_min_add(struct count_min *s, uint64_t key);
 uint32_t count_min_count(const struct count_min *s, uint64_t key);
 
-/* A half-window has ended. Where there is no memory for another size, the old one goes on. */
+/* Ends a half-window. Without memory for another size, the new generation keeps the old one. */
 void count_min_turn(struct count_min *s);
 
 uint64_t count_min_bytes(const struct count_min *s);

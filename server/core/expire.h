@@ -18,7 +18,7 @@
 
 #include "server/core/shard_internal.h"
 
-#define EXPIRE_ROWS 8192u /* row numbers looked at in one call, over all tables */
+#define EXPIRE_ROWS 8192u /* row numbers that one call examines, over all tables */
 
 /* Push number `version`, of clock `clock` of run `run` of its job (membership.h), is about to change rows
  * of this table. Called once for each section of gradients, and for each table of a lock-step clock, in the

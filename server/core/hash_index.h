@@ -15,8 +15,8 @@
  *     that would make the directory      gets twice the lines: keys that agree in so many bits
  *     larger than 16 x the segments      were chosen on purpose
  *
- * A split distributes all keys of one segment, which reads the head of each of its 12,000 rows: well
- * under a millisecond. No growth costs more, except that of the last kind.
+ * A split distributes all keys of one segment and reads the head of each of its 12,000 rows: well under a millisecond.
+ * No growth costs more, except of the last kind.
  *
  * A segment, its lines, and the place of a key in it by its hash. Of hash_mix(key),
  *
@@ -28,10 +28,9 @@
  *     segment    2^lines_shift lines
  *     line       [ 12 tags u8 | n_passed u32 | 12 row numbers u32 ]: 64 bytes
  *
- * A line that is full sends keys on to others of its segment, by steps that depend on the tag,
- * and counts them in each line that they pass, as F14 does (Bronson, Shi, "Open-sourcing F14 for
- * faster, more memory-efficient hash tables", 2019): a search ends at a line that none has
- * passed, and removal leaves no tombstone.
+ * A key that finds its line full goes on to other lines of the segment, by steps that depend on the tag, and is
+ * counted in each line that it passes, as in F14 (Bronson, Shi, "Open-sourcing F14 for faster, more memory-efficient
+ * hash tables", 2019). A search ends at a line that no key has passed, and removal leaves no tombstone.
  */
 #ifndef SERVER_CORE_HASH_INDEX_H
 #define SERVER_CORE_HASH_INDEX_H
@@ -80,7 +79,7 @@ static inline uint8_t hash_index_tag(uint64_t hash)
     return (uint8_t)(hash | !(hash & 0xff));
 }
 
-/* Where the search begins, in a segment of any size. */
+/* The line at which a search begins, in a segment of any size. */
 static inline uint64_t hash_index_home(uint64_t hash)
 {
     return hash >> 8;
@@ -159,11 +158,11 @@ struct hash_index {
     struct slab lines;                   /* the lines of segments of the usual size */
     void *free_lines;                    /* of those, for the next split; a list */
     uint64_t n_places, n_splits;
-    struct memory_budget budget; /* used: what all this holds */
+    struct memory_budget budget; /* used: the bytes of the whole index */
 };
 
-/* The upper n_bits of x: u + u (1 - u) (a + b (1 - u)), which has the slopes of the exact x, 2 ln 2
- * and ln 2, at its ends, and is within 0.001 of it. All in fractions of 2^32. */
+/* The upper n_bits of x: u + u (1 - u) (a + b (1 - u)). At its ends it has the slopes of the exact x, 2 ln 2 and ln 2;
+ * it is within 0.001 of it. All in fractions of 2^32. */
 static inline uint64_t hash_index_prefix(uint64_t hash, uint32_t n_bits)
 {
     const uint64_t a = 1317922824, b = 341198823; /* 1 - ln 2, 3 ln 2 - 2 */
@@ -217,8 +216,8 @@ uint32_t hash_index_remove(struct hash_index *x, const struct slab *rows,
 uint32_t hash_index_near(const struct hash_index *x, const struct slab *rows, uint64_t key,
                          struct row **ret_rows, uint32_t n_max);
 
-/* Makes sure that one more key finds a place. PS_EBUDGET or -ENOMEM: it would not; what is there
- * is found as before. */
+/* Makes sure that one more key finds a place. PS_EBUDGET or -ENOMEM: there is no place; existing keys are found as
+ * before. */
 int hash_index_reserve(struct hash_index *x, const struct slab *rows, uint64_t key) MUST_CHECK;
 
 /* Of an empty index: segments for about n_keys keys, so that on the way there none has to be distributed. As far

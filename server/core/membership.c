@@ -593,8 +593,8 @@ static int fenced(struct job *job, const struct membership_join *join, struct er
                    job->name, join->rank);
 }
 
-/* Another process that is heard of takes part under this rank: whoever comes now, by a mistyped command or too soon after
- * a crash, is told to wait. Half a lease is more than the third at which a live worker beats. */
+/* While another process of this rank sends messages, a join is refused with -EBUSY: it may be a mistyped command, or
+ * too soon after a crash. Half a lease is more than the third of a lease between a live worker's heartbeats. */
 static int check_live(const struct membership *r, const struct membership_entry *entry,
                       const struct membership_join *join, uint64_t now_ms, struct err *err)
 {
@@ -617,7 +617,7 @@ static struct shard_event join_event(const struct membership *r,
                                  .join = { join, now_ms } };
 }
 
-/* Clocks from where no step leads on, which only data from before MEMBERSHIP_CLOCK_FAR has: nobody goes on from there. */
+/* Clocks after which no step is possible. Only data from before MEMBERSHIP_CLOCK_FAR has such clocks. */
 static bool is_stuck(const struct membership_entry *entry)
 {
     return most_clock(entry) > MEMBERSHIP_CLOCK_END - MEMBERSHIP_CLOCK_FAR;

@@ -4,7 +4,8 @@
  *
  *     worker     counted in min clock   next state
  *     EXPECTED   yes, with clock 0      join -> LIVE; the job's join deadline -> LOST
- *     LIVE       yes                    leave -> LEFT; lease over -> DEAD
+ *     LIVE       yes                    leave -> LEFT; lease over: suspected (is_suspected), then DEAD
+ *                                       when all shards agree
  *     LEFT       no                     a join by a new incarnation, or by the same one if it does not
  *                                       know that all of its pushes are committed -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
@@ -24,11 +25,12 @@
  *
  * Leases and join deadlines end in membership_advance() only: a message that arrived before it counts.
  *
- * A worker whose lease is over at this shard may be heard at others: none may go on without it before all refuse it. So it
- * is suspected first: fenced, but counted, and lock step waits for it. Workers of the job that relay (membership_join)
- * learn it from heartbeats, tell all shards, which then suspect it, too, and tell them that all do; then it is DEAD here.
- * Where nobody of the job relays it is DEAD when its lease is over. Suspicion is no part of the log or of checkpoints:
- * after a restart all leases begin anew.
+ * Suspicion. A worker whose lease is over at this shard may still reach other shards, and no shard may go on without
+ * it before all shards refuse it. So this shard suspects the worker first: it refuses the worker's messages, but still
+ * counts the worker, and lock step waits for it. Workers of the job that relay (membership_join.relays) get suspicions
+ * in replies to heartbeats and carry them to the job's other shards, which then suspect the worker, too. When all
+ * shards refuse it, the relaying workers say so, and it is DEAD. If no worker of the job relays, it is DEAD once its
+ * lease is over. Suspicions are not in the log or in checkpoints: after a restart all leases begin anew.
  */
 #ifndef SERVER_CORE_MEMBERSHIP_H
 #define SERVER_CORE_MEMBERSHIP_H
@@ -44,8 +46,9 @@
 /* Clocks stay below this, so clock + bound cannot wrap. */
 #define MEMBERSHIP_CLOCK_END (UINT64_C(1) << 62)
 
-/* What a peer may say. The top of each range is out of its reach, so that whatever it says leaves room for the next
- * steps and processes of its rank. What a log or a checkpoint says was accepted once, and is not refused again. */
+/* Limits of numbers that a peer may send. The top of each range is out of a peer's reach, which leaves space for the
+ * next steps and processes of its rank. Numbers in a log or a checkpoint were accepted once, and are not refused
+ * again. */
 #define MEMBERSHIP_CLOCK_FAR \
     (UINT64_C(1) << 53) /* beyond it a clock moves by MEMBERSHIP_CLOCK_STEP at most */
 #define MEMBERSHIP_CLOCK_STEP (UINT64_C(1) << 16)
@@ -75,7 +78,7 @@ struct worker {
     uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
     int refused_status;
     uint64_t last_seen_ms;
-    bool relays;       /* it tells all of its shards of workers that one of them suspects */
+    bool relays;       /* it carries suspicions between its shards */
     bool is_suspected; /* LIVE, but nothing more of this incarnation is taken */
     /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
      * sent again, later messages of the worker do not count. */
@@ -90,7 +93,8 @@ struct worker {
         n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
     /* Of this incarnation, since this process began; a join that is repeated gets the same. */
     uint64_t lost_first, lost_last; /* the last such pushes; 0: none */
-    uint64_t n_skipped; /* clocks between its predecessor's last and its first: nobody's */
+    uint64_t
+        n_skipped; /* clocks between its predecessor's last and its first, which no process of the rank ran */
 };
 
 struct job {
@@ -139,11 +143,11 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
                     struct worker **ret_worker, struct err *err) MUST_CHECK;
 
 /* The worker, if this incarnation is the current one and LIVE; renews its lease. PS_EFENCED (counted) if
- * it was declared dead, left, or has a newer incarnation; PS_ENOJOIN if there is no such job or rank. */
+ * it is suspected or dead, left, or has a newer incarnation; PS_ENOJOIN if there is no such job or rank. */
 int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
                     uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
 
-/* May its clock be that, by what a peer says? */
+/* True if a peer may report this clock for the worker. */
 bool membership_clock_is_near(const struct worker *worker, uint64_t clock);
 
 /* The smallest incarnation of this rank that joins as a new one: sent with PS_EFENCED. The clock of the

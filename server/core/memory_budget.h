@@ -1,6 +1,6 @@
 /*
- * Bytes that may be held: by a table, within what its shard may hold. Whoever is about to hold
- * more takes first; what is taken is held, so `used` is the memory itself and not an estimate.
+ * A limit of bytes: of a table, within the limit of its shard. Code that needs memory reserves it here first, and
+ * releases it when it frees it, so `used` is the real memory and not an estimate.
  */
 #ifndef SERVER_CORE_MEMORY_BUDGET_H
 #define SERVER_CORE_MEMORY_BUDGET_H

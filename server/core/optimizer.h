@@ -2,9 +2,8 @@
  * The interface of an optimizer, a table of functions, and the catalogue of all optimizers with the
  * learning-rate schedule that they share.
  *
- * An optimizer is pure arithmetic on one row. It knows neither tables nor threads nor messages,
- * and keeps nothing between calls: what it must remember about a row stands in the row, behind
- * the weights; what it must know about the table (the step count t) is an argument.
+ * An optimizer is pure arithmetic on one row. It knows neither tables nor threads nor messages, and keeps nothing
+ * between calls. Its state of a row stands in the row, behind the weights; the table's step count t is an argument.
  *
  *     optimizer         state of a row of dim weights
  *     sgd               none
@@ -30,7 +29,7 @@
 /* A float of a gradient, which may lie where a message has it: at any address, in bytes. */
 typedef float optimizer_gradient __attribute__((aligned(1), may_alias));
 
-/* What is the same for all rows of one push; made by optimizer_step_at(). */
+/* The values that all rows of one push share; made by optimizer_step_at(). */
 struct optimizer_step {
     const struct optimizer_params *params; /* borrowed */
     float lr;                              /* after the schedule */
@@ -43,7 +42,7 @@ struct optimizer_step {
 struct optimizer {
     enum table_spec_optim id;
 
-    /* How many floats of state a row of `dim` weights carries. */
+    /* The number of floats of state in a row of `dim` weights. */
     uint32_t (*state_floats)(uint32_t dim);
 
     /* Fills step->derived from the rest of *step, once per push. NULL: there is nothing to
@@ -70,8 +69,7 @@ const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd buil
 /* The learning rate at `clock`, by the formula at struct lr_schedule. */
 float optimizer_rate(float learning_rate, const struct lr_schedule *schedule, uint64_t clock);
 
-/* What all rows share when the table's t-th push (t from 1), of step `clock`, is applied.
- * Borrows spec. */
+/* The values that all rows share when the table's t-th push (t from 1), of step `clock`, is applied. Borrows spec. */
 struct optimizer_step optimizer_step_at(const struct optimizer *optim,
                                         const struct table_spec *spec, uint64_t clock,
                                         uint64_t t);

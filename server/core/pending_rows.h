@@ -1,7 +1,6 @@
 /*
- * The rows that pushes are about to change: a push has taken effect before its last row has
- * changed, and until then nobody may take such a row away (row_admission.h, expire.h) or see
- * it as it was (push_apply.h).
+ * The rows that pushes in slices have still to change. A push takes effect before its last row has changed. Until then
+ * no such row may be removed (row_admission.h, expire.h) or be read unchanged (push_apply.h).
  */
 #ifndef SERVER_CORE_PENDING_ROWS_H
 #define SERVER_CORE_PENDING_ROWS_H
@@ -12,11 +11,10 @@
 void pending_rows_begin(struct pending_rows *b);
 void pending_rows_end(struct pending_rows *b);
 
-/* Has a push still to change the row of that key? */
+/* True if a push has still to change the row of that key. */
 bool pending_rows_await(const struct shard_entry *entry, uint64_t key);
 
-/* The first of b->keys[at .. n_keys) that is not below `key`. Gallops: what is asked for in a
- * row ascends. */
+/* The first of b->keys[at .. n_keys) that is not below `key`. Gallops, because the keys of a call ascend. */
 uint32_t pending_rows_bound(const struct pending_rows *b, uint32_t at, uint64_t key);
 
 #endif

@@ -339,7 +339,8 @@ static int reserve_rows(struct shard *s, struct push_op *op)
 
 /* --- CHECK and APPLY, in chunks --- */
 
-/* Above which magnitude a float is too large. Of what the log has it was asked when it came, maybe of another number. */
+/* Above which magnitude a float is too large. Of what the log has it was asked when it came, maybe of another
+ * number. */
 static uint32_t magnitude_max(const struct shard *s, const struct push_section *section)
 {
     return section->in.sent->op == SECTION_GRADIENT && !s->replay

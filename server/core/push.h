@@ -2,17 +2,17 @@
  * The push state machine: check, commit or refuse, apply, in slices of rows. shard.h has its interface
  * for requests, push_op in shard_internal.h its states.
  *
- * A push takes effect at one moment, also when its rows change in slices after it: number, version,
- * tick and counters change together, and a reader of its rows finds them changed (push_apply.h).
- * Where the slices end changes nothing, except which key is first asked for room when a budget is full
- * or keys are admitted by their count.
+ * A push takes effect at one moment, also if its rows change in slices after it: number, version, tick and counters
+ * change together, and a reader of its rows finds them changed (push_apply.h). The borders of slices change nothing,
+ * except the order of requests for memory when a budget is full, or for admission when keys are admitted by their
+ * count.
  */
 #ifndef SERVER_CORE_PUSH_H
 #define SERVER_CORE_PUSH_H
 
 #include "server/core/shard_internal.h"
 
-/* Is it between its beginning and its result? */
+/* True while the push is between its beginning and its result. */
 static inline bool push_is_running(const struct push_op *op)
 {
     return op->phase != PUSH_IDLE && op->phase != PUSH_DONE;

@@ -1,8 +1,8 @@
 /*
- * Rows are changed: one step of the optimizer, or an assignment. Nothing here can fail.
+ * Changes rows: one step of the optimizer, or an assignment. Nothing here can fail.
  *
- * A push that goes on in slices has taken effect before all of its rows have changed (shard.h).
- * Who reads or changes rows calls push_apply_first() on them: so nobody sees one too early.
+ * A push in slices takes effect before all of its rows have changed (shard.h). Code that reads or changes rows calls
+ * push_apply_first() on them, so that no row is read unchanged.
  */
 #ifndef SERVER_CORE_PUSH_APPLY_H
 #define SERVER_CORE_PUSH_APPLY_H

@@ -1,7 +1,6 @@
 /*
- * The decisions that were made when events happened, for their replay (replay.h): a push or a
- * clock then changes only rows that are older than it, makes rows but for keys that got none, and
- * asks neither budgets nor sketches.
+ * The recorded decisions of events, for their replay (replay.h). A replayed push or clock changes only rows that are
+ * older than it, makes rows except for keys that got none, and uses neither budgets nor sketches.
  *
  *     rows of a push or clock that is still to come          wait here
  *     the push or clock comes                                 those that went go, and are aged; it is
@@ -36,7 +35,7 @@ void replay_decisions_begin(struct shard *s);
 /* It has. */
 void replay_decisions_end(struct shard *s);
 
-/* Got this key no row? */
+/* True if this key got no row. */
 bool replay_decisions_is_left(const struct shard *s, const struct shard_entry *entry,
                               uint64_t key);
 

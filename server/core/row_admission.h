@@ -21,13 +21,13 @@ void row_admission_init(struct shard *s, struct shard_entry *entry);
 /* Frees the memory of row_admission_rows(), except for rows. */
 void row_admission_deinit(struct shard_entry *entry);
 
-/* Where rows[i] is NULL, asks for a row for keys[i], for push number `version`. A new row has its initial
- * weights and state, and stamp 0. It stays NULL if the key is not admitted yet, or if the budget or memory
- * has no space; the cause is counted. Other rows may be evicted, except rows that this push has changed or
- * that any push has still to change (pending_rows.h).
+/* If rows[i] is NULL, requests a row for keys[i], for push number `version`. A new row has its initial weights and
+ * state, and stamp 0. rows[i] stays NULL if the key is not admitted yet, or if the budget or memory has no space; the
+ * cause is counted. Other rows may be evicted, but no row that this push has changed or that any push has still to
+ * change (pending_rows.h).
  *
- * While the log is replayed the recorded decisions apply, and rows[i] also becomes NULL if it is not older
- * than `version`. A key that is assigned (SECTION_ASSIGN) skips the admission filter. */
+ * While the log is replayed the recorded decisions apply, and rows[i] also becomes NULL if it is not older than
+ * `version`. A key that is assigned (SECTION_ASSIGN) skips the admission filter. */
 void row_admission_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                         uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);
 

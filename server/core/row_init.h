@@ -1,6 +1,5 @@
 /*
- * How a new row starts: a pure function of (specification, key), so that it is the same on
- * whatever shard, at whatever time.
+ * The initial weights of a row: a pure function of (specification, key), the same on any shard at any time.
  *
  *     h(i)     = mix2(mix2(seed, key), i)
  *     uniform: (2 u(h) - 1) * scale;  normal: Box-Muller from h(2j), h(2j+1), times scale

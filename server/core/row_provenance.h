@@ -1,6 +1,6 @@
 /*
- * One row, for people: what it holds, its version, and whose push that version is. For this a shard remembers
- * who made its last ROW_PROVENANCE_PUSHES versions: a ring of values, one store for a push, made with the shard.
+ * One row, for people: its content, its version, and the push that made the version. For this a shard remembers the
+ * authors of its last ROW_PROVENANCE_PUSHES versions: a ring of values, one store for a push, made with the shard.
  */
 #ifndef SERVER_CORE_ROW_PROVENANCE_H
 #define SERVER_CORE_ROW_PROVENANCE_H
@@ -9,7 +9,7 @@
 
 #define ROW_PROVENANCE_PUSHES 65536u /* a power of two */
 
-/* Who made a version. */
+/* The author of a version. */
 struct row_provenance_push {
     uint64_t version;
     uint64_t run; /* of the job (membership.h) */
@@ -28,8 +28,8 @@ struct row_provenance {
     const char *job; /* of that push; NULL: the job has given its place to another */
 };
 
-/* What *ret points to is borrowed until the shard is next called. PS_ENOTABLE; -ERANGE: a block that the dense
- * table does not have. */
+/* Pointers in *ret are borrowed until the shard is next called. PS_ENOTABLE; -ERANGE: a block that the dense table
+ * does not have. */
 int row_provenance_find(struct shard *s, const char *table, uint64_t key,
                         struct row_provenance *ret) ON_SHARD MUST_CHECK;
 

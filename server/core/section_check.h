@@ -16,7 +16,7 @@ int section_check_table(const struct shard *s, const struct section *sent,
 int section_check_codec(const struct shard *s, struct shard_section *section, struct err *err)
     MUST_CHECK;
 
-/* Can as many keys stand in the section's bytes as it says? Before memory for them is reserved. PS_ECOUNT. */
+/* PS_ECOUNT if the section's bytes cannot hold its number of keys. Checked before memory for them is reserved. */
 int section_check_count(const struct shard_section *section, struct err *err) MUST_CHECK;
 
 /* Begins to read the section's keys. PS_ECOUNT. */
@@ -37,7 +37,7 @@ int section_check_keys(const struct shard *s, struct shard_section *section, uin
 int section_check_values(const struct shard_section *section, uint32_t from, uint32_t n,
                          uint32_t max, uint32_t *ret_row) MUST_CHECK;
 
-/* What section_check_values() has found, as a sentence; max: of its call, as a float for people. */
+/* The result of section_check_values(), as a sentence; max: of its call, as a float for people. */
 int section_check_refuse_row(const struct shard_section *section, uint32_t row, uint64_t key,
                              int status, float max, struct err *err);
 

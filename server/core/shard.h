@@ -4,7 +4,7 @@
  *
  * A shard belongs to one thread from shard_new() to shard_free().
  *
- * Consistency (DESIGN.md, "Consistency, exactly"):
+ * Consistency (deploy/docs/concepts.md, "Modes"):
  *   - asynchronous and bounded-staleness (SSP) tables: a push is applied when it arrives;
  *   - lock-step (BSP) tables: the gradients of clock c are held until every counted worker has ticked
  *     past c. Then they are combined in rank order, weighted by n_samples / total, and applied once.
@@ -43,10 +43,11 @@ struct shard_entry;
 struct shard_config {
     uint32_t shard, n_shards;  /* this one, and how many the cluster has */
     uint64_t memory_max_bytes; /* rows, index and sketches of all tables; 0: no limit */
-    uint32_t lease_ms;         /* a worker that is silent for longer is dead */
-    uint32_t join_ms;          /* how long the others wait for a worker that has never come */
-    uint32_t park_ms;          /* the longest that a pull may be parked */
-    uint32_t tables_max;       /* no more are made beside so many; 0: no limit */
+    uint32_t
+        lease_ms; /* a worker that is silent for longer is suspected, then dead (membership.h) */
+    uint32_t join_ms;    /* how long the others wait for a worker that has never come */
+    uint32_t park_ms;    /* the longest that a pull may be parked */
+    uint32_t tables_max; /* no more are made beside so many; 0: no limit */
     /* Steps between two sync points of an SSP job (sync_point.h); 0: no sync points */
     uint32_t sync_steps;
     /* Floats of a gradient above it, which are finite but end in weights that are not, refuse the push, or are clipped
@@ -68,7 +69,7 @@ struct shard_table {
      * older than ttl_s, too rarely pushed. */
     uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
     uint64_t bytes_max; /* this shard's part of the table's budget; 0: no limit of its own */
-    uint64_t count_min_bytes; /* of what counts keys that have no row yet */
+    uint64_t count_min_bytes; /* of the sketches, which count keys without a row */
 };
 
 struct shard_push_result {
@@ -134,10 +135,11 @@ int shard_skip_tables(struct shard *s, uint32_t n) ON_SHARD MUST_CHECK;
 struct membership *shard_membership(struct shard *s) ON_SHARD;
 
 /* Handles one push of `worker`. Always fills *ret. Returns 0 if the push is committed, now or before.
- * Else returns the reason (the same as ret->status) and the push is still to come: -ENOMEM (the state
- * is unchanged; also if the push is ahead of the others and there is no memory to hold it), -EAGAIN (the
- * same, the log is full), -EBUSY (the push is behind a sync point at which another worker has not
- * arrived), PS_ESEQ, PS_ENOJOIN (worker is NULL), PS_EFENCED (worker is not live).
+ * Else returns the reason (the same as ret->status), and the push is still to come:
+ *   - -ENOMEM: the state is unchanged; also if the push is ahead of the others and there is no memory to hold it;
+ *   - -EAGAIN: the state is unchanged, because the log is full;
+ *   - -EBUSY: the push is behind a sync point at which another worker has not arrived;
+ *   - PS_ESEQ; PS_ENOJOIN: worker is NULL; PS_EFENCED: worker is not live.
  *
  * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN,
  * PS_EPROTO (a table in two sections; a clock out of range; a lock-step clock that the worker has ticked
@@ -232,8 +234,7 @@ struct shard_pull_op {
     size_t n_known; /* how many were read so far */
     bool is_open;   /* `section` is filled */
     bool done;      /* all rows are read: shard_pull_end() */
-    /* What the sections read so far have taken, the one being read up to here included: what was
-     * planned, or less where it asks for state. */
+    /* Bytes of the sections read so far, up to here in the current one: as planned, or less where it requests state. */
     size_t value_bytes[SECTIONS_MAX];
 };
 

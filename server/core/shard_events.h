@@ -1,7 +1,7 @@
 /*
- * The redo events of a shard: every change of its state, emitted at the moment and in the order of its effect. The state
- * at one moment and the events after it give the shard, bit for bit (replay.h). This is an interface; the write-ahead
- * log implements it (server/shard_wal.h).
+ * The redo events of a shard: every change of its state, emitted at the moment and in the order of its effect. A state
+ * and the events after it give the shard, bit for bit (replay.h). This is an interface; the write-ahead log implements
+ * it (server/shard_wal.h).
  *
  *     event      emitted when                                it holds, beside the request's bytes
  *     PUSH       a push is applied, held for its clock, or   the version; the status of a refusal
@@ -120,9 +120,9 @@ static inline bool shard_event_is_asked_for(enum shard_event_type type)
 struct shard_events {
     void *owner; /* borrowed */
 
-    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full, and its
-     * owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does not
-     * happen; its caller tries again. */
+    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full,
+     * and its owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does
+     * not happen; its caller tries again. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;
 
     /* Records an event that has happened. GONE, ADVANCE and ROWS have no reservation, because nothing can prevent them.

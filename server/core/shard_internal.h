@@ -36,8 +36,8 @@ struct shard_turnover_run {
     uint64_t run, clock; /* run 0: none */
 };
 
-/* What a shard remembers to decide which rows of a table come and go: row_admission.c decides about
- * new rows and evictions, expire.c about rows that expire. Values only. */
+/* The state by which a shard decides about rows of a table: row_admission.c about new rows and evictions, expire.c
+ * about rows that expire. Values only. */
 struct shard_turnover {
     /* The table's clock: how many clocks its pushes have gone forward since this shard began,
      * those of several jobs added up. So a job that begins at 0 again moves it on. */
@@ -49,13 +49,15 @@ struct shard_turnover {
 
     struct version_age idle, ttl; /* of clocks, of milliseconds */
 
-    /* The hand that looks for victims: the next row number; at or below what they go; how many
-     * numbers are left of its round with that threshold; how often one was chosen. */
-    uint64_t hand, threshold, hand_left, n_thresholds;
-    uint64_t barren; /* the push (s->mark) for which no row could be evicted */
-    /* Touches are halved, once for every so many pushes of each row: when the table's
-     * rows_pushed was so much that began last; numbers that the hand has still to do. */
-    uint64_t aged_at, age_left;
+    /* Eviction. */
+    uint64_t hand;         /* the next row number that it examines */
+    uint64_t threshold;    /* rows whose worth is this or less are evicted */
+    uint64_t hand_left;    /* row numbers left in the round with this threshold */
+    uint64_t n_thresholds; /* thresholds chosen so far */
+    uint64_t barren;       /* the push (s->mark) for which no row could be evicted */
+    /* Touches are halved after a fixed number of pushes per row. */
+    uint64_t aged_at;  /* the table's rows_pushed when the last halving began */
+    uint64_t age_left; /* row numbers that it has still to halve */
 
     /* The sweep's pass. */
     uint64_t at;        /* the next row number */
@@ -98,11 +100,11 @@ struct pending_rows {
 struct push_section {
     struct shard_section in;
     bool waits; /* a gradient of a lock-step table: held until its clock is complete */
-    struct pending_rows rows;   /* rows.n_done: those that the phase is through with */
+    struct pending_rows rows;   /* rows.n_done: rows that the phase has finished */
     struct optimizer_step step; /* of a gradient, once the push applies */
 };
 
-/* What is wrong with a push, and where. */
+/* A fault of a push, and its place. */
 struct push_fault {
     struct err err;
     const struct shard_entry *entry; /* NULL: the push as a whole */
@@ -154,7 +156,7 @@ struct shard_row_events {
     uint8_t touches[SHARD_EVENT_ROWS_MAX];
 };
 
-/* What a delta is a delta to (snapshot_scan.h). */
+/* The base of a delta (snapshot_scan.h). */
 struct shard_base {
     bool counts;      /* rows that go are noted, since the last base or the scan under way */
     bool is_there;    /* there is a base, and all that has gone since is known */
@@ -173,14 +175,14 @@ struct shard {
     struct memory_budget budget; /* rows, index and sketches of all tables */
     uint32_t sweeps_table;       /* whose turn it is (expire.h) */
     uint64_t version;
-    uint64_t mark;   /* counts pushes looked at */
+    uint64_t mark;   /* counts examined pushes */
     uint64_t n_gone; /* of the membership, when parked pulls were last checked */
     struct shard_counters counters;
     struct shard_refusal refusal;
     struct bsp_queue *queues;        /* owned */
     struct bsp_queue *pooled_queues; /* owned: of no pushes, for jobs to come */
     uint64_t held_bytes;
-    struct bsp_held *pooled_held; /* owned: let go, for pushes to come */
+    struct bsp_held *pooled_held; /* owned: pooled buffers for later pushes */
     uint64_t pooled_bytes;        /* theirs */
 
     struct row_provenance_push
@@ -195,12 +197,12 @@ struct shard {
     /* small: pushes that are done in one call; large: the one that goes on in slices. */
     struct push_op small, large;
 
-    /* Scratch of one call: grows to what it needs; what is large goes with the call. */
+    /* Scratch memory of one call: grows as needed; large buffers are freed at the end of the call. */
     struct bytes keys, contributions, batches;
     float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
 };
 
-/* Space for n items at the beginning of a scratch buffer, or NULL. What was there is lost. */
+/* Space for n items at the beginning of a scratch buffer, or NULL. The earlier content is lost. */
 static inline void *shard_scratch(struct bytes *b, uint64_t n, size_t item_bytes)
 {
     return bytes_reserve(b, (size_t)n * item_bytes + 1);
@@ -234,7 +236,7 @@ static inline struct shard_entry *shard_entry_at(const struct shard *s, uint32_t
     return id < s->n_tables ? s->tables[id] : NULL;
 }
 
-/* How consistent a table is for a job: as it says itself, or as the job does. */
+/* The consistency mode of a table for a job: the table's own, or the job's. */
 static inline enum table_spec_mode shard_mode_of(const struct shard_entry *entry,
                                                  const struct job *job)
 {

@@ -24,7 +24,7 @@ struct slab {
     size_t thing_bytes;
     uint64_t n_things;           /* numbers given out */
     uint64_t n_ahead;            /* below this the pages have been named by slab_ahead() */
-    struct memory_budget budget; /* used: what all this holds */
+    struct memory_budget budget; /* used: the bytes of all slabs */
 };
 
 /* In the caller's memory; holds nothing yet. The first slab has first_bytes or less, but one
@@ -41,7 +41,7 @@ int slab_next(struct slab *s, uint64_t *ret_number) MUST_CHECK;
 /* As table_ahead(). */
 bool slab_ahead(struct slab *s, uint64_t n_things, void **ret_pages, size_t *ret_bytes);
 
-/* Which slab thing i stands in, and where in it. */
+/* The slab of thing i, and its place there. */
 static inline uint64_t slab_of(const struct slab *s, uint64_t i, uint64_t *ret_at)
 {
     uint64_t firsts;
@@ -71,7 +71,7 @@ static inline void *slab_at(const struct slab *s, uint64_t i)
 
 /* --- memory taken from a budget first and given back to it last, so that a budget never says less than is held --- */
 
-/* What a mapping of n_bytes takes. */
+/* The bytes that a mapping of n_bytes takes. */
 static inline uint64_t slab_whole_pages(uint64_t n_bytes)
 {
     return (n_bytes + 4095) & ~UINT64_C(4095);

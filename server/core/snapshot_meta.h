@@ -1,6 +1,6 @@
 /*
- * What a shard knows beside its tables, as bytes: the membership, and the pushes held for lock step. No times,
- * which are of one process, and no statistics.
+ * The state of a shard beside its tables, as bytes: the membership, and the pushes held for lock step. Without times,
+ * which belong to one process, and without statistics.
  *
  *     u32 format 1 | membership | u32 n_queues | queue ... | payloads
  *     membership  u32 format 1 | u64 n_runs | u32 n_jobs | job ...
@@ -14,10 +14,10 @@
  *     section  u32 table | u32 codec | u32 k | u32 n_keys | u64 key_bytes | u64 value_bytes
  *     text     u32 n | n characters
  *
- * Little-endian. Places beyond n_workers have nothing but fences. The payloads follow, of each push in
- * the order of the head: of each section its keys and its values, as they were sent (proto/README.md).
- * They may be a gigabyte: so a scan (snapshot_scan.h) makes the head at one moment, and copies the
- * payloads, which do not change, later. The file that stores all this adds a checksum.
+ * Little-endian. Places beyond n_workers have only fences. The payloads of the pushes follow in the order of the head:
+ * the keys and values of each section, as they were sent (proto/README.md). They may be a gigabyte, so a scan
+ * (snapshot_scan.h) makes the head at one moment, and copies the payloads, which do not change, later. The file that
+ * stores all this adds a checksum.
  */
 #ifndef SERVER_CORE_SNAPSHOT_META_H
 #define SERVER_CORE_SNAPSHOT_META_H

@@ -37,12 +37,11 @@ enum snapshot_scan_what {
 enum snapshot_scan_end { SNAPSHOT_SCAN_KEPT, SNAPSHOT_SCAN_DROPPED };
 
 struct snapshot_scan_facts {
-    uint64_t version;     /* the shard's at the first moment */
-    uint64_t base;        /* of a delta: its base's version */
-    uint32_t n_tables;    /* ids, also those of dropped tables */
-    uint64_t state_bytes; /* of all pieces */
-    uint64_t n_numbers,
-        n_seen; /* row numbers in all: there are, looked at; for who shows progress */
+    uint64_t version;           /* the shard's at the first moment */
+    uint64_t base;              /* of a delta: its base's version */
+    uint32_t n_tables;          /* ids, also those of dropped tables */
+    uint64_t state_bytes;       /* of all pieces */
+    uint64_t n_numbers, n_seen; /* row numbers: in all, and examined; for progress */
 };
 
 struct snapshot_scan_slice {

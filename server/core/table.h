@@ -86,10 +86,10 @@ void table_remove(struct table *t, struct row *row);
 /* The same for a row that was only a place kept for a push: it does not count as removed. */
 void table_undo(struct table *t, struct row *row);
 
-/* Memory of the rows or of the index that about n_rows new rows will touch first; each page is named once.
- * The memory is not held yet, so under a budget none is named. For memory_populate(), from any thread as
- * long as the table lives: the first touch of a huge page clears it, which takes from a fraction of a
- * millisecond to many (on virtual machines). False: there is none. */
+/* Memory of the rows or of the index that about n_rows new rows will touch first; each page is returned once. False:
+ * there is none. The memory is not held yet, so under a budget there is none. For memory_populate(), from any thread
+ * as long as the table lives: the first touch of a huge page clears it, a fraction of a millisecond to many (on
+ * virtual machines). */
 bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes);
 
 /* Row numbers are below this; some may be free. */

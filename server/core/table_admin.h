@@ -1,7 +1,7 @@
 /*
- * What an operator does to the tables of a job: drops them, or gives them other settings. The tables of job J are
- * those whose names begin with "J/". Both need a job without expected or live workers: then all shards do it between
- * the same two steps, and no worker goes on with what it knew of the tables before.
+ * An operator's changes to the tables of a job: dropping them, or giving them other settings. The tables of job J are
+ * those whose names begin with "J/". Both need a job without expected or live workers: then all shards change
+ * them between the same two steps, and no worker goes on with the earlier tables.
  *
  * Each table is one event (shard_events.h): after a crash at any moment it is there whole, or not at all; it has all
  * of the old settings, or all of the new ones. A second call does what the first one has left.
@@ -22,14 +22,14 @@ struct table_admin_counts {
 void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
     ON_SHARD;
 
-/* May the tables be dropped, or be given these settings (NULL: they are to be dropped)? -EBUSY: a worker of the job is
- * live or expected, or pushes of another job are held for one of the tables; err says which. -EINVAL: no job can have
- * that name. PS_ESPEC: one of the tables cannot have the settings. */
+/* Checks that the tables may be dropped, or be given these settings (NULL: dropped). -EBUSY: a worker of the job is
+ * live or expected, or pushes of another job are held for one of the tables; err says which. -EINVAL: the job's name
+ * is invalid. PS_ESPEC: one of the tables cannot have the settings. */
 int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
     ON_SHARD MUST_CHECK;
 
-/* Drops them all. *ret counts those that are gone, also on failure: what table_admin_check() returns, -EAGAIN (the
- * log is full), -ENOMEM. Then end the pulls that were to read them. */
+/* Drops all tables of the job. *ret counts the dropped ones, also on failure: statuses of table_admin_check(), -EAGAIN
+ * (the log is full), -ENOMEM. Then end the pulls that would read them. */
 int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts *ret,
                      struct err *err) ON_SHARD MUST_CHECK;
 
@@ -37,7 +37,7 @@ int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts
 int table_admin_set(struct shard *s, const char *job, const char *settings,
                     struct table_admin_counts *ret, struct err *err) ON_SHARD MUST_CHECK;
 
-/* For replay: are pushes held for it? */
+/* For replay: true if pushes are held for the table. */
 bool table_admin_is_held(const struct shard *s, uint32_t id);
 
 /* For replay: the table's specification from now on. PS_ESPEC with a sentence: it is no specification, or another

@@ -9,8 +9,8 @@
  *
  * The measure is clocks or milliseconds, and only grows. Marks that lie within 1/32 of the span
  * are one, the later: so an answer comes at most that much later than the span says, and never
- * earlier. A horizon knows nothing older than its first mark: after a restart nothing is beyond
- * it until a whole span has passed.
+ * earlier. Nothing is known of the time before the first mark: after a restart no row
+ * is older than the span until a whole span has passed.
  */
 #ifndef SERVER_CORE_VERSION_AGE_H
 #define SERVER_CORE_VERSION_AGE_H

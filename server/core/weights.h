@@ -34,8 +34,8 @@ void weights_load(enum table_spec_storage storage, const void *src, uint32_t dim
 void weights_store(enum table_spec_storage storage, const float *src, uint32_t dim,
                    uint64_t noise, void *dst);
 
-/* Rounded to nearest, ties to even, as init and ASSIGN do: what the format can hold exactly is
- * kept. Too large: as above. Bytes between the weights and the state become 0. */
+/* Rounds to nearest, ties to even, as init and ASSIGN do; values that the format holds exactly are kept. Too large: as
+ * above. Bytes between the weights and the state become 0. */
 void weights_set(enum table_spec_storage storage, const float *src, uint32_t dim, void *dst);
 
 /* The three above for one storage, in one build: all builds give the same bits. */

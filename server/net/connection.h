@@ -1,6 +1,6 @@
 /*
  * A client's connection: a socket that speaks frames, the client's hello, and, once it has joined a job, the worker
- * that it is. The listener has checked the hello; nobody checks it again.
+ * that it is. The listener has checked the hello; it is not checked again.
  *
  * A connection belongs to a connection set, the connections of one loop, and only that loop's thread touches it:
  *
@@ -118,7 +118,7 @@ void connection_release(struct connection *c);
 void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);
 
-/* Bytes of what was sent that have reached the peer's host. While they grow, the peer lives and reads. */
+/* Sent bytes that have reached the peer's host. While they grow, the peer lives and reads. */
 uint64_t connection_delivered_bytes(const struct connection *c);
 
 /* --- the set --- */
@@ -126,9 +126,10 @@ uint64_t connection_delivered_bytes(const struct connection *c);
 struct connection_set_config {
     struct channel_loop *channels; /* borrowed: the loop's */
     uint32_t frame_max_bytes;
-    uint64_t frame_timeout_ms; /* for an unfinished frame, or replies that nobody reads */
-    struct channel_memory
-        *memory; /* borrowed; NULL: no limit. Where it is passed, the greediest is closed */
+    uint64_t
+        frame_timeout_ms; /* for an unfinished frame, or replies that the peer does not read */
+    struct channel_memory *
+        memory; /* borrowed; NULL: no limit. Beyond it the connection that holds most is closed */
     bool low_priority; /* of each connection, until its worker has joined (channel.h) */
     const struct hello_reply *welcome;      /* borrowed: the reply to the hello */
     const struct connection_events *events; /* borrowed, static */
@@ -156,10 +157,10 @@ int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
                         const struct hello *hello, struct connection_entry *entry) MUST_CHECK;
 
 /*
- * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies
- * have waited for a peer that reads none of them, for more than frame_timeout_ms. A peer that is
- * idle between frames is never slow, nor is one that waits for us: while its frame is held, or
- * while it sends more than its turns let us read. Closes those whose entry is evicted, too.
+ * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies have waited for a peer
+ * that reads none of them, for more than frame_timeout_ms. A peer that is idle between frames is never slow. Nor is a
+ * peer that waits for psd: while its frame is held, or while its turns limit reading. Also closes connections whose
+ * entry is evicted.
  */
 void connection_set_sweep(struct connection_set *s, uint64_t now_ms);
 

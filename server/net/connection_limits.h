@@ -1,14 +1,21 @@
 /*
- * Who may have a connection. The main thread keeps an entry for each connection that it has handed to a shard, by the
- * peer's address; the shard's thread writes into the entry how far its peer has come.
+ * Limits on connections by address. The main thread keeps an entry, by the peer's address, for each connection that it
+ * has handed to a shard. The shard's thread writes the connection's progress into the entry.
  *
  *     connection_limits_admit -> connection_limits_open -> GREETED -> ASKED -> JOINED -> CLOSED -> freed by a sweep
  *                                                        its owner closes it, if connection_entry_is_evicted()
  *
- * Of connections_max, a sixteenth is kept for addresses that have, or had until a lease ago, a worker that has joined.
- * An address may have address_max connections that have not joined. Where there is no place, the oldest connection
- * that has neither joined nor asked for anything is evicted for the new one: one of the address that has most of these,
- * which keeps it for CONNECTION_LIMITS_GRACE_MS from others that have as many. One that does neither for idle_ms is evicted, too.
+ * A sixteenth of connections_max is kept for addresses that have, or had until a lease ago, a worker that has joined.
+ * An address may have address_max connections that have not joined. A connection is idle until it joins or sends a
+ * request.
+ *
+ *     no place for                    evicted for the new connection
+ *     the new connection's address    its oldest idle connection, once that is CONNECTION_LIMITS_GRACE_MS old
+ *     any                             the oldest idle connection of the address with the most idle ones: at once if
+ *                                     that address has more than the new one's, else once the connection is
+ *                                     CONNECTION_LIMITS_GRACE_MS old
+ *
+ * A connection that is idle for idle_ms is evicted, too.
  *
  * Operators' connections are not counted here (admin_server.h).
  */
@@ -27,14 +34,14 @@ enum connection_entry_state { ENTRY_GREETED, ENTRY_ASKED, ENTRY_JOINED, ENTRY_CL
 
 /* One connection. The main thread's, but for the atomic fields. */
 struct connection_entry {
-    _Atomic int state;       /* enum connection_entry_state: written by who serves it */
+    _Atomic int state;       /* enum connection_entry_state: written by the shard's thread */
     _Atomic bool is_evicted; /* written by the main thread */
     uint64_t since_ms;
     struct connection_address *address; /* borrowed from the limits */
     struct connection_entry *next, *prev;
 };
 
-/* For who serves the connection; an entry that is NULL has no limits. Closed is the last call. */
+/* Called by the thread that serves the connection; an entry that is NULL has no limits. Closed is the last call. */
 static inline void connection_entry_set(struct connection_entry *entry,
                                         enum connection_entry_state state)
 {
@@ -63,7 +70,7 @@ struct connection_limits_counts {
     uint64_t evicted, refused; /* since the start */
 };
 
-/* What the report says of one address. Times are those of the calls' now_ms. */
+/* The report of one address. Times are those of the calls' now_ms. */
 struct connection_limits_address {
     char text[ADDRESS_TEXT_MAX];         /* without a port */
     uint64_t n_open, n_unjoined, n_idle; /* idle: has neither joined nor asked */
@@ -77,7 +84,7 @@ struct connection_limits *connection_limits_new(const struct connection_limits_c
 /* No entry is used any more. NULL is fine. */
 void connection_limits_free(struct connection_limits *l) ON_MAIN;
 
-/* May a peer of this address have a connection? -EMFILE: *err says which limit it has reached. */
+/* 0 if a peer of this address may have a connection. -EMFILE: *err names the limit that it has reached. */
 int connection_limits_admit(struct connection_limits *l, const struct sockaddr_storage *address,
                             uint64_t now_ms, struct err *err) ON_MAIN MUST_CHECK;
 
@@ -92,7 +99,7 @@ void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms) ON_MA
 void connection_limits_count(const struct connection_limits *l,
                              struct connection_limits_counts *ret) ON_MAIN;
 
-/* When a connection was last refused; 0: never. */
+/* The time of the last refusal; 0: never. */
 uint64_t connection_limits_refused_ms(const struct connection_limits *l) ON_MAIN;
 
 /* Each address that has a connection that is idle for longer than CONNECTION_LIMITS_GRACE_MS, or many. */

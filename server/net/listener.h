@@ -1,7 +1,6 @@
 /*
- * The node's one port: accepts, reads one hello from each peer under a deadline, and either
- * refuses it with a sentence or hands its socket on. Behind the listener nobody checks identity
- * again.
+ * The node's one port: accepts, reads one hello from each peer under a deadline, and either refuses it with a sentence
+ * or hands its socket on. Identity is checked here only.
  *
  *     role      shard              becomes
  *     worker    0 .. n-1           that shard's connection
@@ -36,14 +35,14 @@ struct listener_client {
 };
 
 struct listener_events {
-    /* A peer that may come in: `fd` is taken when 0 is returned, else the peer is refused with
-     * that status. */
+    /* A peer whose handshake is complete. 0: `fd` is taken. Else the connection is closed without a
+     * reply, and on_refused() gets the status. */
     int (*on_client)(void *owner, const struct listener_client *client);
-    /* Of a peer that is no operator: is the node ready for it? Else a status and a sentence, which it is told, to come
-     * again. NULL: always. */
+    /* Called for a peer that is not an operator: 0 if the node serves workers. An error and its sentence refuse the
+     * peer, which retries later. NULL: always 0. */
     int (*check_serving)(void *owner, struct err *err);
-    /* Before on_client(), of a peer that is no operator: is there a place? Else a status and a sentence, which it is
-     * told. */
+    /* Called before on_client(), for a peer that is not an operator: 0 if there is a place. An error and its sentence
+     * refuse the peer. */
     int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
     /* A peer was turned away; for a line in the log. */
     void (*on_refused)(void *owner, const char *peer, int status, const char *sentence);
@@ -61,7 +60,7 @@ struct listener_config {
 };
 
 struct listener_counts {
-    uint64_t put_off; /* told to come again: check_serving() */
+    uint64_t put_off; /* refused by check_serving(): they retry later */
     uint64_t handshakes, accepted, refused, malformed, slow, evicted, failed_accepts, bytes_in,
         bytes_out;
 };
@@ -74,7 +73,7 @@ int listener_open(const struct listener_config *config, struct listener **ret_li
 /* Peers are accepted from now on. err: one sentence, as of listener_open(). */
 int listener_listen(struct listener *l, struct err *err) ON_MAIN MUST_CHECK;
 
-/* Where it listens, in numbers, the real port in place of 0. */
+/* The numeric address on which it listens, with the real port in place of 0. */
 const char *listener_address(const struct listener *l);
 
 /* Stops listening, closes handshakes; frees *l once the loop has closed all handles. NULL is

@@ -1,6 +1,6 @@
 /*
- * How much of the disk a data directory takes, and for what. Sizes are looked up by name, so a running psd may write
- * meanwhile; what cannot be looked at counts as nothing.
+ * Bytes of a data directory, by purpose. Sizes are looked up by name, so a running psd may write meanwhile; files that
+ * cannot be examined count as 0.
  */
 #ifndef SERVER_RECOVERY_DISK_USAGE_H
 #define SERVER_RECOVERY_DISK_USAGE_H

@@ -32,7 +32,7 @@ struct load_cluster_config {
 };
 
 struct load_cluster_facts {
-    uint64_t n_records, n_pushes; /* of logs, done again */
+    uint64_t n_records, n_pushes; /* of logs, replayed */
     uint64_t n_bytes;             /* of checkpoints, read */
 };
 

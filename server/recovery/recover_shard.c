@@ -48,9 +48,9 @@ void recover_shard_report_later(const struct recover_shard_at *at,
     struct err text;
 
     err_set(&text, 0,
-            "at: job %.40s is not in lock step throughout: all of its first %" PRIu64
-            " steps are there, and of later ones what each shard had by then (with bounded "
-            "staleness sync points, multiples of psd's --cut-every, are exact)",
+            "at: job %.40s is not in lock step throughout; all of its first %" PRIu64
+            " steps are there; of later steps each shard has those that it had by then; with "
+            "bounded staleness only sync points, multiples of psd's --cut-every, are exact",
             at->job, at->clock);
     if (report)
         report(arg, text.text);
@@ -319,7 +319,7 @@ static int refuse_short(const struct attempt *a, struct err *err)
 {
     return err_set(err, PS_ECORRUPT,
                    "shard %" PRIu32
-                   ": the write-ahead log is cut: it ends behind record %" PRIu64
+                   ": the write-ahead log is truncated: it ends behind record %" PRIu64
                    ", byte %" PRIu64 " of segment %.24s; records up to %" PRIu64
                    " were on the disk" WITHOUT,
                    a->config->shard_index, a->facts->end.last_read, a->facts->end.offset,
@@ -439,8 +439,8 @@ static int replay_by_options(struct attempt *a, enum fit *ret_fit, struct err *e
     return a->config->at.number ? replay_scan(a, &from, err) : replay_all(a, err);
 }
 
-/* *ret_damaged: the files of the restore point are, or the log that it needs where that is gone around; an older one may
- * do. */
+/* *ret_damaged: the files of the restore point are damaged, or the log that it needs, if damage may be skipped; an
+ * older restore point may do. */
 static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct err *err)
     ON_SHARD
 {

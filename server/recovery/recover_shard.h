@@ -17,18 +17,18 @@ struct recover_shard_at {
                       * step exactly; NULL: none is named */
     uint64_t clock;
     bool
-        intact; /* the end of the log, or of what can be read of it: up to the first damage that is in the way */
+        intact; /* the end of the log, or of its readable part: up to the first damage that is in the way */
 };
 
 /* Parses NUMBER, JOB:CLOCK, intact, or "" for the end. ret->job points to `job`. PS_ESETTING and a sentence. */
 int recover_shard_at_read(const char *text, char job[static TABLE_SPEC_NAME_MAX],
                           struct recover_shard_at *ret, struct err *err) MUST_CHECK;
 
-/* How far a recovery has come. */
+/* The progress of a recovery. */
 struct recover_shard_progress {
     uint64_t n_bytes;       /* read of a checkpoint's files and of the log */
     uint64_t n_total_bytes; /* all that there is to be read; 0: not known */
-    uint64_t n_records;     /* of the log, done again */
+    uint64_t n_records;     /* of the log, replayed */
 };
 
 struct recover_shard_config {
@@ -48,8 +48,9 @@ struct recover_shard_facts {
     uint64_t number; /* of the restore point; 0: from nothing but a log */
     uint32_t n_links;
     uint64_t epoch;
-    uint64_t n_bytes, n_records, n_pushes; /* read of files; done again of the log */
-    uint64_t n_log_bytes;                  /* the same */
+    uint64_t n_bytes, n_records,
+        n_pushes;         /* n_bytes: read of files; the others: replayed from the log */
+    uint64_t n_log_bytes; /* the same */
     struct wal_end end;
     /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
     bool has_later;
@@ -63,10 +64,10 @@ void recover_shard_report_later(const struct recover_shard_at *at,
  * `shard`: new, of config->who; it may be cleared on the way (shard_clear()). Without restore point and log
  * it stays empty.
  *
- * PS_ECORRUPT: all restore points are corrupt, or acknowledged records are missing or corrupt in the log, or
- * they were only in a corrupt restore point (none of these where at.intact is set, but for restore points of which none
- * can be read); PS_ECLUSTER: another layout; PS_ENOCHECKPOINT: `at` cannot be
- * recovered; -ENOMEM; statuses of the file system. After a failure the shard is only good for shard_free().
+ * PS_ECORRUPT: all restore points are corrupt; or acknowledged records are missing or corrupt in the log, or were only
+ * in a corrupt restore point. With at.intact only the first of these: no restore point can be read. PS_ECLUSTER:
+ * another layout. PS_ENOCHECKPOINT: `at` cannot be recovered. -ENOMEM; statuses of the file system. After a failure
+ * the shard is only good for shard_free().
  */
 int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,
                       uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)

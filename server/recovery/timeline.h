@@ -67,19 +67,19 @@ int timeline_preserve(const struct file_ops *files, const char *data_dir, uint64
                       void (*report)(void *arg, const char *sentence), void *arg,
                       struct err *err) MUST_CHECK;
 
-/* Removes the logs of one epoch, protected ones too, for a person who asks for it. What cannot be removed stays. */
+/* Removes the logs of one epoch, protected ones too, on an operator's request. Files that cannot be removed stay. */
 void timeline_remove(const struct file_ops *files, const char *data_dir, uint64_t epoch);
 
 /* Removes the segments of one epoch that a start has archived (NUMBER.psl.unread). */
 void timeline_remove_unread(const struct file_ops *files, const char *data_dir, uint64_t epoch);
 
-/* Removes the logs of epochs without any checkpoint, archived ones included; but never logs of `current` and
- * later epochs, nor protected ones. What cannot be removed stays for the next call. */
+/* Removes the logs of epochs without any checkpoint, archived ones included; but never logs of `current` and later
+ * epochs, nor protected ones. Files that cannot be removed stay for the next call. */
 void timeline_remove_unused(const struct file_ops *files, const char *data_dir,
                             uint64_t current);
 
 /*
- * How a timeline began, in a file beside its logs:
+ * The beginning of a timeline, in a file beside its logs:
  *
  *     DATA_DIR/log/EPOCH/BEGINNING
  *

@@ -9,7 +9,7 @@ struct wal_replay {
     struct shard *shard;
     struct wal_reader *reader;
     struct wal_replay_facts *facts;
-    uint64_t number; /* of the last record that was done again, or of one before the first */
+    uint64_t number; /* of the last record that was replayed, or of one before the first */
     uint64_t now_ms;
     uint64_t reported_bytes; /* facts->n_bytes at the last report */
     struct err *err;
@@ -22,7 +22,7 @@ static int refuse(const struct wal_replay *r, const struct wal_record *record, i
     char where[WAL_PATH_MAX + 32];
 
     wal_reader_where(r->reader, where, sizeof where);
-    return err_set(r->err, status, "record %" PRIu64 " (%s) cannot be done again: %s: %s",
+    return err_set(r->err, status, "record %" PRIu64 " (%s) cannot be replayed: %s: %s",
                    record->number, wal_record_name(record->event.type), why.text, where);
 }
 
@@ -65,7 +65,7 @@ static int report(struct wal_replay *r)
     r->facts->n_file_bytes = wal_reader_n_file_bytes(r->reader);
     status = c->on_progress(c->owner, r->facts);
     return status ? err_set(r->err, status,
-                            "the log was done again up to record %" PRIu64
+                            "the log was replayed up to record %" PRIu64
                             " when this was to end: %s",
                             r->facts->last, status_text(status))
                   : 0;

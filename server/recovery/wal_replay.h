@@ -20,8 +20,8 @@
 
 struct wal_replay_facts {
     uint64_t from, last; /* records: the first that was wanted; the last that is in the shard */
-    uint64_t n_records, n_pushes, n_bytes; /* done again */
-    uint64_t n_file_bytes;                 /* read for that: what they take in files */
+    uint64_t n_records, n_pushes, n_bytes; /* replayed */
+    uint64_t n_file_bytes;                 /* bytes of the files that were read for it */
     uint64_t unix_ms;                      /* of the last record; 0: none */
     bool covers_sync_point;                /* of sync_job: it is no longer SYNC_POINT_EARLY */
 };
@@ -38,7 +38,8 @@ struct wal_replay_config {
     const char *sync_job;
     uint64_t sync_clock;
 
-    /* Called every WAL_REPLAY_STEP records, and more often where these are large; NULL is fine. Anything but 0 ends the replay with that status. */
+    /* Called every WAL_REPLAY_STEP records, and more often if these are large; NULL is fine. A status other than 0 ends
+     * the replay, which returns it. */
     int (*on_progress)(void *owner, const struct wal_replay_facts *facts);
     void *owner; /* borrowed */
 };

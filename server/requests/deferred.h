@@ -42,7 +42,7 @@ bool deferred_is_over(const struct deferred *q, uint64_t loop_ms);
 /* Removes the first, which has been answered or refused; releases its connection. */
 void deferred_leave(struct deferred *q);
 
-/* The connection is entry. */
+/* Removes the deferred requests of a connection that is closed. */
 void deferred_drop(struct deferred *q, const struct connection *c);
 
 /* on_request(owner, request) for each. */

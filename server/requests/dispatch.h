@@ -1,10 +1,9 @@
 /*
- * What a shard does with a request: one table from frame type to handler, each of which reads
- * the message, calls the core and replies. The core knows no frames, the connection no tables.
+ * Handles a shard's requests: one table from frame type to handler. Each handler reads the message, calls the core and
+ * replies. The core knows no frames, the connection no tables.
  *
- * The shard's time is the loop's, but stands still while the loop does (a checkpoint, a stopped
- * process): a lease runs only while the shard listens, so that no worker is declared dead for
- * messages that the shard did not read.
+ * The shard's time is the loop's, but stands still while the loop does (a checkpoint, a stopped process). So a lease
+ * runs only while the shard listens, and no worker is declared dead for messages that the shard did not read.
  */
 #ifndef SERVER_REQUESTS_DISPATCH_H
 #define SERVER_REQUESTS_DISPATCH_H

@@ -8,9 +8,9 @@
  *                        -> dropped      its connection closed
  *              -> refused                a status and a sentence
  *
- * A parked pull holds nothing up: what its connection sends behind it is worked on at once. One
- * that has become ready stays parked while its connection is CONGESTED (channel.h): so a client
- * that reads slowly makes one answer wait for it in memory, and not all of its pulls'.
+ * A parked pull delays nothing: later requests of its connection are handled at once. A pull that has become ready
+ * stays parked while its connection is CONGESTED (channel.h). So of a client that reads slowly one reply waits in
+ * memory, and not the replies to all of its pulls.
  *
  * A reply of more than a slice (shard.h) is made a slice at a time, in turn with other such replies
  * and the loop's other work: pull_handler_more(). A reply in chunks (pull_reply.h) pauses while its

@@ -1,13 +1,13 @@
 /*
- * One pull and its reply, which is made in the buffer that goes to the socket: at once, or a slice
- * at a time (shard.h).
+ * One pull and its reply. The reply is made in the buffer that goes to the socket, at once or a slice at a time
+ * (shard.h).
  *
  *     pull_reply_begin -> pull_reply_more ... -> sent, or refused
  *
- * A long reply is sent in chunks, if its client understands that: each slice as soon as it is made,
- * while it is in the cache, in one frame whose sum stands at its end. A reply of which a chunk was
- * sent cannot be refused any more; so its keys are read, and refused, before. Nothing else is sent on
- * its connection meanwhile, and no slice is made while much of those before has still to be written.
+ * A long reply is sent in chunks, if its client understands that: each slice as soon as it is made, while it is in the
+ * cache, in one frame whose sum stands at its end. Once a chunk was sent the reply cannot become a refusal, so the
+ * keys are checked before. Meanwhile nothing else is sent on its connection, and no slice is made while much of the
+ * earlier ones is unwritten.
  *
  *     pull_reply_begin -> pull_reply_more ... : keys -> pull_reply_more, [PULL_REPLY_WAITS] ... : chunks -> sent
  */
@@ -16,7 +16,7 @@
 
 #include "server/requests/request_context.h"
 
-/* What is the same for all of a shard's pulls. */
+/* The values that all pulls of a shard share. */
 struct pull_context {
     struct request_context *request; /* borrowed */
     struct err last_refusal;

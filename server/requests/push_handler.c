@@ -206,8 +206,8 @@ static int find_worker(struct push_handler *p, struct pending_push *a, uint64_t 
     return status;
 }
 
-/* Runs it, or begins to. Where the log is full, or not yet ready for another, nothing is done, and it has to wait for its turn: an
- * answer would only be asked for again. */
+/* Starts or completes the push. If the log is full, or not yet ready for another push, nothing is done and the push
+ * waits for its turn: a refusal would only make the worker send it again. */
 static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms,
                  struct shard_push_result *ret, enum shard_push_state *ret_state) ON_SHARD
 {

@@ -35,7 +35,7 @@ int push_handler_receive(struct push_handler *p, struct request *r) ON_SHARD MUS
  * which must not get ahead of the queue. */
 bool push_handler_more(struct push_handler *p, uint64_t now_ms) ON_SHARD;
 
-/* Can push_handler_more() do something? */
+/* True if push_handler_more() has work. */
 bool push_handler_is_busy(const struct push_handler *p);
 
 /* Renews the leases of the workers of queued pushes: a held connection lets no beat through. */

@@ -1,14 +1,13 @@
 /*
- * Replies that promise something: that a push, a join, a table or a leave has happened and will
- * have happened after a crash, too. With --durability fsync they wait here, in the order of the
- * events, until the write-ahead log is on the disk up to their event; otherwise they are sent at once.
+ * Replies that promise durability: a push, a join, a table or a leave has happened, and will have happened after a
+ * crash, too. With --durability fsync they wait here, in the order of the events, until the write-ahead log is on the
+ * disk up to their event; otherwise they are sent at once.
  *
  *     event -> reply_queue_note() -> reply_queue_send() -> waits -> reply_queue_release() -> sent
  *                                            dropped with its connection: the peer asks again
  *
- * A reply waits for every event that came before it, not for its own alone: a reply that repeats an
- * earlier result (a repeated push, the last number of a worker that comes back) promises that as
- * well.
+ * A reply waits for every event before it, not only for its own: a reply that repeats an earlier result (of a repeated
+ * push, or the last number of a worker that comes back) promises that result as well.
  */
 #ifndef SERVER_REQUESTS_REPLY_QUEUE_H
 #define SERVER_REQUESTS_REPLY_QUEUE_H
@@ -37,12 +36,13 @@ struct reply_queue {
     struct free_list pool;              /* owned: sent, for the next ones */
     uint64_t n_waiting, since_ns;       /* since_ns: of the first */
     uint64_t waiting_bytes;
-    bool is_full;  /* the log takes no event now, as the disk is slower: they wait, unread */
-    bool is_paced; /* it takes no push for a moment (wal_pace.h): they wait, unread */
+    bool is_full; /* the log takes no event now, as the disk is slower: requests wait, unread */
+    bool is_paced; /* it takes no push for a moment (wal_pace.h): pushes wait, unread */
+    uint64_t full_since_ms; /* monotonic: when is_full was set */
     struct push_waits push_waits;
 };
 
-/* What a reply is about, for its latency: first byte of the request complete -> reply sent. */
+/* The request of a reply, for its latency: from the first byte of the complete request to the reply's sending. */
 struct reply_timing {
     struct stats_requests *requests; /* borrowed, for as long as *queue lives */
     uint64_t start_ns;
@@ -61,16 +61,16 @@ static inline void reply_queue_note(struct reply_queue *q, uint64_t number)
 int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *frame,
                      const struct reply_timing *timing) ON_SHARD MUST_CHECK;
 
-/* All records up to `acknowledged` are as safe as was asked for. */
+/* All records up to `acknowledged` are as durable as --durability demands: sends their replies. */
 void reply_queue_release(struct reply_queue *q, uint64_t acknowledged) ON_SHARD;
 
-/* May a push begin, as far as the log goes? */
+/* True if the log lets a push begin. */
 static inline bool reply_queue_takes_pushes(const struct reply_queue *q)
 {
     return !q->is_full && !q->is_paced;
 }
 
-/* How long the first in line has waited. */
+/* The time that the first queued reply has waited. */
 uint64_t reply_queue_waited_ms(const struct reply_queue *q);
 
 /* The connection is gone, with all that it waits for. */

@@ -1,6 +1,6 @@
 /*
- * What all handlers of one shard share: the shard, the queue that their replies pass, their counters, and the limit of
- * their log lines. dispatch.h owns it; the handlers know it, and not each other.
+ * The state that all handlers of one shard share: the shard, the reply queue, their counters, and the limit of their
+ * log lines. dispatch.h owns it. Handlers know this struct, and not each other.
  */
 #ifndef SERVER_REQUESTS_REQUEST_CONTEXT_H
 #define SERVER_REQUESTS_REQUEST_CONTEXT_H

@@ -1,6 +1,6 @@
 /*
- * A shard's control file: what is known of its write-ahead log outside of the log's own files, so that it is seen when
- * these are removed or cut.
+ * A shard's control file: facts about its write-ahead log outside of the log's own files, so that removed or truncated
+ * log files are noticed.
  *
  *     DATA_DIR/wal-III.control
  *
@@ -12,8 +12,8 @@
  *     crc32c 01234567             of all bytes before this line
  *
  * The log's writer replaces it as a whole: when a segment begins, a second after records became durable at the latest,
- * and when the log is closed. What it says never is ahead of the log's files: these are synced before. So it may be old,
- * as after a power cut or an older psd, but what it says was true, and stays so. Without the file nothing is known.
+ * and when the log is closed. It is never ahead of the log's files, which are synced before. So it may be old, as
+ * after a power cut or an older psd, but it was true, and stays true. Without the file nothing is known.
  */
 #ifndef SERVER_WAL_WAL_CONTROL_H
 #define SERVER_WAL_WAL_CONTROL_H
@@ -41,8 +41,9 @@ int wal_control_write(const struct file_ops *files, const char *path,
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
                      struct err *err) MUST_CHECK;
 
-/* What it knows of records from `first` on is not known any more, nor which segment is the newest: older ones may have
- * been removed since the one that is given up was begun. False: there was nothing of it. */
+/* Called when the segment with record `first` is abandoned. Forgets the number of the newest segment, as older ones
+ * may have been removed since the abandoned one began, and limits `durable` to below `first`. False: there was nothing
+ * to forget. */
 bool wal_control_reset(struct wal_control *c, uint64_t first);
 
 /* Before files with records from `first` on are given up, to be written anew: the file forgets these, durably. */

@@ -1,6 +1,7 @@
 /*
- * How long a push waits while the log's disk is slower than pushes come. Instead of running on until the queue is full
- * and standing still until half of it is on the disk, pushes are spread over time, at the disk's measured speed:
+ * Pacing of pushes while the log's disk is slower than pushes arrive. Without it pushes would run until the queue is
+ * full and stand still until half of it is on the disk. Paced pushes are spread over time, at the disk's measured
+ * speed:
  *
  *     backlog b      of what the log holds in memory                a push of n bytes delays the next one by
  *     b <= low       a quarter of the queue: a burst                nothing
@@ -38,7 +39,7 @@ uint64_t wal_pace_wait_ms(const struct wal_pace *p, uint64_t now_ms);
 
 /* --- while the disk is the bound --- */
 
-/* When that began and when it ended, for a person: not each short wait, and no more than one line a minute. */
+/* The begin and the end of pacing, for people: not each short wait, and at most one line a minute. */
 struct wal_bound {
     bool is_on;       /* pushes have waited, since since_ms and last at last_ms */
     bool is_reported; /* and the log's reader knows */
@@ -50,7 +51,7 @@ enum wal_bound_news { WAL_BOUND_NO_NEWS, WAL_BOUND_BEGAN, WAL_BOUND_ENDED };
 /* A push waits for the disk now. */
 void wal_bound_note(struct wal_bound *b, uint64_t now_ms);
 
-/* A few times a second. What is to be told. */
+/* Called a few times a second. Returns the change to report. */
 enum wal_bound_news wal_bound_tick(struct wal_bound *b, uint64_t now_ms);
 
 #endif

@@ -1,16 +1,15 @@
 /*
- * How much of the log is written before it is synced, from how long the disk took for the last portions. A sync should
- * not last: until it ends, memory is not given back and pushes wait. But each sync has a cost of its own (a seek, a
- * flush, the file system's journal), which is to be a small share.
+ * The size of a portion: the bytes of the log that are written before a sync, computed from the times of the last
+ * portions. A sync should be short: until it ends, memory is not freed and pushes wait. But each sync has a fixed cost
+ * (a seek, a flush, the file system's journal), which should be a small share.
  *
  *     time of a portion = fixed + bytes / speed       a line through the last portions, newer ones counting more
  *     bytes             = speed * max(PORTION_MS, FIXED_SHARE * fixed), within WAL_PORTION_MIN and _MAX
  *
  * Every fourth portion is half as large, as a line needs two points.
  *
- * Compression spares the disk, but takes time of the same thread. While more waits than a portion, whichever of the two
- * ways lets more records through is taken, and the other one is tried with every sixteenth portion; else all portions
- * are compressed.
+ * Compression spares the disk, but takes time of the same thread. While more than a portion waits, the faster of the
+ * two ways is used, and the other one is tried with every sixteenth portion; else all portions are compressed.
  */
 #ifndef SERVER_WAL_WAL_PORTION_H
 #define SERVER_WAL_WAL_PORTION_H
@@ -41,7 +40,7 @@ uint64_t wal_portion_next(const struct wal_portion *p);
 void wal_portion_note(struct wal_portion *p, uint64_t n_bytes, uint64_t raw_bytes, uint64_t ns,
                       enum wal_portion_behind behind);
 
-/* What the disk takes, and what that is before compression; 0: not known. */
+/* The disk's speed, and the same in bytes before compression; 0: not known. */
 uint64_t wal_portion_disk_speed(const struct wal_portion *p);
 uint64_t wal_portion_raw_speed(const struct wal_portion *p);
 

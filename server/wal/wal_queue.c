@@ -76,7 +76,8 @@ static void update_state(struct wal_queue *q)
         q->state = WAL_QUEUE_OPEN;
 }
 
-/* Who does not ask must find room, too: so whoever asks waits until there is some again. */
+/* Records without a reservation need space, too: reserve() keeps a small block ready for them, and fails without
+ * one. */
 static int keep_small_ready(struct wal_queue *q)
 {
     if (!q->small)

@@ -53,7 +53,7 @@ struct wal_progress {
     uint64_t failed_since_ms;
     uint64_t n_failures;                                             /* so far */
     uint64_t n_syncs, n_writes, n_segments, raw_bytes, stored_bytes; /* so far */
-    /* What the disk takes, and of records before compression; 0: not known (wal_portion.h). */
+    /* The disk's speed, and in bytes of records before compression; 0: not known (wal_portion.h). */
     uint64_t disk_bytes_per_s, raw_bytes_per_s;
 };
 
@@ -64,9 +64,10 @@ struct wal_queue {
     struct wal_block *first, **last; /* owned: waiting; the last one is open */
     struct wal_block *open;          /* NULL: none, the next append takes `next` */
     /* These two only reserve and append touch, so the writer's lock is not needed for them. */
-    struct wal_block *next;  /* owned, empty: what reserve() has promised */
-    struct wal_block *small; /* owned, empty: for who does not ask, when memory is out */
-    struct wal_block *pool;  /* owned, empty */
+    struct wal_block *next; /* owned, empty: the block that reserve() has promised */
+    struct wal_block
+        *small; /* owned, empty: for records without a reservation, when memory is out */
+    struct wal_block *pool; /* owned, empty */
     size_t pool_bytes;
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
@@ -86,7 +87,7 @@ struct wal_queue_config {
     enum wal_durability durability;
     uint64_t next_number; /* of the next record */
     size_t block_bytes;   /* a block is given up for the next one at this size; 0: 1 MiB */
-    size_t max_bytes;     /* memory of what waits; 0: 64 MiB. One append may pass it */
+    size_t max_bytes;     /* memory of waiting records; 0: 64 MiB. One append may pass it */
 };
 
 void wal_queue_init(struct wal_queue *q, const struct wal_queue_config *config);

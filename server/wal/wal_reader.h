@@ -48,9 +48,9 @@ struct wal_end {
     char text[256];    /* a sentence, unless clean or stopped */
 };
 
-/* dir: of one shard's log; an absent one is an empty log. identity: whose log it must be
- * (PS_ECLUSTER), or NULL for any. `from` is 1 or more: the first record that is wanted. A
- * log that begins behind it is WAL_DAMAGED. -ENOMEM; what files answer. */
+/* dir: of one shard's log; an absent one is an empty log. identity: the expected owner of the log (else PS_ECLUSTER),
+ * or NULL for any. `from` is 1 or more: the first wanted record. A log that begins behind it is WAL_DAMAGED. -ENOMEM;
+ * errors of files. */
 int wal_reader_open(const struct file_ops *files, const char *dir,
                     const struct wal_identity *identity, uint64_t from, struct wal_reader **ret,
                     struct err *err) MUST_CHECK;

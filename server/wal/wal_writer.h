@@ -52,9 +52,9 @@ struct wal_writer_config {
 };
 
 /*
- * Opens the log behind a reader's end (clean, torn, with a gap, or stopped): syncs the records before it, archives
- * unreachable segments (NAME.psl.unread), and begins a segment with the record after end->last. PS_ECORRUPT for a corrupt log;
- * -ENOMEM; statuses of the file system.
+ * Opens the log behind a reader's end (clean, torn, with a gap, or stopped). Syncs the records before it, archives
+ * unreachable segments (NAME.psl.unread), and begins a segment with the record after end->last. PS_ECORRUPT for a
+ * corrupt log; -ENOMEM; statuses of the file system.
  */
 int wal_writer_open(const struct wal_writer_config *config, const struct wal_end *end,
                     uint64_t unix_ms, struct wal_writer **ret, struct err *err) MUST_CHECK;
@@ -74,8 +74,8 @@ void wal_writer_report(struct wal_writer *w, struct wal_queue *q);
 void wal_writer_work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms,
                      uint64_t *ret_due_ms);
 
-/* With any durability: the next wal_writer_work() syncs all drained records, or a portion of them and those after it the
- * rest; after a failure, the retry does. For the end of a checkpoint's scan. */
+/* With any durability: the next wal_writer_work() syncs all drained records, or a portion of them, and the following
+ * calls sync the rest. After a failure, the retry does. For the end of a checkpoint's scan. */
 void wal_writer_sync(struct wal_writer *w);
 
 /* Records below `number` are not needed any more: if the segment that is being written has no others, the next
@@ -85,11 +85,12 @@ void wal_writer_leave(struct wal_writer *w, uint64_t number);
 /* The next wal_writer_work() tries again, whatever the time. */
 void wal_writer_retry(struct wal_writer *w);
 
-/* Writes all drained records, syncs them (async, fsync), and marks the log as closed. On failure, progress->err has the reason. */
+/* Writes all drained records, syncs them (async, fsync), and marks the log as closed. On failure, progress->err has the
+ * reason. */
 int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms) MUST_CHECK;
 
-/* Removes segments with only records below `number`, the first that is still needed. What cannot be removed stays
- * for the next call; returns the first failure. */
+/* Removes segments that have only records below `number`, the first record still needed. Segments that cannot be
+ * removed stay for the next call; returns the first failure. */
 int wal_writer_truncate(struct wal_writer *w, uint64_t number, struct err *err) MUST_CHECK;
 
 const struct wal_progress *wal_writer_progress(const struct wal_writer *w);

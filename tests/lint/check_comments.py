@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A file that a comment names is in the tree: by its path from the root, or by its name alone."""
+"""A file that a comment names is in the tree: by its path from the root, or by its name alone; pages (.md), too."""
+import glob
 import os
 import re
 import subprocess
@@ -7,9 +8,10 @@ import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 files = subprocess.run(["tests/lint/files.sh"], capture_output=True, text=True, check=True).stdout.split()
-names = {os.path.basename(path) for path in files} | {"ps.pb-c.h"}
+pages = [path for path in glob.glob("**/*.md", recursive=True) if not path.startswith("build/")]
+names = {os.path.basename(path) for path in files + pages} | {"ps.pb-c.h"}
 token = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\n', re.S)
-named = re.compile(r"(?<![\w<.-])((?:\w+/)*\w+\.(?:h|c|cu|cpp))\b(?!\w)")
+named = re.compile(r"(?<![\w<.-])((?:\w+/)*\w+\.(?:h|c|cu|cpp|md))\b(?!\w)")
 bad = False
 for path in files:
     line = 1

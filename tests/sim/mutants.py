@@ -24,8 +24,9 @@ MUTANTS = [
      "*ret_repeated = push->seq <= worker->last_seq;",
      "*ret_repeated = push->seq <= worker->last_seq && push->seq == 0;"),
     ("fenced-lease", "a worker that was fenced renews the lease of the one that took its place",
-     "    if (w->state == WORKER_LIVE && w->incarnation == incarnation) {\n        if (now_ms > w->last_seen_ms)",
-     "    if (w->state == WORKER_LIVE) {\n        if (now_ms > w->last_seen_ms)"),
+     "    if (w->state == WORKER_LIVE && w->incarnation == incarnation && !w->is_suspected) {\n"
+     "        if (now_ms > w->last_seen_ms)",
+     "    if (w->state == WORKER_LIVE && !w->is_suspected) {\n        if (now_ms > w->last_seen_ms)"),
     ("unsynced-part", "a checkpoint is committed before its files are synced",
      "        status = put_footer(f);\n    if (!status)\n        status = sync(f);",
      "        status = put_footer(f);"),

@@ -120,9 +120,9 @@ def test_a_log_that_was_cut_far_back_is_not_called_torn(start_psd, tmp_path, mon
     for at in (len(whole) // 2, len(whole) // 2 + 3, 81, 80, 0):
         newest.write_bytes(whole[:at])
         got = tool("verify", data)
-        assert got.returncode == 1 and "it is cut" in got.stdout, got.stdout
+        assert got.returncode == 1 and "it is truncated" in got.stdout, got.stdout
         said = refused(start_psd, *args)
-        assert "is cut: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
+        assert "is truncated: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
     newest.write_bytes(whole[:-5])  # what a crash leaves behind the last record that was synced is another thing
     newest.write_bytes(whole)
     psd = start_psd(*args)

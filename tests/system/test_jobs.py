@@ -158,7 +158,7 @@ def test_a_crash_that_loses_acknowledged_pushes_is_in_the_result(psds, tmp_path)
     out, err = finish(w)
     said = result(out)
     assert said["reconnects"] and said["pushes_lost"] > 50
-    assert "which it had acknowledged" in err and "servers that crashed have lost" in err and "warn" in err
+    assert "acknowledged pushes of this worker in a crash" in err and "servers that crashed have lost" in err and "warn" in err
 
 
 # --- wrong from the start ---

@@ -174,7 +174,7 @@ def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
     needs, cut = report["damage"]
     assert needs == (f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
                      "0 are there")
-    assert "it is cut" in cut
+    assert "it is truncated" in cut
     assert f"needs the log up to record {walk['through']}" in refused("replay", copy)
 
 

@@ -1,14 +1,14 @@
 /*
- * A copy of some rows of all shards, in this process: one server/core shard for each shard of the
- * servers, which gets the bytes that the server's shard gets. The same code then applies the same
- * pushes to the same row and state, so a row of the copy has the bits that a pull would bring.
+ * A copy of some rows of all shards, in this process. It has one server/core shard for each shard of the servers,
+ * which gets the same pushes. The same code then applies the same pushes to the same row and state, so a row of the
+ * copy has the bits that a pull would bring.
  *
  *     pulled with state -> in the copy: every push changes it here, too -> evicted
  *
- * A push makes no rows here: what is missing stays missing until it is pulled. Rows of the copy may be
+ * A push makes no rows here: a missing row stays missing until it is pulled. Rows of the copy may be
  * read any number of times, in any codec.
  *
- * The copy is exact as long as nobody else pushes, no server refuses a row for want of memory, and no
+ * The copy is exact as long as no other worker pushes, no server refuses a row for want of memory, and no
  * row is admitted late or expires. The owner (param_store_exact_cache.c) checks this with coherence.h
  * and the step counts that the servers send.
  */
@@ -35,7 +35,7 @@ void replica_free(struct replica *r) ON_SHARD;
 /* The store's table number `table`: 0, 1, 2 ... in turn. */
 int replica_add_table(struct replica *r, uint32_t table, const struct table_spec *spec,
                       struct err *err) ON_SHARD MUST_CHECK;
-/* Can rows of the table be copied? Not if they are admitted late or expire. */
+/* True if rows of the table can be copied: they are not admitted late and do not expire. */
 bool replica_covers(const struct replica *r, uint32_t table);
 const struct table_spec *replica_spec(const struct replica *r, uint32_t table);
 
@@ -77,7 +77,7 @@ int replica_read(struct replica *r, const struct ps_pull_section *sections, uint
 int replica_push(struct replica *r, uint32_t shard, const struct request *push,
                  uint64_t *ret_n_versions, uint64_t *ret_left_out) ON_SHARD MUST_CHECK;
 
-/* Was a row of this key here, and evicted? A Bloom filter answers: rarely true of another key. */
+/* True if a row of this key was here and was evicted. By a Bloom filter: rarely true of another key. */
 bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key);
 /* Adds the key to the filter. (Evictions do so themselves; for tests.) */
 void replica_note_evicted(struct replica *r, uint32_t table, uint64_t key);

@@ -17,8 +17,8 @@ struct stale_rows {
     uint64_t swept; /* at this clock */
 };
 
-/* bound 0: keeps nothing. `budget` is borrowed: what all tables together may hold; one that finds no
- * space for its first byte keeps nothing. -ENOMEM. */
+/* bound 0: keeps nothing. `budget` is borrowed: the limit of all tables together; a table that finds no space for its
+ * first byte keeps nothing. -ENOMEM. */
 int stale_rows_init(struct stale_rows *k, uint32_t dim, uint32_t bound,
                     struct memory_budget *budget) MUST_CHECK;
 void stale_rows_deinit(struct stale_rows *k);
@@ -38,7 +38,7 @@ uint32_t stale_rows_read(const struct stale_rows *k, uint64_t clock,
                          const struct stale_rows_ask *ask, uint32_t *ret_missing,
                          uint64_t *lowest);
 
-/* Where a row comes from: good as of min_clock, in an answer whose number no other one has. */
+/* The origin of a row: valid as of min_clock, from the answer with this unique number. */
 struct stale_rows_origin {
     uint64_t min_clock, version;
 };
@@ -48,10 +48,10 @@ struct stale_rows_origin {
 bool stale_rows_put(struct stale_rows *k, uint64_t key, struct stale_rows_origin origin,
                     const float *row, uint32_t *ret_place);
 
-/* Now and then: what is too old goes. */
+/* Removes rows that are too old. To be called at intervals. */
 void stale_rows_sweep(struct stale_rows *k, uint64_t clock);
 
-/* Everything goes. */
+/* Removes all rows. */
 void stale_rows_clear(struct stale_rows *k);
 
 #endif

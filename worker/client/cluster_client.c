@@ -134,12 +134,12 @@ static void count_lost(struct cluster_client *cluster, uint32_t shard,
     m->lost_last = joined->lost_last;
     n = joined->lost_last - first + 1;
     count(&cluster->counters.pushes_lost, n);
-    snprintf(
-        text, sizeof text,
-        "shard %u at %s has lost %" PRIu64 " push%s of this worker in a crash, which it had "
-        "acknowledged: the run goes on without, and its bits are not those of a run without "
-        "a crash (psd --durability fsync loses none)",
-        shard, m->address.text, n, n == 1 ? "" : "es");
+    snprintf(text, sizeof text,
+             "shard %u at %s has lost %" PRIu64
+             " acknowledged push%s of this worker in a crash; the "
+             "run goes on without them, and its bits are not those of a run without a crash; "
+             "psd --durability fsync loses none",
+             shard, m->address.text, n, n == 1 ? "" : "es");
     if (cluster->options->on_warning)
         cluster->options->on_warning(cluster->options->notice_arg, text);
     else

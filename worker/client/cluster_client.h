@@ -1,7 +1,6 @@
 /*
- * All shards of the cluster as one: finds them, keeps a link to each, and decides what concerns all
- * of them: when the worker has joined, and when it needs a new incarnation. Results go to the
- * client_state.
+ * The cluster's client: finds all shards, keeps a link to each, and decides for all of them when the worker has joined,
+ * and when it needs a new incarnation. Results go to the client_state.
  *
  * Time is an argument. All functions run on the loop's thread, but for those marked "any thread".
  */
@@ -27,8 +26,8 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
 void cluster_client_stop(struct cluster_client *cluster);
 void cluster_client_free(struct cluster_client *cluster);
 
-/* The start has failed: unless this worker has pushed, it leaves the shards that it has joined, so that no other one
- * waits for its lease, or is held to its settings. False: there is nothing to wait for. */
+/* Called when the start has failed. Unless this worker has pushed, it leaves the shards that it has joined, so that no
+ * worker waits for its lease or is refused for its settings. False: there is nothing to wait for. */
 bool cluster_client_abandon(struct cluster_client *cluster);
 bool cluster_client_has_left(const struct cluster_client *cluster);
 

@@ -1,6 +1,6 @@
 /*
- * An outgoing connection: resolves a name, tries each of its addresses, then speaks frames. One
- * dial is one attempt; whoever wants another makes another.
+ * An outgoing connection: resolves a name, tries each of its addresses, then speaks frames. A connector is one attempt;
+ * the next attempt needs a new one.
  *
  *     RESOLVING -> CONNECTING -> OPEN      any failure or end: events.closed, once
  *
@@ -26,7 +26,7 @@ struct connector_events {
     int (*frame)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body);
 
-    /* The dial is gone; no call follows. PS_EHTTP: whoever answers speaks HTTP, and no frames. */
+    /* The connector is freed; no event follows. PS_EHTTP: the peer speaks HTTP. */
     void (*closed)(void *owner, int why);
 };
 
@@ -36,14 +36,15 @@ int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
     MUST_CHECK;
 
-/* What frames are sent by, from events.connected to the end; a call that fails is followed by events.closed. Borrowed. */
+/* The channel for sending frames, from events.connected to the end; a call that fails is followed by events.closed.
+ * Borrowed. */
 struct channel *connector_channel(struct connector *d);
 
-/* Hangs up without ceremony; no event follows, also not from the event that calls this. The
- * loop needs to run on until libuv is through. NULL is fine. */
+/* Closes the connection at once; no event follows, also not from the event that calls this. The loop must run on until
+ * libuv has closed it. NULL is fine. */
 void connector_drop(struct connector *d);
 
-/* What went wrong, in words: status_text(), but for the end of the stream. */
+/* The failure as a sentence: status_text(), except for the end of the stream. */
 const char *connector_why(int status);
 
 #endif

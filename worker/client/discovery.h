@@ -29,7 +29,7 @@ struct discovery *discovery_new(struct channel_loop *channels, const struct addr
                                 uint32_t limit_ms, const struct discovery_events *events,
                                 void *owner);
 
-/* No event follows. The loop needs to run on until libuv is through. NULL is fine. */
+/* No event follows. The loop must run on until libuv has closed its handles. NULL is fine. */
 void discovery_free(struct discovery *s);
 
 void discovery_tick(struct discovery *s, uint64_t now_ms);

@@ -7,8 +7,9 @@
  *     links   older[row], newer[row]: a chain in the order of use; row number + 1, 0 = end
  *     free    numbers of rows that were removed, a chain too, by newer[]; to be given out again
  *
- * A row keeps its number until it is removed; numbers begin anew at 0 where none is left. So this may also be the index of rows whose floats lie
- * elsewhere, each where its number says (error_feedback_init_index()): in a device's memory.
+ * A row keeps its number until it is removed; numbers begin anew at 0 where none is left. So this may also be the
+ * index of rows whose floats lie elsewhere, each where its number says (error_feedback_init_index()): in a device's
+ * memory.
  *
  * Of a sparse table so many rows are kept as fit the bound; a push frees memory by sending the
  * oldest ones in full (error_feedback_flush.h). Nothing here drops a row by itself.
@@ -42,8 +43,8 @@ void error_feedback_init(struct error_feedback *r, uint32_t dim);
 void error_feedback_init_index(struct error_feedback *r, uint32_t dim);
 void error_feedback_deinit(struct error_feedback *r);
 
-/* Fills `ret`, which is nobody's yet, with the index' rows, under their numbers, and with room for as many floats as
- * there are numbers, zeros. -ENOMEM: it is empty. */
+/* Fills `ret`, which has no owner yet, with the rows of the index under the same numbers, and with zeros for as many
+ * rows of floats as there are numbers. -ENOMEM: it is empty. */
 int error_feedback_copy(struct error_feedback *ret, const struct error_feedback *index)
     MUST_CHECK;
 
@@ -66,7 +67,7 @@ uint32_t error_feedback_at(const struct error_feedback *r, uint64_t key);
 float *error_feedback_row(struct error_feedback *r, uint64_t key);
 float *error_feedback_find(const struct error_feedback *r, uint64_t key);
 
-/* How many of the keys have no row. */
+/* The number of keys without a row. */
 uint32_t error_feedback_n_absent(const struct error_feedback *r, const uint64_t *keys,
                                  uint32_t n_keys);
 

@@ -14,8 +14,9 @@
  *                      rows, the oldest residual first: key u64, floats f32[dim]
  *     last:            length of the file u64; 0 u32; crc32c of all bytes before it u32
  *
- * A file is whole or not there: it is written beside the old one, synced, renamed over it, and
- * its directory synced. The order of the rows is part of the state: it says which are flushed first, and so a run that goes on takes the same steps as one that never stopped.
+ * A file is whole or not there: it is written beside the old one, synced, renamed over it, and its directory synced.
+ * The order of the rows is part of the state: it says which are flushed first, and so a run that goes on takes the
+ * same steps as one that never stopped.
  */
 #ifndef WORKER_CLIENT_ERROR_FEEDBACK_FILE_H
 #define WORKER_CLIENT_ERROR_FEEDBACK_FILE_H
@@ -30,7 +31,7 @@
 
 struct push_encoder;
 
-/* Whose residuals, and of when. */
+/* The owner of the residuals, and their clock. */
 struct error_feedback_file {
     char job[ERROR_FEEDBACK_FILE_JOB_MAX];
     uint32_t rank;

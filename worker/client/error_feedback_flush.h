@@ -26,7 +26,7 @@ struct error_feedback_flush {
 
 void error_feedback_flush_deinit(struct error_feedback_flush *s);
 
-/* Is there too little memory for the residuals of a section of these keys? */
+/* True if there is too little memory for the residuals of a section of these keys. */
 bool error_feedback_flush_is_due(const struct error_feedback *r, const uint64_t *keys,
                                  uint32_t n_keys);
 

@@ -1,7 +1,6 @@
 /*
- * Where the residuals of a push section's rows are, for a caller that encodes rows itself and keeps the
- * residuals itself, in an array of rows: on a device. An error_feedback without floats is the index of
- * that array.
+ * The places of the residuals of a push section's rows, for a caller that encodes rows itself and keeps the residuals
+ * itself, in an array of rows on a device. An error_feedback without floats is the index of that array.
  *
  * The push, and the residuals after it, are those of the encoder (push_encoder.h) for the same sections:
  *

@@ -2,10 +2,9 @@
  * libps: the client library. Row values in, row values out; it chooses the shard, encodes,
  * reconnects and resends.
  *
- * A client owns one network thread with a libuv loop and one link to each shard of the cluster.
- * Every wait has a deadline;
- * when a shard is away the library reconnects, says so through on_notice, resends what was not
- * acknowledged, and gives up with a sentence after `give_up_ms`.
+ * A client owns one network thread with a libuv loop and one link to each shard of the cluster. Every wait has a
+ * deadline; when a shard is away the library reconnects, reports it through on_notice, resends unacknowledged pushes,
+ * and gives up with a sentence after `give_up_ms`.
  *
  * Threads:
  *
@@ -14,8 +13,8 @@
  *     ps_stats(), ps_clock(), ps_pull_cancel()  any thread, at any time
  *     all others                                while no other call is under way
  *
- * So a pull that a shard has parked does not hold up a push. A pull that is started after
- * ps_push() has returned sees that push; what is started before, may or may not.
+ * So a pull that a shard has parked does not delay a push. A pull that is started after ps_push() has returned sees
+ * that push; a pull that is started before may or may not.
  */
 #ifndef WORKER_CLIENT_PS_H
 #define WORKER_CLIENT_PS_H
@@ -41,18 +40,17 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
                   struct err *err) MUST_CHECK;
 
-/* One round trip: all sections, all shards. `clock`: the step that the rows are for, which may
- * be ahead of the pushes (as many steps as the job's bound allows): the pull carries the number of
- * unfinished steps. `start` returns at once, `wait` fills the dsts; at most one pull is under
- * way at a time, and its sections stay borrowed until wait returns.
+/* One round trip: all sections, all shards. `clock`: the step that the rows are for. It may be ahead of the pushes, by
+ * as many steps as the job's bound allows: the pull carries the number of unfinished steps. `start` returns at once,
+ * `wait` fills the dsts. At most one pull is under way at a time, and its sections stay borrowed until wait returns.
  *
  * The next call from here to ps_leave() reports an error of an earlier push, and does nothing else:
  *
- *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the
- *                   pull and the pushes that were under way are dropped. All calls say so until
- *                   ps_resume(), which returns the clock to continue at.
- *     another       a push was refused (PS_ENAN ...), err says by which shard and why; later
- *                   pushes are not touched by it. Reported once.
+ *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the pull and the pushes
+ *                   that were under way are dropped. All calls return it until ps_resume(), which returns the clock
+ *                   to continue at.
+ *     another       a push was refused (PS_ENAN ...); err names the shard and the reason. Later pushes are not
+ *                   affected. Reported once.
  *
  * A shard that stays away is final: every call then returns the same sentence. */
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
@@ -63,8 +61,8 @@ int ps_pull_wait(struct ps_client *c, struct err *err) MUST_CHECK;
  * happens. */
 void ps_pull_cancel(struct ps_client *c);
 
-/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns the clock at which to go
- * on: ps_clock(), or behind the last step whose pushes were made, if that is more. */
+/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns the clock to continue at:
+ * ps_clock(), or the clock after the last step whose pushes were made, if that is greater. */
 uint64_t ps_resume(struct ps_client *c);
 
 /* Sends one numbered push to every shard (also to those that own none of the keys: the

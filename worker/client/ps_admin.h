@@ -1,6 +1,5 @@
 /*
- * An operator's question to one node or to many at once, and patience with an answer that takes its time: as long as the
- * node says how it stands, it is waited for.
+ * An operator's command to one or more nodes at once. A slow answer is waited for as long as the node reports progress.
  *
  *     handshake -> command, beat, beat ... -> answer          one connection each, all on one loop
  */
@@ -21,7 +20,7 @@ struct ps_admin_node {
 struct ps_admin_plan {
     const char *token, *command, *argument;
     uint32_t timeout_ms; /* without a frame from the node */
-    /* How it stands, asked every beat_ms until the answer is there; 0: not asked. on_beat of nodes[i]. */
+    /* Progress is requested every beat_ms until the answer arrives; 0: never. Reported by on_beat of nodes[i]. */
     uint32_t beat_ms;
     const char *beat_command;
     void (*on_beat)(void *arg, uint32_t i, const char *json);

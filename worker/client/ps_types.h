@@ -46,7 +46,8 @@ struct ps_options {
     struct ps_origin origin;      /* ps_open() takes it from the journal */
     /* From any thread; may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);
-    void (*on_warning)(void *arg, const char *sentence); /* of what was lost; NULL: on_notice */
+    void (*on_warning)(void *arg,
+                       const char *sentence); /* reports lost pushes; NULL: on_notice */
     void *notice_arg;
     /* Asked by the network thread: true ends every wait, with -ECANCELED, for good. NULL: never. */
     bool (*is_cancelled)(const void *arg);

@@ -57,7 +57,7 @@ struct push_encoder_residuals {
     uint64_t n_rows, n_bytes, n_flushed;
 };
 
-/* False: no codec with feedback was used, and nobody has asked for a table's residuals to fill them. */
+/* False: no codec with feedback was used, and no caller has requested a table's residuals to fill them. */
 bool push_encoder_keeps_residuals(const struct push_encoder *e);
 void push_encoder_residuals(const struct push_encoder *e, struct push_encoder_residuals *ret);
 
@@ -66,7 +66,7 @@ uint32_t push_encoder_n_tables(const struct push_encoder *e);
 struct error_feedback *push_encoder_residual(struct push_encoder *e, uint32_t table);
 const char *push_encoder_table_name(const struct push_encoder *e, uint32_t table);
 
-/* How many values of a row topk keeps: floor(dim * fraction), at least 1. 0 for other codecs. */
+/* The number of values of a row that topk keeps: floor(dim * fraction), at least 1. 0 for other codecs. */
 uint32_t push_encoder_k(const struct codec *codec, uint32_t dim, float fraction);
 
 /* The most rows that a section of n_keys may add to its table's residuals: beyond the bound they

@@ -139,9 +139,9 @@ static bool has_pushes(const struct bytes *in)
            memcmp(bytes_front(in) + PUSH_JOURNAL_FIRST_PUSH, none, sizeof none) != 0;
 }
 
-/* The segments one after the other. Of those before a new incarnation nothing counts, nor of those before a gap: a segment
- * goes when all of its pushes have been acknowledged, and one that was to go, or to be used again, when the process ended may
- * still be there. (If a file is missing that should be there, the shards' counts of pushes notice.) */
+/* Reads the segments one after the other. Those before a new incarnation or before a gap do not count. A segment is
+ * removed or used again once all of its pushes are acknowledged; if the process ended before, it may still be there.
+ * (If a file is missing, the shards' counts of pushes show it.) */
 static int parse_segment(const struct push_journal_options *o, const struct bytes *in,
                          struct found *f, struct push_journal_push ***end)
 {
@@ -276,8 +276,8 @@ static void remove_before(struct push_journal *s, uint64_t end)
             s->options.files->unlink(s->options.files->state, path);
 }
 
-/* A file for the next segment: the one before the newest, if its pushes are acknowledged, as pages that are there cost a
- * quarter of new ones; or a new one. */
+/* The file of the next segment: the one before the newest, if its pushes are acknowledged, because existing pages cost
+ * a quarter of new ones; or a new file. */
 static int next_file(struct push_journal *s, uint64_t acked, int *ret_fd)
 {
     const struct file_ops *files = s->options.files;

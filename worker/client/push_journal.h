@@ -1,7 +1,6 @@
 /*
- * The worker's write-ahead log: pushes that some shard may not have acknowledged, in files. A process
- * that was killed comes back as the same incarnation, sends them again byte for byte, and goes on with
- * the next step.
+ * The worker's write-ahead log: pushes that some shard may not have acknowledged, in files. A process that was killed
+ * restarts as the same incarnation, sends them again byte for byte, and continues with the next step.
  *
  *     DIR/JOB.RANK.N.pushes      N = 1, 2 ...: segments (push_journal_format.h), each some 8 MiB
  *
@@ -11,10 +10,10 @@
  *     a new life   (a process that goes on, or a new incarnation) begins a segment of its own
  *     the end      of a run removes all segments
  *
- * Nothing is synced: a killed process loses nothing by that. After a power failure checksums and the
- * shards' counts of pushes show what is missing; then the worker joins with a new incarnation. So it
- * does when pushes cannot be written (a full disk): training goes on, a notice says so, and pushes are
- * kept again as soon as writing works and no earlier push is unacknowledged.
+ * Nothing is synced: a killed process loses nothing by that. After a power failure checksums and the shards' counts
+ * of pushes show missing pushes; then the worker joins with a new incarnation. It also does so when pushes cannot be
+ * written (a full disk). Then training goes on with a notice, and pushes are written again once writing works and no
+ * earlier push is unacknowledged.
  *
  * One process at a time: the caller locks. For the thread that pushes, or while no thread does.
  */
@@ -25,7 +24,7 @@
 #include "worker/client/ps_types.h"
 #include "worker/client/push_journal_format.h"
 
-/* Whose, and where. */
+/* The owner of a journal, and its place. */
 struct push_journal_options {
     const struct file_ops *files; /* borrowed, as all here */
     const char *dir, *job;
@@ -56,8 +55,8 @@ uint32_t push_journal_found_note(const struct push_journal *s,
 /* Written with the pushes from here on. */
 void push_journal_set_note(struct push_journal *s, const uint8_t *note, uint32_t n_bytes);
 
-/* Are there pushes of the process before? The next of them, in order: the caller's, for
- * push_journal_format_free_push(); NULL: no more. */
+/* True if pushes of an earlier process are left. push_journal_pop() returns the next of them, in order: the caller's,
+ * for push_journal_format_free_push(); NULL: no more. */
 bool push_journal_has_found(const struct push_journal *s);
 struct push_journal_push *push_journal_pop(struct push_journal *s);
 

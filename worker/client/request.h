@@ -53,8 +53,8 @@ void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t d
 
 /* ---- a set: one request for each shard, filled by one ps_push() or ps_pull_start() ----
  *
- * As many requests exist as were under way at one time, and each keeps the capacity of the largest
- * that it has held. So a step like the one before it allocates nothing. */
+ * The set has as many requests as were ever under way at one time. Each keeps the capacity of the largest request that
+ * it has held. So a step like the one before it allocates nothing. */
 
 /* Zeroed: of no shard. */
 struct request_set {

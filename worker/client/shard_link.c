@@ -1,4 +1,4 @@
-/* From top to bottom: the tables' numbers, how a connection ends, requests, replies, the timer, the public functions. */
+/* From top to bottom: how a connection ends, requests, replies, the timer, the public functions. */
 #include "worker/client/shard_link.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include "common/memory.h"
 #include "proto/channel.h"
 #include "worker/client/connector.h"
-#include "worker/client/ps_types.h"
+#include "worker/client/table_ids.h"
 
 #define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
 #define BACKOFF_MIN_MS 50u
@@ -25,21 +25,6 @@
 /* Typical bytes of a frame beside its body; a frame with more grows its buffer. */
 #define HEAD_BYTES 256u
 #define SECTION_HEAD_BYTES 48u
-
-/* One table: the client's number is its index in `tables`. Asked for on each connection, as a
- * shard that was started again may number its tables otherwise. */
-struct requested_table {
-    struct table_request request;
-    uint64_t request_id; /* on this connection; 0: to be asked */
-    bool known;          /* on this connection */
-    bool ever_known;
-};
-
-struct table_ids {
-    struct requested_table *items; /* owned */
-    uint32_t shard_ids[PS_TABLES_MAX];
-    uint32_t n, cap;
-};
 
 /* Drawn in shard_link.h. */
 enum phase {
@@ -85,57 +70,6 @@ struct shard_link {
     struct bytes body;        /* scratch: decompressed */
 };
 
-/* ---- the shard's numbers of tables ---- */
-
-static void add_table(struct table_ids *tables, const struct table_request *request)
-{
-    struct requested_table *items;
-
-    assert(tables->n < PS_TABLES_MAX);
-    if (tables->n == tables->cap) {
-        tables->cap = tables->cap ? tables->cap * 2 : 8;
-        items = memory_alloc(tables->cap * sizeof *items);
-        if (tables->n)
-            memcpy(items, tables->items, tables->n * sizeof *items);
-        free(tables->items);
-        tables->items = items;
-    }
-    tables->items[tables->n] = (struct requested_table){ .request = *request };
-    tables->shard_ids[tables->n++] = 0;
-}
-
-static void reset_tables(struct table_ids *tables)
-{
-    for (uint32_t i = 0; i < tables->n; i++) {
-        tables->items[i].known = false;
-        tables->items[i].request_id = 0;
-    }
-}
-
-static bool knows_all_tables(const struct table_ids *tables)
-{
-    for (uint32_t i = 0; i < tables->n; i++)
-        if (!tables->items[i].known)
-            return false;
-    return true;
-}
-
-static struct requested_table *find_table(struct table_ids *tables, uint64_t request_id)
-{
-    for (uint32_t i = 0; i < tables->n; i++)
-        if (tables->items[i].request_id == request_id)
-            return &tables->items[i];
-    return NULL;
-}
-
-static void set_table_id(struct table_ids *tables, struct requested_table *item,
-                         uint32_t shard_id)
-{
-    tables->shard_ids[item - tables->items] = shard_id;
-    item->known = true;
-    item->ever_known = true;
-}
-
 /* ---- phases, and how a connection ends ---- */
 
 static void sentence(const struct shard_link *l, char *dst, size_t n_bytes, const char *fmt,
@@ -175,7 +109,7 @@ static void disconnect(struct shard_link *l)
     l->beat_id = l->greet_id = 0;
 }
 
-/* For good; informs the owner. */
+/* Ends the link for good; informs the owner. */
 PRINTF_LIKE(3, 4) static void give_up(struct shard_link *l, int status, const char *fmt, ...)
 {
     char text[512];
@@ -189,7 +123,7 @@ PRINTF_LIKE(3, 4) static void give_up(struct shard_link *l, int status, const ch
     l->events->failed(l->owner, l->config.shard, status, text);
 }
 
-/* The farewell was said, or is not needed. */
+/* Ends the link: the shard has confirmed the farewell, or needs none. */
 static void finish_leave(struct shard_link *l)
 {
     disconnect(l);
@@ -210,7 +144,7 @@ static uint64_t backoff_ms(struct shard_link *l)
     return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(random));
 }
 
-/* Another connection follows. `how`: the link's state, for people. */
+/* Drops the connection and dials again after the backoff. `how`: the link's state, for people. */
 static void drop_connection(struct shard_link *l, const char *how, const char *why)
 {
     if (l->phase == PHASE_OVER)
@@ -245,7 +179,7 @@ static bool is_transient(int status)
            status == -EBUSY; /* others come to a sync point, or the rank's process ends */
 }
 
-/* The shard refused `what`: drops the connection or gives up. */
+/* The shard refused `what`: drops the connection or ends the link. */
 static void handle_refusal(struct shard_link *l, const char *what, int status, const char *text)
 {
     if (!text[0])
@@ -407,7 +341,7 @@ static void send_leave(struct shard_link *l)
 
 /* ---- replies ---- */
 
-/* A shard that accepts connections and joins but answers no push is given up, too. False: it was. */
+/* Ends the link to a shard that accepts connections and joins but answers no push; then returns false. */
 static bool check_push_timeout(struct shard_link *l)
 {
     uint64_t waited_ms = l->now_ms - l->push_since_ms;
@@ -449,7 +383,7 @@ static void become_ready(struct shard_link *l)
 static void send_tables(struct shard_link *l)
 {
     set_phase(l, PHASE_TABLES);
-    reset_tables(&l->tables);
+    table_ids_reset(&l->tables);
     for (uint32_t i = 0; i < l->tables.n && l->phase == PHASE_TABLES; i++)
         send_table(l, &l->tables.items[i]);
     if (!l->tables.n)
@@ -505,7 +439,7 @@ static void ack_push(struct shard_link *l, const struct push_reply *r)
     request_free(push);
 }
 
-/* Its answers were lost, or another process got them. */
+/* Acknowledges pushes that the shard has applied: their replies were lost, or another process got them. */
 static void ack_applied(struct shard_link *l)
 {
     struct push_reply r = { .min_clock = l->joined.min_clock };
@@ -567,7 +501,7 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
 static int receive_table(struct shard_link *l, const struct frame_header *h,
                          const uint8_t *head)
 {
-    struct requested_table *table = find_table(&l->tables, h->request_id);
+    struct requested_table *table = table_ids_find(&l->tables, h->request_id);
     struct table_reply r;
     int status = message_read_table_reply(h, head, &r);
     bool is_first;
@@ -580,10 +514,10 @@ static int receive_table(struct shard_link *l, const struct frame_header *h,
         return 0;
     }
     if (!r.status)
-        set_table_id(&l->tables, table, r.table_id);
+        table_ids_set(&l->tables, table, r.table_id);
     if (is_first)
         l->events->table(l->owner, l->config.shard, (uint32_t)(table - l->tables.items), &r);
-    if (l->phase == PHASE_TABLES && knows_all_tables(&l->tables))
+    if (l->phase == PHASE_TABLES && table_ids_all_known(&l->tables))
         become_ready(l);
     return 0;
 }
@@ -630,7 +564,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     int status;
 
     if (!pull || h->request_id != pull->request_id || l->phase != PHASE_READY)
-        return 0; /* to a pull that was given up */
+        return 0; /* a reply to a pull that was dropped */
     status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
                           &n_bytes);
     if (!status)
@@ -675,7 +609,7 @@ static int receive(struct shard_link *l, const struct frame_header *h, const uin
                    const uint8_t *body)
 {
     if (l->phase == PHASE_LEAVING && h->type != FRAME_LEAVE_REPLY)
-        return 0; /* to what was asked for before the farewell */
+        return 0; /* a reply to a request before the farewell */
     switch (h->type) {
     case FRAME_HELLO_REPLY:
         return receive_hello(l, h, head);
@@ -737,7 +671,7 @@ static void start_dial(struct shard_link *l)
         lose(l, connector_why(status));
 }
 
-/* Whoever waits for an answer hears of it again and again. */
+/* Repeats a notice while an answer is overdue. */
 static void notice_overdue(struct shard_link *l, const char *what, uint64_t since_ms,
                            uint64_t *notice_ms)
 {
@@ -800,7 +734,7 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms)
     if (l->phase == PHASE_READY)
         tick_ready(l);
     else if (l->phase == PHASE_GREETED)
-        join_with_others(l); /* no timer: the link to a shard that is not there gives up */
+        join_with_others(l); /* no timer: a link to a shard that is away ends the wait */
     else if (l->phase == PHASE_LEAVING && now_ms - l->phase_since_ms >= GREET_MS)
         finish_leave(l);
     else if (l->phase < PHASE_READY)
@@ -839,7 +773,7 @@ void shard_link_free(struct shard_link *l)
     disconnect(l);
     request_queue_clear(&l->unacked);
     request_free(l->pull);
-    free(l->tables.items);
+    table_ids_deinit(&l->tables);
     bytes_deinit(&l->body);
     free(l);
 }
@@ -874,16 +808,17 @@ void shard_link_drop_pull(struct shard_link *l)
 
 void shard_link_table(struct shard_link *l, const struct table_request *request)
 {
-    add_table(&l->tables, request);
+    struct requested_table *table = table_ids_add(&l->tables, request);
+
     if (l->phase == PHASE_READY || l->phase == PHASE_TABLES)
-        send_table(l, &l->tables.items[l->tables.n - 1]);
+        send_table(l, table);
 }
 
 void shard_link_drop_table(struct shard_link *l)
 {
     assert(l->tables.n > 0);
     l->tables.n--;
-    if (l->phase == PHASE_TABLES && knows_all_tables(&l->tables))
+    if (l->phase == PHASE_TABLES && table_ids_all_known(&l->tables))
         become_ready(l);
 }
 

@@ -14,8 +14,8 @@
  *     OVER       shard_link_free()
  *
  * A broken connection, a shard that stays silent, and an answer that makes no sense lead from
- * any state to AWAY (from LEAVING to OVER). A refusal that trying again cannot mend leads to
- * OVER, and so does a push that is not acknowledged within give_up_ms, however often the link reconnects.
+ * any state to AWAY (from LEAVING to OVER). A permanent refusal leads to OVER. So does a push that is not
+ * acknowledged within give_up_ms, however often the link reconnects.
  *
  * Time is an argument: shard_link_tick() must be called every few milliseconds. All functions run on
  * the loop's thread, and events come from shard_link_tick(), from the calls below and from the loop.
@@ -46,17 +46,17 @@ struct shard_link_events {
     /* A table that shard_link_table() asked for is known or refused. */
     void (*table)(void *owner, uint32_t shard, uint32_t table, const struct table_reply *reply);
 
-    /* This incarnation of the worker no longer counts (or the shard's count of its pushes makes
-     * no sense). fenced_below: the smallest that the shard lets join; 0: it has not said. */
+    /* This incarnation of the worker is fenced, or the shard's count of its pushes makes no sense. fenced_below: the
+     * smallest incarnation that the shard lets join; 0: unknown. */
     void (*fenced)(void *owner, uint32_t shard, uint64_t fenced_below);
 
-    /* May a shard that is greeted be joined, and one that is READY get heartbeats? Asked at each tick. */
+    /* True if a shard that is GREETED may be joined, and one that is READY gets heartbeats. Called at each tick. */
     bool (*may_join)(void *owner);
 
-    /* A heartbeat goes out: fills in what it says of other workers (zeroed). */
+    /* Called before a heartbeat is sent: fills in the suspects that it names (zeroed). */
     void (*fill_beat)(void *owner, uint32_t shard, struct suspects *ret);
 
-    /* It was taken; the workers that the shard suspects. */
+    /* The heartbeat was answered; the workers that the shard suspects. */
     void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects);
 
     /* The connection has ended: its requests get no answer. */
@@ -95,8 +95,7 @@ struct shard_link *shard_link_new(struct channel_loop *channels,
                                   const struct shard_link_config *config,
                                   const struct shard_link_events *events, void *owner);
 
-/* Drops everything; no event follows. The loop needs to run on until libuv is through with the
- * connection. */
+/* Drops everything; no event follows. The loop must run on until libuv has closed the connection. */
 void shard_link_free(struct shard_link *l);
 
 void shard_link_tick(struct shard_link *l, uint64_t now_ms);
@@ -120,7 +119,7 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
 /* True if the shard has answered the handshake of this connection. */
 bool shard_link_is_greeted(const struct shard_link *l);
 
-/* Sends a heartbeat at the next tick: this process stood still for a while, or has news of other workers. */
+/* Sends a heartbeat at the next tick: this process stood still for a while, or has a suspicion to relay. */
 void shard_link_beat_soon(struct shard_link *l);
 
 /* Steps that the worker has finished, for heartbeats and joins. */

@@ -4,7 +4,7 @@
 
 #include "common/memory.h"
 
-/* So many at a time: a shard repeats those that it suspects in each reply, so none is missed. */
+/* A limit: a shard repeats its suspects in each reply, so one that finds no space is added later. */
 #define ITEMS_MAX 64u
 
 enum stage { NOTHING, ASKED, REFUSES, AGREED, DONE };
@@ -38,7 +38,7 @@ void suspects_free(struct suspects_relay *r)
     free(r);
 }
 
-/* What the shard has to be told of it; NOTHING: it needs no news. */
+/* The stage that the next heartbeat to this shard leads to; NOTHING: it need not name the suspect. */
 static enum stage next_stage(const struct item *item, uint32_t shard)
 {
     if (item->stages[shard] == NOTHING)
@@ -69,7 +69,7 @@ void suspects_ask(struct suspects_relay *r, uint32_t shard, struct suspects *ret
     }
 }
 
-/* NULL: there are too many already. */
+/* NULL: ITEMS_MAX are there. */
 static struct item *upsert(struct suspects_relay *r, const struct suspect *s)
 {
     for (uint32_t i = 0; i < r->n; i++)
@@ -91,7 +91,7 @@ static bool all_are(const struct suspects_relay *r, const struct item *item, enu
     return true;
 }
 
-/* Agrees upon those that all refuse, and forgets those that nobody counts. */
+/* Marks suspects that all shards refuse as agreed, and removes those that are DONE at all shards. */
 static void conclude(struct suspects_relay *r)
 {
     for (uint32_t i = 0; i < r->n;) {

@@ -1,17 +1,19 @@
 /*
- * How the shards of a job agree on the end of a worker that one of them no longer hears: this worker, which is connected
- * to all of them, tells each what the others suspect. A shard that suspects a worker refuses it, and still waits for it;
- * once all refuse it, all may go on without it, and have the same of its pushes but for those that were under way.
+ * The relay of suspicions. The shards of a job must agree that a worker is dead, as a worker that is silent at one
+ * shard may still reach others. Workers are connected to all shards, so their heartbeats carry suspicions between the
+ * shards. A shard that suspects a worker refuses it, but still waits for it. Once all shards refuse it, all may go on
+ * without it. Then all have the same pushes of it, except those that were under way.
  *
- *     what a shard was told of a suspect            next
- *     nothing                                       a heartbeat goes out -> ASKED
- *     ASKED    to suspect it                        its reply -> REFUSES; connection lost -> nothing
- *     REFUSES  it                                   all shards do: agreed; connection lost before -> nothing
- *     AGREED   told that all do                     its reply -> DONE; connection lost -> REFUSES
- *     DONE     counts it no more                    all shards are: the suspect is forgotten
+ *     state    of one suspect at one shard                next
+ *     NOTHING  the shard has not confirmed it             a heartbeat names the suspect -> ASKED
+ *     ASKED    a heartbeat asks the shard to suspect it   its reply -> REFUSES; connection lost -> NOTHING
+ *     REFUSES  the shard refuses the worker               once all shards do, a heartbeat says so -> AGREED;
+ *                                                         connection lost before that -> NOTHING
+ *     AGREED   a heartbeat reports the agreement          its reply -> DONE; connection lost -> REFUSES
+ *     DONE     the shard has declared it dead             when all shards are DONE the entry is removed
  *
- * A connection that is lost may mean that the shard was restarted, and suspects nobody any more: so it is asked again.
- * Several workers may do this at the same time: a shard takes the same news any number of times.
+ * After a lost connection the shard is asked again, because it may have been restarted without its suspicions. Several
+ * workers may relay the same suspicion: a shard accepts it any number of times.
  */
 #ifndef WORKER_CLIENT_SUSPECTS_H
 #define WORKER_CLIENT_SUSPECTS_H
@@ -27,16 +29,17 @@ struct suspects_relay *suspects_new(uint32_t n_shards);
 /* NULL is fine. */
 void suspects_free(struct suspects_relay *r);
 
-/* Fills in what the next heartbeat to this shard says. One heartbeat to a shard is under way at a time. */
+/* Fills in the suspects of the next heartbeat to this shard. One heartbeat to a shard is under way at a time. */
 void suspects_ask(struct suspects_relay *r, uint32_t shard, struct suspects *ret);
 
-/* The shard has taken the heartbeat; it suspects these workers. */
+/* The shard has answered the heartbeat; `suspected`: the workers that it suspects. */
 void suspects_answered(struct suspects_relay *r, uint32_t shard,
                        const struct suspects *suspected);
 
+/* The connection to the shard was lost. */
 void suspects_lost(struct suspects_relay *r, uint32_t shard);
 
-/* True if suspects_ask() has something to say to this shard. */
+/* True if suspects_ask() would name a suspect for this shard. */
 bool suspects_has_news(const struct suspects_relay *r, uint32_t shard);
 
 #endif

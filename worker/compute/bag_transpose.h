@@ -1,11 +1,11 @@
 /*
- * The transpose of a batch's bags, made on the host: for each row the bags that hold it (a CSC matrix of the bags), for devices
- * that sum a row's gradient by row (device_ops.wants_transpose).
+ * The transpose of a batch's bags, made on the host: for each row the bags that hold it (a CSC matrix of the bags),
+ * for devices that sum a row's gradient by row (device_ops.wants_transpose).
  *
- *     bags     [n_keys]        0 3 7 | 1 | 2 4 ...   the bags that hold row 0, row 1 ...; of each row ascending, a bag as
- *                                                    often as it holds the row
- *     spans    [n_spans + 1]   0       3   4         where each span begins in `bags`: BAG_TRANSPOSE_SPAN bags of one row;
- *                                                    a row's last span has those that are left
+ *     bags     [n_keys]        0 3 7 | 1 | 2 4 ...   the bags that hold row 0, row 1 ...; of each row ascending, a
+ *                                                    bag as often as it holds the row
+ *     spans    [n_spans + 1]   0       3   4         the begin of each span in `bags`: BAG_TRANSPOSE_SPAN bags of
+ *                                                    one row; a row's last span has the rest
  *     first    [n_rows + 1]    0       1   2         the first span of each row
  */
 #ifndef WORKER_COMPUTE_BAG_TRANSPOSE_H
@@ -15,8 +15,8 @@
 
 #define BAG_TRANSPOSE_SPAN 64u
 
-/* What ops read. The counts are in the device's memory, because the arguments of recorded ops (device_ops.begin) do not
- * change. */
+/* The input of ops. The counts are in the device's memory, because the arguments of recorded ops (device_ops.begin) do
+ * not change. */
 struct bag_transpose {
     uint32_t n_rows_max, n_spans_max; /* the arrays' capacity */
     const uint32_t *counts;           /* 2: n_rows, n_spans */

@@ -1,10 +1,9 @@
 /*
  * The three matrix products of a linear layer, by OpenBLAS, row-major.
  *
- * OpenBLAS runs on the caller's thread alone: its own pool spins and would take the cores that
- * the reader, the network and the servers beside it need (a factor of 3 at batch 128), and with
- * one thread the order of sums, so every bit of the result, is the same in each run on one kind
- * of processor. Several threads may call at once.
+ * OpenBLAS runs on the caller's thread alone. Its own pool spins and would take the cores that the reader, the network
+ * and the servers need (a factor of 3 at batch 128). With one thread the order of sums, and so every bit of the
+ * result, is the same in each run on one kind of processor. Several threads may call at once.
  */
 #ifndef WORKER_COMPUTE_BLAS_H
 #define WORKER_COMPUTE_BLAS_H

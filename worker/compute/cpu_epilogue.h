@@ -1,5 +1,5 @@
-/* What is done to a block of a product while it is still in a cache: bias and ReLU forward,
- * the mask of ReLU and the sums of bias gradients backward. */
+/* The epilogue of a product, on each block while it is in a cache: bias and ReLU forward, the mask of ReLU and the
+ * sums of bias gradients backward. */
 #ifndef WORKER_COMPUTE_CPU_EPILOGUE_H
 #define WORKER_COMPUTE_CPU_EPILOGUE_H
 

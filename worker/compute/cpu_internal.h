@@ -1,9 +1,8 @@
 /*
- * The CPU's ops, for the table in device_cpu.c, and what they share. Their contract stands in
- * device.h.
+ * The CPU's ops, for the table in device_cpu.c, and their shared functions. Their contract stands in device.h.
  *
- * An op cuts its work into tasks whose number and borders depend on its shape alone, and the
- * pool runs them: so the bits do not depend on the number of threads.
+ * An op divides its work into tasks, which the pool runs. The number and borders of tasks depend on the op's shape
+ * alone, so the bits do not depend on the number of threads.
  */
 #ifndef WORKER_COMPUTE_CPU_INTERNAL_H
 #define WORKER_COMPUTE_CPU_INTERNAL_H

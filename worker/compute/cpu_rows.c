@@ -1,9 +1,9 @@
 /*
  * Ops over rows and columns of arrays: rows from the host, dropout, sums, axpy, batch normalisation, encoding.
  *
- * Norms take columns CPU_LANES at a time, with sums over samples, ascending, in double; past the last column lanes hold 0.
- * The encoder is the op's definition, by the codecs themselves, one row after the other: on the CPU psworker encodes where
- * it pushes (worker/client), so nothing in it is in a hurry.
+ * Norms take columns CPU_LANES at a time, with sums over samples, ascending, in double; past the last column lanes
+ * hold 0. The encoder is the op's definition, by the codecs themselves, one row after the other: on the CPU psworker
+ * encodes in worker/client instead, so this need not be fast.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -365,7 +365,7 @@ static void fill(float *x, uint32_t n, float value)
         x[i] = value;
 }
 
-/* A codec that keeps nothing: what is residual goes too, from when another one kept it. */
+/* A codec without error feedback: it clears residuals that an earlier codec kept. */
 static void put_plain(const struct codec *codec, const struct device_encode *e, float *v,
                       float *residual, uint8_t *bytes)
 {

@@ -1,21 +1,22 @@
 /*
- * The arithmetic of the model, op for op, as a table of functions. device_cpu is one table; another device is another table.
+ * The arithmetic of the model, op for op, as a table of functions. device_cpu is one table; another device is another
+ * table.
  *
- * The CPU's op is the definition: a fixed order of sums, whatever the number of threads, without fused multiply-adds. The three
- * matrix products are the exception: their order is their kernel's (gemm_kernels.h, or OpenBLAS). Tests hold other devices to
- * the CPU. An op may return before it is done. The ops of one compute run in the order of the calls; wait() reports their
- * failures. One thread at a time uses a compute.
+ * The CPU's op is the definition: a fixed order of sums, whatever the number of threads, without fused multiply-adds.
+ * The three matrix products are the exception: their order is their kernel's (gemm_kernels.h, or OpenBLAS). Tests hold
+ * other devices to the CPU. An op may return before it is done. The ops of one compute run in the order of the calls;
+ * wait() reports their failures. One thread at a time uses a compute.
  *
- * Pointers are the device's memory (memory_alloc()). Matrices are row-major without gaps unless an ld (floats from one row to
- * the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0. C and C++ both read
- * this header.
+ * Pointers are the device's memory (memory_alloc()). Matrices are row-major without gaps unless an ld (floats from one
+ * row to the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0. C and
+ * C++ both read this header.
  *
- * Buffer sets: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap. A step runs
+ * Buffer sets: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap:
  *
  *     upload ...   begin   op op op ...   end   download ...   wait
  *
- * in that order. Of two buffer sets only the ops are ordered, by their begin(); copies of one run beside ops of the other. The host
- * memory of a copy stays as it is until the buffer set's wait().
+ * Of two buffer sets only the ops are ordered, by their begin(); copies of one run beside ops of the other. The host
+ * memory of a copy stays unchanged until the buffer set's wait().
  */
 #ifndef WORKER_COMPUTE_DEVICE_H
 #define WORKER_COMPUTE_DEVICE_H
@@ -29,14 +30,13 @@
 
 struct compute;
 
-/* The version of this header that a plug-in was built against: it changes with the layout of a struct or the arguments of an
- * op. */
+/* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
 #define DEVICE_ABI 5u
 
 #define DEVICE_THREADS_MAX 64u
 
 /*
- * How matrix products are made. Sums and results are fp32. A device without TF32 or BF16 computes in fp32, and describe() says so.
+ * Kinds of matrix products. Sums and results are fp32. A device without TF32 or BF16 computes in fp32 (describe()).
  *
  *     DEVICE_FP32   by the device's best kernel
  *     DEVICE_TF32   inputs rounded to ten bits of mantissa, by units that GPUs have
@@ -89,12 +89,12 @@ struct relu_mask {
 struct norm {
     uint32_t n, width;
     const float *gamma, *beta, *running_mean, *running_var; /* width each */
-    float *mean, *var, *inv_std; /* width each: what norm_apply and norm_backward use */
+    float *mean, *var, *inv_std; /* width each: inputs of norm_apply and norm_backward */
 };
 
 /*
- * Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD subtracts at
- * rate 1; the batch's variance is unbiased (n - 1; of one sample: 0).
+ * Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD
+ * subtracts at rate 1; the batch's variance is unbiased (n - 1; of one sample: 0).
  */
 struct norm_grads {
     float *gamma, *beta, *running_mean, *running_var; /* width each */
@@ -159,9 +159,9 @@ struct row_upload {
  *     bytes = encode(v)
  *     residual[residual_at[i]] = v - decode(bytes), 0 where that is not finite, with feedback; 0 without
  *
- * bit for bit as the CPU's codecs. A NaN in rows is added to nothing. With feedback, a row of rows that is not finite is encoded
- * as a row of NaN, and its residual stays. The number of rows is in the device's memory, because the arguments of recorded ops
- * (begin()) do not change.
+ * bit for bit as the CPU's codecs. A NaN in rows is added to nothing. With feedback, a row that is not finite
+ * is encoded as a row of NaN, and its residual stays. The number of rows is in the device's memory, because the
+ * arguments of recorded ops (begin()) do not change.
  */
 struct device_encode {
     enum codec_id codec;
@@ -211,7 +211,8 @@ struct device_ops {
     void (*download)(struct compute *c, uint32_t set, void *host, const void *device,
                      size_t n_bytes);
 
-    /* As upload(), from the device's own memory, in one order with the uploads of all buffer sets that filled `from`. */
+    /* As upload(), from the device's own memory, in one order with the uploads of all buffer sets that filled
+     * `from`. */
     void (*upload_from_device)(struct compute *c, uint32_t set, void *device, const void *from,
                                size_t n_bytes);
 

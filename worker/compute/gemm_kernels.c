@@ -1,5 +1,5 @@
-/* GEMM kernels: their plain versions first, then packing and products with AVX-512, AVX512-BF16 and AMX, then the list of
- * them. A function with a target attribute runs only where runs_*() has said so. */
+/* GEMM kernels: their plain versions first, then packing and products with AVX-512, AVX512-BF16 and AMX, then the list
+ * of them. A function with a target attribute runs only where runs_*() has said so. */
 #include "worker/compute/gemm_kernels.h"
 
 #include <float.h>
@@ -234,8 +234,8 @@ FMA_INLINE void transpose16(__m512i t[16])
 
 /* ---- fp32: packing and products with AVX-512 ---- */
 
-/* Eight rows of A, a number broadcast from each, times 48 columns of B. 24 sums, three registers of B and one of A: what
- * hides the latency of a multiply-add twice over. */
+/* Eight rows of A, a number broadcast from each, times 48 columns of B. The 24 sums, three registers of B and one of A
+ * hide the latency of a multiply-add twice over. */
 enum {
     FMA_ROWS = 8,
     FMA_PANELS = 3, /* of B, at a time */

@@ -8,9 +8,8 @@
  *     tile of B    [32 k][16 columns of B]       [16 pairs of k][16 columns of B][2: k, k + 1]
  *     panel        the tiles of 16 rows of A, or of 16 columns of B, k ascending
  *
- * For bf16 they are rounded on the way, to nearest even; what is too small for a normal number
- * becomes 0. Past an array's end tiles hold 0, which adds nothing. A source array may stand
- * either way:
+ * For bf16 they are rounded on the way, to nearest even; denormals become 0. Past an array's end tiles hold 0, which
+ * adds nothing. A source array may stand either way:
  *
  *     rows     16 rows of the source, cut along k          A, or B^T transposed
  *     pairs    32 rows of the source, which are k          B, or A^T transposed

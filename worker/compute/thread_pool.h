@@ -5,8 +5,8 @@
  *     others     spin ─ take tasks ─ spin for some microseconds ─ sleep until the next job
  *
  * Tasks are numbered and given in order to the next free thread. A thread that the kernel has
- * put aside holds nobody up unless it holds a task. What a task computes must depend on its
- * number alone: then neither the number of threads nor their luck is seen in the result.
+ * descheduled delays the others only while it has a task. The result of a task must depend on its number alone; then
+ * neither the number of threads nor their timing changes the result of the op.
  */
 #ifndef WORKER_COMPUTE_THREAD_POOL_H
 #define WORKER_COMPUTE_THREAD_POOL_H
@@ -27,8 +27,8 @@ void thread_pool_free(struct thread_pool *p);
 
 uint32_t thread_pool_n_threads(const struct thread_pool *p);
 
-/* Back when all tasks are done; what they wrote is seen by the caller. From one thread at a
- * time; never out of a task. */
+/* Runs the tasks and returns when all are done; the caller sees their writes. From one thread at a time; never from
+ * inside a task. */
 void thread_pool_run(struct thread_pool *p, uint32_t n_tasks, thread_pool_task *task,
                      void *job);
 

@@ -1,6 +1,6 @@
 /*
- * Embedding bags: a thread for each bag, or row, and four of its columns. So a row's floats are read by neighbours, and a
- * column's sum is made by one thread in the order that the CPU has.
+ * Embedding bags: a thread for each bag, or row, and four of its columns. So a row's floats are read by neighbours,
+ * and a column's sum is made by one thread in the order that the CPU has.
  *
  * Gradients go by row, over the row's uses: those of a row with one span are summed at once. A row that has more is
  * used by thousands of bags of a large batch: its spans are summed side by side, then their sums, ascending.

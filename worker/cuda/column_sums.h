@@ -1,8 +1,8 @@
 /*
- * Sums of columns over samples, in a fixed order: blocks of device_block() samples, each as COLUMN_SUMS_DEEP sums side by side,
- * sample i in sum i % COLUMN_SUMS_DEEP, then those ascending; then the blocks in the same way.
+ * Sums of columns over samples, in a fixed order: blocks of device_block() samples, each as COLUMN_SUMS_DEEP sums side
+ * by side, sample i in sum i % COLUMN_SUMS_DEEP, then those ascending; then the blocks in the same way.
  *
- * What is summed, and what becomes of it, are values of two small structs:
+ * The terms and the use of the sums are values of two small structs:
  *
  *     struct term     { typedef ... sum;  void add(sum &to, size_t sample, uint32_t column) const; }
  *     struct finish   { void put(uint32_t column, const sum &total) const; }

@@ -1,5 +1,5 @@
 /*
- * What a compute on CUDA holds; and what device_cuda.c and cuda_ops.c share.
+ * The state of a compute on CUDA, which device_cuda.c and cuda_ops.c share.
  *
  *     in        copies ─► done[in] ─┐
  *     compute                       └─ ops, or a graph ─► done[compute] ─┐

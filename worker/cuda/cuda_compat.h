@@ -1,6 +1,6 @@
 /*
- * What files of kernels include: CUDA, or with PS_EMU the tests' emulation of it, and the few things that differ; how
- * threads are laid over rows and columns.
+ * The common header of files with kernels: CUDA, or with PS_EMU the tests' emulation of it, the few differences between
+ * them, and the layout of threads over rows and columns.
  */
 #ifndef WORKER_CUDA_CUDA_COMPAT_H
 #define WORKER_CUDA_CUDA_COMPAT_H
@@ -64,7 +64,7 @@ static cudaError_t cuda_compat_launch(void (*kernel)(P...),
     return cudaLaunchKernelEx(&config, kernel, P(args)...);
 }
 
-/* A block's shared memory; what stands in it is not initialised. */
+/* A block's shared memory; it is not initialised. */
 template <typename T> static __device__ T *cuda_compat_shared(void)
 {
     extern __shared__ __align__(32) unsigned char dev_shared_bytes[];
@@ -136,7 +136,7 @@ static __forceinline__ __device__ void dev_store(float *x,
     *(struct cuda_compat_floats<N> *)x = v;
 }
 
-/* May rows `ld` floats apart be taken by fours? NULL may. */
+/* True if rows `ld` floats apart can be read by fours. NULL can. */
 static inline bool dev_by_fours(const void *x, size_t ld)
 {
     return (uintptr_t)x % 16 == 0 && (!x || ld % 4 == 0);

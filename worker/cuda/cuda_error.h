@@ -1,4 +1,4 @@
-/* The first thing that went wrong on the device since somebody asked, as a sentence. Later ones are its children. */
+/* The first failure on the device since the last query, as a sentence. Later ones follow from it. */
 #ifndef WORKER_CUDA_CUDA_ERROR_H
 #define WORKER_CUDA_CUDA_ERROR_H
 

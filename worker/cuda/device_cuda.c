@@ -217,8 +217,8 @@ static void cuda_upload_rows(struct compute *c, uint32_t set, const struct row_u
                            kernels_upload_rows(c->streams[CUDA_IN], u));
 }
 
-/* The mark behind the copies out that are not marked yet, before those of `next` go behind them: a mark that is made later
- * is behind these, too, and whoever waits for it waits for all steps under way. */
+/* Marks the end of the unmarked copies out, before the copies of `next` follow. A later mark would stand behind the
+ * copies of `next`, too, and a wait for it would wait for all steps under way. */
 static void mark_out(struct compute *c, struct cuda_buffer_set *next)
 {
     if (c->out && c->out != next)

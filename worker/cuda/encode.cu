@@ -1,6 +1,6 @@
 /*
- * Rows encoded for the wire, byte for byte as proto/codec_*.c. A warp takes a row, lane l its floats l, l + 32 ...; of topk, which walks a row
- * many times, a block does.
+ * Rows encoded for the wire, byte for byte as proto/codec_*.c. A warp takes a row, lane l its floats l, l + 32 ...; of
+ * topk, which walks a row many times, a block does.
  */
 #include <math.h>
 
@@ -31,7 +31,7 @@ static __forceinline__ __device__ void put_f32(uint8_t *at, float value)
     put_u16(at + 2, bits >> 16);
 }
 
-/* A row: what is to be sent of it, and what is residual. */
+/* One row: the values to send, and their residuals. */
 struct encode_row {
     const float *values; /* NULL: `instead`, all over */
     float instead;
@@ -60,7 +60,7 @@ struct encode_row {
         return finite;
     }
 
-    /* As a row that is not finite goes: NaN all over, and what is residual stays. */
+    /* A row that is not finite is sent as NaN in all floats; the residuals stay. */
     __forceinline__ __device__ void poison(void)
     {
         values = nullptr;
@@ -206,8 +206,8 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) onebit(struct devi
 /* ---- topk: index u16[k] ascending, value f32[k]
  *
  * The k-th largest magnitude is found eight bits at a time, from the top: how many floats there are of each next eight
- * bits, among those that agree with what is known. (Counts: any order of additions gives the same.) Then the row is written in
- * order; of equal magnitudes the first ones go. */
+ * bits, among those that agree with what is known. (Counts: any order of additions gives the same.) Then the row is
+ * written in order; of equal magnitudes the first ones go. */
 
 enum { DIGITS = 256, WARPS_MAX = CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP };
 

@@ -1,7 +1,7 @@
 /*
  * Matrix products of cublasLt: one plan for each shape, made at its first run and kept.
  *
- * cublasLt is column-major. A row-major matrix is the transposed one there, so a row-major D = A B is asked for as
+ * cublasLt is column-major. A row-major matrix is the transposed one there, so a row-major D = A B is computed as
  * D' = B' A'; gemm.c does that. Here, column-major:
  *
  *     D [m x n] = op(A) op(B), over k, D in fp32     lda, ldb, ldd: numbers from one column to the next
@@ -15,9 +15,9 @@
  * the product is computed without them, and *ret_fused is false.
  *
  * A plan is made between ops, never while a stream is captured (some versions refuse that). So ops run once before
- * they are captured. Each plan's fusion is tested once, with a wait for the stream. The library may refuse a fusion that
- * it has offered. Its ReLU may turn a NaN into 0, so the test has a NaN bias. Sums of bf16 operands may be bf16, which
- * leaves a part of the output unwritten.
+ * they are captured. Each plan's fusion is tested once, with a wait for the stream. The library may refuse a fusion
+ * that it has offered. Its ReLU may turn a NaN into 0, so the test has a NaN bias. Sums of bf16 operands may be bf16,
+ * which leaves a part of the output unwritten.
  */
 #ifndef WORKER_CUDA_GEMM_PLANS_H
 #define WORKER_CUDA_GEMM_PLANS_H

@@ -1,7 +1,7 @@
 /*
- * Pairwise dot products of a sample's vectors, exactly as the CPU: each product a sum over d ascending, each element of dt a sum over j
- * ascending, no product fused. A block takes a sample, and keeps its vectors in shared memory where they fit. interact_tf32.cu is the
- * fast way.
+ * Pairwise dot products of a sample's vectors, exactly as the CPU: each product a sum over d ascending, each element
+ * of dt a sum over j ascending, no product fused. A block takes a sample, and keeps its vectors in shared memory where
+ * they fit. interact_tf32.cu is the fast way.
  */
 #include "worker/cuda/interact.h"
 

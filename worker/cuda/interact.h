@@ -7,13 +7,13 @@
 #include "worker/compute/device.h"
 #include "worker/cuda/cuda_compat.h"
 
-/* Where row i of the pairs begins: those of i with j < i, or j <= i with `self`. */
+/* The first element of row i of the pairs: those of i with j < i, or j <= i with `self`. */
 static __forceinline__ __host__ __device__ uint32_t interact_row(uint32_t i, uint32_t self)
 {
     return self ? i * (i + 1) / 2 : i * (i - 1) / 2;
 }
 
-/* Is there a kernel for this shape, at these addresses? dt may be NULL. */
+/* True if there is a kernel for this shape, at these addresses. dt may be NULL. */
 bool interact_tf32_fits(const struct interact *it, const float *t, const float *dt);
 
 cudaError_t interact_tf32_forward(cudaStream_t stream, const struct interact *it,

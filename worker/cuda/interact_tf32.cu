@@ -1,7 +1,7 @@
 /*
- * Pairwise dot products of a sample's vectors on tensor cores, in TF32: inputs are rounded to nearest, ties away from zero,
- * sums are fp32. A warp takes a sample. Its vectors are the rows of X, filled up with zeros to ROWS = 16 or 32, staged in
- * shared memory a few floats apart, so that fragments come without bank conflicts.
+ * Pairwise dot products of a sample's vectors on tensor cores, in TF32: inputs are rounded to nearest, ties away from
+ * zero, sums are fp32. A warp takes a sample. Its vectors are the rows of X, filled up with zeros to ROWS = 16 or 32,
+ * staged in shared memory a few floats apart, so that fragments come without bank conflicts.
  *
  *     forward    Z = X X^T, of which the tiles on and below the diagonal are made
  *     backward   dX = G X, G the symmetric matrix of the pairs' gradients, its diagonal doubled

@@ -1,17 +1,18 @@
 /*
  * Every op of device.h that is no matrix product, and the wire's encoders, as launches of kernels.
  *
- * A launch takes the stream first, allocates nothing, waits for nothing, and says what the launch said; what a
- * kernel does wrong later is reported by the runtime. All may be captured into a graph: grids depend on the shapes
- * alone, and what differs from step to step is read from device memory (device_encode.n, bag_uses.counts).
+ * A launch takes the stream first, allocates nothing, waits for nothing, and returns the status of the launch; the
+ * runtime reports later failures of a kernel. All launches may be captured into a graph: grids depend on the shapes
+ * alone, and values that differ from step to step are read from device memory (device_encode.n, bag_transpose's
+ * counts).
  *
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
- * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in
- * KERNELS_FP32, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad
- * and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have
- * an order of their own. (Which NaN an addition makes is the processor's choice.)
+ * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32,
+ * head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and wide_grad of
+ * rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have an
+ * order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -19,18 +20,19 @@
 #include "worker/compute/device.h"
 #include "worker/cuda/cuda_runtime.h"
 
-/* How interactions multiply: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from
- * zero) on tensor cores, where the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
+/* The precision of interactions: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from zero)
+ * on tensor cores, if the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
 enum kernels_math { KERNELS_FP32, KERNELS_TF32 };
 
 /* Bytes of `scratch`, aligned to 16, for an op over n samples that makes sums of `width` columns: norm_batch and
- * norm_backward, bias_grad, head_backward (width: in), loss (width: 1). It grows with both. Scratch holds nothing from one op to the next. */
+ * norm_backward, bias_grad, head_backward (width: in), loss (width: 1). It grows with both. Scratch holds nothing from
+ * one op to the next. */
 EXTERN_C size_t kernels_sums_bytes(uint32_t n, uint32_t width);
 
 /* Likewise for bag_grad, and wide_grad (dim: 1). */
 EXTERN_C size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim);
 
-/* What cublasLt left to do.
+/* The parts of a layer that cublasLt has not fused.
  *
  *     bias        y[s] = act(y[s] + b), in place; n x width
  *     mask        d through mask, in place; n x width without gaps
@@ -42,8 +44,8 @@ EXTERN_C cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t widt
 EXTERN_C cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *dy, float *db, void *scratch);
 
-/* What cublasLt is given: x [n][width] with ldx floats a row -> y with ldy numbers a row, of which those behind `width`
- * are 0; as they are, or rounded to bf16, to nearest even, a NaN stays one. */
+/* Pads the input of cublasLt: x [n][width] with ldx floats a row -> y with ldy numbers a row, of which those behind
+ * `width` are 0; as they are, or rounded to bf16, to nearest even, a NaN stays one. */
 EXTERN_C cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width,
                                  const float *x, uint32_t ldx, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width,
@@ -98,8 +100,8 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 
-/* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels find space
- * beside them. */
+/* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels
+ * find space beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
 /* Rows encoded for the wire. */

@@ -9,8 +9,8 @@ static __forceinline__ __device__ float inverse_std(float var)
     return (float)(1 / sqrt((double)var + (double)DEVICE_NORM_EPSILON));
 }
 
-/* Mean and variance in one walk, of the differences from the first sample: a sample is at most sqrt(n) standard deviations from the
- * mean, so the variance keeps all but log10(n) of a double's 16 digits. */
+/* Mean and variance in one walk, of the differences from the first sample: a sample is at most sqrt(n) standard
+ * deviations from the mean, so the variance keeps all but log10(n) of a double's 16 digits. */
 struct norm_spread {
     typedef struct column_sums_pair sum;
     const float *x;

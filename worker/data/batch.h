@@ -24,7 +24,7 @@
 
 #include "common/base.h"
 
-/* Where the arrays come from that a device copies. Any thread. */
+/* The allocator of arrays that a device copies. Any thread. */
 struct batch_allocator {
     void *(*alloc)(void *arg, size_t n_bytes); /* NULL: there is none left */
     void (*free)(void *arg, void *memory, size_t n_bytes);
@@ -59,7 +59,7 @@ int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
 
-/* Makes space for n_more keys; what dedup has added may be gone. -ENOMEM: the keys are as they were. */
+/* Makes space for n_more keys; the results of dedup may be lost. -ENOMEM: the keys are unchanged. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
 
 /* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */

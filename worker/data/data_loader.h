@@ -41,16 +41,16 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
                      struct err *err) MUST_CHECK;
 
 /*
- * The next batch, deduplicated; NULL at the end. Borrowed until data_loader_release(), which gives the
- * oldest one back; at most options.lend at a time. Waits for the thread, which waits for the
- * disk, or a pipe's writer, until options.is_stopped. Delivers the thread's notices. An error comes behind all batches read before it, and
- * again from every later call. One thread takes, and any may give.
+ * The next batch, deduplicated; NULL at the end. Borrowed until data_loader_release(), which gives the oldest one
+ * back; at most options.lend at a time. Waits for the thread, which waits for the disk, or a pipe's writer, until
+ * options.is_stopped. Delivers the thread's notices. An error comes behind all batches read before it, and again from
+ * every later call. One thread takes, and any may give.
  */
 int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct err *err)
     MUST_CHECK;
 void data_loader_release(struct data_loader *f);
 
-/* Would data_loader_acquire() return at once? */
+/* True if data_loader_acquire() would return at once. */
 bool data_loader_is_ready(struct data_loader *f);
 
 /* All in one: gives back what is lent, takes the next. */

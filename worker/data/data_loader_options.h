@@ -12,8 +12,7 @@
 #include "worker/data/input_pipe.h"
 #include "worker/data/schema.h"
 
-/* Which rows of the files, in file order over all files; malformed ones count, header and empty
- * lines do not. */
+/* A range of rows, numbered in file order over all files; malformed ones count, header and empty lines do not. */
 struct data_loader_range {
     uint64_t first_row, end_row; /* end 0: to the end */
 };
@@ -36,23 +35,21 @@ struct data_loader_options {
     uint32_t shuffle_rows; /* window; 0 or 1: file order */
     uint64_t seed;         /* of the shuffle; the caller mixes the epoch in */
     bool drop_last;        /* leave out a last, short batch */
-    /* Batches to be passed over at the start, as if somebody had taken them: those that follow are
-     * the same, numbers too. */
+    /* Batches to skip at the start: the following batches are the same as without the skip, numbers too. */
     uint64_t skip;
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
     uint32_t queue;        /* batches read ahead, at least 1 */
     uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
     bool labelled;         /* false: the files have no label column (predict) */
-    /* A folder for the parsed rows of each file, made if it is not there: written by the first
-     * pass over the file, also for the rows of other ranks, and read instead of the text by the
-     * passes after it. NULL or "": none. */
+    /* A folder for the parsed rows of each file, made if it does not exist. The first pass over a file writes them,
+     * also those of other ranks; later passes read them instead of the text. NULL or "": none. */
     const char *data_cache;
     const struct file_ops *cache_files; /* where that folder is; NULL: file_os */
     /* Of its batches (batch_init_in()); borrowed while the loader lives. */
     const struct batch_allocator *memory;
-    /* What the caller's user should know though it stops nothing: the cache could not be
-     * written, or is damaged and is written anew. From inside data_loader_next() or loader_pass_fill(), on
-     * the caller's thread; may be NULL. */
+    /* Called for events that stop nothing, but that the user should know: the cache could not be written, or is
+     * damaged and is written anew. From inside data_loader_next() or loader_pass_fill(), on the caller's thread;
+     * may be NULL. */
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
     /* Asked while the caller waits for a batch: true ends the loader as behind its last row. A pipe's writer may
@@ -63,7 +60,7 @@ struct data_loader_options {
 
 #define DATA_LOADER_BAD_ROW_BYTES 192u
 
-/* What the batches handed out so far took. */
+/* Counts of the batches returned so far. */
 struct data_loader_counts {
     uint64_t rows;     /* samples in them */
     uint64_t bad_rows; /* malformed rows passed over on the way */

@@ -44,7 +44,7 @@ int file_rows_add(struct file_rows *r, struct batch *b, struct file_rows_refusal
 /* The row as a record, also if it is malformed, borrowed until the next call. -ENOMEM. */
 int file_rows_record(struct file_rows *r, const struct parsed_row **ret) MUST_CHECK;
 
-/* What file_rows_add() would do with that row. */
+/* The same as file_rows_add(), for that record. */
 int file_rows_add_record(const struct parsed_row *record, struct batch *b,
                          struct file_rows_refusal *ret) MUST_CHECK;
 

@@ -21,7 +21,7 @@ struct input_pipes; /* of one run; used by one thread at a time */
 
 enum input_pipe_use { INPUT_PIPE_PRESCAN, INPUT_PIPE_PASS };
 
-/* Is this no regular file? A path that is not there is none. */
+/* True if the path exists and is not a regular file. */
 bool input_pipe_is_one(const char *path);
 
 /* For a sentence: "standard input" for "-", else the path. */

@@ -1,6 +1,6 @@
 /*
  * The bytes of a file as its writer had them: plain, or unpacked on the way from zstd or gzip.
- * What a file is says its first bytes, not its name; several zstd frames or gzip members one
+ * The first bytes of a file decide its kind, not its name; several zstd frames or gzip members one
  * after another are one text. Packed data that ends too early, or that does not unpack, is
  * PS_EDATA, never a short text.
  */

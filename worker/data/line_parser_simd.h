@@ -16,7 +16,7 @@
 #include "common/simd.h"
 #include "worker/data/line_parser.h"
 
-/* Can rows of this plan take the fast path at all? */
+/* True if rows of this plan can take the fast path. */
 bool line_parser_simd_fits(const struct line_parser_plan *plan);
 
 /* The constants of a plan's fields, for plan->simd; plans with the same fields may share them. NULL: no

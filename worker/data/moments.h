@@ -1,7 +1,7 @@
 /*
- * Mean and standard deviation of the numeric columns, over the first rows of the files: what
- * SCHEMA_STANDARDISE subtracts and divides by. Missing values and malformed rows are left out;
- * one pass, Welford's update in double, in file order.
+ * Mean and standard deviation of the numeric columns, over the first rows of the files: SCHEMA_STANDARDISE subtracts
+ * the one and divides by the other. Missing values and malformed rows are left out; one pass, Welford's update in
+ * double, in file order.
  */
 #ifndef WORKER_DATA_MOMENTS_H
 #define WORKER_DATA_MOMENTS_H

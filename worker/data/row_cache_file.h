@@ -30,7 +30,7 @@
 #define ROW_CACHE_FILE_PATH_MAX 1024u
 #define ROW_CACHE_FILE_HEADER_BYTES 64u
 
-/* Which file, parsed how. */
+/* The identity of a file and of its parser. */
 struct row_cache_file_key {
     char path[ROW_CACHE_FILE_PATH_MAX]; /* of the cache */
     const struct file_ops *files;       /* borrowed: where caches are */

@@ -1,5 +1,5 @@
 /*
- * What a line of a click log means: which column is what, and how it becomes a number or a key.
+ * The schema of a click log: the kind of each column, and its conversion to a number or a key.
  *
  *     column kinds   label | numeric | categorical | ignored
  *     numeric        log1p(max(x, 0)) | (x - mean) / std | x | bucket -> categorical;
@@ -45,7 +45,7 @@ struct schema_text {
     const char *numeric, *categorical; /* lists of columns */
     /* List: numeric columns that become categoricals; need not stand in `numeric` too. */
     const char *bucketise;
-    const char *ignored; /* list: none of these; what no list names is ignored as well */
+    const char *ignored; /* list: columns that are ignored, besides those that no list names */
     const char *missing; /* token that means missing, beside the empty one: "?" */
     enum schema_missing missing_as;
     const char *inner_separator; /* of multi-valued categoricals; "" for none */
@@ -83,7 +83,7 @@ const char *schema_numeric_name(const struct schema *s, uint32_t i);
 const char *schema_field_name(const struct schema *s, uint32_t i);
 uint32_t schema_field_column(const struct schema *s, uint32_t i);
 
-/* What line_parser_parse() follows, borrowed; and the same for files that lack the label's column. */
+/* The rules of line_parser_parse(), borrowed; and the same for files without the label's column. */
 const struct line_parser_plan *schema_plan(const struct schema *s);
 const struct line_parser_plan *schema_plan_unlabelled(const struct schema *s);
 

@@ -1,7 +1,6 @@
 /*
- * A window of lines that hands out one of its lines at random for each that comes in: order
- * within about `n_max` lines is lost, memory stays bounded. What it hands out is a pure
- * function of the seed and of what came in.
+ * A shuffle window: for each line that comes in it returns one of its lines at random. Order within about `n_max`
+ * lines is lost, memory stays bounded. Its output is a pure function of the seed and of its input.
  */
 #ifndef WORKER_DATA_SHUFFLE_H
 #define WORKER_DATA_SHUFFLE_H
@@ -10,7 +9,7 @@
 
 struct shuffle;
 
-/* What comes out is borrowed until the next call, and free to scribble on; NULL: none. */
+/* A line. An output is borrowed until the next call, and the caller may change its bytes; NULL: none. */
 struct shuffle_line {
     char *bytes;
     size_t len;
@@ -27,7 +26,7 @@ void shuffle_free(struct shuffle *s);
 int shuffle_put(struct shuffle *s, const struct shuffle_line *in, struct shuffle_line *ret_out)
     MUST_CHECK;
 
-/* When no more comes in: the next of what is left, or bytes NULL. */
+/* Returns the next of the remaining lines once the input has ended, or bytes NULL. */
 void shuffle_drain(struct shuffle *s, struct shuffle_line *ret_out);
 
 #endif

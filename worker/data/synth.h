@@ -1,8 +1,7 @@
 /*
- * Click logs out of nothing, in Criteo's layout (label, numerics, categoricals; tabs, no
- * header), with a logistic model planted in them: what a job can learn, and how well at best,
- * is known. A row is a pure function of (options, its number), as far as two C libraries'
- * exp() and log() agree.
+ * Generated click logs in Criteo's layout (label, numerics, categoricals; tabs, no header), drawn from a logistic
+ * model, so that the best possible result of a job is known. A row is a pure function of (options, its number), as far
+ * as two C libraries' exp() and log() agree.
  *
  *     numeric j       floor(exp(1.5 + 1.3 g)), g normal; one in ten is missing
  *     categorical j   token number k, P(k) about k^-zipf over 1 .. cardinality;

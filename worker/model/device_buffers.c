@@ -324,8 +324,8 @@ static void put_values(struct device_buffers *p, uint32_t set)
     s->values_version = p->n_values;
 }
 
-/* A failure may be that of the copy which others have gone on from: nobody's values are trusted, and steps that were given
- * another buffer set's values and are still in flight have failed with it. */
+/* A failure may be that of the copy that other buffer sets have used: all values become invalid. Steps in flight that
+ * use another buffer set's values have failed with it. */
 static int finish_values(struct device_buffers *p, const struct device_buffers_set *s,
                          int status)
 {

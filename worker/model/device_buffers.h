@@ -1,18 +1,18 @@
 /*
- * The host and device arrays of a step. On a device that shares the host's memory (device_ops.shares_memory) ops read and write
- * the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for inputs and outputs, so that
- * the copies of one step run beside the ops of another:
+ * The host and device arrays of a step. On a device that shares the host's memory (device_ops.shares_memory) ops read
+ * and write the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for
+ * inputs and outputs, so that the copies of one step run beside the ops of another:
  *
- *     in, each step        numeric, label, starts, row_of, the bags' transpose, wide, dropout's keys; rows, except those
- *                          that the device has kept (device_row_cache.h)
+ *     in, each step        numeric, label, starts, row_of, the bags' transpose, wide, dropout's keys; rows, except
+ *                          those that the device has kept (device_row_cache.h)
  *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
- * Activations and their gradients are the model's, one set for all buffer sets: the ops of steps do not overlap. The dense array has
- * the same layout in the device's memory as in the host's, gaps included, and is one copy.
+ * Activations and their gradients are the model's, one set for all buffer sets: the ops of steps do not overlap. The
+ * dense array has the same layout in the device's memory as in the host's, gaps included, and is one copy.
  *
- * Arrays of keys and rows grow when a batch needs more, by half more than it needs. Then the buffer set's addresses change, and with
- * them the key of each of its records (device_ops.begin).
+ * Arrays of keys and rows grow when a batch needs more, by half more than it needs. Then the buffer set's addresses
+ * change, and with them the key of each of its records (device_ops.begin).
  */
 #ifndef WORKER_MODEL_DEVICE_BUFFERS_H
 #define WORKER_MODEL_DEVICE_BUFFERS_H
@@ -110,8 +110,8 @@ int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_
 void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                         enum device_buffers_pass pass);
 
-/* Waits for the buffer set: its outputs are in the host's memory. *ret_loss: of a training step. The device's error: *ret_loss is
- * NaN. */
+/* Waits for the buffer set: its outputs are in the host's memory. *ret_loss: of a training step. The device's error:
+ * *ret_loss is NaN. */
 int device_buffers_wait(struct device_buffers *p, uint32_t set, double *ret_loss) MUST_CHECK;
 
 #endif

@@ -1,17 +1,17 @@
 /*
- * A step's gradients encoded on the device (dlrm_types.h, "encoded gradients"): the residuals, for the model's life; in each buffer set
- * memory for inputs and outputs; the encode ops.
+ * A step's gradients encoded on the device (dlrm_types.h, "encoded gradients"): the residuals, for the model's life;
+ * in each buffer set memory for inputs and outputs; the encode ops.
  *
  * A buffer set's memory is one block of the device's,
  *
  *     counts [gradients], from and residual_at of each, bytes of the rows, of the wide weights, of all tensors
  *
- * and grows with a step's rows, as the arrays of device_buffers.h do. The tensors' bytes are contiguous: a caller whose own
- * bytes are contiguous gets one copy. Gradients that are sent as floats, all rows in order and without residuals, need no op:
- * their bytes are the gradients themselves.
+ * and grows with a step's rows, as the arrays of device_buffers.h do. The tensors' bytes are contiguous: a caller
+ * whose own bytes are contiguous gets one copy. Gradients that are sent as floats, all rows in order and without
+ * residuals, need no op: their bytes are the gradients themselves.
  *
- * Codecs, and which arrays there are, are arguments of the ops and so part of their record (device_ops.begin): a key stands for
- * the step's key without them and for every argument of every encode.
+ * Codecs, and which arrays there are, are arguments of the ops and so part of their record (device_ops.begin): a key
+ * stands for the step's key without them and for every argument of every encode.
  */
 #ifndef WORKER_MODEL_DEVICE_PUSH_ENCODE_H
 #define WORKER_MODEL_DEVICE_PUSH_ENCODE_H
@@ -39,7 +39,7 @@ struct device_push_encode_buffers {
     const uint8_t *bytes
         [DLRM_GRADIENTS_MAX]; /* of the step in flight, where they are in the device's memory */
 
-    /* Owned: what the ops of the step in flight are given, and what those of known keys were. */
+    /* Owned: arguments of the ops of the step in flight, and those of known keys. */
     struct device_encode *encodes;
     struct device_push_encode_key {
         uint64_t step, key;

@@ -7,8 +7,8 @@
  * The caller knows which rows have not changed since an earlier step, and gives each row a place and a version
  * (dlrm_step.versions). So there is no look-up and no eviction here. A place beyond the device's memory keeps nothing.
  *
- * Uploads run in the order of the calls (device_ops.upload_rows), so the device's rows agree with the host's versions. After a
- * failure they may not, and the cache is emptied.
+ * Uploads run in the order of the calls (device_ops.upload_rows), so the device's rows agree with the host's versions.
+ * After a failure they may not, and the cache is emptied.
  */
 #ifndef WORKER_MODEL_DEVICE_ROW_CACHE_H
 #define WORKER_MODEL_DEVICE_ROW_CACHE_H
@@ -52,8 +52,8 @@ int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t 
 void device_row_cache_put(struct device_row_cache *r, uint32_t set,
                           const struct dlrm_step *step, float *device);
 
-/* Ends the buffer set's step with the status of its wait. A failure empties the cache and fails every step in flight, whose rows
- * may never have arrived. Steps end in the order of device_row_cache_put(). Returns the step's status. */
+/* Ends the buffer set's step with the status of its wait. A failure empties the cache and fails every step in flight,
+ * whose rows may never have arrived. Steps end in the order of device_row_cache_put(). Returns the step's status. */
 int device_row_cache_finish(struct device_row_cache *r, uint32_t set, int status) MUST_CHECK;
 
 #endif

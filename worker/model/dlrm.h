@@ -92,8 +92,8 @@ int dlrm_residual_reserve(struct dlrm *m, uint32_t gradient, uint32_t n_rows) MU
 /* Frees all residual rows; they may be reserved anew. No step is in flight. */
 void dlrm_residual_release(struct dlrm *m);
 
-/* Copies residual rows at[0 .. n) from or to rows [n][width] of the host. No step is in flight. -ENOMEM, or the device's
- * errors. */
+/* Copies residual rows at[0 .. n) from or to rows [n][width] of the host. No step is in flight. -ENOMEM, or the
+ * device's errors. */
 int dlrm_residual_put(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,
                       const float *rows) MUST_CHECK;
 int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uint32_t n,

@@ -1,6 +1,6 @@
 /*
- * struct dlrm, private to dlrm.c and to the tests that read intermediates (tests/unit/model/debug_read.c). In the device's
- * memory:
+ * struct dlrm, private to dlrm.c and to the tests that read intermediates (tests/unit/model/debug_read.c). In the
+ * device's memory:
  *
  *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
  *     R        [n][r_width]          T itself for concat and without fields
@@ -23,7 +23,7 @@ struct dlrm {
     struct mlp bottom, top; /* bottom: without layers when there are no numeric columns */
     uint32_t n_tensors;
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
-    struct device_buffers buffers;     /* owned: what comes in and goes out */
+    struct device_buffers buffers;     /* owned: inputs and outputs of steps */
     struct device_push_encode encoder; /* owned: gradients that leave encoded */
     float *t, *dt, *r, *dr; /* owned, of the device; r and dr are NULL unless pairs */
     uint32_t n;             /* samples of the last step */

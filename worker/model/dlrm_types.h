@@ -1,5 +1,5 @@
 /*
- * What a model is asked and answers with: its tensors, a step's encoded gradients, a step.
+ * The values of a model's interface: its tensors, a step's encoded gradients, a step.
  */
 #ifndef WORKER_MODEL_DLRM_TYPES_H
 #define WORKER_MODEL_DLRM_TYPES_H
@@ -29,8 +29,8 @@ struct dlrm_tensor {
      * batch), to be applied with SGD at rate 1. */
     bool statistic;
 
-    /* Where it begins in the dense array, in floats: on a cache line. Behind it there is space for the rest of
-     * its last block of TABLE_SPEC_DENSE_BLOCK. */
+    /* Its offset in the dense array, in floats: on a cache line. Behind it there is space for the rest of its last
+     * block of TABLE_SPEC_DENSE_BLOCK. */
     size_t at;
 
     float *values; /* n_floats, filled before a step, as stored: WITHOUT the offset */
@@ -46,22 +46,22 @@ struct dlrm_tensor {
 /* ---- encoded gradients ---- */
 
 /*
- * A device with memory of its own encodes a step's gradients itself (proto/codec.h), so that neither floats nor the residuals of
- * lossy codecs cross the bus. A step has these arrays of gradient rows, each as its table has them:
+ * A device with memory of its own encodes a step's gradients itself (proto/codec.h), so that neither floats nor the
+ * residuals of lossy codecs cross the bus. A step has these arrays of gradient rows, each as its table has them:
  *
  *     DLRM_ROWS        [n_unique][dim]    embedding rows
  *     DLRM_WIDE        [n_unique][1]      first-order weights; none (n is 0) unless config.wide
- *     DLRM_DENSE + i   [blocks][width]    tensor i: width is its n_floats, TABLE_SPEC_DENSE_BLOCK at most; behind its floats the
- *                                         last block has zeros
+ *     DLRM_DENSE + i   [blocks][width]    tensor i: width is its n_floats, TABLE_SPEC_DENSE_BLOCK at most;
+ *                                         behind its floats the last block has zeros
  *
- * The residual rows of each are an array in the device's memory, of rows as wide, which dlrm_residual_reserve() makes. The caller
- * knows which key has which residual row. Row i of the n that are encoded is
+ * The residual rows of each are an array in the device's memory, of rows as wide, which dlrm_residual_reserve() makes.
+ * The caller knows which key has which residual row. Row i of the n that are encoded is
  *
  *     v = gradient of row from[i] + residual row residual_at[i]
  *
- * Then the residual row is v - decode(bytes) with codecs that have feedback, 0 with others. A gradient that is not finite
- * becomes a row of NaN with codecs that have feedback, and its residual row stays; other codecs encode it as it is. The
- * encoder of worker/client does the same on the CPU.
+ * Then the residual row is v - decode(bytes) with codecs that have feedback, 0 with others. A gradient that is not
+ * finite becomes a row of NaN with codecs that have feedback, and its residual row stays; other codecs encode it as it
+ * is. The encoder of worker/client does the same on the CPU.
  */
 /* The gradients of a model: DLRM_DENSE and one for each tensor (dlrm_n_gradients()). */
 enum dlrm_gradient { DLRM_ROWS, DLRM_WIDE, DLRM_DENSE };
@@ -94,15 +94,15 @@ struct dlrm_step {
 
     /* [n_unique], of a training step where the device keeps rows (dlrm_keep_rows()), and `rows` are then
      * dlrm_host_alloc()'s: a row that had the same place and version before, in any step, has the same bits now. No
-     * two rows of a step have one place, but those of version 0, which have none. NULL: nobody knows of any. */
+     * two rows of a step have one place, but those of version 0, which have none. NULL: no such rows are known. */
     const uint64_t *versions;
     const uint32_t *places;
 
     /* Of the same shapes, filled; a prediction does not look at them. */
     float *row_grads, *wide_grads;
 
-    /* [dlrm_n_gradients()], where dlrm_encodes(): what the device sends in place of row_grads, wide_grads and the
-     * dense gradients, which are then not looked at. NULL: these. */
+    /* [dlrm_n_gradients()], if dlrm_encodes(): the device sends these in place of row_grads, wide_grads and the dense
+     * gradients, which are then not used. NULL: the gradients themselves. */
     const struct dlrm_encoded *encoded;
 
     /* Feeds dropout's hash, so workers of one job that should drop differently get different numbers

@@ -3,8 +3,8 @@
  *
  *     x -> product + b -> (norm) -> (ReLU) -> (dropout) -> y
  *
- * Weights are tensors of the model; what a layer keeps between forward and backward is its own, in the
- * device's memory:
+ * Weights are tensors of the model. Values that a layer keeps between forward and backward are its own, in the device's
+ * memory:
  *
  *     pre    [n][out]        the product, before the norm; only of a layer with one
  *     y      [n][out], ldy   after ReLU and dropout
@@ -68,12 +68,12 @@ void mlp_deinit(struct mlp *mlp);
 struct mlp_layer *mlp_last(struct mlp *mlp);
 
 /* x [n][in of the first layer] is borrowed until backward is done. drop_keys: of dropout, one for each hidden
- * layer, in the device's memory; not looked at without it. */
+ * layer, in the device's memory; not used without it. */
 void mlp_forward(struct mlp *mlp, uint32_t n, const float *x, enum mlp_pass pass,
                  const uint64_t *drop_keys);
 
-/* The mask that turns a gradient of l's y into l's dy; the op that writes the gradient applies it. Returns mask, or NULL: there
- * is none. */
+/* The mask that turns a gradient of l's y into l's dy; the op that writes the gradient applies it. Returns mask, or
+ * NULL: there is none. */
 const struct relu_mask *mlp_mask(const struct mlp_layer *l, struct relu_mask *mask);
 
 /* After a training forward. The last layer's dy is filled. Fills the tensors' grads, and dx

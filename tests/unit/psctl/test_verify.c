@@ -253,7 +253,7 @@ static void a_log_with_a_hole_needs_a_checkpoint(void **state)
     assert_int_equal(verify_wal_last(&log), 15);
     verify_wal_free(&log);
     assert_int_equal(damages(&c, DATA_DIR, &first), 1);
-    assert_non_null(strstr(first, "shard 0: between records 7 and 15 the log has a hole, and"));
+    assert_non_null(strstr(first, "shard 0: between records 7 and 15 the log has a gap, and"));
     free(first);
     crash_files_deinit(&c);
 }

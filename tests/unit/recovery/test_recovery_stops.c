@@ -243,7 +243,7 @@ static void an_event_that_cannot_have_happened_is_reported_with_its_place(void *
         status = recover(&l, &r);
         assert_true(status == 0 || status == PS_ECORRUPT);
         if (status) {
-            assert_non_null(strstr(r.err.text, "cannot be done again: "));
+            assert_non_null(strstr(r.err.text, "cannot be replayed: "));
             assert_non_null(strstr(r.err.text, " of " LOG_DIR "/0000000000000"));
         }
         n_refused += status != 0;
