@@ -8,7 +8,7 @@
  *     ASKED    to suspect it                        its reply -> REFUSES; connection lost -> nothing
  *     REFUSES  it                                   all shards do: agreed; connection lost before -> nothing
  *     AGREED   told that all do                     its reply -> DONE; connection lost -> REFUSES
- *     DONE     counts it no more                    all shards are: the suspect is forgotten
+ *     DONE     counts it no more                    all shards are: the suspect is forgotten; suspects it again -> REFUSES
  *
  * A connection that is lost may mean that the shard was restarted, and suspects nobody any more: so it is asked again.
  * Several workers may do this at the same time: a shard takes the same news any number of times.
