@@ -47,7 +47,8 @@ static bool is_fenced(const struct worker *w, uint64_t incarnation)
 {
     bool gone = w->state == WORKER_LEFT || w->state == WORKER_DEAD;
 
-    return (incarnation < w->fenced_below && w->fenced_below <= MEMBERSHIP_FENCE_MAX) ||
+    return (w->is_barred && incarnation == w->barred) ||
+           (incarnation < w->fenced_below && w->fenced_below <= MEMBERSHIP_FENCE_MAX) ||
            ((gone || w->is_suspected) && incarnation == w->incarnation);
 }
 
@@ -284,7 +285,14 @@ bool membership_suspect(struct membership *r, const struct job *job, uint32_t ra
 {
     struct worker *w = rank < job->n_workers ? &job->workers[rank] : NULL;
 
-    if (!w || w->state != WORKER_LIVE || w->incarnation != incarnation)
+    if (!w)
+        return false;
+    if (incarnation > w->incarnation ||
+        w->state == WORKER_EXPECTED) { /* its join is on its way */
+        w->is_barred = true;
+        w->barred = incarnation;
+    }
+    if (w->state != WORKER_LIVE || w->incarnation != incarnation)
         return false; /* it has ended here, or has a successor: it is refused already */
     w->is_suspected = true;
     if (is_agreed)
@@ -502,7 +510,9 @@ static bool join_is_fenced(const struct membership_entry *entry,
         return false;
     if (returns(entry, join))
         return check_settings(&entry->job, join, NULL) != 0;
-    return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below;
+    /* Another incarnation than the one that left is barred. */
+    return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below ||
+           join->incarnation != w->incarnation;
 }
 
 /* Nobody takes part who has done anything: of a start that failed, perhaps with settings that were wrong, is left that
@@ -717,6 +727,7 @@ void membership_renew(struct membership *r, uint64_t now_ms)
         for (uint32_t k = 0; k < job->n_workers; k++) {
             job->workers[k].last_seen_ms = now_ms;
             job->workers[k].is_known = job->workers[k].is_suspected = false;
+            job->workers[k].is_barred = false;
         }
     }
 }

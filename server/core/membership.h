@@ -80,6 +80,9 @@ struct worker {
     uint64_t last_seen_ms;
     bool relays;       /* it carries suspicions between its shards */
     bool is_suspected; /* LIVE, but nothing more of this incarnation is taken */
+    bool
+        is_barred; /* another shard suspects incarnation `barred`, which has not joined here, and may not */
+    uint64_t barred;
     /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
      * sent again, later messages of the worker do not count. */
     bool is_behind;

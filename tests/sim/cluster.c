@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/node.h"
+#include "tests/sim/agree.h"
 #include "tests/sim/check.h"
 #include "tests/sim/os.h"
 #include "tests/sim/taps.h"
@@ -257,6 +258,7 @@ void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct s
     book->promised = book->promised < last ? book->promised : last;
     book->due = book->due < last ? book->due : last;
     book->n_seen = last;
+    agree_started(w, shard);
     model_deinit(&book->model);
     check_fold(w, shard, last, &book->model);
     if (core)

@@ -477,6 +477,17 @@ static void combine(struct model *m, const struct complete *c)
     free(sum);
 }
 
+static void note_combined(struct model *m, const struct fact *fact, const struct complete *c)
+{
+    struct model_combined *noted = &m->combined[fact->clock];
+
+    if (fact->clock >= PLAN_N_STEPS_MAX)
+        return;
+    *noted = (struct model_combined){ .run = fact->run };
+    for (uint32_t i = 0; i < c->n; i++)
+        noted->incarnations[c->first[i].push->rank] = c->first[i].push->incarnation;
+}
+
 static const char *apply_combine(struct model *m, const struct fact *fact)
 {
     struct complete c = find_clock(m, fact->run, fact->clock);
@@ -489,6 +500,7 @@ static const char *apply_combine(struct model *m, const struct fact *fact)
     for (uint32_t i = c.n; i-- > 0;)
         if (!is_finished(m, &c.first[i]) || is_done_again(m, &c, i))
             drop_held(m, &c, i, 1);
+    note_combined(m, fact, &c);
     if (c.n)
         combine(m, &c);
     drop_held(m, &c, 0, c.n);

@@ -52,6 +52,12 @@ struct model_held {
     bool is_finished;
 };
 
+/* Whose pushes a clock was combined from. */
+struct model_combined {
+    uint64_t run;                              /* 0: it is not, yet */
+    uint64_t incarnations[PLAN_N_WORKERS_MAX]; /* 0: without this rank */
+};
+
 #define MODEL_HELD_MAX 512u
 
 struct model {
@@ -65,6 +71,7 @@ struct model {
     struct model_held
         held[MODEL_HELD_MAX]; /* in the order of run, clock, rank, incarnation, number */
     uint32_t n_held;
+    struct model_combined combined[PLAN_N_STEPS_MAX];          /* by clock */
     uint64_t gone[PLAN_N_TABLES_MAX], left[PLAN_N_TABLES_MAX]; /* told for the next version */
     uint64_t n_applied;                                        /* pushes */
 };

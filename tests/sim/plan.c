@@ -75,7 +75,7 @@ static void make_job(struct plan *p, struct dice *d)
                          : TABLE_SPEC_MODE_ASYNC;
     p->bound = p->mode == TABLE_SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
     p->ahead = p->mode == TABLE_SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
-    p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, 10);
+    p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, PLAN_N_STEPS_MAX);
 }
 
 /* Most schedules have a few kinds of trouble, some none, and some everything. */
@@ -128,6 +128,13 @@ static void make_layout(struct plan *p, struct dice d)
     p->next_shards_per_node = shards[i];
 }
 
+/* The same. Where nobody is to be declared dead there are none. */
+static void make_paths(struct plan *p, struct dice d)
+{
+    if (p->lease_ms != PLAN_LEASE_MS && !dice_once_in(&d, 4))
+        p->n_paths = (uint32_t)dice_from(&d, 1, 3);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->is_again = true;
@@ -148,6 +155,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_trouble(p, &d);
     make_sync_points(p, dice_of(seed, 5));
     make_layout(p, dice_of(seed, 8));
+    make_paths(p, dice_of(seed, 9));
 }
 
 uint64_t plan_met(const struct plan *p, uint64_t clock)
@@ -214,7 +222,7 @@ void plan_print(const struct plan *p, FILE *to)
         "lease %u ms; "
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
-        "%u workers crash, %u freeze, %u are replaced\n",
+        "%u workers crash, %u freeze, %u are replaced, %u paths\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->sync_steps,
         p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
@@ -225,5 +233,6 @@ void plan_print(const struct plan *p, FILE *to)
         p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_cuts, p->n_kills,
-        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced);
+        p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
+        p->n_paths);
 }

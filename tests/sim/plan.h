@@ -15,6 +15,7 @@
 #define PLAN_N_WORKERS_MAX 3u
 #define PLAN_N_TABLES_MAX 3u
 #define PLAN_N_KEYS_MAX 48u
+#define PLAN_N_STEPS_MAX 10u
 #define PLAN_DIM_MAX 4u /* of all tables but wide ones */
 #define PLAN_N_KEPT_MAX 3u
 #define PLAN_LEASE_MS 4000u /* longer than any trouble lasts: nobody is declared dead */
@@ -50,6 +51,8 @@ struct plan {
     bool is_again; /* it has */
     uint32_t
         n_replaced; /* a worker stands still, and somebody starts another one of its rank */
+    uint32_t
+        n_paths; /* nothing passes between one worker and one node, for longer than a lease */
     uint32_t n_stops,
         n_checkpoints; /* a node gets SIGTERM; an operator requests a checkpoint */
 };

@@ -21,7 +21,8 @@ struct sent_push {
     uint32_t rank, shard;
     uint64_t incarnation, seq, clock;
     bool tick;
-    bool is_acked; /* its worker has the acknowledgement */
+    bool is_acked;     /* its worker has the acknowledgement */
+    bool is_told_lost; /* the shard has told it that this one is lost */
     struct sent_section sections[PLAN_N_TABLES_MAX];
 };
 

@@ -9,6 +9,7 @@
 #include "tests/sim/client.h"
 #include "tests/sim/node.h"
 #include "tests/sim/os.h"
+#include "tests/sim/paths.h"
 #include "tests/sim/taps.h"
 #include "tests/sim/uv_state.h"
 
@@ -20,6 +21,8 @@ struct schedule {
     struct node nodes[PLAN_N_SHARDS_MAX], next_nodes[PLAN_N_SHARDS_MAX];
     struct client clients[PLAN_N_WORKERS_MAX];
     struct dice dice; /* of faults */
+    struct dice
+        path_dice; /* of paths that are held: a seed's other faults are the same without */
 };
 
 /* --- trouble --- */
@@ -127,6 +130,35 @@ static void on_replace(struct schedule *s)
                                             2500 * (uint64_t)s->world.plan.lease_ms));
 }
 
+static void on_path_cut(void *owner, uint64_t node, void *data)
+{
+    (void)data;
+    net_cut_path(owner, (uint32_t)node, &machine.dice);
+}
+
+/* What is under way arrives behind it, or is lost. */
+static void on_path(struct schedule *s)
+{
+    struct dice *d = &s->path_dice;
+    uint64_t lease_us = 1000 * (uint64_t)s->world.plan.lease_ms,
+             for_us = dice_from(d, lease_us, 3 * lease_us);
+    const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
+    uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
+    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_WORKER);
+    bool is_cut = dice_once_in(d, 2);
+
+    if (!c->process)
+        return;
+    world_tell(&s->world, "rank %u and node %u: nothing passes%s for %llu us%s", c->rank, node,
+               directions == PATH_TO_NODE     ? " to the node"
+               : directions == PATH_TO_WORKER ? " to the worker"
+                                              : "",
+               (unsigned long long)for_us, is_cut ? ", and is lost" : "");
+    paths_hold(c->process, node, directions, machine_now_us() + for_us);
+    if (is_cut)
+        events_in(&machine.events, for_us, on_path_cut, c->process, node, NULL);
+}
+
 static void on_checkpoint(struct schedule *s)
 {
     node_ask_checkpoint(any_node(s));
@@ -188,6 +220,7 @@ static void plan_all_trouble(struct schedule *s)
     plan_trouble(s, p->n_replaced, on_replace);
     plan_trouble(s, p->n_checkpoints, on_checkpoint);
     plan_trouble(s, 2, on_look);
+    plan_trouble(s, p->n_paths, on_path);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 
@@ -411,6 +444,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     }
     w->dice = dice_of(config->seed, 2);
     s->dice = dice_of(config->seed, 3);
+    s->path_dice = dice_of(config->seed, 10);
     if (w->is_traced)
         plan_print(&w->plan, stdout);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)

@@ -9,6 +9,7 @@
  *     shard_pull_begin(), _end()             a pull is answered: the bound, and the rows of that moment
  *     reply_queue_send(), connection_send()         a reply leaves that promises something
  *     client_state_add_pushes(), client_state_ack()          a worker numbers a push; it hears that it is applied
+ *     membership_join(), _suspect(), _advance()      who takes part; who is suspected
  *     checkpoint_commit()                    a checkpoint is whole
  */
 #include "tests/sim/taps.h"
@@ -22,6 +23,7 @@
 #include "server/recovery/recover_shard.h"
 #include "server/requests/reply_queue.h"
 #include "server/wal/wal_writer.h"
+#include "tests/sim/agree.h"
 #include "tests/sim/check.h"
 #include "tests/sim/client.h"
 #include "tests/sim/node.h"
@@ -29,7 +31,7 @@
 #include "tests/sim/wrap.h"
 #include "worker/client/client_state.h"
 
-#define N_PROMISES 64u
+#define PROMISES_MAX 4096u /* a reply that leaves and is not noticed would stay for ever */
 
 /* A reply that has not left: its bytes, and the record that it relies on. */
 struct promise {
@@ -40,7 +42,7 @@ struct promise {
 };
 
 static struct world *world;
-static struct promise promises[N_PROMISES];
+static struct promise promises[PROMISES_MAX];
 static uint32_t n_promises;
 static struct wal_queue *new_queue; /* of which the writer is still to be opened */
 
@@ -50,12 +52,25 @@ void taps_begin(struct world *w)
 {
     world = w;
     n_promises = 0;
-    memset(promises, 0, sizeof promises);
     machine.on_turn = on_turn;
+}
+
+static void remove_promise(uint32_t i)
+{
+    promises[i] = promises[--n_promises];
+}
+
+/* Nothing that is left of such a reply leaves any more. */
+static void forget_promises(const struct world *w, const struct process *p)
+{
+    for (uint32_t i = n_promises; i-- > 0;)
+        if (w->books[promises[i].shard].life.process == p)
+            remove_promise(i);
 }
 
 void taps_forget(struct world *w, const struct process *p)
 {
+    forget_promises(w, p);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
         if (w->books[i].life.process == p)
             w->books[i].life = (struct shard_life){ 0 };
@@ -126,6 +141,7 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
         world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
                    wrong);
     book->lost = q->lost_first;
+    agree_recorded(world, shard, &fact);
     return number;
 }
 
@@ -269,11 +285,72 @@ static void on_turn(struct process *p)
         if (book->life.process != p || book->life.fiber != machine.running || !book->life.core)
             continue;
         check_interval(world, i);
+        agree_turn(world, i);
         if (book->n_seen == book->history.n || !taps_is_idle(book))
             return;
         book->n_seen = book->history.n;
         check_same(world, &at, book->life.core, &book->model, "now");
     }
+}
+
+/* --- who takes part --- */
+
+/* UINT32_MAX: of a shard that does not live yet, or of a copy. */
+static uint32_t shard_of_membership(const struct membership *r)
+{
+    enter_shard();
+    for (uint32_t i = 0; i < world->plan.n_shards; i++)
+        if (world->books[i].life.core && shard_membership(world->books[i].life.core) == r)
+            return i;
+    return UINT32_MAX;
+}
+
+bool REAL(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
+                              uint64_t incarnation, bool is_agreed);
+bool WRAP(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
+                              uint64_t incarnation, bool is_agreed);
+bool WRAP(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
+                              uint64_t incarnation, bool is_agreed)
+{
+    uint32_t shard = shard_of_membership(r);
+    bool any;
+
+    world_tell(world, "shard %u: hears that rank %u, incarnation %llu, is %s", shard, rank,
+               (unsigned long long)incarnation, is_agreed ? "refused by all" : "suspected");
+    any = REAL(membership_suspect)(r, job, rank, incarnation, is_agreed);
+    if (shard < world->plan.n_shards)
+        agree_suspected(world, shard);
+    return any;
+}
+
+bool REAL(membership_advance)(struct membership *r, uint64_t now_ms);
+bool WRAP(membership_advance)(struct membership *r, uint64_t now_ms);
+bool WRAP(membership_advance)(struct membership *r, uint64_t now_ms)
+{
+    uint32_t shard = shard_of_membership(r);
+    bool any;
+
+    if (shard >= world->plan.n_shards)
+        return REAL(membership_advance)(r, now_ms);
+    agree_begin_leases(world, shard, now_ms);
+    any = REAL(membership_advance)(r, now_ms);
+    agree_end_leases(world, shard);
+    return any;
+}
+
+int REAL(membership_join)(struct membership *r, const struct membership_join *join,
+                          uint64_t now_ms, struct worker **ret_worker, struct err *err);
+int WRAP(membership_join)(struct membership *r, const struct membership_join *join,
+                          uint64_t now_ms, struct worker **ret_worker, struct err *err);
+int WRAP(membership_join)(struct membership *r, const struct membership_join *join,
+                          uint64_t now_ms, struct worker **ret_worker, struct err *err)
+{
+    uint32_t shard = shard_of_membership(r);
+    int status = REAL(membership_join)(r, join, now_ms, ret_worker, err);
+
+    if (!status && shard < world->plan.n_shards)
+        agree_joined(world, shard, join, *ret_worker);
+    return status;
 }
 
 /* --- pulls --- */
@@ -380,9 +457,13 @@ int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct b
 {
     uint32_t shard = shard_of_running();
 
-    if (shard < world->plan.n_shards)
-        promises[n_promises++ % N_PROMISES] =
+    if (shard < world->plan.n_shards) {
+        if (n_promises == PROMISES_MAX)
+            world_fail(world, "shard %u: more replies wait than the simulation can note",
+                       shard);
+        promises[n_promises++] =
             (struct promise){ frame->bytes, c, shard, world->books[shard].history.n };
+    }
     return REAL(reply_queue_send)(a, c, frame, timing);
 }
 
@@ -390,9 +471,9 @@ void REAL(reply_queue_drop)(struct reply_queue *a, const struct connection *c);
 void WRAP(reply_queue_drop)(struct reply_queue *a, const struct connection *c);
 void WRAP(reply_queue_drop)(struct reply_queue *a, const struct connection *c)
 {
-    for (uint32_t i = 0; i < N_PROMISES; i++)
+    for (uint32_t i = n_promises; i-- > 0;)
         if (promises[i].connection == c)
-            promises[i].bytes = NULL;
+            remove_promise(i);
     REAL(reply_queue_drop)(a, c);
 }
 
@@ -402,14 +483,14 @@ int WRAP(connection_send)(struct connection *c, struct bytes *frame)
 {
     uint32_t shard = shard_of_running();
 
-    for (uint32_t i = 0; i < N_PROMISES && shard < world->plan.n_shards; i++) {
-        struct promise *p = &promises[i];
+    for (uint32_t i = n_promises; i-- > 0 && shard < world->plan.n_shards;) {
+        const struct promise *p = &promises[i];
 
         if (p->bytes != frame->bytes || p->shard != shard)
             continue;
         if (p->number > world->books[shard].promised)
             world->books[shard].promised = p->number;
-        p->bytes = NULL;
+        remove_promise(i);
     }
     return REAL(connection_send)(c, frame);
 }

@@ -97,6 +97,8 @@ void stream_destroy(
 /* Cuts a connection of that process (flying: that has bytes on their way to the other end); both ends hear of it, each at its
  * time. False: it has none. */
 bool net_cut_one(struct process *p, bool flying, struct dice *dice);
+/* Cuts all connections of that worker to a node, with what is on its way. */
+void net_cut_path(const struct process *worker, uint32_t node, struct dice *dice);
 
 int sim_close(int fd);
 int sim_dup(int fd);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/paths.h"
 #include "tests/sim/uv_state.h"
 
 #define FDS_MAX 4096u
@@ -29,6 +30,7 @@ struct sock {
     int broken;                  /* what a write returns; 0: it may be tried */
     bool is_shut, is_cut, loses; /* loses: of a cut: nothing comes through any more; ... */
     uint64_t held_until_us;      /* ... or nothing before that */
+    uint32_t n_late;             /* segments that were held, and have still to arrive */
     size_t flying, window;       /* bytes on their way to the peer; that it may hold unread */
     uint64_t last_us;            /* when the last of them arrives */
 };
@@ -46,6 +48,7 @@ void net_begin(void)
 {
     memset(fds, 0, sizeof fds);
     n_fds = 0;
+    paths_begin();
 }
 
 /* --- ends --- */
@@ -119,18 +122,40 @@ static void put(struct sock *s, const uint8_t *bytes, size_t n_bytes)
 
 static void send_end(struct sock *s, int end);
 
-static void arrive_later(struct sock *from, const struct segment *segment);
+/* 10.0.0.1 is node 0. */
+static uint32_t node_at(const struct sock *s)
+{
+    return (ntohl(s->address.sin_addr.s_addr) & 255) - 1;
+}
 
-static void on_arrival(void *owner, uint64_t number, void *data)
+/* Nothing from this end arrives before; 0: now. */
+static uint64_t held_until_us(const struct sock *from)
+{
+    bool is_worker = from->process->node == UINT32_MAX;
+    uint64_t until_us =
+        paths_held_until_us(is_worker ? from->process : from->peer->process, node_at(from),
+                            is_worker ? PATH_TO_NODE : PATH_TO_WORKER);
+
+    if (from->held_until_us > until_us)
+        until_us = from->held_until_us;
+    return until_us > machine_now_us() ? until_us : 0;
+}
+
+static void arrive_later(struct sock *from, const struct segment *segment, uint64_t until_us);
+
+static void on_arrival(void *owner, uint64_t is_late, void *data)
 {
     struct sock *from = owner, *s = from->peer;
     const struct segment *segment = data;
+    uint64_t until_us = held_until_us(from);
 
-    (void)number;
-    if (!from->loses && from->held_until_us > machine_now_us()) {
-        arrive_later(from, segment);
+    /* What arrives at the moment at which others are let go comes behind them. */
+    if (!from->loses && (until_us || (from->n_late && !is_late))) {
+        from->n_late += !is_late;
+        arrive_later(from, segment, until_us);
         return;
     }
+    from->n_late -= is_late != 0;
     from->flying -= segment->n_bytes;
     if (from->loses)
         return;
@@ -151,15 +176,15 @@ static void on_arrival(void *owner, uint64_t number, void *data)
 }
 
 /* All that is held arrives at the same moment, in its order. */
-static void arrive_later(struct sock *from, const struct segment *segment)
+static void arrive_later(struct sock *from, const struct segment *segment, uint64_t until_us)
 {
     size_t n_bytes = sizeof *segment + segment->n_bytes;
     struct segment *copy = malloc(n_bytes);
 
     assert(copy);
     memcpy(copy, segment, n_bytes);
-    events_in(&machine.events, from->held_until_us - machine_now_us(), on_arrival, from, 0,
-              copy);
+    events_in(&machine.events, until_us ? until_us - machine_now_us() : 0, on_arrival, from,
+              true, copy);
 }
 
 static void fly(struct sock *s, const uint8_t *bytes, size_t n_bytes, int end)
@@ -284,6 +309,24 @@ static void on_noticed(void *owner, uint64_t number, void *data)
     wake(s);
 }
 
+static void cut(struct sock *s, uint64_t least_us, struct dice *dice)
+{
+    s->is_cut = true;
+    events_in(&machine.events, least_us + dice_roll(dice, 20 * (uint64_t)machine.network_us),
+              on_noticed, s, 0, NULL);
+}
+
+void net_cut_path(const struct process *worker, uint32_t node, struct dice *dice)
+{
+    for (struct sock *s = machine.socks; s; s = s->next) {
+        if (s->process != worker || !s->peer || s->is_gone || s->is_cut || node_at(s) != node)
+            continue;
+        s->loses = s->peer->loses = true;
+        cut(s, 0, dice);
+        cut(s->peer, 0, dice);
+    }
+}
+
 bool net_cut_one(struct process *p, bool flying, struct dice *dice)
 {
     struct sock *found = NULL;
@@ -298,14 +341,9 @@ bool net_cut_one(struct process *p, bool flying, struct dice *dice)
         return false;
     is_late = dice_once_in(dice, 2);
     for (int i = 0; i < 2; i++, found = found->peer) {
-        uint64_t least_us = is_late && i ? LATE_US : 0;
-
-        found->is_cut = true;
         found->loses = dice_once_in(dice, 2);
         found->held_until_us = machine_now_us() + dice_roll(dice, LATE_US);
-        events_in(&machine.events,
-                  least_us + dice_roll(dice, 20 * (uint64_t)machine.network_us), on_noticed,
-                  found, 0, NULL);
+        cut(found, is_late && i ? LATE_US : 0, dice);
     }
     return true;
 }
@@ -386,10 +424,17 @@ static void on_connected(void *owner, uint64_t is_there, void *data)
 static void on_knock(void *owner, uint64_t number, void *data)
 {
     struct sock *s = owner, *listener = find_listener(&s->address), *c, **at;
+    uint64_t there_us = paths_held_until_us(s->process, node_at(s), PATH_TO_NODE),
+             back_us = paths_held_until_us(s->process, node_at(s), PATH_TO_WORKER);
 
     (void)number;
     (void)data;
-    events_in(&machine.events, delay_us(), on_connected, s, listener != NULL, NULL);
+    if (there_us) { /* it is sent again */
+        events_in(&machine.events, there_us - machine_now_us(), on_knock, s, 0, NULL);
+        return;
+    }
+    events_in(&machine.events, delay_us() + (back_us ? back_us - machine_now_us() : 0),
+              on_connected, s, listener != NULL, NULL);
     if (!listener)
         return;
     c = sock_new(listener->process);

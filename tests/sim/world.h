@@ -31,6 +31,15 @@ struct shard_life {
     struct wal_writer *writer;
 };
 
+/* What is known of a rank at a shard (agree.h). Incarnations; 0: none. */
+struct book_rank {
+    uint64_t refused;    /* up to it: by this process or one before */
+    uint64_t forgotten;  /* ... when this process began */
+    uint64_t died_alone; /* the shard's decision, as nobody could tell the others */
+    uint64_t suspected,
+        suspected_us; /* since then, as it could have been told to all; 0: it is not */
+};
+
 /* What is known of a shard, whatever process runs it. */
 struct shard_book {
     struct history history;
@@ -51,6 +60,9 @@ struct shard_book {
     struct shard_answer *
         answers; /* owned: for each rank the newest; its number n stands at n % WORLD_N_ANSWERS */
     uint64_t n_answers[PLAN_N_WORKERS_MAX];
+    struct book_rank ranks[PLAN_N_WORKERS_MAX];
+    uint64_t n_starts;
+    uint64_t leases_end_ms; /* the shard's time, while it ends leases; else 0 */
 };
 
 struct node;

@@ -372,6 +372,10 @@ static void become_ready(struct shard_link *l)
     l->pull_notice_ms = l->now_ms;
     l->beat_due_ms = l->now_ms + l->lease_ms / 3;
     l->events->ready(l->owner, l->config.shard, &l->joined);
+    /* Before the pushes: one that has to wait for a suspect ends this connection, and the next one. */
+    if (l->phase == PHASE_READY && l->config.joins && l->config.join.relays &&
+        l->events->may_join(l->owner))
+        send_beat(l);
     n_resent = send_pending(l);
     if (is_return) {
         notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
@@ -596,7 +600,8 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
     } else if (l->beat_id && h->request_id == l->beat_id &&
                !handle_curable(l, r.status, r.text)) {
         l->beat_id = 0;
-        l->n_attempts = 0;
+        if (!l->unacked.first) /* else it is its answer that shows that all is well */
+            l->n_attempts = 0;
         if (!r.status) {
             l->events->min_clock(l->owner, l->config.shard, r.min_clock);
             l->events->beat_answered(l->owner, l->config.shard, &r.suspects);

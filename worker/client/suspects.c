@@ -119,7 +119,8 @@ void suspects_answered(struct suspects_relay *r, uint32_t shard,
     for (uint32_t i = 0; i < suspected->n; i++) {
         struct item *item = upsert(r, &suspected->items[i]);
 
-        if (item && item->stages[shard] == NOTHING)
+        /* DONE: it was restarted since, and suspects it once more. */
+        if (item && (item->stages[shard] == NOTHING || item->stages[shard] == DONE))
             item->stages[shard] = REFUSES;
     }
     conclude(r);

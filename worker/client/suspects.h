@@ -10,7 +10,8 @@
  *     REFUSES  the shard refuses the worker               once all shards do, a heartbeat says so -> AGREED;
  *                                                         connection lost before that -> NOTHING
  *     AGREED   a heartbeat reports the agreement          its reply -> DONE; connection lost -> REFUSES
- *     DONE     the shard has declared it dead             when all shards are DONE the entry is removed
+ *     DONE     the shard has declared it dead             when all shards are DONE the entry is removed;
+ *                                                         the shard suspects it again -> REFUSES
  *
  * After a lost connection the shard is asked again, because it may have been restarted without its suspicions. Several
  * workers may relay the same suspicion: a shard accepts it any number of times.

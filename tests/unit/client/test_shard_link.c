@@ -188,6 +188,7 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
     config.join = (struct join){
         .job = "j", .n_workers = 1, .incarnation = 7, .mode = TABLE_SPEC_MODE_ASYNC
     };
+    config.join.relays = plan->push_status == PS_ESTOPPING;
     rig->link = shard_link_new(&rig->channels, &config, &events, rig);
 }
 
@@ -315,6 +316,23 @@ static void a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_
     assert_int_equal(rig.n_beats, 0); /* this one's lease is not renewed */
     rig.waits = false;
     run_until(&rig, &rig.n_beats, 1);
+    tear_down(&rig);
+}
+
+/* The push may wait at a sync point for a worker that this shard suspects. Each refusal ends a connection long before a heartbeat is
+ * due, and without one nobody would tell the other shards. */
+static void a_heartbeat_goes_out_before_pushes_that_end_the_connection(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .push_status = PS_ESTOPPING };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_push(rig.link, empty_request(0));
+    run_until(&rig, &rig.n_lost, 5);
+    assert_true(rig.n_ready >= 5);
+    assert_true(rig.n_beats >= 4); /* the first one may have come too late */
     tear_down(&rig);
 }
 
@@ -516,6 +534,7 @@ int main(void)
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
         cmocka_unit_test(
             a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up),
+        cmocka_unit_test(a_heartbeat_goes_out_before_pushes_that_end_the_connection),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),

@@ -138,6 +138,22 @@ static void what_was_agreed_stays_when_a_connection_is_lost(void **state)
     suspects_free(r);
 }
 
+static void a_shard_that_has_forgotten_the_end_of_a_suspect_is_told_again(void **state)
+{
+    struct suspects_relay *r = set_up();
+    struct suspects suspected = one(5, 7);
+
+    (void)state;
+    agree(r);
+    assert_asks(r, 1, true);
+    suspects_answered(r, 1, &nobody);
+    suspects_lost(r, 1); /* restarted; what it had not synced is gone */
+    assert_silent(r, 1);
+    suspects_answered(r, 1, &suspected);
+    assert_asks(r, 1, true);
+    suspects_free(r);
+}
+
 static void two_incarnations_of_a_rank_are_two_suspects(void **state)
 {
     struct suspects_relay *r = set_up();
@@ -185,6 +201,7 @@ int main(void)
         cmocka_unit_test(a_shard_that_suspects_it_too_needs_no_telling),
         cmocka_unit_test(a_shard_whose_connection_was_lost_is_asked_again),
         cmocka_unit_test(what_was_agreed_stays_when_a_connection_is_lost),
+        cmocka_unit_test(a_shard_that_has_forgotten_the_end_of_a_suspect_is_told_again),
         cmocka_unit_test(two_incarnations_of_a_rank_are_two_suspects),
         cmocka_unit_test(more_than_one_message_takes_come_in_the_next_one),
     };

@@ -140,6 +140,29 @@ static void a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_i
     membership_free(r);
 }
 
+/* Its join is on its way here, or was lost with a crash, when the others have agreed to go on without it. */
+static void an_incarnation_that_another_shard_suspects_may_not_join_any_more(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = must_join(r, ask_relay(0, 7), 0), *found;
+
+    (void)state;
+    must_join(r, ask_relay(1, 7), 0);
+    assert_false(membership_suspect(r, w->job, 2, 7, false)); /* expected */
+    assert_int_equal(try_join(r, ask_relay(2, 7), 1, &found), PS_EFENCED);
+    assert_true(membership_fence(r, "job", 2) <= 8);
+    must_join(r, ask_relay(2, 8), 1);
+    assert_false(
+        membership_suspect(r, w->job, 1, 9, true)); /* a process behind the one that is here */
+    assert_int_equal(membership_find(r, "job", 1, 7, 2, &found), 0);
+    assert_int_equal(try_join(r, ask_relay(1, 9), 2, &found), PS_EFENCED);
+    must_join(r, ask_relay(1, 10), 2);
+    assert_false(membership_suspect(r, w->job, 0, 9, false));
+    membership_renew(r, 3); /* a restart */
+    must_join(r, ask_relay(0, 9), 3);
+    membership_free(r);
+}
+
 static void a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
@@ -711,6 +734,7 @@ int main(void)
         cmocka_unit_test(a_lease_ends_when_it_is_over_and_not_a_moment_before),
         cmocka_unit_test(a_silent_worker_is_refused_and_waited_for_until_all_shards_suspect_it),
         cmocka_unit_test(a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it),
+        cmocka_unit_test(an_incarnation_that_another_shard_suspects_may_not_join_any_more),
         cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
         cmocka_unit_test(where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead),
         cmocka_unit_test(a_restart_suspects_nobody),

@@ -1,0 +1,276 @@
+#include "tests/sim/agree.h"
+
+#include "server/core/shard_internal.h"
+
+static const struct worker *worker_of(const struct shard_book *book, uint32_t rank)
+{
+    enter_shard();
+    return book->life.core ? membership_worker(shard_membership(book->life.core), "job", rank)
+                           : NULL;
+}
+
+/* --- who is refused --- */
+
+static void raise_to(uint64_t *at, uint64_t incarnation)
+{
+    if (incarnation > *at)
+        *at = incarnation;
+}
+
+void agree_suspected(struct world *w, uint32_t shard)
+{
+    struct shard_book *book = &w->books[shard];
+
+    for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
+        const struct worker *worker = worker_of(book, rank);
+
+        if (worker && worker->is_suspected)
+            raise_to(&book->ranks[rank].refused, worker->incarnation);
+        if (worker && worker->is_barred)
+            raise_to(&book->ranks[rank].refused, worker->barred);
+    }
+}
+
+void agree_started(struct world *w, uint32_t shard)
+{
+    for (uint32_t rank = 0; rank < PLAN_N_WORKERS_MAX; rank++) {
+        struct book_rank *r = &w->books[shard].ranks[rank];
+
+        r->forgotten = r->refused;
+        r->suspected_us = 0;
+    }
+    w->books[shard].n_starts++;
+}
+
+/* --- deaths --- */
+
+void agree_begin_leases(struct world *w, uint32_t shard, uint64_t now_ms)
+{
+    w->books[shard].leases_end_ms = now_ms;
+}
+
+void agree_end_leases(struct world *w, uint32_t shard)
+{
+    w->books[shard].leases_end_ms = 0;
+    agree_suspected(w, shard);
+}
+
+/* Is there somebody, as the shard knows, that could tell the others of this rank? */
+static bool could_be_told(const struct world *w, const struct shard_book *book, uint32_t rank,
+                          uint32_t *ret_teller)
+{
+    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
+        const struct worker *other = worker_of(book, i);
+
+        if (i == rank || !other || other->state != WORKER_LIVE || !other->relays ||
+            other->is_suspected || other->last_seen_ms + w->plan.lease_ms < book->leases_end_ms)
+            continue;
+        *ret_teller = i;
+        return true;
+    }
+    return false;
+}
+
+static void check_death(const struct world *w, uint32_t shard, const struct fact *fact)
+{
+    const struct shard_book *book = &w->books[shard];
+    uint32_t teller;
+
+    if (book->leases_end_ms && could_be_told(w, book, fact->rank, &teller))
+        world_fail(w,
+                   "shard %u: rank %u is dead by its decision alone, and rank %u could have "
+                   "told the other shards",
+                   shard, fact->rank, teller);
+    for (uint32_t i = 0; !book->leases_end_ms && i < w->plan.n_shards; i++)
+        if (i != shard && w->books[i].ranks[fact->rank].refused < fact->incarnation)
+            world_fail(w,
+                       "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
+                       "what comes of it",
+                       shard, fact->rank, (unsigned long long)fact->incarnation, i);
+}
+
+/* --- clocks --- */
+
+/* Has the incarnation a reason to count on it that this push is in shard `lacks`: it was acknowledged, or another one was made
+ * behind it? Pulls are answered before a push is safe, so what a shard that ended had taken is not a reason. */
+static bool counts_on(const struct world *w, uint32_t lacks, uint32_t rank,
+                      uint64_t incarnation, uint64_t clock)
+{
+    for (const struct sent_push *p = w->push_history.first; p; p = p->next) {
+        if (p->rank != rank || p->incarnation != incarnation || p->shard != lacks)
+            continue;
+        if (p->clock == clock ? p->tick && p->is_acked
+                              : p->clock > clock && w->books[lacks].n_starts == 1)
+            return true;
+    }
+    return false;
+}
+
+/* NULL: the shard has not recorded that this incarnation died. */
+static const struct fact *find_death(const struct history *h, uint32_t rank,
+                                     uint64_t incarnation)
+{
+    for (uint64_t i = 0; i < h->n; i++)
+        if (h->facts[i].type == SHARD_EVENT_GONE && h->facts[i].state == WORKER_DEAD &&
+            h->facts[i].rank == rank && h->facts[i].incarnation == incarnation)
+            return &h->facts[i];
+    return NULL;
+}
+
+static bool took_push_since(const struct history *h, uint32_t rank, uint64_t incarnation,
+                            uint64_t clock, uint64_t since_us)
+{
+    for (uint64_t i = 0; i < h->n; i++)
+        if (h->facts[i].type == SHARD_EVENT_PUSH && h->facts[i].rank == rank &&
+            h->facts[i].incarnation == incarnation && h->facts[i].push->clock == clock &&
+            h->facts[i].at_us > since_us)
+            return true;
+    return false;
+}
+
+/* Shard `has` combined the clock with this incarnation's push, shard `lacks` without. */
+static void check_difference(const struct world *w, uint32_t has, uint32_t lacks, uint32_t rank,
+                             uint64_t clock)
+{
+    const struct shard_book *with = &w->books[has], *without = &w->books[lacks];
+    uint64_t incarnation = with->model.combined[clock].incarnations[rank];
+    const struct fact *death = find_death(&without->history, rank, incarnation);
+
+    if (counts_on(w, lacks, rank, incarnation, clock))
+        world_fail(w,
+                   "clock %llu has rank %u in shard %u and not in shard %u, and it was not the "
+                   "last, or acknowledged",
+                   (unsigned long long)clock, rank, has, lacks);
+    if (death && without->ranks[rank].died_alone < incarnation &&
+        with->ranks[rank].forgotten < incarnation &&
+        took_push_since(&with->history, rank, incarnation, clock, death->at_us))
+        world_fail(w,
+                   "clock %llu: shard %u took the push of rank %u, which was dead at shard %u",
+                   (unsigned long long)clock, has, rank, lacks);
+}
+
+/* A job whose workers have all ended starts afresh, and need not do so at all shards. */
+static bool is_first_run(const struct shard_book *book, uint64_t clock)
+{
+    return book->model.run == 1 && book->model.combined[clock].run == 1;
+}
+
+/* Against those shards that have combined the clock before. What is in the log counts: without fsync it may be gone. */
+static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
+{
+    const struct model_combined *c;
+
+    if (w->plan.durability != WAL_FSYNC || clock >= PLAN_N_STEPS_MAX)
+        return;
+    c = &w->books[shard].model.combined[clock];
+    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
+        const struct model_combined *other = &w->books[i].model.combined[clock];
+
+        if (!is_first_run(&w->books[shard], clock) || !is_first_run(&w->books[i], clock))
+            continue;
+        for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
+            if (c->incarnations[rank] == other->incarnations[rank])
+                continue;
+            if (c->incarnations[rank])
+                check_difference(w, shard, i, rank, clock);
+            if (other->incarnations[rank])
+                check_difference(w, i, shard, rank, clock);
+        }
+    }
+}
+
+void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
+{
+    struct book_rank *r = &w->books[shard].ranks[fact->rank];
+
+    if (fact->type == SHARD_EVENT_GONE) {
+        raise_to(&r->refused, fact->incarnation);
+        if (fact->state == WORKER_DEAD && w->books[shard].leases_end_ms)
+            r->died_alone = fact->incarnation;
+        if (fact->state == WORKER_DEAD)
+            check_death(w, shard, fact);
+    } else if (fact->type == SHARD_EVENT_JOIN && fact->incarnation) {
+        raise_to(&r->refused, fact->incarnation - 1); /* those before it */
+    } else if (fact->type == SHARD_EVENT_PUSH) {
+        if (r->refused >= fact->incarnation && r->forgotten < fact->incarnation)
+            world_fail(w,
+                       "shard %u takes a push of rank %u, incarnation %llu, which it refuses",
+                       shard, fact->rank, (unsigned long long)fact->incarnation);
+    } else if (fact->type == SHARD_EVENT_COMBINE) {
+        check_clock(w, shard, fact->clock);
+    }
+}
+
+/* --- suspects --- */
+
+/* Is a worker heard at all shards, that tells each what the others suspect? */
+static bool is_relayed(const struct world *w, uint32_t rank)
+{
+    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
+        uint32_t n = 0;
+
+        while (i != rank && n < w->plan.n_shards) {
+            const struct worker *other = worker_of(&w->books[n], i);
+
+            if (!other || other->state != WORKER_LIVE || !other->relays ||
+                other->is_suspected || other->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w))
+                break;
+            n++;
+        }
+        if (n == w->plan.n_shards)
+            return true;
+    }
+    return false;
+}
+
+void agree_turn(struct world *w, uint32_t shard)
+{
+    uint64_t now_us = machine_now_us();
+
+    for (uint32_t rank = 0; w->plan.n_shards > 1 && rank < w->plan.n_workers; rank++) {
+        struct book_rank *r = &w->books[shard].ranks[rank];
+        const struct worker *worker = worker_of(&w->books[shard], rank);
+
+        if (!worker || !worker->is_suspected) {
+            r->suspected_us = 0;
+            continue;
+        }
+        if (!r->suspected_us || r->suspected != worker->incarnation || !is_relayed(w, rank)) {
+            r->suspected = worker->incarnation;
+            r->suspected_us = now_us;
+        }
+        if (now_us - r->suspected_us > 1000 * (uint64_t)w->plan.lease_ms * AGREE_LEASES)
+            world_fail(w, "shard %u: rank %u is suspected for %llu us, and all shards are told",
+                       shard, rank, (unsigned long long)(now_us - r->suspected_us));
+    }
+}
+
+/* --- what is lost --- */
+
+static bool is_recorded(const struct history *h, const struct sent_push *push)
+{
+    for (uint64_t i = 0; i < h->n; i++)
+        if (h->facts[i].push == push)
+            return true;
+    return false;
+}
+
+void agree_joined(struct world *w, uint32_t shard, const struct membership_join *join,
+                  const struct worker *worker)
+{
+    const struct history *h = &w->books[shard].history;
+
+    for (struct sent_push *p = w->push_history.first; p; p = p->next) {
+        if (p->shard != shard || p->rank != join->rank || p->incarnation != join->incarnation)
+            continue;
+        if (p->seq >= worker->lost_first && p->seq <= worker->lost_last) {
+            p->is_told_lost = true;
+            if (is_recorded(h, p))
+                world_fail(w, "shard %u: rank %u is told that push %llu is lost, and it is not",
+                           shard, p->rank, (unsigned long long)p->seq);
+        }
+        if (p->is_acked && p->seq <= join->last_acked && !p->is_told_lost && !is_recorded(h, p))
+            world_fail(w, "shard %u: push %llu of rank %u is lost, and it is not told", shard,
+                       (unsigned long long)p->seq, p->rank);
+    }
+}

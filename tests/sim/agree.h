@@ -1,0 +1,40 @@
+/*
+ * Do the shards of the job agree on who takes part? A silent worker is first suspected, and dead when all shards refuse it; so
+ * what a shard goes on without is nothing that another one still takes.
+ *
+ *     shard S declares an incarnation dead    every other shard has refused it before (proto/README.md, "Suspects"); by itself
+ *                                             only where no worker is left at S that could tell the others
+ *     S combines a clock without a push that  S has not acknowledged it, and it is the last of its incarnation, unless S was
+ *     T has in it                             restarted; and if that was declared dead at S, T took the push before
+ *     a suspect                               ends within AGREE_LEASES, while a worker that relays is heard at all shards
+ *
+ * A shard that is started again has forgotten whom it refused, and is told once more: what it takes until then is allowed.
+ */
+#ifndef TESTS_SIM_AGREE_H
+#define TESTS_SIM_AGREE_H
+
+#include "tests/sim/world.h"
+
+#define AGREE_LEASES 2u
+
+/* The shard has recorded this; the model has it. */
+void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact);
+
+/* Its leases are about to end, and have: whoever dies between the two does so by its decision alone. */
+void agree_begin_leases(struct world *w, uint32_t shard, uint64_t now_ms);
+void agree_end_leases(struct world *w, uint32_t shard);
+
+/* It may suspect others than before. */
+void agree_suspected(struct world *w, uint32_t shard);
+
+/* It is started again. */
+void agree_started(struct world *w, uint32_t shard);
+
+/* Its loop has gone round. */
+void agree_turn(struct world *w, uint32_t shard);
+
+/* A worker has joined: is what it is told to be lost (JoinReply.lost_first, lost_last) what is lost? */
+void agree_joined(struct world *w, uint32_t shard, const struct membership_join *join,
+                  const struct worker *worker);
+
+#endif
